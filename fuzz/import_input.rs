@@ -1,4 +1,4 @@
-//! What the fuzz target `import` does with its input; crates/exchange replays the corpus with it.
+//! Body of the fuzz target `import`; crates/exchange replays the corpus with it.
 
 use std::io::Cursor;
 
@@ -6,7 +6,8 @@ use tierscope_core::Result;
 use tierscope_core::drive::{Sink, Window};
 use tierscope_exchange::{Options, read};
 
-/// Windows are in order of time, and regions in order of address.
+/// Sink that checks each window: it does not end before its start, and its regions are non-empty,
+/// disjoint and in order of address.
 #[derive(Default)]
 struct Orderly {
     windows: u64,
@@ -29,9 +30,10 @@ impl Sink for Orderly {
     }
 }
 
-/// Reads `data` as whatever it looks like; gives the number of windows if it was taken.
+/// Imports `data` in the format that it looks like; returns the number of windows unless it is
+/// refused.
 pub(crate) fn import(data: &[u8]) -> Option<u64> {
-    // perf.data would start perf.
+    // Importing a perf.data file would start the program perf.
     if data.starts_with(b"PERFILE2") {
         return None;
     }

@@ -1,12 +1,12 @@
-//! What the fuzz target `masim` does with its input; crates/workloads replays the corpus with it.
+//! Body of the fuzz target `masim`; crates/workloads replays the corpus with it.
 
 use std::time::Duration;
 
 use tierscope_workloads::masim::{self, Mode};
 use tierscope_workloads::{Workload, file};
 
-/// Reads the text in both modes. What is read can be written as TOML and read again, and its
-/// first segment tells what is hot within its areas.
+/// Parses the text in both modes. A parsed workload survives printing as TOML and parsing, and the
+/// hot parts of its first segment lie within its areas.
 pub(crate) fn read(data: &[u8]) -> Option<Workload> {
     let text = std::str::from_utf8(data).ok()?;
     for mode in [Mode::Faithful, Mode::Correct] {

@@ -1,5 +1,5 @@
-//! What the fuzz target `nemo` does with its input; crates/nemo replays the corpus with it, and any
-//! bytes that proptest finds.
+//! Body of the fuzz target `nemo`; crates/nemo replays the corpus with it, and runs it on bytes of
+//! proptest's.
 
 use tierscope_core::{
     BusObserver, BusRecord, Cell, Counters, Filter, Key, Operand, Operator, ReadEffect,
@@ -8,12 +8,12 @@ use tierscope_core::{
 use tierscope_nemo::driver::{Backing, GuestId, Onto, View};
 use tierscope_nemo::{Driver, Functional, Memory, Spec, Zone};
 
-/// The host's memory: 0..1 GiB by two controllers in turns, 2..3 GiB by a third.
+/// End of the host's memory: 0..1 GiB is interleaved over two controllers, 2..3 GiB has a third.
 const END: u64 = 3 << 30;
-/// The guest's first byte of the host's, and how many: 64 MiB.
+/// The guest's memory in the host's address space: first byte, and length of 64 MiB.
 const GUEST: (u64, u64) = (16 << 21, 32 << 21);
 
-/// How much of what was asked was done, and how much refused.
+/// Numbers of requests that were carried out and refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) done: u32,
@@ -29,7 +29,7 @@ impl Bytes<'_> {
         Some(*first)
     }
 
-    /// A number of at most 8 bytes, whose first says how many.
+    /// A number of up to 8 bytes, preceded by a byte with its length.
     fn number(&mut self) -> Option<u64> {
         let bytes = self.byte()? % 9;
         (0..bytes).try_fold(0, |number, _| Some(number << 8 | u64::from(self.byte()?)))
@@ -83,7 +83,7 @@ fn spec(bytes: &mut Bytes<'_>) -> Option<Spec> {
     Some(Spec { rule, cell, states })
 }
 
-/// Carries out what the bytes say until they end.
+/// Carries out the requests encoded in `data`.
 pub(crate) fn run(data: &[u8]) -> Tally {
     let (mut driver, guest) = machine();
     let free = driver.free();
@@ -99,7 +99,7 @@ pub(crate) fn run(data: &[u8]) -> Tally {
     tally
 }
 
-/// One operation; `None` where the bytes end.
+/// Carries out one request; `None` at the end of the bytes.
 fn one(
     driver: &mut Driver<Functional>,
     guest: GuestId,
@@ -130,18 +130,18 @@ fn one(
         }
         4 => {
             let (start, end) = (bytes.number()?, bytes.number()?);
-            // Short enough not to take all day.
+            // Bounded, to keep the fuzzer fast.
             let end = end.min(start.saturating_add(64 << 21));
             driver.translate_range(id, start, end, Onto::Each(u32::from(bytes.byte()?))).is_ok()
         }
         5 => driver.read(id, &mut vec![0; picked]).is_ok(),
         0x85 => view(driver, guest).read(id, &mut vec![0; picked]).is_ok(),
-        // Foreign requests: a guest's states stay as they are.
+        // Requests to memory of others leave the guest's states unchanged.
         _ => {
             let outside = |n: u64| (n % END) & !63;
             let own = |address: &u64| (GUEST.0..GUEST.0 + GUEST.1).contains(address);
             let addresses = [outside(bytes.number()?), outside(bytes.number()?)];
-            // The first read may reset them.
+            // Read twice: the first read may reset the states.
             states_of(driver, guest, guest_rules);
             let before = states_of(driver, guest, guest_rules);
             let requests = addresses.into_iter().filter(|address| !own(address) && *address < END);
@@ -158,7 +158,7 @@ fn one(
     })
 }
 
-/// The first states of the guest's telemetries.
+/// First state of each of the guest's telemetries.
 fn states_of(driver: &mut Driver<Functional>, guest: GuestId, rules: &[RuleId]) -> Vec<u64> {
     let mut view = view(driver, guest);
     let mut first = |id: &RuleId| {

@@ -1,8 +1,8 @@
-//! What the fuzz target `policy` does with its input; crates/policies replays the corpus with it.
+//! Body of the fuzz target `policy`; crates/policies replays the corpus with it.
 
 use tierscope_policies::make;
 
-/// Reads the text as a policy's line. What is made says its settings, and these make the same again.
+/// Makes a policy from its specification. The settings that it reports make an equal policy.
 pub(crate) fn read(data: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(data) else { return false };
     let Ok(policy) = make(text.trim_end_matches('\n')) else { return false };

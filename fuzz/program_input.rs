@@ -1,9 +1,10 @@
-//! What the fuzz target `program` does with its input; crates/trace replays the corpus with it.
+//! Body of the fuzz target `program`; crates/trace replays the corpus with it.
 
 use tierscope_trace::elf::Elf;
 use tierscope_trace::mappings::MappingLog;
 
-/// Reads `data` as an ELF file, or as a log of mappings; gives how many symbols or events there were.
+/// Parses `data` as an ELF file, or else as a log of mappings; returns its number of symbols or
+/// events.
 pub(crate) fn read(data: &[u8]) -> usize {
     if let Some(elf) = Elf::read(data) {
         let _ = elf.bias(0x40_0000, 0x1000);

@@ -1,19 +1,19 @@
-//! What the fuzz target `ptat` does with its input; crates/trace replays the corpus with it.
+//! Body of the fuzz target `ptat`; crates/trace replays the corpus with it.
 
 use tierscope_trace::ptat::{BoardReader, Capture, DumpReader};
 
-/// Parses a capture of one board: the first four bytes tell how many of the others are its dump, the rest is the board's
-/// stream. Gives the number of misses if nothing was wrong.
+/// Parses a capture of one board: a 4-byte length, a dump of that length, and the board's stream.
+/// Returns the number of misses if nothing is damaged.
 pub(crate) fn read(data: &[u8]) -> Option<u64> {
     let (length, rest) = data.split_first_chunk::<4>()?;
     let (dump, board) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
     let dump = DumpReader::new("dump", dump).ok()?;
-    // Memory is bounded by the region, which may have a gigabyte.
+    // The parser's memory is bounded by the region's size, which may be a gigabyte.
     if dump.header().region.bytes > 16 << 20 {
         return None;
     }
     let mut capture = Capture::of(vec![BoardReader::new("board", board).ok()?], dump).ok()?;
-    // Every step takes at least a record, or tells of damage that took some.
+    // Every step consumes at least one record, or reports damage that consumed some.
     for _ in 0..data.len() + 2 {
         if !capture.step(&mut ()) {
             let state = capture.save();

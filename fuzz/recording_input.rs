@@ -1,9 +1,9 @@
-//! What the fuzz target `recording` does with its input; crates/record replays the corpus with it.
+//! Body of the fuzz target `recording`; crates/record replays the corpus with it.
 
 use tierscope_record::{Memory, Recording, Table};
 
-/// Eight streams, each after its length as a 32-bit little-endian number; lengths beyond the end
-/// mean the end.
+/// Splits `data` into eight streams, each preceded by its length as a 32-bit little-endian number;
+/// excessive lengths are cut at the end of `data`.
 pub(crate) fn streams(mut data: &[u8]) -> Memory {
     let mut memory = Memory::default();
     for table in Table::ALL {
@@ -16,7 +16,7 @@ pub(crate) fn streams(mut data: &[u8]) -> Memory {
     memory
 }
 
-/// Opens the streams and reads all that can be read. Errors are answers; panics are not.
+/// Opens the streams and reads all tables. Errors are fine; panics are not.
 pub(crate) fn read(data: &[u8]) {
     let Ok(recording) = Recording::from_source(Box::new(streams(data))) else { return };
     let windows = recording.commits().len();

@@ -1,9 +1,9 @@
-//! What the fuzz target `rule` does with its input; crates/core replays the corpus with it.
+//! Body of the fuzz target `rule`; crates/core replays the corpus with it.
 
 use tierscope_core::{BusRecord, Cell, Rule, RuleLimits, Time};
 
-/// Reads the text. A rule prints and reads back; one that makes sense for 16 GiB of memory computes
-/// whatever request comes, and its fold over one bank is that bank.
+/// Parses a rule. It survives printing and parsing; if it is valid for 16 GiB of memory, it can be
+/// evaluated for any request, and its fold over one bank is that bank.
 pub(crate) fn read(data: &[u8]) -> Option<Rule> {
     let rule: Rule = std::str::from_utf8(data).ok()?.parse().ok()?;
     assert_eq!(rule.to_string().parse().as_ref(), Ok(&rule));

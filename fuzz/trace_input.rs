@@ -1,4 +1,4 @@
-//! What the fuzz target `trace` does with its input; crates/trace replays the corpus with it.
+//! Body of the fuzz target `trace`; crates/trace replays the corpus with it.
 
 use std::io::Cursor;
 
@@ -6,10 +6,10 @@ use tierscope_core::Time;
 use tierscope_trace::compact::{Reader, Writer};
 use tierscope_trace::{Batch, Format, Input, Kind, Options, Source, of_input};
 
-/// Batches that are read of an input, at most.
+/// Maximum number of batches that are read from an input.
 const BATCHES: usize = 1000;
 
-/// Everything that a source gives, past its errors; how many there were.
+/// Reads all batches of a source, continuing after errors; returns the number of errors.
 fn drain(source: &mut dyn Source, all: &mut Batch) -> usize {
     let mut errors = 0;
     for _ in 0..BATCHES {
@@ -27,8 +27,8 @@ fn drain(source: &mut dyn Source, all: &mut Batch) -> usize {
     errors
 }
 
-/// Reads `data` as `format`, or as what it looks like. Whatever is read can be written in the compact
-/// format and comes back thread by thread. Gives the number of accesses, if there was no error.
+/// Reads `data` as `format`, or as the format that it looks like. Accesses survive writing and
+/// reading in the compact format, thread by thread. Returns their number if there was no error.
 pub(crate) fn read(data: &[u8], format: Option<Format>) -> Option<usize> {
     let input = Input::new("input", Box::new(Cursor::new(data.to_vec()))).ok()?;
     let mut trace = of_input(input, Options { format, lenient: false }).ok()?;
@@ -36,19 +36,19 @@ pub(crate) fn read(data: &[u8], format: Option<Format>) -> Option<usize> {
     let errors = drain(&mut *trace.source, &mut batch);
     let accesses = batch.accesses.len();
     assert!(batch.events.iter().all(|(at, _)| *at <= accesses));
-    // A damaged file may mix up a thread's times, which the writer refuses.
+    // A damaged file may have unordered times within a thread, which the writer refuses.
     if in_order(&batch) {
         assert_eq!(by_thread(&again(&batch)), by_thread(&batch));
     }
     (errors == 0).then_some(accesses)
 }
 
-/// Whether no thread's time goes backwards.
+/// Whether the times of each thread are in order.
 fn in_order(batch: &Batch) -> bool {
     by_thread(batch).is_sorted_by_key(|access| (access.0, access.1))
 }
 
-/// Written in the compact format and read again.
+/// The batch after writing and reading in the compact format.
 fn again(batch: &Batch) -> Batch {
     let mut writer = Writer::new("memory", Vec::new()).expect("memory can be written to");
     writer.batch(batch).expect("it is in order");
@@ -61,7 +61,7 @@ fn again(batch: &Batch) -> Batch {
     again
 }
 
-/// Threads, times, addresses, lengths and kinds, thread by thread.
+/// Thread, time, address, length and kind of each access, grouped by thread.
 fn by_thread(batch: &Batch) -> Vec<(u32, Time, u64, u16, Kind)> {
     let fields = |a: &tierscope_trace::Access| (a.thread, a.time, a.address, a.bytes, a.kind);
     let mut all: Vec<_> = batch.accesses.iter().map(fields).collect();

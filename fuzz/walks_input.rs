@@ -1,11 +1,11 @@
-//! What the fuzz target `walks` does with its input; crates/trace replays the corpus with it.
+//! Body of the fuzz target `walks`; crates/trace replays the corpus with it.
 
 use tierscope_core::Result;
 use tierscope_trace::ptat::{BoardReader, Capture, DumpReader, WalkFile, WalkWriter, each_walk};
 use tierscope_wire::TlbMiss;
 
-/// Makes a capture of the walks of two CPUs: the first four bytes tell how many of the others are the first one's file, the rest is the
-/// second one's. Gives how many there were if nothing was wrong.
+/// Makes a capture from the walks of two CPUs: a 4-byte length, the first CPU's file of that
+/// length, and the second CPU's file. Returns the number of walks if nothing is damaged.
 pub(crate) fn read(data: &[u8]) -> Option<u64> {
     let (length, rest) = data.split_first_chunk::<4>()?;
     let (first, second) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
@@ -17,7 +17,7 @@ pub(crate) fn read(data: &[u8]) -> Option<u64> {
     })
     .ok()?;
     assert!(walks <= data.len() as u64 / 40);
-    // Memory of the parser is bounded by where entries lie, up to a gigabyte.
+    // The parser's memory is bounded by the span of the entries, up to a gigabyte.
     if walks == 0 || entries.1 - entries.0 > 16 << 20 {
         return None;
     }

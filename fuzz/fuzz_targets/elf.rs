@@ -1,4 +1,4 @@
-//! Programs that are recorded bring their files: whatever the bytes, reading them ends, in bounded memory.
+//! Fuzz target: ELF files of recorded programs. Parsing ends on any input, in bounded memory.
 //! `cargo +nightly fuzz run elf`.
 
 #![no_main]

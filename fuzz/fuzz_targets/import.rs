@@ -1,5 +1,5 @@
-//! Files to import come from anybody: they are read or refused, and what is read makes sense.
-//! `cargo +nightly fuzz run import`.
+//! Fuzz target: recordings of other tools, from untrusted sources. They are imported or refused,
+//! and imported windows and regions are well-formed. `cargo +nightly fuzz run import`.
 
 #![no_main]
 

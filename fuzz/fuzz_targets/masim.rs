@@ -1,5 +1,5 @@
-//! A configuration of masim comes from anybody: it is read or refused, and what is read makes sense.
-//! `cargo +nightly fuzz run masim`.
+//! Fuzz target: masim configurations from untrusted sources. They are parsed or refused, and parsed
+//! workloads are consistent. `cargo +nightly fuzz run masim`.
 
 #![no_main]
 

@@ -1,5 +1,6 @@
-//! Whatever is asked of the telemetry driver, by the host and by a guest: it is done or refused, nobody
-//! sees what is not theirs, and in the end nothing is left. `cargo +nightly fuzz run nemo`.
+//! Fuzz target: requests of the host and of a guest to the telemetry driver. Each is carried out or
+//! refused, a guest never observes requests to memory of others, and no resources leak. `cargo
+//! +nightly fuzz run nemo`.
 
 #![no_main]
 

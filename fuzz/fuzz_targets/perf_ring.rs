@@ -1,4 +1,5 @@
-//! Records of perf's ring come from the kernel, but from whichever kernel: no piece of it may bring us down.
+//! Fuzz target: records of perf's ring, whose layout depends on the kernel version. The parser
+//! never panics.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -7,6 +8,6 @@ use tierscope_linux::perf::parse;
 fuzz_target!(|bytes: &[u8]| {
     let mut records = 0;
     let besides = parse(bytes, |_| records += 1);
-    // A sample is a header and forty bytes.
+    // A sample takes 48 bytes: a header and 40 bytes of data.
     assert!(records * 48 + besides.broken <= bytes.len());
 });

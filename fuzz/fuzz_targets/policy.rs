@@ -1,5 +1,5 @@
-//! A line that names a policy comes from anybody: it is made or refused, and what is made can be made again from
-//! what it says of itself. `cargo +nightly fuzz run policy`.
+//! Fuzz target: policy specifications from untrusted sources. They are accepted or refused, and the
+//! settings that an accepted policy reports make an equal policy. `cargo +nightly fuzz run policy`.
 
 #![no_main]
 

@@ -1,4 +1,5 @@
-//! `/proc/PID/maps` and `numa_maps` come from the kernel, but from whichever kernel: no line may bring us down.
+//! Fuzz target: lines of `/proc/PID/maps` and `numa_maps`, whose format depends on the kernel
+//! version. The parser never panics.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! Programs and the logs of their mappings come from anybody: they are read, or give nothing.
-//! `cargo +nightly fuzz run program`.
+//! Fuzz target: program files and logs of their mappings, from untrusted sources. They are parsed
+//! or ignored. `cargo +nightly fuzz run program`.
 
 #![no_main]
 

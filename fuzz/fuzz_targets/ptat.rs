@@ -1,5 +1,5 @@
-//! Captures of bus monitors come from anybody: whatever the bytes, parsing ends, in bounded memory.
-//! `cargo +nightly fuzz run ptat`.
+//! Fuzz target: captures of bus monitors, from untrusted sources. Parsing ends on any input, in
+//! bounded memory. `cargo +nightly fuzz run ptat`.
 
 #![no_main]
 

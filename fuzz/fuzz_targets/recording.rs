@@ -1,5 +1,5 @@
-//! Whatever the files of a recording hold, the reader answers and never falls over.
-//! `cargo +nightly fuzz run recording`.
+//! Fuzz target: the files of a recording. The reader returns data or errors on any input, and never
+//! panics. `cargo +nightly fuzz run recording`.
 
 #![no_main]
 

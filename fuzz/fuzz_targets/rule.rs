@@ -1,5 +1,5 @@
-//! A telemetry rule comes from anybody: it is read or refused, and what is read prints and reads back.
-//! `cargo +nightly fuzz run rule`.
+//! Fuzz target: telemetry rules from untrusted sources. They are parsed or refused, and a parsed
+//! rule survives printing and parsing. `cargo +nightly fuzz run rule`.
 
 #![no_main]
 

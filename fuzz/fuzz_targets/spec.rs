@@ -1,5 +1,5 @@
-//! A line that describes a workload or a store comes from anybody: it is read or refused, and what is
-//! read makes sense. `cargo +nightly fuzz run spec`.
+//! Fuzz target: one-line descriptions of workloads and stores, from untrusted sources. They are
+//! parsed or refused, and parsed workloads are consistent. `cargo +nightly fuzz run spec`.
 
 #![no_main]
 

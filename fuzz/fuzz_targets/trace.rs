@@ -1,5 +1,6 @@
-//! Traces come from anybody: they are read or refused, and what is read can be written and read again. The first byte
-//! chooses the format. `cargo +nightly fuzz run trace`.
+//! Fuzz target: access traces from untrusted sources. They are read or refused, and accesses that
+//! were read survive writing and reading. The first byte chooses the format. `cargo +nightly fuzz
+//! run trace`.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Walks that `tierscope tlb import` reads may come from anybody: whatever the bytes, they are refused, or become a capture that our
-//! own parser takes. `cargo +nightly fuzz run walks`.
+//! Fuzz target: page walks for `tierscope tlb import`, from untrusted sources. They are refused, or
+//! become a capture that our own parser accepts. `cargo +nightly fuzz run walks`.
 
 #![no_main]
 

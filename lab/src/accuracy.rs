@@ -1,4 +1,4 @@
-//! How well a recording's hot regions agree with where the workload's hot values lie.
+//! Agreement between a recording's hot regions and the true locations of the workload's hot values.
 
 use std::fs;
 use std::path::Path;
@@ -14,8 +14,8 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::paths;
 use crate::progress::say;
 
-/// What `tierscope report regions --json` says, as far as it matters here: by default the mean of
-/// the last 5 s.
+/// The part of `tierscope report regions --json` that is used here: hot ranges, by default by the
+/// mean of the last 5 s.
 #[derive(Debug, Deserialize)]
 struct Regions {
     hot: Vec<(u64, u64)>,
@@ -24,16 +24,16 @@ struct Regions {
 /// Precision and recall by bytes (METRICS.md).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Figures {
-    /// Share of the reported bytes that is truly hot; 0 if none were reported.
+    /// Share of the reported bytes that are truly hot; 0 if none were reported.
     pub precision: f64,
-    /// Share of the truly hot bytes that was reported.
+    /// Share of the truly hot bytes that were reported.
     pub recall: f64,
     /// Bytes reported hot.
     pub reported_bytes: u64,
     /// Bytes truly hot.
     pub true_bytes: u64,
-    /// Bytes of cold values reported hot. What else a server keeps hot, its code and its reply
-    /// buffers, the truth knows nothing of; precision counts it as false all the same.
+    /// Bytes of cold values reported hot. The truth does not contain the server's other hot memory,
+    /// such as its code and reply buffers; precision counts that as false positives nevertheless.
     pub cold_reported_bytes: u64,
 }
 
@@ -52,11 +52,11 @@ impl std::fmt::Display for Figures {
     }
 }
 
-/// Compares the recording `redis` and the truth `truth.json` in `out`; keeps the figures there as
+/// Compares the recording `redis` in `out` with the truth `truth.json`, and writes the figures to
 /// `accuracy.json`.
 ///
 /// # Errors
-/// Either is missing, or the report fails.
+/// The recording or the truth is missing, or the report fails.
 pub fn measure(out: &Path) -> Result<Figures> {
     let truth_path = out.join("truth.json");
     let truth = fs::read(&truth_path).at(truth_path.display())?;
@@ -67,7 +67,7 @@ pub fn measure(out: &Path) -> Result<Figures> {
     Ok(figures)
 }
 
-/// As [`measure`], against a bar for recall.
+/// Runs [`measure`] and compares the recall with a threshold.
 ///
 /// # Errors
 /// Recall is below `bar`.
@@ -84,10 +84,10 @@ pub fn check(out: &Path, bar: f64) -> Result<()> {
     }
 }
 
-/// What a recording calls hot: the mean of its last 5 s.
+/// Ranges that a recording reports as hot, by the mean of its last 5 s.
 ///
 /// # Errors
-/// There is none, or the report fails.
+/// There is no recording, or the report fails.
 pub(crate) fn reported(recording: &Path) -> Result<RangeSet> {
     let tierscope =
         paths::programs().map_or_else(|| "tierscope".into(), |dir| dir.join("tierscope"));
@@ -135,7 +135,7 @@ mod tests {
             thp: String::new(),
             thp_kib: 0,
         };
-        // 100..300 holds 90 + 50 of 180 true bytes, in 200, and 20 of cold values.
+        // 100..300 contains 90 + 50 of 180 truly hot bytes and 20 cold ones; it has 200 bytes.
         let reported = [Range::new(SpaceId(0), 100, 300)].into_iter().collect();
         let figures = compare(&reported, &truth);
         assert!((figures.recall - 140.0 / 180.0).abs() < 1e-12);

@@ -1,8 +1,8 @@
-//! `make bench-light`: figures beside their bars, in target/bench/light.json.
+//! `make bench-light`: figures and their thresholds, written to target/bench/light.json.
 //!
-//! A chapter is one command and the rows that come of it. A chapter whose rows are in the file is
-//! not run again, so that a bench that was interrupted goes on where it stopped; a row that falls
-//! short of its bar stays in.
+//! A chapter is one command and the rows that it produces. Chapters whose rows are already in the
+//! file are not run again, so that an interrupted benchmark resumes where it stopped; rows that
+//! miss their threshold are kept.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,29 +20,29 @@ use crate::progress::say;
 use crate::run::{self, Done, Options};
 use crate::scenario::Scenario;
 
-/// One figure.
+/// One measured figure.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// What was measured, and where.
+    /// Name: quantity and conditions.
     pub name: String,
     /// The figure.
     pub value: f64,
     /// Its unit.
     pub unit: String,
-    /// The bar, like `>= 0.9`; empty: the figure is told, not judged.
+    /// The threshold, like `>= 0.9`; empty: the figure is only reported.
     pub target: String,
-    /// Whether the bar holds; true without a bar.
+    /// Whether the threshold is met; true without one.
     pub holds: bool,
-    /// What measures it again.
+    /// Command that repeats the measurement.
     pub command: String,
 }
 
-/// A bar to hold.
+/// Threshold for a figure.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Bar {
     Least(f64),
     Most(f64),
-    /// Around the first, at most the second away.
+    /// Within the second value of the first.
     Around(f64, f64),
     None,
 }
@@ -72,7 +72,7 @@ pub(crate) fn row(name: String, value: f64, unit: &str, bar: Bar, command: &str)
     Row { name, value, unit: unit.to_owned(), target, holds, command: command.to_owned() }
 }
 
-/// The file of rows.
+/// Contents of a file of rows.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Table {
     rows: Vec<Row>,
@@ -93,32 +93,32 @@ impl Table {
         self.rows.iter().any(|row| row.command == command)
     }
 
-    /// Whether there is a row whose name begins so.
+    /// Whether the name of any row begins with `name`.
     pub(crate) fn begins(&self, name: &str) -> bool {
         self.rows.iter().any(|row| row.name.starts_with(name))
     }
 
-    /// The figures of all rows whose name contains this.
+    /// The figures of all rows whose name contains `part`.
     pub(crate) fn values(&self, part: &str) -> Vec<f64> {
         self.rows.iter().filter(|row| row.name.contains(part)).map(|row| row.value).collect()
     }
 
-    /// Leaves out the rows whose name begins so.
+    /// Removes the rows whose name begins with `name`.
     pub(crate) fn remove(&mut self, name: &str) {
         self.rows.retain(|row| !row.name.starts_with(name));
     }
 
-    /// Its rows.
+    /// The rows, in order.
     pub(crate) fn into_rows(self) -> Vec<Row> {
         self.rows
     }
 
-    /// The figure of that name.
+    /// The figure of the row called `name`.
     pub(crate) fn value(&self, name: &str) -> Option<f64> {
         self.rows.iter().find(|row| row.name == name).map(|row| row.value)
     }
 
-    /// Adds rows and writes the file whole, by renaming.
+    /// Adds rows and rewrites the file atomically, by renaming.
     pub(crate) fn add(&mut self, rows: Vec<Row>, path: &Path) -> Result<()> {
         for row in &rows {
             let mark = if row.holds { "holds" } else { "FALLS SHORT" };
@@ -135,13 +135,13 @@ impl Table {
     }
 }
 
-/// Probes of the stress row of each kernel.
+/// Number of probes in the stress row of each kernel.
 const STRESS_PROBES: f64 = 1e8;
 
-/// Runs the chapters of `light` that are not in the file yet.
+/// Runs the chapters of `light` that are not yet in the file.
 ///
 /// # Errors
-/// A chapter could not be measured; the others were.
+/// At least one chapter could not be measured; the others were.
 pub fn light(matrix: &Matrix) -> Result<()> {
     let path = paths::root().join("target/bench/light.json");
     let dir = path.parent().unwrap_or(&path);
@@ -241,7 +241,7 @@ fn accuracy_rows(kernel: &str, tree: &Tree, command: &str) -> Result<Vec<Row>> {
     ])
 }
 
-/// What probe-bench prints.
+/// Output of probe-bench.
 #[derive(Debug, Deserialize)]
 struct Costs {
     rows: Vec<Cost>,
@@ -304,7 +304,7 @@ fn stress_rows(kernel: &str, tree: &Tree, command: &str) -> Result<Vec<Row>> {
     ])
 }
 
-/// `.ci/run` in a clone that holds nothing that was built or fetched.
+/// Runs `.ci/run` in a fresh clone without build results and downloads.
 fn ci_rows(command: &str) -> Result<Vec<Row>> {
     let clone = paths::root().join("target/bench/clone");
     if clone.exists() {

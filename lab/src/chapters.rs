@@ -1,6 +1,7 @@
-//! Benches of many chapters: each is a few rows that are measured together.
+//! Benchmarks that consist of several chapters, each of which measures a few rows together.
 //!
-//! Rows are kept by the name that begins them: what is in the file is not measured again.
+//! Rows belong to the chapter whose name they begin with. Chapters with rows in the file are not
+//! run again.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,26 +16,26 @@ use crate::kernels::Matrix;
 use crate::paths;
 use crate::progress::say;
 
-/// What a chapter may use.
+/// Context of a chapter: kernels and working directory.
 pub(crate) struct Desk<'a> {
-    /// Kernels.
+    /// The kernel matrix.
     pub(crate) matrix: &'a Matrix,
-    /// A directory for what it writes beside rows.
+    /// Directory for files other than rows.
     pub(crate) work: &'a Path,
 }
 
-/// Rows that are measured together.
+/// A group of rows that are measured together.
 pub(crate) struct Chapter {
-    /// Begins the names of its rows.
+    /// Name, with which the names of its rows begin.
     pub(crate) name: &'static str,
     pub(crate) measure: fn(&Desk<'_>) -> Result<Vec<Row>>,
 }
 
-/// Measures the chapters of `bench` that are not in target/bench/BENCH.json yet; `only`: whose name
-/// contains this.
+/// Runs the chapters of `bench` that are not yet in target/bench/BENCH.json and whose name contains
+/// `only`.
 ///
 /// # Errors
-/// A chapter could not be measured; the others were.
+/// At least one chapter could not be measured; the others were.
 pub(crate) fn run(bench: &str, chapters: &[Chapter], matrix: &Matrix, only: &str) -> Result<()> {
     let path = paths::root().join(format!("target/bench/{bench}.json"));
     let work = path.with_extension("");
@@ -71,8 +72,8 @@ pub(crate) fn run(bench: &str, chapters: &[Chapter], matrix: &Matrix, only: &str
     }
 }
 
-/// Runs an example of ours, which prints its figures last, and tells how. `how`: further words for
-/// cargo.
+/// Runs one of our cargo examples, which prints its figures last; returns the figures and the
+/// command. `how` are further arguments for cargo.
 pub(crate) fn example(
     package: &str,
     name: &str,
@@ -88,34 +89,34 @@ pub(crate) fn example(
     Ok((figures(&output), command))
 }
 
-/// The object that ends what a program printed; null if none does.
+/// The JSON object at the end of a program's output; null if there is none.
 pub(crate) fn figures(output: &str) -> Value {
     let begins = output.lines().rfind(|line| line.starts_with('{'));
     let at = begins.map_or(0, |line| line.as_ptr().addr() - output.as_ptr().addr());
     serde_json::from_str(&output[at..]).unwrap_or(Value::Null)
 }
 
-/// The middle one of some values, the larger of two; `None` of none.
+/// The median of the values, the upper one of an even number; `None` without values.
 pub(crate) fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     let mut all: Vec<f64> = values.collect();
     all.sort_unstable_by(f64::total_cmp);
     all.get(all.len() / 2).copied()
 }
 
-/// A figure by its place.
+/// The figure at a JSON pointer.
 pub(crate) fn number(figures: &Value, pointer: &str) -> Result<f64> {
     let missing = || Error::new(Kind::Job, pointer, format!("not in the figures {figures}"));
     figures.pointer(pointer).and_then(Value::as_f64).ok_or_else(missing)
 }
 
-/// Our command.
+/// Path of the command `tierscope`.
 pub(crate) fn tierscope() -> Result<String> {
     let missing = || Error::new(Kind::Environment, "tierscope", "is not beside lab");
     let path: PathBuf = paths::programs().ok_or_else(missing)?.join("tierscope");
     text(&path).map(str::to_owned)
 }
 
-/// A path as an argument.
+/// Converts a path to text, for command-line arguments.
 pub(crate) fn text(path: &Path) -> Result<&str> {
     path.to_str().ok_or_else(|| {
         Error::new(Kind::Environment, path.display().to_string(), "is no path in UTF-8")

@@ -1,10 +1,10 @@
-//! Host commands: run, capture, and say what failed in one line.
+//! Host commands: run them, capture their output, and report a failure in one line.
 
 use std::process::{Command, Output, Stdio};
 
 use crate::error::{Error, Kind, Result};
 
-/// Runs `command` and gives its standard output.
+/// Runs `command` and returns its standard output.
 ///
 /// # Errors
 /// The program is missing, or its exit status is not 0: the last line of its stderr is the cause.
@@ -13,10 +13,10 @@ pub fn capture(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Runs `command` and gives all it printed, if it succeeded.
+/// Runs `command` and returns everything that it printed, if it succeeded.
 ///
 /// # Errors
-/// As [`capture`].
+/// Same errors as [`capture`].
 pub fn output(command: &mut Command) -> Result<Output> {
     let name = name(command);
     let output = command.stdin(Stdio::null()).output().map_err(|e| missing(&name, e))?;

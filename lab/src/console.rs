@@ -1,19 +1,20 @@
-//! Judges a kernel console: what a healthy kernel never prints.
+//! Scans a kernel console for messages that a healthy kernel never prints.
 
-/// One complaint of the kernel.
+/// One kernel complaint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// What kind of complaint, in the kernel's words.
+    /// Category of the complaint, in the kernel's words.
     pub kind: &'static str,
-    /// Index of the line it began on, from 0.
+    /// Index of its first line, from 0.
     pub line: usize,
 }
 
-/// A breakpoint that nobody knows. The kernel patches its own code behind breakpoints; QEMU before 8.1 may run
-/// one from a translation that is already gone ("accel/tcg: Always lock pages before translation" mended it).
+/// A breakpoint that no handler claims. The kernel patches its own code using breakpoints; QEMU
+/// before 8.1 may execute one from a stale translation (fixed by "accel/tcg: Always lock pages
+/// before translation").
 const STALE_BREAKPOINT: &str = "breakpoint of nobody";
 
-/// Marks of trouble and where they come from. A plain substring of a line decides.
+/// Substrings of complaints, their categories, and the kernel sources that print them.
 const MARKS: &[(&str, &str)] = &[
     ("Kernel panic - not syncing", "panic"), // kernel/panic.c
     ("BUG: sleeping function called", "sleeping in atomic"), // kernel/sched/core.c
@@ -41,7 +42,7 @@ const MARKS: &[(&str, &str)] = &[
     ("Unable to mount root fs", "no root file system"), // init/do_mounts.c
 ];
 
-/// Scans a console line by line, as it arrives.
+/// Scans a console line by line.
 #[derive(Debug, Default)]
 pub struct Scanner {
     lines: Vec<String>,
@@ -49,7 +50,7 @@ pub struct Scanner {
 }
 
 impl Scanner {
-    /// Takes the next line.
+    /// Scans the next line.
     pub fn line(&mut self, text: &str) {
         if let Some(kind) = judge(text) {
             self.findings.push(Finding { kind, line: self.lines.len() });
@@ -57,22 +58,22 @@ impl Scanner {
         self.lines.push(text.to_owned());
     }
 
-    /// All complaints so far, in the order they came.
+    /// All complaints so far, in order.
     pub fn findings(&self) -> &[Finding] {
         &self.findings
     }
 
-    /// Whether the kernel gave up: nothing more will come.
+    /// Whether the kernel panicked: no more output will follow.
     pub fn panicked(&self) -> bool {
         self.findings.iter().any(|f| f.kind == "panic")
     }
 
-    /// Whether what went wrong first is the fault of emulated processors that `STALE_BREAKPOINT` tells of.
+    /// Whether the first complaint is the emulator's bug described at `STALE_BREAKPOINT`.
     pub fn emulator_fault(&self) -> bool {
         self.findings.first().is_some_and(|first| first.kind == STALE_BREAKPOINT)
     }
 
-    /// The first complaint with up to `after` lines that follow it; empty if all is well.
+    /// The first complaint with up to `after` lines that follow it; empty if there is none.
     pub fn excerpt(&self, after: usize) -> &[String] {
         match self.findings.first() {
             Some(first) => &self.lines[first.line..self.lines.len().min(first.line + after + 1)],
@@ -80,7 +81,7 @@ impl Scanner {
         }
     }
 
-    /// The last `n` lines: what there is to show when a kernel falls silent.
+    /// The last `n` lines, for kernels that hang without a complaint.
     pub fn tail(&self, n: usize) -> &[String] {
         &self.lines[self.lines.len().saturating_sub(n)..]
     }

@@ -1,5 +1,5 @@
-//! `make bench-count`: telemetry in the memory controller: its speed, tenants' traffic on a real kernel, a neighbour held
-//! to its cap, in target/bench/count.json.
+//! `make bench-count`: telemetry in the memory controller, written to target/bench/count.json: its
+//! speed, tenants' traffic on a real kernel, and a neighbour limited to its bandwidth cap.
 
 use std::fs;
 use std::path::Path;
@@ -24,10 +24,10 @@ const CHAPTERS: &[Chapter] = &[
     Chapter { name: "qos", measure: qos },
 ];
 
-/// Measures the chapters that are not in the file yet; `only`: whose name contains this.
+/// Runs the chapters that are not yet in the file and whose name contains `only`.
 ///
 /// # Errors
-/// A chapter could not be measured; the others were.
+/// At least one chapter could not be measured; the others were.
 pub fn bench(matrix: &Matrix, only: &str) -> Result<()> {
     chapters::run("count", CHAPTERS, matrix, only)
 }
@@ -38,12 +38,12 @@ fn broken(cause: impl std::fmt::Display) -> Error {
 
 fn json(path: &Path) -> Result<Value> {
     let text = fs::read_to_string(path).at(path.display())?;
-    // Programs that tell as they go say most in their last line.
+    // Programs that report continuously print the complete figures in their last line.
     let last = text.lines().rfind(|line| line.starts_with('{')).unwrap_or_default();
     serde_json::from_str(last).map_err(|e| broken(format!("{}: {e}", path.display())))
 }
 
-/// The functional model: what the bench is called, as criterion names its directory, and the bar.
+/// Benchmarks of the functional model: name of criterion's directory, and minimum rate in M/s.
 const CASES: [(&str, f64); 3] = [
     ("one pipeline", 100.0),
     ("eight pipelines, every request counts in each", 25.0),
@@ -70,7 +70,7 @@ fn speed(_: &Desk<'_>) -> Result<Vec<Row>> {
     CASES.iter().map(found).collect()
 }
 
-/// How much slower the simulated machine is with a controller in front of its memory (the example
+/// Slowdown of the simulated machine by a controller in front of its memory (example
 /// `counted_speed`).
 fn simulated(_: &Desk<'_>) -> Result<Vec<Row>> {
     let words =
@@ -86,12 +86,12 @@ fn simulated(_: &Desk<'_>) -> Result<Vec<Row>> {
     output.lines().filter(|line| line.starts_with('{')).map(figure).collect()
 }
 
-/// Operations on both models, and telemetries that come and go.
+/// Numbers of operations on both models, and of telemetries that are registered and removed.
 const OPERATIONS: u64 = 100_000_000;
 const REGISTRATIONS: u64 = 1_000_000;
 
-/// A test of `tierscope-nemo` with more rounds than CI gives it. Whoever finds a difference panics: the row says that
-/// none did, over so many.
+/// Runs a test of `tierscope-nemo` with more rounds than in CI. The test panics at any difference,
+/// so the row reports that none occurred in that number of rounds.
 fn long(
     name: &str,
     unit: &str,
@@ -108,26 +108,26 @@ fn long(
     Ok(vec![row(name.into(), rounds as f64, unit, Bar::Least(rounds as f64), &command)])
 }
 
-/// How many tests a run says that passed.
+/// Number of passed tests in the output of `cargo test`.
 fn passed(output: &str) -> Option<u64> {
     let told = output.lines().filter_map(|line| line.strip_prefix("test result: ok. "));
     let each = told.map(|line| line.split(' ').next()?.parse::<u64>().ok());
     each.reduce(|sum, one| Some(sum? + one?)).flatten()
 }
 
-/// The cycle model beside the functional one, hazards and control operations included.
+/// Compares the cycle model with the functional one, including hazards and control operations.
 fn models(_: &Desk<'_>) -> Result<Vec<Row>> {
     let name = "models: operations on which cycle and functional model are the same";
     long(name, "operations", ("TIERSCOPE_OPERATIONS", OPERATIONS), ["models", "lanes"])
 }
 
-/// Random telemetries, after which all is free.
+/// Registers and removes random telemetries, after which all resources must be free.
 fn driver(_: &Desk<'_>) -> Result<Vec<Row>> {
     let name = "driver: telemetries registered and removed of which nothing is left";
     long(name, "telemetries", ("TIERSCOPE_REGISTRATIONS", REGISTRATIONS), ["drivers", "leaks"])
 }
 
-/// Two tenants' traffic on a real kernel, as the controllers count it.
+/// Traffic of two tenants on a real kernel, as counted by the controllers.
 fn tenants(desk: &Desk<'_>) -> Result<Vec<Row>> {
     let out = boot(desk, "controllers", "", |_| Ok(()))?;
     let told = json(&out.join("tenants.json"))?;
@@ -143,10 +143,12 @@ fn tenants(desk: &Desk<'_>) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Seconds at the beginning of a load that are not judged: the neighbour's turns are learned meanwhile.
+/// Seconds at the start of a load that are ignored, while the regulator learns the neighbour's duty
+/// cycle.
 const SETTLING: usize = 3;
 
-/// A Redis beside a neighbour that stores past the caches: free, and held by `tierscope qos`.
+/// A Redis server next to a neighbour with non-temporal stores: unlimited, and limited by
+/// `tierscope qos`.
 fn qos(desk: &Desk<'_>) -> Result<Vec<Row>> {
     let mut cap = 0.0;
     let out = boot(desk, "qos", "", |scenario| {
@@ -193,13 +195,13 @@ fn mib(text: &str) -> Option<f64> {
     text.strip_suffix("MiB")?.parse().ok()
 }
 
-/// The median over seconds.
+/// Median of a figure over the seconds of a load, except the first [`SETTLING`].
 fn median(load: &Value, figure: &str) -> Option<f64> {
     let seconds = load["intervals"].as_array()?.iter().skip(SETTLING);
     chapters::median(seconds.filter_map(|second| second[figure].as_f64()))
 }
 
-/// Bytes a second: lines before, lines after, seconds.
+/// Stored bytes per second, from the text `LINES_BEFORE LINES_AFTER SECONDS`.
 fn stored(text: &str) -> Option<f64> {
     let words: Vec<f64> = text.split_whitespace().map_while(|word| word.parse().ok()).collect();
     let [before, after, seconds] = words.try_into().ok()?;

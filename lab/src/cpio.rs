@@ -1,5 +1,5 @@
-//! The "newc" cpio archive that the kernel unpacks as its first root file
-//! system (Documentation/driver-api/early-userspace/buffer-format.rst).
+//! The "newc" cpio archive that the kernel unpacks as its initial root file system
+//! (Documentation/driver-api/early-userspace/buffer-format.rst).
 
 use std::io::{self, Write};
 
@@ -23,7 +23,7 @@ impl<W: Write> Archive<W> {
         Archive { out, written: 0, inode: 0 }
     }
 
-    /// Adds a directory. Parents come first: the kernel makes none.
+    /// Adds a directory. Parents must be added first: the kernel does not create them.
     pub fn directory(&mut self, path: &str) -> io::Result<()> {
         self.entry(path, S_IFDIR | 0o755, (0, 0), &[])
     }
@@ -43,7 +43,7 @@ impl<W: Write> Archive<W> {
         self.entry(path, S_IFCHR | 0o600, (major, minor), &[])
     }
 
-    /// Writes the trailer and gives the writer back.
+    /// Writes the trailer and returns the writer.
     pub fn finish(mut self) -> io::Result<W> {
         self.inode = 0;
         self.entry(TRAILER, 0, (0, 0), &[])?;
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A reader of its own, from the format's description only.
+    /// Independent reader, written from the format's description.
     fn read(archive: &[u8]) -> Vec<(String, u32, Vec<u8>)> {
         let mut at = 0;
         let mut entries = Vec::new();
@@ -135,7 +135,8 @@ mod tests {
         let mut archive = Archive::new(Vec::new());
         archive.file("/a", 0o755, b"xyz").unwrap();
         let bytes = archive.finish().unwrap();
-        // 110 + "a\0" = 112, a multiple of 4; "xyz" is padded to 4; then the trailer: 110 + 11 = 121 -> 124.
+        // Header and "a\0": 110 + 2 = 112, a multiple of 4; "xyz" is padded to 4; trailer: 110 + 11
+        // = 121 -> 124.
         assert_eq!(bytes.len(), 112 + 4 + 124);
         assert_eq!(&bytes[110..116], b"a\0xyz\0");
         assert_eq!(read(&bytes), vec![("a".into(), 0o100_755, b"xyz".to_vec())]);

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-/// Why the lab stopped, which is also its exit code.
+/// Category of an error; determines the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// The job in the VM, or a check on its results, failed: exit code 1.
@@ -12,9 +12,9 @@ pub enum Kind {
     Usage,
     /// The kernel complained on its console: exit code 3.
     Kernel,
-    /// The kernel stumbled over a known fault of the emulated processor: exit code 3.
+    /// The kernel hit a known bug of the emulated processor: exit code 3.
     Emulator,
-    /// The job did not end in its time: exit code 4.
+    /// The job exceeded its timeout: exit code 4.
     Timeout,
     /// The machine lacks a tool, a package, space or a permission: exit code 5.
     Environment,
@@ -36,7 +36,7 @@ impl Kind {
 /// An error of the lab, shown as `what: cause (remedy)`.
 #[derive(Debug, Clone)]
 pub struct Error {
-    /// Decides the exit code.
+    /// Category, which determines the exit code.
     pub kind: Kind,
     what: String,
     cause: String,
@@ -47,12 +47,12 @@ pub struct Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// An error without a remedy that the lab could know.
+    /// An error without a remedy.
     pub fn new(kind: Kind, what: impl Into<String>, cause: impl fmt::Display) -> Self {
         Error { kind, what: what.into(), cause: cause.to_string(), remedy: None }
     }
 
-    /// Adds what the user can do.
+    /// Adds a remedy for the user.
     pub fn remedy(mut self, remedy: impl Into<String>) -> Self {
         self.remedy = Some(remedy.into());
         self
@@ -71,9 +71,9 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Names the thing at which an [`io::Error`] happened.
+/// Names the file or program of an [`io::Error`].
 pub trait Context<T> {
-    /// Turns the error into an [`Error`] of the environment that names `what`.
+    /// Turns the error into an [`Error`] of kind `Environment` that names `what`.
     fn at(self, what: impl fmt::Display) -> Result<T>;
 }
 

@@ -1,5 +1,5 @@
-//! Gets a Debian kernel and its headers without installing them: apt
-//! downloads, dpkg-deb unpacks below the lab's cache, nothing else changes.
+//! Fetches a Debian kernel and its headers without installing them: apt downloads and dpkg-deb
+//! unpacks below the lab's cache; the rest of the system is not changed.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -12,7 +12,7 @@ use crate::kernels::Kernel;
 use crate::paths;
 use crate::progress::say;
 
-/// Subsystems that no virtual machine of ours has devices for: 80 % of the package.
+/// Subsystems without devices in our virtual machines: 80 % of the package.
 const LEFT_OUT: &[&str] = &[
     "*/lib/modules/*/kernel/drivers/gpu",
     "*/lib/modules/*/kernel/drivers/media",
@@ -27,45 +27,45 @@ const LEFT_OUT: &[&str] = &[
     "*/lib/modules/*/kernel/drivers/scsi",
     "*/lib/modules/*/kernel/sound",
     "./usr/share/doc",
-    // With vmlinux there, kbuild wants pahole to add BTF to our modules.
+    // If vmlinux is present, kbuild requires pahole, to add BTF to our modules.
     "./usr/src/linux-headers-*/vmlinux",
 ];
 
-/// An unpacked kernel.
+/// An unpacked kernel in the lab's cache.
 #[derive(Debug, Clone)]
 pub struct Tree {
-    /// Everything lies below.
+    /// Root directory of the unpacked files.
     pub dir: PathBuf,
-    /// The release, as `uname -r` says it.
+    /// The release, as printed by `uname -r`.
     pub release: String,
 }
 
 impl Tree {
-    /// The bootable image.
+    /// Path of the bootable image.
     pub fn image(&self) -> PathBuf {
         self.dir.join("boot").join(format!("vmlinuz-{}", self.release))
     }
 
-    /// The configuration it was built with.
+    /// Path of the kernel's configuration file.
     pub fn config(&self) -> PathBuf {
         self.dir.join("boot").join(format!("config-{}", self.release))
     }
 
-    /// Its modules.
+    /// Directory of the kernel's modules.
     pub fn modules(&self) -> PathBuf {
         self.dir.join("lib/modules").join(&self.release)
     }
 
-    /// What `make -C` needs to build a module for it.
+    /// Build directory for external modules (`make -C`).
     pub fn build(&self) -> PathBuf {
         self.dir.join("usr/src").join(format!("linux-headers-{}", self.release))
     }
 }
 
-/// The unpacked kernel that was fetched last, or else the newest.
+/// The most recently fetched unpacked kernel; if there is none, fetches the newest.
 ///
 /// # Errors
-/// As [`fetch`].
+/// Same errors as [`fetch`].
 pub fn tree(kernel: &Kernel) -> Result<Tree> {
     match cached(kernel) {
         Some(resolved) => Ok(resolved.tree()),
@@ -73,10 +73,10 @@ pub fn tree(kernel: &Kernel) -> Result<Tree> {
     }
 }
 
-/// The newest kernel that apt knows of, fetched now if it is not in the cache.
+/// The newest kernel known to apt, downloaded unless it is in the cache.
 ///
 /// # Errors
-/// Nothing fetched and no way to: the error names the package.
+/// The kernel is not in the cache and cannot be downloaded; the error names the package.
 pub fn fetch(kernel: &Kernel) -> Result<Tree> {
     let resolved = resolve(kernel).or_else(|e| cached(kernel).ok_or(e))?;
     if resolved.complete() {
@@ -84,13 +84,13 @@ pub fn fetch(kernel: &Kernel) -> Result<Tree> {
     }
     let apt = Apt::of(kernel)?;
     download_and_unpack(&apt, &resolved).or_else(|_| {
-        // The package lists are older than the archive: look again, once.
+        // The package lists are outdated: update them and retry once.
         apt.update()?;
         download_and_unpack(&apt, &resolve(kernel)?)
     })
 }
 
-/// The packages that one kernel name stands for today.
+/// Packages and versions that a kernel name currently resolves to.
 #[derive(Debug, PartialEq, Eq)]
 struct Resolved {
     name: String,
@@ -122,7 +122,7 @@ fn resolve(kernel: &Kernel) -> Result<Resolved> {
     let image = apt.dependency(&kernel.image, "linux-image-")?;
     let release = image.trim_start_matches("linux-image-").to_owned();
     let version = apt.version_of(&image)?;
-    // Newer kernels lie in packages of their own, which the image's depends on.
+    // Newer kernels are split into several packages, which the image's package depends on.
     let mut packages: Vec<String> = ["linux-base-", "linux-binary-", "linux-modules-"]
         .iter()
         .filter_map(|prefix| apt.dependency(&image, prefix).ok())
@@ -137,7 +137,8 @@ fn resolve(kernel: &Kernel) -> Result<Resolved> {
     Ok(Resolved { name: kernel.name.clone(), version, packages, release })
 }
 
-/// apt on the machine's own archive, or on another suite of it, whose lists are the lab's own.
+/// apt on this machine's own archive, or on another suite of it with package lists of the lab's
+/// own.
 struct Apt {
     options: Vec<String>,
 }
@@ -181,7 +182,8 @@ impl Apt {
     }
 }
 
-/// Options by which apt keeps everything below `dir`, beside what the machine's own set-up says.
+/// Options that make apt keep all its files below `dir`, separate from this machine's
+/// configuration.
 fn apart(dir: &Path) -> Vec<String> {
     let option = |key: &str, value: String| ["-o".to_owned(), format!("{key}={value}")];
     let below = |name: &str| dir.join(name).display().to_string();
@@ -194,7 +196,7 @@ fn apart(dir: &Path) -> Vec<String> {
     .concat()
 }
 
-/// Where the machine's own packages come from.
+/// URI of the archive of this machine's own packages.
 fn archive() -> Result<String> {
     let asked = ["indextargets", "--format", "$(COMPONENT) $(REPO_URI)"];
     let text = capture(Command::new("apt-get").args(asked))?;
@@ -202,7 +204,7 @@ fn archive() -> Result<String> {
     first.map(str::to_owned).ok_or_else(|| unknown("main"))
 }
 
-/// The first `Depends:` line of apt-cache's answer that begins with `prefix`.
+/// The first package with prefix `prefix` in the `Depends:` lines of apt-cache's output.
 fn first_dependency(answer: &str, prefix: &str) -> Option<String> {
     let depends = answer
         .lines()
@@ -215,7 +217,7 @@ fn unknown(package: &str) -> Error {
         .remedy("run `apt-get update`; the lab needs Debian 12's archives, security included")
 }
 
-/// What an earlier fetch of this kernel left, if apt cannot answer now.
+/// The complete kernel from an earlier fetch, used if apt cannot resolve the name.
 fn cached(kernel: &Kernel) -> Option<Resolved> {
     let text = fs::read_to_string(kernels_dir().join(format!("{}.resolved", kernel.name))).ok()?;
     let (version, release) = text.trim().split_once(' ')?;
@@ -226,7 +228,8 @@ fn cached(kernel: &Kernel) -> Option<Resolved> {
 
 fn download_and_unpack(apt: &Apt, resolved: &Resolved) -> Result<Tree> {
     say(format!("kernel {}: fetching {}", resolved.name, resolved.release));
-    // Unpack aside and rename, so that a broken fetch never looks whole.
+    // Unpack into a temporary directory and rename it, so that an aborted fetch never looks
+    // complete.
     let aside = kernels_dir().join(format!(".{}.{}", resolved.version, std::process::id()));
     let debs = aside.join("debs");
     fs::create_dir_all(&debs).at(debs.display())?;
@@ -269,7 +272,8 @@ fn unpack(deb: &Path, dir: &Path) -> Result<()> {
         .remedy("is the disk full?"))
 }
 
-/// Newer packages keep modules below /usr, and the image beside them: it all goes where it used to be.
+/// Newer packages keep modules below /usr, together with the image: moves both to the traditional
+/// places.
 fn settle(dir: &Path, release: &str) -> Result<()> {
     let merged = dir.join("usr/lib/modules").join(release);
     if !merged.exists() {
@@ -285,7 +289,7 @@ fn settle(dir: &Path, release: &str) -> Result<()> {
     move_to(&merged, &dir.join("lib/modules").join(release))
 }
 
-/// The headers include their common part by its installed path: point them to the unpacked one.
+/// The headers include their common part by its installed path: changes that to the unpacked path.
 fn relocate(dir: &Path, release: &str) -> Result<()> {
     let makefile = dir.join("usr/src").join(format!("linux-headers-{release}")).join("Makefile");
     if !makefile.exists() {
@@ -314,7 +318,7 @@ fn run(command: &mut Command) -> Result<()> {
     output(command).map(|_| ())
 }
 
-/// Removes half-fetched kernels of harnesses that were killed. Called once per start.
+/// Removes incomplete kernels left by killed processes of the lab. Called once per start.
 pub fn sweep() {
     let Ok(entries) = fs::read_dir(kernels_dir()) else { return };
     for entry in entries.flatten() {
@@ -326,7 +330,7 @@ pub fn sweep() {
     }
 }
 
-/// Whether a process of this user's or root's with this id exists.
+/// Whether a process with this id exists, of this user or root.
 pub fn alive(pid: u32) -> bool {
     fs::metadata(format!("/proc/{pid}")).is_ok_and(|m| m.ino() != 0)
 }

@@ -1,5 +1,5 @@
-//! Packs the guest's root file system: busybox, host programs with the
-//! libraries they need, kernel modules in loading order, the job.
+//! Packs the guest's root file system: busybox, host programs with their shared libraries, kernel
+//! modules in loading order, and the job.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,24 +15,24 @@ use crate::fetch::Tree;
 use crate::modules_dep::ModulesDep;
 use crate::paths;
 
-/// What the lab itself needs in the guest: the shared directory.
+/// Modules that the lab itself needs in the guest, for the shared directory.
 const BASE_MODULES: &[&str] = &["virtio_pci", "9pnet_virtio", "9p"];
 
-/// What goes into the guest.
+/// Contents of the guest's root file system.
 #[derive(Debug, Default)]
 pub struct Contents {
     /// Programs: `name`, or `name=/path/on/the/host`.
     pub programs: Vec<String>,
     /// Modules of the distribution's kernel, by name, loaded before the job starts.
     pub kernel_modules: Vec<String>,
-    /// Other files: path in the guest and data.
+    /// Other files: path in the guest and contents.
     pub files: Vec<(String, Vec<u8>)>,
 }
 
 /// Writes the archive to `path`.
 ///
 /// # Errors
-/// A program, library or module is missing: the error names it.
+/// A program, library or module is missing; the error names it.
 pub fn pack(contents: &Contents, kernel: &Tree, path: &Path) -> Result<()> {
     let mut root = Root::default();
     root.busybox()?;
@@ -118,7 +118,7 @@ impl Root {
         archive.finish()?.flush()
     }
 
-    /// Every directory that something lies in, parents first.
+    /// All directories needed by the files, parents first.
     fn directories(&self) -> BTreeSet<String> {
         let mounts = ["dev", "proc", "sys", "tmp", "run", "out", "host", "root"].map(str::to_owned);
         let mut all = BTreeSet::from(mounts);
@@ -135,7 +135,7 @@ fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// A module's plain ELF file: the guest's insmod knows no compression.
+/// A module as an uncompressed ELF file, because the guest's insmod cannot decompress.
 fn module(path: &Path) -> Result<Vec<u8>> {
     match path.extension().is_some_and(|e| e == "xz") {
         true => Ok(output(Command::new("xz").arg("-dc").arg(path))?.stdout),
@@ -143,7 +143,7 @@ fn module(path: &Path) -> Result<Vec<u8>> {
     }
 }
 
-/// A program by path, beside this one, or in PATH.
+/// Path of a program: given as a path, in the directory of this program, or in PATH.
 fn find(name: &str) -> Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let system = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"].map(PathBuf::from);
@@ -154,7 +154,7 @@ fn find(name: &str) -> Result<PathBuf> {
     })
 }
 
-/// The shared libraries and the loader a program needs, by ldd(1).
+/// The shared libraries and the dynamic loader that a program needs, by ldd(1).
 fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
     match capture(Command::new("ldd").arg(program)) {
         Ok(text) => parse_ldd(&text).map_err(|library| {
@@ -164,12 +164,13 @@ fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
                 "not found",
             )
         }),
-        // ldd exits with 1 for a static program; what cannot run at all shows in the guest.
+        // ldd exits with 1 for a static program; a program that cannot run at all fails in the
+        // guest.
         Err(_) => Ok(Vec::new()),
     }
 }
 
-/// Paths of ldd's answer; the vDSO has none. Err names a missing library.
+/// Paths in ldd's output; the vDSO has none. Err names a missing library.
 fn parse_ldd(text: &str) -> std::result::Result<Vec<PathBuf>, String> {
     let mut paths = Vec::new();
     for line in text.lines().map(str::trim) {

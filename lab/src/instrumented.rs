@@ -1,8 +1,9 @@
-//! The instrumented virtual machine: the files that QEMU, its plugin and the lab share, QEMU's arguments, and who
-//! reads what the plugin records.
+//! The instrumented virtual machine: the files shared by QEMU, its plugin and the lab, QEMU's
+//! arguments, and the threads that read the plugin's records.
 //!
-//! A scenario asks for it with a table `[plugin]`, which the plugin reads itself (lab/plugin/src/options.rs); the lab
-//! adds where the files are. Four keys are the lab's own: `states`, `off`, `keep`, `plugin` ([`Wanted`]).
+//! A scenario requests it with a table `[plugin]`, which the plugin parses itself
+//! (lab/plugin/src/options.rs); the lab adds the paths of the files. Four keys are the lab's own:
+//! `states`, `off`, `keep`, `plugin` ([`Wanted`]).
 
 mod interrupts;
 mod readers;
@@ -23,36 +24,36 @@ use crate::paths;
 
 pub use readers::{Heard, Readers};
 
-/// Where shared files lie: in memory.
+/// Directory for shared files, in memory.
 const SHARED: &str = "/dev/shm";
 const PREFIX: &str = "tierscope-lab-";
 
-/// In /out once the plugin looks.
+/// Name of the file in /out that appears once the plugin is active.
 pub const AWAKE: &str = "awake";
-/// A plugin that does not wake in that time never will.
+/// Time limit for the plugin's activation.
 const WAKING: Duration = Duration::from_secs(10);
 
-/// Bytes of the telemetry device's memory in front of its states.
+/// Bytes of the telemetry device's memory before its states.
 const REGISTERS: u64 = device::W_STATE as u64 * 8;
 
-/// What a scenario's `[plugin]` table asks of the lab.
+/// The keys of a scenario's `[plugin]` table that the lab uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// Parts that are on.
+    /// Enabled parts.
     pub parts: Vec<String>,
-    /// Counter states of the telemetry device, at least.
+    /// Minimum number of counter states of the telemetry device.
     pub states: u64,
-    /// Parts that wait until the guest switches them on.
+    /// Parts that are inactive until the guest switches them on.
     pub off: Vec<String>,
     /// Rings whose records are kept in /out: `raw`, `tlb`.
     pub keep: Vec<String>,
-    /// Of every ring.
+    /// Size of each ring in bytes.
     pub ring_bytes: u64,
-    /// The guest reads the rings of TLB misses itself.
+    /// The guest itself reads the rings of TLB misses.
     pub guest_rings: bool,
-    /// 2 MiB ranges of each table of touched pages.
+    /// Capacity of each table of touched pages, in 2 MiB ranges.
     pub slots: u64,
-    /// The plugin; none: what was built with this program.
+    /// Plugin to load; None: the one built with this program.
     pub plugin: Option<PathBuf>,
 }
 
@@ -60,7 +61,7 @@ fn bad(cause: impl Into<String>) -> Error {
     Error::new(Kind::Usage, "the scenario's table [plugin]", cause.into())
 }
 
-/// Takes a number out of a table.
+/// Removes a number from a table.
 fn number(table: &mut toml::Table, key: &str, default: u64) -> Result<u64> {
     match table.remove(key) {
         None => Ok(default),
@@ -85,10 +86,10 @@ fn path_of(value: &toml::Value) -> Result<PathBuf> {
 }
 
 impl Wanted {
-    /// Takes the lab's keys out of the table; what is left is the plugin's.
+    /// Removes the lab's keys from the table; the plugin's keys remain.
     ///
     /// # Errors
-    /// A key that holds something else than it should.
+    /// A key has a value of the wrong type.
     pub fn take(table: &mut toml::Table) -> Result<Self> {
         let (off, keep) = (table.remove("off"), table.remove("keep"));
         let plugin = table.remove("plugin");
@@ -113,12 +114,12 @@ impl Wanted {
         self.parts.iter().any(|name| name == part)
     }
 
-    /// Whether the lab reads a ring, not the guest.
+    /// Whether a ring is read by the lab, not by the guest.
     fn is_read_here(&self, ring: &str) -> bool {
         self.has(ring) && !(ring == "tlb" && self.guest_rings)
     }
 
-    /// Bits of what is off at the start.
+    /// Bits of the parts that are initially switched off.
     fn switches(&self) -> Result<u64> {
         self.off.iter().try_fold(0, |all, name| {
             let switch = Switch::named(name);
@@ -128,26 +129,26 @@ impl Wanted {
     }
 }
 
-/// The shared files of one machine. They go with this.
+/// The shared files of one machine. They are removed on drop.
 #[derive(Debug)]
 pub struct Files {
     directory: PathBuf,
     wanted: Wanted,
     cpus: u32,
-    /// Bytes of each node.
+    /// Size of each node in bytes.
     nodes: Vec<u64>,
 }
 
 impl Files {
-    /// Makes the files for a machine of so many CPUs and nodes of so many bytes.
+    /// Creates the files for a machine with `cpus` CPUs and nodes of `nodes` bytes.
     ///
     /// # Errors
-    /// There is no room, or the table is wrong.
+    /// There is no space, or the table is wrong.
     pub fn new(table: &toml::Table, cpus: u32, nodes: &[u64]) -> Result<Self> {
         let mut table = table.clone();
         let wanted = Wanted::take(&mut table)?;
         let directory = Path::new(SHARED).join(format!("{PREFIX}{}", std::process::id()));
-        // One machine at a time, so that none of a run that failed is left.
+        // A process runs one machine at a time: remove leftovers of a failed run.
         let _ = fs::remove_dir_all(&directory);
         fs::create_dir(&directory).at(directory.display())?;
         let files = Self { directory, wanted, cpus, nodes: nodes.to_vec() };
@@ -181,7 +182,7 @@ impl Files {
         Ok(())
     }
 
-    /// A PCI region is a power of two.
+    /// Size of the device's PCI region, which must be a power of two.
     fn device_bytes(&self) -> u64 {
         let rings =
             if self.wanted.guest_rings { self.wanted.ring_bytes * u64::from(self.cpus) } else { 0 };
@@ -212,10 +213,11 @@ impl Files {
         fs::write(&path, table.to_string()).at(path.display())
     }
 
-    /// The guest has booted: the plugin looks from now on, and the guest goes on once it does.
+    /// Called when the guest has booted: activates the plugin, and lets the guest continue once it
+    /// is active.
     ///
     /// # Errors
-    /// The plugin does not wake up.
+    /// The plugin does not become active.
     pub fn wake(&self, out: &Path) -> Result<()> {
         let region = readers::map(&self.path("stats"), stats::bytes_for(self.cpus))?;
         let word = stats::wakefulness(region).ok_or_else(|| bad("no room for counts"))?;
@@ -230,37 +232,37 @@ impl Files {
         File::create(out.join(AWAKE)).at(out.display()).map(drop)
     }
 
-    /// A shared file.
+    /// Path of a shared file.
     #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
 
-    /// The directory.
+    /// The directory of the shared files.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Bytes of each node.
+    /// Size of each node in bytes.
     #[must_use]
     pub fn nodes(&self) -> &[u64] {
         &self.nodes
     }
 
-    /// What the scenario wanted.
+    /// The scenario's keys for the lab.
     #[must_use]
     pub fn wanted(&self) -> &Wanted {
         &self.wanted
     }
 
-    /// CPUs.
+    /// Number of CPUs.
     #[must_use]
     pub fn cpus(&self) -> u32 {
         self.cpus
     }
 
-    /// QEMU's arguments for the plugin and the device; memory is the topology's.
+    /// QEMU's arguments for the plugin and the device; memory arguments are made by the topology.
     ///
     /// # Errors
     /// The plugin was not built.
@@ -288,7 +290,7 @@ impl Files {
         Ok(args)
     }
 
-    /// What was counted, what the plugin said, what was read from the rings.
+    /// Counts and messages of the plugin, and numbers of records read from the rings.
     ///
     /// # Errors
     /// The counts cannot be read.
@@ -310,21 +312,21 @@ impl Drop for Files {
     }
 }
 
-/// `plugin.json` of a run.
+/// Contents of `plugin.json`, which every run writes.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
     /// Counts of the plugin, over all vCPUs.
     pub counts: std::collections::BTreeMap<&'static str, u64>,
-    /// Its lines.
+    /// Messages of the plugin.
     pub said: Vec<String>,
-    /// What came out of the rings.
+    /// Numbers of records read from the rings.
     pub read: Heard,
 }
 
 /// The plugin that was built with this program.
 ///
 /// # Errors
-/// It is not there.
+/// It does not exist.
 pub fn plugin() -> Result<PathBuf> {
     let name = "libtierscope_plugin.so";
     let built = paths::programs().map(|programs| programs.join(name)).filter(|path| path.exists());
@@ -334,7 +336,7 @@ pub fn plugin() -> Result<PathBuf> {
     })
 }
 
-/// Removes shared files of harnesses that were killed.
+/// Removes shared files left by killed processes of the lab.
 pub fn sweep(alive: impl Fn(u32) -> bool) {
     let Ok(entries) = fs::read_dir(SHARED) else { return };
     for entry in entries.flatten() {
@@ -346,7 +348,7 @@ pub fn sweep(alive: impl Fn(u32) -> bool) {
     }
 }
 
-/// The words of a shared file.
+/// Contents of a shared file as 64-bit words.
 pub(crate) type Words = &'static [AtomicU64];
 
 #[cfg(test)]

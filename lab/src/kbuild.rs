@@ -9,7 +9,7 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::fetch::Tree;
 use crate::paths;
 
-/// Modules of ours: name and where its source lies.
+/// Our modules: name and source directory.
 const OURS: &[(&str, &str)] = &[
     ("tierscope", "kmod"),
     ("tierscope_flusher", "lab/kmod/flusher"),
@@ -17,24 +17,25 @@ const OURS: &[(&str, &str)] = &[
     ("tierscope_device", "lab/kmod/device"),
 ];
 
-/// All our modules, in the order of loading.
+/// Names of all our modules, in loading order.
 pub fn names() -> Vec<&'static str> {
     OURS.iter().map(|(name, _)| *name).collect()
 }
 
-/// Builds module `name` for `kernel`, with sparse over every file if `sparse`; gives the .ko file.
+/// Builds module `name` for `kernel`, checking every file with sparse if `sparse`; returns the path
+/// of the .ko file.
 ///
-/// The source is mirrored into the cache first: kbuild writes beside the source, and two kernels
-/// would overwrite each other there.
+/// The source is mirrored into the cache first: kbuild writes into the source directory, where
+/// builds for two kernels would overwrite each other.
 ///
 /// # Errors
-/// Unknown module, or a compiler error or warning, which is shown on stderr.
+/// Unknown module, or a compiler error or warning; these are shown on stderr.
 pub fn build(name: &str, kernel: &Tree, sparse: bool) -> Result<PathBuf> {
     let source = paths::root().join(source_of(name)?);
     let dir = paths::cache().join("modules").join(&kernel.release).join(name);
     mirror(&source, &dir)?;
     if sparse {
-        // Sparse runs as a file is compiled: compile all of them again.
+        // Sparse runs only when a file is compiled: recompile all of them.
         make(&dir, kernel, &["clean"])?;
     }
     make(
@@ -79,7 +80,7 @@ fn make(dir: &Path, kernel: &Tree, arguments: &[&str]) -> Result<()> {
     ))
 }
 
-/// What kbuild says of every module built away from its kernel.
+/// Whether the line is output that kbuild prints for every module built outside of the kernel tree.
 fn is_chatter(line: &str) -> bool {
     line.contains("the compiler differs from the one used to build the kernel")
         || line.starts_with("  The kernel was built by:")
@@ -87,8 +88,8 @@ fn is_chatter(line: &str) -> bool {
         || line.contains("Skipping BTF generation")
 }
 
-/// Makes `to` hold the sources of `from`, leaving files that did not change alone, so that kbuild rebuilds
-/// what changed only.
+/// Copies the sources of `from` to `to`, leaving unchanged files alone, so that kbuild rebuilds
+/// only changed ones.
 fn mirror(from: &Path, to: &Path) -> Result<()> {
     fs::create_dir_all(to).at(to.display())?;
     for entry in fs::read_dir(from).at(from.display())?.flatten() {

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use crate::error::{Context, Error, Kind, Result};
 use crate::paths;
 
-/// The whole table.
+/// Contents of `kernels.toml`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Matrix {
@@ -16,19 +16,19 @@ pub struct Matrix {
     /// Kernels, oldest first.
     #[serde(rename = "kernel")]
     pub kernels: Vec<Kernel>,
-    /// Kernels that only benches boot, for what they have of their own: no module of ours is built for
-    /// them.
+    /// Kernels that are booted only by benchmarks, for features that only they have: our modules
+    /// are not built for them.
     #[serde(default, rename = "peer")]
     pub peers: Vec<Kernel>,
 }
 
-/// Something a kernel may have been built with.
+/// An optional feature of kernels.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Feature {
-    /// Name for people.
+    /// Readable name of the feature.
     pub title: String,
-    /// Configuration symbols, all of which must be set.
+    /// Configuration symbols, all of which must be enabled.
     pub symbols: Vec<String>,
 }
 
@@ -38,17 +38,17 @@ pub struct Feature {
 pub struct Kernel {
     /// Short name, as in `--kernel 6.12`.
     pub name: String,
-    /// One phrase for people.
+    /// Short description.
     pub about: String,
     /// Debian meta package of the image.
     pub image: String,
-    /// Debian meta package of the headers; none where no module is built.
+    /// Debian meta package of the headers; None: no modules are built.
     #[serde(default)]
     pub headers: Option<String>,
-    /// The suite of Debian's archive that has it, if not the machine's own.
+    /// Suite of Debian's archive that contains the packages, if not this machine's own.
     #[serde(default)]
     pub suite: Option<String>,
-    /// What it has, by key of [`Matrix::features`].
+    /// Whether it has each feature, by key of [`Matrix::features`].
     #[serde(default)]
     pub features: BTreeMap<String, bool>,
 }
@@ -60,7 +60,7 @@ impl Matrix {
         Self::parse(&std::fs::read_to_string(&path).at(path.display())?)
     }
 
-    /// Reads a table and checks that every kernel answers for every feature.
+    /// Parses a table and checks that every kernel has an entry for every feature.
     pub fn parse(text: &str) -> Result<Self> {
         let matrix: Matrix =
             toml::from_str(text).map_err(|e| bad(e.to_string().replace('\n', " ")))?;
@@ -84,7 +84,7 @@ impl Matrix {
     /// The kernel called `name`.
     ///
     /// # Errors
-    /// No such kernel; the error lists those there are.
+    /// Unknown kernel; the error lists the known ones.
     pub fn kernel(&self, name: &str) -> Result<&Kernel> {
         self.kernels.iter().chain(&self.peers).find(|k| k.name == name).ok_or_else(|| {
             Error::new(Kind::Usage, format!("kernel {name}"), "not in kernels.toml")
@@ -92,12 +92,12 @@ impl Matrix {
         })
     }
 
-    /// All short names, without peers.
+    /// All short names, excluding peers.
     pub fn names(&self) -> Vec<&str> {
         self.kernels.iter().map(|k| k.name.as_str()).collect()
     }
 
-    /// Features whose declaration differs from a kernel's configuration file.
+    /// Features for which the table disagrees with a kernel's configuration file.
     pub fn wrong_features(&self, kernel: &Kernel, config: &str) -> Vec<String> {
         let set = |symbol: &String| {
             config.lines().any(|l| l == format!("{symbol}=y") || l == format!("{symbol}=m"))

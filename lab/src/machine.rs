@@ -1,5 +1,6 @@
-//! What a run of the scenario `machine` must show: exact counters, readings that lose nothing, interrupts that
-//! arrive, records of TLB misses that agree with the guest's page map and with a model of their own.
+//! Checks of a run of the scenario `machine`: exact counters, reads of counters without loss,
+//! delivered interrupts, and records of TLB misses that agree with the guest's page map and with an
+//! independent model.
 
 pub mod bench;
 mod misses;
@@ -31,10 +32,10 @@ fn same(what: &str, one: &Value, other: &Value) -> Result<()> {
     }
 }
 
-/// Holds what a run left in `out` against what must be.
+/// Checks the results of a run in `out`.
 ///
 /// # Errors
-/// Something does not hold.
+/// A check fails.
 pub fn check(out: &Path) -> Result<()> {
     let plugin = json(&out.join("plugin.json"))?;
     same("vCPUs whose CR3 is proven", &plugin["counts"]["proven"], &2.into())?;

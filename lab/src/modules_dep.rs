@@ -1,4 +1,4 @@
-//! Which modules a module needs, from depmod's `modules.dep` (modules.dep(5)).
+//! Dependencies between kernel modules, from depmod's `modules.dep` (modules.dep(5)).
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ struct Entry {
 }
 
 impl ModulesDep {
-    /// Reads `modules.dep` and, for what the kernel has built in, `modules.builtin`.
+    /// Parses `modules.dep` and `modules.builtin`; the latter lists built-in modules.
     pub fn parse(dep: &str, builtin: &str) -> Self {
         let mut by_name = HashMap::new();
         for (path, needs) in dep.lines().filter_map(|line| line.split_once(':')) {
@@ -28,8 +28,8 @@ impl ModulesDep {
         ModulesDep { by_name }
     }
 
-    /// Paths below /lib/modules/VERSION of `names` and all they need, each once and after what
-    /// it needs. What the kernel has built in needs no file.
+    /// Paths below /lib/modules/VERSION of `names` and all their dependencies, each once and after
+    /// its own dependencies. Built-in modules have no path.
     ///
     /// # Errors
     /// A name that is neither a module nor built in.
@@ -37,7 +37,7 @@ impl ModulesDep {
         let mut order: Vec<String> = Vec::new();
         for name in names {
             let entry = self.find(name.as_ref())?;
-            // modules.dep lists a module's needs in the order of unloading.
+            // modules.dep lists dependencies in unloading order.
             let paths = entry.needs.iter().rev().chain(std::iter::once(&entry.path));
             for path in paths.filter(|path| !path.is_empty()) {
                 if !order.contains(path) {
@@ -60,7 +60,7 @@ impl ModulesDep {
     }
 }
 
-/// `kernel/net/9p/9pnet-x.ko.xz` is called `9pnet_x`.
+/// Module name for a path: `kernel/net/9p/9pnet-x.ko.xz` is called `9pnet_x`.
 fn name_of(path: &str) -> String {
     let file = path.rsplit('/').next().unwrap_or(path);
     file.split('.').next().unwrap_or(file).replace('-', "_")

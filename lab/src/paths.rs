@@ -1,4 +1,4 @@
-//! Where the lab finds and keeps things.
+//! Paths of the lab's inputs and outputs.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ pub fn lab() -> PathBuf {
     root().join("lab")
 }
 
-/// What the lab keeps between runs: kernels, built modules. `TIERSCOPE_LAB_DIR` moves it.
+/// The lab's cache of kernels and built modules. `TIERSCOPE_LAB_DIR` overrides its path.
 pub fn cache() -> PathBuf {
     match std::env::var_os("TIERSCOPE_LAB_DIR") {
         Some(dir) => PathBuf::from(dir),
@@ -21,10 +21,10 @@ pub fn cache() -> PathBuf {
     }
 }
 
-/// Where cargo put this program and those it was built with.
+/// Directory of this program and of the others that cargo built with it.
 pub fn programs() -> Option<PathBuf> {
     let exe = std::env::current_exe().ok()?;
     let dir = exe.parent()?;
-    // A test runs from target/debug/deps.
+    // Tests run from target/debug/deps.
     Some(if dir.ends_with("deps") { dir.parent()?.to_owned() } else { dir.to_owned() })
 }

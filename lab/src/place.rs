@@ -1,5 +1,5 @@
-//! Policies that place the memory of real servers on an instrumented machine: `make bench-place`, in
-//! target/bench/place.json, and what a run of the scenario `tier` must show.
+//! `make bench-place`: placement policies for the memory of real servers on an instrumented
+//! machine, written to target/bench/place.json; also the checks of a run of the scenario `tier`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ const CHAPTERS: &[Chapter] = &[
     Chapter { name: "ten minutes", measure: ten_minutes },
 ];
 
-/// All that work live, and the kernel's own. HeMem leaves mappings below 1 GB alone unless told.
+/// All policies that work live, and the kernel's own. By default HeMem ignores mappings below 1 GB.
 const POLICIES: &[&str] = &[
     "static",
     "kernel",
@@ -38,39 +38,42 @@ const POLICIES: &[&str] = &[
     "hemem:least=2MiB",
     "memtis",
 ];
-/// A recording takes an emulated machine's time.
+/// Disables recording, which costs time on an emulated machine.
 const UNRECORDED: &str = "record=false";
-/// What must hold of what the issue holds to a bar: what two looks of five in five seconds found accessed is hot. The
-/// article's five accesses in 120 s, of 600 windows, tell nothing apart here, where an emulated machine looks ten times
-/// a second: of some 1,500 reads a second a fiftieth fall anywhere, and every 2 MiB has its five within ten seconds.
+/// The policy to which the thresholds apply. A page is hot if two of every five looks within five
+/// seconds found it accessed. The paper's five accesses in 120 s, of 600 windows, do not separate
+/// hot from cold here, where an emulated machine is sampled ten times a second: a fiftieth of some
+/// 1,500 reads a second is spread over all memory, and every 2 MiB reaches five accesses within ten
+/// seconds.
 const JUDGED: &str = "hot_region:history=5s,hits=20";
-/// Whose throughput it is held against.
+/// Policies whose throughput is compared.
 const COMPARED: &[&str] = &["static", "kernel", JUDGED];
-/// Turns that each of them has.
+/// Number of turns of each policy.
 const TURNS: usize = 5;
-/// Time for a turn, with filling and checking, at least.
+/// Minimum time for a turn in seconds, including filling and checking.
 const TURN_SECONDS: u64 = 180;
-/// Reads of an interval begin a phase or end it; what is compared are the last so many.
+/// Number of intervals at the end of a phase that are compared; reads within an interval may belong
+/// to the start or the end of a phase.
 const LATE: usize = 10;
 
-/// YCSB B (zipfian, 95 % reads, 5 % updates) of which a tenth is replaced by a scan over all keys, and no flusher but
-/// the instrument's own: as a user gets it.
-/// Windows are as short as by default: a page's heat is known after a few looks.
+/// YCSB B (zipfian, 95 % reads, 5 % updates) with a tenth of it replaced by scans over all keys,
+/// and without a TLB flusher other than the instrument's own: the default set-up. Windows have
+/// their default length, which is short: a page's heat is known after a few looks.
 const YCSB_B: [&str; 4] = [
     "mix=--zipf 0.99 --update-share 0.05 --scan-share 0.1",
     "flusher=off",
     "flags=--cpu 10%",
     "seconds=20",
 ];
-/// The policy that is held against the kernel's own there, and these: node 0 has room for all of the server, which each
-/// of them may use.
+/// The policy that is compared with those of `AGAINST` under YCSB B. Node 0 has room for the whole
+/// server, and each policy may use all of it.
 const PLACED: &str = JUDGED;
 const AGAINST: &[&str] = &["static", "kernel", "kernel-damon", PLACED];
 
-/// Measures the chapters that are not in the file yet; `only`: whose name contains this.
+/// Runs the chapters that are not yet in the file and whose name contains `only`.
 ///
 /// # Errors
-/// A chapter could not be measured; the others were.
+/// At least one chapter could not be measured; the others were.
 pub fn bench(matrix: &Matrix, only: &str) -> Result<()> {
     chapters::run("place", CHAPTERS, matrix, only)
 }
@@ -91,7 +94,8 @@ fn memcached_in_turns(desk: &Desk<'_>) -> Result<Vec<Row>> {
     in_turns(desk, "memcached")
 }
 
-/// The workload's rate under each, turn by turn: ours must lie above all turns of the kernel's two.
+/// Measures the operation rate under each policy in turns: every turn of ours must be faster than
+/// all turns of the kernel's two policies.
 fn ycsb_b_in_turns(desk: &Desk<'_>) -> Result<Vec<Row>> {
     let names = AGAINST.repeat(TURNS);
     let Placed { out, command, .. } = place(desk, "redis", "-ycsb-b", &names, &YCSB_B)?;
@@ -100,8 +104,9 @@ fn ycsb_b_in_turns(desk: &Desk<'_>) -> Result<Vec<Row>> {
     Ok(ycsb_rows(&names, &runs, &command))
 }
 
-/// Operations a second of the second phase, when placement has had its time, of each turn; and how far ours lie
-/// above the other's: the least of ours over the most of theirs, and the medians' ratio.
+/// Operations per second of the second phase of each turn, after placement had time to act; and the
+/// comparison with the other policies: our slowest turn over their fastest, and the ratio of
+/// medians.
 fn ycsb_rows(names: &[&str], runs: &[Run], command: &str) -> Vec<Row> {
     let rates = |policy: &str| -> Vec<f64> {
         let turns = names.iter().zip(runs).filter(|(name, _)| **name == policy);
@@ -137,10 +142,11 @@ fn ycsb_rows(names: &[&str], runs: &[Run], command: &str) -> Vec<Row> {
     rows
 }
 
-/// Bytes a second that are allowed where it matters.
+/// Limit of migrated bytes per second in the ten-minute run.
 const ALLOWED: f64 = (4u64 << 20) as f64;
 
-/// A share of the resident bytes is held for ten minutes, by moves that are held to a few MiB a second.
+/// Keeps a given share of the resident bytes on node 0 for ten minutes, with migration limited to a
+/// few MiB a second.
 fn ten_minutes(desk: &Desk<'_>) -> Result<Vec<Row>> {
     let policy = "hot_region:history=10s,hits=40,share=0.25";
     let set = [
@@ -175,10 +181,10 @@ fn ten_minutes(desk: &Desk<'_>) -> Result<Vec<Row>> {
     ])
 }
 
-/// What policies left that placed a server, one after the other in one machine.
+/// Results of policies that ran one after the other in one machine, placing a server's memory.
 struct Placed {
     out: PathBuf,
-    /// Bytes that are hot at one time.
+    /// Size of the hot set in bytes.
     hot: f64,
     command: String,
 }
@@ -207,7 +213,7 @@ fn place(
     Ok(Placed { out, hot, command })
 }
 
-/// All policies, each once.
+/// Runs each policy once.
 fn measure(desk: &Desk<'_>, server: &str) -> Result<Vec<Row>> {
     let Placed { out, hot, command } = place(desk, server, "", POLICIES, &[])?;
     let runs: Vec<(&str, Run)> = POLICIES
@@ -225,8 +231,9 @@ fn measure(desk: &Desk<'_>, server: &str) -> Result<Vec<Row>> {
         .collect())
 }
 
-/// How fast the server is under what is held to a bar, beside static placement and the kernel's: each has its turn
-/// some times, for the speed of an emulated machine drifts by more than placement gains.
+/// Compares the server's speed under the judged policy with static placement and the kernel's
+/// policy. Each runs several times in turns, because the speed of an emulated machine drifts by
+/// more than placement gains.
 fn in_turns(desk: &Desk<'_>, server: &str) -> Result<Vec<Row>> {
     let names = COMPARED.repeat(TURNS);
     let Placed { out, hot, command } = place(desk, server, "-in-turns", &names, &[])?;
@@ -235,20 +242,21 @@ fn in_turns(desk: &Desk<'_>, server: &str) -> Result<Vec<Row>> {
     Ok(Turns { server, names: &names, runs: &runs, hot, command: &command }.rows())
 }
 
-/// Turns of some policies. What is held to a bar are the reads of a whole phase, for how soon a policy has placed is
-/// part of what it is good for; a turn is compared with its neighbours, as the machine's speed drifts.
+/// Runs of policies in turns. The threshold applies to the reads of a whole phase, because a policy
+/// that places memory sooner is better; each turn is compared with its neighbours, because the
+/// machine's speed drifts.
 struct Turns<'a> {
     server: &'a str,
-    /// A policy for each run.
+    /// Policy of each run.
     names: &'a [&'a str],
     runs: &'a [Run],
-    /// Bytes that are hot at one time.
+    /// Size of the hot set in bytes.
     hot: f64,
     command: &'a str,
 }
 
 impl Turns<'_> {
-    /// A figure of each of a policy's turns.
+    /// A figure of each turn of a policy.
     fn each(&self, policy: &str, figure: impl Fn(&Run) -> f64) -> Vec<f64> {
         let turns = self.names.iter().zip(self.runs).filter(|(name, _)| **name == policy);
         turns.map(|(_, run)| figure(run)).collect()
@@ -258,7 +266,7 @@ impl Turns<'_> {
         median(self.each(policy, figure).into_iter()).expect("each has its turns")
     }
 
-    /// What is judged over another policy, turn by turn.
+    /// Median ratio of a figure of the judged policy to that of another policy, turn by turn.
     fn over(&self, other: &str, figure: impl Fn(&Run) -> f64) -> f64 {
         let turns = self.each(JUDGED, &figure).into_iter().zip(self.each(other, &figure));
         median(turns.map(|(ours, theirs)| ours / theirs)).expect("each has its turns")
@@ -268,7 +276,7 @@ impl Turns<'_> {
         row(format!("{} in turns: {what}", self.server), value, unit, bar, self.command)
     }
 
-    /// Rows of one phase.
+    /// Rows for one phase of the turns.
     fn of_phase(&self, phase: impl Fn(&Run) -> &Phase, when: &str) -> Vec<Row> {
         let (whole, late) = (|run: &Run| phase(run).whole, |run: &Run| phase(run).rate);
         let mut rows = Vec::new();
@@ -313,7 +321,7 @@ impl Turns<'_> {
     }
 }
 
-/// Where the job leaves what became of policies that may be named more than once.
+/// Output directory names of the job for a list of policies, in which names may occur repeatedly.
 fn turns(policies: &[&str]) -> Vec<String> {
     let before = |at: usize| policies[..at].iter().filter(|name| **name == policies[at]).count();
     let place = |at: usize| match before(at) {
@@ -323,13 +331,13 @@ fn turns(policies: &[&str]) -> Vec<String> {
     (0..policies.len()).map(place).collect()
 }
 
-/// Bytes of the values that are hot at one time.
+/// Size of the hot set in bytes: of the values that are hot at the same time.
 fn hot_bytes(scenario: &Scenario) -> Result<f64> {
     let of = |key: &str| set_number(scenario, key);
     Ok(of("keys")? * of("value_bytes")? * of("hot_keys")?)
 }
 
-/// A parameter of the job; what was set by hand is text.
+/// A numeric parameter of the job; values set on the command line are strings.
 fn set_number(scenario: &Scenario, key: &str) -> Result<f64> {
     scenario.number(key).ok_or_else(|| broken(format!("the scenario has no number {key}")))
 }
@@ -351,17 +359,17 @@ fn lines(path: &Path) -> Result<Vec<Value>> {
     text.lines().map(parse).collect()
 }
 
-/// The end of a phase.
+/// Results of one phase.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Phase {
-    /// Reads a second, of the last seconds …
+    /// Reads per second in the last seconds of the phase.
     rate: f64,
-    /// … and of all.
+    /// Reads per second in the whole phase.
     whole: f64,
     p95_us: f64,
-    /// Share of the hot values on node 0.
+    /// Share of the hot values on node 0 at the end of the phase.
     share: Option<f64>,
-    /// Bytes of them on node 0, second by second.
+    /// Share of the hot values on node 0 at the start and half-way through the phase.
     over_time: [Option<f64>; 2],
 }
 
@@ -401,7 +409,7 @@ fn share_on_node_0(line: &Value) -> Option<f64> {
     (all > 0.0).then_some(fast / all)
 }
 
-/// A policy's run.
+/// Results of one run of a policy.
 #[derive(Clone, Debug, PartialEq)]
 struct Run {
     first: Phase,
@@ -409,22 +417,22 @@ struct Run {
     promoted: f64,
     demoted: f64,
     failed: f64,
-    /// Share of the machine's cache misses that node 0 answered, in the last seconds of both phases.
+    /// Share of the machine's cache misses served by node 0 in the last seconds of the run.
     misses: f64,
-    /// Values that were read back whole.
+    /// Number of values that were read back intact.
     checked: f64,
-    /// The policy's share of a CPU.
+    /// CPU usage of tierscope, as a share of one CPU.
     cpu: Option<f64>,
-    /// When, and bytes of the server on node 0 and elsewhere, about second by second.
+    /// Time, and bytes of the server on node 0 and elsewhere, about once a second.
     resident: Vec<[f64; 3]>,
-    /// Bytes that the kernel migrated in the fullest second.
+    /// Maximum bytes that the kernel migrated within a second.
     fullest: f64,
 }
 
-/// Seconds after which a share that is asked for is held.
+/// Seconds after which a requested share must be held.
 const SETTLED: f64 = 20.0;
 
-/// The share that a policy's line asks for.
+/// The share that a policy's specification requests.
 fn asked_share(policy: &str) -> Option<f64> {
     policy.split([':', ',']).find_map(|word| word.strip_prefix("share=")?.parse().ok())
 }
@@ -470,7 +478,7 @@ impl Run {
         })
     }
 
-    /// By how much the share of the server's pages on node 0 was off at most, once it had settled.
+    /// Maximum deviation of the share of the server's pages on node 0, once it has settled.
     fn off(&self, share: f64) -> Option<f64> {
         let from = self.resident.first().map_or(0.0, |[at, ..]| at + SETTLED);
         let settled = self.resident.iter().filter(|[at, ..]| *at >= from);
@@ -541,14 +549,14 @@ impl Run {
     }
 }
 
-/// A count of `/proc/vmstat`.
+/// A counter from a copy of `/proc/vmstat`.
 fn vmstat(path: &Path, name: &str) -> Result<f64> {
     let text = fs::read_to_string(path).at(path.display())?;
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
     line.ok_or_else(|| broken(format!("{}: no {name}", path.display())))
 }
 
-/// Some figures of those lines that have all of them.
+/// The figures called `names` from each sample that has all of them.
 fn figures<const N: usize>(sights: &[Value], names: [&str; N]) -> Vec<[f64; N]> {
     let of = |sight: &Value| {
         let mut found = [0.0; N];
@@ -560,12 +568,12 @@ fn figures<const N: usize>(sights: &[Value], names: [&str; N]) -> Vec<[f64; N]> 
     sights.iter().filter_map(of).collect()
 }
 
-/// When, and the server's bytes on node 0 and elsewhere.
+/// Time, and the server's bytes on node 0 and elsewhere, from each sample that has them.
 fn resident(sights: &[Value]) -> Vec<[f64; 3]> {
     figures(sights, ["at", "near", "far"])
 }
 
-/// Pages migrated in any second at least.
+/// Maximum number of pages migrated within a second (at least; the counter is sampled).
 fn fullest_second(sights: &[Value]) -> Result<f64> {
     let counts = figures(sights, ["at", "migrated"]);
     if counts.len() < 2 {
@@ -581,7 +589,7 @@ fn fullest_second(sights: &[Value]) -> Result<f64> {
     Ok(most)
 }
 
-/// Node 0's share of misses over the last seconds.
+/// Node 0's share of cache misses over the last seconds.
 fn misses(sights: &[Value]) -> Result<f64> {
     let counts = figures(sights, ["near_misses", "far_misses"]);
     let late = &counts[counts.len().saturating_sub(LATE + 1)..];
@@ -592,11 +600,11 @@ fn misses(sights: &[Value]) -> Result<f64> {
     Ok(near / (near + far).max(1.0))
 }
 
-/// Holds what a run of one policy left in `out` against what must be: pages moved, the account adds up, the
-/// policy stopped when told to and left the server as it was, and every value is whole.
+/// Checks each policy's results in `out`: pages were moved, the byte account adds up, the policy
+/// stopped when requested and left the server running, and every value is intact.
 ///
 /// # Errors
-/// Something does not hold.
+/// A check fails.
 pub fn check(out: &Path, scenario: &Scenario) -> Result<()> {
     let text =
         |key: &str| scenario.set.get(key).and_then(|value| value.as_str()).unwrap_or_default();
@@ -618,7 +626,7 @@ pub fn check(out: &Path, scenario: &Scenario) -> Result<()> {
         if ended != "stopped" {
             return Err(broken(format!("{policy} ended by {ended}, not by being stopped")));
         }
-        // Where the host is busy, an emulated server shows what is hot late: in one of both phases at least.
+        // On a busy host an emulated server shows its hot set late: one of both phases suffices.
         let gained = |phase: &Phase| phase.share > phase.over_time[0];
         let share = run.first.share.unwrap_or(0.0);
         if run.promoted == 0.0 || !(gained(&run.first) || gained(&run.second)) {
@@ -639,7 +647,7 @@ pub fn check(out: &Path, scenario: &Scenario) -> Result<()> {
     Ok(())
 }
 
-/// What was decided was recorded: the windows of a policy that works on regions can be replayed under it.
+/// Checks that a region-based policy was recorded such that its windows can be replayed under it.
 fn replay(policy: &str, dir: &Path) -> Result<()> {
     let recording = dir.join("recording");
     if !policy.starts_with("hot_region") || !recording.exists() {
@@ -665,7 +673,8 @@ mod tests {
         fs::write(dir.join(name), text).unwrap();
     }
 
-    /// A run of twelve seconds a phase with 160 reads in each, 240 from the sixth on.
+    /// Writes results of a run with phases of twelve seconds: 160 reads in each of the first six
+    /// seconds, 240 in the others.
     fn run(dir: &Path) {
         let interval = |n: u64| {
             let operations = if n > 6 { 240 } else { 160 };
@@ -702,7 +711,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         run(dir.path());
         let run = Run::read(dir.path()).unwrap();
-        // Seconds 3 to 12 of the phase: four of 160 and six of 240.
+        // Seconds 3 to 12 of the phase: four with 160 reads and six with 240.
         assert_eq!((run.first.rate, run.first.p95_us), (208.0, 107.0));
         assert_eq!((run.first.share, run.first.over_time), (Some(0.96), [Some(0.0), Some(0.6)]));
         assert_eq!((run.misses, run.promoted, run.failed), (0.75, 4096.0, 8192.0));
@@ -727,7 +736,7 @@ mod tests {
         run(dir.path());
         let base = Run::read(dir.path()).unwrap();
         let of = |whole| Run { second: Phase { whole, ..base.second }, ..base.clone() };
-        // Over static 3, 0.5 and 1.6; over the kernel's 0.75, 1/9 and 4.
+        // Ratios over static: 3, 0.5 and 1.6; over the kernel's: 0.75, 1/9 and 4.
         let rates = [1.0, 4.0, 3.0, 2.0, 9.0, 1.0, 5.0, 2.0, 8.0];
         let runs = rates.map(of);
         let turns =
@@ -743,7 +752,8 @@ mod tests {
         assert_eq!(told("in the end of each").0, base.checked);
     }
 
-    // Ours 12 and 16, the kernel's 8 and 10, its DAMON's 14 and 6: its slowest turn over their fastest.
+    // Rates: ours 12 and 16, the kernel's 8 and 10, its DAMON's 14 and 6. Our slowest is compared
+    // with their fastest.
     #[test]
     fn ours_is_held_against_the_fastest_turn_of_the_kernel_s() {
         let dir = tempfile::tempdir().unwrap();
@@ -790,8 +800,8 @@ mod tests {
         assert!(error.contains("100 of 101 values"), "{error}");
     }
 
-    // 4 pages from 10.4 to 10.9 and 3 from then to 11.5, which are 1.1 s apart; the 8 until 13 may have taken
-    // longer than a second.
+    // 4 pages from 10.4 to 10.9 and 3 more until 11.5, which are 1.1 s apart; the 8 pages until 13
+    // may have taken longer than a second.
     #[test]
     fn the_fullest_second_is_found() {
         let sights = |counts: &[(f64, u64)]| -> Vec<Value> {
@@ -806,7 +816,7 @@ mod tests {
         assert!(fullest_second(&sights(&counts[..1])).is_err());
     }
 
-    // From the twentieth second on 24 and 25 of 100 pages are near.
+    // From the twentieth second on, 24 and 25 of 100 pages are on node 0.
     #[test]
     fn a_share_is_judged_once_it_has_settled() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Progress on stderr: what happens, and how long it has been going on.
+//! Progress lines on stderr, with the time since the start.
 
 use std::sync::OnceLock;
 use std::time::Instant;

@@ -1,5 +1,6 @@
-//! Cold memory of a real memcached given back to zswap, by the kernel's own MGLRU and by ours: `make
-//! bench-reclaim`, in target/bench/reclaim.json, and what a run of the scenario `reclaim` must show.
+//! `make bench-reclaim`: reclaim of a real memcached's cold memory to zswap, by the kernel's own
+//! MGLRU and by ours, written to target/bench/reclaim.json; also the checks of a run of the
+//! scenario `reclaim`.
 
 use std::fs;
 use std::path::Path;
@@ -21,17 +22,17 @@ const CHAPTERS: &[Chapter] = &[
 ];
 
 const POLICIES: &[&str] = &["kernel", "mglru", "mglru-linear", "mglru-telescope"];
-/// What the bars are for.
+/// The policy to which the thresholds apply.
 const JUDGED: &str = "mglru-telescope";
-/// Share of the cold memory whose way out is timed.
+/// Share of the cold memory whose reclaim is timed.
 const MOST_OF_COLD: f64 = 0.8;
-/// A sample of VmRSS is in KiB, pages are of 4.
+/// Page size in KiB, the unit of VmRSS.
 const PAGE_KIB: f64 = 4.0;
 
-/// Measures the chapters that are not in the file yet; `only`: whose name contains this.
+/// Runs the chapters that are not yet in the file and whose name contains `only`.
 ///
 /// # Errors
-/// A chapter could not be measured; the others were.
+/// At least one chapter could not be measured; the others were.
 pub fn bench(matrix: &Matrix, only: &str) -> Result<()> {
     chapters::run("reclaim", CHAPTERS, matrix, only)
 }
@@ -100,7 +101,8 @@ fn rows(runs: &[(&str, Run)], keys: f64, command: &str) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// The cost of a walk against mapped memory, simulated: half a GiB is accessed of 1 GiB to 1 TiB.
+/// Cost of a page-table walk against mapped memory, simulated: half a GiB is accessed, of 1 GiB to
+/// 1 TiB.
 fn scan_cost(_: &Desk<'_>) -> Result<Vec<Row>> {
     let words = ["bench", "scan-cost", "--json"];
     let told = figures(&capture(Command::new(tierscope()?).args(words))?);
@@ -122,14 +124,14 @@ fn scan_cost(_: &Desk<'_>) -> Result<Vec<Row>> {
     let mut add = |what: &str, value: f64, bar: Bar| {
         rows.push(row(format!("scan cost: {what}"), value, "ratio", bar, &command));
     };
-    // 1024 times the memory, the same part of it accessed.
+    // 1024 times as much memory, of which the same bytes are accessed.
     add("mglru-linear: 1 TiB over 1 GiB", growth("mglru-linear")?, Bar::Least(256.0));
     add("mglru-telescope: 1 TiB over 1 GiB", growth("mglru-telescope")?, Bar::None);
     add("mglru-telescope: 1 TiB, over mglru", over, Bar::Most(1.0));
     Ok(rows)
 }
 
-/// A number of the scenario.
+/// A numeric parameter of the scenario.
 fn share(scenario: &Scenario, key: &str) -> Result<f64> {
     scenario.number(key).ok_or_else(|| broken(format!("the scenario has no number {key}")))
 }
@@ -143,21 +145,22 @@ fn json(path: &Path) -> Result<Value> {
     serde_json::from_str(&text).map_err(|e| broken(format!("{}: {e}", path.display())))
 }
 
-/// A policy's run.
+/// Results of one run of a policy.
 #[derive(Clone, Debug, PartialEq)]
 struct Run {
     first_kib: f64,
-    /// Until four fifths of the cold memory were out; `None` if they never were.
+    /// Seconds until four fifths of the cold memory were reclaimed; `None` if that was never
+    /// reached.
     seconds: Option<f64>,
-    /// Share of the cold memory that was out in the end.
+    /// Share of the cold memory that was reclaimed in the end.
     reached: f64,
-    /// CPU time that went into looking at pages.
+    /// CPU seconds spent on scanning pages.
     scan_seconds: f64,
     entries: Option<f64>,
-    /// All of tierscope's.
+    /// CPU seconds of tierscope in total.
     cpu_seconds: Option<f64>,
-    /// Hot pages that came back from zswap while the server was read, each time counted, over all hot pages:
-    /// what is read is hot, so what comes back is.
+    /// Refaults from zswap while the server was read, over the number of hot pages: only hot values
+    /// are read, so every refault is of a hot page.
     hot_refaults: f64,
     rate: f64,
     p95_us: f64,
@@ -206,7 +209,7 @@ impl Run {
     }
 }
 
-/// A line of the samples: time, KiB in memory, pages that came back from swap and that went.
+/// A line of the samples: time, resident KiB, cumulative refaults and pages swapped out.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Sample {
     at: f64,
@@ -217,7 +220,7 @@ struct Sample {
 
 fn samples(path: &Path) -> Result<Vec<Sample>> {
     let text = fs::read_to_string(path).at(path.display())?;
-    // The last line may be cut.
+    // The last line may be incomplete.
     let read = |line: &str| -> Option<Sample> {
         let words: Vec<f64> = line.split(' ').map_while(|word| word.parse().ok()).collect();
         let [at, kib, compressed, out, device] = words[..] else { return None };
@@ -230,14 +233,14 @@ fn samples(path: &Path) -> Result<Vec<Sample>> {
     }
 }
 
-/// CPU time of the kernel's aging, in microseconds: what is not giving back.
+/// CPU time of the kernel's aging in microseconds, without reclaim.
 fn used(path: &Path) -> Result<f64> {
     let text = fs::read_to_string(path).at(path.display())?;
     let first = text.split_whitespace().next().and_then(|word| word.parse().ok());
     first.ok_or_else(|| broken(format!("{}: no time", path.display())))
 }
 
-/// Reads a second, and the median of the intervals' P95.
+/// Reads per second, and the median of the intervals' P95.
 fn reads(load: &Value) -> Result<(f64, f64)> {
     let intervals = load["intervals"].as_array().map(Vec::as_slice).unwrap_or_default();
     let (Some(first), Some(last)) = (intervals.first(), intervals.last()) else {
@@ -253,10 +256,11 @@ fn reads(load: &Value) -> Result<(f64, f64)> {
     Ok((reads / seconds, middle))
 }
 
-/// Checks a run of the scenario: memory went, the account adds up, every value was read back.
+/// Checks a run of the scenario: memory was reclaimed, the byte account adds up, every value was
+/// read back.
 ///
 /// # Errors
-/// Something of it does not hold.
+/// A check fails.
 pub fn check(out: &Path, scenario: &Scenario) -> Result<()> {
     let hot = share(scenario, "hot_keys")?;
     let policies = scenario.set.get("policies").and_then(toml::Value::as_str).unwrap_or_default();
@@ -280,7 +284,8 @@ mod tests {
         fs::write(dir.join(name), text).unwrap();
     }
 
-    // 1000 KiB, a tenth hot: 720 of 900 cold are out after 2 s; two of 25 hot pages came back.
+    // Of 1000 KiB, a tenth is hot: 720 of 900 cold KiB are reclaimed after 2 s; two of 25 hot pages
+    // refault.
     fn run(dir: &Path) {
         file(dir, "samples.txt", "10 1000 5 0 0\n11 600 5 100 0\n12 280 6 180 1\n13 2");
         file(

@@ -1,4 +1,4 @@
-//! One scenario on one kernel: build, pack, boot, judge, clean up.
+//! Runs one scenario on one kernel: build, pack, boot, judge, clean up.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,36 +18,36 @@ use crate::scenario::Scenario;
 use crate::topology::Topologies;
 use crate::vm::{self, Ending, Machine, Stream};
 
-/// What a caller may ask for beyond the scenario.
+/// Options of a run that the scenario does not contain.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// Where /out of the guest lies; None: below the cache, emptied first.
+    /// Host directory for the guest's /out; None: a directory in the cache, emptied first.
     pub out: Option<PathBuf>,
-    /// 5-level page tables.
+    /// Use 5-level page tables.
     pub la57: bool,
-    /// Page-table isolation.
+    /// Enable page-table isolation.
     pub pti: bool,
-    /// The host's root, read-only, at /host.
+    /// Mount the host's root, read-only, at /host.
     pub host_tree: bool,
-    /// Show the kernel's console too.
+    /// Also show the kernel's console.
     pub console: bool,
-    /// Show nothing while it runs.
+    /// Show nothing during the run.
     pub quiet: bool,
 }
 
-/// What is left of a run.
+/// Result of a scenario's run.
 #[derive(Debug)]
 pub struct Done {
-    /// How the machine ended.
+    /// Result of the machine's run.
     pub ending: Ending,
-    /// The directory that was /out; the console is kept there as `console.txt`.
+    /// The host directory that was mounted at /out; it contains the console as `console.txt`.
     pub out: PathBuf,
 }
 
 /// Runs `scenario` on `kernel`, called `kernel_name`.
 ///
 /// # Errors
-/// Something is missing before the start. What happens in the machine is judged by [`Ending::verdict`].
+/// The machine cannot be started. Failures inside the machine are judged by [`Ending::verdict`].
 pub fn run(
     scenario: &Scenario,
     kernel_name: &str,
@@ -73,14 +73,15 @@ pub fn run(
     Ok(Done { ending, out })
 }
 
-/// Starts of a machine before its failure to boot is believed.
+/// Number of attempts to boot a machine before the failure is reported.
 ///
-/// QEMU before 8.1 may run a stale translation of code that another CPU patches meanwhile (it took the lock on the
-/// page after translating, not before): about one boot in some hundreds dies on the `int3` of a jump label. Nothing
-/// of ours runs before the job begins, so such an end says nothing about us.
+/// QEMU before 8.1 may run a stale translation of code that another CPU is patching (it locked the
+/// page after translating, not before): about one boot in some hundreds dies on the `int3` of a
+/// jump label. Nothing of ours runs before the job begins, so such a failure is unrelated to our
+/// code.
 const STARTS: u32 = 3;
 
-/// `start`s until the job begins, at most [`STARTS`] times.
+/// Calls `start` until the job begins, at most [`STARTS`] times.
 fn boot(mut start: impl FnMut(u32) -> Result<Ending>) -> Result<Ending> {
     for attempt in 1..STARTS {
         let ending = start(attempt)?;
@@ -96,19 +97,21 @@ fn boot(mut start: impl FnMut(u32) -> Result<Ending>) -> Result<Ending> {
     start(STARTS)
 }
 
-/// Makes the files of an instrumented machine, anew for every start, and begins to read its rings.
+/// Creates the shared files of an instrumented machine, for every attempt to boot, and starts the
+/// ring readers.
 fn instrument(machine: &mut Machine, scenario: &Scenario, out: &Path) -> Result<Option<Readers>> {
     let Some(table) = &scenario.plugin else { return Ok(None) };
     let nodes = machine.topology.node_mb(machine.memory_mb);
     let bytes: Vec<u64> = nodes.iter().map(|mib| mib << 20).collect();
-    // The old ones go first: the new have the same names.
+    // Drop the files of the previous attempt first: the new ones have the same names.
     machine.shared = None;
     let _ = fs::remove_file(out.join(AWAKE));
     let files = machine.shared.insert(Files::new(table, machine.cpus, &bytes)?);
     Readers::start(files, out).map(Some)
 }
 
-/// `plugin.json`: counts, what the plugin said, what was read; and touched pages, if they are wanted.
+/// Writes `plugin.json` with the counts and messages of the plugin and the numbers of records read,
+/// and the touched pages if requested.
 fn keep_outcome(files: &Files, readers: Readers, out: &Path) -> Result<()> {
     if files.wanted().keep.iter().any(|name| name == "touched") {
         referee::keep_touched(files, out)?;
@@ -119,7 +122,8 @@ fn keep_outcome(files: &Files, readers: Readers, out: &Path) -> Result<()> {
     fs::write(&path, text.at(path.display())?).at(path.display())
 }
 
-/// `console.txt` of the last start, `console-N.txt` of those that did not boot.
+/// Saves the console: as `console.txt` for the last attempt, `console-N.txt` for attempts that did
+/// not boot.
 fn keep_console(work: &Path, out: &Path, attempt: u32) -> Result<()> {
     let console = out.join("console.txt");
     if attempt > 1 {
@@ -129,10 +133,10 @@ fn keep_console(work: &Path, out: &Path, attempt: u32) -> Result<()> {
     fs::copy(work.join("console"), &console).at(console.display()).map(|_| ())
 }
 
-/// A shell in the machine of `scenario`.
+/// Starts a machine for `scenario` with a shell.
 ///
 /// # Errors
-/// As [`run`].
+/// Same errors as [`run`].
 pub fn shell(
     scenario: &Scenario,
     kernel_name: &str,
@@ -148,7 +152,7 @@ pub fn shell(
     vm::shell(&machine)
 }
 
-/// Shows how a run ended and turns it into a verdict.
+/// Prints how a run ended, and turns it into a verdict.
 ///
 /// # Errors
 /// The run failed.
@@ -196,8 +200,8 @@ fn prepare<'a>(
     })
 }
 
-/// Runs a scenario's script on the host. It learns from its environment where /out is, and which
-/// kernel it prepares for.
+/// Runs a scenario's script on the host, with the path of /out and the kernel's release in its
+/// environment.
 fn on_host(script: &Path, kernel: &Tree, out: &Path) -> Result<()> {
     let mut command = Command::new("bash");
     command.arg(script).env("LAB_OUT", out).env("LAB_RELEASE", &kernel.release);
@@ -233,7 +237,7 @@ fn out_dir(scenario: &Scenario, kernel_name: &str, options: &Options) -> Result<
     fs::canonicalize(&out).at(out.display())
 }
 
-/// A directory for one machine's files that goes when the run ends.
+/// Directory for the files of one machine, removed at the end of the run.
 struct Work {
     path: PathBuf,
 }
@@ -259,7 +263,7 @@ fn work_dir() -> PathBuf {
     paths::cache().join("work")
 }
 
-/// Removes what harnesses that were killed left behind. Called once per start.
+/// Removes files left by killed processes of the lab. Called once per start.
 pub fn sweep() {
     fetch::sweep();
     instrumented::sweep(fetch::alive);

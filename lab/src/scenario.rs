@@ -1,4 +1,4 @@
-//! Scenarios: what runs in a machine, as data beside a shell script.
+//! Scenarios: jobs for a virtual machine, described by a TOML file with a shell script next to it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,48 +9,49 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::kbuild;
 use crate::paths;
 
-/// `lab/scenarios/NAME.toml`; the job is `NAME.sh` beside it unless `job` names another.
+/// `lab/scenarios/NAME.toml`; the job is `NAME.sh` in the same directory unless `job` names another
+/// file.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// File name without its ending.
+    /// File name without extension.
     #[serde(skip)]
     pub name: String,
-    /// One phrase for people.
+    /// Short description.
     pub about: String,
-    /// The job script's file name.
+    /// File name of the job's script.
     pub job: Option<String>,
-    /// A script of shell functions that go before the job's text.
+    /// File name of a script with shell functions, which is put before the job's text.
     pub functions: Option<String>,
-    /// Programs the job calls: `name`, or `name=/path/on/the/host`.
+    /// Programs used by the job: `name`, or `name=/path/on/the/host`.
     #[serde(default)]
     pub programs: Vec<String>,
-    /// Modules of ours, built for the kernel and put at /lab/NAME.ko.
+    /// Our kernel modules to build and provide at /lab/NAME.ko.
     #[serde(default)]
     pub modules: Vec<String>,
-    /// Modules of the distribution's kernel that are loaded before the job.
+    /// Modules of the distribution's kernel that are loaded before the job starts.
     #[serde(default)]
     pub kernel_modules: Vec<String>,
-    /// Script beside the scenario that runs on the host before the machine starts, as root of this
-    /// machine: it makes what the job finds in /out, and changes nothing elsewhere.
+    /// Script next to the scenario that runs on the host before the machine starts, as root of this
+    /// machine: it creates input files in /out, and changes nothing elsewhere.
     pub prepare: Option<String>,
-    /// The host's root, read-only, at /host.
+    /// Mount the host's root, read-only, at /host.
     #[serde(default)]
     pub host: bool,
     /// Memory in MiB.
     pub memory_mb: u64,
-    /// CPUs.
+    /// Number of CPUs.
     #[serde(default = "two")]
     pub cpus: u32,
-    /// Name in topologies.toml.
+    /// Name of a machine in topologies.toml.
     #[serde(default = "flat")]
     pub topology: String,
-    /// Seconds until the machine is stopped.
+    /// Timeout in seconds, after which the machine is stopped.
     pub timeout_s: u64,
-    /// Further kernel parameters.
+    /// Additional kernel parameters.
     #[serde(default)]
     pub cmdline: String,
-    /// The instrumented virtual machine and its parts ([`crate::instrumented`]).
+    /// Options of the instrumented virtual machine ([`crate::instrumented`]).
     pub plugin: Option<toml::Table>,
     /// Parameters of the job with their defaults, changed by --set.
     #[serde(default)]
@@ -70,7 +71,7 @@ fn dir() -> PathBuf {
 }
 
 impl Scenario {
-    /// A parameter of the job that is a number; what was set by hand is text.
+    /// A numeric parameter of the job; values set on the command line are strings.
     pub(crate) fn number(&self, key: &str) -> Option<f64> {
         match self.set.get(key)? {
             toml::Value::Integer(number) => Some(*number as f64),
@@ -83,7 +84,7 @@ impl Scenario {
     /// Reads the scenario called `name`.
     ///
     /// # Errors
-    /// No such scenario, or a file that does not hold what it should.
+    /// There is no such scenario, or its file is invalid.
     pub fn load(name: &str) -> Result<Self> {
         let path = dir().join(format!("{name}.toml"));
         let text = std::fs::read_to_string(&path).map_err(|e| {
@@ -92,7 +93,7 @@ impl Scenario {
         Self::parse(name, &text)
     }
 
-    /// Reads a scenario from its text.
+    /// Parses a scenario.
     pub fn parse(name: &str, text: &str) -> Result<Self> {
         let bad = |cause: String| Error::new(Kind::Usage, format!("scenario {name}"), cause);
         let mut scenario: Scenario =
@@ -108,7 +109,7 @@ impl Scenario {
         }
     }
 
-    /// All scenarios, by name.
+    /// All scenarios, sorted by name.
     pub fn all() -> Result<Vec<Self>> {
         let files = std::fs::read_dir(dir()).at(dir().display())?.flatten();
         let names =
@@ -118,7 +119,7 @@ impl Scenario {
         names.iter().map(|name| Self::load(name)).collect()
     }
 
-    /// The job script's text, after the functions that it calls.
+    /// The text of the job's script, preceded by its shell functions.
     pub fn job_text(&self) -> Result<Vec<u8>> {
         let job = self.job.clone().unwrap_or_else(|| format!("{}.sh", self.name));
         let mut text = Vec::new();
@@ -129,15 +130,15 @@ impl Scenario {
         Ok(text)
     }
 
-    /// The script that runs on the host, if there is one.
+    /// Path of the script that runs on the host, if there is one.
     pub fn prepare_script(&self) -> Option<PathBuf> {
         self.prepare.as_ref().map(|name| dir().join(name))
     }
 
-    /// Changes a parameter of the job; `assignment` is `key=value`.
+    /// Sets a parameter of the job; `assignment` is `key=value`.
     ///
     /// # Errors
-    /// No `=`, or a key that the scenario does not declare.
+    /// There is no `=`, or the scenario does not declare the key.
     pub fn assign(&mut self, assignment: &str) -> Result<()> {
         let bad = |cause: String| Error::new(Kind::Usage, format!("--set {assignment}"), cause);
         let (key, value) = assignment
@@ -154,7 +155,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// Runs on an instrumented machine with these parts; with none on a plain one.
+    /// Selects the parts of the instrumented machine; without any the machine is a plain one.
     pub fn set_parts(&mut self, parts: &[impl AsRef<str>]) {
         if parts.iter().all(|part| part.as_ref().is_empty()) {
             self.plugin = None;
@@ -164,7 +165,8 @@ impl Scenario {
         self.plugin.get_or_insert_default().insert("parts".into(), parts.into());
     }
 
-    /// On an instrumented machine this plugin is loaded, not the one that was built with this program.
+    /// Selects the plugin that an instrumented machine loads, instead of the one built with this
+    /// program.
     pub fn set_plugin(&mut self, path: &Path) {
         if let Some(table) = &mut self.plugin {
             table.insert("plugin".into(), path.display().to_string().into());

@@ -1,5 +1,5 @@
-//! `make bench-show`: what reports, the live view, the exporter, exports and the package are held to,
-//! in target/bench/show.json.
+//! `make bench-show`: performance and correctness of reports, the live view, the exporter, exports
+//! and the package, written to target/bench/show.json.
 
 use std::fs;
 use std::path::Path;
@@ -15,10 +15,10 @@ use crate::kernels::Matrix;
 use crate::paths;
 use crate::suite::Suite;
 
-/// Runs of a command whose time is a row: the median counts.
+/// Number of runs of a timed command; the median counts.
 const RUNS: usize = 5;
 
-/// What is measured, one after the other.
+/// The chapters of `bench-show`, in order of execution.
 const CHAPTERS: &[Chapter] = &[
     Chapter { name: "an hour", measure: hour },
     Chapter { name: "live", measure: live },
@@ -27,15 +27,15 @@ const CHAPTERS: &[Chapter] = &[
     Chapter { name: "package", measure: package },
 ];
 
-/// Measures the chapters that are not in the file yet; `only`: whose name contains this.
+/// Runs the chapters that are not yet in the file and whose name contains `only`.
 ///
 /// # Errors
-/// A chapter could not be measured; the others were.
+/// At least one chapter could not be measured; the others were.
 pub fn bench(matrix: &Matrix, only: &str) -> Result<()> {
     chapters::run("show", CHAPTERS, matrix, only)
 }
 
-/// An hour of 10,000 regions a window: how fast it opens.
+/// Time to open a recording of an hour with 10,000 regions a window.
 fn hour(desk: &Desk<'_>) -> Result<Vec<Row>> {
     let work = desk.work;
     let dir = work.join("hour");
@@ -58,7 +58,7 @@ fn hour(desk: &Desk<'_>) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// A frame that comes within two of a display's 60 a second is smooth.
+/// Maximum frame time that counts as smooth, in ms: two frames of a display with 60 a second.
 const SMOOTH_MS: f64 = 34.0;
 
 fn browsed(page: &Path) -> Result<Vec<Row>> {
@@ -76,7 +76,7 @@ fn browsed(page: &Path) -> Result<Vec<Row>> {
     ])
 }
 
-/// From a window's end to the screen.
+/// Latency from a window's end to the screen.
 fn live(_: &Desk<'_>) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for (regions, bar) in [("1000", 100.0), ("100000", 1000.0)] {
@@ -92,7 +92,7 @@ fn live(_: &Desk<'_>) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Scrapes while a recorder writes: 100,000 regions a window.
+/// Scrapes during a recording of 100,000 regions a window.
 fn metrics(_: &Desk<'_>) -> Result<Vec<Row>> {
     let arguments = [tierscope()?, "100000".to_owned(), "20".to_owned()];
     let (figures, command) = example("tierscope-cli", "scrape", &[], &arguments)?;
@@ -107,7 +107,7 @@ fn metrics(_: &Desk<'_>) -> Result<Vec<Row>> {
     ])
 }
 
-/// What other programs read of an export, held against the recording.
+/// Compares the data that other programs read from an export with the recording.
 fn round_trips(desk: &Desk<'_>) -> Result<Vec<Row>> {
     let work = desk.work;
     let dir = work.join("short");
@@ -117,7 +117,7 @@ fn round_trips(desk: &Desk<'_>) -> Result<Vec<Row>> {
     let _ = fs::remove_file(&out);
     let mut script = Command::new(paths::root().join("scripts/round-trips"));
     script.arg(tierscope()?).arg(&dir).arg(&out);
-    // A figure that falls short makes it fail; the rows say which.
+    // The script fails if a figure misses its threshold; the rows contain the details.
     let _ = script.stdin(Stdio::null()).status().at("scripts/round-trips")?;
     let table = Table::load(&out)?;
     let mut rows = table.into_rows();
@@ -127,7 +127,7 @@ fn round_trips(desk: &Desk<'_>) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// The suite's case on every kernel that it runs on.
+/// Runs the suite's case for the package on every kernel that it applies to.
 fn package(desk: &Desk<'_>) -> Result<Vec<Row>> {
     let matrix = desk.matrix;
     let suite = Suite::load()?;
@@ -152,7 +152,7 @@ fn package(desk: &Desk<'_>) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// The median of [`RUNS`] runs of our command.
+/// The median duration of [`RUNS`] runs of `tierscope`, and the command.
 fn median_seconds(words: &[&str]) -> Result<(f64, String)> {
     let tierscope = tierscope()?;
     let mut all = Vec::with_capacity(RUNS);

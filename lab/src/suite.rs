@@ -1,4 +1,4 @@
-//! `suite.toml`: the checks of `make test` that need a kernel, run one after the other and counted.
+//! `suite.toml`: the checks of `make test` that need a kernel, run sequentially and counted.
 
 use serde::Deserialize;
 
@@ -17,7 +17,7 @@ use crate::scenario::Scenario;
 use crate::see;
 use crate::sim;
 
-/// The file.
+/// Contents of `suite.toml`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Suite {
@@ -26,38 +26,39 @@ pub struct Suite {
     pub cases: Vec<Case>,
 }
 
-/// One scenario in one variant.
+/// A case of the suite: a scenario in one variant, and the checks of its results.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Case {
-    /// For people.
+    /// Readable name of the case.
     pub name: String,
-    /// The scenario.
+    /// Name of the scenario.
     pub scenario: String,
-    /// Kernels by name; none: all.
+    /// Names of kernels; none: all.
     pub kernels: Vec<String>,
-    /// Parameters of the job.
+    /// Parameters of the job, as `key=value`.
     pub set: Vec<String>,
     /// NUMA machine instead of the scenario's.
     pub topology: Option<String>,
-    /// 5-level page tables.
+    /// Use 5-level page tables.
     pub la57: bool,
-    /// Page-table isolation.
+    /// Enable page-table isolation.
     pub pti: bool,
-    /// Least recall of the recording against the truth.
+    /// Minimum recall of the recording against the workload's truth.
     pub accuracy: Option<f64>,
-    /// Whether what `rates` and Telescope bounded report must be what they report of the exact machine.
+    /// Whether `rates` and Telescope bounded must report the same as on the exact simulated
+    /// machine.
     pub simulated: bool,
-    /// Whether the checks of an instrumented machine must hold.
+    /// Whether the checks of an instrumented machine are run.
     pub machine: bool,
-    /// Whether the checks of a run of policies must hold.
+    /// Whether the checks of placement policies are run.
     pub place: bool,
-    /// Whether the checks of a run that gives memory back must hold.
+    /// Whether the checks of reclaim policies are run.
     pub reclaim: bool,
-    /// Least precision and recall of the first of `compared` against the toucher's truth.
+    /// Minimum precision and recall of the first entry of `compared` against the toucher's truth.
     pub compare: Option<f64>,
-    /// Instruments whose recordings are compared, as the scenario calls their directories; `rates` and Telescope bounded
-    /// unless told.
+    /// Instruments whose recordings are compared, by the scenario's directory names; default:
+    /// `rates` and Telescope bounded.
     pub compared: Vec<String>,
 }
 
@@ -68,7 +69,7 @@ impl Suite {
         Self::parse(&std::fs::read_to_string(&path).at(path.display())?)
     }
 
-    /// Reads a suite and checks that its scenarios and their parameters exist.
+    /// Parses a suite and checks that its scenarios and their parameters exist.
     pub fn parse(text: &str) -> Result<Self> {
         let bad = |e: toml::de::Error| {
             Error::new(Kind::Usage, "lab/suite.toml", e.to_string().replace('\n', " "))
@@ -96,7 +97,7 @@ impl Case {
         }
     }
 
-    /// Whether the case runs on the kernel of that name.
+    /// Whether the case applies to the kernel of that name.
     #[must_use]
     pub fn runs_on(&self, kernel: &str) -> bool {
         self.kernels.is_empty() || self.kernels.iter().any(|name| name == kernel)
@@ -105,7 +106,7 @@ impl Case {
     /// Runs the case on a kernel.
     ///
     /// # Errors
-    /// It fails.
+    /// The case fails.
     pub fn run(&self, kernel_name: &str, kernel: &Tree) -> Result<()> {
         let scenario = self.scenario()?;
         let out =
@@ -137,7 +138,7 @@ impl Case {
     }
 }
 
-/// `smoke, 5 levels` becomes `smoke-5-levels`.
+/// File name for the name of a case: `smoke, 5 levels` becomes `smoke-5-levels`.
 fn file_name(name: &str) -> String {
     name.split(|c: char| !c.is_alphanumeric())
         .filter(|part| !part.is_empty())
@@ -145,7 +146,7 @@ fn file_name(name: &str) -> String {
         .join("-")
 }
 
-/// Counts checks and says how each went, in lines that a script can read.
+/// Counts checks and prints their results, in lines that scripts can parse.
 #[derive(Debug, Default)]
 pub struct Tally {
     passed: u32,
@@ -153,7 +154,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Counts one check.
+    /// Counts and prints the result of one check.
     pub fn count(&mut self, name: &str, result: Result<()>) {
         match result {
             Ok(()) => {
@@ -167,10 +168,10 @@ impl Tally {
         }
     }
 
-    /// The result of all.
+    /// Overall result.
     ///
     /// # Errors
-    /// One failed.
+    /// At least one check failed.
     pub fn verdict(&self) -> Result<()> {
         say(format!("{} checks passed, {} failed", self.passed, self.failed));
         match self.failed {
@@ -180,11 +181,11 @@ impl Tally {
     }
 }
 
-/// Runs everything that needs a kernel: its features, our modules built with sparse, the cases whose name
-/// contains `only`.
+/// Runs all checks that need a kernel: its features, the build of our modules with sparse, and the
+/// cases whose name contains `only`.
 ///
 /// # Errors
-/// A check failed, or nothing could be checked.
+/// A check failed, or there was nothing to check.
 pub fn run_all(matrix: &Matrix, kernels: &[(String, Tree)], only: &str) -> Result<()> {
     let suite = Suite::load()?;
     let mut tally = Tally::default();
@@ -212,7 +213,8 @@ pub fn run_all(matrix: &Matrix, kernels: &[(String, Tree)], only: &str) -> Resul
     tally.verdict()
 }
 
-/// A fault of the emulated processor says nothing about the check: it runs once more, and that one counts.
+/// Repeats a check once if it failed because of a bug of the emulated processor; the second result
+/// counts.
 fn once_more_if_emulator(title: &str, mut check: impl FnMut() -> Result<()>) -> Result<()> {
     match check() {
         Err(error) if error.kind == Kind::Emulator => {
@@ -223,7 +225,7 @@ fn once_more_if_emulator(title: &str, mut check: impl FnMut() -> Result<()>) -> 
     }
 }
 
-/// Compares kernels.toml with the kernel's own configuration.
+/// Compares kernels.toml with the kernel's configuration file.
 ///
 /// # Errors
 /// They differ.

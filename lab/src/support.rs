@@ -3,7 +3,8 @@
 use crate::kernels::{Kernel, Matrix};
 use crate::suite::Suite;
 
-/// The table in Markdown: kernels across; what they are, have, and pass in `make test` down.
+/// The table in Markdown: one column per kernel; rows for its description, features and passed
+/// checks of `make test`.
 #[must_use]
 pub fn table(matrix: &Matrix, suite: &Suite) -> String {
     let yes_no = |holds: bool| if holds { "yes" } else { "no" }.to_owned();

@@ -1,4 +1,4 @@
-//! `topologies.toml`: NUMA machines as data, turned into QEMU's arguments.
+//! `topologies.toml`: descriptions of NUMA machines, and their translation to QEMU's arguments.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,31 +10,31 @@ use tierscope_hw::config::Machine;
 use crate::error::{Context, Error, Kind, Result};
 use crate::paths;
 
-/// The file.
+/// Contents of `topologies.toml`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Topologies {
-    /// Machines by name.
+    /// NUMA machines by name.
     pub topology: BTreeMap<String, Topology>,
 }
 
-/// One NUMA machine.
+/// A NUMA machine.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Topology {
-    /// One phrase for people.
+    /// Short description.
     pub about: String,
     /// Its nodes.
     pub nodes: Vec<Node>,
-    /// The ready-made machine (crates/hw/machines) whose tiers the nodes are, in their order: the HMAT states their
-    /// latency and bandwidth. None: there is no HMAT.
+    /// The ready-made machine (crates/hw/machines) whose tiers correspond to the nodes, in the same
+    /// order: the HMAT reports their latency and bandwidth. None: no HMAT.
     pub machine: Option<String>,
-    /// SLIT distances, row by row; empty: the firmware says nothing.
+    /// SLIT distances, row by row; empty: no SLIT.
     #[serde(default)]
     pub distances: Vec<Vec<u8>>,
 }
 
-/// One node.
+/// A NUMA node of a machine.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Node {
@@ -42,17 +42,18 @@ pub struct Node {
     pub memory: f64,
     /// Share of the machine's CPUs, 0..1.
     pub cpus: f64,
-    /// What the HMAT states of it.
+    /// The node's entries in the HMAT.
     #[serde(skip)]
     pub hmat: Option<Hmat>,
 }
 
-/// A node as the HMAT states it.
+/// HMAT entries of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hmat {
     /// Read latency in ns.
     pub latency_ns: u32,
-    /// Read bandwidth in MiB/s. QEMU wants the nodes' within 65535 times what divides them all.
+    /// Read bandwidth in MiB/s. QEMU requires that every node's is at most 65535 times the greatest
+    /// common divisor of all.
     pub mib_s: u64,
 }
 
@@ -63,7 +64,7 @@ impl Topologies {
         Self::parse(&std::fs::read_to_string(&path).at(path.display())?)
     }
 
-    /// Reads a table and checks every machine in it.
+    /// Parses a table and checks every machine in it.
     pub fn parse(text: &str) -> Result<Self> {
         let mut all: Topologies =
             toml::from_str(text).map_err(|e| bad(e.to_string().replace('\n', " ")))?;
@@ -74,7 +75,7 @@ impl Topologies {
         Ok(all)
     }
 
-    /// The machine called `name`.
+    /// The NUMA machine called `name`.
     pub fn get(&self, name: &str) -> Result<&Topology> {
         let names: Vec<&str> = self.topology.keys().map(String::as_str).collect();
         self.topology.get(name).ok_or_else(|| {
@@ -104,7 +105,7 @@ impl Topology {
         }
     }
 
-    /// Fills in what the HMAT states.
+    /// Fills in the HMAT entries of all nodes.
     fn state_tiers(&mut self) -> std::result::Result<(), String> {
         let Some(name) = &self.machine else { return Ok(()) };
         let machine = Machine::ready_made(name).map_err(|error| error.to_string())?;
@@ -119,8 +120,8 @@ impl Topology {
         Ok(())
     }
 
-    /// QEMU's arguments for a machine of `memory_mb` MiB and `cpus` CPUs. With `files` the memory of node N lies
-    /// in the file `ram-N` there, shared with whoever maps it.
+    /// QEMU's arguments for a machine of `memory_mb` MiB and `cpus` CPUs. With `files` the memory
+    /// of node N is the shared file `ram-N` in that directory.
     pub fn qemu_args(&self, memory_mb: u64, cpus: u32, files: Option<&Path>) -> Vec<String> {
         let hmat = self.nodes.iter().all(|n| n.hmat.is_some());
         let mut machine = if hmat { "q35,hmat=on" } else { "q35" }.to_owned();
@@ -143,13 +144,13 @@ impl Topology {
         args
     }
 
-    /// A socket lies in one node: the kernel warns of CPUs of one socket in two nodes.
+    /// Number of sockets. No socket may span two nodes: the kernel would warn.
     fn sockets(&self, cpus: u32) -> u32 {
         let nodes = self.nodes.iter().filter(|n| n.cpus > 0.0).count() as u32;
         if cpus.is_multiple_of(nodes) { nodes } else { cpus }
     }
 
-    /// MiB of each node.
+    /// Memory of each node in MiB.
     #[must_use]
     pub fn node_mb(&self, memory_mb: u64) -> Vec<u64> {
         let mut left = memory_mb;
@@ -194,7 +195,7 @@ impl Topology {
         args
     }
 
-    /// With an HMAT a node without CPUs names the node that uses it.
+    /// Argument for a node without CPUs: with an HMAT it has to name its initiator node.
     fn initiator(&self, node: &Node) -> String {
         match self.nodes.iter().position(|n| n.cpus > 0.0) {
             Some(first) if node.cpus == 0.0 && node.hmat.is_some() => {

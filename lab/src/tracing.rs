@@ -1,5 +1,6 @@
-//! `make bench-trace`: readers of traces and of a bus monitor's captures, recording of real programs beside Valgrind's
-//! lackey, and misses of captures beside the simulated machine's own count, in target/bench/trace.json.
+//! `make bench-trace`, written to target/bench/trace.json: speed of readers of traces and of a bus
+//! monitor's captures, recording of real programs compared with Valgrind's lackey, and misses in
+//! captures compared with the simulated machine's own count.
 
 use std::fs;
 use std::path::Path;
@@ -26,10 +27,10 @@ const CHAPTERS: &[Chapter] = &[
     Chapter { name: "advice", measure: advice },
 ];
 
-/// Measures the chapters that are not in the file yet; `only`: whose name contains this.
+/// Runs the chapters that are not yet in the file and whose name contains `only`.
 ///
 /// # Errors
-/// A chapter could not be measured; the others were.
+/// At least one chapter could not be measured; the others were.
 pub fn bench(matrix: &Matrix, only: &str) -> Result<()> {
     chapters::run("trace", CHAPTERS, matrix, only)
 }
@@ -38,8 +39,8 @@ fn broken(cause: impl std::fmt::Display) -> Error {
     Error::new(Kind::Job, "traces", cause)
 }
 
-/// Benches of crates/trace: file, group and function as criterion names their directories, what is counted, and the
-/// bar in millions a second.
+/// Benchmarks of crates/trace: file, group and function as in criterion's directories, the counted
+/// items, and the threshold in millions a second.
 const RATES: [(&str, &str, &str, &str, Bar); 7] = [
     ("ptat", "bus records", "1 boards", "bus records parsed, one board", Bar::Least(50.0)),
     ("ptat", "bus records", "2 boards", "bus records parsed, two boards", Bar::Least(50.0)),
@@ -76,13 +77,13 @@ fn readers(_: &Desk<'_>) -> Result<Vec<Row>> {
     RATES.iter().map(found).collect()
 }
 
-/// What a command of ours prints as JSON.
+/// JSON output of a `tierscope` command.
 fn told(words: &[&str]) -> Result<Value> {
     let printed = capture(Command::new(tierscope()?).args(words).current_dir(paths::root()))?;
     Ok(chapters::figures(&printed))
 }
 
-/// An experiment of experiments/ptat captured into a directory: what was told of that, and the report of it.
+/// Captures an experiment of experiments/ptat; returns the output of the capture and of the report.
 fn captured(desk: &Desk<'_>, name: &str) -> Result<(Value, Value)> {
     let out = desk.work.join(name);
     let _ = fs::remove_dir_all(&out);
@@ -93,7 +94,7 @@ fn captured(desk: &Desk<'_>, name: &str) -> Result<(Value, Value)> {
     Ok((made, report))
 }
 
-/// Misses of the parser less those that the simulated machine counted.
+/// Compares the parser's misses with the simulated machine's own count.
 fn captures(desk: &Desk<'_>) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for name in ["random-access-4k", "random-access-2m", "bfs-4k", "bfs-2m"] {
@@ -117,7 +118,7 @@ fn captures(desk: &Desk<'_>) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Requests to a structure that was chosen to be watched, beside the accesses that were made to it.
+/// Compares the requests to a watched data structure with the accesses that the program made to it.
 fn chosen(desk: &Desk<'_>) -> Result<Vec<Row>> {
     let out = desk.work.join("chosen");
     let _ = fs::remove_dir_all(&out);
@@ -138,7 +139,7 @@ fn chosen(desk: &Desk<'_>) -> Result<Vec<Row>> {
     ])
 }
 
-/// Both dimensions of walks in a guest, beside what its MMUs counted.
+/// Compares misses of two-dimensional walks in a guest with the counts of its MMUs.
 fn guests(desk: &Desk<'_>) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for pages in ["4K", "2M"] {
@@ -160,7 +161,7 @@ fn guests(desk: &Desk<'_>) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Misses that larger pages are said to save, over those that they do.
+/// Compares the predicted savings of misses by larger pages with the actual savings.
 fn promise(desk: &Desk<'_>) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for name in ["random-access", "bfs"] {
@@ -180,8 +181,8 @@ fn promise(desk: &Desk<'_>) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// A real program's walks in the instrumented virtual machine, as a capture: the report of the process that had most of them, and its
-/// walks.
+/// Captures the page walks of a real program in the instrumented virtual machine; returns the
+/// report, and the number of walks of the process with most walks.
 fn walked(desk: &Desk<'_>, huge: bool) -> Result<(Value, f64)> {
     let label = if huge { "-huge" } else { "-small" };
     let out = boot(desk, "thp", label, |scenario| {
@@ -213,12 +214,13 @@ fn walked(desk: &Desk<'_>, huge: bool) -> Result<(Value, f64)> {
     Ok((report, most))
 }
 
-/// Runs a command of ours that prints nothing of interest.
+/// Runs a `tierscope` command and discards its output.
 fn capture_of(words: &[&str]) -> Result<()> {
     capture(Command::new(tierscope()?).args(words).current_dir(paths::root())).map(drop)
 }
 
-/// What pages of 2 MiB are said to save a real program, and what they do once it asks for them.
+/// Compares the walks that 2 MiB pages are predicted to save in a real program with those saved
+/// once it requests such pages.
 fn advice(desk: &Desk<'_>) -> Result<Vec<Row>> {
     let (report, small) = walked(desk, false)?;
     let (_, large) = walked(desk, true)?;
@@ -243,13 +245,13 @@ fn advice(desk: &Desk<'_>) -> Result<Vec<Row>> {
     ])
 }
 
-/// What runs from its beginning to its end: Debian's, whatever else is called so on the way to it.
+/// Programs to record, by absolute path: Debian's, not others of the same name in PATH.
 const PROGRAMS: &[(&str, &[&str])] = &[
     ("sort", &["/usr/bin/sort", "-o", "/dev/null", "{lines}"]),
     ("python3", &["/usr/bin/python3", "-S", "-c", "sum(i * i for i in range(200000))"]),
 ];
 
-/// Real programs into compact traces, beside lackey on the same input in the same run.
+/// Records real programs as compact traces, and runs lackey on the same input for comparison.
 fn record(desk: &Desk<'_>) -> Result<Vec<Row>> {
     let plugin = paths::root().join(fast_plugin()?);
     let lines = desk.work.join("lines.txt");
@@ -295,7 +297,7 @@ fn recorded(desk: &Desk<'_>, name: &str, words: &[String], plugin: &Path) -> Res
     ])
 }
 
-/// 50,000 lines in random order, 750 kB: lackey takes many minutes for more.
+/// Writes 50,000 lines in random order, 750 kB: with more, lackey would take many minutes.
 fn write_lines(path: &Path) -> Result<()> {
     let mut state = 1u64;
     let mut line = |_| {

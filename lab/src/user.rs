@@ -1,4 +1,5 @@
-//! Unmodified programs under QEMU's user emulation, seen by the same plugin: every access of every thread.
+//! Unmodified programs under QEMU's user emulation with the plugin, which sees every access of
+//! every thread.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -9,27 +10,27 @@ use crate::command::missing;
 use crate::error::{Context, Error, Kind, Result};
 use crate::instrumented::{Files, Outcome, Readers};
 
-/// Threads of a program at a time that are seen.
+/// Maximum number of concurrent threads that the plugin records.
 const THREADS: u32 = 16;
-/// Bytes of each thread's ring.
+/// Size of each thread's ring in bytes.
 const RING_BYTES: i64 = 16 << 20;
 
-/// What to run, and how.
+/// A program to run, and the options of the run.
 #[derive(Debug, Clone, Default)]
 pub struct Program {
     /// Program and arguments.
     pub words: Vec<String>,
     /// Parts of the plugin; none: QEMU alone.
     pub parts: Vec<String>,
-    /// Rings whose records are kept.
+    /// Names of the rings whose records are kept.
     pub keep: Vec<String>,
-    /// What it prints goes nowhere.
+    /// Discard the program's output.
     pub quiet: bool,
-    /// The plugin; none: what was built with this program.
+    /// The plugin to load; None: the one built with this program.
     pub plugin: Option<PathBuf>,
 }
 
-/// A program that runs under QEMU.
+/// A program that is running under QEMU.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
@@ -38,14 +39,14 @@ pub struct Running {
     begun: Instant,
 }
 
-/// What came of it.
+/// Result of a program's run.
 #[derive(Debug)]
 pub struct Ended {
-    /// How it ended.
+    /// Exit status of the program.
     pub status: ExitStatus,
-    /// Seconds that it took, QEMU's start included.
+    /// Seconds that the run took, including the start of QEMU.
     pub seconds: f64,
-    /// What the plugin counted and said; None without parts.
+    /// Counts and messages of the plugin; None without parts.
     pub outcome: Option<Outcome>,
 }
 
@@ -66,10 +67,11 @@ impl Program {
         table
     }
 
-    /// Starts it; what is kept, the log of mappings and `plugin.json` go to `out`.
+    /// Starts the program; kept records, the log of mappings and `plugin.json` are written to
+    /// `out`.
     ///
     /// # Errors
-    /// QEMU or the program is not there, or there is no room for the rings.
+    /// QEMU or the program is missing, or there is no space for the rings.
     pub fn start(&self, out: &Path) -> Result<Running> {
         fs::create_dir_all(out).at(out.display())?;
         let program = self
@@ -94,17 +96,17 @@ impl Program {
         Ok(Running { child, readers, files, begun })
     }
 
-    /// Runs it to its end.
+    /// Runs the program to its end.
     ///
     /// # Errors
-    /// As [`Program::start`].
+    /// Same errors as [`Program::start`].
     pub fn run(&self, out: &Path) -> Result<Ended> {
         self.start(out)?.wait(out)
     }
 }
 
 impl Running {
-    /// Waits for its end, and gathers what was seen.
+    /// Waits for the program's end, and collects the recorded data.
     ///
     /// # Errors
     /// The counts cannot be read or kept.
@@ -127,7 +129,7 @@ impl Running {
     }
 }
 
-/// Where a program lies: QEMU does not look into PATH.
+/// Path of a program, searched in PATH because QEMU does not.
 fn in_path(program: &str) -> Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let places = std::env::split_paths(&path).map(|dir| dir.join(program));

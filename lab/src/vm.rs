@@ -1,4 +1,4 @@
-//! One virtual machine: QEMU without KVM, watched from start to end.
+//! One virtual machine: QEMU without KVM, monitored from start to end.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -15,17 +15,18 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::instrumented::{Files, referee};
 use crate::topology::Topology;
 
-/// Kernel parameters of every machine. loglevel=5 shows warnings, without which a WARNING would pass unseen; a
-/// stalled CPU of a busy host is no stall of the kernel before a minute is over, and a timer tick that comes late is
-/// no reason to panic at boot (check_timer() in arch/x86/kernel/apic/io_apic.c).
+/// Kernel parameters of every machine. loglevel=5 prints warnings; otherwise a WARNING would go
+/// unnoticed. On a busy host, a CPU is considered stalled only after a minute, and a late timer
+/// tick must not cause a panic at boot (check_timer() in arch/x86/kernel/apic/io_apic.c).
 const CMDLINE: &str = "console=ttyS0 loglevel=5 panic=-1 oops=panic rcupdate.rcu_cpu_stall_timeout=60 watchdog_thresh=60 tsc=reliable no_timer_check";
 
-/// The processor. A plugin sees each byte of a `rep movsb`, so the kernel is to copy otherwise. Interrupted before flags
-/// are set again, a guest saves as `cmpxchg16b`'s EFLAGS what was another instruction's operand (QEMU 7.2), and from
-/// some of these no `iret` returns.
+/// The emulated processor. Without erms, because a plugin sees each byte of a `rep movsb`: the
+/// kernel shall copy in another way. Without cx16, because QEMU 7.2 sets the flags of `cmpxchg16b`
+/// late: if the guest is interrupted before, it saves an operand of another instruction as EFLAGS,
+/// and `iret` fails on some of these values.
 const CPU: &str = "max,-erms,-cx16";
 
-/// What to start.
+/// Configuration of a machine.
 #[derive(Debug)]
 pub struct Machine<'a> {
     /// The kernel's bzImage.
@@ -42,13 +43,13 @@ pub struct Machine<'a> {
     pub memory_mb: u64,
     /// CPUs.
     pub cpus: u32,
-    /// 5-level page tables.
+    /// Use 5-level page tables.
     pub la57: bool,
-    /// Page-table isolation: a second, user copy of the PGD.
+    /// Enable page-table isolation: a second, user copy of the PGD.
     pub pti: bool,
     /// Further kernel parameters.
     pub cmdline: String,
-    /// What is shared with the plugin, if this is an instrumented machine.
+    /// Files shared with the plugin, if this is an instrumented machine.
     pub shared: Option<Files>,
 }
 
@@ -62,7 +63,7 @@ impl Machine<'_> {
         all.join(" ")
     }
 
-    /// QEMU with everything but its serial ports.
+    /// The QEMU command, complete except for its serial ports.
     fn qemu(&self) -> Result<Command> {
         let mut qemu = Command::new("qemu-system-x86_64");
         qemu.args([
@@ -98,44 +99,44 @@ fn share(tag: &str, path: &Path, more: &str) -> [String; 2] {
     ["-virtfs".to_owned(), options]
 }
 
-/// How a machine ended.
+/// Result of a machine's run.
 #[derive(Debug)]
 pub struct Ending {
-    /// The job's exit status; None: the machine ended, or was ended, before the job did.
+    /// Exit status of the job; None: the machine ended before the job did.
     pub status: Option<i32>,
-    /// Whether time ran out.
+    /// Whether the machine exceeded its timeout.
     pub timed_out: bool,
-    /// The kernel's console.
+    /// The kernel's console with its complaints.
     pub console: Scanner,
     /// Wall seconds from the start of QEMU to the start of the job.
     pub boot_seconds: Option<f64>,
     /// Wall seconds from the start of QEMU to its end.
     pub seconds: f64,
-    /// What QEMU and the job printed last.
+    /// Last lines that QEMU and the job printed.
     pub last_words: Vec<String>,
 }
 
-/// Where to show what happens while it does.
+/// Live output of a running machine.
 #[derive(Debug, Clone)]
 pub struct Stream {
-    /// Begins each line.
+    /// Prefix of each line.
     pub prefix: String,
-    /// Also the kernel's console and the shell's trace of the job, not only what the job prints.
+    /// Also show the kernel's console and the shell's trace of the job, not only the job's output.
     pub console: bool,
-    /// Show nothing at all.
+    /// Suppress all output, including the job's.
     pub quiet: bool,
 }
 
-/// Runs a machine to its end, or to `timeout`; the console goes to `work/console`.
+/// Runs a machine to its end, or to `timeout`; the console is saved in `work/console`.
 ///
-/// QEMU dies with the thread that calls this, however that ends.
+/// QEMU is killed when the calling thread ends, for whatever reason.
 ///
 /// # Errors
-/// QEMU cannot be started. What happens inside is in the [`Ending`].
+/// QEMU cannot be started. Failures inside the machine are reported in the [`Ending`].
 pub fn run(machine: &Machine, work: &Path, timeout: Duration, stream: &Stream) -> Result<Ending> {
     let status = work.join("status");
     let mut qemu = machine.qemu()?;
-    // Its stdout is the console; its stderr is the job's port and QEMU's own complaints.
+    // QEMU's stdout is the console; its stderr carries the job's port and QEMU's own errors.
     qemu.args(["-serial", "stdio", "-serial", "file:/dev/stderr"]);
     qemu.arg("-serial").arg(format!("file:{}", status.display()));
     let mut qemu =
@@ -149,7 +150,7 @@ pub fn run(machine: &Machine, work: &Path, timeout: Duration, stream: &Stream) -
     Ok(watch.ending(timed_out))
 }
 
-/// Runs a machine with its console on this terminal: a shell.
+/// Runs a machine with its console on this terminal, as an interactive shell.
 ///
 /// # Errors
 /// QEMU cannot be started.
@@ -169,7 +170,7 @@ pub fn shell(machine: &Machine) -> Result<()> {
     Ok(())
 }
 
-/// A QEMU that does not outlive us.
+/// A QEMU process that does not outlive this one.
 struct Running {
     child: Child,
 }
@@ -181,7 +182,7 @@ enum Line {
 
 impl Running {
     fn start(qemu: &mut Command) -> Result<Self> {
-        // SAFETY: prctl is async-signal-safe and touches no memory of ours.
+        // SAFETY: prctl is async-signal-safe and accesses no memory of this process.
         unsafe {
             qemu.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
                 0 => Ok(()),
@@ -228,10 +229,10 @@ fn read_lines<R: Read + Send + 'static>(from: R, to: Sender<Line>, kind: fn(Stri
 
 const LAST_WORDS: usize = 20;
 
-/// Within it a machine boots, even on a host that does much else: usual are 3 s to 10 s.
+/// Time limit for booting, even on a busy host; 3 s to 10 s are usual.
 const BOOT: Duration = Duration::from_secs(120);
 
-/// Follows a machine's lines.
+/// Monitors the output of a machine.
 struct Watch<'a> {
     started: Instant,
     log: fs::File,
@@ -260,9 +261,10 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Until the machine falls silent for good (false) or time runs out (true).
+    /// Processes output until the machine has closed both streams (returns false) or the timeout is
+    /// reached (true).
     fn follow(&mut self, lines: &Receiver<Line>, timeout: Duration) -> bool {
-        // The first looks are quick, so that the time of boot is right to a tenth of a second.
+        // Polls often, so that the boot time is accurate to a tenth of a second.
         let tick = Duration::from_millis(100);
         while let Some(left) = self.left(timeout) {
             match lines.recv_timeout(left.min(tick)) {
@@ -279,7 +281,7 @@ impl<'a> Watch<'a> {
         true
     }
 
-    /// What is left of the time to boot, then of the whole.
+    /// Time left for booting, or for the whole run once the machine has booted.
     fn left(&self, timeout: Duration) -> Option<Duration> {
         let limit = if self.boot_seconds.is_some() { timeout } else { timeout.min(BOOT) };
         limit.checked_sub(self.started.elapsed())
@@ -328,13 +330,13 @@ impl<'a> Watch<'a> {
     }
 }
 
-/// The job's exit status out of what the guest wrote to its status port.
+/// Parses the job's exit status from the text that the guest wrote to its status port.
 fn parse_status(text: &str) -> Option<i32> {
     text.lines().find_map(|line| line.strip_prefix("exit ")?.trim().parse().ok())
 }
 
 impl Ending {
-    /// Whether the job ended well and the kernel had nothing to complain of; otherwise an [`Error`] with the
+    /// Ok if the job succeeded and the kernel did not complain; otherwise an [`Error`] with the
     /// reason. [`Ending::explain`] has the details.
     pub fn verdict(&self, name: &str) -> Result<()> {
         let fail = |kind, cause: String| Err(Error::new(kind, name, cause));
@@ -352,7 +354,7 @@ impl Ending {
         }
     }
 
-    /// Why it ended as it did, for people.
+    /// Readable reason for the ending.
     pub fn reason(&self) -> String {
         match self.console.findings().first() {
             Some(finding) => format!("the kernel complained: {}", finding.kind),
@@ -361,7 +363,7 @@ impl Ending {
         }
     }
 
-    /// The lines that show what went wrong.
+    /// The output lines that show the failure.
     pub fn explain(&self) -> Vec<String> {
         match self.console.excerpt(60) {
             [] => self.last_words.iter().chain(self.console.tail(10)).cloned().collect(),

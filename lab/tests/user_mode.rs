@@ -1,5 +1,5 @@
-//! The plugin under user emulation: what it records, and what becomes of wrong input. Needs the plugin that
-//! `make build` puts beside `lab`.
+//! The plugin in user emulation: recorded accesses, and errors for invalid input. Needs the plugin
+//! that `make build` puts next to `lab`.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -9,7 +9,7 @@ use tierscope_lab::instrumented::{Files, Heard};
 use tierscope_lab::user::Program;
 use tierscope_wire::{Consumer, RawAccess, Shared};
 
-/// Shared files are one set a process.
+/// Serialises tests: a process has only one set of shared files.
 static DESK: Mutex<()> = Mutex::new(());
 
 fn desk() -> MutexGuard<'static, ()> {
@@ -48,7 +48,7 @@ fn parts_that_are_unknown_or_need_a_machine_are_told() {
     }
 }
 
-/// QEMU with the plugin and these options; what it says.
+/// Runs QEMU with the plugin and these options; returns whether it succeeded, and its stderr.
 fn with_options(options: &str) -> (bool, String) {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), options).unwrap();
@@ -72,7 +72,7 @@ fn shared_memory_that_is_missing_or_short_ends_the_run_with_its_path() {
     assert!(!done && said.contains("speed"), "{said}");
 }
 
-/// Reads a little and goes, as soon as there is a ring.
+/// Attaches to a ring as soon as it exists, and detaches at once.
 fn come_and_go(path: &Path) {
     let shared = Shared::open(path, 0).unwrap();
     while Consumer::<RawAccess>::attach(shared.words().unwrap()).is_err() {

@@ -1,6 +1,6 @@
-//! How long a scrape takes while a window of many regions is recorded every 200 ms:
-//! `scrape TIERSCOPE [REGIONS [SECONDS]]` runs that binary's `serve` beside a recorder of its own,
-//! scrapes ten times a second, and prints a line of JSON.
+//! Measures the latency of a scrape while a window of many regions is recorded every 200 ms:
+//! `scrape TIERSCOPE [REGIONS [SECONDS]]` runs that binary's `serve` on a recording that this
+//! program makes, scrapes ten times per second, and prints a line of JSON.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -25,7 +25,7 @@ fn main() {
     let (regions, seconds) = (number(100_000), number(10));
     let dir = tempfile::tempdir().expect("a temporary directory");
     let done = AtomicBool::new(false);
-    // The server needs something to begin with.
+    // The server needs an existing recording.
     let (begun, has_begun) = channel();
     thread::scope(|scope| {
         let recorder = scope.spawn(|| record(dir.path(), regions, &done, &begun));
@@ -49,8 +49,8 @@ fn main() {
     });
 }
 
-/// Records until it is told to end; how many windows, and how long after its end the latest was
-/// committed.
+/// Records until `done` is set. Returns the number of windows, and the largest delay of a commit
+/// after its window's end.
 fn record(dir: &Path, regions: u64, done: &AtomicBool, begun: &Sender<()>) -> (u32, Duration) {
     let mut recorder = Recorder::create(dir, &Meta::default()).expect("a recording");
     let (began, mut late) = (Instant::now(), Duration::ZERO);

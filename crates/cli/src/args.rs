@@ -1,4 +1,4 @@
-//! The flag table: every flag of every command, with its help.
+//! Command-line definition: all commands and their flags, with help texts.
 
 use std::ffi::OsString;
 use std::ops::Range;
@@ -31,58 +31,58 @@ use crate::{exit, units};
 #[derive(Debug, Parser)]
 #[command(name = "tierscope", version, arg_required_else_help = false)]
 pub struct Cli {
-    /// What to do.
+    /// The command to run.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// The commands.
+/// Commands of `tierscope`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Watch a process, a cgroup or a command, and record which of its memory is hot
     Record(RecordArgs),
-    /// Show what a recording says
+    /// Show a report of a recording
     #[command(subcommand, arg_required_else_help = false)]
     Report(ReportCommand),
-    /// Watch on one screen which memory is hot, or replay a recording the same way
+    /// Show live on one screen which memory is hot, or replay a recording in the same view
     Live(LiveArgs),
-    /// Let a policy move the memory of processes between fast and slow nodes
+    /// Let a policy move memory of processes between fast and slow nodes
     Tier(Box<TierArgs>),
-    /// Let a policy give cold memory of processes back, to swap or zswap
+    /// Let a policy reclaim cold memory of processes, to swap or zswap
     Reclaim(Box<ReclaimArgs>),
-    /// Hold a recording against the truth that a toucher wrote
+    /// Compare a recording with the ground truth that a toucher wrote
     Compare(CompareArgs),
-    /// Tell what this machine has of what can be used, why the rest is missing, and the remedy
+    /// Check which features this machine supports, and how to enable the rest
     Doctor(DoctorArgs),
-    /// Write a recording as Parquet, CSV or JSON of damo
+    /// Write a recording as Parquet, CSV or damo's JSON
     Export(ExportArgs),
-    /// Make a recording of what damo or perf recorded
+    /// Convert recordings of damo or perf to a recording of tierscope
     Import(ImportArgs),
-    /// Look at access traces of programs, and convert them
+    /// Inspect access traces of programs, and convert them
     #[command(subcommand, arg_required_else_help = false)]
     Trace(TraceCommand),
-    /// Tell who misses the TLB, and what other pages or TLBs would change
+    /// Attribute TLB misses, and estimate the effect of other page sizes or TLBs
     #[command(subcommand, arg_required_else_help = false)]
     Tlb(TlbCommand),
-    /// Serve a page and OpenMetrics of what is being recorded, or of a recording
+    /// Serve a web page and OpenMetrics of a recording, live or finished
     Serve(ServeArgs),
-    /// Tell which policies or instruments there are, what each tracks, and at what cost
+    /// List policies or instruments: what each tracks, and at what cost
     #[command(subcommand, arg_required_else_help = false)]
     List(ListCommand),
     /// Simulate a machine, and record it
     #[command(subcommand, arg_required_else_help = false)]
     Sim(SimCommand),
-    /// Simulate, and measure
+    /// Run benchmarks on simulated machines
     #[command(subcommand, arg_required_else_help = false)]
     Bench(BenchCommand),
-    /// Tell what telemetry in the memory controller takes
+    /// Estimate the cost of telemetry in the memory controller
     #[command(subcommand, arg_required_else_help = false)]
     Nemo(NemoCommand),
-    /// Hold cgroups to a memory bandwidth, by the CPU time that they get
+    /// Cap the memory bandwidth of cgroups by limiting their CPU time
     Qos(QosArgs),
-    /// Tell what policies would do with a recording or a trace, and fast tiers of other sizes
+    /// Estimate the effect of policies and fast-tier sizes, from a recording or a trace
     Whatif(WhatifArgs),
-    /// Run the papers' experiments and write their claims beside our results
+    /// Run the papers' experiments, and compare their claims with our results
     Reproduce(ReproduceArgs),
 }
 
@@ -94,20 +94,20 @@ pub struct RecordArgs {
     #[arg(short, long, value_name = "PID")]
     pub pid: Option<u32>,
 
-    /// With -p: watch its descendants as well, those to come included
+    /// With -p: watch its descendants as well, including future ones
     #[arg(long, requires = "pid", conflicts_with_all = ["cgroup", "program"])]
     pub children: bool,
 
-    /// Watch all processes of a cgroup (version 2) and of those below it
+    /// Watch all processes of a cgroup (version 2) and of its descendants
     #[arg(long, value_name = "PATH")]
     pub cgroup: Option<PathBuf>,
 
-    /// Start COMMAND and watch it with all its descendants; if it still runs at the end, it is
-    /// ended with SIGTERM
+    /// Start COMMAND and watch it with all its descendants; if it is still running at the end, it
+    /// is ended with SIGTERM
     #[arg(last = true, value_name = "COMMAND")]
     pub program: Vec<OsString>,
 
-    /// Directory to write the recording to; must be new or empty, or hold a series to go on with
+    /// Directory to write the recording to; must be new or empty, or hold a series to continue
     #[arg(short, long, value_name = "DIR")]
     pub output: PathBuf,
 
@@ -115,40 +115,40 @@ pub struct RecordArgs {
     #[command(flatten)]
     pub how: HowArgs,
 
-    /// How long to record; without it until the target ends, or until Ctrl-C
+    /// Duration of the recording; by default until the target ends, or until Ctrl-C
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub duration: Option<Duration>,
 
-    /// How much is kept.
+    /// Retention of a series.
     #[command(flatten)]
     pub keep: KeepArgs,
 
-    /// A fact to keep with the recording; can be given more than once
+    /// An annotation to store in the recording; can be given more than once
     #[arg(long, value_name = "KEY=VALUE", value_parser = annotation)]
     pub annotate: Vec<(String, String)>,
 
-    /// Print what was recorded as JSON on stdout
+    /// Print a summary of the recording as JSON on stdout
     #[arg(long)]
     pub json: bool,
 }
 
-/// The reports.
+/// Reports on a recording.
 #[derive(Debug, Subcommand)]
 pub enum ReportCommand {
-    /// What was watched, how much of it is hot, and what watching cost
+    /// The target, how much of its memory is hot, and the cost of watching
     Summary(ReportArgs),
-    /// Heat by address and time
+    /// Heat over addresses and time
     Heatmap(ReportArgs),
-    /// The regions of the last window, with the names of their mappings
+    /// Regions of the last window, with the names of their mappings
     Regions(ReportArgs),
-    /// How many bytes are accessed and hot in a window: percentiles over windows
+    /// Bytes accessed, and bytes hot, in a window: percentiles over all windows
     Wss(ReportArgs),
-    /// For how long memory has been hot or cold: bytes by age
+    /// Bytes by age: for how long memory has been hot or cold
     Ages(ReportArgs),
 }
 
 impl ReportCommand {
-    /// Its flags.
+    /// Flags of the chosen report.
     #[must_use]
     pub fn args(&self) -> &ReportArgs {
         match self {
@@ -173,12 +173,11 @@ pub struct ReportArgs {
     #[arg(long)]
     pub json: bool,
 
-    /// Write all reports as one page for a browser, with a heatmap to zoom and pan; nothing else
-    /// is needed to look at it
+    /// Write all reports as one self-contained page for a browser, with a heatmap to zoom and pan
     #[arg(long)]
     pub html: bool,
 
-    /// Draw it for print: of heatmap, wss and ages
+    /// Draw an SVG for print: heatmap, wss or ages
     #[arg(long)]
     pub svg: bool,
 
@@ -186,16 +185,16 @@ pub struct ReportArgs {
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 
-    /// Only this time since the recording began, like 2s..10s
+    /// Only this interval, since the recording began, like 2s..10s
     #[arg(long, value_name = "FROM..TO", value_parser = units::time_range)]
     pub time: Option<Range<Duration>>,
 
-    /// Only these addresses, like 0x7f0000000000..0x7f8000000000, or what is mapped under this
-    /// name: heap, stack, anon, file, a path or its last part
+    /// Only these addresses, like 0x7f0000000000..0x7f8000000000, or mappings of this name: heap,
+    /// stack, anon, file, a path or its last part
     #[arg(long, alias = "addr", value_name = "FROM..TO|NAME", value_parser = units::place)]
     pub range: Option<units::Place>,
 
-    /// Only this space, by its number
+    /// Only the address space with this number
     #[arg(long, value_name = "N")]
     pub space: Option<u32>,
 
@@ -211,7 +210,7 @@ pub struct ReportArgs {
     )]
     pub color: When,
 
-    /// Columns to fill; the terminal's by default
+    /// Width in columns; by default the terminal's
     #[arg(long, value_name = "COLUMNS", value_parser = clap::value_parser!(u16).range(40..=1000))]
     pub width: Option<u16>,
 }
@@ -223,19 +222,19 @@ pub struct CompareArgs {
     #[arg(value_name = "DIR")]
     pub recording: PathBuf,
 
-    /// The truth
+    /// The directory with the ground truth
     #[arg(value_name = "TRUTH")]
     pub truth: PathBuf,
 
-    /// Precision and recall that count as detected
+    /// Precision and recall from which a hot set counts as detected
     #[arg(long, value_name = "SHARE", default_value = "0.9", value_parser = units::share)]
     pub bar: f64,
 
-    /// Leave out the page truth, which takes as long as all accesses once more
+    /// Skip the page-granular truth, which takes another pass over all accesses
     #[arg(long)]
     pub no_pages: bool,
 
-    /// Print JSON, with every window
+    /// Print JSON, including every window
     #[arg(long)]
     pub json: bool,
 
@@ -262,7 +261,7 @@ fn annotation(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// The command line, with the exit codes in every help.
+/// The command line; every help text ends with the exit codes.
 #[must_use]
 pub fn command() -> clap::Command {
     let with_codes = |command: clap::Command| command.after_help(exit::help());
@@ -270,15 +269,15 @@ pub fn command() -> clap::Command {
         .mut_subcommands(|sub| with_codes(sub).mut_subcommands(|sub| sub.after_help(exit::help())))
 }
 
-/// Reads a command line.
+/// Parses a command line.
 ///
 /// # Errors
-/// As clap; help and version are "errors" too.
+/// As clap; requests for help or version are returned as "errors" too.
 pub fn parse<I: IntoIterator<Item = OsString>>(line: I) -> Result<Cli, clap::Error> {
     Cli::from_arg_matches(&command().try_get_matches_from(line)?)
 }
 
-/// What clap says of a wrong command line, as one line in our form.
+/// Clap's message on an invalid command line, as one line in our form.
 #[must_use]
 pub fn one_line(error: &clap::Error) -> String {
     let text = error.to_string();

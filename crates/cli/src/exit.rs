@@ -1,22 +1,22 @@
-//! Exit codes: one table, for the program and for its help.
+//! Exit codes: one table, for the program and for its help texts.
 
 use tierscope_core::ErrorKind;
 
-/// An exit code, what it means, and the errors that end with it.
+/// An exit code, its meaning, and the error kinds that lead to it.
 #[derive(Clone, Copy, Debug)]
 pub struct Exit {
-    /// The code.
+    /// The process's exit code.
     pub code: u8,
-    /// For the help.
+    /// Meaning, for the help text.
     pub meaning: &'static str,
-    /// What ends with it.
+    /// Kinds of errors that lead to this code.
     pub kinds: &'static [ErrorKind],
 }
 
-/// Success.
+/// Exit code of success.
 pub const OK: u8 = 0;
 
-/// All exit codes.
+/// Table of all exit codes.
 pub const EXITS: [Exit; 10] = [
     Exit { code: OK, meaning: "done; stopped by Ctrl-C or SIGTERM", kinds: &[] },
     Exit { code: 1, meaning: "any other error", kinds: &[ErrorKind::Other] },
@@ -53,7 +53,7 @@ pub fn code_of(kind: ErrorKind) -> u8 {
     EXITS.iter().find(|exit| exit.kinds.contains(&kind)).map_or(1, |exit| exit.code)
 }
 
-/// The table, for `--help`.
+/// The table as text, for `--help`.
 #[must_use]
 pub fn help() -> String {
     let line = |exit: &Exit| format!("  {}  {}\n", exit.code, exit.meaning);

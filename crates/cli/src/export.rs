@@ -1,4 +1,4 @@
-//! `tierscope export`: a recording in the formats of others.
+//! `tierscope export`: converts a recording to Parquet, CSV, or damo's JSON.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -19,7 +19,7 @@ use crate::{newest, scratch};
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("format").required(true).args(["parquet", "csv", "damo"])))]
 pub struct ExportArgs {
-    /// The recording; of a series the newest
+    /// The recording; for a series the newest one
     #[arg(value_name = "DIR")]
     pub recording: PathBuf,
 
@@ -31,15 +31,16 @@ pub struct ExportArgs {
     #[arg(long)]
     pub csv: bool,
 
-    /// JSON that `damo report` reads: regions, ages and counts of all windows; no mappings. What is
-    /// unknown or was not looked at is left out of what damo reads, which would take it for idle.
-    /// zlib-compressed as damo writes it; as text under a name that ends with .json (damo reads
-    /// that where file(1) calls it `JSON data`, which newer ones do not)
+    /// JSON that `damo report` reads: regions, ages and counts of all windows; no mappings. Unknown
+    /// and unwatched memory is left out, because damo would take it for idle. zlib-compressed as
+    /// damo's own files; plain text if the name ends with .json (damo reads that where file(1)
+    /// calls it `JSON data`, which newer versions do not)
     #[arg(long)]
     pub damo: bool,
 
-    /// Where to: a new directory, for --damo a new file; - for stdout (--damo as text, --csv one
-    /// table) [default: the recording's name with -parquet, -csv or .damo, in the working directory]
+    /// Output path: a new directory, for --damo a new file; - for stdout (--damo as text, --csv one
+    /// table) [default: the recording's name with -parquet, -csv or .damo, in the working
+    /// directory]
     #[arg(short, long, value_name = "PATH")]
     pub output: Option<PathBuf>,
 
@@ -48,7 +49,7 @@ pub struct ExportArgs {
     pub tables: Vec<Table>,
 }
 
-/// Tables by name, for clap.
+/// Parser of table names, for clap.
 fn tables() -> impl TypedValueParser<Value = Table> {
     let names = Table::ALL.map(|table| PossibleValue::new(table.name()));
     PossibleValuesParser::new(names).map(|name| {
@@ -59,8 +60,9 @@ fn tables() -> impl TypedValueParser<Value = Table> {
 /// Exports a recording.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] if the output is there already, or makes no sense; [`ErrorKind::Data`] for
-/// what is no recording; [`ErrorKind::Io`] if the output cannot be written.
+/// [`ErrorKind::Usage`] if the output exists already, or the flags contradict each other;
+/// [`ErrorKind::Data`] if the input is not a recording; [`ErrorKind::Io`] if the output cannot be
+/// written.
 pub fn run(args: &ExportArgs) -> Result<()> {
     let recording = Recording::open(newest::resolve(&args.recording)?)?;
     if let Some(damage) = recording.damage() {
@@ -88,7 +90,7 @@ pub fn run(args: &ExportArgs) -> Result<()> {
     Ok(())
 }
 
-/// Where to.
+/// Path of the output.
 fn output(args: &ExportArgs) -> Result<PathBuf> {
     if let Some(path) = &args.output {
         return Ok(path.clone());
@@ -129,9 +131,9 @@ fn to_stdout(args: &ExportArgs, recording: &Recording, tick: Tick<'_>) -> Result
         _ => return Err(usage("Parquet has no use on stdout", "give a directory with -o")),
     };
     match written {
-        // A reader that has seen enough (`| head`) is no error.
+        // A reader that closes the pipe early (`| head`) is not an error.
         Err(Failure::Write(e)) if e.kind() == io::ErrorKind::BrokenPipe => {
-            // What is buffered has nowhere to go.
+            // Drops the buffered bytes: the pipe is closed.
             let _ = out.into_parts();
             Ok(())
         }
@@ -153,7 +155,7 @@ fn to_damo(recording: &Recording, path: &Path, tick: Tick<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Says what damo will not see.
+/// Reports on stderr which parts of the recording are left out of damo's file.
 fn note(left_out: &LeftOut) {
     if let Some(text) = note_of(left_out) {
         eprintln!("tierscope: {text}");

@@ -1,4 +1,4 @@
-//! `tierscope import`: what others recorded, as a recording.
+//! `tierscope import`: converts recordings of damo or perf to a recording of tierscope.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -25,29 +25,30 @@ pub struct ImportArgs {
     #[arg(short, long, value_name = "DIR")]
     pub output: PathBuf,
 
-    /// Format of the files, where they do not tell; always needed for record files without a header
+    /// Format of the files, if it cannot be detected; always needed for record files without a
+    /// header
     #[arg(long, value_name = "FORMAT", value_parser = formats())]
     pub from: Option<Format>,
 
-    /// Sampling interval, where the file does not tell it; of memory samples: the time within which
-    /// a block that was sampled more than once counts once
+    /// Sampling interval, if the file does not contain it; for memory samples: the time within
+    /// which several samples of a block count once
     #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = units::duration)]
     pub sampling: Duration,
 
-    /// Windows into which memory samples are put
+    /// Length of the windows into which memory samples are collected
     #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = units::duration)]
     pub window: Duration,
 
-    /// Blocks that memory samples are counted by: a power of two from 4K on
+    /// Size of the blocks in which memory samples are counted: a power of two, at least 4K
     #[arg(long, value_name = "SIZE", default_value = "2M", value_parser = units::bytes)]
     pub block: u64,
 
-    /// Print what was imported as JSON on stdout
+    /// Print a summary of the import as JSON on stdout
     #[arg(long)]
     pub json: bool,
 }
 
-/// Formats by name, for clap.
+/// Parser of format names, for clap.
 fn formats() -> impl TypedValueParser<Value = Format> {
     let names = Format::ALL.map(|format| PossibleValue::new(format.name()).help(format.about()));
     PossibleValuesParser::new(names).map(|name| {
@@ -58,8 +59,8 @@ fn formats() -> impl TypedValueParser<Value = Format> {
 /// Imports files.
 ///
 /// # Errors
-/// [`ErrorKind::Data`] with file and place for what is foreign, damaged or cut short; nothing is
-/// written then.
+/// [`ErrorKind::Data`] with file and position for an unknown format, or damaged or truncated input;
+/// nothing is written then.
 pub fn run(args: &ImportArgs, command: &str) -> Result<()> {
     let options = options(args)?;
     let stop = Stop::on_signals()?;
@@ -72,7 +73,7 @@ pub fn run(args: &ImportArgs, command: &str) -> Result<()> {
     })?;
     drop(ticker);
     let (incomplete, unused) = (imported.incomplete(), imported.unused_samples());
-    // The recorder takes an empty directory only, and this one was made for it.
+    // `create` accepts an existing directory only if it is empty, as this temporary one is.
     let mut recorder = Recorder::create(output.path(), &imported.meta(command))?;
     let mut ticker = Ticker::new("writing", ticker::windows);
     let windows = imported.write(&mut recorder, &mut |done, all| {

@@ -1,4 +1,4 @@
-//! How much of what is recorded is kept: the flags of recording in the background.
+//! Retention flags: limits on the age and size of a series that is recorded in the background.
 
 use std::time::Duration;
 
@@ -8,26 +8,27 @@ use tierscope_record::series::Retention;
 
 use crate::units::{self, show_bytes, show_duration};
 
-/// A recording of a series has to hold a few windows of thousands of regions.
+/// Smallest size limit of a series: a recording has to hold a few windows with thousands of
+/// regions.
 const LEAST_BYTES: u64 = 16 << 20;
-/// … and at least one window.
+/// Shortest retention, in windows.
 const LEAST_WINDOWS: u32 = 24;
 
-/// How much is kept. With one of these flags DIR becomes a series of recordings that follow each
-/// other, an hour long or shorter, of which the oldest are removed.
+/// Retention of a series. With one of these flags DIR becomes a series of consecutive recordings,
+/// each an hour long or shorter, of which the oldest are removed.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub struct KeepArgs {
-    /// Record a series, and remove from it what ended longer ago than this
+    /// Record a series, and remove recordings that ended longer ago than this
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub retention: Option<Duration>,
 
-    /// Record a series that takes no more than this, and remove the oldest of it
+    /// Record a series of at most this size, and remove the oldest recordings
     #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
     pub max_size: Option<u64>,
 }
 
 impl KeepArgs {
-    /// What to keep; `None` for a single recording that is kept whole.
+    /// The retention of a series; `None` for a single recording without limits.
     #[must_use]
     pub fn retention(&self) -> Option<Retention> {
         let asked = self.retention.is_some() || self.max_size.is_some();
@@ -35,7 +36,7 @@ impl KeepArgs {
     }
 }
 
-/// Whether something can be kept by `retention` with windows of that length.
+/// Checks a retention against the length of a window.
 ///
 /// # Errors
 /// [`ErrorKind::Usage`] with cause and remedy.

@@ -1,4 +1,4 @@
-//! See `tierscope --help`.
+//! The `tierscope` command: parses the command line, runs the command, and ends with its exit code.
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -54,13 +54,13 @@ fn run(cli: Cli, line: String) -> Result<()> {
     }
 }
 
-/// Help and version go to stdout, what clap will not have to stderr.
+/// Prints help and version on stdout, and errors of the command line on stderr.
 fn say(error: &clap::Error) -> ExitCode {
     if error.use_stderr() {
         eprintln!("tierscope: {}", args::one_line(error));
         return ExitCode::from(2);
     }
-    // Nobody is left to tell if this fails.
+    // If stdout fails, there is no other place to report it.
     let _ = write!(std::io::stdout(), "{}", error.render());
     ExitCode::from(exit::OK)
 }

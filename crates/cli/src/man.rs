@@ -1,4 +1,5 @@
-//! Man pages, made from the table of flags: one for the program and one for each command.
+//! Man pages, generated from the command-line definition: one for the program and one for each
+//! command.
 
 use std::io;
 
@@ -8,12 +9,12 @@ use clap_mangen::roff::{Roff, bold, roman};
 
 use crate::exit::EXITS;
 
-/// Name and text of every page: `tierscope`, `tierscope-record`, `tierscope-report-summary`, …
+/// Name and text of every page: `tierscope`, `tierscope-record`, `tierscope-report-summary`, ...
 ///
 /// # Errors
-/// Never, as long as memory can be written to.
+/// None in practice: the pages are written to memory.
 pub fn pages(mut program: Command) -> io::Result<Vec<(String, String)>> {
-    // Gives every command its full name.
+    // Sets the full name of every command.
     program.build();
     let mut pages = Vec::new();
     add(&program, program.get_name(), &mut pages)?;
@@ -33,7 +34,7 @@ fn is_ours(command: &Command) -> bool {
 }
 
 fn page(command: &Command, name: &str) -> io::Result<String> {
-    // A man page's name is one word.
+    // The name of a man page must be a single word.
     let command = command.clone().display_name(name);
     let has_commands = command.get_subcommands().any(is_ours);
     let man = Man::new(command).manual("tierscope").section("1");

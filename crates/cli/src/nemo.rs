@@ -1,4 +1,4 @@
-//! `tierscope nemo`: what a telemetry in the memory controller takes, before there is one.
+//! `tierscope nemo`: resource estimates for telemetry in the memory controller (NEMO).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,23 +11,24 @@ use tierscope_nemo::{Driver, Functional, Memory, Plan, Spec};
 
 use crate::units;
 
-/// What can be asked.
+/// Subcommands of `tierscope nemo`.
 #[derive(Debug, Subcommand)]
 pub enum NemoCommand {
-    /// Tell how long a sweep over memory takes that has more regions than the controller has states
+    /// Estimate the time of a sweep over memory with more regions than the controller has states
     Plan(PlanArgs),
-    /// Check a telemetry rule: its states, the pipelines that it takes, what folding over channels loses
+    /// Check a telemetry rule: its states, the pipelines that it needs, and the loss from folding
+    /// over channels
     Rule(RuleArgs),
 }
 
-/// Flags of `nemo plan`. Without any it plans the paper's prototype.
+/// Flags of `nemo plan`. The defaults are the paper's prototype.
 #[derive(Debug, Args)]
 pub struct PlanArgs {
     /// Memory to sweep over
     #[arg(long, value_name = "BYTES", value_parser = units::bytes, default_value = "16G")]
     pub memory: u64,
 
-    /// Memory that a state stands for
+    /// Memory that one state covers
     #[arg(long, value_name = "BYTES", value_parser = units::bytes, default_value = "4K")]
     pub granularity: u64,
 
@@ -43,7 +44,7 @@ pub struct PlanArgs {
     #[arg(long, value_name = "BYTES", default_value_t = Inputs::PROTOTYPE.counter)]
     pub counter: u64,
 
-    /// How long a region is watched
+    /// Time for which a region is watched
     #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "500ms")]
     pub period: std::time::Duration,
 
@@ -83,11 +84,11 @@ pub struct RuleArgs {
     #[arg(long, value_name = "BYTES", default_value_t = 8)]
     pub counter: u8,
 
-    /// Counters stay at their largest value instead of beginning anew
+    /// Counters stay at their largest value instead of wrapping around to zero
     #[arg(long)]
     pub saturate: bool,
 
-    /// States where a table chooses which key selects which; one for each sub-region otherwise
+    /// Number of states, if a table maps keys to states; by default one for each sub-region
     #[arg(long, value_name = "N")]
     pub states: Option<u64>,
 
@@ -96,10 +97,11 @@ pub struct RuleArgs {
     pub json: bool,
 }
 
-/// Runs it.
+/// Runs a subcommand.
 ///
 /// # Errors
-/// What makes no sense, by the field's name, or does not fit the controller: how much is missing.
+/// An invalid value, with the name of its field; or a plan or rule that does not fit the
+/// controller, with the shortfall.
 pub fn run(command: &NemoCommand) -> Result<()> {
     match command {
         NemoCommand::Plan(args) => plan(args),
@@ -156,7 +158,7 @@ fn rule(args: &RuleArgs) -> Result<()> {
     Ok(())
 }
 
-/// A file's text, or the words themselves: no path holds a rule's spaces and signs.
+/// Reads the rule from a file if the path exists; otherwise the argument is the rule itself.
 fn text_of(words: &str) -> Result<String> {
     let path = PathBuf::from(words);
     if !Path::new(words).exists() {

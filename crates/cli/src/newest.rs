@@ -1,11 +1,12 @@
-//! A series stands for its newest recording wherever one recording is asked for.
+//! Resolves a series to its newest recording, wherever a single recording is expected.
 
 use std::path::{Path, PathBuf};
 
 use tierscope_core::{Error, ErrorKind, Result};
 use tierscope_record::series::{is_series, newest};
 
-/// The recording that `dir` stands for: itself, or the newest of a series, said on stderr.
+/// The recording at `dir`: the directory itself, or the newest recording of a series, which is
+/// reported on stderr.
 ///
 /// # Errors
 /// [`ErrorKind::Data`] for a series without a recording.

@@ -1,4 +1,4 @@
-//! Where windows go: into one recording, or into a series.
+//! Sink of `record`'s windows: a single recording, or a series of them.
 
 use std::time::SystemTime;
 
@@ -9,7 +9,7 @@ use tierscope_record::{Meta, Recorder};
 
 use crate::plan::Plan;
 
-/// What is written.
+/// Writer of one recording, or of a series with a retention.
 pub(crate) enum Output {
     One(Box<Recorder>),
     Series(Box<SeriesRecorder>),

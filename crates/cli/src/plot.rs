@@ -1,35 +1,36 @@
-//! Shares over time, as SVG: frame, scales, changes of the hot set; or anything else over anything else.
-//! What is drawn in it is its user's.
+//! SVG line charts: frame, scales, marks of hot-set changes, lines with a legend. The caller draws
+//! the contents.
 
 use std::fmt::Write;
 
-/// Units of the drawing, left to right.
+/// Width of the drawing, in SVG units.
 pub(crate) const WIDTH: f64 = 900.0;
-/// Above the frame.
+/// Margin above the frame.
 pub(crate) const TOP: f64 = 40.0;
 const LEFT: f64 = 50.0;
 const BOTTOM: f64 = 40.0;
 
-/// Colours (Okabe and Ito's, told apart by everybody), then the same dashed.
+/// Colours that readers with colour blindness can distinguish (Okabe and Ito); further lines repeat
+/// them with dashes.
 const COLOURS: [&str; 7] =
     ["#0072b2", "#009e73", "#d55e00", "#cc79a7", "#e69f00", "#56b4e9", "#000000"];
-/// Strokes of the first, second and further rounds of colours.
+/// Dash patterns for the first, second and further repetitions of the colours.
 const DASHES: [&str; 3] = ["", r#" stroke-dasharray="5 3""#, r#" stroke-dasharray="1 3""#];
 
-/// A place on a scale, and what stands there.
+/// A tick mark: its position on the scale, and its label.
 pub(crate) type Mark = (f64, String);
 
-/// A drawing in the making.
+/// An SVG chart under construction.
 pub(crate) struct Plot {
     height: f64,
     right: f64,
-    /// The last second.
+    /// Largest value on the horizontal scale.
     end: f64,
     pub(crate) svg: String,
 }
 
 impl Plot {
-    /// The empty frame from 0 s to `end`; `right` is left free beside it.
+    /// An empty frame with a time scale from 0 s to `end`; `right` is the margin for the legend.
     pub(crate) fn new(title: &str, height: f64, right: f64, end: f64) -> Self {
         let up = [0.0, 0.25, 0.5, 0.75, 1.0].map(|share| (share, share.to_string()));
         let end = end.max(1e-9);
@@ -39,7 +40,8 @@ impl Plot {
         Self::scaled(title, height, right, (end, &across), &up)
     }
 
-    /// Likewise, with other scales: what lies at the right end and marks across, and marks from 0 to 1 upwards.
+    /// An empty frame with other scales: largest value and tick marks of the horizontal one, and
+    /// tick marks from 0 to 1 of the vertical one.
     pub(crate) fn scaled(
         title: &str,
         height: f64,
@@ -48,7 +50,7 @@ impl Plot {
         up: &[Mark],
     ) -> Self {
         let mut plot = Plot { height, right, end, svg: String::new() };
-        // Writing to a string does not fail, here and below.
+        // Writing to a string cannot fail, here and below.
         let _ = writeln!(
             plot.svg,
             r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" font-size="12">
@@ -91,7 +93,7 @@ impl Plot {
         self.height - BOTTOM - share.clamp(0.0, 1.0) * (self.height - TOP - BOTTOM)
     }
 
-    /// A change of the hot set, with its cause where there is room for it.
+    /// Marks a change of the hot set, with its cause as a label if given.
     pub(crate) fn change(&mut self, seconds: f64, cause: Option<&str>) {
         let at = self.x(seconds);
         let _ = write!(
@@ -110,13 +112,13 @@ impl Plot {
         self.svg.push('\n');
     }
 
-    /// Seconds and shares, as a polyline wants them.
+    /// Points (seconds, share) in the syntax of a polyline.
     pub(crate) fn points(&self, points: impl Iterator<Item = (f64, f64)>) -> String {
         let point = |(seconds, share)| format!("{:.1},{:.1}", self.x(seconds), self.y(share));
         points.map(point).collect::<Vec<_>>().join(" ")
     }
 
-    /// The line of the `index`-th contender, and its name in what is left free on the right.
+    /// Draws the line of the `index`-th contender, and its name in the legend in the right margin.
     pub(crate) fn named(
         &mut self,
         index: usize,
@@ -140,14 +142,14 @@ impl Plot {
         );
     }
 
-    /// The whole drawing.
+    /// Closes the drawing and returns its text.
     pub(crate) fn finish(mut self) -> String {
         self.svg.push_str("</svg>\n");
         self.svg
     }
 }
 
-/// Text for an element of SVG or HTML.
+/// Escapes text for an element of SVG or HTML.
 pub(crate) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
@@ -156,7 +158,7 @@ pub(crate) fn escaped(text: &str) -> String {
 mod tests {
     use super::*;
 
-    // 900 wide without 50 and 50 beside the frame, 180 high without 40 and 40.
+    // Width 900 minus margins of 50 on both sides, height 180 minus margins of 40.
     #[test]
     fn points_lie_within_the_frame() {
         let plot = Plot::new("a < b", 180.0, 50.0, 8.0);

@@ -1,4 +1,4 @@
-//! `tierscope report`.
+//! `tierscope report`: prints reports on a recording.
 
 use std::fs;
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -14,25 +14,25 @@ use crate::args::{ReportArgs, ReportCommand, When};
 use crate::newest;
 use crate::units::Place;
 
-/// Columns and lines where there is no terminal to ask.
+/// Columns and lines if the output is not a terminal.
 const SIZE: (u16, u16) = (100, 40);
-/// Cells of a heatmap in print.
+/// Cells of a heatmap drawn for print.
 const PRINT: Grid = Grid { columns: 220, rows: 100 };
 
-/// What a report is written for.
+/// Size and style of the output.
 #[derive(Clone, Copy, Debug)]
 pub struct Screen {
-    /// Columns and colours.
+    /// Width in columns, and colours.
     pub style: Style,
-    /// Lines.
+    /// Height in lines.
     pub height: usize,
 }
 
 /// Prints a report on stdout, or writes it into a file.
 ///
 /// # Errors
-/// [`ErrorKind::Data`] for what is no recording; [`ErrorKind::Usage`] for a view of nothing, or a
-/// page for a terminal; [`ErrorKind::Io`] for a file that cannot be written.
+/// [`ErrorKind::Data`] if the input is not a recording; [`ErrorKind::Usage`] for an empty
+/// selection, or for an HTML page on a terminal; [`ErrorKind::Io`] if the file cannot be written.
 pub fn run(command: &ReportCommand) -> Result<()> {
     let args = command.args();
     let stdout = io::stdout();
@@ -52,7 +52,7 @@ pub fn run(command: &ReportCommand) -> Result<()> {
     fs::write(path, text).map_err(|error| unwritable(path, &error))
 }
 
-/// Writes a report.
+/// Writes a report to `out`.
 ///
 /// # Errors
 /// As [`run`].
@@ -136,8 +136,8 @@ pub(crate) fn print_report<T: Serialize + ?Sized>(
     })
 }
 
-/// Opens the recording. Damage at its end is told and passed over: what was committed before is
-/// good.
+/// Opens the recording. Damage at its end is reported on stderr, and the windows committed before
+/// are used.
 fn open(args: &ReportArgs) -> Result<Recording> {
     let recording = Recording::open(newest::resolve(&args.recording)?)?;
     if let Some(damage) = recording.damage() {
@@ -183,7 +183,7 @@ fn unwritable(path: &Path, cause: &io::Error) -> Error {
         .remedy("name a file in a directory that is there and can be written")
 }
 
-/// A reader that has seen enough (`| head`) is no error.
+/// A reader that closes the pipe early (`| head`) is not an error.
 pub(crate) fn written(result: io::Result<()>) -> Result<()> {
     match result {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {

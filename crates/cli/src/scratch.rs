@@ -1,4 +1,4 @@
-//! Files without a name, gone with the process that uses them.
+//! Anonymous temporary files, which vanish with the process.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use tierscope_core::{Error, ErrorKind, Result};
 
-/// A scratch file in the directory that `path` is in: there is room where the result goes.
+/// Creates a scratch file in the directory of `path`: the file system that has room for the result.
 pub(crate) fn beside(path: &Path) -> Result<File> {
     let mut name = OsString::from(path.file_name().unwrap_or_default());
     name.push(format!(".scratch-{}", std::process::id()));

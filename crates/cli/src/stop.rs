@@ -1,4 +1,4 @@
-//! Stopping what has a result only when it is done.
+//! Cancellation of commands whose result is complete only at the end.
 
 use std::io;
 use std::sync::Arc;
@@ -8,12 +8,13 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use tierscope_core::{Error, ErrorKind, Result};
 
-/// Whether the user wants no more. From [`Stop::on_signals`] on the first Ctrl-C, SIGTERM or SIGHUP
-/// only says so, and what was begun can be removed; a second one ends the process as ever.
+/// Whether the user requested a stop. After [`Stop::on_signals`] the first Ctrl-C, SIGTERM or
+/// SIGHUP only sets this flag, so that partial output can be removed; a second one ends the process
+/// by default.
 pub(crate) struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// Listens from here on.
+    /// Installs the signal handlers.
     pub(crate) fn on_signals() -> Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let listen = |signal| -> io::Result<()> {
@@ -27,13 +28,13 @@ impl Stop {
         Ok(Self(stop))
     }
 
-    /// Whether it was asked for.
+    /// Whether a stop was requested.
     pub(crate) fn is_asked(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
     /// # Errors
-    /// That `what` was stopped, if it was.
+    /// `what` was stopped, if a stop was requested.
     pub(crate) fn check(&self, what: &str) -> Result<()> {
         match self.0.load(Ordering::Relaxed) {
             false => Ok(()),

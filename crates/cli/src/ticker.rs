@@ -1,14 +1,14 @@
-//! Tells on a terminal how far a long conversion came, once it has taken a while.
+//! Progress line for long conversions, shown on a terminal after a delay.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// What takes less is done before anybody wonders.
+/// Delay before the first line: shorter conversions show none.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Time between two lines.
+/// Interval of updates.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// A line on stderr that is written over and over; nothing where stderr is no terminal.
+/// A status line on stderr that overwrites itself; silent if stderr is not a terminal.
 pub(crate) struct Ticker {
     what: &'static str,
     due: Instant,
@@ -18,13 +18,13 @@ pub(crate) struct Ticker {
 }
 
 impl Ticker {
-    /// Begins now. `line` makes text of what is done and what is to do.
+    /// Starts the delay. `line` formats the amounts done and total.
     pub(crate) fn new(what: &'static str, line: fn(u64, u64) -> String) -> Self {
         let terminal = io::stderr().is_terminal();
         Self { what, due: Instant::now() + PATIENCE, shown: false, terminal, line }
     }
 
-    /// Shows how far it came, if it is time to.
+    /// Updates the line if it is due.
     pub(crate) fn tick(&mut self, done: u64, all: u64) {
         if !self.terminal || Instant::now() < self.due {
             return;
@@ -32,7 +32,7 @@ impl Ticker {
         self.due = Instant::now() + PAUSE;
         self.shown = true;
         let line = (self.line)(done, all);
-        // A terminal that went away is no reason to stop.
+        // Errors of the terminal are ignored: they are no reason to stop.
         let _ = write!(io::stderr(), "\r{}: {line}\x1b[K", self.what);
     }
 }
@@ -45,12 +45,12 @@ impl Drop for Ticker {
     }
 }
 
-/// Windows of windows.
+/// Formats progress in windows.
 pub(crate) fn windows(done: u64, all: u64) -> String {
     format!("{done} of {all} windows")
 }
 
-/// Bytes of bytes.
+/// Formats progress in bytes.
 pub(crate) fn bytes(done: u64, all: u64) -> String {
     use crate::units::show_bytes;
     format!("{} of {}", show_bytes(done), show_bytes(all))

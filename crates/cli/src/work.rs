@@ -1,4 +1,4 @@
-//! What a process of an experiment may do: any workload, or a recorded trace.
+//! Workloads of an experiment's processes: a described workload, or a recorded trace.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use tierscope_workloads::{Work, file};
 
 use crate::reproduce::nemo;
 
-/// Reads a workload as an experiment says it.
+/// Parses the workload of a process.
 ///
 /// # Errors
-/// What is wrong with the line or the file; of a trace, where.
+/// A description of the problem in the line or the file; for a trace, with its position.
 pub(crate) fn read_workload(text: &str) -> Result<Work> {
     if let Some(toml) = nemo::workload_text(text) {
         return file::parse(text, toml).map(Work::Described);
@@ -25,7 +25,7 @@ pub(crate) fn read_workload(text: &str) -> Result<Work> {
     }
 }
 
-/// The help of a command that takes experiments, after its first sentence.
+/// Long help of a command that takes experiments: `first`, then the list of workloads.
 pub(crate) fn about(first: &str) -> String {
     format!(
         "{first}\n\nA process's workload is a TOML file, a masim configuration, {TRACE}FILE with what \

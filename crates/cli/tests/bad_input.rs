@@ -1,6 +1,6 @@
-//! The binary, given what it cannot work with: one line on stderr with cause and remedy, and the
-//! exit code of the documents. No kernel module is needed; where one is loaded, the tests that
-//! need it absent are left out and say so.
+//! The binary with invalid input: one line on stderr with cause and remedy, and the documented exit
+//! code. No kernel module is needed; where one is loaded, the tests that need it absent are skipped
+//! with a message.
 
 use std::fs;
 use std::os::unix::process::CommandExt as _;
@@ -17,7 +17,7 @@ fn command(arguments: &[&str]) -> Command {
     command
 }
 
-/// Checks code and form of an error; its text.
+/// Checks exit code and form of an error; returns its text.
 fn refusal(output: &Output, code: i32) -> String {
     let text = String::from_utf8(output.stderr.clone()).unwrap();
     assert_eq!(output.status.code(), Some(code), "{text}");
@@ -28,7 +28,7 @@ fn refusal(output: &Output, code: i32) -> String {
     text
 }
 
-/// A process to watch, ended with the test.
+/// A process to watch, which ends with the test.
 struct Idle(Child);
 
 impl Idle {
@@ -48,7 +48,7 @@ impl Drop for Idle {
     }
 }
 
-/// A directory that is not there yet.
+/// Path of a directory that does not exist yet.
 fn fresh(dir: &tempfile::TempDir) -> String {
     dir.path().join("recording").display().to_string()
 }
@@ -166,7 +166,7 @@ fn what_is_no_recording() {
     }
 }
 
-/// A recording of a toy machine.
+/// Makes a recording of a toy machine.
 fn recorded(dir: &Path) {
     use tierscope_conformance::toy::{Toy, random_touches};
     use tierscope_core::{Range, SpaceId};
@@ -213,7 +213,7 @@ fn no_permission_to_read_a_recording() {
     let dir = tempfile::tempdir().unwrap();
     let recording = dir.path().join("recording");
     recorded(&recording);
-    // Nobody may not look into where the binary was built, perhaps.
+    // The unprivileged user may have no access to the build directory, so the binary is copied.
     let binary = dir.path().join("tierscope");
     fs::copy(env!("CARGO_BIN_EXE_tierscope"), &binary).unwrap();
     let mode = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode));

@@ -1,4 +1,4 @@
-//! `tierscope bench accuracy` as its user sees it.
+//! `tierscope bench accuracy` from the command line.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -15,7 +15,7 @@ fn reports(arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Without what depends on the host.
+/// Clears the fields that depend on the host.
 fn reproducible(mut report: Value) -> Value {
     for scenario in report.as_array_mut().unwrap() {
         for outcome in scenario["outcomes"].as_array_mut().unwrap() {
@@ -25,7 +25,7 @@ fn reproducible(mut report: Value) -> Value {
     report
 }
 
-// Two seconds of 5 TiB: `rates` sees the ten hot GiB, DAMON nothing at all.
+// Two seconds of 5 TiB: `rates` finds the ten hot GiB, DAMON finds nothing.
 #[test]
 fn five_terabytes_tell_rates_from_damon() {
     let of = ["contiguous-5tb", "--time", "2s", "--only", "rates", "--only", "damon-moderate"];
@@ -34,7 +34,7 @@ fn five_terabytes_tell_rates_from_damon() {
     let outcomes = &report[0]["outcomes"];
     let share = |index: usize, key: &str| outcomes[index]["all"][key].as_f64().unwrap_or(0.0);
     assert!(share(0, "precision") >= 0.95, "{}", outcomes[0]["all"]);
-    // From the first second on.
+    // From the end of the first second on.
     let windows = outcomes[0]["windows"].as_array().unwrap();
     let late = windows.iter().filter(|window| window["end_seconds"].as_f64() >= Some(0.99));
     assert!(late.clone().count() >= 5, "{windows:?}");
@@ -45,11 +45,12 @@ fn five_terabytes_tell_rates_from_damon() {
     }
     assert!(outcomes[0]["settled"]["recall"].as_f64() >= Some(0.95));
     assert_eq!(share(1, "recall"), 0.0);
-    // What the instrument asks for takes it time: windows are a little longer than they are set.
+    // The instrument's probes take time: windows are a little longer than configured.
     assert_eq!(outcomes[0]["windows"].as_array().map(Vec::len), Some(9));
 }
 
-// A hundredth of a CPU reads all of its entries of 1 GiB in some seconds: the answer comes later, not at a higher price.
+// With a hundredth of a CPU, reading all entries of 1 GiB takes several seconds: detection takes
+// longer at the same CPU cost.
 #[test]
 fn a_petabyte_takes_longer_and_no_more_cpu() {
     let report = reports(&["contiguous-1pb", "--time", "20s", "--only", "rates"]);
@@ -60,7 +61,8 @@ fn a_petabyte_takes_longer_and_no_more_cpu() {
     assert!(outcome["profiler_cpu"].as_f64() <= Some(0.01), "{}", outcome["profiler_cpu"]);
 }
 
-// The same two gigabytes of 64, access by access and by densities: `rates` sees them in both.
+// The same scenario, 2 GiB hot of 64 GiB, in exact and in density mode: `rates` finds the hot
+// memory in both.
 #[test]
 fn an_exact_machine_takes_the_same_scenario() {
     let dir = tempfile::tempdir().unwrap();
@@ -83,7 +85,8 @@ fn an_exact_machine_takes_the_same_scenario() {
     }
 }
 
-// A store's hot keys are known from its description, in both modes; nobody knows what a search will touch.
+// A store's hot keys follow from its description, in both modes; the accesses of a graph search are
+// not known in advance.
 #[test]
 fn a_store_is_judged_by_what_its_keys_make_hot() {
     let dir = tempfile::tempdir().unwrap();
@@ -102,7 +105,7 @@ fn a_store_is_judged_by_what_its_keys_make_hot() {
         assert!(report[0]["mapped_bytes"].as_u64() > Some(50_000 * 4096));
         report[0]["outcomes"][0]["windows"][0]["true_bytes"].as_u64().unwrap()
     });
-    // A thousand values, and what of the index is as hot.
+    // A thousand values, and the equally hot part of the index.
     assert!(truths[0] == truths[1] && truths[0] >= 1000 * 4096, "{truths:?}");
     let output = tierscope(&["bench", "accuracy", written("exact", "bfs:scale=8")]);
     let said = String::from_utf8(output.stderr).unwrap();
@@ -159,7 +162,8 @@ fn scenarios_are_checked_before_anything_runs() {
     assert_eq!(output.status.code(), Some(2));
 }
 
-// Four times the memory: a walk over all of it takes longer, one from above does not; the figure names both.
+// Four times the memory: a walk over all tables takes longer, a walk that is pruned at upper levels
+// does not; the chart names both policies.
 #[test]
 fn walks_are_measured_against_memory() {
     let dir = tempfile::tempdir().unwrap();
@@ -196,7 +200,7 @@ fn walks_of_who_does_not_walk_are_refused() {
     assert!(output.status.code() == Some(2) && said.contains("walks over no tables"), "{said}");
 }
 
-// Each figure at a time is the worse one of the seeds'.
+// Each figure at a requested time is the worst over the seeds.
 #[test]
 fn figures_at_a_time_are_the_worst_of_all_seeds() {
     let workload = "process.0.workload=contiguous:space=64GiB,hot=2GiB,at=9GiB,share=0.9,\
@@ -223,7 +227,7 @@ fn figures_at_a_time_are_the_worst_of_all_seeds() {
     let spread = |name: &str| times[1]["figures"][name]["worst"].as_f64().unwrap();
     assert_eq!(spread("recall"), each("recall").into_iter().fold(1.0, f64::min));
     assert_eq!(spread("unknown"), each("unknown").into_iter().fold(0.0, f64::max));
-    // A budget, and a flusher, arrive.
+    // The flags for CPU budget and flush interval take effect.
     let frugal = with(&["--cpu", "0.1%", "--flush", "5ms"]);
     assert_eq!(frugal["flush_seconds"].as_f64(), Some(0.005));
     let cpu = |report: &Value| report["outcomes"][0]["profiler_cpu"].as_f64().unwrap();
@@ -238,9 +242,10 @@ fn a_change_that_makes_no_sense_is_refused_before_anything_runs() {
     }
 }
 
-// 512 huge pages, each accessed 5,300 times a second and held by the TLBs: a look at their leaves would clear the same
-// bits, and hide that for tens of milliseconds. Of 90 % intervals at least 85 % are to hold the truth, in the mean over
-// three seeds (0.34 while leaves of huge pages were looked at).
+// 512 huge pages, each accessed 5,300 times per second and cached by the TLBs: probes of their
+// leaves would clear the same bits, and hide accesses for tens of milliseconds. At least 85 % of
+// the 90 % intervals must contain the truth, as a mean over three seeds (it was 0.34 while leaves
+// of huge pages were probed).
 #[test]
 fn rates_of_huge_pages_hold_the_truth() {
     let workload = "process.0.workload=contiguous:space=16GiB,hot=1GiB,at=5123MiB,share=0.9,\
@@ -253,7 +258,8 @@ fn rates_of_huge_pages_hold_the_truth() {
     assert!(covered["mean"].as_f64().unwrap() >= 0.85, "{covered}");
 }
 
-// A terabyte of scrambled keys makes a hundred thousand regions: windows take longer, and the budget holds.
+// A terabyte of scrambled keys makes a hundred thousand regions: windows take longer, and the CPU
+// budget is kept.
 #[test]
 fn windows_are_longer_where_regions_are_many() {
     let workload = "process.0.workload=zipf:space=1TiB,item=4KiB,theta=0.99,rate=3000000,\

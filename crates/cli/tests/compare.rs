@@ -1,4 +1,4 @@
-//! `tierscope compare` from the outside: a recording and a truth made by hand.
+//! `tierscope compare` from the command line: a recording and a truth made by hand.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -17,11 +17,11 @@ use tierscope_workloads::{Program, Stream, Touch, file, generate};
 
 const BASE: u64 = 1 << 40;
 const MIB: u64 = 1 << 20;
-/// When the workload began.
+/// Start of the workload.
 const BEGIN: Time = Time(5_000_000_000);
 const WINDOW: Duration = Duration::from_millis(200);
 
-/// Two steps of 1 s: of 8 MiB, 1 MiB is hot at 1.5 MiB, then at 5.5 MiB.
+/// Two steps of 1 s: 1 MiB of 8 MiB is hot, at 1.5 MiB, then at 5.5 MiB.
 fn truth(dir: &Path, pid: u32) {
     let workload = generate::from_spec("stairs:space=8MiB,hot=1MiB,steps=2,every=1s").unwrap();
     let begin = Begin {
@@ -56,7 +56,7 @@ fn truth(dir: &Path, pid: u32) {
             };
             writer.segment(line).unwrap();
         }
-        // Enough to touch each of the 256 hot pages in every window.
+        // Enough accesses to touch each of the 256 hot pages in every window.
         let mut batch = vec![Touch::default(); 10_000];
         stream.fill(&mut batch);
         let mut tally = Tally::default();
@@ -74,9 +74,9 @@ fn truth(dir: &Path, pid: u32) {
     writer.end(End { at_ns: (BEGIN + workload.duration()).0, cause: "done".into() }).unwrap();
 }
 
-/// Eleven windows. The first hot range is seen from the second window on, half too wide; the second
-/// exactly, from the second window after the change on. Nothing is seen in the last, which ends
-/// after the truth does.
+/// Eleven windows. The first hot range is reported from the second window on, half as large again
+/// as the true one; the second exactly, from the second window after the change on. Nothing is
+/// reported in the last window, which ends after the truth does.
 fn recording(dir: &Path, space: &str) {
     let mut recorder =
         Recorder::create(dir, &Meta { target: space.into(), ..Meta::default() }).unwrap();
@@ -167,10 +167,10 @@ fn figures_by_hand() {
     assert_eq!(json["detections"][1]["cause"], "stairs 1");
     assert_eq!(json["settled"]["region"]["recall"], 1.0);
     assert_eq!(json["settled"]["region"]["precision"], 0.8);
-    // All hot pages are touched in each window, so pages say the same.
+    // All hot pages are touched in each window, so the page truth gives the same figures.
     assert_eq!(json["all"]["pages"], json["all"]["region"]);
     assert_eq!(json["windows"][3]["touches_per_second"], 200_000.0);
-    // 10 ms each 200 ms.
+    // 10 ms of CPU time in each window of 200 ms.
     assert_eq!(json["profiler_cpu"], 0.05);
     let svg = std::fs::read_to_string(case.dir.path().join("chart.svg")).unwrap();
     assert!(svg.starts_with("<svg") && svg.contains("stairs 1") && svg.contains("polyline"));

@@ -1,4 +1,4 @@
-//! `tierscope doctor` on whatever machine this is.
+//! `tierscope doctor` on the machine that runs the tests.
 
 use std::process::{Command, Output};
 

@@ -1,4 +1,4 @@
-//! `export` and `import`: what goes out comes back, and what is wrong is told.
+//! `export` and `import`: round trips, and errors.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ fn done(arguments: &[&str], dir: &Path) {
     assert_eq!(output.status.code(), Some(0), "{arguments:?}: {output:?}");
 }
 
-/// What is said on stderr by a command that ends with `code`.
+/// Runs a command that must end with `code`; returns its stderr.
 fn refused(arguments: &[&str], dir: &Path, code: i32) -> String {
     let output = tierscope(arguments, dir);
     let text = String::from_utf8(output.stderr).unwrap();
@@ -30,7 +30,7 @@ fn refused(arguments: &[&str], dir: &Path, code: i32) -> String {
     text
 }
 
-/// A recording of a toy machine, called `redis`, in a directory of its own.
+/// A recording of a toy machine, called `redis`, in its own directory.
 fn recorded() -> (tempfile::TempDir, PathBuf) {
     use tierscope_conformance::toy::{Toy, random_touches};
     use tierscope_core::{Range, SpaceId};
@@ -138,7 +138,7 @@ fn a_reader_that_has_seen_enough_is_no_error() {
     }
 }
 
-// What is imported comes through a pipe: when the signal comes, nothing has ended by itself.
+// The input is a pipe, so that the import cannot be complete before the signal arrives.
 #[test]
 fn a_stopped_import_leaves_nothing_behind() {
     use std::io::Write as _;
@@ -149,7 +149,8 @@ fn a_stopped_import_leaves_nothing_behind() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // Opens once the import has opened it as well, which comes after the directory.
+    // Blocks until the import has opened the pipe, which it does after it has created the
+    // directory.
     let mut pipe = fs::File::options().write(true).open(&fifo).unwrap();
     let line = "redis  4711  1.000000: cpu/mem-loads/:  7f0000001000 \n";
     pipe.write_all(line.as_bytes()).unwrap();
@@ -159,7 +160,7 @@ fn a_stopped_import_leaves_nothing_behind() {
         rustix::process::Signal::INT,
     )
     .unwrap();
-    // It may end before it has read all.
+    // The write may fail: the import may end before it has read everything.
     let _ = pipe.write_all(line.repeat(40_000).as_bytes());
     drop(pipe);
     let output = child.wait_with_output().unwrap();

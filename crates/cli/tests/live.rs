@@ -1,5 +1,5 @@
-//! `tierscope live` on a terminal of its own (a pty): what is shown, and that the terminal is
-//! left as it was found, however the screen ends.
+//! `tierscope live` on a pseudo-terminal of its own: contents of the screen, and restoration of the
+//! terminal however the program ends.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -16,7 +16,7 @@ use tierscope_core::drive::{Sink, Window};
 use tierscope_core::{Backing, Mapping, Mappings, Range, Region, Snapshot, Space, SpaceId, Time};
 use tierscope_record::{Meta, Recorder};
 
-/// Longer than any machine takes; nothing waits this long but a test that fails.
+/// Longer than any machine needs; only a failing test waits this long.
 const PATIENCE: Duration = Duration::from_secs(60);
 const ENTER_SCREEN: &str = "\x1b[?1049h";
 const LEAVE_SCREEN: &str = "\x1b[?1049l";
@@ -28,18 +28,18 @@ struct OnTerminal {
     master: File,
     slave: OwnedFd,
     before: Termios,
-    /// All it wrote since keys were typed last.
+    /// Output since the last keys were typed.
     seen: String,
-    /// The beginning of a character.
+    /// The first bytes of an incomplete UTF-8 character.
     partial: Vec<u8>,
     grid: Grid,
 }
 
-/// What is to be seen on the terminal: text is placed by CSI line;column H, and 2J clears all.
+/// Contents of the terminal: text is placed by CSI line;column H, and 2J clears the screen.
 struct Grid {
     lines: Vec<Vec<char>>,
     at: (usize, usize),
-    /// A sequence that has not ended yet.
+    /// An incomplete escape sequence.
     open: Option<String>,
 }
 
@@ -98,7 +98,7 @@ impl OnTerminal {
         command.args(arguments).stdin(io()).stdout(io()).stderr(io());
         command.env("TERM", "xterm-256color").env_remove("NO_COLOR").env_remove("COLORTERM");
         command.envs(variables.iter().copied());
-        // SAFETY: two system calls, as is allowed between fork and exec.
+        // SAFETY: two system calls, which are allowed between fork and exec.
         unsafe {
             command.pre_exec(|| {
                 rustix::process::setsid()?;
@@ -122,7 +122,7 @@ impl OnTerminal {
         self.wait(text, |program| program.grid.shows(text));
     }
 
-    /// Waits until `text` was written since keys were typed last.
+    /// Waits until `text` was written since the last keys were typed.
     fn wait_for_bytes(&mut self, text: &str) {
         self.wait(text, |program| program.seen.contains(text));
     }
@@ -135,7 +135,7 @@ impl OnTerminal {
         }
     }
 
-    /// Reads what was written; whether there was something.
+    /// Reads pending output; returns whether there was any.
     fn read(&mut self, patience: Duration) -> bool {
         let mut fds = [PollFd::new(&self.master, PollFlags::IN)];
         let patience = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: 0 };
@@ -165,7 +165,8 @@ impl OnTerminal {
         !tcgetattr(&self.slave).unwrap().local_modes.contains(LocalModes::ICANON)
     }
 
-    /// Waits for the program. It could not end before all that it writes has room: it is read.
+    /// Waits for the program to exit, reading its output meanwhile: it would block on a full
+    /// terminal buffer.
     fn reap(&mut self) -> ExitStatus {
         let pid = rustix::process::Pid::from_child(&self.child);
         let ended = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap();
@@ -185,10 +186,10 @@ impl OnTerminal {
         }
     }
 
-    /// Waits for the end; the terminal has to be as it was.
+    /// Waits for the program to exit, and checks that the terminal is restored.
     fn end(mut self) -> (ExitStatus, String) {
         let status = self.reap();
-        // What was written before the end is there to be read.
+        // Output written before the exit is still readable.
         while self.read(Duration::ZERO) {}
         let after = tcgetattr(&self.slave).unwrap();
         assert_eq!(after.local_modes, self.before.local_modes);
@@ -252,7 +253,7 @@ fn commit(recorder: &mut Recorder, number: u64) {
     recorder.window(&Window { mappings, ..Window::of(&snapshot) }).unwrap();
 }
 
-/// A recording of ten windows, ended.
+/// A finished recording of ten windows.
 fn recording(dir: &Path) -> String {
     let mut recorder = recorder(dir);
     (0..10).for_each(|number| commit(&mut recorder, number));
@@ -343,7 +344,7 @@ fn a_recording_that_is_being_written_is_followed() {
     assert_eq!(program.end().0.code(), Some(0));
 }
 
-/// One line with cause and remedy, and nothing of a screen.
+/// Checks that an error is one line with cause and remedy, without screen output; returns its text.
 fn refusal(arguments: &[&str], variables: &[(&str, &str)], code: i32) -> String {
     let mut program = OnTerminal::start(arguments, variables);
     program.wait_for_bytes("\n");

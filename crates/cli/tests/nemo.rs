@@ -1,11 +1,11 @@
-//! `tierscope nemo`: what a telemetry takes, and what is wrong with one.
+//! `tierscope nemo`: estimates of plans and rules, and errors.
 
 use std::fs;
 use std::process::Command;
 
 use serde_json::Value;
 
-/// Standard output, and standard error, of a run that ends with `code`.
+/// Runs a command that must end with `code`; returns stdout and stderr.
 fn nemo(arguments: &[&str], code: i32) -> (String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tierscope"));
     let output = command.arg("nemo").args(arguments).output().unwrap();
@@ -32,7 +32,7 @@ fn a_rule_says_what_it_takes() {
     fs::write(&path, "key all >> 21   # huge pages\noffset 0x1fffff >> 12\n").unwrap();
     let (json, _) = nemo(&["rule", path.to_str().unwrap(), "--memory", "64M", "--json"], 0);
     let told: Value = serde_json::from_str(&json).unwrap();
-    // 32 huge pages of 512 pages: 16,384 states in words are two pipelines of eight banks.
+    // 32 huge pages of 512 pages: 16,384 states in words need two pipelines of eight banks.
     let expected = [512, 2, 16, 2].map(Value::from);
     let names = ["states_per_key", "pipelines", "banks", "folds_over"];
     assert_eq!(names.map(|name| told[name].clone()), expected);
@@ -44,14 +44,14 @@ fn a_rule_says_what_it_takes() {
 fn what_does_not_fit_is_told_with_what_is_missing() {
     let (_, error) = nemo(&["rule", "key all >> 12", "--memory", "64M", "--pipelines", "3"], 3);
     assert!(error.contains("are missing") && error.contains("sweep"), "{error}");
-    // Nobody is registered who could go.
+    // No rule is registered, so the remedy must not suggest to unregister one.
     let (_, error) = nemo(&["rule", "key all >> 12", "--memory", "64G"], 3);
     assert!(!error.contains("unregister") && error.contains("sweep by `filter`"), "{error}");
     let (_, error) = nemo(&["rule", "key all >> 12; update * 3"], 2);
     assert!(error.contains('*'), "{error}");
 }
 
-// Where there is no telemetry device, nobody is watched and no command begins.
+// Without a telemetry device no target is watched and no command is started.
 #[test]
 fn recording_without_controllers_says_what_is_missing() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What is packaged fits the program: versions, the service's command line, what is installed.
+//! Packaging matches the program: versions, command lines of the services, installed files.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,13 +24,13 @@ fn versions_agree() {
     assert!(dkms.contains(&format!("PACKAGE_VERSION=\"{version}\"")), "{dkms}");
 }
 
-/// `NAME="VALUE"` lines.
+/// Parses `NAME="VALUE"` lines.
 fn settings(text: &str) -> BTreeMap<&str, &str> {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines.filter_map(|l| l.split_once('=')).map(|(n, v)| (n, v.trim_matches('"'))).collect()
 }
 
-// As systemd would: `$NAME` becomes its words, `${NAME}` one word.
+// Substitutes variables as systemd does: `$NAME` is split into words, `${NAME}` stays one word.
 #[test]
 fn the_services_command_line_is_understood() {
     let unit = read("packaging/tierscope@.service");
@@ -81,7 +81,7 @@ fn install(dest: &Path, uninstall: bool) {
     assert!(output.status.success(), "{output:?}");
 }
 
-/// Files below `dir`, relative to it.
+/// Paths of all files below `dir`, relative to it.
 fn files(dir: &Path) -> Vec<String> {
     let mut found = Vec::new();
     let mut open = vec![dir.to_owned()];
@@ -129,7 +129,7 @@ fn what_is_installed_is_removed_again() {
     assert!(!dest.path().join("etc/tierscope").exists());
 }
 
-// What an administrator wrote is neither overwritten nor removed.
+// Files changed by the administrator are neither overwritten nor removed.
 #[test]
 fn changed_settings_stay() {
     let dest = tempfile::tempdir().unwrap();

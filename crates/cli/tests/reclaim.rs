@@ -1,4 +1,4 @@
-//! `tierscope reclaim` as its user sees it where something is wrong, and on the simulated machine.
+//! `tierscope reclaim` from the command line: errors, and reclaim on the simulated machine.
 
 use std::process::{Command, Output, Stdio};
 
@@ -32,7 +32,7 @@ fn bad_input_is_told_before_anything_is_given_back() {
     assert!(refused("tier -p 1 --policy mglru", 2).contains("tierscope reclaim"));
 }
 
-/// 8 MiB of 64 are touched; what is cold goes within some seconds.
+/// 8 MiB of 64 MiB are touched; the cold rest is reclaimed within a few seconds.
 const SMALL: &str = r#"
 name = "small"
 about = "8 MiB hot in 64"

@@ -1,4 +1,4 @@
-//! `tierscope record` from its flags to its report, on a machine with virtual time.
+//! `tierscope record`, from its flags to a report, on a machine with virtual time.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tierscope_report::Style;
 
 const MIB: u64 = 1 << 20;
 
-/// 64 MiB mapped, of which 4 MiB from 16 MiB on are touched all the time.
+/// 64 MiB mapped, of which 4 MiB from 16 MiB on are touched continuously.
 fn machine() -> Toy {
     let space = SpaceId(0);
     let hot = Range::new(space, 16 * MIB, 20 * MIB);
@@ -45,7 +45,7 @@ fn report(line: &str, dir: &Path) -> String {
     String::from_utf8(out).unwrap()
 }
 
-// 3 s in windows of 200 ms. The first window begins with the first look.
+// 3 s in windows of 200 ms. The first window begins with the first probe.
 #[test]
 fn what_is_hot_is_recorded_and_reported() {
     let dir = tempfile::tempdir().unwrap();
@@ -71,7 +71,7 @@ fn what_is_hot_is_recorded_and_reported() {
     assert!(report("tierscope report summary", dir.path()).contains("toy[0]"));
 }
 
-// Kept for 4.8 s, so that a recording lasts 200 ms: a window or two.
+// A retention of 4.8 s makes recordings of 200 ms: a window or two each.
 #[test]
 fn in_the_background_it_is_a_series() {
     let dir = tempfile::tempdir().unwrap();
@@ -85,7 +85,7 @@ fn in_the_background_it_is_a_series() {
     };
     assert_eq!(members.iter().map(windows).sum::<u64>(), recorded.tally.windows);
     assert!(report("tierscope report summary", dir.path()).contains("toy[0]"));
-    // It goes on where it was.
+    // A second run continues the series.
     run(&mut machine(), "--duration 1s --retention 4.8s", dir.path());
     assert!(tierscope_record::series::members(dir.path()).unwrap().len() > members.len());
 }

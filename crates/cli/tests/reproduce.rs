@@ -1,4 +1,4 @@
-//! REPRODUCTION.md is current: a fast subset of the experiments is run anew.
+//! REPRODUCTION.md is current: reruns a fast subset of the experiments and compares.
 
 use std::process::Command;
 

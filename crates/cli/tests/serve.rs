@@ -1,4 +1,4 @@
-//! `tierscope serve`: the binary, asked over the loopback.
+//! `tierscope serve`: requests to the binary over the loopback interface.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use tierscope_cli::record::record;
 use tierscope_conformance::toy::{Toy, random_touches};
 use tierscope_core::{Range, SpaceId};
 
-/// A recording of a toy machine: 64 MiB, of which 4 MiB are touched all the time.
+/// Makes a recording of a toy machine: 64 MiB, of which 4 MiB are touched continuously.
 fn recorded(dir: &Path) {
     let range = |end: u64| Range::new(SpaceId(0), 0, end << 20);
     let mut toy = Toy::new(&[range(64)], random_touches(&[range(4)], 1_000_000, 1));
@@ -27,7 +27,7 @@ fn tierscope(arguments: &[&str]) -> Command {
     command
 }
 
-/// A server, ended with the test.
+/// A server process, killed at the end of the test.
 struct Served {
     child: Child,
     address: String,

@@ -1,4 +1,4 @@
-//! `tierscope sim` as its user sees it.
+//! `tierscope sim` from the command line.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -16,7 +16,7 @@ fn report(arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Without what depends on the host.
+/// Clears the fields that depend on the host.
 fn reproducible(mut report: Value) -> Value {
     for run in report["runs"].as_array_mut().unwrap() {
         run["wall_seconds"] = Value::Null;
@@ -77,14 +77,14 @@ fn every_instrument_has_a_machine_a_recording_and_an_account() {
         assert_eq!(run["ended"], "deadline", "{run}");
         let account = &run["account"];
         let accesses = account["accesses"].as_u64().unwrap();
-        // 3 M accesses a second for 60 ms.
+        // 3 M accesses per second for 60 ms.
         assert!((179_000..=181_000).contains(&accesses), "{account}");
         let [dram, optane] = [0, 1].map(|tier| account["tiers"][tier].clone());
         assert_eq!(
             (dram["name"].as_str(), optane["name"].as_str()),
             (Some("dram"), Some("optane"))
         );
-        // The store's reads come from its tier, the neighbour's stores go to the other.
+        // The store's reads are served by its tier, the neighbour's stores go to the other one.
         assert!(optane["read_bytes"].as_u64() > Some(1 << 20), "{account}");
         assert!(dram["written_bytes"].as_u64() > Some(3 << 20), "{account}");
         assert!(optane["read_ns"].as_f64() >= Some(305.0), "{account}");
@@ -92,7 +92,7 @@ fn every_instrument_has_a_machine_a_recording_and_an_account() {
         assert!(walks > Some(0) && account["first_tlb_misses"].as_u64() >= walks, "{account}");
     }
     assert_eq!(runs[0]["slowdown"], Value::Null);
-    // A rate that the machine keeps up with is kept with an instrument too.
+    // A rate that the machine can sustain is also sustained with an instrument.
     assert!((runs[1]["slowdown"].as_f64().unwrap() - 1.0).abs() < 0.01, "{}", runs[1]);
     assert!(runs[1]["profiler_cpu"].as_f64() > Some(0.0));
     assert!(runs[2]["account"]["interrupt_seconds"].as_f64() > Some(0.0), "samples interrupt");
@@ -118,10 +118,10 @@ fn one_instrument_records_where_it_is_told_and_nobody_else_runs() {
     let flags = [&file, "--instrument", "bounded", "--no-baseline", "--time", "40ms", "-o", path];
     let report = report(&flags);
     assert_eq!(report["runs"].as_array().map(Vec::len), Some(1));
-    // What an instrument asks for takes it time: windows are a little longer than they are set.
+    // The instrument's probes take time: windows are a little longer than configured.
     assert_eq!(report["runs"][0]["windows"], 1);
     assert!(tierscope(&["report", "summary", path]).status.success());
-    // What is there already is never written into.
+    // An existing recording is never overwritten or appended to.
     let output = tierscope(&[&["sim", "run"], &flags[..]].concat());
     assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
 }
@@ -171,7 +171,7 @@ fn experiments_are_checked_before_anything_runs() {
     assert_eq!(tierscope(&["sim", "run", &file, "--time", "1ms"]).status.code(), Some(2));
 }
 
-/// A simulation far too long to wait for.
+/// The simulation is far too long to run to its end.
 #[test]
 fn ctrl_c_keeps_what_was_measured() {
     let dir = tempfile::tempdir().unwrap();
@@ -185,7 +185,7 @@ fn ctrl_c_keeps_what_was_measured() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // Until it has recorded a window, however slow the host is.
+    // Wait until it has recorded a window, however slow the host is.
     let summary = || tierscope(&["report", "summary", out.to_str().unwrap()]).status.success();
     while !summary() {}
     let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
@@ -229,7 +229,7 @@ fn parameters_are_varied_one_at_a_time() {
             (Some("costs.access_bits.probe_ns"), Some("660"))
         ]
     );
-    // Probes at twice the cost, and nothing else.
+    // Doubled cost of a probe, with everything else unchanged.
     let cpu = |row: &Value| row["profiler_cpu"].as_f64().unwrap();
     assert!(cpu(&rows[3]) > 1.2 * cpu(&rows[0]), "{rows:?}");
     let wrong = vary(&["--key", "simulation.exact.tock=1ms"]);
@@ -306,8 +306,8 @@ fn a_workload_that_is_none_is_refused() {
     assert!(error.contains("small.toml:12:1: ") && error.contains("does not fit"), "{error}");
 }
 
-// CSV becomes a trace, and the trace a process of two threads: 2000 loads and 1000 stores, none over the end
-// of a line.
+// CSV is converted to a trace, and the trace becomes a process of two threads: 2000 loads and 1000
+// stores, none across the end of a line.
 #[test]
 fn a_trace_is_a_workload() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! `tierscope sim tier`, `tierscope whatif` and `tierscope list` as their user sees them.
+//! `tierscope sim tier`, `tierscope whatif` and `tierscope list` from the command line.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -24,7 +24,7 @@ fn refused(arguments: &[&str], code: i32) -> String {
     said
 }
 
-/// 4 MiB hot in 64, all of it in the slow tier, and room for it in the fast one.
+/// 4 MiB of 64 MiB are hot, all in the slow tier; the fast tier has room for them.
 const SMALL: &str = r#"
 name = "small"
 about = "4 MiB hot in 64 on the slow tier"
@@ -56,7 +56,7 @@ fn written(dir: &Path, text: &str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// Without what depends on the host.
+/// Clears the fields that depend on the host.
 fn reproducible(mut report: Value) -> Value {
     for outcome in report["outcomes"].as_array_mut().unwrap() {
         outcome["wall_seconds"] = Value::Null;
@@ -85,7 +85,7 @@ fn policies_run_side_by_side_and_the_same_seed_gives_the_same() {
         let rows = outcomes[at]["rows"].as_array().unwrap();
         assert!(rows.len() >= 14, "{} rows", rows.len());
     }
-    // A rate that the machine keeps up with is kept.
+    // A rate that the machine can sustain is sustained.
     let rate = outcomes[0]["operations_per_second"].as_f64().unwrap();
     assert!((rate / 1e5 - 1.0).abs() < 0.02, "{rate}");
     for (path, word) in [(svg, "</svg>"), (html, "amp-lru")] {
@@ -149,7 +149,7 @@ fn what_makes_no_sense_is_told_before_anything_runs() {
     assert!(refused(&["sim", "tier", &file], 2).contains("nobody places memory"));
 }
 
-/// A simulation far too long to wait for.
+/// The simulation is far too long to run to its end.
 #[test]
 fn ctrl_c_keeps_what_was_measured() {
     let dir = tempfile::tempdir().unwrap();
@@ -163,7 +163,7 @@ fn ctrl_c_keeps_what_was_measured() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // Until it has recorded a window, however slow the host is.
+    // Wait until it has recorded a window, however slow the host is.
     let summary = || tierscope(&["report", "summary", out.to_str().unwrap()]).status.success();
     while !summary() {}
     let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
@@ -176,8 +176,8 @@ fn ctrl_c_keeps_what_was_measured() {
     assert_eq!(report["outcomes"][0]["ended"], "stopped");
 }
 
-// What `rates` recorded of the slow tier's hot set brings just that over, whatever the fast tier's size; what
-// needs more than regions is refused by name.
+// `rates` has recorded the slow tier's hot set, and its replay promotes only that set, for any size
+// of the fast tier; policies that need more than regions are refused by name.
 #[test]
 fn a_recording_feeds_policies_of_regions_and_refuses_others() {
     let dir = tempfile::tempdir().unwrap();
@@ -216,7 +216,7 @@ fn a_recording_feeds_policies_of_regions_and_refuses_others() {
 fn a_trace_runs_under_any_policy() {
     let dir = tempfile::tempdir().unwrap();
     let [lines, trace] = ["t.csv", "t.trace"].map(|name| dir.path().join(name));
-    // 3 MiB once, then a hot MiB again and again.
+    // 3 MiB once, then one hot MiB repeatedly.
     let line = |n: u64| {
         let page = if n < 768 { n } else { 512 + n % 256 };
         format!(

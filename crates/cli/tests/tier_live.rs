@@ -1,5 +1,5 @@
-//! `tierscope tier`, given what it cannot work with: cause and remedy in one line, exit codes of the documents, and
-//! a target that goes on as it was.
+//! `tierscope tier` with invalid input: cause and remedy in one line, the documented exit codes,
+//! and a target that keeps running undisturbed.
 
 use std::process::{Child, Command, Output, Stdio};
 
@@ -11,7 +11,7 @@ fn tierscope(arguments: &[&str]) -> Output {
         .unwrap()
 }
 
-/// Checks code and form of an error; its text.
+/// Checks exit code and form of an error; returns its text.
 fn refusal(arguments: &[&str], code: i32) -> String {
     let output = tierscope(arguments);
     let text = String::from_utf8(output.stderr).unwrap();
@@ -21,7 +21,7 @@ fn refusal(arguments: &[&str], code: i32) -> String {
     text
 }
 
-/// A process to place, ended with the test.
+/// A process to place, which ends with the test.
 struct Idle(Child);
 
 impl Idle {
@@ -37,7 +37,7 @@ impl Drop for Idle {
     }
 }
 
-/// Nodes with memory here.
+/// Number of NUMA nodes with memory.
 fn nodes() -> usize {
     let list = std::fs::read_to_string("/sys/devices/system/node/has_memory").unwrap_or_default();
     let count = |part: &str| {

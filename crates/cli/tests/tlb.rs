@@ -1,4 +1,4 @@
-//! `tierscope tlb` as its user sees it.
+//! `tierscope tlb` from the command line.
 
 use std::fs;
 use std::path::Path;
@@ -25,7 +25,8 @@ const TABLE: u64 = 0x4000_0000;
 const CODE: u64 = 0x40_0000;
 const PAGES: u64 = 4096;
 
-/// Two rounds over a table of 4096 pages, a word each, and beside every step one of the same small page; code says who.
+/// A trace of two rounds over a table of 4096 pages, one word each; every step also accesses one
+/// and the same small page. Fetches name the function.
 fn recorded(path: &Path) {
     let mut writer = Writer::new("t", fs::File::create(path).unwrap()).unwrap();
     let name = |text: &str| -> std::sync::Arc<str> { text.into() };
@@ -51,8 +52,8 @@ fn recorded(path: &Path) {
     writer.finish(true).unwrap();
 }
 
-/// Memory of 16 MiB, by turns of 1 MiB of whoever asked at one place or another; two rounds over all pages by a function whose name
-/// a symbol tells.
+/// A trace with allocations of 1 MiB, 16 in all, alternately by two call sites; then two rounds
+/// over all pages by a function with a symbol.
 fn given(path: &Path) {
     let mut writer = Writer::new("t", fs::File::create(path).unwrap()).unwrap();
     let thread = Event::Thread { number: 0, pid: 7, tid: 7, name: "main".into() };
@@ -76,8 +77,9 @@ fn given(path: &Path) {
     writer.finish(true).unwrap();
 }
 
-// Each page walks twice, half of them for each place. On pages of 2 MiB what was asked for at one of them lies in eight of them, each of
-// which walks once, and half of each is the other's.
+// Each page walks twice, and half of the pages belong to each call site. The allocations of one
+// call site are within eight pages of 2 MiB, each of which walks once; half of each of these pages
+// belongs to the other call site.
 #[test]
 fn memory_is_told_by_who_asked_for_it() {
     let dir = tempfile::tempdir().unwrap();
@@ -112,8 +114,8 @@ fn memory_is_told_by_who_asked_for_it() {
     assert!(!text.contains("no function") && !text.contains("does not tell who asked"), "{text}");
 }
 
-// The second level holds 512 pages: every step of the table walks, the small page once. On pages of 2 MiB the table has
-// eight.
+// The second-level TLB holds 512 pages: every step of the table walks, the small page walks once.
+// On pages of 2 MiB the table has eight pages.
 #[test]
 fn objects_functions_and_larger_pages() {
     let dir = tempfile::tempdir().unwrap();
@@ -163,13 +165,13 @@ fn other_tlbs_pages_and_tables() {
     assert_eq!(of(old, "2M", "cached", "misses"), 9);
     assert!(of(old, "4K", "cached", "entries_from_memory") < 1000);
     assert!(of(old, "4K", "uncached", "entries_from_memory") >= 8193);
-    // 2048 entries hold half of it, of which a round in order still finds few.
+    // 2048 entries hold half of the table; rounds in order still rarely hit them.
     assert!(of("xeon-gold-6430-cxl", "4K", "cached", "misses") <= 8193);
     let error = tlb(&["whatif", "t.trace", "--machine", "abacus"], dir.path(), 2);
     assert!(String::from_utf8_lossy(&error.stderr).contains("no ready-made machine abacus"));
 }
 
-/// A program that ends, on pages of that size.
+/// An experiment whose program ends, on pages of the given size.
 fn experiment(dir: &Path, pages: &str) -> String {
     let text = format!(
         r#"
@@ -198,8 +200,8 @@ repeats = false
     path.display().to_string()
 }
 
-// What the report promises of larger pages, kept by the same machine with larger pages; and the capture of either tells what
-// the machine itself counted.
+// The savings that a report predicts for larger pages are compared with the same machine on larger
+// pages; both captures report exactly the walks that the machine counted.
 #[test]
 fn what_is_promised_is_kept() {
     let dir = tempfile::tempdir().unwrap();
@@ -227,7 +229,8 @@ fn what_is_promised_is_kept() {
     assert!((promised / kept - 1.0).abs() < 0.1, "{promised} {kept}");
 }
 
-/// Sends SIGINT once a program has written something under that name, in whatever directory it keeps it until it is whole.
+/// Sends SIGINT once the program has written to a file of this name, in its final or its temporary
+/// directory.
 fn interrupt_once_it_writes(child: &mut std::process::Child, dir: &Path, name: &str) {
     let holds = |path: &Path| {
         let there = |at: &Path| fs::metadata(at).is_ok_and(|file| file.len() > 100_000);
@@ -237,11 +240,11 @@ fn interrupt_once_it_writes(child: &mut std::process::Child, dir: &Path, name: &
         assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
         std::thread::yield_now();
     }
-    // SAFETY: a signal to a child that was not waited for.
+    // SAFETY: sends a signal to a child that was not waited for, so its pid is still valid.
     assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGINT) }, 0);
 }
 
-// An hour of simulated time that nobody waits for: what was captured until Ctrl-C is a whole capture.
+// An hour of simulated time, far too long to wait for: the part before Ctrl-C is a valid capture.
 #[test]
 fn ctrl_c_leaves_a_whole_capture() {
     let dir = tempfile::tempdir().unwrap();
@@ -286,7 +289,8 @@ fn a_damaged_capture_is_told_and_used() {
     assert!(String::from_utf8_lossy(&error.stderr).contains("name the directory"));
 }
 
-// Tables of two machines in one directory; what they hold is compared with ours by `make test-spark`.
+// Tables of two machines in one directory; `make test-spark` compares their contents with our own
+// sums.
 #[test]
 fn machines_share_a_directory_of_tables() {
     let dir = tempfile::tempdir().unwrap();
@@ -312,7 +316,8 @@ fn machines_share_a_directory_of_tables() {
     assert!(!dir.path().join("tables/settled/machine=gamma").exists());
 }
 
-// A guest on pages of 4 KiB of its hypervisor's: every walk has a second dimension, which larger ones spare it.
+// A guest on host pages of 4 KiB: every walk has a second dimension; host pages of 2 MiB avoid most
+// of it.
 #[test]
 fn guests_walk_in_two_dimensions() {
     let dir = tempfile::tempdir().unwrap();
@@ -353,7 +358,7 @@ fn a_capture_is_a_trace() {
     assert!(other["rows"][0]["misses"].as_f64().unwrap() < misses);
 }
 
-/// The plugin, where it was built: beside the lab's programs, or where the user says.
+/// Path of the plugin: from the environment, otherwise in the build directory.
 fn plugin() -> Option<std::path::PathBuf> {
     let told = std::env::var_os("TIERSCOPE_PLUGIN").map(std::path::PathBuf::from);
     let beside = || {
@@ -363,7 +368,7 @@ fn plugin() -> Option<std::path::PathBuf> {
     told.or_else(beside).filter(|path| path.is_file())
 }
 
-// `true` under QEMU: whatever it does is in the trace, and its loader has a name.
+// Records `true` under QEMU: all its accesses are in the trace, and its loader is named.
 #[test]
 fn an_unmodified_program_is_recorded() {
     let dir = tempfile::tempdir().unwrap();
@@ -382,7 +387,8 @@ fn an_unmodified_program_is_recorded() {
     assert_eq!((&made["seen"], &made["lost"]), (&accesses.into(), &0.into()));
     let bytes = made["bytes_per_access"].as_f64().unwrap();
     println!("{accesses} accesses, {bytes} bytes each");
-    // A program that does nothing but start goes from page to page; `make bench-trace` holds larger ones to 2 bytes.
+    // A program that only starts up keeps moving from page to page; `make bench-trace` requires 2
+    // bytes of larger programs.
     assert!(bytes <= 3.0, "{bytes}");
     let report = json(&["report", "t.trace"], dir.path());
     assert_eq!(

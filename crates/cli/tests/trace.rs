@@ -1,4 +1,4 @@
-//! `tierscope trace`: formats into one another, what is in them, and what is wrong with them.
+//! `tierscope trace`: conversions between formats, summaries, and errors.
 
 use std::fs;
 use std::io::Write as _;
@@ -102,7 +102,7 @@ fn what_is_wrong_is_told_and_the_good_part_kept() {
     assert!(!dir.path().join("x.trace").exists() && !dir.path().join("x.trace.partial").exists());
 }
 
-// Lines until the program is gone; after the first half a million it is told to stop.
+// Lines are written until the program exits; after half a million of them it is sent SIGINT.
 #[test]
 fn ctrl_c_leaves_a_valid_file() {
     let dir = tempfile::tempdir().unwrap();
@@ -141,7 +141,8 @@ fn a_reader_that_has_seen_enough_is_no_error() {
 
 const MIB: u64 = 1 << 20;
 
-/// Two seconds of a program that loads from 8 MiB in the middle of 256 MiB, every 5 us, after it wrote to every page.
+/// A trace of two seconds: after a store to every page of 256 MiB, loads from 8 MiB in the middle,
+/// every 5 us.
 fn recorded(path: &Path) {
     let mut writer = Writer::new("t", fs::File::create(path).unwrap()).unwrap();
     let mut put = |nanos: u64, offset: u64, kind| {
@@ -155,7 +156,8 @@ fn recorded(path: &Path) {
     writer.finish(true).unwrap();
 }
 
-// The default instrument on the simulated machine, and what it calls hot is what the trace holds: simulated time, no real one.
+// The default instrument on the simulated machine finds the hot memory that the trace contains; all
+// times are simulated.
 #[test]
 fn instruments_run_on_a_trace() {
     let dir = tempfile::tempdir().unwrap();
@@ -163,7 +165,8 @@ fn instruments_run_on_a_trace() {
     recorded(&path);
     let app = Arc::new(Replay::open(&path).unwrap());
     let hardware = Hardware::ready_made("xeon-gold-6238m").unwrap();
-    // 8 MiB are four entries of level 2, which the paging-structure caches would keep for ever.
+    // 8 MiB are four level 2 entries, which without flushes would stay in the paging-structure
+    // caches forever.
     let flush = Some(std::time::Duration::from_millis(5));
     let setup = Setup { flush, ..Setup::new(hardware, Costs::ready_made("linux").unwrap()) };
     let mut machine = Machine::new(&setup).unwrap();
@@ -184,7 +187,7 @@ fn instruments_run_on_a_trace() {
     let snapshot = recording.snapshot(recording.commits().len() - 1).unwrap();
     let hot = hot(&snapshot, HOT_FREQUENCY);
     let hot: Vec<_> = hot.as_slice().iter().filter(|range| range.space == space).collect();
-    // The area begins where the machine put it, which is a multiple of 2 MiB here.
+    // The machine places the area, here at a multiple of 2 MiB.
     let mapped = machine.mappings(std::time::Duration::ZERO).unwrap();
     let base = mapped.mappings[0].range.start;
     let bytes: u64 = hot.iter().map(|range| range.bytes()).sum();

@@ -1,10 +1,10 @@
-//! What ACCESSED bits must do on every machine.
+//! Requirements on the ACCESSED bits of every machine.
 
 use tierscope_core::{AccessedSet, Addr, LeafKind, Level, Ports, Probe, Range, ScanMode, State};
 
-/// A machine on which a test can make an access happen. No other access may happen meanwhile.
+/// A machine on which a test can cause an access. No other accesses may happen during the suite.
 pub trait Touchable: Ports {
-    /// Accesses `addr` once; whatever hardware caches about the translation must not hide it.
+    /// Accesses `addr` once, in a way that no cached translation can hide.
     fn touch(&mut self, addr: Addr);
 }
 
@@ -14,11 +14,11 @@ impl Touchable for crate::toy::Toy {
     }
 }
 
-/// Runs the whole suite. `area` is mapped and present with 4 KiB pages, aligned to 2 MiB and at
-/// least 4 MiB long, and nobody touches it but the suite.
+/// Runs the whole suite. `area` is mapped and present with 4 KiB pages, aligned to 2 MiB, at least
+/// 4 MiB long, and accessed by the suite only.
 ///
 /// # Panics
-/// With what was violated.
+/// If a requirement is violated; the message names it.
 pub fn conforms(machine: &mut dyn Touchable, area: Range) {
     assert!(area.start.is_multiple_of(2 << 20) && area.bytes() >= 4 << 20, "area: {area}");
     clearing_makes_old_until_the_next_touch(machine, area);
@@ -29,12 +29,12 @@ pub fn conforms(machine: &mut dyn Touchable, area: Range) {
     pruned_scans_miss_nothing(machine, area);
 }
 
-/// Two mappings beneath one level-2 entry, each with a page that was touched: a pruned clearing scan
-/// must judge the entry once and report both. The second look would find it old, and lose the
-/// second page.
+/// Two mappings beneath one level-2 entry, each with an accessed page: a pruned clearing scan must
+/// judge the entry once and report both pages. A second look at the entry would find it old, and
+/// miss the second page.
 ///
 /// # Panics
-/// With what was violated.
+/// If a requirement is violated; the message names it.
 pub fn a_shared_upper_entry_is_judged_once(machine: &mut dyn Touchable, pages: [Addr; 2]) {
     let entry = Level::PMD.entry_of(pages[0]);
     assert!(entry.contains(pages[1]), "both pages lie beneath one entry");

@@ -1,4 +1,4 @@
-//! Naive counters of a memory controller: a list of rules, and a map of states for each.
+//! Naive counters of a memory controller: a list of rules, with a map of states for each.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -6,7 +6,7 @@ use tierscope_core::{
     BusRecord, Cell, Counters, Error, ErrorKind, Notice, Result, Rule, RuleId, Time,
 };
 
-/// A rule, and what it counted.
+/// A registered rule and its states.
 #[derive(Clone, Debug)]
 struct Counting {
     id: RuleId,
@@ -15,7 +15,7 @@ struct Counting {
     states: BTreeMap<u64, u64>,
 }
 
-/// The counters: as many rules as one likes.
+/// The counters; any number of rules.
 #[derive(Clone, Debug, Default)]
 pub struct NaiveCounters {
     rules: Vec<Counting>,
@@ -23,7 +23,7 @@ pub struct NaiveCounters {
 }
 
 impl NaiveCounters {
-    /// A read of the physical address crosses the bus.
+    /// Counts a read of a physical address on the bus.
     pub fn see(&mut self, address: u64) {
         let request = BusRecord::new(Time(0), address, false);
         for counting in &mut self.rules {
@@ -41,7 +41,7 @@ impl NaiveCounters {
         }
     }
 
-    /// Whether nobody counts.
+    /// Whether no rule is registered.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.rules.is_empty()

@@ -1,4 +1,4 @@
-//! What every instrument must do, on whatever machine.
+//! Requirements on every instrument, on any machine.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use crate::toy::{Event, Toy, Workload, idle, random_touches};
 
 const MIB: u64 = 1 << 20;
 
-/// Keeps every window, and the mappings as of each.
+/// A sink that keeps every window and its mappings.
 #[derive(Debug, Default)]
 pub struct Kept {
     /// The snapshots, in order.
     pub snapshots: Vec<Snapshot>,
-    /// The mappings that were committed with each, where they had changed.
+    /// The mappings committed with each snapshot, where they had changed.
     pub mappings: Vec<Option<Mappings>>,
 }
 
@@ -29,7 +29,7 @@ impl Sink for Kept {
     }
 }
 
-/// Runs `instrument` on a machine for `seconds` of virtual time and returns what it said.
+/// Runs `instrument` on a machine for `seconds` of virtual time and returns its windows.
 ///
 /// # Panics
 /// If the instrument fails.
@@ -42,8 +42,8 @@ pub fn run(ports: &mut dyn Ports, instrument: &mut dyn Instrument, seconds: f64)
 
 /// Builds the machines that the suite runs an instrument on.
 pub trait Stage {
-    /// A machine at time zero that maps `layout`, all present and old, and on which `workload`
-    /// touches memory and `events` happen.
+    /// A machine at time zero that maps `layout`, all present and old; `workload` touches its
+    /// memory, and `events` happen at their times.
     fn build(
         &self,
         layout: &[Range],
@@ -68,42 +68,41 @@ impl Stage for Toys {
     }
 }
 
-/// What a technique promises by its nature, where techniques differ.
+/// Properties in which techniques legitimately differ.
 #[derive(Clone, Copy, Debug)]
 pub struct Traits {
-    /// A change of mappings shows after this and a few windows.
+    /// Delay after which a change of mappings must show, give or take a few windows.
     pub layout_age: Duration,
 }
 
-/// A second, as all instruments of our own.
+/// One second, as for all of tierscope's own instruments.
 impl Default for Traits {
     fn default() -> Self {
         Self { layout_age: Duration::from_secs(1) }
     }
 }
 
-/// Runs the whole suite. `make` builds the instrument afresh, with its default settings and the
-/// same seed each time.
+/// Runs the whole suite. `make` builds a new instrument, with its default settings and the same
+/// seed each time.
 ///
 /// # Panics
-/// With what was violated.
+/// If a requirement is violated; the message names it.
 pub fn conforms(make: &dyn Fn() -> Box<dyn Instrument>) {
     conforms_as(make, &Traits::default());
 }
 
-/// As [`conforms`], for a technique that promises something else.
+/// Runs [`conforms`] for a technique with other [`Traits`].
 ///
 /// # Panics
-/// With what was violated.
+/// If a requirement is violated; the message names it.
 pub fn conforms_as(make: &dyn Fn() -> Box<dyn Instrument>, traits: &Traits) {
     conforms_on(&Toys, make, traits);
 }
 
-/// As [`conforms_as`], on other machines than the toy: an instrument and a machine that pass the
-/// suite together.
+/// Runs [`conforms_as`] on other machines than the toy: tests an instrument and a machine together.
 ///
 /// # Panics
-/// With what was violated.
+/// If a requirement is violated; the message names it.
 pub fn conforms_on(stage: &dyn Stage, make: &dyn Fn() -> Box<dyn Instrument>, traits: &Traits) {
     snapshots_are_well_formed(stage, make);
     same_seed_same_snapshots(stage, make);
@@ -119,7 +118,7 @@ fn r(space: u32, start: u64, end: u64) -> Range {
     Range::new(SpaceId(space), start, end)
 }
 
-/// 256 MiB mapped, 32 MiB of it busy.
+/// A machine with 256 MiB mapped, 32 MiB of it busy.
 fn busy(stage: &dyn Stage, events: Vec<(Time, Event)>) -> (Box<dyn Ports>, Range) {
     let hot = r(0, 64 * MIB, 96 * MIB);
     let workload = random_touches(&[hot], 1_000_000, 7);
@@ -136,7 +135,8 @@ fn snapshots_are_well_formed(stage: &dyn Stage, make: &dyn Fn() -> Box<dyn Instr
     kept.snapshots.iter().for_each(|snapshot| well_formed(snapshot, &mapped));
 }
 
-/// Regions are sorted, disjoint, not empty, on pages, within `mapped`; hits are possible.
+/// Regions are sorted, disjoint, not empty, page-aligned, within `mapped`; hits do not exceed
+/// samples.
 fn well_formed(snapshot: &Snapshot, mapped: &RangeSet) {
     assert!(snapshot.start < snapshot.end, "a window takes time");
     for pair in snapshot.regions.windows(2) {
@@ -166,8 +166,8 @@ fn an_idle_target_is_cold(stage: &dyn Stage, make: &dyn Fn() -> Box<dyn Instrume
     }
 }
 
-/// 32 MiB of 256 MiB is a size at which every technique sees something: at least half of the
-/// truth is reported, and at least half of what is reported is true.
+/// 32 MiB of 256 MiB is enough for every technique: recall and precision must both be at least a
+/// half.
 fn a_busy_target_is_hot_where_it_is_busy(
     stage: &dyn Stage,
     make: &dyn Fn() -> Box<dyn Instrument>,
@@ -207,7 +207,7 @@ fn survives_a_vanishing_space(stage: &dyn Stage, make: &dyn Fn() -> Box<dyn Inst
     assert!(last.regions.iter().all(|region| region.range.space == SpaceId(0)));
 }
 
-/// A machine without any port but its clock and target.
+/// A machine without optional ports: only clock and target.
 struct Bare(Box<dyn Ports>);
 
 impl tierscope_core::Clock for Bare {

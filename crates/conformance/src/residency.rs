@@ -1,11 +1,11 @@
-//! What ACCESSED bits must show of a workload that goes on by itself: background over all memory, and a
-//! hot page whose translation stays resident until a flush.
+//! Requirements on ACCESSED bits under a continuously running workload: background accesses to all
+//! memory, and a hot page whose translation stays resident until a flush.
 
 use std::time::Duration;
 
 use tierscope_core::{AccessedSet, Addr, Level, Ports, Probe, Range, ScanMode};
 
-/// How long a machine runs before it is looked at, and from a clear to a look.
+/// Time to run before the first probe, and from a clear to the next look.
 const WARM: Duration = Duration::from_millis(50);
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -27,13 +27,13 @@ fn young(machine: &mut dyn Ports, page: Addr, levels: &[Level]) -> Vec<bool> {
     probes.iter().map(Probe::is_young).collect()
 }
 
-/// A page that is accessed all the time, thousands of times a second, alone. On a machine that models
-/// translation caches (`hides`) its entry stays old once it was cleared; a flush by itself sets nothing
-/// that nobody accesses (`idle`, a mapped page), and the first access after it sets the entries of all
-/// proven levels. On any other machine every look finds them young.
+/// A page that is accessed thousands of times a second, by itself. On a machine that models
+/// translation caches (`hides`) its entry stays old once it was cleared; a flush alone sets no bits
+/// of pages without accesses (`idle`, a mapped page), and the first access after the flush sets the
+/// entries of all proven levels. On any other machine every look finds them young.
 ///
 /// # Panics
-/// With what was violated.
+/// If a requirement is violated; the message names it.
 pub fn a_flush_uncovers_a_resident_page(
     machine: &mut dyn Ports,
     hot: Addr,
@@ -62,12 +62,13 @@ pub fn a_flush_uncovers_a_resident_page(
     }
 }
 
-/// Accesses that fall on all of `cold` alike, `rate` a second and page, at random: the share of leaves
-/// that are young after a time is `1 - exp(-rate t)`. Samples are printed; four sigma and 0.01 are
-/// allowed, the latter for what TLBs hold of pages that were accessed right before the clear.
+/// Random accesses to all of `cold` at `rate` per second and page: after time t the share of young
+/// leaves is `1 - exp(-rate t)`. The measured shares are printed; the tolerance is four sigma plus
+/// 0.01, the latter for translations of pages that were accessed right before the clear and stay in
+/// TLBs.
 ///
 /// # Panics
-/// With what was violated.
+/// If a requirement is violated; the message names it.
 pub fn background_sets_leaves_at_its_rate(machine: &mut dyn Ports, cold: Range, rate: f64) {
     pass(machine, WARM);
     let mut set = AccessedSet::default();

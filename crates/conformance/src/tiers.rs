@@ -1,9 +1,9 @@
-//! The toy machine with memory in tiers: pages that are allocated at their first touch, move, fail to
-//! move, and are told of.
+//! The toy machine with tiered memory: pages are allocated at their first touch, move, fail to
+//! move, and cause page events.
 //!
-//! Each page is a number in one flat array and has one tier or none, so that none can be lost or be in
-//! two. Its mover trusts whoever gives it orders: what would not fit is a panic, unless failures were
-//! asked for.
+//! Each page is a number in one flat array with one tier or none, so that no page can be lost or be
+//! in two tiers. Its mover trusts the policy: an order that exceeds a tier's free memory counts as
+//! a fault of the policy, unless failures were requested.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -23,40 +23,41 @@ use crate::toy::{Toy, Workload};
 /// A tier of the machine, in pages of 4 KiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
-    /// What it holds.
+    /// Capacity of the tier.
     pub pages: u64,
-    /// Its low watermark: allocations look elsewhere from here on.
+    /// Low watermark: below this many free pages, allocations go to another tier.
     pub low: u64,
-    /// Its high watermark.
+    /// High watermark of the tier.
     pub high: u64,
 }
 
 impl Size {
-    /// So many pages, one in 64 below the low watermark, one in 32 below the high one.
+    /// A tier of `pages` pages, with watermarks of 1/64 (low) and 1/32 (high) of them.
     #[must_use]
     pub fn of(pages: u64) -> Self {
         Self { pages, low: pages / 64, high: pages / 32 }
     }
 
-    /// So many pages, with watermarks of 0.
+    /// A tier of `pages` pages, with watermarks of 0.
     #[must_use]
     pub fn without_marks(pages: u64) -> Self {
         Self { pages, low: 0, high: 0 }
     }
 }
 
-/// How a mover treats its orders.
+/// Failures and delays that a mover injects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Trouble {
-    /// Every so-many-th action fails, for another reason each time; 0 for none.
+    /// Every n-th action fails, for a different reason each time; 0 for none.
     pub every: u64,
-    /// Outcomes arrive the wrong way round, and so many polls late.
+    /// Outcomes arrive in reverse order, and this many polls late.
     pub late: usize,
-    /// Others take memory too, or lock it: what finds no room fails, and is nobody's fault.
+    /// Other programs take or lock memory as well: an order may find no room without being a fault
+    /// of the policy.
     pub others: bool,
 }
 
-/// A row of pages: a mapping.
+/// A mapping, as a row of consecutive page numbers.
 #[derive(Clone, Copy, Debug)]
 struct Row {
     range: Range,
@@ -64,28 +65,28 @@ struct Row {
     huge: bool,
 }
 
-/// Where everything is.
+/// State shared by the machine, its mover and its oracle.
 #[derive(Debug)]
 struct World {
     sizes: Vec<Size>,
     used: Vec<u64>,
     rows: Vec<Row>,
-    /// By number of the page.
+    /// Tier of each page, by page number; `None` if not resident.
     tiers: Vec<Option<Tier>>,
     /// Heads of huge pages that were split.
     split: Vec<bool>,
     locked: Vec<bool>,
     now: Time,
     events: Vec<PageEvent>,
-    /// Touches by tier.
+    /// Number of touches, by tier.
     touches: Vec<u64>,
-    /// Touches of each 2 MiB in the window, by row and number.
+    /// Touches of each 2 MiB block in the window, by row and block number.
     heat: Vec<Vec<u32>>,
-    /// Actions in order of issue.
+    /// Actions, in order of issue.
     actions: Vec<Action>,
-    /// What went wrong, for the suite to tell.
+    /// Detected faults, for the suite to report.
     faults: Vec<String>,
-    /// Outcomes that nobody has asked for, and with which poll they come.
+    /// Outcomes not yet polled, with the number of the poll that returns each.
     waiting: Vec<(usize, Outcome)>,
     polls: usize,
 }
@@ -97,7 +98,7 @@ impl World {
         self.rows.iter().enumerate().find(|(_, row)| row.range.contains(at))
     }
 
-    /// The page that holds the address: its first number and how many of 4 KiB it is.
+    /// The page at an address: its first number and its size in units of 4 KiB.
     fn page(&self, at: Addr) -> Option<(usize, u64)> {
         let (_, row) = self.row(at)?;
         let small = row.first as usize + ((at.at - row.range.start) / PAGE_SIZE) as usize;
@@ -138,7 +139,7 @@ impl World {
         tier
     }
 
-    /// What is mapped from now on; pages of what was mapped before stay where they are.
+    /// Replaces the mappings; pages of mappings that exist before and after keep their tiers.
     fn map(&mut self, layout: &[Range], huge: bool) {
         let (old, old_heat) = (std::mem::take(&mut self.rows), std::mem::take(&mut self.heat));
         for (row, heat) in old.into_iter().zip(old_heat) {
@@ -175,7 +176,7 @@ impl World {
         self.events.push(PageEvent { time, range, kind: PageEventKind::Freed });
     }
 
-    /// Every byte in memory is in one tier, and none holds more than it can.
+    /// Checks that the pages found in each tier equal its `used` count.
     fn check(&mut self) {
         let mut found = vec![0; self.sizes.len()];
         for row in &self.rows {
@@ -191,7 +192,7 @@ impl World {
         assert_eq!(found, self.used, "a page is lost or in two tiers");
     }
 
-    /// Carries an action out; pages done, pages failed, why.
+    /// Carries out an action; returns pages done, pages failed, and the cause.
     fn carry_out(&mut self, action: &Action, trusting: bool) -> (u64, u64, Option<Failure>) {
         let (mut done, mut failed, mut why) = (0, 0, None);
         let mut met = false;
@@ -258,13 +259,13 @@ impl World {
     }
 }
 
-/// The machine.
+/// The toy machine with tiered memory.
 pub struct Tiered {
     toy: Toy,
     world: Rc<RefCell<World>>,
     uses: Vec<TierUse>,
     work: Duration,
-    /// Layouts to come.
+    /// Changes of the mapped ranges that are still to come, each with its time.
     events: Vec<(Time, Vec<Range>)>,
     huge: bool,
 }
@@ -276,11 +277,11 @@ impl std::fmt::Debug for Tiered {
 }
 
 impl Tiered {
-    /// A machine of these tiers, fastest first, that maps `layout`, in huge pages or small ones, on
-    /// which `workload` touches memory.
+    /// A machine with these tiers, fastest first, that maps `layout` with huge or small pages;
+    /// `workload` touches its memory.
     ///
     /// # Panics
-    /// Huge pages need whole blocks of 2 MiB.
+    /// If `huge` is set and a range is not made of whole 2 MiB blocks.
     #[must_use]
     pub fn new(sizes: &[Size], layout: &[Range], huge: bool, mut workload: Workload) -> Self {
         let whole =
@@ -318,7 +319,7 @@ impl Tiered {
         Self { toy, world, uses: Vec::new(), work: Duration::ZERO, events: Vec::new(), huge }
     }
 
-    /// Maps exactly this from `at` on.
+    /// Replaces the mappings by `layout` at time `at`.
     #[must_use]
     pub fn with_layout(mut self, at: Time, layout: Vec<Range>) -> Self {
         self.toy = self.toy.with_event(at, crate::toy::Event::Layout(layout.clone()));
@@ -327,7 +328,8 @@ impl Tiered {
         self
     }
 
-    /// Touches every page of a range once, in order, as a program does that fills its memory.
+    /// Touches every page of a range once, in order of address, like a program that initialises its
+    /// memory.
     pub fn fill(&mut self, range: &Range) {
         for at in (range.start..range.end).step_by(PAGE_SIZE as usize) {
             self.world.borrow_mut().touch(Addr { space: range.space, at });
@@ -336,7 +338,7 @@ impl Tiered {
         self.world.borrow_mut().touches.fill(0);
     }
 
-    /// Puts the resident pages of a range into a tier, whatever its room.
+    /// Puts the resident pages of a range into a tier, regardless of its capacity.
     pub fn place(&mut self, range: &Range, tier: Tier) {
         let mut world = self.world.borrow_mut();
         let mut at = range.start;
@@ -350,7 +352,7 @@ impl Tiered {
         }
     }
 
-    /// An event as the kernel would tell it, at the present time.
+    /// Emits a page event, as the kernel would, at the current time.
     pub fn tell(&mut self, range: Range, kind: PageEventKind) {
         let mut world = self.world.borrow_mut();
         if let PageEventKind::Locked | PageEventKind::Unlocked = kind {
@@ -364,19 +366,19 @@ impl Tiered {
         world.events.push(PageEvent { time, range, kind });
     }
 
-    /// A mover for it.
+    /// A mover for this machine.
     #[must_use]
     pub fn mover(&self, trouble: Trouble) -> TieredMover {
         TieredMover { world: Rc::clone(&self.world), trouble, seen: 0 }
     }
 
-    /// An instrument that knows the truth: touches of each 2 MiB in windows of 200 ms.
+    /// An instrument that reports the truth: touches of each 2 MiB block in windows of 200 ms.
     #[must_use]
     pub fn oracle(&self) -> Oracle {
         Oracle { world: Rc::clone(&self.world), start: None }
     }
 
-    /// Actions ordered so far, in order.
+    /// Actions submitted so far, in order.
     #[must_use]
     pub fn actions(&self) -> Vec<Action> {
         self.world.borrow().actions.clone()
@@ -388,7 +390,7 @@ impl Tiered {
         self.work
     }
 
-    /// Touches by tier since it was filled.
+    /// Touches by tier since the last [`Tiered::fill`].
     #[must_use]
     pub fn touches(&self) -> Vec<u64> {
         self.world.borrow().touches.clone()
@@ -400,7 +402,7 @@ impl Tiered {
         self.world.borrow().used.clone()
     }
 
-    /// Holds the machine against itself, and returns what orders were found wrong.
+    /// Checks the machine's invariants, and returns all faults found in orders.
     #[must_use]
     pub fn faults(&self) -> Vec<String> {
         self.world.borrow_mut().check();
@@ -492,7 +494,7 @@ impl PlacementView for Tiered {
     }
 }
 
-/// As the toy machine's, but what is not in memory is not present.
+/// Same as on the toy machine, except that pages that are not resident are not present.
 impl AccessBits for Tiered {
     fn radix(&self) -> Radix {
         self.toy.radix()
@@ -582,7 +584,7 @@ impl Ports for Tiered {
     }
 }
 
-/// Carries actions out at once, in order; outcomes come with a later poll.
+/// Carries out actions at once, in order; a later poll returns the outcomes.
 pub struct TieredMover {
     world: Rc<RefCell<World>>,
     trouble: Trouble,
@@ -590,7 +592,7 @@ pub struct TieredMover {
 }
 
 impl TieredMover {
-    /// An action that makes no sense is a fault of the policy.
+    /// Reports an invalid action as a fault of the policy.
     fn examine(world: &mut World, action: &Action) {
         let issued = world.actions.len() as u64;
         let mut faults = Vec::new();
@@ -654,15 +656,15 @@ impl Mover for TieredMover {
     }
 }
 
-/// Knows the truth.
+/// An instrument that reports the true access counts.
 pub struct Oracle {
     world: Rc<RefCell<World>>,
     start: Option<Time>,
 }
 
-/// Looks of a window.
+/// Sampling intervals per window.
 const SAMPLES: u32 = 40;
-/// A window.
+/// Length of a window.
 const WINDOW: Duration = Duration::from_millis(200);
 
 impl Oracle {

@@ -14,7 +14,7 @@ use tierscope_core::{
 
 use crate::counters::NaiveCounters;
 
-/// A multiplicative hash: keys are page numbers, nobody attacks them, and tests touch millions.
+/// A multiplicative hash: keys are page numbers, never hostile, and tests touch millions of them.
 #[derive(Clone, Copy, Default)]
 struct Mix(u64);
 
@@ -44,19 +44,19 @@ impl Hasher for Mix {
 type FastSet<K> = HashSet<K, BuildHasherDefault<Mix>>;
 type FastMap<K, V> = HashMap<K, V, BuildHasherDefault<Mix>>;
 
-/// What the target does between two moments: calls the function for every address it touches.
+/// Accesses of the target between two points in time: calls the function for every address.
 pub type Workload = Box<dyn FnMut(Time, Time, &mut dyn FnMut(Addr))>;
 
-/// Something that happens to the target at a set time.
+/// An event that happens to the target at a set time.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// It maps exactly this from now on. A space without a mapping is gone.
+    /// The target's mappings are replaced by these. A space without a mapping is gone.
     Layout(Vec<Range>),
-    /// The user asks to stop.
+    /// The user requests a stop.
     Stop,
 }
 
-/// The machine.
+/// The toy machine.
 pub struct Toy {
     radix: Radix,
     now: Time,
@@ -67,23 +67,23 @@ pub struct Toy {
     huge: RangeSet,
     young: FastSet<(Level, SpaceId, u64)>,
     probes: u64,
-    /// Sampled accesses, once somebody has asked for them.
+    /// Sampled accesses; `None` until they are first drained.
     samples: Option<Sampled>,
-    /// Armed pages, and when each was.
+    /// Armed pages, and the time at which each was armed.
     armed: FastMap<(SpaceId, u64), Time>,
     faults: Vec<HintFault>,
     counters: NaiveCounters,
 }
 
-/// log2 of the physical memory of a space: addresses follow it one to one.
+/// log2 of the physical memory per space; virtual addresses map to it linearly.
 const SPACE_SHIFT: u32 = 40;
 
-/// The physical address behind an address.
+/// The physical address of a virtual address.
 pub(crate) fn frame(at: Addr) -> u64 {
     (u64::from(at.space.0) << SPACE_SHIFT) + at.at
 }
 
-/// Touches of which one is sampled.
+/// Sampling period: one in this many touches is sampled.
 const SAMPLED: u64 = 100;
 
 #[derive(Default)]
@@ -124,21 +124,21 @@ impl Toy {
         toy
     }
 
-    /// Another page-table geometry.
+    /// Replaces the page-table geometry.
     #[must_use]
     pub fn with_radix(mut self, radix: Radix) -> Self {
         self.radix = radix;
         self
     }
 
-    /// 2 MiB leaves in these ranges, which must be aligned to 2 MiB.
+    /// Maps these ranges, which must be aligned to 2 MiB, with 2 MiB leaves.
     #[must_use]
     pub fn with_huge_pages(mut self, ranges: &[Range]) -> Self {
         self.huge = ranges.iter().copied().collect();
         self
     }
 
-    /// Something happens at a set time.
+    /// Adds an event at a set time.
     #[must_use]
     pub fn with_event(mut self, at: Time, event: Event) -> Self {
         self.events.push((at, event));
@@ -146,7 +146,7 @@ impl Toy {
         self
     }
 
-    /// Probes judged so far.
+    /// Number of probes judged so far.
     #[must_use]
     pub fn probes(&self) -> u64 {
         self.probes
@@ -264,7 +264,7 @@ impl Target for Toy {
     }
 
     fn cpu_time(&self) -> CpuTime {
-        // 0.1 µs a probe: the order of what real hardware takes.
+        // 0.1 µs per probe: the order of magnitude on real hardware.
         CpuTime { profiler: Duration::from_nanos(100 * self.probes), target: self.now - Time(0) }
     }
 }
@@ -317,13 +317,13 @@ impl AccessBits for Toy {
         Ok(scan.stats)
     }
 
-    /// Nothing is ever hidden here: there is nothing to drop.
+    /// No translation caches are modelled: there is nothing to drop.
     fn flush(&mut self) -> Result<Flushed> {
         Ok(Flushed { cpus: 1 })
     }
 }
 
-/// A scan that remembers every entry it judged above its level, since it meets them again.
+/// A scan that caches the answer for every upper entry that it judged, because it visits it again.
 struct Scan<'a> {
     toy: &'a mut Toy,
     op: ProbeOp,
@@ -371,7 +371,7 @@ impl Scan<'_> {
     }
 }
 
-/// Every hundredth touch, told at the end of the time that passes at once.
+/// Samples one in a hundred touches, available as soon as the simulated interval ends.
 impl Samples for Toy {
     fn drain(&mut self, out: &mut Vec<Sample>) -> Lost {
         out.append(&mut self.samples.get_or_insert_default().taken);
@@ -429,7 +429,7 @@ impl Frames for Toy {
     }
 }
 
-/// Touches random pages of `hot`, so many a second, evenly over time.
+/// A workload that touches random pages of `hot`, `per_second` times a second, evenly over time.
 #[must_use]
 pub fn random_touches(hot: &[Range], per_second: u64, seed: u64) -> Workload {
     let hot: RangeSet = hot.iter().copied().collect();

@@ -1,10 +1,11 @@
-//! Who may depend on whom: the arrows of ARCHITECTURE.md, held against `cargo metadata`.
+//! Allowed dependencies between crates: the arrows of ARCHITECTURE.md, compared with the output of
+//! `cargo metadata`.
 
 use std::collections::BTreeMap;
 
 use cargo_metadata::{DependencyKind, MetadataCommand};
 
-/// Room and the rooms that it may use. A room that is not here may not exist.
+/// A crate and the crates that it may depend on. A crate that is not listed may not exist.
 const ARROWS: &[(&str, &[&str])] = &[
     ("core", &[]),
     ("hw", &["core"]),

@@ -19,7 +19,7 @@ impl fmt::Display for SpaceId {
 pub struct Addr {
     /// The space that the address belongs to.
     pub space: SpaceId,
-    /// Byte offset from zero of the space.
+    /// Byte offset from the start of the space.
     pub at: u64,
 }
 
@@ -36,9 +36,9 @@ impl fmt::Display for Addr {
 pub struct Range {
     /// The space that the range belongs to.
     pub space: SpaceId,
-    /// First byte.
+    /// First byte of the range.
     pub start: u64,
-    /// One past the last byte.
+    /// One past the last byte of the range.
     pub end: u64,
 }
 
@@ -54,7 +54,7 @@ impl Range {
         Self { space, start, end }
     }
 
-    /// Bytes in the range.
+    /// Length of the range in bytes.
     #[must_use]
     #[inline]
     pub fn bytes(&self) -> u64 {
@@ -67,21 +67,21 @@ impl Range {
         self.start == self.end
     }
 
-    /// Whether `addr` lies inside.
+    /// Whether `addr` lies inside the range.
     #[must_use]
     #[inline]
     pub fn contains(&self, addr: Addr) -> bool {
         self.space == addr.space && self.start <= addr.at && addr.at < self.end
     }
 
-    /// Whether every byte of `other` lies inside.
+    /// Whether every byte of `other` lies inside the range.
     #[must_use]
     #[inline]
     pub fn covers(&self, other: &Range) -> bool {
         self.space == other.space && self.start <= other.start && other.end <= self.end
     }
 
-    /// The bytes that both hold; `None` if there are none.
+    /// The bytes common to both; `None` if there are none.
     #[must_use]
     #[inline]
     pub fn intersect(&self, other: &Range) -> Option<Range> {

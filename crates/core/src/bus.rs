@@ -1,4 +1,4 @@
-//! What crosses the memory bus.
+//! Records of memory bus requests.
 
 use crate::Time;
 
@@ -13,9 +13,9 @@ pub struct BusRecord {
 }
 
 impl BusRecord {
-    /// Bytes that a request is for: a cache line. Memory controllers see no other lengths.
+    /// Bytes per request: a cache line. Memory controllers see no other lengths.
     pub const BYTES: u64 = 64;
-    /// The last byte that an address can name.
+    /// The highest byte address that a record can hold.
     pub const LAST_ADDRESS: u64 = (1 << Self::ADDRESS_BITS) - 1;
 
     const ADDRESS_BITS: u32 = 48;
@@ -42,35 +42,35 @@ impl BusRecord {
         self
     }
 
-    /// Physical address.
+    /// Physical address of the request.
     #[must_use]
     #[inline]
     pub fn address(self) -> u64 {
         self.packed & Self::ADDRESS_MASK
     }
 
-    /// Whether it writes.
+    /// Whether the request writes.
     #[must_use]
     #[inline]
     pub fn is_write(self) -> bool {
         self.packed & Self::WRITE != 0
     }
 
-    /// The memory channel that it went to.
+    /// The memory channel of the request.
     #[must_use]
     #[inline]
     pub fn channel(self) -> u8 {
         ((self.packed >> Self::CHANNEL_SHIFT) & 7) as u8
     }
 
-    /// The core or device that it came from.
+    /// The core or device that issued the request.
     #[must_use]
     #[inline]
     pub fn requester(self) -> u16 {
         (self.packed >> Self::REQUESTER_SHIFT) as u16
     }
 
-    /// When it crossed the bus.
+    /// When the request crossed the bus.
     #[must_use]
     #[inline]
     pub fn time(self) -> Time {

@@ -2,31 +2,31 @@
 
 use std::fmt;
 
-/// What went wrong, as a script would want to tell apart.
+/// Kinds of errors that a script may need to distinguish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// An argument or a configuration makes no sense.
+    /// An argument or a configuration is invalid.
     Usage,
-    /// This machine lacks something that is needed.
+    /// This machine lacks a required feature.
     Missing,
     /// The caller may not do this.
     Permission,
     /// There is no such target.
     NoTarget,
-    /// Two parts of tierscope do not speak the same version.
+    /// Two parts of tierscope have different versions.
     Version,
     /// The target is gone.
     Gone,
     /// Reading or writing failed.
     Io,
-    /// Data is truncated, foreign or inconsistent.
+    /// Data is truncated, of another format, or inconsistent.
     Data,
-    /// Anything else.
+    /// Any other error.
     Other,
 }
 
-/// An error for people: what failed, why, and what to do about it.
+/// An error message: what failed, why, and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     kind: ErrorKind,
@@ -39,26 +39,26 @@ pub struct Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// An error that says what failed; `cause` and `remedy` are added by the methods of that name.
+    /// An error with the description `what`; [`Error::cause`] and [`Error::remedy`] add the rest.
     pub fn new(kind: ErrorKind, what: impl Into<String>) -> Self {
         Self { kind, what: what.into(), cause: String::new(), remedy: String::new() }
     }
 
-    /// Adds why it failed.
+    /// Adds the cause of the error.
     #[must_use]
     pub fn cause(mut self, cause: impl fmt::Display) -> Self {
         self.cause = cause.to_string();
         self
     }
 
-    /// Adds what the user can do.
+    /// Adds a remedy for the user.
     #[must_use]
     pub fn remedy(mut self, remedy: impl Into<String>) -> Self {
         self.remedy = remedy.into();
         self
     }
 
-    /// The kind, for exit codes and for code that reacts.
+    /// The kind of the error: determines the exit code.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.kind
@@ -81,19 +81,19 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Why a port is not there on this machine. A fact, not a failure: `doctor` shows it.
+/// Why a port is missing on this machine. A fact, not a failure: `doctor` prints it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
     /// The port's name: `access bits`, `samples`, …
     pub port: &'static str,
-    /// Why it is missing here.
+    /// Why the port is missing on this machine.
     pub cause: String,
-    /// What would make it present.
+    /// How the port could be provided.
     pub remedy: String,
 }
 
 impl Missing {
-    /// A port that this kind of machine never has.
+    /// A port that machines of this kind never have.
     #[must_use]
     pub fn on_this_machine(port: &'static str) -> Self {
         Self {

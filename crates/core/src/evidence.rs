@@ -1,106 +1,106 @@
-//! What a target gives away about its memory.
+//! Evidence about a target's memory.
 
 use crate::{
     AccessedSet, Addr, Mappings, Outcome, Probe, Range, RuleId, ScanStats, Snapshot, Tier, Time,
 };
 
-/// Whether an access read or wrote.
+/// Kind of a memory access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
-    /// It read.
+    /// A read.
     Load,
-    /// It wrote.
+    /// A write.
     Store,
 }
 
 /// One sampled access (PEBS, IBS, a software event).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// When.
+    /// Time of the access.
     pub time: Time,
-    /// Where.
+    /// Address of the access.
     pub at: Addr,
     /// Load or store.
     pub access: Access,
-    /// The core it ran on.
+    /// The core that executed it.
     pub core: u32,
-    /// The tier that answered, where the source tells.
+    /// The tier that served it, where the source reports it.
     pub tier: Option<Tier>,
 }
 
-/// Samples that were taken and lost before they could be read (full buffer, throttling).
+/// Number of samples lost before they could be read (full buffer, throttling).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lost(pub u64);
 
 /// A hint fault: the first access to a page since it was armed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HintFault {
-    /// When the access came.
+    /// Time of the access.
     pub time: Time,
     /// When the page was armed.
     pub armed: Time,
-    /// Where.
+    /// Address of the access.
     pub at: Addr,
     /// Load or store.
     pub access: Access,
-    /// The core it ran on.
+    /// The core that executed the access.
     pub core: u32,
 }
 
-/// What happened to a page apart from accesses by the program's own instructions.
+/// Page events other than accesses by the program's own instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PageEventKind {
-    /// It was allocated in this tier.
+    /// The page was allocated in this tier.
     Allocated(Tier),
-    /// It was freed.
+    /// The page was freed.
     Freed,
-    /// It was locked into memory (unevictable).
+    /// The page was locked into memory (unevictable).
     Locked,
-    /// It was unlocked.
+    /// The page was unlocked.
     Unlocked,
-    /// A system call touched it (a supervised access in MULTI-CLOCK, section III).
+    /// A system call accessed the page (a supervised access in MULTI-CLOCK, section III).
     FileAccess(Access),
 }
 
-/// An event of a range of pages.
+/// An event on a range of pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageEvent {
-    /// When.
+    /// Time of the event.
     pub time: Time,
-    /// Which pages.
+    /// Pages of the event.
     pub range: Range,
-    /// What.
+    /// Kind of the event.
     pub kind: PageEventKind,
 }
 
-/// How short a tier is of memory.
+/// Free memory of a tier, and its watermarks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TierPressure {
-    /// The tier.
+    /// The tier whose memory is described.
     pub tier: Tier,
-    /// Free bytes.
+    /// Free bytes of the tier.
     pub free: u64,
-    /// Below this the tier's daemons wake.
+    /// Low watermark: below this the tier's daemons wake.
     pub low: u64,
-    /// Up to this they free.
+    /// High watermark: up to this the daemons free memory.
     pub high: u64,
 }
 
 /// Memory pressure of a host.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pressure {
-    /// Per tier, fastest first.
+    /// Pressure of each tier, fastest first.
     pub tiers: Vec<TierPressure>,
-    /// Share of time that some task waited for memory, 0..1, over the last ten seconds.
+    /// Share of time in which some task stalled on memory, 0..1, over the last ten seconds.
     pub stalled: f64,
 }
 
-/// Evidence for a policy: borrowed for the call, never kept.
+/// Evidence for a policy: borrowed for the call.
 #[derive(Clone, Copy, Debug)]
 pub enum Evidence<'a> {
-    /// What the target has mapped: before the first tick, and whenever it changed.
+    /// Mappings of the target: before the first tick, and whenever they changed.
     Mappings(&'a Mappings),
-    /// An instrument's snapshot.
+    /// A snapshot of the instrument.
     Regions(&'a Snapshot),
     /// Answers to probes that the policy ordered.
     Bits(&'a [Probe]),
@@ -114,8 +114,8 @@ pub enum Evidence<'a> {
     PageEvents(&'a [PageEvent]),
     /// Telemetry states of a rule that the policy registered.
     Counters(RuleId, &'a [u64]),
-    /// Memory pressure.
+    /// Memory pressure of the host.
     Pressure(&'a Pressure),
-    /// What became of the policy's actions.
+    /// Outcomes of the policy's actions.
     Outcomes(&'a [Outcome]),
 }

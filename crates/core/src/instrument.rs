@@ -5,36 +5,36 @@ use crate::{Ports, Result, Snapshot, Time};
 /// A setting of an instrument, as text for recordings and reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// Its name, as on the command line.
+    /// Name, as on the command line.
     pub name: &'static str,
-    /// Its value.
+    /// Value of the setting, as text.
     pub value: String,
 }
 
-/// What one step of an instrument gave.
+/// Result of one step of an instrument.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Step {
-    /// When the instrument wants to be stepped again.
+    /// When the instrument has to be stepped next.
     pub wake: Time,
     /// The snapshot, if this step ended a window.
     pub snapshot: Option<Snapshot>,
 }
 
-/// Evidence that is gone once somebody has read it, and that an instrument reads itself: a policy beside it
-/// is not given what it would miss.
+/// Evidence that reading consumes and that the instrument reads itself: the drive loop does not
+/// feed it to the policy, which would miss the part that the instrument took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reads {
-    /// The machine's samples.
+    /// The instrument drains the samples.
     pub samples: bool,
-    /// Its hint faults.
+    /// The instrument drains the hint faults.
     pub faults: bool,
 }
 
 /// A telemetry technique.
 ///
-/// It never sleeps and never loops over time: the drive loop steps it when its `wake` has come,
-/// or earlier when something happened (a target's mappings changed). Whatever it needs from the
-/// machine comes through the ports, on every step anew.
+/// It never sleeps and never loops over time: the drive loop steps it at its `wake` time, or
+/// earlier after an event (the target's mappings changed). Each step receives the machine's ports
+/// as an argument.
 pub trait Instrument {
     /// Its name, as on the command line.
     fn name(&self) -> &'static str;
@@ -42,12 +42,12 @@ pub trait Instrument {
     /// Its settings, for the recording.
     fn settings(&self) -> Vec<Setting>;
 
-    /// What it reads that nobody else can read after it.
+    /// Consuming ports that it drains itself.
     fn reads(&self) -> Reads {
         Reads::default()
     }
 
-    /// Does what is due now.
+    /// Does the work that is due now.
     ///
     /// # Errors
     /// If a port that it cannot work without is missing or fails. A space that vanished is no

@@ -1,15 +1,15 @@
-//! What a target has mapped.
+//! Mappings of a target.
 
 use std::sync::Arc;
 
 use crate::{Range, SpaceId, Time};
 
-/// What stands behind a mapping.
+/// Backing of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Backing {
     /// Anonymous memory that is neither heap nor stack.
     Anonymous,
-    /// The program break.
+    /// The heap up to the program break.
     Heap,
     /// A thread's stack as the kernel knows it.
     Stack,
@@ -22,9 +22,9 @@ pub enum Backing {
 /// A mapping (VMA) of a space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
-    /// The addresses.
+    /// The mapped addresses.
     pub range: Range,
-    /// What stands behind it.
+    /// Backing of the mapped memory.
     pub backing: Backing,
     /// File path, or the kernel's bracketed name; empty for plain anonymous memory.
     pub name: Arc<str>,
@@ -32,23 +32,23 @@ pub struct Mapping {
     pub writable: bool,
 }
 
-/// A space of a target, with the name its users know it by.
+/// A space of a target, with its name for users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Space {
-    /// The id that every range of it carries.
+    /// The id in all ranges of the space.
     pub id: SpaceId,
-    /// For people: `redis-server[4711]`, `node 1`.
+    /// Display name: `redis-server[4711]`, `node 1`.
     pub name: Arc<str>,
 }
 
 /// Spaces and mappings of a target at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mappings {
-    /// When they were read.
+    /// When the mappings were read.
     pub taken: Time,
-    /// Sorted by id.
+    /// Spaces, sorted by id.
     pub spaces: Vec<Space>,
-    /// Sorted by range, disjoint.
+    /// Mappings, sorted by range, disjoint.
     pub mappings: Vec<Mapping>,
 }
 
@@ -62,7 +62,7 @@ impl Mappings {
         self.mappings.get(from).filter(|m| m.range.intersect(range).is_some())
     }
 
-    /// Whether a space of that id is there.
+    /// Whether there is a space with this id.
     #[must_use]
     pub fn has_space(&self, id: SpaceId) -> bool {
         self.spaces.iter().any(|space| space.id == id)
@@ -74,13 +74,13 @@ impl Mappings {
         self.mappings.iter().map(|m| m.range.bytes()).sum()
     }
 
-    /// Whether the same spaces and mappings are there, whenever they were read.
+    /// Whether spaces and mappings are equal, regardless of when they were read.
     #[must_use]
     pub fn same_layout(&self, other: &Mappings) -> bool {
         self.spaces == other.spaces && self.mappings == other.mappings
     }
 
-    /// The name of a space; its number if it is not known.
+    /// The name of a space; its number if the space is not known.
     #[must_use]
     pub fn space_name(&self, id: SpaceId) -> Arc<str> {
         match self.spaces.iter().find(|s| s.id == id) {

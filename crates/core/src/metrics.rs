@@ -1,4 +1,4 @@
-//! What a figure means: the definitions behind every table, as code.
+//! Definitions of the figures in every table, as code.
 //!
 //! - **Frequency** of a region: sampling hits / samples of its last window, 0..1
 //!   ([`Region::frequency`]).
@@ -6,7 +6,7 @@
 //! - **Precision**, **recall**, **F1**, **false-hot share**: [`Accuracy`], all by bytes.
 //! - **Detection time**: [`detection_time`].
 //! - **Slowdown**: [`Slowdown`].
-//! - **Bytes moved**, and what became of them: [`moves`].
+//! - **Bytes moved**, by the result of the move: [`moves`].
 //! - **Rates**, their intervals, **oracle share**: [`rates`].
 
 pub mod moves;
@@ -19,7 +19,7 @@ use crate::{RangeSet, Region, Snapshot, Time};
 /// 5 hits of 40 samples (Telescope's rule as posted upstream, 5 ms / 200 ms).
 pub const HOT_FREQUENCY: f64 = 5.0 / 40.0;
 
-/// Windows in a row for which a bar must hold before it counts as reached.
+/// Consecutive windows for which a threshold must be met before it counts as reached.
 pub const STEADY_WINDOWS: usize = 4;
 
 /// The bytes of the regions whose frequency is at least `threshold`.
@@ -29,8 +29,8 @@ pub fn hot(snapshot: &Snapshot, threshold: f64) -> RangeSet {
     snapshot.regions.iter().filter(is_hot).map(|region| region.range).collect()
 }
 
-/// How well reported hot bytes agree with the truth. Shares are `None` where they would divide
-/// by zero.
+/// Agreement of the reported hot bytes with the truth. Shares are `None` where they would divide by
+/// zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accuracy {
     /// Bytes reported hot.
@@ -81,9 +81,9 @@ fn share(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }
 
-/// Time from `from` to the end of the first window from which a bar holds for
-/// [`STEADY_WINDOWS`] windows in a row; `None` if it never does. `windows` holds the end of each
-/// window and whether the bar held in it, in order.
+/// Time from `from` to the end of the first of [`STEADY_WINDOWS`] consecutive windows that meet a
+/// threshold; `None` if there are none. `windows` holds, in order, the end of each window and
+/// whether it met the threshold.
 #[must_use]
 pub fn detection_time(from: Time, windows: &[(Time, bool)]) -> Option<Duration> {
     let after: Vec<_> = windows.iter().filter(|(end, _)| *end > from).collect();
@@ -91,20 +91,21 @@ pub fn detection_time(from: Time, windows: &[(Time, bool)]) -> Option<Duration> 
     Some(steady[0].0.since(from))
 }
 
-/// Pairs from which a slowdown may be quoted.
+/// Pairs needed before a slowdown may be quoted.
 pub const SLOWDOWN_PAIRS: usize = 20;
 
-/// How much slower a workload is while it is watched.
+/// Slowdown of a workload by being observed.
 ///
-/// From one run in which watching goes on and off in turn (ABAB): each pair of neighbours gives the
-/// ratio of the rate without to the rate with, so that drift of the machine cancels out.
+/// Measured in one run that alternates windows with and without observation (ABAB): each pair of
+/// neighbours gives the ratio of the rate without to the rate with, so that drift of the machine
+/// cancels out.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Slowdown {
-    /// How many pairs.
+    /// Number of pairs.
     pub pairs: usize,
-    /// Mean ratio less 1: 0.02 is 2 % slower, below 0 is faster.
+    /// Mean ratio minus 1: 0.02 is 2 % slower, below 0 is faster.
     pub mean: f64,
-    /// Upper bound of the mean at 95 %, one-sided, by Student's t over the pairs; likewise less 1.
+    /// Upper bound of the mean at 95 %, one-sided, by Student's t over the pairs; also minus 1.
     pub upper: f64,
 }
 
@@ -129,7 +130,7 @@ impl Slowdown {
 }
 
 /// The 95 % quantile of Student's t, by its expansion around the normal quantile (Abramowitz and
-/// Stegun, 26.7.5): off by less than 0.001 from 5 degrees of freedom on, too small below.
+/// Stegun, 26.7.5): the error is below 0.001 from 5 degrees of freedom on; too small below.
 fn student_t_95(freedom: f64) -> f64 {
     const Z: f64 = 1.644_853_626_951;
     let power = |n: i32| Z.powi(n);
@@ -185,7 +186,8 @@ mod tests {
         assert_eq!(hot(&snapshot, HOT_FREQUENCY), bytes(0, 10));
     }
 
-    // A bar that holds from the third window on counts from the third; one lucky window does not.
+    // A threshold met from the third window on counts from the third; a single window earlier does
+    // not.
     #[test]
     fn detection_wants_four_windows_in_a_row() {
         let windows: Vec<_> = [true, false, true, true, true, true]
@@ -216,7 +218,7 @@ mod tests {
         assert_eq!(Slowdown::of(&[(1.0, 1.0), (0.0, 1.0)]), None);
     }
 
-    // From any table of the distribution.
+    // Quantiles from published tables of the distribution.
     #[test]
     fn quantiles_of_student() {
         for (freedom, quantile) in [(5.0, 2.015), (10.0, 1.812), (19.0, 1.729), (100.0, 1.660)] {

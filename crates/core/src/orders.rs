@@ -1,14 +1,14 @@
-//! What a policy asks for, and what became of it.
+//! Orders of a policy, and their outcomes.
 
 use std::time::Duration;
 
 use crate::{Level, Probe, Range, Rule, RuleId, ScanMode, Tier, Time};
 
-/// Names an action of one policy run: dense, in order of issue.
+/// Id of an action within one policy run: dense, in order of issue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ActionId(pub u64);
 
-/// What to do with a range.
+/// Operation on a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ActionKind {
     /// Move its pages to a tier: a promotion or a demotion.
@@ -21,27 +21,27 @@ pub enum ActionKind {
     Reclaim,
 }
 
-/// One action.
+/// An order to the mover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Action {
-    /// Names it in [`Outcome`]s and in `after`.
+    /// Its id, used in [`Outcome`]s and in `after`.
     pub id: ActionId,
-    /// Not before this one has ended, well or badly (a promotion after the demotion that makes
-    /// room for it).
+    /// Start only after this action has ended, whether it succeeded or not (a promotion after the
+    /// demotion that makes room for it).
     pub after: Option<ActionId>,
-    /// The pages.
+    /// The pages to operate on.
     pub range: Range,
-    /// What to do with them.
+    /// The operation on the pages.
     pub kind: ActionKind,
 }
 
 /// A change to the telemetry rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleOrder {
-    /// Install a rule, with a state for each sub-region that its filter lets through, or with that many; its id comes
-    /// back with the first [`crate::Evidence::Counters`].
+    /// Install a rule with this number of states, or with `None` a state for each sub-region that
+    /// its filter accepts. The first [`crate::Evidence::Counters`] returns its id.
     Register(Rule, Option<u64>),
-    /// Let a key select a state, or none.
+    /// Map a key to a state, or to none.
     Translate(RuleId, u64, Option<u32>),
     /// Read the first n states of a rule now.
     Read(RuleId, u32),
@@ -50,20 +50,20 @@ pub enum RuleOrder {
 /// A scan: every entry of a level in a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ScanOrder {
-    /// The addresses.
+    /// The addresses to scan.
     pub range: Range,
     /// The level of the entries.
     pub level: Level,
-    /// Clear, prune, tell what is present.
+    /// Whether to clear, to prune, and to report present entries.
     pub mode: ScanMode,
 }
 
 impl ScanOrder {
-    /// Entries that one call to the machine looks at, at most: 1 GiB of pages. What is longer is scanned,
-    /// and answered, in parts.
+    /// Maximum number of entries per call to the machine: 1 GiB of pages. A longer scan is carried
+    /// out, and answered, in parts.
     pub const ENTRIES: u64 = 1 << 18;
 
-    /// The order in parts that one call takes, in order of address, cut between entries.
+    /// Splits the order into parts of at most [`ScanOrder::ENTRIES`] entries, in order of address.
     pub fn parts(self) -> impl Iterator<Item = ScanOrder> {
         let bytes = Self::ENTRIES.saturating_mul(self.level.entry_bytes());
         let whole = self.level.align(&self.range);
@@ -80,16 +80,17 @@ impl ScanOrder {
     }
 }
 
-/// Everything a policy orders in one go; the drive loop relays it and clears it.
+/// All orders of one call of a policy; the drive loop relays and clears them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Orders {
-    /// Entries to test or test-and-clear; answers come as [`crate::Evidence::Bits`].
+    /// Entries to probe; the answers arrive as [`crate::Evidence::Bits`].
     pub probes: Vec<Probe>,
-    /// Ranges to scan; answers come as [`crate::Evidence::Scanned`], one for each of [`ScanOrder::parts`].
+    /// Ranges to scan; the answers arrive as [`crate::Evidence::Scanned`], one for each of
+    /// [`ScanOrder::parts`].
     pub scans: Vec<ScanOrder>,
     /// Ranges to arm for hint faults.
     pub arm: Vec<Range>,
-    /// Telemetry rules.
+    /// Changes to the telemetry rules.
     pub rules: Vec<RuleOrder>,
     /// Moves, splits, collapses, reclaims, in the order in which to start them.
     pub actions: Vec<Action>,
@@ -98,7 +99,7 @@ pub struct Orders {
 }
 
 impl Orders {
-    /// Empties it and keeps its memory.
+    /// Empties the orders and keeps their buffers.
     pub fn clear(&mut self) {
         self.probes.clear();
         self.scans.clear();
@@ -117,30 +118,30 @@ pub enum Failure {
     NoRoom,
     /// Pages are pinned, locked or under write-back.
     Busy,
-    /// Pages are shared with others and may not be moved by us.
+    /// Pages are shared with other processes and may not be moved.
     Shared,
-    /// The range is not mapped, or not any more.
+    /// The range is not mapped, or no longer mapped.
     Unmapped,
     /// The target is gone.
     Gone,
-    /// The caller may not do it.
+    /// Permission was denied.
     Permission,
     /// The machine cannot do it.
     Unsupported,
 }
 
-/// What became of an action.
+/// Outcome of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// The action.
+    /// The action that ended.
     pub id: ActionId,
-    /// When it ended.
+    /// When the action ended.
     pub time: Time,
-    /// Bytes done.
+    /// Bytes of the action that were carried out.
     pub done: u64,
-    /// Bytes not done.
+    /// Bytes of the action that failed.
     pub failed: u64,
-    /// Why, if any failed: the most frequent cause.
+    /// The most frequent cause, if any bytes failed.
     pub why: Option<Failure>,
 }
 
@@ -149,7 +150,7 @@ mod tests {
     use super::*;
     use crate::SpaceId;
 
-    // 2.5 GiB of pages are three calls; of PMD entries, one; nothing is none.
+    // 2.5 GiB of pages take three calls, of PMD entries one, an empty range none.
     #[test]
     fn a_long_scan_is_cut_between_entries() {
         let of = |level, from: u64, to: u64| {

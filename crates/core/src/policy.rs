@@ -1,51 +1,51 @@
-//! Policies decide, movers carry out.
+//! Policies decide, movers carry out their orders.
 
 use crate::{Action, Evidence, Orders, Outcome, Range, Result, Setting, Time};
 
-/// Memory of like speed; 0 is the fastest.
+/// A set of memory nodes of similar speed; 0 is the fastest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tier(pub u8);
 
-/// A page in page-granular policies: dense, given by the machine, reused after a free.
+/// A page in page-granular policies: a dense number, assigned by the machine, reused after a free.
 ///
-/// Within a mapping numbers follow addresses: the page that begins `n` times 4 KiB further on has a
-/// number greater by `n`. A huge page goes by the number of its first 4 KiB.
+/// Within a mapping numbers follow addresses: the page `n` times 4 KiB further on has a number
+/// greater by `n`. A huge page has the number of its first 4 KiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PageId(pub u32);
 
-/// How full a tier is.
+/// Capacity and use of a tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TierUse {
-    /// The tier.
+    /// The tier whose use is given.
     pub tier: Tier,
     /// Bytes that it can hold.
     pub capacity: u64,
-    /// Bytes in use.
+    /// Bytes in use in the tier.
     pub used: u64,
 }
 
-/// Where pages are. Nothing here lists all pages: at terabytes that would be 10^8 of them.
+/// Placement of pages. No method lists all pages: at terabytes there are 10^8 of them.
 pub trait PlacementView {
-    /// The tiers, fastest first.
+    /// Capacity and use of all tiers, fastest first.
     fn tiers(&self) -> &[TierUse];
 
-    /// The tier of a page; `None` if it is not resident.
+    /// The tier of a page; `None` if the page is not resident.
     fn tier_of(&self, page: PageId) -> Option<Tier>;
 
-    /// The page that holds the first byte of `range`; `None` if none does.
+    /// The page that holds the first byte of `range`; `None` if there is none.
     fn page_at(&self, range: &Range) -> Option<PageId>;
 
-    /// The addresses that a page is mapped at first, whole.
+    /// The addresses of a page in its first mapping, whole page.
     fn range_of(&self, page: PageId) -> Option<Range>;
 
-    /// The physical address of the first byte of `range`; `None` if it is not in memory, or the machine
-    /// does not tell.
+    /// The physical address of the first byte of `range`; `None` if it is not resident, or the
+    /// machine does not report it.
     fn frame_of(&self, _range: &Range) -> Option<u64> {
         None
     }
 
-    /// Physical memory that pages may lie in: first bytes, and one past the last, ascending. Nothing where
-    /// the machine does not tell.
+    /// Physical memory that pages may occupy, as (first byte, one past the last), ascending. Empty
+    /// where the machine does not report it.
     fn physical(&self) -> Vec<(u64, u64)> {
         Vec::new()
     }
@@ -56,8 +56,8 @@ pub trait PlacementView {
 
 /// A placement policy.
 ///
-/// It never owns an instrument or a mover and never learns where it runs. What it wants to know
-/// and to happen it writes into [`Orders`].
+/// It never owns an instrument or a mover and never learns where it runs. It requests evidence and
+/// actions through [`Orders`].
 pub trait Policy {
     /// Its name, as on the command line.
     fn name(&self) -> &'static str;
@@ -65,37 +65,36 @@ pub trait Policy {
     /// Its settings, for the recording.
     fn settings(&self) -> Vec<Setting>;
 
-    /// What it knows of its own work and nobody else can tell, by name: for whoever holds policies beside each other.
+    /// Statistics that only the policy itself knows, as (name, value), for comparing policies.
     fn notes(&self) -> Vec<(&'static str, f64)> {
         Vec::new()
     }
 
-    /// Takes evidence in.
+    /// Takes in evidence and may issue orders.
     fn observe(&mut self, evidence: Evidence<'_>, orders: &mut Orders);
 
-    /// Does what is due at `now`; returns when it wants to tick again.
+    /// Does the work due at `now`; returns the time of the next tick.
     fn tick(&mut self, now: Time, placement: &dyn PlacementView, orders: &mut Orders) -> Time;
 }
 
-/// What a mover may spend on one submission.
+/// Limits of one submission to a mover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// Bytes to move at most; the rest waits in the mover's queue.
+    /// Maximum number of bytes to move; the rest waits in the mover's queue.
     pub bytes: u64,
 }
 
-/// Carries out actions, never blocking whoever samples.
+/// Carries out actions without ever blocking the sampling.
 pub trait Mover {
     /// Queues actions in order.
     ///
     /// # Errors
-    /// If nothing can be moved on this machine at all. A single action's failure is an
-    /// [`Outcome`].
+    /// If this machine cannot move pages at all. Failures of single actions are [`Outcome`]s.
     fn submit(&mut self, actions: &[Action], budget: Budget) -> Result<()>;
 
     /// Appends the outcomes that arrived since the last call.
     ///
     /// # Errors
-    /// As [`Mover::submit`].
+    /// Same as [`Mover::submit`].
     fn poll(&mut self, out: &mut Vec<Outcome>) -> Result<()>;
 }

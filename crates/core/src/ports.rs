@@ -1,7 +1,7 @@
-//! Ports: everything an instrument or a policy may ever ask a machine for.
+//! Ports: all interfaces through which an instrument or a policy may reach a machine.
 //!
-//! A capability is a fact of the running machine: a port is asked for, and either given or
-//! explained away by a [`Missing`].
+//! A capability is a fact of the running machine: it either has a port or answers with a
+//! [`Missing`] that names the reason.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,28 +11,27 @@ use crate::{
     Pressure, Radix, Range, Residence, Result, Rule, Sample, Snapshot, Time,
 };
 
-/// Why a wait ended.
+/// The reason why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
-    /// The time has come.
+    /// The deadline of the wait passed.
     Deadline,
-    /// A port has something to say (a notification, a full buffer).
+    /// A port has data (a notification, a full buffer).
     Event,
     /// Spaces or mappings of the target changed.
     TargetChanged,
     /// The last space of the target is gone.
     Gone,
-    /// The user asked to stop.
+    /// The user requested a stop.
     Stop,
 }
 
 /// The machine's clock.
 pub trait Clock {
-    /// Now.
+    /// The current time.
     fn now(&self) -> Time;
 
-    /// Lets time pass until `until`, or until something happens. A time already past returns at
-    /// once.
+    /// Lets time pass until `until` or until an event. Returns at once if `until` is already past.
     fn wait(&mut self, until: Time) -> Wake;
 }
 
@@ -45,113 +44,113 @@ pub struct CpuTime {
     pub target: Duration,
 }
 
-/// What is observed, and the clock of the machine that it runs on.
+/// The observed program or machine, and the clock of the machine that it runs on.
 pub trait Target: Clock {
-    /// Spaces and mappings, read anew if what is known is older than `max_age` or known to have
-    /// changed. The same `Arc` comes back while nothing changed.
+    /// Spaces and mappings, read again if the cached copy is older than `max_age` or known to be
+    /// outdated. Returns the same `Arc` while nothing changed.
     ///
     /// # Errors
-    /// If they cannot be read although the target is there.
+    /// If they cannot be read although the target exists.
     fn mappings(&mut self, max_age: Duration) -> Result<Arc<Mappings>>;
 
     /// CPU time spent so far.
     fn cpu_time(&self) -> CpuTime;
 
-    /// CPU time that the caller's own thread spent so far, system calls included: what an instrument
-    /// holds its budget against. Cheap enough to be read on every step.
+    /// CPU time that the calling thread spent so far, system calls included: the figure that an
+    /// instrument compares with its budget. Cheap enough to be read on every step.
     fn own_time(&self) -> Duration {
         self.cpu_time().profiler
     }
 }
 
-/// What a probe does to the entry.
+/// Operation of a probe on the entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ProbeOp {
-    /// Looks.
+    /// Only read ACCESSED.
     Test,
-    /// Looks and clears ACCESSED, atomically.
+    /// Read and clear ACCESSED, atomically.
     TestAndClear,
-    /// Clears ACCESSED, atomically; whoever asks does not care whether it was set, and a machine that would
-    /// have to work that out may say old.
+    /// Clear ACCESSED, atomically. The caller does not use the old value: a machine that would have
+    /// to compute it may return old.
     Clear,
 }
 
-/// What a probe found.
+/// Result of a probe.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum State {
     /// The space is gone.
     Gone,
-    /// No mapping holds the address.
+    /// No mapping covers the address.
     #[default]
     Unmapped,
-    /// An entry on the way is not present.
+    /// An entry on the walk is not present.
     Absent,
     /// Present, ACCESSED clear.
     Old,
     /// Present, ACCESSED set.
     Young,
-    /// The machine will not judge this entry (tables shared between processes).
+    /// The machine cannot judge this entry (tables shared between processes).
     Refused,
 }
 
-/// What kind of entry was judged.
+/// Kind of the entry that was judged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum LeafKind {
-    /// None was.
+    /// No entry was judged.
     #[default]
     None,
-    /// It points to a table.
+    /// An entry that points to a table.
     Table,
     /// A page of its level's size.
     Page,
     /// A page of a huge-page pool (hugetlbfs).
     Hugetlb,
-    /// A page without a descriptor: device memory, the zero page.
+    /// A page without a `struct page`: device memory, the zero page.
     Special,
 }
 
 /// The answer to a probe.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Judged {
-    /// What was found.
+    /// State of the entry.
     pub state: State,
-    /// The level of the entry that was judged or absent: above the one asked for where a leaf
-    /// or a hole ends the walk. `None` if there was no walk.
+    /// Level of the entry that was judged or absent: above the requested level where a leaf or a
+    /// hole ended the walk. `None` if there was no walk.
     pub reached: Option<Level>,
-    /// What the entry is.
+    /// Kind of the entry.
     pub kind: LeafKind,
-    /// DIRTY of the entry, where it is a leaf and the machine tells: it was written to since it was
-    /// mapped or written back. Nothing here clears it.
+    /// DIRTY of a leaf entry, where the machine reports it: written to since it was mapped or
+    /// written back. Probes never clear it.
     pub dirty: bool,
 }
 
-/// One entry to look at, and the answer.
+/// One entry to probe, and the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probe {
     /// An address that the entry covers.
     pub at: Addr,
     /// The level of the entry.
     pub level: Level,
-    /// Look, clear, or both.
+    /// Operation of the probe.
     pub op: ProbeOp,
-    /// Out: the answer.
+    /// Output: the answer to the probe.
     pub answer: Judged,
 }
 
 impl Probe {
-    /// A probe that only looks.
+    /// A probe that only reads ACCESSED.
     #[must_use]
     pub fn test(at: Addr, level: Level) -> Self {
         Self { at, level, op: ProbeOp::Test, answer: Judged::default() }
     }
 
-    /// A probe that looks and clears.
+    /// A probe that reads and clears ACCESSED.
     #[must_use]
     pub fn test_and_clear(at: Addr, level: Level) -> Self {
         Self { op: ProbeOp::TestAndClear, ..Self::test(at, level) }
     }
 
-    /// A probe that clears, whatever was there.
+    /// A probe that clears ACCESSED regardless of its value.
     #[must_use]
     pub fn clear(at: Addr, level: Level) -> Self {
         Self { op: ProbeOp::Clear, ..Self::test(at, level) }
@@ -164,29 +163,29 @@ impl Probe {
     }
 }
 
-/// How a scan goes about.
+/// Options of a scan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ScanMode {
-    /// Clear ACCESSED of what is judged.
+    /// Clear ACCESSED of the judged entries.
     pub clear: bool,
-    /// Skip what lies under an upper entry found old. With `clear`, upper entries are cleared
-    /// too, before what lies beneath them.
+    /// Skip the subtree of an upper entry found old. With `clear`, upper entries are cleared too,
+    /// before the entries beneath them.
     pub prune: bool,
-    /// Fill in [`AccessedSet::present`].
+    /// Also record present entries, in [`AccessedSet::present`].
     pub present: bool,
 }
 
 /// The answer to a scan: a bit per entry of a level.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessedSet {
-    /// What was scanned, whole entries.
+    /// The scanned range, widened to whole entries.
     pub range: Range,
     /// The level of the entries.
     pub level: Level,
     /// Bit i: the entry at `range.start + i * level.entry_bytes()` was young. A young leaf above
-    /// the level sets the bits of all entries that it stands for.
+    /// the level sets the bits of all entries of the level that it covers.
     pub young: Vec<u64>,
-    /// Likewise for present entries; empty if not asked for.
+    /// Bit i: entry i was present; empty if not requested.
     pub present: Vec<u64>,
 }
 
@@ -197,7 +196,7 @@ impl Default for AccessedSet {
 }
 
 impl AccessedSet {
-    /// Makes it an all-clear answer for `range`, widened to whole entries of `level`.
+    /// Resets it to an all-clear answer for `range`, widened to whole entries of `level`.
     pub fn reset(&mut self, range: &Range, level: Level, present: bool) {
         self.range = level.align(range);
         self.level = level;
@@ -208,7 +207,7 @@ impl AccessedSet {
         self.present.resize(if present { words } else { 0 }, 0);
     }
 
-    /// Entries that it answers for.
+    /// Number of entries in the answer.
     #[must_use]
     pub fn entries(&self) -> u64 {
         self.range.bytes() >> self.level.shift()
@@ -220,13 +219,13 @@ impl AccessedSet {
         self.young[(index / 64) as usize] >> (index % 64) & 1 == 1
     }
 
-    /// Young entries.
+    /// Number of young entries.
     #[must_use]
     pub fn young_count(&self) -> u64 {
         self.young.iter().map(|word| u64::from(word.count_ones())).sum()
     }
 
-    /// The runs of young entries, in order of address.
+    /// Runs of adjacent young entries as ranges, in order of address.
     pub fn young_runs(&self) -> impl Iterator<Item = Range> + '_ {
         let entry = |index: u64| self.range.start + (index << self.level.shift());
         let mut index = 0;
@@ -238,7 +237,7 @@ impl AccessedSet {
         })
     }
 
-    /// The first entry from `index` on that is young, or not.
+    /// The first entry from `index` on whose young bit equals `young`.
     fn next(&self, mut index: u64, young: bool) -> Option<u64> {
         while index < self.entries() {
             let word = self.young[(index / 64) as usize];
@@ -253,22 +252,22 @@ impl AccessedSet {
     }
 }
 
-/// What a scan cost and met.
+/// Counters of a scan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScanStats {
-    /// Entries of any level looked at.
+    /// Entries visited, at any level.
     pub visited: u64,
     /// Present entries of the level.
     pub present: u64,
     /// Young entries of the level.
     pub young: u64,
-    /// Upper entries found old whose subtree was skipped.
+    /// Upper entries found old, whose subtrees were skipped.
     pub pruned: u64,
-    /// Present leaves met, by level (index 0 = level 1).
+    /// Present leaves found, by level (index 0 = level 1).
     pub leaves: [u64; 5],
 }
 
-/// What a flush did.
+/// Result of a flush.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flushed {
     /// CPUs whose translations of the target were dropped.
@@ -277,20 +276,20 @@ pub struct Flushed {
 
 /// ACCESSED bits of page-table entries.
 pub trait AccessBits {
-    /// Levels, and which of them tell.
+    /// Levels of the page table, and those whose ACCESSED bits are proven to work.
     fn radix(&self) -> Radix;
 
-    /// Judges a batch, in order. One call per sampling interval is the idea.
+    /// Judges a batch of entries, in order. Meant to be called once per sampling interval.
     ///
     /// # Errors
-    /// If the machine cannot judge at all. A vanished space is an answer ([`State::Gone`]).
+    /// If the machine cannot judge entries at all. A vanished space is an answer ([`State::Gone`]).
     fn probe(&mut self, probes: &mut [Probe]) -> Result<()>;
 
-    /// Judges every entry of `level` in `range`; `set` is made to fit.
+    /// Judges every entry of `level` in `range`; `set` is resized to fit.
     ///
     /// # Errors
-    /// If the machine cannot judge at all, or the level is not proven. A space that vanished
-    /// gives an all-clear set.
+    /// If the machine cannot judge entries at all, or the level is not proven. For a vanished space
+    /// the set is all clear.
     fn scan(
         &mut self,
         range: &Range,
@@ -299,10 +298,10 @@ pub trait AccessBits {
         set: &mut AccessedSet,
     ) -> Result<ScanStats>;
 
-    /// Drops the target's translations from the TLBs and paging-structure caches of the CPUs that run
-    /// it. From then on the first access to a page walks to it, and the first access beneath an upper
-    /// entry reads that entry: bits cleared before are set again by it. Returns before the CPUs have
-    /// finished, at the cost of an interrupt to each.
+    /// Drops the target's translations from the TLBs and paging-structure caches of the CPUs that
+    /// run it. After that, the first access to a page walks the table, and the first access beneath
+    /// an upper entry reads that entry, so that bits cleared earlier are set again. Returns before
+    /// the CPUs have finished; costs each of them an interrupt.
     ///
     /// # Errors
     /// [`ErrorKind::Missing`] if this machine cannot.
@@ -313,9 +312,9 @@ pub trait AccessBits {
     }
 }
 
-/// Sampled accesses.
+/// A source of sampled accesses.
 pub trait Samples {
-    /// Appends what came since the last call, in order of time.
+    /// Appends the samples taken since the last call, in order of time.
     fn drain(&mut self, out: &mut Vec<Sample>) -> Lost;
 }
 
@@ -331,22 +330,22 @@ pub trait HintFaults {
     fn drain(&mut self, out: &mut Vec<HintFault>) -> Lost;
 }
 
-/// Page events, in order of time.
+/// Page events: allocations, frees, locks, file accesses.
 pub trait PageEvents {
-    /// Appends what came since the last call.
+    /// Appends the events since the last call, in order of time.
     fn drain(&mut self, out: &mut Vec<PageEvent>) -> Lost;
 }
 
-/// Names a registered telemetry rule.
+/// Handle of a registered telemetry rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RuleId(pub u32);
 
-/// A notification: a hint that a rule's trigger held somewhere. Re-check before acting.
+/// A notification that a rule's trigger held in some bank: a hint, to be verified before acting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// The rule.
+    /// The rule whose trigger held.
     pub rule: RuleId,
-    /// When.
+    /// Time of the notification.
     pub time: Time,
 }
 
@@ -355,37 +354,39 @@ pub trait Counters {
     /// Installs a rule.
     ///
     /// # Errors
-    /// If the rule is not valid or there is no room for it; says how much is missing.
+    /// If the rule is not valid, or there is no room for it; the error reports how much is missing.
     fn register(&mut self, rule: &Rule) -> Result<RuleId>;
 
-    /// Installs a rule with that many states, where a table says which key selects which of them.
-    /// [`Counters::register`] gives every sub-region that the filter lets through its own.
+    /// Installs a rule with `states` states; a translation table maps keys to them.
+    /// [`Counters::register`] gives each sub-region that the filter accepts a state of its own.
     ///
     /// # Errors
-    /// As [`Counters::register`]; machines whose keys select states in their order have as many as
-    /// there are keys.
+    /// Same as [`Counters::register`]. The default is for machines without a translation table:
+    /// they have one state per key, in order of the keys.
     fn register_states(&mut self, rule: &Rule, _states: u64) -> Result<RuleId> {
         self.register(rule)
     }
 
-    /// Removes a rule with all that it counted.
+    /// Removes a rule and its states.
     ///
     /// # Errors
     /// There is no such rule.
     fn unregister(&mut self, rule: RuleId) -> Result<()>;
 
-    /// Physical memory whose requests they see: first bytes, and one past the last, ascending.
+    /// Physical memory whose requests the counters see, as (first byte, one past the last),
+    /// ascending.
     fn sees(&self) -> Vec<(u64, u64)> {
         vec![(0, BusRecord::LAST_ADDRESS + 1)]
     }
 
-    /// Lets `key` select state `index`, or none. With an offset, `index` is the region's first state.
+    /// Maps `key` to state `index`, or to none. With an offset, `index` is the region's first
+    /// state.
     ///
     /// # Errors
-    /// If the rule, the key or the index is not ours to use.
+    /// If the rule does not exist, or the key or index is out of its bounds.
     fn translate(&mut self, rule: RuleId, key: u64, index: Option<u32>) -> Result<()>;
 
-    /// Reads the first `out.len()` states, folded over all controllers.
+    /// Reads the first `out.len()` states, each folded over all controllers.
     ///
     /// # Errors
     /// If there is no such rule or it has fewer states.
@@ -395,17 +396,17 @@ pub trait Counters {
     fn notifications(&mut self, out: &mut Vec<Notice>);
 }
 
-/// A piece of the target's memory, and where it lies physically.
+/// A part of the target's memory that is physically contiguous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Framed {
-    /// The addresses of the target.
+    /// Virtual address range of the part.
     pub range: Range,
-    /// The physical address of its first byte; the others follow.
+    /// Physical address of its first byte.
     pub frame: u64,
 }
 
 impl Framed {
-    /// Appends it, as a part of the last piece if it goes on there both ways.
+    /// Appends it to `out`, merging it with the last entry if both ranges are contiguous.
     pub fn append_to(self, out: &mut Vec<Framed>) {
         match out.last_mut() {
             Some(last)
@@ -419,48 +420,48 @@ impl Framed {
     }
 }
 
-/// Physical addresses of the target's memory, by which memory controllers know it.
+/// Physical addresses of the target's memory, as memory controllers see them.
 pub trait Frames {
-    /// Appends what of `range` is in memory, in order of its addresses. Pages that move or go
-    /// meanwhile make it old.
+    /// Appends the resident parts of `range`, in order of address. Pages may move or be freed right
+    /// after; the answer is then outdated.
     ///
     /// # Errors
-    /// If the machine hides them. A space that vanished has none.
+    /// If the machine hides physical addresses. A vanished space has none.
     fn locate(&mut self, range: &Range, out: &mut Vec<Framed>) -> Result<()>;
 }
 
-/// Somebody else's regions: the kernel's DAMON, an imported recording.
+/// Regions made by another program: the kernel's DAMON, an imported recording.
 pub trait RegionSource {
     /// The next snapshot, if one has ended since the last call.
     ///
     /// # Errors
-    /// If the source fails or says something that cannot be read.
+    /// If the source fails or its data cannot be parsed.
     fn next(&mut self) -> Result<Option<Snapshot>>;
 }
 
-/// Sees what crosses the memory bus. Batches hold 256 records or more where there are as many;
-/// machines are generic over it, and `()` costs nothing.
+/// Observes the requests on the memory bus. Batches hold 256 records or more where there are
+/// enough; machines are generic over the observer, and `()` costs nothing.
 pub trait BusObserver {
-    /// Sees a batch, in order of time.
+    /// Takes a batch of requests, in order of time.
     fn observe(&mut self, batch: &[BusRecord]);
 
-    /// Its counters, if it is telemetry that software can program.
+    /// The observer's counters, if it is programmable telemetry.
     fn counters(&mut self) -> Option<&mut dyn Counters> {
         None
     }
 
-    /// What software did with its registers since the last call, for whoever charges the time.
+    /// Register accesses by software since the last call, for the machine to charge their time.
     fn take_work(&mut self) -> RegisterWork {
         RegisterWork::default()
     }
 }
 
-/// What a driver did with the registers of telemetry in a memory controller.
+/// Accesses of a driver to the registers of telemetry in a memory controller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RegisterWork {
     /// Writes to control registers.
     pub writes: u64,
-    /// Lines invalidated and loaded.
+    /// Cache lines invalidated and loaded.
     pub lines: u64,
 }
 
@@ -469,91 +470,91 @@ impl BusObserver for () {
     fn observe(&mut self, _: &[BusRecord]) {}
 }
 
-/// A machine as instruments and policies see it: its target, and the ports it may have.
+/// A machine as instruments and policies see it: its target, and its optional ports.
 pub trait Ports: Target {
-    /// ACCESSED bits.
+    /// The port for ACCESSED bits.
     ///
     /// # Errors
-    /// [`Missing`]: why this machine has none, and what would change that.
+    /// [`Missing`]: why this machine has none, and how it could be provided.
     fn access_bits(&mut self) -> Result<&mut dyn AccessBits, Missing> {
         Err(Missing::on_this_machine("access bits"))
     }
 
-    /// Sampled accesses.
+    /// The port for sampled accesses.
     ///
     /// # Errors
-    /// As [`Ports::access_bits`].
+    /// Same as [`Ports::access_bits`].
     fn samples(&mut self) -> Result<&mut dyn Samples, Missing> {
         Err(Missing::on_this_machine("samples"))
     }
 
-    /// Hint faults.
+    /// The port for hint faults.
     ///
     /// # Errors
-    /// As [`Ports::access_bits`].
+    /// Same as [`Ports::access_bits`].
     fn hint_faults(&mut self) -> Result<&mut dyn HintFaults, Missing> {
         Err(Missing::on_this_machine("hint faults"))
     }
 
-    /// Page events.
+    /// The port for page events.
     ///
     /// # Errors
-    /// As [`Ports::access_bits`].
+    /// Same as [`Ports::access_bits`].
     fn page_events(&mut self) -> Result<&mut dyn PageEvents, Missing> {
         Err(Missing::on_this_machine("page events"))
     }
 
-    /// Counters in the memory controller.
+    /// The port for counters in the memory controller.
     ///
     /// # Errors
-    /// As [`Ports::access_bits`].
+    /// Same as [`Ports::access_bits`].
     fn counters(&mut self) -> Result<&mut dyn Counters, Missing> {
         Err(Missing::on_this_machine("counters"))
     }
 
-    /// Physical addresses.
+    /// The port for physical addresses of the target's pages.
     ///
     /// # Errors
-    /// As [`Ports::access_bits`].
+    /// Same as [`Ports::access_bits`].
     fn frames(&mut self) -> Result<&mut dyn Frames, Missing> {
         Err(Missing::on_this_machine("physical addresses"))
     }
 
-    /// Somebody else's regions.
+    /// The port for regions made by another program.
     ///
     /// # Errors
-    /// As [`Ports::access_bits`].
+    /// Same as [`Ports::access_bits`].
     fn region_source(&mut self) -> Result<&mut dyn RegionSource, Missing> {
         Err(Missing::on_this_machine("region sources"))
     }
 
-    /// Memory pressure of the host.
+    /// Current memory pressure of the host.
     ///
     /// # Errors
-    /// As [`Ports::access_bits`].
+    /// Same as [`Ports::access_bits`].
     fn pressure(&mut self) -> Result<Pressure, Missing> {
         Err(Missing::on_this_machine("pressure figures"))
     }
 
-    /// Where pages are.
+    /// The view of the tiers and of the tier of each page.
     ///
     /// # Errors
-    /// As [`Ports::access_bits`].
+    /// Same as [`Ports::access_bits`].
     fn placement(&mut self) -> Result<&dyn crate::PlacementView, Missing> {
         Err(Missing::on_this_machine("placement figures"))
     }
 
-    /// How much of the target is in memory, and on which nodes: as it was found last. Every window
-    /// asks; nobody is kept waiting for an answer.
+    /// Resident bytes of the target by node, as last measured. Called for every window; never
+    /// blocks on a measurement.
     ///
     /// # Errors
-    /// As [`Ports::access_bits`].
+    /// Same as [`Ports::access_bits`].
     fn residence(&mut self) -> Result<Arc<Residence>, Missing> {
         Err(Missing::on_this_machine("figures of resident memory"))
     }
 
-    /// Charges CPU time that a policy, or an instrument's own arithmetic, spent to the machine. A live
-    /// machine has paid already.
+    /// Charges CPU time of a policy, or of an instrument's own arithmetic, to the machine. No-op on
+    /// a live machine, where that time has already passed.
     fn charge(&mut self, _work: Duration) {}
 }
 

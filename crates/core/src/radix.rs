@@ -11,7 +11,7 @@ use crate::{Addr, Range};
 pub const PAGE_SHIFT: u32 = 12;
 /// Bytes that a level-1 entry covers.
 pub const PAGE_SIZE: u64 = 1 << PAGE_SHIFT;
-/// log2 of the entries of a table.
+/// log2 of the entries per table.
 const INDEX_BITS: u32 = 9;
 
 /// A level of the page table, 1..=5.
@@ -29,17 +29,17 @@ impl Level {
     pub const P4D: Level = Level(4);
     /// PGD of 5-level paging: 256 TiB an entry.
     pub const PGD5: Level = Level(5);
-    /// Entries of a table, at every level.
+    /// Entries per table, at every level.
     pub const FANOUT: u64 = 1 << INDEX_BITS;
 
-    /// The level of that number; `None` outside 1..=5.
+    /// The level with this number; `None` outside 1..=5.
     #[must_use]
     #[inline]
     pub fn new(number: u8) -> Option<Level> {
         (1..=5).contains(&number).then_some(Level(number))
     }
 
-    /// 1 for the leaves of 4 KiB, up to 5.
+    /// The number of the level: 1 for leaves of 4 KiB, up to 5.
     #[must_use]
     #[inline]
     pub fn number(self) -> u8 {
@@ -60,26 +60,26 @@ impl Level {
         1 << self.shift()
     }
 
-    /// The level whose entries this one's point to; `None` below the leaves.
+    /// The level of the entries in the tables that this level points to; `None` for level 1.
     #[must_use]
     pub fn below(self) -> Option<Level> {
         Level::new(self.0 - 1)
     }
 
-    /// The level above; `None` above the fifth.
+    /// The next level up; `None` for level 5.
     #[must_use]
     pub fn above(self) -> Option<Level> {
         Level::new(self.0 + 1)
     }
 
-    /// The range that the entry holding `addr` covers.
+    /// The range covered by the entry for `addr`.
     #[must_use]
     pub fn entry_of(self, addr: Addr) -> Range {
         let start = addr.at & !(self.entry_bytes() - 1);
         Range::new(addr.space, start, start.saturating_add(self.entry_bytes()))
     }
 
-    /// Entries that `range` touches, in part or whole.
+    /// Number of entries that `range` overlaps.
     #[must_use]
     pub fn entries_in(self, range: &Range) -> u64 {
         if range.is_empty() {
@@ -121,29 +121,29 @@ impl LevelSet {
         self.0
     }
 
-    /// Whether `level` is in.
+    /// Whether `level` is in the set.
     #[must_use]
     pub fn contains(self, level: Level) -> bool {
         self.0 & (1 << (level.0 - 1)) != 0
     }
 
-    /// From the highest level down.
+    /// The levels, highest first.
     pub fn highest_first(self) -> impl Iterator<Item = Level> {
         (1..=5).rev().map(Level).filter(move |level| self.contains(*level))
     }
 }
 
-/// The page table of a machine: how many levels, and at which of them ACCESSED bits tell.
+/// The page table of a machine: its levels, and those whose ACCESSED bits can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Radix {
-    /// 4 or 5.
+    /// Number of levels, 4 or 5.
     pub levels: u8,
     /// Levels whose ACCESSED bits were proven to be set by hardware.
     pub proven: LevelSet,
 }
 
 impl Radix {
-    /// Four levels, all proven: x86-64 as most know it.
+    /// Four levels, all proven: x86-64 with 48-bit addresses.
     pub const X86_64: Radix = Radix { levels: 4, proven: LevelSet(0b1111) };
     /// Five levels, all proven.
     pub const X86_64_LA57: Radix = Radix { levels: 5, proven: LevelSet(0b11111) };

@@ -7,7 +7,7 @@ use crate::Range;
 pub struct RangeSet(Vec<Range>);
 
 impl RangeSet {
-    /// The ranges, in order.
+    /// The ranges of the set, in order.
     #[must_use]
     pub fn as_slice(&self) -> &[Range] {
         &self.0
@@ -25,7 +25,7 @@ impl RangeSet {
         self.0.is_empty()
     }
 
-    /// The bytes that both hold.
+    /// Bytes that are in both sets.
     #[must_use]
     pub fn intersect(&self, other: &RangeSet) -> RangeSet {
         let (mut mine, mut theirs) = (self.0.iter().peekable(), other.0.iter().peekable());
@@ -41,7 +41,7 @@ impl RangeSet {
         RangeSet(both)
     }
 
-    /// The bytes of `self` that `other` does not hold.
+    /// Bytes of `self` that are not in `other`.
     #[must_use]
     pub fn minus(&self, other: &RangeSet) -> RangeSet {
         let mut left = Vec::new();
@@ -65,7 +65,7 @@ impl RangeSet {
     }
 }
 
-/// Any ranges, in any order, overlapping or not.
+/// From ranges in any order, overlapping or not.
 impl FromIterator<Range> for RangeSet {
     fn from_iter<I: IntoIterator<Item = Range>>(ranges: I) -> Self {
         let mut ranges: Vec<Range> = ranges.into_iter().filter(|r| !r.is_empty()).collect();
@@ -104,7 +104,7 @@ mod tests {
         assert_eq!(set(&[(0, 10), (20, 30)]).minus(&set(&[(5, 25)])), set(&[(0, 5), (25, 30)]));
     }
 
-    /// Two spaces of 64 bytes, as plain bits.
+    /// A set over two spaces of 64 bytes each, as one bool per byte.
     fn bits(set: &RangeSet) -> Vec<bool> {
         let mut bits = vec![false; 128];
         for r in set.as_slice() {

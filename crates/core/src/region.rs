@@ -2,39 +2,38 @@
 
 use crate::{Level, Range, Time};
 
-/// A range whose bytes an instrument takes to be accessed alike.
+/// A range that an instrument reports as one unit: its bytes are assumed to be accessed alike.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Region {
-    /// What the region covers.
+    /// Addresses that the region covers.
     pub range: Range,
-    /// Sampling intervals of the window in which an access was seen. May be fractional where
-    /// regions were merged (means weighted by size).
+    /// Sampling intervals of the window in which an access was seen. Fractional where regions were
+    /// merged (mean weighted by size).
     pub hits: f32,
-    /// Sampling intervals of the window in which the region was looked at.
+    /// Sampling intervals of the window in which the region was probed.
     pub samples: u32,
-    /// Windows for which the access count has been about the same.
+    /// Windows for which the access count has stayed about the same.
     pub age: u32,
-    /// Coarsest page-table level that told about the region in this window; `None` where the
-    /// instrument knows no levels or did not look.
+    /// Coarsest page-table level whose entries gave evidence about the region in this window;
+    /// `None` where the instrument has no levels or did not probe.
     pub level: Option<Level>,
-    /// How sure the instrument is that heat inside the region is where it says, 0..1. 1 where an
-    /// instrument makes no difference; below [`CONFIRMED`] a region is not called hot.
+    /// Confidence that heat inside the region is where the instrument reports it, 0..1. 1 for
+    /// instruments without such an estimate; below [`CONFIRMED`] a region does not count as hot.
     pub confidence: f32,
-    /// How often its pages are accessed; `None` where the instrument counts hits and estimates no
-    /// rates.
+    /// Access rate of its pages; `None` where the instrument counts hits and estimates no rates.
     pub rate: Option<Rate>,
-    /// Not enough evidence yet to tell hot from cold: neither the frequency nor the bounds of the
-    /// rate may be acted on. See [`Region::is_unknown`].
+    /// Not enough evidence yet to separate hot from cold: neither the frequency nor the bounds of
+    /// the rate may be acted on. See [`Region::is_unknown`].
     pub unknown: bool,
 }
 
-/// Accesses per second and page of 4 KiB, in the mean over the pages of a region: an estimate and
-/// its 90 % credible interval. Accesses are those that set an ACCESSED bit if it was clear.
+/// Accesses per second and 4 KiB page, averaged over the pages of a region: an estimate and its 90
+/// % credible interval. Only accesses that would set a clear ACCESSED bit are counted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate {
     /// Lower bound: with 95 % probability the true rate is not below it.
     pub low: f32,
-    /// The estimate.
+    /// The estimated rate.
     pub mean: f32,
     /// Upper bound: with 95 % probability the true rate is not above it.
     pub high: f32,
@@ -44,32 +43,32 @@ pub struct Rate {
 pub const CONFIRMED: f32 = 0.5;
 
 impl Region {
-    /// Whether the evidence does not suffice to tell hot from cold: the instrument says so, or it
-    /// never looked.
+    /// Whether the evidence does not suffice to separate hot from cold: the instrument set
+    /// `unknown`, or never probed the region.
     #[must_use]
     #[inline]
     pub fn is_unknown(&self) -> bool {
         self.unknown || self.samples == 0
     }
 
-    /// Whether no sampling interval of the window looked at it. What is [`Region::is_unknown`] and
-    /// was looked at lacks evidence; reports tell the two apart.
+    /// Whether no sampling interval of the window probed the region. A region that was probed and
+    /// still [`Region::is_unknown`] lacks evidence; reports show the two cases separately.
     #[must_use]
     #[inline]
     pub fn is_unseen(&self) -> bool {
         self.samples == 0
     }
 
-    /// Whether it is known not to be accessed: no sampling hit, or, where rates are estimated, less
-    /// than one expected.
+    /// Whether the region is known to be idle: no sampling hit, or, where rates are estimated, less
+    /// than one expected hit.
     #[must_use]
     #[inline]
     pub fn is_cold(&self) -> bool {
         !self.is_unknown() && (self.hits == 0.0 || (self.rate.is_some() && self.hits < 1.0))
     }
 
-    /// Sampling hits to be added up over windows: of regions whose rate is estimated only those of
-    /// hot ones, because a low rate adds up to many hits as well; of unknown ones none.
+    /// Sampling hits that may be added up over windows. Where rates are estimated, only hot regions
+    /// count (a low rate adds up to many hits as well); unknown regions count 0.
     #[must_use]
     #[inline]
     pub fn countable_hits(&self) -> f32 {
@@ -80,7 +79,8 @@ impl Region {
         if counts { self.hits } else { 0.0 }
     }
 
-    /// Share of the samples that were hits, 0..1; 0 for a region never looked at (METRICS.md).
+    /// Share of the samples that were hits, 0..1; 0 for a region that was never probed
+    /// (METRICS.md).
     #[must_use]
     #[inline]
     pub fn frequency(&self) -> f64 {
@@ -91,15 +91,15 @@ impl Region {
         (f64::from(self.hits) / f64::from(self.samples)).min(1.0)
     }
 
-    /// Whether the frequency is at least `threshold` and the instrument is sure enough of it.
+    /// Whether the frequency is at least `threshold` and the confidence at least [`CONFIRMED`].
     #[must_use]
     #[inline]
     pub fn is_hot(&self, threshold: f64) -> bool {
         !self.is_unknown() && self.confidence >= CONFIRMED && self.frequency() >= threshold
     }
 
-    /// Whether at least one sampling hit fell on it, in the mean over its bytes: DAMON's
-    /// `nr_accesses` of 1, from which `damo` counts a region to the working set.
+    /// Whether the region has at least one sampling hit, averaged over its bytes: DAMON's
+    /// `nr_accesses` of 1, from which `damo` counts a region into the working set.
     #[must_use]
     #[inline]
     pub fn is_accessed(&self) -> bool {
@@ -110,13 +110,13 @@ impl Region {
 /// The regions over one window (aggregation interval).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Snapshot {
-    /// When the window began.
+    /// Start of the window.
     pub start: Time,
-    /// When it ended.
+    /// End of the window.
     pub end: Time,
     /// Sampling intervals in the window.
     pub samples: u32,
-    /// Sorted by range, disjoint.
+    /// Regions of the window, sorted by range, disjoint.
     pub regions: Vec<Region>,
 }
 
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
     use crate::SpaceId;
 
-    // 4 hits of 40 are warm: of a rate they are not to be added up to many.
+    // 4 hits of 40 are warm: where a rate is estimated, they must not add up over windows.
     #[test]
     fn rates_make_hits_of_hot_regions_only() {
         let range = Range::new(SpaceId(0), 0, 4096);

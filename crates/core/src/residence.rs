@@ -1,50 +1,51 @@
-//! How much of a target is in memory, and on which nodes.
+//! Resident memory of a target, by node.
 
 use crate::{SpaceId, Time};
 
-/// A memory node, by the machine's own number. One or more of them are a tier.
+/// A memory node, by the machine's own number. A tier consists of one or more nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Node(pub u32);
 
-/// Bytes on a node.
+/// Resident bytes on a memory node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OnNode {
-    /// The node.
+    /// The memory node.
     pub node: Node,
-    /// Bytes.
+    /// Resident bytes on the node.
     pub bytes: u64,
 }
 
-/// Where the resident bytes of a space are.
+/// Resident bytes of a space, by node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placed {
-    /// When they were there.
+    /// When the bytes were counted.
     pub taken: Time,
-    /// By node, ascending; nodes that hold nothing may be left out.
+    /// Bytes by node, ascending; nodes that hold nothing may be left out.
     pub nodes: Vec<OnNode>,
-    /// 0 if every page was counted. Else so many resident pages were drawn at random, and their
-    /// shares of the nodes stand for all: a share is off by `sqrt(share * (1 - share) / drawn)`.
+    /// 0 if every page was counted. Otherwise the number of resident pages drawn at random, from
+    /// whose nodes the shares are estimated; the standard error of a share is
+    /// `sqrt(share * (1 - share) / drawn)`.
     pub drawn: u64,
 }
 
-/// What of a space is in memory.
+/// Resident memory of a space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpaceResidence {
-    /// The space.
+    /// The measured space.
     pub space: SpaceId,
-    /// When it was so.
+    /// When the space was measured.
     pub taken: Time,
-    /// Resident bytes, those of huge-page pools included. What spaces share counts in each.
+    /// Resident bytes, huge-page pools included. Memory shared between spaces counts in each.
     pub bytes: u64,
-    /// Where; `None` if nobody has looked yet, or the machine does not say.
+    /// Bytes by node; `None` if not measured yet, or not reported by the machine.
     pub placed: Option<Placed>,
 }
 
-/// What of a target is in memory, as it was found last.
+/// Resident memory of a target, as last measured.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Residence {
-    /// The nodes of each tier, fastest tier first; empty if the machine does not say.
+    /// The nodes of each tier, fastest tier first; empty if the machine does not report them.
     pub tiers: Vec<Vec<Node>>,
-    /// Spaces that were looked at, ascending.
+    /// The measured spaces, ascending.
     pub spaces: Vec<SpaceResidence>,
 }

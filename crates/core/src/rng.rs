@@ -9,18 +9,18 @@ use rand_pcg::Pcg64Mcg;
 pub struct Rng(Pcg64Mcg);
 
 impl Rng {
-    /// The generator of that seed.
+    /// A generator with seed `seed`.
     #[must_use]
     pub fn seeded(seed: u64) -> Self {
         Self(Pcg64Mcg::seed_from_u64(seed))
     }
 
-    /// Uniform over all of `u64`.
+    /// The next value, uniform over all of `u64`.
     pub fn next_u64(&mut self) -> u64 {
         self.0.next_u64()
     }
 
-    /// Uniform in `0..bound`.
+    /// A value uniform in `0..bound`.
     ///
     /// The bias is below `bound / 2^64`: the high half of a 128-bit product is taken (Lemire 2019,
     /// without the rejection), since a page table has at most 2^45 pages.

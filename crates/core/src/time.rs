@@ -9,7 +9,7 @@ use std::time::Duration;
 pub struct Time(pub u64);
 
 impl Time {
-    /// The end of time: a wake-up that never comes by itself.
+    /// The end of time: a deadline that never passes.
     pub const NEVER: Time = Time(u64::MAX);
 
     /// Seconds since the clock began.

@@ -1,4 +1,4 @@
-//! The corpus of the fuzz target `rule`: what makes sense is taken, and nothing brings the reader down.
+//! Corpus of the fuzz target `rule`: valid inputs are accepted, and no input crashes the parser.
 
 #[path = "../../../fuzz/rule_input.rs"]
 mod rule_input;

@@ -1,5 +1,5 @@
-//! Tables as CSV (RFC 4180): a header with units in its names, no value quoted that need not be,
-//! nothing where there is no value.
+//! Tables as CSV (RFC 4180): units in the column names of the header, quotes only where needed, an
+//! empty field for a missing value.
 
 use std::io::Write;
 
@@ -14,7 +14,7 @@ use crate::tables::{self, Failure, Tick};
 /// Writes `table` of `recording`.
 ///
 /// # Errors
-/// If the recording cannot be read, or `out` will not take it.
+/// If the recording cannot be read, or writing to `out` fails.
 pub fn write(
     recording: &Recording,
     table: Table,
@@ -34,7 +34,7 @@ pub fn write(
     Ok(out.flush()?)
 }
 
-/// The name of a column with its unit, where it does not say it already.
+/// Appends the unit to a column's name, unless the name already contains it.
 fn with_unit(name: &str) -> &str {
     match name {
         "start" => "start_address",
@@ -67,7 +67,7 @@ fn rows(batch: &RecordBatch, text: &mut Vec<u8>) {
     }
 }
 
-/// A column by its type.
+/// An Arrow column, downcast to the array type of its values.
 enum Column<'a> {
     Byte(&'a arrow_array::UInt8Array),
     Half(&'a arrow_array::UInt32Array),
@@ -147,7 +147,8 @@ mod tests {
         String::from_utf8(out).unwrap()
     }
 
-    // 200 ms, 4 KiB with 5 of 40 hits, 4 KiB with 2.5, and 4 KiB unknown, whose rate is 8 or so.
+    // One window of 200 ms with three regions of 4 KiB: 5 of 40 hits, 2.5 of 40 hits, and one that
+    // is unknown, with a rate between 0.5 and 1000.
     #[test]
     fn a_table_reads_as_written_here() {
         let vague = Some(Rate { low: 0.5, mean: 8.0, high: 1000.0 });

@@ -1,4 +1,4 @@
-//! Foreign files as a recording.
+//! Import of files of other tools into a recording.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -23,18 +23,18 @@ use crate::tables::Tick;
 pub enum Format {
     /// damo's JSON.
     DamoJson,
-    /// The same, zlib-compressed: what `damo record` writes.
+    /// damo's JSON, zlib-compressed: the default of `damo record`.
     DamoJsonCompressed,
-    /// The record file of old kernels' debugfs.
+    /// The record file of DAMON's debugfs interface in old kernels.
     DamoRecord,
-    /// A perf.data file of `damon:damon_aggregated` or of sampled accesses; read with `perf script`.
+    /// A perf.data file of `damon:damon_aggregated` or sampled accesses; read with `perf script`.
     PerfData,
-    /// Text of `perf script` or `trace-cmd report`.
+    /// Text printed by `perf script` or `trace-cmd report`.
     Text,
 }
 
 impl Format {
-    /// Every format.
+    /// All formats.
     pub const ALL: [Format; 5] = [
         Format::DamoJson,
         Format::DamoJsonCompressed,
@@ -43,7 +43,7 @@ impl Format {
         Format::Text,
     ];
 
-    /// Its name on the command line.
+    /// Name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -55,7 +55,7 @@ impl Format {
         }
     }
 
-    /// One line for people.
+    /// One-line description for the user.
     #[must_use]
     pub fn about(self) -> &'static str {
         match self {
@@ -71,7 +71,7 @@ impl Format {
         }
     }
 
-    /// By how a file begins.
+    /// Detects the format from the first bytes of a file.
     fn of(start: &[u8]) -> Self {
         let first = start.iter().find(|byte| !byte.is_ascii_whitespace());
         match start {
@@ -84,16 +84,16 @@ impl Format {
     }
 }
 
-/// What is not in the files.
+/// Parameters that the files do not contain.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// The format; `None` to tell it by the file.
+    /// The format; `None` to detect it.
     pub format: Option<Format>,
-    /// Sampling interval, where the file does not tell, and of samples.
+    /// Sampling interval of sampled accesses, and of files that do not contain one.
     pub sampling: Duration,
-    /// Windows into which samples are put.
+    /// Length of the windows into which samples are binned.
     pub window: Duration,
-    /// log2 of the bytes of the blocks into which samples are put.
+    /// log2 of the size in bytes of the blocks into which samples are binned.
     pub block_shift: u32,
 }
 
@@ -108,7 +108,7 @@ impl Default for Options {
     }
 }
 
-/// Files that were read, on their way into a recording.
+/// Imported files, spooled and ready to be written to a recording.
 pub struct Imported {
     spool: Spool,
     options: Options,
@@ -118,11 +118,12 @@ pub struct Imported {
     sampled: bool,
 }
 
-/// Reads `files`, snapshots into `scratch`, which has to be empty. `tick` is told bytes read, bytes in all.
+/// Reads `files` and spools their snapshots to `scratch`, which has to be empty. `tick` is called
+/// with the bytes read so far and the total.
 ///
 /// # Errors
-/// [`ErrorKind::Data`] with file and place for what is of no known format, damaged or cut short;
-/// [`ErrorKind::Usage`] if a file is not there.
+/// [`ErrorKind::Data`] with file and position for input of no known format, damaged or truncated;
+/// [`ErrorKind::Usage`] if a file does not exist.
 pub fn import(
     files: &[PathBuf],
     options: Options,
@@ -144,7 +145,7 @@ pub fn import(
         let input = BufReader::with_capacity(1 << 18, file);
         let mut input = Counted { input, done, all, tick, stopped: None };
         let read = imported.read(&name, Some(path), &mut input);
-        // What the reader made of it says less than who stopped it.
+        // An error of `tick` takes precedence over the read error that it causes.
         input.stopped.map_or(read, Err)?;
         done += metadata.len();
     }
@@ -152,10 +153,10 @@ pub fn import(
     Ok(imported)
 }
 
-/// As [`import()`], of a file called `name` that `input` gives.
+/// Like [`import()`], for one input stream; `name` is used in errors.
 ///
 /// # Errors
-/// As [`import()`]; a perf.data file has to be on disk.
+/// Those of [`import()`]; a perf.data file can be read from disk only.
 pub fn read(
     name: &str,
     input: &mut dyn BufRead,
@@ -202,7 +203,7 @@ impl Imported {
         }
     }
 
-    /// Lets perf print the file: it alone knows all of its format.
+    /// Runs `perf script` on a perf.data file: only perf can decode all of the format.
     fn perf_data(&mut self, name: &str, path: &Path) -> Result<()> {
         let mut perf = Command::new("perf");
         perf.args(["script", "--force", "-i"]).arg(path);
@@ -228,7 +229,7 @@ impl Imported {
         read
     }
 
-    /// Lines of DAMON's tracepoint, or samples; whichever comes first.
+    /// Reads DAMON tracepoint lines or samples; the first line that matches decides which.
     fn text(&mut self, name: &str, input: &mut dyn BufRead) -> Result<()> {
         let grain = Grain {
             sampling: self.options.sampling,
@@ -267,25 +268,25 @@ impl Imported {
         Err(malformed(&self.files.join(", "), Place::Whole, cause))
     }
 
-    /// Snapshots that were read, of each target.
+    /// Number of snapshots that were read, over all targets.
     #[must_use]
     pub fn windows(&self) -> u64 {
         self.spool.streams.iter().map(|stream| stream.shots.len() as u64).sum()
     }
 
-    /// Windows that were left out since a part of them is missing.
+    /// Number of windows that were dropped because parts of them are missing.
     #[must_use]
     pub fn incomplete(&self) -> u64 {
         self.spool.incomplete
     }
 
-    /// Samples that were left out: without an address, or of the kernel's memory.
+    /// Number of samples that were dropped: without an address, or with one in kernel memory.
     #[must_use]
     pub fn unused_samples(&self) -> u64 {
         self.spool.unused_samples
     }
 
-    /// What the recording will say of itself. That of a recording which was exported comes back.
+    /// Metadata for the new recording; that of an exported recording is restored.
     #[must_use]
     pub fn meta(&self, command: &str) -> Meta {
         let formats: Vec<&str> = self.formats.iter().map(|format| format.name()).collect();
@@ -313,7 +314,7 @@ impl Imported {
             sampling: told.map_or(self.options.sampling, |(sampling, _)| span(sampling)),
             window: told.map_or(mean, |(_, window)| span(window)),
             target: format!("{targets} of {}", self.files.join(", ")),
-            // Files are written at the end, more or less.
+            // The modification time approximates the end of the recording.
             started: self
                 .modified
                 .checked_sub(Duration::from_nanos(last - first))
@@ -322,7 +323,7 @@ impl Imported {
         }
     }
 
-    /// Writes the windows in order of time; gives their number.
+    /// Writes the windows in order of time; returns their number.
     ///
     /// # Errors
     /// Those of `sink`; [`ErrorKind::Io`] if the scratch file cannot be read back.
@@ -331,21 +332,21 @@ impl Imported {
     }
 }
 
-/// No line of an event is as long.
+/// Limit on the length of a line in bytes; no line of an event is as long.
 const LONGEST_LINE: u64 = 1 << 16;
 
-/// Lines of a text, one at a time.
+/// Iterates over the lines of a text.
 struct Lines<'a> {
     name: &'a str,
     input: &'a mut dyn BufRead,
     number: u64,
     line: Vec<u8>,
-    /// The first line that is not empty, for an error.
+    /// The first line that is not empty, for the error message.
     first: Option<String>,
 }
 
 impl Lines<'_> {
-    /// Reads the next line; whether there is one.
+    /// Reads the next line; returns whether there was one.
     fn advance(&mut self) -> Result<bool> {
         self.line.clear();
         let mut limited = (&mut *self.input).take(LONGEST_LINE);
@@ -364,13 +365,13 @@ impl Lines<'_> {
     }
 }
 
-/// Tells how far a file was read.
+/// A reader that reports progress in bytes.
 struct Counted<'a, 't> {
     input: BufReader<File>,
     done: u64,
     all: u64,
     tick: &'a mut (dyn FnMut(u64, u64) -> Result<()> + 't),
-    /// Why no more is to be read.
+    /// Error of the progress callback: ends the import.
     stopped: Option<Error>,
 }
 

@@ -1,12 +1,12 @@
-//! A zlib stream that must be whole.
+//! zlib decompression that detects truncated input.
 
 use std::io::{BufRead, Error, ErrorKind, Read, Result};
 
 use flate2::{Decompress, FlushDecompress, Status};
 
-/// Reads what a zlib stream holds, its checksum included: a stream that is cut short, be it within
-/// the checksum, is an error. `flate2::bufread::ZlibDecoder` takes the end of its input for the end
-/// of the stream, and so lets a file pass that lost its last bytes.
+/// Decompresses a zlib stream, including its checksum: a truncated stream is an error, even if only
+/// the checksum is incomplete. `flate2::bufread::ZlibDecoder` takes the end of its input for the
+/// end of the stream, and so accepts a file that lost its last bytes.
 pub(crate) struct Inflate<R> {
     input: R,
     state: Decompress,

@@ -1,12 +1,12 @@
-//! Recordings in the formats of others, and theirs as recordings.
+//! Export of recordings to the formats of other tools, and import from them.
 //!
-//! Out: [`csv`] and `parquet` (a feature) table by table, `partitions` of many machines' tables, [`damo`]'s JSON as one file. In:
-//! [`import()`] reads what damo wrote, DAMON's tracepoint as text, and sampled accesses of
-//! `perf script`. Everything streams: memory is bounded by the largest window, not by the length of a
-//! recording. What comes in is somebody else's: each reader answers with an error that carries
-//! file and place, and never falls over.
+//! Export: [`csv`] and `parquet` (a feature) table by table, `partitions` of many machines' tables,
+//! [`damo`]'s JSON as one file. Import: [`import()`] reads damo's files, DAMON's tracepoint as
+//! text, and sampled accesses printed by `perf script`. Everything streams: memory is bounded by
+//! the largest window, not by the length of a recording. Input is untrusted: a reader fails with an
+//! error that names file and position, and never panics.
 //!
-//! Invariant: nothing here appears under its final name before it is whole ([`Partial`]).
+//! Invariant: no file appears under its final name before it is complete ([`Partial`]).
 
 pub mod csv;
 pub mod damo;

@@ -1,5 +1,5 @@
-//! From a spool to windows: snapshots of several targets that belong to one window are put
-//! together, and what a file does not tell is worked out.
+//! From a spool to windows: snapshots of several targets that belong to one window are merged, and
+//! values that a file lacks are derived.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,10 +12,10 @@ use tierscope_core::{
 use crate::spool::{Age, Hits, Shot, Spool, Stream, Told};
 use crate::tables::Tick;
 
-/// DAMON's default aggregation interval, for a single snapshot without a start.
+/// DAMON's default aggregation interval in ns, for a single snapshot without a start.
 const ONE_WINDOW: f64 = 100e6;
 
-/// Writes the windows of `spool`, in order of time; gives their number.
+/// Writes the windows of `spool` in order of time; returns their number.
 ///
 /// # Errors
 /// Those of `sink`; [`ErrorKind::Io`] if the scratch file cannot be read back.
@@ -64,8 +64,7 @@ fn scratch(cause: &std::io::Error) -> Error {
     Error::new(ErrorKind::Io, "cannot read the scratch file").cause(cause).remedy("check the disk")
 }
 
-/// The space of each stream. A number that a recording of ours had given stays, unless two claim
-/// it.
+/// The space of each stream. An id from a tierscope recording is kept, unless two streams claim it.
 fn spaces(spool: &Spool) -> Vec<Space> {
     let claimed = |stream: &Stream| stream.origin.as_ref().and_then(|origin| origin.space);
     let mut taken = BTreeSet::new();
@@ -96,21 +95,22 @@ fn layout(spaces: &[Space], taken: Time) -> Mappings {
     Mappings { taken, spaces: by_id.into_values().collect(), mappings: Vec::new() }
 }
 
-/// How far a stream was read, and what its counts mean.
+/// Read position in a stream, and the intervals that its counts refer to.
 struct Head {
     next: usize,
     last_end: Option<u64>,
-    /// ns between two snapshots.
+    /// Time between two snapshots in ns.
     window: f64,
-    /// ns between two looks.
+    /// Sampling interval in ns.
     sampling: f64,
-    /// Looks in a window by the file's settings; `None` where it does not tell them.
+    /// Sampling intervals per window by the file's settings; `None` if it has none.
     nominal: Option<f64>,
 }
 
 impl Head {
     fn of(stream: &mut Stream, sampling: Duration) -> Self {
-        // damo sorts when it puts records together, too; what is in order stays as it is.
+        // damo, too, sorts when it merges records; the sort is stable, so ordered input stays as it
+        // is.
         stream.shots.sort_by_key(|(shot, ..)| (shot.end, shot.ours.map(|ours| ours.window)));
         let window = stream.window.unwrap_or_else(|| mean_window(stream));
         let both = stream.sampling.zip(stream.window);
@@ -128,7 +128,7 @@ impl Head {
         shot.start.or(self.last_end).unwrap_or_else(guess)
     }
 
-    /// Looks in the window of `shot`.
+    /// Sampling intervals in the window of `shot`.
     fn samples(&self, shot: &Shot) -> u32 {
         if let Some(ours) = shot.ours {
             return ours.samples;
@@ -163,7 +163,7 @@ impl Head {
     }
 }
 
-/// Mean time between two snapshots, as damo takes it for the first one's length.
+/// Mean time between two snapshots, which damo, too, takes for the length of the first one.
 fn mean_window(stream: &Stream) -> f64 {
     let ends = stream.shots.first().zip(stream.shots.last());
     match (ends, stream.shots.len()) {
@@ -175,10 +175,10 @@ fn mean_window(stream: &Stream) -> f64 {
     }
 }
 
-/// The streams whose next snapshots make the next window.
+/// The streams whose next snapshots form the next window.
 ///
-/// Snapshots of ours know their window. Of others, those whose ends lie within half a window belong
-/// together: the kernel tells one target after the other.
+/// Snapshots of a tierscope recording have a window number. Others belong together if their ends
+/// lie within half a window: the kernel emits one target after another.
 fn next_group(streams: &[Stream], heads: &[Head]) -> Option<Vec<usize>> {
     let waiting = || {
         let next =
@@ -196,7 +196,7 @@ fn next_group(streams: &[Stream], heads: &[Head]) -> Option<Vec<usize>> {
     Some(waiting().filter(together).map(|(index, _)| index).collect())
 }
 
-/// A window in the making.
+/// A window being assembled.
 #[derive(Default)]
 struct Frame {
     start: Option<u64>,
@@ -247,7 +247,8 @@ mod tests {
         kept
     }
 
-    // Two targets, ends 100 and 100.003, 200 and 200.002 ms; at 300 one is gone.
+    // Snapshots of two targets end at 100 and 100.003, 200 and 200.002 ms; at 300 ms only one
+    // target is left.
     #[test]
     fn targets_of_one_moment_share_a_window() {
         let mut spool = in_memory();
@@ -268,7 +269,8 @@ mod tests {
         assert_eq!(&*layouts[0].spaces[1].name, "target 20");
     }
 
-    // 10 ms of sampling in 100 ms: 50 % are 5 of 10; 250 ms are 2.5 windows.
+    // A sampling interval of 10 ms and a window of 100 ms: 50 % are 5 of 10 hits, 250 ms are 2.5
+    // windows.
     #[test]
     fn percent_and_microseconds_become_hits_and_windows() {
         let mut spool = in_memory();

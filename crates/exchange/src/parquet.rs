@@ -1,5 +1,5 @@
 //! Tables as Parquet files: the columns of the recording's streams, row groups of a size that
-//! DuckDB reads in parallel, Snappy (the best that Rust has without C).
+//! DuckDB reads in parallel, Snappy (the best compression available in pure Rust).
 
 use std::io::Write;
 
@@ -13,14 +13,14 @@ use tierscope_record::{Recording, Table};
 
 use crate::tables::{self, Failure, Tick};
 
-/// Rows of a row group: DuckDB gives each thread one, of 122,880 rows at least; more rows take
-/// more memory here, about 40 bytes each.
+/// Rows per row group: DuckDB assigns one to each thread, and wants 122,880 rows at least; more
+/// rows take more memory here, about 40 bytes each.
 const ROW_GROUP: usize = 1 << 19;
 
-/// Writes `table` of `recording`; its file metadata holds what the recording says of itself.
+/// Writes `table` of `recording`; the file's metadata holds the recording's.
 ///
 /// # Errors
-/// If the recording cannot be read, or `out` will not take it.
+/// If the recording cannot be read, or writing to `out` fails.
 pub fn write<W: Write + Send>(
     recording: &Recording,
     table: Table,
@@ -45,7 +45,7 @@ pub fn write<W: Write + Send>(
     Ok(())
 }
 
-/// The error of the output, where it is one: `No space left on device` and its like.
+/// Extracts the I/O error of the output, such as `No space left on device`, if there is one.
 fn failed(error: ParquetError) -> Failure {
     match error {
         ParquetError::External(cause) => match cause.downcast::<std::io::Error>() {

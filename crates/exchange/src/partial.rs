@@ -1,4 +1,4 @@
-//! Files that get their name when they are whole.
+//! Files and directories that get their final name once they are complete.
 
 use std::fs::{self, File};
 use std::io;
@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use tierscope_core::{Error, ErrorKind, Result};
 
-/// What is appended to the name of something unfinished.
+/// Suffix of the name of an unfinished file or directory.
 const SUFFIX: &str = ".partial";
 
-/// A file under a name of its own until [`Partial::keep`]; what an earlier attempt left behind is
-/// overwritten. Dropped without, it is removed.
+/// A file under a temporary name until [`Partial::keep`]; leftovers of an earlier attempt are
+/// overwritten. The file is removed if this is dropped before.
 #[derive(Debug)]
 pub struct Partial {
     unfinished: PathBuf,
@@ -20,10 +20,10 @@ pub struct Partial {
 }
 
 impl Partial {
-    /// Begins the file that will be `path`.
+    /// Creates the temporary file for `path`.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`] if there is one; [`ErrorKind::Io`] if it cannot be made.
+    /// [`ErrorKind::Usage`] if `path` exists; [`ErrorKind::Io`] if the file cannot be created.
     pub fn create(path: &Path) -> Result<Self> {
         refuse_existing(path)?;
         let unfinished = unfinished(path);
@@ -31,16 +31,16 @@ impl Partial {
         Ok(Self { unfinished, name: path.into(), file, kept: false })
     }
 
-    /// To write to.
+    /// The open file, for writing.
     #[must_use]
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// Gives it its name.
+    /// Syncs the file and renames it to its final name.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`] if it did not reach the disk.
+    /// [`ErrorKind::Io`] if syncing or renaming fails.
     pub fn keep(mut self) -> Result<()> {
         let named = self.file.sync_all().and_then(|()| fs::rename(&self.unfinished, &self.name));
         named.map_err(|e| not_written(&self.name, &e))?;
@@ -52,13 +52,13 @@ impl Partial {
 impl Drop for Partial {
     fn drop(&mut self) {
         if !self.kept {
-            // The error that led here is told; that this one stays behind harms nobody.
+            // The error that led here has been reported; a leftover temporary file is harmless.
             let _ = fs::remove_file(&self.unfinished);
         }
     }
 }
 
-/// A directory under a name of its own until [`PartialDir::keep`].
+/// A directory under a temporary name until [`PartialDir::keep`].
 #[derive(Debug)]
 pub struct PartialDir {
     unfinished: PathBuf,
@@ -67,11 +67,11 @@ pub struct PartialDir {
 }
 
 impl PartialDir {
-    /// Begins the directory that will be `path`. What an earlier attempt left behind is removed.
+    /// Creates the temporary directory for `path`, and removes leftovers of an earlier attempt.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`] if there is something under the name; [`ErrorKind::Io`] if it cannot
-    /// be made.
+    /// [`ErrorKind::Usage`] if `path` exists and is not an empty directory; [`ErrorKind::Io`] if
+    /// the directory cannot be created.
     pub fn create(path: &Path) -> Result<Self> {
         if !is_empty_dir(path) {
             refuse_existing(path)?;
@@ -85,13 +85,13 @@ impl PartialDir {
         Ok(Self { unfinished, name: path.into(), kept: false })
     }
 
-    /// Where to write for the time being.
+    /// Path of the temporary directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.unfinished
     }
 
-    /// Gives it its name.
+    /// Renames the directory to its final name.
     ///
     /// # Errors
     /// [`ErrorKind::Io`] if it cannot be renamed.
@@ -105,7 +105,7 @@ impl PartialDir {
 impl Drop for PartialDir {
     fn drop(&mut self) {
         if !self.kept {
-            // As above.
+            // A leftover temporary directory is harmless.
             let _ = fs::remove_dir_all(&self.unfinished);
         }
     }

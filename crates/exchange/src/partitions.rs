@@ -1,7 +1,9 @@
-//! Tables of many machines as partitioned Parquet: `DIRECTORY/TABLE/machine=NAME/part-0.parquet`, as DuckDB, Spark and ClickHouse
-//! find it. Each machine writes its own partition, and none reads another's, so that a fleet's tables are one directory.
+//! Tables of many machines as partitioned Parquet: `DIRECTORY/TABLE/machine=NAME/part-0.parquet`,
+//! the layout that DuckDB, Spark and ClickHouse expect. Each machine writes its own partition and
+//! reads no other, so a fleet can share one directory.
 //!
-//! Numbers are signed, of 64 bits, since Spark has no others. A file has its name once it is whole.
+//! Numbers are signed 64-bit integers, since Spark has no unsigned ones. A file gets its final name
+//! once it is complete.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -14,20 +16,20 @@ use parquet::basic::Compression;
 use parquet::file::properties::WriterProperties;
 use tierscope_core::{Error, ErrorKind, Result};
 
-/// Rows that are kept before they are handed to the writer.
+/// Rows that are buffered before they are passed to the writer.
 const BATCH: usize = 1 << 15;
-/// Rows of a row group, which is what readers share out among their threads.
+/// Rows per row group, the unit that readers distribute over threads.
 const ROW_GROUP: usize = 1 << 19;
 
-/// A column: its name, and whether it is a text.
+/// A column: its name, and whether it holds text.
 pub type Column = (&'static str, bool);
 
-/// A value of a row.
+/// A value in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cell<'a> {
-    /// Of a column of numbers. What does not fit into 63 bits is the greatest that does.
+    /// Value of a column of numbers; saturates at 2^63 - 1.
     Number(u64),
-    /// Of a column of texts.
+    /// Value of a column of text.
     Text(&'a str),
 }
 
@@ -45,7 +47,7 @@ impl Kept {
     }
 }
 
-/// A machine's part of a table that is being written.
+/// A machine's partition of a table, being written.
 pub struct Partition {
     path: PathBuf,
     partial: PathBuf,
@@ -55,10 +57,10 @@ pub struct Partition {
     rows: usize,
 }
 
-/// Whether a machine may be called so: its name is that of a directory.
+/// Checks that a machine's name can be part of a directory's name.
 ///
 /// # Errors
-/// Why not.
+/// [`ErrorKind::Usage`] if it cannot.
 pub fn check_machine(name: &str) -> Result<()> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     match !name.is_empty() && !name.starts_with('.') && name.chars().all(plain) {
@@ -70,11 +72,11 @@ pub fn check_machine(name: &str) -> Result<()> {
 }
 
 impl Partition {
-    /// Begins the part of a machine in a table.
+    /// Creates a machine's partition of a table.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`] for a name that is none, or if that machine has its part already; [`ErrorKind::Io`] if the
-    /// directory cannot be written.
+    /// [`ErrorKind::Usage`] for an invalid name, or if the partition exists; [`ErrorKind::Io`] if
+    /// the directory cannot be written.
     pub fn create(
         directory: &Path,
         table: &str,
@@ -109,10 +111,10 @@ impl Partition {
         Ok(Self { path, partial, schema, writer: Some(writer), kept, rows: 0 })
     }
 
-    /// Adds a row, of as many cells as there are columns, each of its column's kind.
+    /// Appends a row; number and types of the cells match the columns.
     ///
     /// # Errors
-    /// The disk's.
+    /// [`ErrorKind::Io`] if writing fails.
     pub fn row(&mut self, cells: &[Cell<'_>]) -> Result<()> {
         debug_assert_eq!(cells.len(), self.kept.len());
         for (kept, cell) in self.kept.iter_mut().zip(cells) {
@@ -140,10 +142,10 @@ impl Partition {
         writer.write(&batch).map_err(|e| failed(&self.partial, e))
     }
 
-    /// Ends the part, and gives it its name.
+    /// Completes the partition, and gives it its final name.
     ///
     /// # Errors
-    /// The disk's.
+    /// [`ErrorKind::Io`] if writing fails.
     pub fn finish(mut self) -> Result<()> {
         self.flush()?;
         if let Some(writer) = self.writer.take() {
@@ -154,7 +156,7 @@ impl Partition {
 }
 
 impl Drop for Partition {
-    // What was not finished never was.
+    // Removes the temporary file of an unfinished partition.
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.partial);
     }
@@ -183,7 +185,7 @@ mod tests {
         part.finish()
     }
 
-    // More rows than a batch holds, and one too many for 63 bits.
+    // More rows than a batch holds, and one number too large for 63 bits.
     #[test]
     fn what_is_written_is_read_again() {
         let directory = tempfile::tempdir().expect("a directory");

@@ -1,8 +1,8 @@
-//! Sampled accesses as `perf script` prints them, made regions.
+//! Sampled accesses as `perf script` prints them, converted to regions.
 //!
-//! A sample says that an address was accessed at a moment. A block of memory that was sampled in k of a
-//! window's sampling intervals is a region with k hits; neighbours alike are one region. What was not
-//! sampled is no region: samples do not tell what is cold.
+//! A sample is one access: address and time. A block of memory that was sampled in k of a window's
+//! sampling intervals is a region with k hits; adjacent blocks with equal hits and age are merged.
+//! Memory that was not sampled is in no region: samples do not show what is cold.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tierscope_trace::perf_script::{KERNEL, Sample, parse};
 use crate::place::{Place, excerpt, malformed, unreadable};
 use crate::spool::{Age, Hits, Origin, Refusal, Shot, Spool, StreamId, Told};
 
-/// How samples become regions.
+/// Resolution at which samples are binned into regions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grain {
     /// Sampling interval.
@@ -24,7 +24,7 @@ pub(crate) struct Grain {
     pub(crate) shift: u32,
 }
 
-/// Puts samples together to windows.
+/// Bins samples into windows.
 pub(crate) struct Reader {
     grain: Grain,
     processes: BTreeMap<i64, Process>,
@@ -33,14 +33,14 @@ pub(crate) struct Reader {
     last: u64,
 }
 
-/// Blocks of a process that were sampled in the open window, and in the one before.
+/// Blocks of a process that were sampled in the current window, and in the one before.
 struct Process {
     stream: StreamId,
     blocks: BTreeMap<u64, Block>,
     before: BTreeMap<u64, Block>,
 }
 
-/// How often a block was sampled.
+/// Hits of a block in a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Block {
     hits: u32,
@@ -54,7 +54,7 @@ impl Reader {
         Self { grain, processes: BTreeMap::new(), open: None, last: 0 }
     }
 
-    /// Takes a line in; whether it was a sample.
+    /// Parses a line; returns whether it was a sample.
     pub(crate) fn line(
         &mut self,
         file: &str,
@@ -85,7 +85,7 @@ impl Reader {
         self.grain.window.as_nanos() as u64
     }
 
-    /// Ends the open window if `time` is beyond it. Windows without a sample are left out.
+    /// Closes the current window if `time` is beyond it. Windows without a sample are omitted.
     fn advance(&mut self, time: u64, spool: &mut Spool) -> Result<()> {
         let length = self.window_nanos();
         let open = *self.open.get_or_insert(time);
@@ -119,7 +119,7 @@ impl Reader {
         }
     }
 
-    /// Ends the window that began at `start`.
+    /// Closes the window that began at `start`: spools a snapshot of each process.
     fn close(&mut self, start: u64, spool: &mut Spool) -> Result<()> {
         let end = start.saturating_add(self.window_nanos());
         for process in self.processes.values_mut() {
@@ -142,7 +142,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Ends the last window.
+    /// Closes the last window.
     pub(crate) fn finish(&mut self, spool: &mut Spool) -> Result<()> {
         match self.open.take() {
             Some(start) => self.close(start, spool),
@@ -151,7 +151,7 @@ impl Reader {
     }
 }
 
-/// Neighbours alike become one region.
+/// Merges adjacent blocks with equal hits and age into regions.
 fn regions(blocks: &BTreeMap<u64, Block>, shift: u32) -> Vec<Told> {
     let mut regions: Vec<Told> = Vec::new();
     for (number, block) in blocks {
@@ -188,8 +188,8 @@ mod tests {
         Ok(spool)
     }
 
-    // Windows from 1000 ms on: pages 1 and 2 twice each, page 9 in two looks of one interval; the
-    // same pages 1 and 2 in the next window; a pause; page 9.
+    // Windows start at 1000 ms: pages 1 and 2 have two hits each, page 9 has two samples in one
+    // interval; in the next window pages 1 and 2 again; after a pause, page 9.
     #[test]
     fn blocks_alike_are_one_region_and_age() {
         let samples = [

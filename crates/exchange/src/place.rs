@@ -1,15 +1,15 @@
-//! Errors of somebody else's files: which file, where in it, and what is wrong there.
+//! Errors in imported files: which file, where in it, and what is wrong there.
 
 use std::fmt;
 
 use tierscope_core::{Error, ErrorKind};
 
-/// A place in a file.
+/// A position in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// A line, counted from 1.
+    /// A line number, counted from 1.
     Line(u64),
-    /// A byte, counted from 0.
+    /// A byte offset, counted from 0.
     Byte(u64),
     /// The file as a whole.
     Whole,
@@ -25,14 +25,14 @@ impl fmt::Display for Place {
     }
 }
 
-/// `file` does not say at `place` what it should.
+/// Error: `file` is malformed at `place`.
 pub(crate) fn malformed(file: &str, place: Place, cause: impl fmt::Display) -> Error {
     Error::new(ErrorKind::Data, format!("cannot import {file}"))
         .cause(format_args!("{place}{cause}"))
         .remedy("check that it is whole and of a format that `tierscope import --help` lists")
 }
 
-/// `file` could not be read.
+/// Error: `file` cannot be read.
 pub(crate) fn unreadable(file: &str, cause: &std::io::Error) -> Error {
     let kind = match cause.kind() {
         std::io::ErrorKind::PermissionDenied => ErrorKind::Permission,
@@ -44,7 +44,7 @@ pub(crate) fn unreadable(file: &str, cause: &std::io::Error) -> Error {
         .remedy("check name and permissions")
 }
 
-/// The beginning of a text, for an error.
+/// The first 60 characters of a text, for an error.
 pub(crate) fn excerpt(text: &[u8]) -> String {
     let shown: String = String::from_utf8_lossy(text).trim().chars().take(60).collect();
     format!("`{shown}`")

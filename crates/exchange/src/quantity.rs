@@ -1,6 +1,6 @@
 //! Numbers as damo writes them (src/_damo_fmt_str.py): plain, with commas, or with units.
 
-/// `4,096` or `4.5`, as it is or as a JSON number.
+/// `4,096` or `4.5`: digit-group commas, no unit.
 pub(crate) fn number(text: &str) -> Option<f64> {
     let plain: String = text.trim().chars().filter(|c| *c != ',').collect();
     plain.parse().ok().filter(|value: &f64| value.is_finite())
@@ -32,7 +32,7 @@ pub(crate) fn bytes(text: &str) -> Option<u64> {
     (0.0..u64::MAX as f64).contains(&value).then_some(value as u64)
 }
 
-/// A time in nanoseconds; without a unit it is one of `unit` nanoseconds. `82 s 877 ms`, `100000`.
+/// A time in nanoseconds: `82 s 877 ms`, `100000`. A plain number is in units of `unit` ns.
 pub(crate) fn nanos(text: &str, unit: f64) -> Option<f64> {
     if text == "max" {
         return Some(u64::MAX as f64);

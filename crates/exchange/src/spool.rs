@@ -1,8 +1,8 @@
 //! Snapshots on their way from a foreign file into a recording, kept on disk.
 //!
-//! A foreign file may hold one target after the other, or tell only at its end what its counts mean;
-//! a recording is written window by window, all spaces together. In between lies the spool: the
-//! regions in a scratch file, in memory a few words for each snapshot.
+//! A foreign file may hold one target after another, or state the unit of its counts only at its
+//! end; a recording is written window by window, all spaces together. The spool is the buffer in
+//! between: the regions are in a scratch file, a few words per snapshot in memory.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -11,21 +11,21 @@ use std::time::Duration;
 use tierscope_core::{CpuTime, Level, Rate};
 use tierscope_record::Meta;
 
-/// What a spool is kept in: a file, or memory.
+/// Backing storage of a spool: a file, or memory.
 pub trait Scratch: Read + Write + Seek {}
 
 impl<T: Read + Write + Seek> Scratch for T {}
 
-/// Whose snapshots these are: file and target as the file tells them apart.
+/// Source of a stream of snapshots: the keys by which the file distinguishes its targets.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Origin {
-    /// Which kdamond, context and scheme; all 0 where there is one.
+    /// Indices of kdamond, context and scheme; all 0 if there is one of each.
     pub(crate) context: [i64; 3],
     /// The target's id.
     pub(crate) target: i64,
-    /// What people call it, if the file tells.
+    /// The target's name, if the file has one.
     pub(crate) name: Option<String>,
-    /// The number that it had in the recording it comes from.
+    /// The space id in the tierscope recording that was exported to the file.
     pub(crate) space: Option<u32>,
 }
 
@@ -40,11 +40,11 @@ impl Origin {
 pub(crate) enum Hits {
     /// Sampling intervals with an access.
     Samples(f32),
-    /// Percent of them.
+    /// Percentage of the sampling intervals.
     Percent(f32),
 }
 
-/// How long the count has been about the same.
+/// How long the count of accesses has been about the same.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Age {
     /// In aggregation intervals.
@@ -53,14 +53,14 @@ pub(crate) enum Age {
     Micros(u64),
 }
 
-/// A region as a foreign file tells it.
+/// A region as decoded from a foreign file.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Told {
     pub(crate) start: u64,
     pub(crate) end: u64,
     pub(crate) hits: Hits,
     pub(crate) age: Age,
-    /// Sampling intervals in which it was looked at; `None` for all of the window.
+    /// Sampling intervals in which it was probed; `None` for all of the window.
     pub(crate) samples: Option<u32>,
     pub(crate) level: Option<Level>,
     pub(crate) confidence: f32,
@@ -69,7 +69,7 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    /// As DAMON tells a region.
+    /// A region with DAMON's fields only.
     pub(crate) fn new(start: u64, end: u64, hits: f32, age: u32) -> Self {
         Self {
             start,
@@ -137,40 +137,40 @@ impl Told {
 /// A snapshot without its regions.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Shot {
-    /// When its window began, where the file tells.
+    /// Start of its window, if the file has it.
     pub(crate) start: Option<u64>,
-    /// When it ended.
+    /// End of its window.
     pub(crate) end: u64,
-    /// Sampling interval in ns, where it is another than the stream's.
+    /// Sampling interval in ns, if it differs from the stream's.
     pub(crate) sampling: Option<f64>,
-    /// What a recording of ours had to say of the window, if it comes from one.
+    /// The fields of a tierscope recording, if the snapshot originates in one.
     pub(crate) ours: Option<Ours>,
 }
 
-/// What a recording knows of a window and damo does not.
+/// Fields of a window that a tierscope recording has and damo lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ours {
-    /// Its number.
+    /// Number of the window.
     pub(crate) window: u64,
-    /// Its sampling intervals.
+    /// Its number of sampling intervals.
     pub(crate) samples: u32,
-    /// CPU time at its end.
+    /// CPU time at the end of the window.
     pub(crate) cpu: CpuTime,
 }
 
-/// Snapshots of one target, in the order in which they came.
+/// Snapshots of one target, in file order.
 #[derive(Debug)]
 pub(crate) struct Stream {
-    /// `None` until the file has told.
+    /// Source of the snapshots; `None` until it has been read from the file.
     pub(crate) origin: Option<Origin>,
-    /// ns, where the file tells.
+    /// Sampling interval in ns, if the file has it.
     pub(crate) sampling: Option<f64>,
-    /// Aggregation interval in ns, likewise.
+    /// Aggregation interval in ns, if the file has it.
     pub(crate) window: Option<f64>,
     pub(crate) shots: Vec<(Shot, u64, u64)>,
 }
 
-/// Number of a stream.
+/// Index of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct StreamId(pub(crate) usize);
 
@@ -181,11 +181,11 @@ pub(crate) struct Spool {
     pub(crate) streams: Vec<Stream>,
     by_origin: HashMap<Origin, StreamId>,
     buffer: Vec<u8>,
-    /// Snapshots of which a part was missing.
+    /// Number of snapshots that were dropped as incomplete.
     pub(crate) incomplete: u64,
-    /// Samples that could not be used, by reason.
+    /// Number of samples that were dropped: no address, or one in kernel memory.
     pub(crate) unused_samples: u64,
-    /// What a recording of ours said of itself, if one was imported.
+    /// Metadata of the tierscope recording, if one was imported.
     pub(crate) meta: Option<Meta>,
 }
 
@@ -203,7 +203,7 @@ impl Spool {
         }
     }
 
-    /// The stream of `origin`, a new one if need be.
+    /// The stream of `origin`, which is created if needed.
     pub(crate) fn stream(&mut self, origin: &Origin) -> StreamId {
         if let Some(id) = self.by_origin.get(origin) {
             return *id;
@@ -214,14 +214,15 @@ impl Spool {
         id
     }
 
-    /// A new stream, whose origin is told later.
+    /// Creates a stream whose origin is set later, by [`Spool::adopt`].
     pub(crate) fn open(&mut self) -> StreamId {
         let (origin, sampling, window) = (None, None, None);
         self.streams.push(Stream { origin, sampling, window, shots: Vec::new() });
         StreamId(self.streams.len() - 1)
     }
 
-    /// Tells the origin of the stream opened last; what is known of that origin already goes on.
+    /// Sets the origin of the stream opened last; if a stream of this origin exists, the new one is
+    /// appended to it.
     pub(crate) fn adopt(&mut self, origin: Origin) {
         let Some(newest) = self.streams.pop() else { return };
         match self.by_origin.get(&origin) {
@@ -233,10 +234,11 @@ impl Spool {
         }
     }
 
-    /// Adds a snapshot; its regions are sorted first.
+    /// Sorts the regions of a snapshot, and appends it to a stream.
     ///
     /// # Errors
-    /// What makes no sense of it; or that the scratch file would not take it.
+    /// [`Refusal::Sense`] for inconsistent data, [`Refusal::Scratch`] if the scratch file cannot be
+    /// written.
     pub(crate) fn push(
         &mut self,
         stream: StreamId,
@@ -256,7 +258,7 @@ impl Spool {
         Ok(())
     }
 
-    /// Reads the regions of a snapshot back.
+    /// Reads the regions of a snapshot back from the scratch file.
     pub(crate) fn regions(&mut self, at: u64, count: u64, out: &mut Vec<Told>) -> io::Result<()> {
         self.scratch.seek(SeekFrom::Start(at))?;
         self.buffer.resize(count as usize * Told::BYTES, 0);
@@ -268,12 +270,12 @@ impl Spool {
     }
 }
 
-/// Why a snapshot was not taken.
+/// Why a snapshot was refused.
 #[derive(Debug)]
 pub(crate) enum Refusal {
-    /// It makes no sense.
+    /// Its data is inconsistent.
     Sense(String),
-    /// There is no room for it.
+    /// The scratch file cannot be written.
     Scratch(io::Error),
 }
 
@@ -293,7 +295,7 @@ pub(crate) fn nanos_of(seconds: u64, nanos: u64) -> Option<u64> {
     seconds.checked_mul(1_000_000_000)?.checked_add(nanos)
 }
 
-/// A count of nanoseconds as a span.
+/// A `Duration` of `nanos`, clamped to 64 bits.
 pub(crate) fn span(nanos: f64) -> Duration {
     Duration::from_nanos(nanos.clamp(0.0, u64::MAX as f64) as u64)
 }
@@ -320,7 +322,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// A window of `start..end` ms.
+    /// A window from `start` to `end`, in ms.
     pub(crate) fn window(start: u64, end: u64, regions: Vec<Region>) -> Frame {
         let time = |ms: u64| Time(ms * 1_000_000);
         let snapshot = Snapshot { start: time(start), end: time(end), samples: 40, regions };

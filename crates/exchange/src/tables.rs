@@ -1,4 +1,4 @@
-//! The tables of a recording, batch by batch.
+//! The tables of a recording, as Arrow record batches.
 
 use std::io;
 
@@ -7,15 +7,15 @@ use arrow_schema::SchemaRef;
 use tierscope_core::Error;
 use tierscope_record::{Recording, Table};
 
-/// Told how far it came: windows done, windows to do.
+/// Progress callback: windows done, windows in total.
 pub type Tick<'a> = &'a mut dyn FnMut(u64, u64) -> Result<(), Error>;
 
-/// Why an export ended early.
+/// Why an export failed.
 #[derive(Debug)]
 pub enum Failure {
     /// The recording could not be read.
     Read(Error),
-    /// The output would not take it.
+    /// Writing to the output failed.
     Write(io::Error),
 }
 
@@ -31,8 +31,8 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// The columns of `table` that mean something outside of a recording: lengths and checksums of
-/// its streams do not.
+/// Indices of the columns of `table` that make sense outside of a recording: all but the lengths
+/// and checksums of its streams.
 pub(crate) fn columns(table: Table, schema: &SchemaRef) -> Vec<usize> {
     let of_commit = |name: &str| {
         let stream = Table::PAYLOAD.iter().find_map(|t| name.strip_prefix(t.name()));
@@ -43,7 +43,7 @@ pub(crate) fn columns(table: Table, schema: &SchemaRef) -> Vec<usize> {
     fields.filter(kept).map(|(index, _)| index).collect()
 }
 
-/// Hands every batch of `table` on, without the columns that mean nothing outside.
+/// Passes every batch of `table` to `take`, reduced to [`columns`].
 pub(crate) fn each_batch(
     recording: &Recording,
     table: Table,
@@ -62,7 +62,7 @@ pub(crate) fn each_batch(
     Ok(())
 }
 
-/// The schema of what [`each_batch`] gives.
+/// The schema of the batches of [`each_batch`].
 pub(crate) fn schema(recording: &Recording, table: Table) -> Result<SchemaRef, Failure> {
     let schema = recording.schema(table);
     let kept = schema.project(&columns(table, &schema)).map_err(io::Error::other)?;

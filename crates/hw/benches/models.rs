@@ -1,4 +1,5 @@
-//! Speed of the models, in accesses a second, beside a naive loop over the same addresses.
+//! Benchmark of the models in accesses per second, compared with a naive loop over the same
+//! addresses.
 
 use std::hint::black_box;
 
@@ -14,13 +15,13 @@ const COUNT: u64 = 1 << 16;
 const GIB: u64 = 1 << 30;
 /// Accesses between a prefetch and the walk that needs it.
 const AHEAD: usize = 16;
-/// Accesses after which it is decided anew whether to prefetch.
+/// Accesses after which the decision to prefetch is reviewed.
 const BATCH: usize = 256;
 
-/// Page tables that map 4 KiB pages one to one: one array a level, which lie one after another at
-/// physical addresses from `BASE` on.
+/// Page tables that map 4 KiB pages one to one: one array per level, at consecutive physical
+/// addresses from `BASE` on.
 struct Flat {
-    /// By level, from 1 on.
+    /// Table entries by level, level 1 first.
     tables: [Vec<u64>; 4],
     bases: [u64; 4],
 }
@@ -81,7 +82,7 @@ fn uniform(bytes: u64) -> Vec<u64> {
     (0..COUNT).map(|_| rng.below(bytes)).collect()
 }
 
-/// 99 accesses of 100 go to a hundredth of the bytes.
+/// 99 of 100 accesses go to a hundredth of the bytes.
 fn hotspot(bytes: u64) -> Vec<u64> {
     let mut rng = Rng::seeded(bytes);
     let mut one = || {
@@ -127,7 +128,7 @@ fn tlb(c: &mut Criterion) {
     }
 }
 
-/// Translates in batches, and prefetches for a batch if the one before walked a lot.
+/// Translates in batches, and prefetches in a batch if the one before had many walks.
 fn translate_all(mmu: &mut Mmu, memory: &mut Flat, addresses: &[u64]) {
     let root = memory.root();
     let (mut before, mut ahead) = (mmu.walks(), true);

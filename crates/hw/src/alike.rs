@@ -1,5 +1,6 @@
-//! Which of a few tags are the one wanted: a bit for each. All are compared whatever is found: which
-//! one hits is as good as random, and a branch on it would be mispredicted.
+//! SIMD comparison of a few tags with a wanted one. The result has one bit per tag; all tags are
+//! compared without an early exit, because the position of a hit is unpredictable and a branch on
+//! it would be mispredicted.
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{
@@ -8,7 +9,7 @@ use std::arch::x86_64::{
     _mm_setzero_si128,
 };
 
-/// Among sixteen tags of 16 bits.
+/// Bit mask of matches among sixteen tags of 16 bits.
 #[inline(always)]
 pub(crate) fn of_sixteen(tags: &[u16; 16], wanted: u16) -> u32 {
     #[cfg(target_arch = "x86_64")]
@@ -23,11 +24,11 @@ pub(crate) fn of_sixteen(tags: &[u16; 16], wanted: u16) -> u32 {
     bits(tags, wanted)
 }
 
-/// Among four tags of 32 bits.
+/// Bit mask of matches among four tags of 32 bits.
 #[inline(always)]
 pub(crate) fn of_four(tags: &[u32; 4], wanted: u32) -> u32 {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: every x86-64 has SSE2, and the load takes the four tags.
+    // SAFETY: every x86-64 has SSE2, and the load covers exactly the four tags.
     unsafe {
         let tags = _mm_loadu_si128(tags.as_ptr().cast());
         let same = _mm_cmpeq_epi32(tags, _mm_set1_epi32(wanted as i32));
@@ -37,11 +38,11 @@ pub(crate) fn of_four(tags: &[u32; 4], wanted: u32) -> u32 {
     bits(tags, wanted)
 }
 
-/// Whether any of many tags, four by four, is the one wanted.
+/// Whether any of many tags, in groups of four, matches.
 #[inline(always)]
 pub(crate) fn any(tags: &[[u32; 4]], wanted: u32) -> bool {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: every x86-64 has SSE2, and each load takes the four tags that it is given.
+    // SAFETY: every x86-64 has SSE2, and each load covers exactly one group of four tags.
     unsafe {
         let wanted = _mm_set1_epi32(wanted as i32);
         let mut same = _mm_setzero_si128();

@@ -1,7 +1,7 @@
 //! A write-back, write-allocate cache of physical lines.
 //!
-//! What belongs to a set lies together, tags of 32 bits each, so that a look-up takes one line of the
-//! host's cache or two.
+//! The state of a set is contiguous, with tags of 32 bits, so that a look-up touches one or two
+//! lines of the host's cache.
 
 use tierscope_core::Result;
 
@@ -10,43 +10,43 @@ use crate::config::{CacheGeometry, Replacement};
 use crate::host::prefetch;
 use crate::replacement::{plru_touch, plru_victim, xorshift};
 
-/// Bits of a tag.
+/// Address bits in a tag; the other two bits are flags.
 pub(crate) const TAG_BITS: u32 = 30;
 const DIRTY: u32 = 1;
 const VALID: u32 = 2;
 const TAG_SHIFT: u32 = 2;
 
-/// What is asked of a cache.
+/// Kind of an access to a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Request {
-    /// A load, a page-table read, a prefetch: the line is fetched if it is not there.
+    /// A load, a page-table read or a prefetch: a missing line is fetched.
     Read,
-    /// A store: likewise, and the line becomes dirty.
+    /// A store: a missing line is fetched, and the line becomes dirty.
     Write,
-    /// A non-temporal store: goes to memory past the cache; a line that is there leaves it
-    /// (Intel SDM volume 1, section 10.4.6.2).
+    /// A non-temporal store: bypasses the cache; a cached line is evicted (Intel SDM volume 1,
+    /// section 10.4.6.2).
     NonTemporal,
 }
 
-/// What came of it.
+/// Result of an access to a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Reply {
-    /// The line was there.
+    /// Whether the line was cached.
     pub hit: bool,
-    /// First byte of a dirty line that had to leave: a write to memory.
+    /// First byte of an evicted dirty line: a write to memory.
     pub writeback: Option<u64>,
 }
 
 #[derive(Clone, Debug)]
 enum State {
-    /// LRU of few ways.
+    /// LRU with at most 12 ways.
     Twelve(Vec<CacheSet<12>>),
     Sixteen(Vec<CacheSet<16>>),
-    /// Everything else.
+    /// LRU with more than 16 ways, and all other replacement policies.
     Plain(Plain),
 }
 
-/// Tags set by set; under LRU in order, the most recently used first.
+/// Tags set by set; under LRU in the order of use, the most recently used first.
 #[derive(Clone, Debug)]
 struct Plain {
     tags: Vec<u32>,
@@ -56,13 +56,13 @@ struct Plain {
 #[derive(Clone, Debug)]
 enum Policy {
     Lru,
-    /// The tree's bits, a word per set.
+    /// Tree bits, one word per set.
     Tree(Vec<u64>),
-    /// The generator's state.
+    /// State of the random number generator.
     Random(u64),
 }
 
-/// The cache.
+/// A cache with its contents.
 #[derive(Clone, Debug)]
 pub struct Cache {
     state: State,
@@ -72,8 +72,8 @@ pub struct Cache {
     slices: u32,
 }
 
-/// A line's place: its set, and its tag as if it were clean. Whoever asks for the same line twice
-/// works it out once.
+/// Position of a line: its set, and its tag in the clean state. Callers that access a line
+/// repeatedly compute it once.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Place {
     set: usize,
@@ -81,7 +81,7 @@ pub struct Place {
 }
 
 impl Cache {
-    /// An empty cache for a machine whose physical addresses have so many bits.
+    /// An empty cache for a machine with `physical_bits` bits of physical addresses.
     ///
     /// # Errors
     /// The geometry is impossible: [`CacheGeometry::check`].
@@ -106,19 +106,19 @@ impl Cache {
         })
     }
 
-    /// Bytes of a line.
+    /// Line size in bytes.
     #[must_use]
     pub fn line_bytes(&self) -> u64 {
         1 << self.line_shift
     }
 
-    /// Asks for the line that holds the physical address.
+    /// Accesses the line that contains the physical address.
     #[inline]
     pub fn access(&mut self, address: u64, request: Request) -> Reply {
         self.access_at(self.place(address), request)
     }
 
-    /// As [`Cache::access`], of a line whose place is known.
+    /// As [`Cache::access`], for a line whose position is already computed.
     #[inline(always)]
     pub fn access_at(&mut self, place: Place, request: Request) -> Reply {
         match request {
@@ -128,7 +128,7 @@ impl Cache {
         }
     }
 
-    /// Whether the line is there. Changes nothing.
+    /// Whether the line is cached. Changes nothing.
     #[inline]
     #[must_use]
     pub fn holds(&self, address: u64) -> bool {
@@ -143,12 +143,13 @@ impl Cache {
         }
     }
 
-    /// The line leaves (CLFLUSH, a page that moved).
+    /// Evicts the line (CLFLUSH, or migration of its page).
     pub fn flush(&mut self, address: u64) -> Reply {
         self.expel(self.place(address))
     }
 
-    /// Lets the host prefetch what an access to the line would read. Changes nothing.
+    /// Prefetches into the host's cache the set that an access to the line would read. Changes
+    /// nothing in the model.
     #[inline(always)]
     pub fn expect(&self, Place { set, .. }: Place) {
         match &self.state {
@@ -158,8 +159,7 @@ impl Cache {
         }
     }
 
-    /// First bytes of the lines that are there, and whether they are dirty. In no order that
-    /// means anything.
+    /// First bytes of all cached lines, and whether they are dirty; in unspecified order.
     pub fn contents(&self) -> impl Iterator<Item = (u64, bool)> + '_ {
         let count = (self.slices as usize) << self.set_shift;
         let lines = move |set: usize| {
@@ -173,7 +173,7 @@ impl Cache {
         (0..count).flat_map(lines)
     }
 
-    /// The place of the line that holds the physical address.
+    /// Position of the line that contains the physical address.
     #[inline(always)]
     #[must_use]
     pub fn place(&self, address: u64) -> Place {
@@ -255,16 +255,16 @@ impl Plain {
     }
 }
 
-/// The slice of a line. Vendors keep theirs secret; any hash that spreads will do (Fibonacci
-/// hashing, Knuth volume 3, section 6.4).
+/// The slice of a line. Vendors do not publish their hashes; any hash with an even distribution
+/// serves (Fibonacci hashing, Knuth volume 3, section 6.4).
 #[inline(always)]
 fn slice_of(line: u64, slices: u32) -> u32 {
     let hash = line.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     ((hash * u64::from(slices)) >> 32) as u32
 }
 
-/// Uses a line where the tags lie in order. Returns whether it was there, and the tag that had to
-/// go.
+/// Accesses a line in a set whose tags are in the order of use. Returns whether it hit, and the
+/// evicted tag.
 fn use_sorted(ways: &mut [u32], tag: u32, dirty: u32) -> (bool, u32) {
     let found = ways.iter().position(|way| way & !DIRTY == tag);
     let end = found.unwrap_or(ways.len() - 1);
@@ -274,8 +274,8 @@ fn use_sorted(ways: &mut [u32], tag: u32, dirty: u32) -> (bool, u32) {
     (found.is_some(), if found.is_some() { 0 } else { last })
 }
 
-/// Uses a line where it lies, or puts it into the first empty way, or where `victim` says.
-/// Returns the way, whether it was there, and the tag that had to go.
+/// Accesses a line in place; a missing line replaces the first empty way, or else the one that
+/// `victim` returns. Returns the way, whether it hit, and the evicted tag.
 #[inline(always)]
 fn use_in_place(
     ways: &mut [u32],

@@ -1,23 +1,24 @@
-//! A set of a cache under LRU of few ways: in one line of the host's cache up to twelve ways, in two
-//! up to sixteen.
+//! A cache set with LRU of few ways: up to twelve ways fit into one line of the host's cache, up to
+//! sixteen into two.
 
 use crate::alike;
 use crate::replacement::Order;
 
-/// Tags of up to `LANES` ways, their order and which of them are dirty. A tag of zero is none.
+/// Tags of up to `LANES` ways, their order of use, and a dirty bit for each. Tag zero marks an
+/// empty way.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub(crate) struct CacheSet<const LANES: usize> {
     tags: [u32; LANES],
     dirty: u32,
-    /// Empty ways are last.
+    /// Order of use; empty ways are last.
     order: Order,
 }
 
-/// What a line's use came to.
+/// Result of an access to a set.
 pub(crate) struct Used {
     pub(crate) hit: bool,
-    /// The tag of a dirty line that had to go.
+    /// Tag of an evicted dirty line.
     pub(crate) expelled: Option<u32>,
 }
 
@@ -27,7 +28,7 @@ impl<const LANES: usize> CacheSet<LANES> {
         Self { tags: [0; LANES], dirty: 0, order: Order::new(ways) }
     }
 
-    /// Uses a line, and fetches it if it is not there.
+    /// Accesses a line, and fetches it if it is missing.
     #[inline(always)]
     pub(crate) fn allocate(&mut self, ways: usize, tag: u32, store: bool) -> Used {
         let alike = self.alike(tag);
@@ -42,7 +43,7 @@ impl<const LANES: usize> CacheSet<LANES> {
         Used { hit, expelled: (kept != dirty).then_some(old) }
     }
 
-    /// The line leaves; `None` if it was not there.
+    /// Evicts a line; `None` if it was not cached.
     pub(crate) fn expel(&mut self, ways: usize, tag: u32) -> Option<Used> {
         let way = self.tags.iter().position(|other| *other == tag)?;
         self.order.retire(way, ways);
@@ -57,13 +58,13 @@ impl<const LANES: usize> CacheSet<LANES> {
         self.alike(tag) != 0
     }
 
-    /// The tags that are there, and whether their lines are dirty.
+    /// Tags of the cached lines, and whether they are dirty.
     pub(crate) fn tags(&self) -> impl Iterator<Item = (u32, bool)> + '_ {
         let tags = self.tags.iter().enumerate().filter(|(_, tag)| **tag != 0);
         tags.map(|(way, tag)| (*tag, self.dirty >> way & 1 == 1))
     }
 
-    /// A bit for each way whose tag is the one wanted: one or none.
+    /// Bit mask of the way whose tag matches; 0 if none does.
     #[inline(always)]
     fn alike(&self, tag: u32) -> u32 {
         let mut found = 0;
@@ -83,7 +84,8 @@ mod tests {
         assert_eq!((size_of::<CacheSet<12>>(), size_of::<CacheSet<16>>()), (64, 128));
     }
 
-    //   three ways: 7 8d 9   use 7   10 pushes out 8, which was dirty   9 leaves   11 takes its place
+    //   three ways: 7 8d 9   use 7   10 evicts 8, which was dirty
+    //   9 is evicted   11 takes its way
     #[test]
     fn the_least_recently_used_goes_and_says_if_it_was_dirty() {
         let mut set = CacheSet::<12>::new(3);

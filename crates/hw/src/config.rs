@@ -1,7 +1,7 @@
-//! What a machine is made of, as data: one vocabulary for the simulated machine and for the
-//! instrumented virtual one.
+//! Machine descriptions as data: one format for the simulated machine and for the instrumented
+//! virtual machine.
 //!
-//! Every table names the `source` of its numbers, and under `assumed` those of its keys that no
+//! Every table names the `source` of its numbers, and under `assumed` the keys whose values no
 //! source gives. Nothing here is fitted to a result.
 
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use tierscope_core::{Error, ErrorKind, Level, Result};
 
-/// Keys of a table whose number is uncertain: the least and the most that sources give or that is
+/// Uncertain keys of a table, each with the minimum and maximum that sources give or that is
 /// plausible, for sensitivity runs.
 pub type Ranges = BTreeMap<String, [u64; 2]>;
 
@@ -28,47 +28,48 @@ pub enum PageSize {
 }
 
 impl PageSize {
-    /// All of them, the smallest first.
+    /// All page sizes, the smallest first.
     pub const ALL: [PageSize; 3] = [PageSize::K4, PageSize::M2, PageSize::G1];
 
-    /// The level of its leaves.
+    /// Page-table level of the leaves of this size.
     #[must_use]
     pub fn level(self) -> Level {
         [Level::PTE, Level::PMD, Level::PUD][self as usize]
     }
 
-    /// The size of a leaf of `level`; `None` where there are no leaves.
+    /// Page size of the leaves of `level`; `None` for a level without leaves.
     #[must_use]
     #[inline]
     pub fn of_level(level: Level) -> Option<PageSize> {
         Self::ALL.get(usize::from(level.number() - 1)).copied()
     }
 
-    /// log2 of its bytes.
+    /// log2 of the bytes of a page.
     #[inline(always)]
     #[must_use]
     pub fn shift(self) -> u32 {
         12 + 9 * self as u32
     }
 
-    /// Its bytes.
+    /// Bytes of a page.
     #[must_use]
     pub fn bytes(self) -> u64 {
         1 << self.shift()
     }
 }
 
-/// What goes when a set is full. An empty way is always filled first.
+/// Replacement policy of a full set. An empty way is always filled first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Replacement {
-    /// The least recently used.
+    /// Least recently used.
     Lru,
-    /// What a binary tree of bits points to; the ways must be a power of two, at most 32.
+    /// Tree pseudo-LRU: a binary tree of bits points to the victim; the ways must be a power of
+    /// two, at most 32.
     TreePlru,
-    /// Any way.
+    /// A random way.
     Random {
-        /// Of the generator.
+        /// Seed of the victim choice.
         seed: u64,
     },
 }
@@ -77,53 +78,53 @@ pub enum Replacement {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Inclusion {
-    /// A walk fills both, each evicts as it likes.
+    /// A walk fills both levels, and each evicts independently.
     Neither,
-    /// What the second evicts leaves the first too.
+    /// An eviction from the second level also evicts from the first.
     Inclusive,
-    /// A translation is in one of them: the second keeps what the first evicts.
+    /// A translation is in one level only: the second holds the first one's evictions.
     Exclusive,
 }
 
-/// An array of a TLB.
+/// One array of a TLB.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TlbArray {
-    /// The page sizes that share it.
+    /// The page sizes whose translations share it.
     pub pages: Vec<PageSize>,
-    /// Translations that it holds.
+    /// Number of translations that the array holds.
     pub entries: u32,
-    /// Ways of a set; as many as entries if it is fully associative.
+    /// Ways of a set; the number of entries for a fully associative array.
     pub ways: u32,
-    /// What goes when a set is full.
+    /// Replacement policy of a full set.
     pub replacement: Replacement,
-    /// Where the numbers come from.
+    /// Source of the numbers.
     pub source: String,
-    /// Keys of this table that are assumed.
+    /// Keys of this table whose values are assumed.
     #[serde(default)]
     pub assumed: Vec<String>,
 }
 
-/// The cache of non-leaf entries of one level.
+/// Paging-structure cache of the non-leaf entries of one level.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PscArray {
-    /// The level of the entries that it caches: 2 = PDE, 3 = PDPTE, 4 = PML4E, 5 = PML5E.
+    /// Level of the cached entries: 2 = PDE, 3 = PDPTE, 4 = PML4E, 5 = PML5E.
     pub level: u8,
-    /// Entries that it holds.
+    /// Number of entries in the cache.
     pub entries: u32,
     /// Ways of a set.
     pub ways: u32,
-    /// What goes when a set is full.
+    /// Replacement policy of a full set.
     pub replacement: Replacement,
-    /// Where the numbers come from.
+    /// Source of the numbers.
     pub source: String,
-    /// Keys of this table that are assumed.
+    /// Keys of this table whose values are assumed.
     #[serde(default)]
     pub assumed: Vec<String>,
 }
 
-/// What stands between a core and its page tables.
+/// Address translation hardware of a core: TLBs, paging-structure caches, page-table depth.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Translation {
@@ -131,169 +132,169 @@ pub struct Translation {
     pub levels: u8,
     /// How the second-level TLB relates to the first.
     pub inclusion: Inclusion,
-    /// First-level data TLB; a page size is in one array at most.
+    /// First-level data TLB; a page size is in at most one array.
     pub l1: Vec<TlbArray>,
-    /// Second-level TLB.
+    /// Second-level TLB; a page size is in at most one array.
     #[serde(default)]
     pub l2: Vec<TlbArray>,
-    /// Paging-structure caches, one array a level at most.
+    /// Paging-structure caches, at most one array per level.
     #[serde(default)]
     pub psc: Vec<PscArray>,
-    /// Where `levels` and `inclusion` come from.
+    /// Source of `levels` and `inclusion`.
     pub source: String,
-    /// Keys of this table that are assumed.
+    /// Keys of this table whose values are assumed.
     #[serde(default)]
     pub assumed: Vec<String>,
 }
 
-/// A write-back cache.
+/// Geometry of a write-back cache.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CacheGeometry {
-    /// Slices over which lines are spread by a hash of their address; 1 = none.
+    /// Slices over which lines are distributed by a hash of their address; 1 for none.
     pub slices: u32,
     /// Sets of a slice, a power of two.
     pub sets: u32,
     /// Ways of a set.
     pub ways: u32,
-    /// Bytes of a line, a power of two of 64 and more.
+    /// Bytes of a line, a power of two from 64 on.
     pub line: u32,
-    /// What goes when a set is full.
+    /// Replacement policy of a full set.
     pub replacement: Replacement,
-    /// Where the numbers come from.
+    /// Source of the numbers.
     pub source: String,
-    /// Keys of this table that are assumed.
+    /// Keys of this table whose values are assumed.
     #[serde(default)]
     pub assumed: Vec<String>,
 }
 
 impl CacheGeometry {
-    /// Bytes of data.
+    /// Total capacity in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         [self.slices, self.sets, self.ways, self.line].map(u64::from).iter().product()
     }
 }
 
-/// A prefetcher that follows streams of lines inside of pages of 4 KiB.
+/// A prefetcher that follows streams of lines within pages of 4 KiB.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Streamer {
-    /// Pages that it follows at a time.
+    /// Number of pages whose streams are followed at a time.
     pub pages: u32,
-    /// Lines in one direction that make a stream.
+    /// Accesses in one direction that establish a stream.
     pub train: u32,
-    /// Lines that one access fetches at most.
+    /// Maximum lines prefetched per access.
     pub degree: u32,
-    /// Lines that it runs ahead of the program at most.
+    /// Maximum distance of the prefetches ahead of the program, in lines.
     pub distance: u32,
-    /// Where the numbers come from.
+    /// Source of the numbers.
     pub source: String,
-    /// Keys of this table that are assumed.
+    /// Keys of this table whose values are assumed.
     #[serde(default)]
     pub assumed: Vec<String>,
 }
 
-/// A tier of memory.
+/// A memory tier.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MemoryTier {
-    /// `dram`, `optane`, `cxl`, …
+    /// Name of the technology: `dram`, `optane`, `cxl`, …
     pub name: String,
-    /// MiB that it holds.
+    /// Capacity in MiB.
     pub mib: u64,
-    /// Nanoseconds of an unloaded read.
+    /// Latency of an unloaded read, in nanoseconds.
     pub read_ns: u32,
-    /// Nanoseconds of an unloaded write.
+    /// Latency of an unloaded write, in nanoseconds.
     pub write_ns: u32,
-    /// MiB a second of reads alone.
+    /// Bandwidth of pure reads, in MiB per second.
     pub read_mib_s: u64,
-    /// MiB a second of writes alone.
+    /// Bandwidth of pure writes, in MiB per second.
     pub write_mib_s: u64,
-    /// Where the numbers come from.
+    /// Source of the numbers.
     pub source: String,
-    /// Keys of this table that are assumed.
+    /// Keys of this table whose values are assumed.
     #[serde(default)]
     pub assumed: Vec<String>,
-    /// Keys of this table that are uncertain, and within what.
+    /// Uncertain keys of this table, with their ranges.
     #[serde(default)]
     pub ranges: Ranges,
 }
 
-/// Cores and addresses.
+/// Processor: number of cores, frequency and address width.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Processor {
-    /// Sockets.
+    /// Number of sockets.
     pub sockets: u32,
-    /// Cores of a socket.
+    /// Cores per socket.
     pub cores: u32,
-    /// Hardware threads of a core.
+    /// Hardware threads per core.
     pub threads: u32,
-    /// Base frequency.
+    /// Base frequency in MHz.
     pub mhz: u32,
-    /// Bits of a physical address, 32..=52.
+    /// Width of a physical address, 32..=52 bits.
     pub physical_bits: u32,
-    /// Where the numbers come from.
+    /// Source of the numbers.
     pub source: String,
-    /// Keys of this table that are assumed.
+    /// Keys of this table whose values are assumed.
     #[serde(default)]
     pub assumed: Vec<String>,
 }
 
-/// How long a core takes for what does not wait for memory, and how much it waits for at a time.
+/// Latencies of a core other than those of memory, and its memory-level parallelism.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Timing {
-    /// Cycles from one access to the next where nothing stalls, the work between them included.
+    /// Cycles between two accesses without stalls, including the work between them.
     pub access_cycles: u32,
-    /// KiB of the caches that a core has for itself; a hit there costs no more. 0 for none.
+    /// KiB of the core's private caches; a hit there has no extra cost. 0 for none.
     pub private_kib: u32,
-    /// Cycles that a hit in the second-level TLB costs more than one in the first.
+    /// Extra cycles of a second-level TLB hit over a first-level hit.
     pub second_tlb_cycles: u32,
-    /// Cycles of a hit in the last-level cache.
+    /// Cycles of a last-level cache hit.
     pub llc_cycles: u32,
-    /// Lines that a core can wait for at a time.
+    /// Maximum outstanding lines of a core.
     pub fill_buffers: u32,
-    /// Page walks that a core can do at a time.
+    /// Maximum concurrent page walks of a core.
     pub walkers: u32,
-    /// Where the numbers come from.
+    /// Source of the numbers.
     pub source: String,
-    /// Keys of this table that are assumed.
+    /// Keys of this table whose values are assumed.
     #[serde(default)]
     pub assumed: Vec<String>,
-    /// Keys of this table that are uncertain, and within what.
+    /// Uncertain keys of this table, with their ranges.
     #[serde(default)]
     pub ranges: Ranges,
 }
 
-/// A machine.
+/// Description of a machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
-    /// Its name, as on the command line.
+    /// Name of the machine on the command line.
     pub name: String,
-    /// One line for people.
+    /// One-line description.
     pub about: String,
-    /// Cores and addresses.
+    /// Processor: number of cores, frequency and address width.
     pub processor: Processor,
-    /// Time of a core.
+    /// Latencies and memory-level parallelism of a core.
     pub timing: Timing,
-    /// TLBs and paging-structure caches of every core.
+    /// Address translation hardware of every core.
     pub translation: Translation,
-    /// The last-level cache of a socket.
+    /// Last-level cache of a socket.
     pub llc: Option<CacheGeometry>,
-    /// The prefetcher that fills it.
+    /// Prefetcher that fills the last-level cache.
     pub prefetcher: Option<Streamer>,
-    /// Tiers of memory, the fastest first.
+    /// Memory tiers, the fastest first.
     pub tiers: Vec<MemoryTier>,
 }
 
 impl Machine {
-    /// Reads a machine file and checks it; `name` is for errors, usually the file's.
+    /// Parses and checks a machine file; `name`, usually the file's, is used in errors.
     ///
     /// # Errors
-    /// Not TOML, an unknown key, or an impossible geometry: where and why.
+    /// Invalid TOML, an unknown key, or an impossible geometry, with position and cause.
     pub fn parse(name: &str, text: &str) -> Result<Machine> {
         let machine: Machine = toml::from_str(text).map_err(|error| {
             let (line, column) = position(text, error.span().map_or(0, |span| span.start));
@@ -305,10 +306,10 @@ impl Machine {
         Ok(machine)
     }
 
-    /// The ready-made machine of that name.
+    /// The built-in machine with this name.
     ///
     /// # Errors
-    /// There is none; the error lists those that there are.
+    /// No such machine; the error lists the existing ones.
     pub fn ready_made(name: &str) -> Result<Machine> {
         let found = READY_MADE.iter().find(|(known, _)| *known == name);
         let (_, text) = found.ok_or_else(|| {
@@ -319,10 +320,10 @@ impl Machine {
         Machine::parse(name, text)
     }
 
-    /// Whether everything fits together.
+    /// Checks all values and their consistency.
     ///
     /// # Errors
-    /// The first thing that does not: where, why, and what would do.
+    /// The first inconsistency, with its cause and a remedy.
     pub fn check(&self) -> Result<()> {
         self.check_parts().map_err(|wrong| {
             fault(format!("machine {}, {}", self.name, wrong.place))
@@ -356,7 +357,7 @@ impl Machine {
     }
 }
 
-/// The ready-made machines: name and TOML text.
+/// The built-in machines: name and TOML text.
 pub const READY_MADE: &[(&str, &str)] = &[
     ("xeon-gold-6238m", include_str!("../machines/xeon-gold-6238m.toml")),
     ("xeon-gold-6354", include_str!("../machines/xeon-gold-6354.toml")),
@@ -370,7 +371,7 @@ pub const READY_MADE: &[(&str, &str)] = &[
     ("qemu-two-tiers", include_str!("../machines/qemu-two-tiers.toml")),
 ];
 
-/// What does not fit.
+/// An inconsistency in a machine description.
 #[derive(Debug)]
 struct Wrong {
     place: String,
@@ -394,7 +395,7 @@ fn fault(what: String) -> Error {
     Error::new(ErrorKind::Usage, what)
 }
 
-/// Line and column, from 1, of a byte of a text.
+/// Line and column, from 1, of a byte offset in a text.
 fn position(text: &str, at: usize) -> (usize, usize) {
     let before = &text.as_bytes()[..at.min(text.len())];
     let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
@@ -418,10 +419,10 @@ fn check_source(place: &str, source: &str, assumed: &[String], keys: &[&str]) ->
     )
 }
 
-/// Whether each range belongs to a number of the table, and holds it.
+/// Checks that each range belongs to a number of the table, and contains it.
 ///
 /// # Errors
-/// The key that does not, and why.
+/// The first key that violates this, and the cause.
 pub fn check_ranges(table: &impl Serialize, ranges: &Ranges) -> Result<(), (String, String)> {
     let table = toml::Table::try_from(table).unwrap_or_default();
     for (key, [least, most]) in ranges {
@@ -479,7 +480,7 @@ fn check_replacement(place: &str, ways: u32, replacement: Replacement) -> Result
 }
 
 impl Processor {
-    /// Hardware threads of all sockets.
+    /// Number of hardware threads of all sockets.
     #[must_use]
     pub fn cpus(&self) -> u32 {
         self.sockets.saturating_mul(self.cores).saturating_mul(self.threads)
@@ -525,10 +526,10 @@ impl Timing {
 }
 
 impl Translation {
-    /// Whether the arrays are possible.
+    /// Checks the geometry of all arrays.
     ///
     /// # Errors
-    /// The first thing that is not.
+    /// The first impossible value.
     pub fn check(&self) -> Result<()> {
         self.check_parts()
             .map_err(|wrong| fault(wrong.place).cause(wrong.cause).remedy(wrong.remedy))
@@ -601,10 +602,10 @@ fn check_stage(place: &str, arrays: &[TlbArray]) -> Result<(), Wrong> {
 }
 
 impl CacheGeometry {
-    /// Whether the cache is possible on a machine of so many physical address bits.
+    /// Checks the geometry for a machine with `physical_bits` bits of physical addresses.
     ///
     /// # Errors
-    /// The first thing that is not.
+    /// The first impossible value.
     pub fn check(&self, physical_bits: u32) -> Result<()> {
         self.check_parts("cache", physical_bits)
             .map_err(|wrong| fault(wrong.place).cause(wrong.cause).remedy(wrong.remedy))
@@ -638,7 +639,7 @@ impl CacheGeometry {
         check_replacement(place, self.ways, self.replacement)
     }
 
-    /// Bits of the addresses that its tags can tell apart.
+    /// Number of address bits that the tags can distinguish.
     #[must_use]
     pub fn reach_bits(&self) -> u32 {
         crate::cache::TAG_BITS + self.sets.trailing_zeros() + self.line.trailing_zeros()

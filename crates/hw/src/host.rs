@@ -1,6 +1,6 @@
-//! What the host can do for us.
+//! Helpers that depend on the host's CPU.
 
-/// Asks the host to bring an item into its first-level cache. An index beyond the end is harmless.
+/// Prefetches an item into the host's first-level cache. An index beyond the end is harmless.
 #[inline(always)]
 pub fn prefetch<T>(items: &[T], index: usize) {
     #[cfg(target_arch = "x86_64")]

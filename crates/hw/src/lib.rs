@@ -1,12 +1,12 @@
-//! Models of the hardware between a program and its memory: TLBs, paging-structure caches, the
-//! page walk, caches, a prefetcher.
+//! Models of the hardware between a program and its memory: TLBs, paging-structure caches, the page
+//! walk, caches, a prefetcher.
 //!
-//! The simulated machine, the instrumented virtual machine and the what-if analysis of traces
-//! share them. They keep no time and know no tiers: they say what happened, and whoever owns them
-//! says what it costs. All are deterministic, and equal to naive oracles over any sequence of
+//! They are shared by the simulated machine, the instrumented virtual machine and the what-if
+//! analysis of traces. The models have no notion of time or tiers: they report events, and the
+//! caller assigns costs. All are deterministic, and equal to naive oracles over any sequence of
 //! operations (`tests/`).
 //!
-//! Invariant: nothing on the way of an access allocates or follows a pointer chain.
+//! Invariant: the path of an access never allocates memory or follows a pointer chain.
 
 mod alike;
 pub mod cache;

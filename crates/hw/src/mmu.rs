@@ -1,4 +1,4 @@
-//! Translation as a core does it: TLBs, paging-structure caches and walker together.
+//! The MMU of a core: TLBs, paging-structure caches and page walker combined.
 
 use tierscope_core::{Access, Level, Result as Checked};
 
@@ -8,14 +8,14 @@ use crate::tlb::{Stage, Tlb};
 use crate::translation::{Asid, Translation};
 use crate::walker::{Fault, PageTable, Reads, Root, walk_into};
 
-/// Who gave a translation.
+/// Component that supplied a translation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
     /// The first-level TLB.
     L1,
     /// The second-level TLB.
     L2,
-    /// A walk; [`Mmu::last_reads`] says what it read.
+    /// A page walk; [`Mmu::last_reads`] has the entries that it read.
     Walk,
 }
 
@@ -30,7 +30,7 @@ pub struct Mmu {
 }
 
 impl Mmu {
-    /// An MMU that knows nothing yet.
+    /// An MMU with empty TLBs and caches.
     ///
     /// # Errors
     /// The configuration is impossible: [`config::Translation::check`].
@@ -46,9 +46,9 @@ impl Mmu {
 
     /// Translates an access.
     ///
-    /// A store through a translation whose leaf is not known to be dirty walks, since the flag
-    /// lies in memory (Intel SDM volume 3, section 4.8). A fault forgets what was known of the
-    /// address (section 4.10.4.1).
+    /// A store through a translation whose leaf is not known to be dirty requires a walk, because
+    /// the flag is in memory (Intel SDM volume 3, section 4.8). A fault invalidates all cached
+    /// entries for the address (section 4.10.4.1).
     ///
     /// # Errors
     /// The page fault, or the general protection fault, that the core would raise.
@@ -70,8 +70,8 @@ impl Mmu {
         self.translate_rest(memory, root, linear, access, first.is_some())
     }
 
-    /// What [`Mmu::translate`] does unless the first level gave a page of 4 KiB that allows the
-    /// access; `there` if it gave one that does not.
+    /// The slow path of [`Mmu::translate`], unless the first level has a 4 KiB page that permits
+    /// the access; `there`: it has one that does not.
     #[inline(never)]
     fn translate_rest<T: PageTable>(
         &mut self,
@@ -101,7 +101,7 @@ impl Mmu {
         self.translate_again(memory, root, linear, access)
     }
 
-    /// A page that is known and allows the access walks to become dirty.
+    /// Walks for a store to a cached, writable page whose leaf is not known to be dirty.
     #[inline(never)]
     fn translate_again<T: PageTable>(
         &mut self,
@@ -136,57 +136,58 @@ impl Mmu {
         fault
     }
 
-    /// Walks so far. A batch that walked a lot tells that prefetching for the next one pays
-    /// ([`PageTable::expect`]).
+    /// Number of walks so far. Many walks in one batch indicate that prefetching for the next one
+    /// pays off ([`PageTable::expect`]).
     #[must_use]
     pub fn walks(&self) -> u64 {
         self.walks
     }
 
-    /// What the last walk read.
+    /// Entries read by the last walk.
     #[must_use]
     pub fn last_reads(&self) -> &Reads {
         &self.reads
     }
 
-    /// INVLPG: the page leaves the TLBs, the whole address space the paging-structure caches
-    /// (Intel SDM volume 3, section 4.10.4.1).
+    /// INVLPG: invalidates the page in the TLBs, and the whole address space in the
+    /// paging-structure caches (Intel SDM volume 3, section 4.10.4.1).
     pub fn invalidate_page(&mut self, linear: u64, asid: Asid) {
         self.tlb.invalidate_page(linear, asid);
         self.psc.flush_asid(asid);
     }
 
-    /// MOV to CR3 with bit 63 clear: the address space leaves, global translations stay.
+    /// MOV to CR3 with bit 63 clear: invalidates the address space; global translations stay.
     pub fn flush_asid(&mut self, asid: Asid) {
         self.tlb.flush_asid(asid);
         self.psc.flush_asid(asid);
     }
 
-    /// INVPCID type 3: everything leaves but global translations.
+    /// INVPCID type 3: invalidates everything except global translations.
     pub fn flush_local(&mut self) {
         self.tlb.flush_local();
         self.psc.flush_all();
     }
 
-    /// INVPCID type 2: everything leaves.
+    /// INVPCID type 2: invalidates everything.
     pub fn flush_all(&mut self) {
         self.tlb.flush_all();
         self.psc.flush_all();
     }
 
-    /// Somebody else's walk for the address leaves its entries down to `lowest` in the
-    /// paging-structure caches ([`Psc::occupy`]). The TLBs stay.
+    /// A walk by code outside of the model, such as a timer interrupt's, occupies entries for the
+    /// address down to `lowest` in the paging-structure caches ([`Psc::occupy`]). The TLBs are
+    /// unchanged.
     pub fn occupy(&mut self, linear: u64, asid: Asid, lowest: Level) {
         self.psc.occupy(linear, asid, lowest);
     }
 
-    /// Its TLBs.
+    /// The TLBs of the core.
     #[must_use]
     pub fn tlb(&self) -> &Tlb {
         &self.tlb
     }
 
-    /// Its paging-structure caches.
+    /// The paging-structure caches of the core.
     #[must_use]
     pub fn psc(&self) -> &Psc {
         &self.psc

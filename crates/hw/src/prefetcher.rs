@@ -1,8 +1,8 @@
-//! A prefetcher that follows streams of lines inside of pages of 4 KiB.
+//! A prefetcher that follows streams of lines within pages of 4 KiB.
 //!
-//! After the streamer of Intel's optimisation reference manual (248966, section on data
-//! prefetching to L2 and LLC): it follows one stream a page for a number of pages, in either
-//! direction, runs ahead of the program by a bounded number of lines, and never leaves the page.
+//! After the streamer of Intel's optimisation reference manual (248966, section on data prefetching
+//! to L2 and LLC): it follows one stream per page for a number of pages, in either direction, runs
+//! ahead of the program by a bounded number of lines, and never leaves the page.
 
 use crate::alike;
 use crate::config::Streamer;
@@ -11,40 +11,40 @@ const PAGE_SHIFT: u32 = 12;
 const LINE_SHIFT: u32 = 6;
 const LINES: i64 = 64;
 
-/// One page that is followed.
+/// State of one followed page.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stream {
     page: u64,
-    /// The one that was used next after this, and the one before; a ring.
+    /// Indices of the streams used next after this one and last before it; they form a ring.
     newer: u8,
     older: u8,
-    /// The line last accessed.
+    /// Line number of the last access.
     last: i64,
-    /// +1, −1, or 0 as long as there is no direction.
+    /// +1, −1, or 0 before the direction is known.
     step: i64,
-    /// Accesses in that direction.
+    /// Number of consecutive accesses in that direction.
     run: u32,
-    /// The line fetched farthest ahead.
+    /// Line number of the farthest prefetch.
     ahead: i64,
 }
 
 /// The prefetcher of one last-level cache.
 #[derive(Clone, Debug)]
 pub struct Prefetcher {
-    /// Low bits of the pages, four by four, for a quick look through all.
+    /// Low bits of the page numbers, in groups of four, for a fast comparison with all.
     tags: Vec<[u32; 4]>,
     streams: Vec<Stream>,
-    /// The stream used last; the one after it in the ring is the oldest.
+    /// Index of the most recently used stream; the next one in the ring is the least recently used.
     newest: usize,
     train: u32,
     degree: i64,
     distance: i64,
 }
 
-/// The page of a stream that is free.
+/// Page number of an unused stream.
 const NONE: u64 = u64::MAX;
 
-/// Lines to fetch, nearest first: `count` of them from `next` on, by `step`.
+/// Lines to fetch, nearest first: `count` lines from `next` on, in steps of `step` lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fetches {
     next: u64,
@@ -55,7 +55,7 @@ pub struct Fetches {
 impl Iterator for Fetches {
     type Item = u64;
 
-    /// The first byte of the next line.
+    /// First byte of the next line to fetch.
     fn next(&mut self) -> Option<u64> {
         self.count = self.count.checked_sub(1)?;
         let line = self.next;
@@ -65,7 +65,7 @@ impl Iterator for Fetches {
 }
 
 impl Prefetcher {
-    /// A prefetcher that has seen nothing.
+    /// A prefetcher without any stream.
     #[must_use]
     pub fn new(config: &Streamer) -> Self {
         let count = config.pages as u8;
@@ -85,7 +85,7 @@ impl Prefetcher {
         }
     }
 
-    /// Sees a demand access to a physical address and says what to fetch.
+    /// Observes a demand access to a physical address. Returns the lines to fetch.
     #[inline]
     pub fn observe(&mut self, address: u64) -> Fetches {
         let (page, line) = (address >> PAGE_SHIFT, (address >> LINE_SHIFT) as i64 % LINES);
@@ -119,23 +119,23 @@ impl Prefetcher {
         if is { Some(found) } else { self.find_alike(page) }
     }
 
-    /// Two pages may look alike by their tags.
+    /// Full comparison, in case several pages have equal tags.
     #[cold]
     fn find_alike(&self, page: u64) -> Option<usize> {
         self.streams.iter().position(|stream| stream.page == page)
     }
 
-    /// Takes the oldest stream.
+    /// Replaces the least recently used stream.
     fn begin(&mut self, page: u64, line: i64) {
         let oldest = usize::from(self.streams[self.newest].newer);
         let Stream { newer, older, .. } = self.streams[oldest];
         self.streams[oldest] = Stream { page, newer, older, last: line, ..Stream::default() };
         self.tags[oldest / 4][oldest % 4] = page as u32;
-        // The ring turns by one: what was oldest is newest.
+        // Rotates the ring by one: the oldest stream becomes the newest.
         self.newest = oldest;
     }
 
-    /// Moves a stream to the newest end of the ring.
+    /// Makes a stream the most recently used.
     #[inline(always)]
     fn touch(&mut self, at: usize) {
         if at == self.newest {

@@ -1,9 +1,9 @@
-//! Paging-structure caches: where a walk may begin below the top.
+//! Paging-structure caches, which let a walk begin below the top level.
 //!
-//! A cached entry of level n stands for all entries from the top down to it (Intel SDM volume 3,
+//! A cached entry of level n replaces all entries from the top down to it (Intel SDM volume 3,
 //! section 4.10.3.2). A walk that begins there reads none of them and sets no ACCESSED flag in
-//! them: after software cleared one it stays clear until the cache forgets, although the memory
-//! beneath is in use.
+//! them: a flag cleared by software stays clear until the cached entry is evicted or invalidated,
+//! although the memory below is in use.
 
 use tierscope_core::Level;
 
@@ -11,22 +11,22 @@ use crate::config::{self, PscArray};
 use crate::sets::{INDEX_SHIFT, Sets};
 use crate::translation::Asid;
 
-/// Where a walk goes on, as an entry above says.
+/// The table at which a walk continues below an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Table {
     /// Physical address of the table.
     pub base: u64,
-    /// Whether every entry so far allows stores.
+    /// Whether all entries so far permit stores.
     pub writable: bool,
 }
 
 /// The levels that have non-leaf entries.
 const LEVELS: [Level; 4] = [Level::PMD, Level::PUD, Level::P4D, Level::PGD5];
 
-/// The caches of one core.
+/// The paging-structure caches of one core.
 #[derive(Clone, Debug)]
 pub struct Psc {
-    /// By level, as [`LEVELS`].
+    /// Caches by level, in the order of [`LEVELS`].
     levels: [Option<Sets>; 4],
 }
 
@@ -45,7 +45,7 @@ fn key_of(linear: u64, level: Level, asid: Asid) -> u64 {
     number << INDEX_SHIFT | tag_of(asid)
 }
 
-/// The table's address has twelve free bits; the lowest says whether stores are allowed.
+/// Flag in the table's address, whose low twelve bits are free: stores are permitted.
 const WRITABLE: u64 = 1;
 
 #[inline(always)]
@@ -76,9 +76,9 @@ impl Psc {
         None
     }
 
-    /// Keeps that the entry of `level` for the address points to `table`, right after a lookup that
-    /// found nothing as low. The entry is non-leaf, and its ACCESSED flag is set, or it must not be
-    /// cached (section 4.10.3.1).
+    /// Caches that the entry of `level` for the address points to `table`; must follow a lookup
+    /// without a hit at this level or below. The entry is non-leaf, and its ACCESSED flag is set,
+    /// as a requirement for caching (section 4.10.3.1).
     #[inline(always)]
     pub(crate) fn add(&mut self, linear: u64, asid: Asid, level: Level, table: Table) {
         let Some(array) = &mut self.levels[usize::from(level.number()) - 2] else { return };
@@ -86,8 +86,9 @@ impl Psc {
         array.insert(key_of(linear, level, asid), said);
     }
 
-    /// Somebody else's walk for the address leaves its entries down to `lowest` here: at each level the
-    /// one for the address is the last that was used. They are not for translating by.
+    /// A walk by code outside of the model, such as a timer interrupt's, occupies entries down to
+    /// `lowest`: at each level, the entry for the address becomes the most recently used. These
+    /// entries point to no table and must not be used for translation.
     pub fn occupy(&mut self, linear: u64, asid: Asid, lowest: Level) {
         for (level, array) in LEVELS.into_iter().zip(&mut self.levels) {
             let Some(array) = array.as_mut().filter(|_| level >= lowest) else { continue };
@@ -101,8 +102,8 @@ impl Psc {
         }
     }
 
-    /// Forgets what a translation of this address would use: what a page fault does (section
-    /// 4.10.4.1).
+    /// Invalidates the entries that a translation of this address would use, as a page fault does
+    /// (section 4.10.4.1).
     pub fn invalidate_page(&mut self, linear: u64, asid: Asid) {
         for (level, array) in LEVELS.into_iter().zip(&mut self.levels) {
             let Some(array) = array else { continue };
@@ -112,14 +113,14 @@ impl Psc {
         }
     }
 
-    /// Forgets what belongs to the address space. INVLPG does so too, whatever its address
-    /// (section 4.10.4.1).
+    /// Invalidates the entries of the address space. INVLPG has this effect too, whatever its
+    /// address (section 4.10.4.1).
     pub fn flush_asid(&mut self, asid: Asid) {
         let tag = tag_of(asid);
         self.remove_if(|key| key & ((1 << INDEX_SHIFT) - 1) == tag);
     }
 
-    /// Forgets everything.
+    /// Invalidates everything.
     pub fn flush_all(&mut self) {
         self.remove_if(|_| true);
     }
@@ -128,8 +129,8 @@ impl Psc {
         self.levels.iter_mut().flatten().for_each(|array| array.remove_if(&gone));
     }
 
-    /// What the cache of `level` holds: first byte of the entry's range, address space, table. In
-    /// no order that means anything.
+    /// Contents of the cache of `level`: first byte of the entry's range, address space, table; in
+    /// unspecified order.
     pub fn contents(&self, level: Level) -> impl Iterator<Item = (u64, Asid, Table)> + '_ {
         let place = usize::from(level.number()).checked_sub(2);
         let array = place.and_then(|place| self.levels[place].as_ref());
@@ -166,8 +167,8 @@ mod tests {
         assert_eq!(psc.lookup(2 << 20, asid), Some((Level::P4D, table(4))), "the next 2 MiB");
     }
 
-    // Of four entries of level 4, three are somebody else's; the fourth of theirs takes ours away. Of
-    // level 2 they have none.
+    // Of four entries of level 4, three belong to another address space, whose fourth replaces
+    // ours. At level 2 it has none.
     #[test]
     fn others_push_entries_out() {
         let (mut psc, asid, other) = (psc(), Asid::default(), Asid::new(7).expect("small"));
@@ -176,7 +177,7 @@ mod tests {
         let foreign = |number: u64| (256 + number) << 39;
         (0..3).for_each(|number| psc.occupy(foreign(number), other, Level::P4D));
         assert_eq!(psc.lookup(1 << 30, asid), Some((Level::P4D, table(4))));
-        // That look-up made ours the last used: theirs goes.
+        // That look-up made our entry the most recently used: a foreign one is replaced.
         psc.occupy(foreign(3), other, Level::P4D);
         assert_eq!(psc.lookup(1 << 30, asid), Some((Level::P4D, table(4))));
         (0..4).for_each(|number| psc.occupy(foreign(number), other, Level::P4D));

@@ -1,11 +1,11 @@
-//! Replacement policies that need no more than a word of state a set.
+//! Replacement policies that need at most one word of state per set.
 
-/// Ways whose order fits in a word.
+/// Maximum number of ways whose order fits into a word.
 pub(crate) const MAX_ORDERED: usize = 16;
 const EACH: u64 = 0x1111_1111_1111_1111;
 
-/// The ways of a set in order of use, a nibble each, the most recently used lowest. A way is in
-/// once; what lies above the last is zero.
+/// The ways of a set in the order of use, one nibble each, the most recently used in the lowest.
+/// Each way occurs once; the nibbles above the last are zero.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Order(u64);
 
@@ -15,8 +15,8 @@ impl Order {
         Self((0..ways as u64).map(|way| way << (4 * way)).sum())
     }
 
-    /// The bit where the way's nibble begins: the lowest nibble that is zero once the way is
-    /// subtracted from each (Warren, Hacker's Delight, section 6-1: the lowest such is exact).
+    /// Bit position of the way's nibble: after an XOR with the way in every nibble, it is the
+    /// lowest zero nibble (Warren, Hacker's Delight, section 6-1: the lowest match is exact).
     #[inline(always)]
     fn find(self, way: usize) -> u32 {
         let others = self.0 ^ (way as u64).wrapping_mul(EACH);
@@ -24,16 +24,16 @@ impl Order {
         zeros.trailing_zeros() & !3
     }
 
-    /// The way becomes the most recently used.
+    /// Makes the way the most recently used.
     #[inline(always)]
     pub(crate) fn touch(&mut self, way: usize) {
-        // One bit above the way's nibble; none, if that is the highest of all.
+        // One bit above the way's nibble; zero if that is the highest nibble.
         let end = 0x10u64 << self.find(way);
         let moved = (self.0 << 4 | way as u64) & end.wrapping_sub(1);
         self.0 = self.0 & end.wrapping_neg() | moved;
     }
 
-    /// The least recently used way, which becomes the most recently used.
+    /// Makes the least recently used way the most recently used, and returns it.
     #[inline(always)]
     pub(crate) fn reuse_last(&mut self, ways: usize) -> usize {
         let end = 4 * (ways as u32 - 1);
@@ -48,7 +48,7 @@ impl Order {
         (self.0 >> (4 * (ways - 1)) & 0xf) as usize
     }
 
-    /// The way becomes the least recently used.
+    /// Makes the way the least recently used.
     pub(crate) fn retire(&mut self, way: usize, ways: usize) {
         let at = self.find(way);
         let (before, end) = ((1 << at) - 1, 4 * (ways - 1));
@@ -57,9 +57,9 @@ impl Order {
     }
 }
 
-/// The tree's bits after `way` was used: every node on the way to it points to the other side.
+/// The tree's bits after an access to `way`: every node on the path to it points away from it.
 ///
-/// Node 1 is the root, node n has the children 2n and 2n + 1; a bit that is set points right.
+/// Node 1 is the root, node n has the children 2n and 2n + 1; a set bit points right.
 #[inline(always)]
 pub(crate) fn plru_touch(mut bits: u64, ways: usize, way: usize) -> u64 {
     let mut node = ways + way;
@@ -71,7 +71,7 @@ pub(crate) fn plru_touch(mut bits: u64, ways: usize, way: usize) -> u64 {
     bits
 }
 
-/// The way that the tree points to.
+/// The way to which the tree points.
 pub(crate) fn plru_victim(bits: u64, ways: usize) -> usize {
     let mut node = 1;
     while node < ways {
@@ -80,7 +80,7 @@ pub(crate) fn plru_victim(bits: u64, ways: usize) -> usize {
     node - ways
 }
 
-/// The next number (Marsaglia 2003, xorshift64); `state` is never zero.
+/// The next random number (Marsaglia 2003, xorshift64); `state` is never zero.
 #[inline(always)]
 pub(crate) fn xorshift(state: &mut u64) -> u64 {
     *state ^= *state << 13;

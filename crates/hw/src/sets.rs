@@ -1,66 +1,66 @@
-//! A set-associative array of 64-bit keys and what is said of them: what TLBs and paging-structure
-//! caches are made of.
+//! A set-associative array of 64-bit keys with a 64-bit value each: the storage of TLBs and
+//! paging-structure caches.
 //!
-//! A set begins with a mark of 16 bits for each of its ways, which are compared all at once; only a
-//! way whose mark is alike has its key looked at. So what is not there is known from half a line of
-//! the host's cache, and what is there from two lines. Zero is no key. The low [`INDEX_SHIFT`] bits of
-//! a key never choose its set.
+//! A set begins with a 16-bit partial tag for each of its ways, which are compared all at once;
+//! full keys are compared only on a partial match. So a miss touches half a line of the host's
+//! cache, a hit two lines. Key zero is invalid. The low [`INDEX_SHIFT`] bits of a key are not part
+//! of the set index.
 
 use crate::alike;
 use crate::config::Replacement;
 use crate::replacement::{MAX_ORDERED, Order, plru_touch, plru_victim, xorshift};
 
-/// The bits of a key from here on choose its set.
+/// Position of the lowest bit of the set index in a key.
 pub(crate) const INDEX_SHIFT: u32 = 16;
 
-/// Ways of a block.
+/// Number of ways of a block.
 const LANES: usize = 16;
 
-/// Where a key is.
+/// Position of a key in the array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slot {
     block: usize,
     lane: usize,
 }
 
-/// Sixteen ways, or fewer, of a set.
+/// Up to sixteen ways of a set.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 struct Block {
     marks: [u16; LANES],
-    /// Under LRU of few ways: their order, empty ways last.
+    /// Order of use under LRU of few ways; empty ways are last.
     order: Order,
-    /// Keys, and what is said of them.
+    /// Keys and their values.
     entries: [(u64, u64); LANES],
 }
 
-/// What replacement other than LRU of few ways keeps.
+/// State of replacement policies that is not in the blocks.
 #[derive(Clone, Debug)]
 enum State {
-    /// Nothing: [`Block::order`] is all there is.
+    /// LRU of few ways: no state here, [`Block::order`] has it.
     Ordered,
-    /// LRU of many ways: when each was last used; 0 = empty.
+    /// LRU of many ways: time stamp of each way's last use; 0 = empty.
     Stamped { used: Vec<u32>, clock: u32 },
-    /// The tree's bits, a word per set.
+    /// Tree bits, one word per set.
     TreePlru(Vec<u64>),
-    /// The generator's state.
+    /// State of the random number generator.
     Random(u64),
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Sets {
     ways: usize,
-    /// Blocks of a set.
+    /// Blocks per set.
     depth: usize,
     mask: u64,
-    /// The bits of a key from here on tell the keys of a set apart.
+    /// Lowest bit of a key above the set index, from which partial tags are taken.
     mark_shift: u32,
     blocks: Vec<Block>,
     state: State,
 }
 
 impl Sets {
-    /// `entries` keys in sets of `ways`; the geometry was checked by `config`.
+    /// An empty array of `entries` keys in sets of `ways`; the geometry was checked by `config`.
     pub(crate) fn new(entries: usize, ways: usize, replacement: Replacement) -> Self {
         let sets = entries / ways;
         debug_assert!(sets.is_power_of_two() && sets * ways == entries);
@@ -109,7 +109,7 @@ impl Sets {
         (set * self.depth..(set + 1) * self.depth).find_map(found)
     }
 
-    /// Finds a key, and touches it: what is said of it.
+    /// Finds a key and marks it as used. Returns its value.
     #[inline(always)]
     pub(crate) fn use_key(&mut self, key: u64) -> Option<u64> {
         if let State::Ordered = self.state {
@@ -126,19 +126,19 @@ impl Sets {
         Some(self.said(slot))
     }
 
-    /// What is said of the key in a slot.
+    /// The value of the key in a slot.
     #[inline(always)]
     pub(crate) fn said(&self, slot: Slot) -> u64 {
         self.blocks[slot.block].entries[slot.lane % LANES].1
     }
 
-    /// Says something else of the key in a slot.
+    /// Changes the value of the key in a slot.
     #[inline(always)]
     pub(crate) fn say(&mut self, slot: Slot, said: u64) {
         self.blocks[slot.block].entries[slot.lane % LANES].1 = said;
     }
 
-    /// Tells the replacement policy that the slot was used.
+    /// Marks a slot as used, for the replacement policy.
     #[inline(always)]
     pub(crate) fn touch(&mut self, slot: Slot) {
         if let State::Ordered = self.state {
@@ -171,8 +171,8 @@ impl Sets {
         Slot { block: set * self.depth + way / LANES, lane: way % LANES }
     }
 
-    /// Puts in a key that is not there, and touches it. Returns the key that it pushed out, and what
-    /// was said of that; the key is 0 if the way was empty.
+    /// Inserts a key that is not in the array, and marks it as used. Returns the evicted key and
+    /// its value; key 0 if the way was empty.
     #[inline(always)]
     pub(crate) fn insert(&mut self, key: u64, said: u64) -> (u64, u64) {
         debug_assert!(key != 0 && self.find(key).is_none());
@@ -191,7 +191,7 @@ impl Sets {
         self.blocks[slot.block].replace(slot.lane, mark, entry)
     }
 
-    /// An empty way if there is one, else what the policy gives up; it is touched.
+    /// Returns an empty way, or else the policy's victim, and marks it as used.
     fn reuse(&mut self, set: usize) -> Slot {
         let empty = (0..self.ways).find(|way| self.key(self.slot_of(set, *way)) == 0);
         let way = empty.unwrap_or_else(|| self.victim(set));
@@ -227,7 +227,7 @@ impl Sets {
         }
     }
 
-    /// Empties every slot whose key is to go.
+    /// Removes every key for which `gone` returns true.
     pub(crate) fn remove_if(&mut self, mut gone: impl FnMut(u64) -> bool) {
         for block in 0..self.blocks.len() {
             for lane in 0..LANES {
@@ -239,7 +239,7 @@ impl Sets {
         }
     }
 
-    /// The keys that are in and what is said of them, in no order that means anything.
+    /// All keys and their values, in unspecified order.
     pub(crate) fn entries(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let all = self.blocks.iter().flat_map(|block| &block.entries);
         all.copied().filter(|(key, _)| *key != 0)
@@ -254,7 +254,7 @@ impl Sets {
 }
 
 impl Block {
-    /// The lane that holds the key. Its mark alone may be another's too.
+    /// The lane that contains the key. A partial tag may match other keys too.
     #[inline(always)]
     fn find(&self, key: u64, mark: u16) -> Option<usize> {
         let mut alike = alike::of_sixteen(&self.marks, mark);
@@ -268,7 +268,7 @@ impl Block {
         None
     }
 
-    /// What is said of the key, which becomes the most recently used.
+    /// Value of the key, which becomes the most recently used.
     #[inline(always)]
     fn use_key(&mut self, key: u64, mark: u16) -> Option<u64> {
         let lane = self.find(key, mark)?;
@@ -276,7 +276,7 @@ impl Block {
         Some(self.entries[lane % LANES].1)
     }
 
-    /// Puts an entry into a lane; returns what was there.
+    /// Replaces the entry of a lane. Returns the previous one.
     #[inline(always)]
     fn replace(&mut self, lane: usize, mark: u16, entry: (u64, u64)) -> (u64, u64) {
         self.marks[lane % LANES] = mark;
@@ -284,7 +284,7 @@ impl Block {
     }
 }
 
-/// The first of the smallest.
+/// Index of the first minimum.
 fn least(used: &[u32]) -> usize {
     let mut best = 0;
     for way in 1..used.len() {
@@ -293,7 +293,7 @@ fn least(used: &[u32]) -> usize {
     best
 }
 
-/// Lets every set count from one again, in the same order; returns the highest count.
+/// Compacts the time stamps of every set, preserving their order. Returns the highest one.
 #[cold]
 fn renumber(used: &mut [u32], ways: usize) -> u32 {
     for set in used.chunks_mut(ways) {
@@ -310,7 +310,7 @@ fn renumber(used: &mut [u32], ways: usize) -> u32 {
 mod tests {
     use super::*;
 
-    /// Set `set`, and something to tell keys of a set apart.
+    /// A key of set `set`; `number` distinguishes keys of a set.
     fn key(set: u64, number: u64) -> u64 {
         (number << 40) | (set << INDEX_SHIFT) | 1
     }
@@ -358,7 +358,7 @@ mod tests {
         }
     }
 
-    // Sixteen sets and marks of 16 bits: bits 36 and up of a key tell nothing by its mark.
+    // Sixteen sets and partial tags of 16 bits: bits 36 and up of a key are not in its partial tag.
     #[test]
     fn keys_of_the_same_mark_are_told_apart() {
         let mut sets = Sets::new(64, 4, Replacement::Lru);

@@ -1,35 +1,35 @@
 //! Translation lookaside buffers of one core: two levels, arrays by page size.
 //!
-//! Translations are tagged with an address space, or global (Intel SDM volume 3, sections
-//! 4.10.1 and 4.10.2). As on hardware nothing leaves but by replacement and by the instructions
-//! that invalidate: after a change of the page table a stale translation stays until then.
+//! Translations are tagged with an address space, or global (Intel SDM volume 3, sections 4.10.1
+//! and 4.10.2). As in hardware, entries are removed only by replacement and by invalidating
+//! instructions: after a change of the page table, a stale translation stays until then.
 
 use crate::config::{self, Inclusion, PageSize, Replacement, TlbArray};
 use crate::sets::{INDEX_SHIFT, Sets, Slot};
 use crate::translation::{Asid, Translation};
 
-/// Which level answered.
+/// Level of a two-level TLB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stage {
-    /// The first.
+    /// First level.
     L1,
-    /// The second.
+    /// Second level.
     L2,
 }
 
-/// Marks a key as a key: no key is zero.
+/// Set in every valid key, so that no key is zero.
 const VALID: u64 = 1;
 const SIZE_SHIFT: u32 = 1;
 const SIZE_MASK: u64 = 3 << SIZE_SHIFT;
 const ASID_SHIFT: u32 = 3;
 const ASID_MASK: u64 = 0xfff << ASID_SHIFT;
 const GLOBAL: u64 = 1 << 15;
-/// Of one size, and global or not: such keys are counted together.
+/// Bits of page size and globality; keys that agree in them share a counter.
 const KIND: u64 = VALID | SIZE_MASK | GLOBAL;
 
 #[inline(always)]
 fn key_of(linear: u64, size: PageSize, tag: u64) -> u64 {
-    // 57 bits of a linear address, less the 12 of the smallest page: 45 bits, as many as fit.
+    // 57 bits of a linear address minus the 12 of the smallest page: 45 bits, which just fit.
     let number = (linear & ((1 << 57) - 1)) >> size.shift();
     number << INDEX_SHIFT | tag | (size as u64) << SIZE_SHIFT | VALID
 }
@@ -48,23 +48,23 @@ fn array(config: &TlbArray) -> Sets {
     Sets::new(config.entries as usize, config.ways as usize, config.replacement)
 }
 
-/// Stands where there is no array: nothing is ever looked up in it.
+/// Placeholder for a missing array; always empty.
 fn none() -> Sets {
     Sets::new(1, 1, Replacement::Lru)
 }
 
-/// A key and what was said of it.
+/// A key and its translation.
 type Line = (u64, Translation);
 
-/// One level: its arrays, which of them takes which page size, and what is in it. Where there are
-/// pages of 4 KiB, the first array takes them.
+/// One level of the TLB: its arrays, the array of each page size, and counts of entries. 4 KiB
+/// pages, if any, are in the first array.
 #[derive(Clone, Debug)]
 struct Bank {
     arrays: [Sets; 3],
     of_size: [Option<u8>; 3],
-    /// Translations held, by page size: a size of which there is none is not looked up.
+    /// Number of translations by page size; sizes without any are not searched.
     held: [u32; 3],
-    /// Global ones among them.
+    /// Number of global translations among them.
     globals: u32,
 }
 
@@ -119,7 +119,7 @@ impl Bank {
         self.find_small(linear, tag_of(asid)).or_else(|| self.find_rest(linear, asid))
     }
 
-    /// What [`Bank::find_any`] tries after pages of 4 KiB of the address space.
+    /// The part of [`Bank::find_any`] after 4 KiB pages of the address space.
     #[inline(always)]
     fn find_rest(&self, linear: u64, asid: Asid) -> Option<(usize, Slot)> {
         let [_, m2, g1] = self.held;
@@ -141,8 +141,8 @@ impl Bank {
         self.arrays[index].touch(slot);
     }
 
-    /// Puts a line in, or changes what is said of its key, if an array takes its size. Returns
-    /// what had to go.
+    /// Inserts a line, or updates its key's translation, if an array takes its page size. Returns
+    /// the evicted line.
     fn put(&mut self, line: Line) -> Option<Line> {
         let index = self.takes(line.0)?;
         let array = &mut self.arrays[index];
@@ -154,7 +154,7 @@ impl Bank {
         self.add(line)
     }
 
-    /// As [`Bank::put`], of a line that is not in.
+    /// As [`Bank::put`], for a line that is not present.
     #[inline(always)]
     fn add(&mut self, line: Line) -> Option<Line> {
         if size_of(line.0) == PageSize::K4 as usize && self.of_size[0] == Some(0) {
@@ -219,12 +219,12 @@ impl Bank {
     }
 }
 
-/// A translation that a TLB holds, for tests and for people.
+/// A translation held by a TLB, for tests and listings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Held {
-    /// The first byte of the page, as far as 57 bits tell.
+    /// First byte of the page, in the 57 bits of a linear address.
     pub linear: u64,
-    /// Its address space; `None` if it is global.
+    /// Address space; `None` for a global translation.
     pub asid: Option<Asid>,
     /// The translation.
     pub translation: Translation,
@@ -252,8 +252,8 @@ impl Tlb {
         })
     }
 
-    /// Looks a translation up, as a load or store does: it becomes the most recently used, and
-    /// what the second level held comes into the first.
+    /// Looks up a translation for a load or store: it becomes the most recently used, and a
+    /// second-level hit is copied or moved to the first level.
     #[inline(always)]
     pub fn lookup(&mut self, linear: u64, asid: Asid) -> Option<(Translation, Stage)> {
         if let Some((slot, known)) = self.find_first(linear, asid) {
@@ -263,7 +263,7 @@ impl Tlb {
         self.lookup_rest(linear, asid)
     }
 
-    /// Finds a page of 4 KiB of the address space in the first level, and changes nothing.
+    /// Finds a 4 KiB page of the address space in the first level. Changes nothing.
     #[inline(always)]
     pub(crate) fn find_first(&self, linear: u64, asid: Asid) -> Option<(Slot, Translation)> {
         let first = &self.l1.arrays[0];
@@ -271,13 +271,13 @@ impl Tlb {
         Some((slot, Translation::from_bits(first.said(slot))))
     }
 
-    /// What was found there is used.
+    /// Marks a result of [`Tlb::find_first`] as used.
     #[inline(always)]
     pub(crate) fn touch_first(&mut self, slot: Slot) {
         self.l1.arrays[0].touch(slot);
     }
 
-    /// What [`Tlb::lookup`] tries after the pages of 4 KiB in the first level.
+    /// The part of [`Tlb::lookup`] after 4 KiB pages in the first level.
     #[inline(always)]
     pub(crate) fn lookup_rest(&mut self, linear: u64, asid: Asid) -> Option<(Translation, Stage)> {
         if let Some(at) = self.l1.find_rest(linear, asid) {
@@ -293,7 +293,7 @@ impl Tlb {
         Some((line.1, Stage::L2))
     }
 
-    /// Finds in the second level what is no page of 4 KiB of the address space, and uses it.
+    /// Finds and uses a second-level translation other than a 4 KiB page of the address space.
     #[inline(always)]
     fn use_second(&mut self, linear: u64, asid: Asid) -> Option<Line> {
         let at = self.l2.find_rest(linear, asid)?;
@@ -302,19 +302,19 @@ impl Tlb {
         Some((key_for(linear, asid, translation), translation))
     }
 
-    /// The second level answered: the first has it too from now on.
+    /// Copies or moves a second-level hit to the first level.
     fn bring_up(&mut self, line: Line) {
         match self.inclusion {
             Inclusion::Exclusive => self.swap_up(line),
             Inclusion::Neither | Inclusion::Inclusive => {
-                // What the first level evicts is in the second, or need not be anywhere. A size
-                // that the first level does not take is answered by the second, always.
+                // Evictions from the first level are in the second, or may be dropped. A size
+                // without a first-level array is always served by the second.
                 let _ = self.l1.add(line);
             }
         }
     }
 
-    /// Moves a line from the second level to the first, and what that evicts the other way.
+    /// Moves a line from the second level to the first, and the evicted line the other way.
     fn swap_up(&mut self, line: Line) {
         if self.l1.takes(line.0).is_none() {
             return;
@@ -325,14 +325,14 @@ impl Tlb {
         }
     }
 
-    /// Whether a lookup would hit. Changes nothing: for prefetching ahead of a batch.
+    /// Whether a lookup would hit. Changes nothing; used for prefetching ahead of a batch.
     #[inline]
     #[must_use]
     pub fn holds(&self, linear: u64, asid: Asid) -> bool {
         self.l1.find_any(linear, asid).is_some() || self.l2.find_any(linear, asid).is_some()
     }
 
-    /// Keeps what a walk found, in the place of what was known of the page.
+    /// Inserts the result of a walk, replacing any previous translation of the page.
     pub fn insert(&mut self, linear: u64, asid: Asid, translation: Translation) {
         let line = (key_for(linear, asid, translation), translation);
         match self.inclusion {
@@ -372,8 +372,8 @@ impl Tlb {
         }
     }
 
-    /// INVLPG: forgets every translation of the address, of whatever page size, that belongs to
-    /// the address space or is global (Intel SDM volume 3, section 4.10.4.1).
+    /// INVLPG: invalidates every translation of the address, of any page size, in the address space
+    /// or global (Intel SDM volume 3, section 4.10.4.1).
     pub fn invalidate_page(&mut self, linear: u64, asid: Asid) {
         for tag in [tag_of(asid), GLOBAL] {
             for key in PageSize::ALL.map(|size| key_of(linear, size, tag)) {
@@ -383,19 +383,19 @@ impl Tlb {
         }
     }
 
-    /// MOV to CR3 with bit 63 clear, INVPCID type 1: forgets what belongs to the address space;
-    /// global translations stay.
+    /// MOV to CR3 with bit 63 clear, INVPCID type 1: invalidates the address space; global
+    /// translations stay.
     pub fn flush_asid(&mut self, asid: Asid) {
         let tag = tag_of(asid);
         self.remove_if(|key| key & (ASID_MASK | GLOBAL) == tag);
     }
 
-    /// INVPCID type 3: forgets everything but global translations.
+    /// INVPCID type 3: invalidates everything except global translations.
     pub fn flush_local(&mut self) {
         self.remove_if(|key| key & GLOBAL == 0);
     }
 
-    /// A change of CR4.PGE, INVPCID type 2: forgets everything.
+    /// A change of CR4.PGE, INVPCID type 2: invalidates everything.
     pub fn flush_all(&mut self) {
         self.remove_if(|_| true);
     }
@@ -405,7 +405,7 @@ impl Tlb {
         self.l2.remove_if(&gone);
     }
 
-    /// What a level holds, in no order that means anything.
+    /// Translations held by a level, in unspecified order.
     pub fn contents(&self, stage: Stage) -> impl Iterator<Item = Held> + '_ {
         let bank = match stage {
             Stage::L1 => &self.l1,
@@ -485,7 +485,7 @@ mod tests {
 
     #[test]
     fn inclusive_levels_lose_together() {
-        // The second holds 4: the fifth page pushes page 1 out, which the first still had.
+        // The second level holds 4: the fifth page evicts page 1, which the first level still had.
         let mut tlb = toy(Inclusion::Inclusive);
         fill(&mut tlb, &[1, 2]);
         for number in [3, 4, 5] {

@@ -1,34 +1,34 @@
-//! What a TLB keeps of a translation.
+//! A TLB entry's translation, and the tag of its address space.
 
 use crate::config::PageSize;
 use crate::entry::{FRAME_MASK, GLOBAL, WRITABLE};
 
-/// A tag of address spaces: a PCID on Intel, an ASID elsewhere. 12 bits.
+/// Address space tag: a PCID on Intel, an ASID elsewhere. 12 bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Asid(u16);
 
 impl Asid {
-    /// How many there are (Intel SDM volume 3, section 4.10.1: PCIDs have 12 bits).
+    /// Number of address space tags (Intel SDM volume 3, section 4.10.1: PCIDs have 12 bits).
     pub const COUNT: u16 = 1 << 12;
 
-    /// The tag in use where there are no others (CR4.PCIDE clear).
+    /// The only tag in use without PCIDs (CR4.PCIDE clear).
     pub const ZERO: Asid = Asid(0);
 
-    /// The tag of that number; `None` from [`Asid::COUNT`] on.
+    /// The address space tag with this number; `None` from [`Asid::COUNT`] on.
     #[must_use]
     pub fn new(number: u16) -> Option<Asid> {
         (number < Self::COUNT).then_some(Asid(number))
     }
 
-    /// Its number.
+    /// Number of the address space tag.
     #[must_use]
     pub fn number(self) -> u16 {
         self.0
     }
 }
 
-/// A translation of one page: where it lies, and what a TLB knows of it (Intel SDM volume 3,
-/// section 4.10.2.2).
+/// Translation of one page: physical address, size and flags as cached by a TLB (Intel SDM volume
+/// 3, section 4.10.2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Translation(u64);
 
@@ -43,19 +43,19 @@ impl Translation {
         Self(frame | (size as u64) << Self::SIZE_SHIFT)
     }
 
-    /// The same, writable if `writable`: the AND over all entries of the walk.
+    /// Sets whether the page is writable: the AND over all entries of the walk.
     #[must_use]
     pub fn writable(self, writable: bool) -> Self {
         self.with(WRITABLE, writable)
     }
 
-    /// The same, for all address spaces if `global`.
+    /// Sets whether the translation is valid in all address spaces.
     #[must_use]
     pub fn global(self, global: bool) -> Self {
         self.with(GLOBAL, global)
     }
 
-    /// The same, its leaf known to be dirty if `dirty`: a store need not walk again.
+    /// Sets whether the leaf is known to be dirty, so that a store needs no walk.
     #[must_use]
     pub fn dirty(self, dirty: bool) -> Self {
         self.with(Self::DIRTY, dirty)
@@ -65,14 +65,14 @@ impl Translation {
         Self(if set { self.0 | flag } else { self.0 & !flag })
     }
 
-    /// The physical address of the page.
+    /// Physical address of the page.
     #[inline(always)]
     #[must_use]
     pub fn frame(self) -> u64 {
         self.0 & FRAME_MASK
     }
 
-    /// The size of the page.
+    /// Size of the page.
     #[inline(always)]
     #[must_use]
     pub fn size(self) -> PageSize {
@@ -83,7 +83,7 @@ impl Translation {
         }
     }
 
-    /// Whether every entry of the walk allows stores.
+    /// Whether every entry of the walk permits stores.
     #[inline(always)]
     #[must_use]
     pub fn is_writable(self) -> bool {
@@ -104,14 +104,14 @@ impl Translation {
         self.0 & (WRITABLE | Self::DIRTY) == WRITABLE | Self::DIRTY
     }
 
-    /// Whether it holds in every address space.
+    /// Whether the translation is valid in every address space.
     #[inline(always)]
     #[must_use]
     pub fn is_global(self) -> bool {
         self.0 & GLOBAL != 0
     }
 
-    /// The physical address of the linear address `linear`, which lies in the page.
+    /// Physical address of the linear address `linear` within the page.
     #[inline(always)]
     #[must_use]
     pub fn physical(self, linear: u64) -> u64 {

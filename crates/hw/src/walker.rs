@@ -1,8 +1,8 @@
-//! The page walk of x86-64, 4 and 5 levels, leaves of 4 KiB, 2 MiB and 1 GiB.
+//! The page walk of x86-64 with 4 or 5 levels, and leaves of 4 KiB, 2 MiB and 1 GiB.
 //!
-//! Flags are set as the Intel SDM says (volume 3, section 4.8): ACCESSED in every entry that the
-//! walk uses, whether it ends well or not; DIRTY in the leaf, by a store. An entry that a
-//! paging-structure cache stands for is neither read nor marked.
+//! Flags are set as in the Intel SDM (volume 3, section 4.8): ACCESSED in every entry that the walk
+//! uses, whether it succeeds or not; DIRTY in the leaf, by a store. Entries skipped because of a
+//! paging-structure cache hit are neither read nor marked.
 
 use tierscope_core::{Access, Level};
 
@@ -11,55 +11,56 @@ use crate::entry::{ACCESSED, DIRTY, ENTRY_BYTES, FRAME_MASK, GLOBAL, HUGE, PRESE
 use crate::psc::{Psc, Table};
 use crate::translation::{Asid, Translation};
 
-/// Memory that holds page tables: entries of eight bytes at physical addresses.
+/// Memory with page tables: entries of eight bytes at physical addresses.
 ///
-/// Whoever implements it sees every access of the walker in order: reads may go through caches,
-/// over the bus, into a trace.
+/// An implementation sees every access of the walker in order, and may route reads through caches,
+/// over the bus or into a trace.
 pub trait PageTable {
-    /// The entry at the physical address.
+    /// Reads the entry at the physical address.
     fn read(&mut self, address: u64) -> u64;
 
-    /// The entry of level 1 at the physical address, as [`PageTable::read`].
+    /// Reads a level-1 entry at the physical address, as [`PageTable::read`].
     #[inline(always)]
     fn read_leaf(&mut self, address: u64) -> u64 {
         self.read(address)
     }
 
-    /// Sets `flags` in the entry at the physical address, atomically, and leaves the rest. Called
-    /// only if one of them was clear when the entry was read.
+    /// Atomically sets `flags` in the entry at the physical address; other bits are unchanged.
+    /// Called only if one of the flags was clear when the entry was read.
     fn set(&mut self, address: u64, flags: u64);
 
-    /// A walk for `linear` is likely to follow soon: a chance to prefetch.
+    /// Hint that a walk for `linear` is likely to follow soon, as an opportunity to prefetch.
     #[inline(always)]
     fn expect(&self, _root: Root, _linear: u64) {}
 }
 
-/// Where a walk begins: what CR3 says.
+/// Start of a walk: the top table and address space tag in CR3.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Root {
     /// Physical address of the top table.
     pub table: u64,
-    /// The tag of its translations.
+    /// Address space tag of the translations below this root.
     pub asid: Asid,
 }
 
-/// Why a translation failed.
+/// Cause of a failed translation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
-    /// The entry of that level is not present.
+    /// The entry of this level is not present.
     NotPresent(Level),
-    /// A store, and an entry on the way does not allow it.
+    /// A store, and one of the entries does not permit stores.
     ReadOnly,
-    /// The entry of that level says that it maps a page, and none can be there.
+    /// The entry of this level has PS set, where no page is possible.
     Reserved(Level),
-    /// The upper bits of the address are not all alike.
+    /// The upper bits of the address are not all equal.
     NonCanonical,
 }
 
-/// Entries that a walk reads at most.
+/// Maximum number of entries that a walk reads.
 pub const DEPTH: usize = 5;
 
-/// Physical addresses of the entries that a walk read, in order, and in which of them it set a flag.
+/// Physical addresses of the entries that a walk read, in order, and a mark for each in which it
+/// set a flag.
 #[derive(Clone, Copy, Default)]
 pub struct Reads {
     addresses: [u64; DEPTH],
@@ -90,27 +91,27 @@ impl Reads {
         self.count += 1;
     }
 
-    /// The walk sets a flag in the entry that it read last.
+    /// Records that the walk set a flag in the entry read last.
     #[inline(always)]
     fn mark(&mut self) {
         self.marks |= 1 << (self.count - 1);
     }
 
-    /// How many there are.
+    /// Number of entries read.
     #[inline(always)]
     #[must_use]
     pub fn count(&self) -> u8 {
         self.count
     }
 
-    /// A bit for each: whether the walk set a flag there.
+    /// Bit mask of the entries in which the walk set a flag.
     #[inline(always)]
     #[must_use]
     pub fn marks(&self) -> u8 {
         self.marks
     }
 
-    /// The addresses; the leaf's is the last.
+    /// Addresses of the entries read, the leaf's last.
     #[inline(always)]
     #[must_use]
     pub fn as_slice(&self) -> &[u64] {
@@ -118,16 +119,17 @@ impl Reads {
     }
 }
 
-/// What a walk did.
+/// Record of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Walk {
-    /// The entries that it read.
+    /// Page-table entries that the walk read.
     pub reads: Reads,
-    /// The translation, or why there is none.
+    /// The translation found, or the fault raised.
     pub result: Result<Translation, Fault>,
 }
 
-/// Walks for `linear` in a page table of `levels` (4 or 5), from where `psc` lets it begin.
+/// Walks for `linear` in a page table of `levels` (4 or 5), starting below the lowest entry cached
+/// by `psc`.
 #[inline]
 pub fn walk<T: PageTable>(
     memory: &mut T,
@@ -142,7 +144,7 @@ pub fn walk<T: PageTable>(
     Walk { reads, result }
 }
 
-/// As [`walk`], where `reads` tells afterwards what was read.
+/// As [`walk`]; the entries read are stored in `reads`.
 #[inline(always)]
 pub(crate) fn walk_into<T: PageTable>(
     memory: &mut T,
@@ -161,8 +163,8 @@ pub(crate) fn walk_into<T: PageTable>(
     }
 }
 
-/// Whether the bits above those that `levels` translate equal the highest translated one (Intel
-/// SDM volume 1, section 3.3.7.1).
+/// Whether the bits above those translated by `levels` equal the highest translated one (Intel SDM
+/// volume 1, section 3.3.7.1).
 #[inline(always)]
 #[must_use]
 pub fn is_canonical(linear: u64, levels: u8) -> bool {
@@ -185,7 +187,8 @@ fn descend<T: PageTable>(
         Some((cached, table)) => (cached.number(), table),
         None => (levels + 1, top),
     };
-    // Not an iterator over levels: it costs as much as all the rest of the loop.
+    // A counter instead of an iterator over levels, which would take as long as the rest of the
+    // loop.
     while number > Level::PMD.number() {
         number -= 1;
         let level = Level::new(number).unwrap_or(Level::PMD);

@@ -1,5 +1,6 @@
-//! What the arithmetic of `rates` costs: the chain by its nodes, a table of strangers by its looks, and the regions of
-//! a window. `crates/instruments/src/rates/mod.rs` charges simulations for them by these figures.
+//! Cost of the arithmetic of `rates`: the chain by its nodes, a table of uncorrelated entries by
+//! its looks, a fit of the distribution of rates, and the regions of a window. In simulations,
+//! `crates/instruments/src/rates/mod.rs` charges these costs.
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use tierscope_instruments::rates::bench::{Drawing, fit, infer, infer_apart};

@@ -1,18 +1,18 @@
-//! Mapped areas: the ground that regions stand on.
+//! Mapped areas: the address ranges that regions tile.
 //!
-//! Region-based instruments take their first regions from the target's mappings and keep to them
-//! as mappings come and go (Telescope article, "Region Management"; Linux mm/damon/vaddr.c,
+//! Region-based instruments create their first regions from the target's mappings and follow the
+//! mappings as they change (Telescope article, "Region Management"; Linux mm/damon/vaddr.c,
 //! `damon_va_update`).
 
 use std::time::Duration;
 
 use tierscope_core::{Backing, Mapping, Ports, Range, Result, Time};
 
-/// The target's areas ([`mapped_areas`], `limit` of them), if they are to be read anew: at `due`,
-/// which then moves on by `every`.
+/// The target's areas ([`mapped_areas`], at most `limit`), if an update is due: at `due`, which is
+/// then advanced by `every`.
 ///
 /// # Errors
-/// The mappings cannot be read; `due` stays.
+/// If the mappings cannot be read; `due` is not changed.
 pub(crate) fn refresh(
     ports: &mut dyn Ports,
     due: &mut Time,
@@ -28,10 +28,10 @@ pub(crate) fn refresh(
     Ok(Some(mapped_areas(&mappings.mappings, limit)))
 }
 
-/// The mapped areas of a target, sorted: neighbours joined, and then the smallest gaps closed until
-/// at most `limit` areas are left. Gaps between spaces are never closed.
+/// The mapped areas of a target, sorted: adjacent mappings are joined, then the smallest gaps
+/// closed until at most `limit` areas are left. Gaps between spaces are never closed.
 ///
-/// What the kernel maps for itself (vdso, vvar) is left out.
+/// The kernel's own mappings (vdso, vvar) are left out.
 pub(crate) fn mapped_areas(mappings: &[Mapping], limit: usize) -> Vec<Range> {
     let mut areas: Vec<Range> = Vec::new();
     for mapping in mappings.iter().filter(|m| m.backing != Backing::Kernel) {
@@ -56,7 +56,7 @@ fn close_smallest_gaps(areas: &mut Vec<Range>, limit: usize) {
         return;
     }
     let widest = *gaps.select_nth_unstable(too_many - 1).1;
-    // Gaps as wide as the widest one to be closed may be more than are needed.
+    // More gaps may have the width of the widest one to be closed than are needed.
     let narrower = gaps.iter().filter(|gap| **gap < widest).count();
     let mut as_wide = too_many - narrower;
     areas.dedup_by(|next, last| {
@@ -73,8 +73,8 @@ fn close_smallest_gaps(areas: &mut Vec<Range>, limit: usize) {
     });
 }
 
-/// Fits sorted, disjoint `regions` to `areas`: what lies outside is cut off, what is missing is
-/// added as new regions by `blank`. `clip` gives a part of an existing region.
+/// Fits sorted, disjoint `regions` to `areas`: parts outside of the areas are cut off, uncovered
+/// parts become new regions made by `blank`. `clip` makes a part of an existing region.
 pub(crate) fn fit<R>(
     regions: &[R],
     areas: &[Range],
@@ -153,7 +153,7 @@ mod tests {
         assert_eq!(fitted, [r(0, 5, 10), r(0, 10, 20), r(0, 20, 25), r(0, 35, 40), r(0, 40, 50)]);
     }
 
-    /// Sorted, disjoint ranges from gap and length pairs.
+    /// Sorted, disjoint ranges, from (gap, length) pairs.
     fn chain(steps: Vec<(u64, u64)>) -> Vec<Range> {
         let mut at = 0;
         steps

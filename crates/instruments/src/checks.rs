@@ -1,15 +1,16 @@
-//! Checks that the settings of many instruments share.
+//! Checks for settings that several instruments share.
 
 use std::time::Duration;
 
 use tierscope_core::{Error, ErrorKind, Level, LevelSet, Result};
 
-/// Refuses a setting, with the cause and what to do about it.
+/// Returns an error for a setting, with cause and remedy.
 pub(crate) fn refuse(what: &str, cause: impl std::fmt::Display, remedy: &str) -> Result<()> {
     Err(Error::new(ErrorKind::Usage, what).cause(cause).remedy(remedy))
 }
 
-/// A sampling interval takes time, and a window holds at least `least` of them.
+/// Checks that the sampling interval is not zero and that a window holds at least `least`
+/// intervals.
 pub(crate) fn intervals(sampling: Duration, window: Duration, least: u32) -> Result<()> {
     if sampling.is_zero() {
         return refuse("sampling interval is zero", "nothing can be seen in no time", "try 5ms");
@@ -21,7 +22,7 @@ pub(crate) fn intervals(sampling: Duration, window: Duration, least: u32) -> Res
     Ok(())
 }
 
-/// At least `least` regions, and no fewer at most than at least.
+/// Checks `least <= min <= max` for limits on the number of regions.
 pub(crate) fn region_limits(min: usize, max: usize, least: usize) -> Result<()> {
     if min < least || max < min {
         let cause = format!("{least} <= min <= max does not hold");
@@ -30,8 +31,8 @@ pub(crate) fn region_limits(min: usize, max: usize, least: usize) -> Result<()> 
     Ok(())
 }
 
-/// The leaves and the two levels above must tell: an instrument that looks at all three cannot work
-/// without one of them, which `what` says.
+/// Requires ACCESSED bits at levels 1 to 3, for instruments that probe all three; `what` is the
+/// error's description.
 pub(crate) fn require_lower_levels(proven: LevelSet, what: &str) -> Result<()> {
     match [Level::PTE, Level::PMD, Level::PUD].iter().find(|level| !proven.contains(**level)) {
         None => Ok(()),

@@ -1,33 +1,33 @@
-//! DAMON: region sampling at the leaves, as the kernel does it.
+//! DAMON: region sampling at the leaves, as in the kernel.
 //!
 //! Source: Linux v6.12, mm/damon/core.c and mm/damon/vaddr.c; interval tuning from v6.15. Each step
 //! names the kernel function that it follows. In short:
 //!
-//! - Every sampling interval one random page of each region is looked at: its ACCESSED bit is
-//!   cleared (`damon_va_prepare_access_checks`) and tested one interval later
-//!   (`damon_va_check_accesses`). Only leaves are judged: the PTE, or the PMD of a huge page.
-//! - At the end of each window neighbours of like counts merge, the regions are reported, counts
-//!   start over, and every region splits at random (`kdamond_fn`).
+//! - Every sampling interval one random page of each region is probed: its ACCESSED bit is cleared
+//!   (`damon_va_prepare_access_checks`) and tested one interval later (`damon_va_check_accesses`).
+//!   Only leaves are judged: the PTE, or the PMD of a huge page.
+//! - At the end of each window neighbours with like counts merge, the regions are reported, counts
+//!   are reset, and every region splits at random (`kdamond_fn`).
 //! - A window is a number of sampling intervals, not a time: an interval begins when the work of
 //!   the last one is done, so that a slow machine stretches the window (`kdamond_fn`,
 //!   `passed_sample_intervals`).
 //!
-//! Where this differs from the kernel:
+//! Differences from the kernel:
 //!
-//! - The kernel takes a page for accessed also if its folio has lost the idle flag, which accesses
-//!   through *other* mappings of the page clear as well. Here the entry itself is all there is.
-//! - The kernel keeps the answer for the folio that it looked at last, and gives it to the next
-//!   region if its page lies in the same one (`__damon_va_check_access`). A test changes nothing,
-//!   so asking again gives the same answer, at the price of a probe.
-//! - `damon_rand` draws 32 bits. In a region of 4 GiB and more only the first `bytes mod 4 GiB` are
-//!   ever looked at, and of one whose size is a multiple of 4 GiB only the first page. That is an
-//!   accident and not the algorithm: draws are 64 bits wide unless [`Config::narrow_draws`] is set.
-//! - The kernel watches no space with fewer than two gaps (`__damon_va_three_regions`); here it has
-//!   one or two areas.
-//! - A space that appears while the instrument runs gets its first regions at the next update; one
-//!   that vanishes loses them at once. The kernel's targets are fixed.
-//! - Tuning puts the update of regions off in the kernel (`damon_set_attrs` restarts its count),
-//!   forever where intervals are short; not here.
+//! - The kernel also counts a page as accessed if its folio has lost the idle flag, which accesses
+//!   through *other* mappings of the page clear as well. Here only the entry itself counts.
+//! - The kernel caches the answer for the folio that it probed last, and reuses it for the next
+//!   region if its page is in the same folio (`__damon_va_check_access`). A test changes nothing,
+//!   so a second probe returns the same answer, at the price of a probe.
+//! - `damon_rand` draws 32 bits. In a region of 4 GiB or more only the first `bytes mod 4 GiB` are
+//!   ever probed, and if the size is a multiple of 4 GiB only the first page. That is an accident
+//!   and not part of the algorithm: draws are 64 bits wide unless [`Config::narrow_draws`] is set.
+//! - The kernel monitors no space with fewer than two gaps (`__damon_va_three_regions`); here such
+//!   a space has one or two areas.
+//! - A space that appears while the instrument runs gets its first regions at the next update; a
+//!   space that vanishes loses them at once. The kernel's targets are fixed.
+//! - In the kernel, tuning postpones the update of regions (`damon_set_attrs` restarts its count),
+//!   forever if intervals are short; not here.
 
 use std::time::Duration;
 
@@ -48,17 +48,18 @@ pub use tune::Goal;
 /// Settings of the instrument (`struct damon_attrs`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Time between clearing a page's ACCESSED bit and testing it; also the pace.
+    /// Time between clearing a page's ACCESSED bit and testing it; also the probing interval.
     pub sampling: Duration,
     /// Time over which accesses are counted, in whole sampling intervals.
     pub window: Duration,
     /// Time after which regions are fitted to the mappings again.
     pub update: Duration,
-    /// No region grows by merging beyond the watched bytes over this. At least 3.
+    /// Minimum number of regions: merging grows no region beyond the monitored bytes divided by
+    /// this. At least 3.
     pub min_regions: usize,
-    /// Regions split only while they are at most half as many as this.
+    /// Maximum number of regions: they split only while there are at most half as many.
     pub max_regions: usize,
-    /// Tunes the intervals to this goal; `None` keeps them.
+    /// Goal of interval tuning; `None` keeps the intervals fixed.
     pub auto_tune: Option<Goal>,
     /// Draws random pages with 32 bits, as v6.12 does.
     pub narrow_draws: bool,
@@ -83,8 +84,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Checks that the settings make sense together (`damon_set_attrs`,
-    /// `damon_valid_intervals_goal`).
+    /// Checks the settings (`damon_set_attrs`, `damon_valid_intervals_goal`).
     ///
     /// # Errors
     /// [`tierscope_core::ErrorKind::Usage`], naming the setting.
@@ -97,41 +97,41 @@ impl Config {
         }
     }
 
-    /// Sampling intervals in a window (`damon_max_nr_accesses`).
+    /// Sampling intervals per window (`damon_max_nr_accesses`).
     fn samples(&self) -> u32 {
         let samples = self.window.as_nanos() / self.sampling.as_nanos();
         u32::try_from(samples).unwrap_or(u32::MAX)
     }
 }
 
-/// The instrument.
+/// The DAMON instrument.
 #[derive(Debug)]
 pub struct Damon {
     config: Config,
     rng: Rng,
     zones: Vec<Zone>,
-    /// No region grows by merging beyond this many bytes.
+    /// Maximum size of merged regions, in bytes.
     limit: u64,
     splitter: Splitter,
-    /// One probe per zone, in the same order: what was cleared and is to be tested next.
+    /// One probe per region, in the same order: pages cleared now, to be tested next.
     picks: Vec<Probe>,
     batch: Vec<Probe>,
-    /// The sampling interval as tuned.
+    /// The current sampling interval, as tuned.
     sampling: Duration,
-    /// When the window began; `None` before the first.
+    /// Start of the window; `None` before the first.
     window_start: Option<Time>,
     samples: u32,
-    /// Windows since the intervals were tuned.
+    /// Windows since the last tuning.
     untuned: u32,
     next_sample: Time,
     next_update: Time,
 }
 
 impl Damon {
-    /// The instrument with these settings.
+    /// Makes the instrument with these settings.
     ///
     /// # Errors
-    /// As [`Config::check`].
+    /// Same as [`Config::check`].
     pub fn new(config: Config) -> Result<Self> {
         config.check()?;
         Ok(Self {
@@ -151,7 +151,7 @@ impl Damon {
         })
     }
 
-    /// `damon_va_init`, `damon_va_update`, space by space.
+    /// `damon_va_init` and `damon_va_update`, for each space.
     fn update(&mut self, mappings: &Mappings) {
         let mut zones = Vec::new();
         for space in mappings.mappings.chunk_by(|a, b| a.range.space == b.range.space) {
@@ -199,14 +199,14 @@ impl Damon {
         self.limit = size_limit(&self.zones, self.config.min_regions);
     }
 
-    /// `damon_va_prepare_access_checks` by itself.
+    /// `damon_va_prepare_access_checks` alone.
     fn prepare(&mut self, ports: &mut dyn Ports) -> Result<()> {
         self.pick();
         self.batch.clone_from(&self.picks);
         ports.access_bits()?.probe(&mut self.batch)
     }
 
-    /// A random page of every zone (`__damon_va_prepare_access_check`).
+    /// Picks a random page of every region (`__damon_va_prepare_access_check`).
     fn pick(&mut self) {
         self.picks.clear();
         let narrow = self.config.narrow_draws;
@@ -217,7 +217,7 @@ impl Damon {
         }
     }
 
-    /// The end of a window in `kdamond_fn`: merge, report, tune, start over, split.
+    /// The end of a window in `kdamond_fn`: merges, reports, tunes, resets, splits.
     fn close_window(&mut self, start: Time, end: Time) -> Snapshot {
         let samples = self.samples;
         merge(&mut self.zones, self.limit, self.config.max_regions, samples);
@@ -229,7 +229,7 @@ impl Damon {
         Snapshot { start, end, samples, regions }
     }
 
-    /// `kdamond_tune_intervals`, every few windows.
+    /// `kdamond_tune_intervals`, every [`Goal::windows`] windows.
     fn tune(&mut self) {
         let Some(goal) = &self.config.auto_tune else { return };
         self.untuned += 1;
@@ -251,7 +251,7 @@ impl Damon {
         Ok(())
     }
 
-    /// One turn of the loop in `kdamond_fn`, from the end of its sleep to the next sleep.
+    /// One iteration of the loop in `kdamond_fn`, from the end of one sleep to the next.
     fn turn(&mut self, ports: &mut dyn Ports, start: Time) -> Result<Option<Snapshot>> {
         let now = ports.now();
         let closes = self.samples + 1 >= self.config.samples();
@@ -271,7 +271,7 @@ impl Damon {
     }
 }
 
-/// `damon_rand` from zero: uniform below `bytes`, or only as far as 32 bits go.
+/// `damon_rand` from zero: uniform below `bytes`, or below its low 32 bits if `narrow`.
 fn draw(rng: &mut Rng, bytes: u64, narrow: bool) -> u64 {
     let bound = if narrow { bytes & u64::from(u32::MAX) } else { bytes };
     if bound == 0 { 0 } else { rng.below(bound) }
@@ -333,7 +333,7 @@ impl Instrument for Damon {
     }
 }
 
-/// A range of the first space.
+/// A range of space 0.
 #[cfg(test)]
 fn test_range(start: u64, end: u64) -> tierscope_core::Range {
     tierscope_core::Range::new(SpaceId(0), start, end)
@@ -346,7 +346,7 @@ mod tests {
 
     const GIB: u64 = 1 << 30;
 
-    // 100 GiB is a multiple of 4 GiB: its low 32 bits are zero. 6 GiB leave 2 GiB.
+    // 100 GiB is a multiple of 4 GiB: its low 32 bits are zero. Those of 6 GiB are 2 GiB.
     #[test]
     fn narrow_draws_reach_the_size_modulo_four_gibibytes() {
         let mut rng = Rng::seeded(1);

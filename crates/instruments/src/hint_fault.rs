@@ -1,16 +1,16 @@
-//! Hint faults: pages are made to fault at their next access, a part of memory at a time.
+//! Hint faults: arms pages so that their next access faults, a part of memory at a time.
 //!
-//! Source: Linux kernel/sched/fair.c, `task_numa_work` and `numa_hint_fault_latency`, as memory
-//! tiering uses them: every second the next 256 MiB of an address space are armed
-//! (`sysctl_numa_balancing_scan_size`, `_scan_period_min`), and a page that faults within a second of
-//! being armed (`sysctl_numa_balancing_hot_threshold`) is hot. The hand goes round: 5 TiB take it
-//! more than five hours.
+//! Source: Linux kernel/sched/fair.c, `task_numa_work` and `numa_hint_fault_latency`, as used by
+//! memory tiering: every second the next 256 MiB of an address space are armed
+//! (`sysctl_numa_balancing_scan_size`, `_scan_period_min`), and a page that faults within a second
+//! of being armed (`sysctl_numa_balancing_hot_threshold`) is hot. The hand sweeps memory
+//! cyclically: 5 TiB take more than five hours.
 //!
-//! # What hits and samples mean
+//! # Meaning of hits and samples
 //!
-//! Memory is told apart in blocks of 2 MiB. Each armed page of a block is a sample, each that faulted
-//! in time a hit. A block is judged when its pages' time is over, and its verdict stands until the
-//! next one. Blocks never armed have no samples.
+//! The unit is a block of 2 MiB. Each armed page of a block is a sample, each page that faulted in
+//! time a hit. A block is judged when the latency limit of its pages is over; the verdict holds
+//! until the next one. Blocks that were never armed have no samples.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,23 +24,23 @@ use crate::areas::refresh;
 use crate::checks::refuse;
 use crate::spots::{Spot, is_mapped, regions};
 
-/// Bytes told apart.
+/// Block size in bytes.
 const BLOCK: u64 = 2 << 20;
 
 /// Settings of the instrument.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Bytes armed in a second.
+    /// Bytes armed per second.
     pub scan: u64,
-    /// Time between being armed and faulting up to which a page is hot.
+    /// Maximum latency from arming to the fault at which a page is hot.
     pub latency: Duration,
-    /// Time from one snapshot to the next; a window's part of `scan` is armed at once.
+    /// Time between snapshots; a window's share of `scan` is armed at its start.
     pub window: Duration,
-    /// Time after which mappings are read anew.
+    /// Time after which mappings are read again.
     pub update: Duration,
 }
 
-/// 256 MiB a second, hot within a second, windows of 200 ms.
+/// 256 MiB per second, hot within a second, windows of 200 ms.
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -53,7 +53,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Checks that the settings make sense together.
+    /// Checks the settings.
     ///
     /// # Errors
     /// [`tierscope_core::ErrorKind::Usage`], naming the setting.
@@ -67,7 +67,7 @@ impl Config {
         Ok(())
     }
 
-    /// Bytes armed in a window.
+    /// Bytes armed per window.
     fn step(&self) -> u64 {
         (self.scan as f64 * self.window.as_secs_f64()) as u64
     }
@@ -76,13 +76,13 @@ impl Config {
 /// A block that was armed at least once.
 #[derive(Clone, Debug, Default)]
 struct Block {
-    /// Since when it is armed, and its pages; `None` if it is not.
+    /// Time of arming and number of armed pages; `None` if not armed.
     armed: Option<(Time, u32)>,
-    /// Pages that faulted in time since.
+    /// Pages that faulted in time since then.
     faults: u32,
     /// The last verdict: faults and pages.
     verdict: Option<(u32, u32)>,
-    /// Window of the verdict before which it was another.
+    /// Window in which the verdict last changed.
     turned: u32,
 }
 
@@ -102,13 +102,13 @@ impl Block {
     }
 }
 
-/// The instrument.
+/// The hint-fault instrument.
 #[derive(Debug)]
 pub struct HintFaulting {
     config: Config,
     areas: Vec<Range>,
     blocks: BTreeMap<(SpaceId, u64), Block>,
-    /// Where the hand stands.
+    /// Position of the hand.
     hand: Addr,
     window_start: Option<Time>,
     windows: u32,
@@ -117,10 +117,10 @@ pub struct HintFaulting {
 }
 
 impl HintFaulting {
-    /// The instrument with these settings.
+    /// Makes the instrument with these settings.
     ///
     /// # Errors
-    /// As [`Config::check`].
+    /// Same as [`Config::check`].
     pub fn new(config: Config) -> Result<Self> {
         config.check()?;
         Ok(Self {
@@ -150,8 +150,8 @@ impl HintFaulting {
         Ok(())
     }
 
-    /// What to arm next: as far as the hand goes in a window, blocks that still wait left out. At most
-    /// once round.
+    /// The ranges to arm next: the hand's advance for a window, without blocks that are still
+    /// armed. At most one round over memory.
     fn next_ranges(&mut self, now: Time) -> Vec<Range> {
         let mapped: u64 = self.areas.iter().map(Range::bytes).sum();
         let mut left = self.config.step().min(mapped);
@@ -161,7 +161,7 @@ impl HintFaulting {
             left = left.saturating_sub(part.bytes());
             let key = (part.space, part.start / BLOCK * BLOCK);
             let block = self.blocks.entry(key).or_default();
-            // The parts of a block that mappings cut are armed one by one.
+            // The parts of a block that spans several mappings are armed separately.
             let pages = (part.bytes() / PAGE_SIZE) as u32;
             match &mut block.armed {
                 None => block.armed = Some((now, pages)),
@@ -173,7 +173,7 @@ impl HintFaulting {
         wanted
     }
 
-    /// The rest of the block under the hand, which moves on.
+    /// The rest of the block at the hand; advances the hand.
     fn next_part(&mut self) -> Range {
         let hand = (self.hand.space, self.hand.at);
         let next = self.areas.partition_point(|area| (area.space, area.end) <= hand);
@@ -262,7 +262,7 @@ mod tests {
         Range::new(SpaceId(0), start, end)
     }
 
-    // 5 MiB from 1 MiB on: 1..2, 2..4, 4..6, and round again.
+    // 5 MiB from 1 MiB on: 1..2, 2..4, 4..6, and then from the start again.
     #[test]
     fn the_hand_goes_round_block_by_block() {
         let mut instrument = HintFaulting::new(Config::default()).unwrap();
@@ -274,7 +274,7 @@ mod tests {
         );
     }
 
-    // A window arms 51.2 MiB; all of 5 MiB are armed, and then wait.
+    // A window arms 51.2 MiB; all of 5 MiB are armed, and then wait for their faults.
     #[test]
     fn what_waits_is_not_armed_again() {
         let mut instrument = HintFaulting::new(Config::default()).unwrap();

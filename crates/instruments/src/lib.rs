@@ -1,7 +1,7 @@
-//! Telemetry techniques, one a file.
+//! Telemetry techniques, one per file.
 //!
-//! Invariant: no instrument names an operating system, a file, the wall clock or a process id.
-//! Whatever it needs comes through the ports of `tierscope-core`, on every step anew.
+//! Invariant: no instrument names an operating system, a file, the wall clock or a process id. Each
+//! step receives the ports of `tierscope-core` as an argument.
 
 mod areas;
 mod checks;

@@ -1,11 +1,11 @@
-//! Looks at nothing and ends a window in time: for policies that ask for all evidence themselves. Whoever
-//! clears ACCESSED bits beside them would take these from them.
+//! An instrument that probes nothing and only ends windows: for policies that order all evidence
+//! themselves. An instrument that clears ACCESSED bits would compete with them for the bits.
 
 use std::time::Duration;
 
 use tierscope_core::{Instrument, Ports, Result, Setting, Snapshot, Step, Time};
 
-/// Ends a window, empty, each time it is over.
+/// Ends an empty window at a fixed interval.
 #[derive(Clone, Copy, Debug)]
 pub struct Metronome {
     window: Duration,
@@ -13,7 +13,7 @@ pub struct Metronome {
 }
 
 impl Metronome {
-    /// With windows of so long.
+    /// A metronome with windows of this length.
     #[must_use]
     pub fn new(window: Duration) -> Self {
         Self { window, began: None }

@@ -1,19 +1,20 @@
-//! Sampled accesses: every so-many-th load and store tells its address (Intel PEBS, AMD IBS).
+//! Sampled accesses: every n-th load and store reports its address (Intel PEBS, AMD IBS).
 //!
-//! Source: the Telescope article, "Implementation": "From PEBS, we collected samples of retired loads
-//! and stores every 200ms and converted them into a list of 2MB regions (2MB aligned), with access
-//! counts proportional to the number of samples". At 5 kHz (moderate) and 10 kHz (aggressive).
+//! Source: the Telescope article, "Implementation": "From PEBS, we collected samples of retired
+//! loads and stores every 200ms and converted them into a list of 2MB regions (2MB aligned), with
+//! access counts proportional to the number of samples". At 5 kHz (moderate) and 10 kHz
+//! (aggressive).
 //!
-//! How often the hardware samples is the machine's affair: [`Config::frequency`] says what it was
-//! set to, or is to be. The instrument reads what has come and counts.
+//! The machine sets the sampling frequency of the hardware: [`Config::frequency`] is the value that
+//! it has set, or is to set. The instrument drains the samples and counts them.
 //!
-//! # What hits and samples mean
+//! # Meaning of hits and samples
 //!
-//! A block's hits are the samples that fell into it in the last [`Config::history`], of the number
-//! that makes [`Config::hot`] of them hot (5 of 40), at most all of them. A second is the time over
-//! which the authors counted for precision and recall (their posting to the kernel list); for data
-//! tiering they took 120 s: variant *patient*. The number of samples lost on the way cannot be told
-//! to any block.
+//! A block's hits are the samples that fell into it within the last [`Config::history`]; its
+//! samples are the number of which [`Config::hot`] make the block hot (5 of 40), and hits are
+//! capped at that number. The default history of one second is the time over which the authors
+//! counted for precision and recall (their posting to the kernel list); for data tiering they took
+//! 120 s: variant *patient*. Lost samples cannot be attributed to blocks.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -27,21 +28,21 @@ use crate::areas::refresh;
 use crate::checks::refuse;
 use crate::spots::{Spot, regions};
 
-/// Bytes told apart.
+/// Block size in bytes.
 const BLOCK: u64 = 2 << 20;
 
 /// Settings of the instrument.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Samples a second and core that the machine is asked for, of loads and of stores each.
+    /// Requested sampling frequency, in samples per second and core, for loads and for stores each.
     pub frequency: u64,
     /// Time from one snapshot to the next.
     pub window: Duration,
-    /// Time after which mappings are read anew.
+    /// Time after which mappings are read again.
     pub update: Duration,
     /// Time for which a sample counts.
     pub history: Duration,
-    /// Samples within that time from which a block is hot.
+    /// Samples within [`Config::history`] from which a block is hot.
     pub hot: u32,
 }
 
@@ -59,7 +60,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Checks that the settings make sense together.
+    /// Checks the settings.
     ///
     /// # Errors
     /// [`tierscope_core::ErrorKind::Usage`], naming the setting.
@@ -76,12 +77,13 @@ impl Config {
         Ok(())
     }
 
-    /// Windows for which a sample counts.
+    /// Number of windows for which a sample counts.
     fn windows(&self) -> u32 {
         u32::try_from(self.history.as_nanos() / self.window.as_nanos()).unwrap_or(u32::MAX)
     }
 
-    /// Samples out of which the hot ones make the frequency from which a region is hot.
+    /// Value of [`Region::samples`](tierscope_core::Region::samples) at which [`Config::hot`] hits
+    /// are the hot frequency.
     fn scale(&self) -> u32 {
         (f64::from(self.hot) / metrics::HOT_FREQUENCY).round() as u32
     }
@@ -90,12 +92,13 @@ impl Config {
 /// The samples of a block.
 #[derive(Clone, Debug, Default)]
 struct Block {
-    /// Window and count, as far back as samples count; the oldest first.
+    /// (window, count) pairs within the history, oldest first.
     counts: VecDeque<(u32, u32)>,
-    /// The window of the first count: most blocks have nothing to forget, and are not followed to their counts.
+    /// Window of the oldest count, kept here so that blocks with nothing to drop need no access to
+    /// `counts`.
     oldest: u32,
     total: u32,
-    /// Window in which it became hot or cold.
+    /// Window in which the block last became hot or cold.
     turned: u32,
     hot: bool,
 }
@@ -112,7 +115,7 @@ impl Block {
         }
     }
 
-    /// Forgets what was sampled before window `first`.
+    /// Drops the counts of windows before `first`.
     fn forget(&mut self, first: u32) {
         if self.oldest >= first {
             return;
@@ -135,17 +138,17 @@ impl Block {
     }
 }
 
-/// Where a block begins.
+/// Space and first byte of a block.
 type Key = (SpaceId, u64);
 
-/// The instrument.
+/// The PEBS instrument.
 #[derive(Debug)]
 pub struct Pebs {
     config: Config,
     areas: Vec<Range>,
-    /// By address: of terabytes there are a million, all of which are gone through in each window.
+    /// Sorted by address. At terabytes there are a million of them, and every window visits all.
     blocks: Vec<(Key, Block)>,
-    /// When the window began; `None` before the first.
+    /// Start of the window; `None` before the first.
     window_start: Option<Time>,
     windows: u32,
     next_update: Time,
@@ -153,10 +156,10 @@ pub struct Pebs {
 }
 
 impl Pebs {
-    /// The instrument with these settings.
+    /// Makes the instrument with these settings.
     ///
     /// # Errors
-    /// As [`Config::check`].
+    /// Same as [`Config::check`].
     pub fn new(config: Config) -> Result<Self> {
         config.check()?;
         Ok(Self {
@@ -179,7 +182,7 @@ impl Pebs {
         Ok(())
     }
 
-    /// Reads what has come.
+    /// Drains the samples that arrived since the last call.
     fn read(&mut self, ports: &mut dyn Ports) -> Result<()> {
         self.samples.clear();
         ports.samples()?.drain(&mut self.samples);
@@ -187,7 +190,7 @@ impl Pebs {
     }
 
     fn count(&mut self) {
-        // Sorted first: of millions of samples, most fall into few blocks.
+        // Sorted first: most of the millions of samples fall into few blocks.
         let key = |sample: &Sample| (sample.at.space, sample.at.at / BLOCK * BLOCK);
         let mut keys: Vec<Key> = self.samples.iter().map(key).collect();
         keys.sort_unstable();
@@ -207,7 +210,7 @@ impl Pebs {
         }
         if !fresh.is_empty() {
             self.blocks.append(&mut fresh);
-            // Two runs in order: merged.
+            // Two sorted runs: the sort merges them.
             self.blocks.sort_by_key(|(key, _)| *key);
         }
     }
@@ -260,7 +263,7 @@ impl Instrument for Pebs {
         let now = ports.now();
         let mut snapshot = None;
         match self.window_start {
-            // What came before anybody asked is not of this window.
+            // Samples from before the first step do not belong to this window.
             None => {
                 self.read(ports)?;
                 self.begin_window(ports)?;
@@ -282,7 +285,7 @@ mod tests {
     use super::*;
     use tierscope_core::ErrorKind;
 
-    // A second of 200 ms windows: five of them count.
+    // One second of 200 ms windows: samples count for five of them.
     #[test]
     fn samples_count_for_their_time_and_no_longer() {
         let config = Config::default();

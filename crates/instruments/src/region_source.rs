@@ -1,13 +1,13 @@
-//! Somebody else's regions as an instrument: the kernel's DAMON, an imported recording.
+//! Regions made by another program, as an instrument: the kernel's DAMON, an imported recording.
 //!
-//! It decides nothing and clears nothing itself. It asks the source often enough to know of a
-//! window soon after its end, and hands it on as it is.
+//! It makes no decisions and clears nothing itself. It polls the source often enough to see a
+//! window soon after its end, and passes it on unchanged.
 
 use std::time::Duration;
 
 use tierscope_core::{Instrument, Ports, Result, Setting, Snapshot, Step};
 
-/// Hands on what a [`tierscope_core::RegionSource`] says.
+/// Passes on the snapshots of a [`tierscope_core::RegionSource`].
 #[derive(Clone, Debug)]
 pub struct RegionSource {
     name: &'static str,
@@ -16,16 +16,16 @@ pub struct RegionSource {
 }
 
 impl RegionSource {
-    /// How often the source is asked for news: a quarter of the window of METRICS.md.
+    /// Default polling interval: a quarter of the window of METRICS.md.
     pub const POLL: Duration = Duration::from_millis(50);
 
-    /// An instrument of that name. `settings` are the source's own, for the recording.
+    /// Makes an instrument with this name. `settings` are the source's own, for the recording.
     #[must_use]
     pub fn new(name: &'static str, settings: Vec<Setting>) -> Self {
         Self { name, settings, poll: Self::POLL }
     }
 
-    /// Asks the source that often.
+    /// Sets the polling interval.
     #[must_use]
     pub fn with_poll(mut self, poll: Duration) -> Self {
         self.poll = poll;
@@ -47,7 +47,7 @@ impl Instrument for RegionSource {
     fn step(&mut self, ports: &mut dyn Ports) -> Result<Step> {
         let snapshot: Option<Snapshot> = ports.region_source()?.next()?;
         let now = ports.now();
-        // Where there was one window there may be another: ask again before time passes.
+        // After one window there may be another: poll again before time passes.
         let wake = if snapshot.is_some() { now } else { now + self.poll };
         Ok(Step { wake, snapshot })
     }

@@ -1,42 +1,41 @@
-//! Linear scan: a hand goes round the whole page table and clears every leaf's ACCESSED bit.
+//! Linear scan: a hand sweeps the whole page table cyclically and clears every leaf's ACCESSED bit.
 //!
-//! What kstaled and MGLRU's aging do, and what the Telescope article measures as "Linear Scanning
-//! of Page Table Entries": complete, and slow where the table is large. The article found more than
-//! 20 s for one pass over 1 TB at nearly half of a CPU.
+//! The method of kstaled and of MGLRU's aging, and of the measurements in the Telescope article
+//! under "Linear Scanning of Page Table Entries": complete, and slow where the table is large. The
+//! article found more than 20 s for one pass over 1 TB at nearly half of a CPU.
 //!
-//! The hand moves in steps: once an interval it judges at most so many entries, then rests for an
-//! interval. With the defaults it goes 256 MiB a step, 50 GiB a second: a small target is passed at
-//! every step, a terabyte in 20 s, over a hundred windows.
+//! The hand moves in steps: once per interval it judges a limited number of entries, then rests for
+//! an interval. With the defaults it advances 256 MiB per step, 50 GiB per second: a small target
+//! is passed in every step, a terabyte in 20 s, over a hundred windows.
 //!
-//! # What hits and samples mean
+//! # Meaning of hits and samples
 //!
-//! Memory is told apart in blocks. A block was seen to be accessed by a pass if any page of it was
-//! young.
+//! The unit is a block. A pass counts as an access to a block if any page of it was young.
 //!
-//! - `samples` are the passes over the block within the window, `hits` those that found it
+//! - `samples` are the passes over the block within the window, `hits` those passes that found it
 //!   young.
-//! - If no pass went over it in the window, the last one's verdict stands: one sample, one hit or
-//!   none. At terabytes nearly all blocks are told so, and *young* then means: touched at least
-//!   once in a whole pass, however long that took.
-//! - Before the second pass there are no samples: the first one finds what was set at any time
-//!   before, and only clears. Later mappings have no such past: theirs count from the first pass,
-//!   and until then as cold.
+//! - If no pass reached the block in the window, the verdict of the last one holds: one sample, and
+//!   one hit or none. At terabytes this is the case for nearly all blocks, and *young* then means:
+//!   accessed at least once in a whole pass, however long that took.
+//! - Before the second pass there are no samples: the first pass finds bits set at any earlier
+//!   time, and only clears them. Later mappings have no such past: their blocks count from the
+//!   first pass on, and as cold until then.
 //!
 //! Neighbouring blocks become one region if they have the same samples and the same heat: no hit,
 //! or the same eighth of 0..1, in which 5/40 is a boundary ([`HOT_FREQUENCY`]). Hits of a region
-//! are the mean over its blocks; its age is the number of windows for which no block of it changed
-//! heat.
+//! are the mean over its blocks; its age is the number of windows in which no block of it changed
+//! its heat.
 //!
 //! # Pruning
 //!
-//! With [`Config::prune`] the hand judges upper entries first and skips what lies beneath an old
-//! one, as MGLRU does where hardware sets the bits of upper levels. It goes down level by level
-//! itself: an upper entry spans many steps, and is to be cleared in the first of them only.
+//! With [`Config::prune`] the hand judges upper entries first and skips the subtrees of old ones,
+//! as MGLRU does where hardware sets the bits of upper levels. The instrument descends level by
+//! level itself: an upper entry spans many steps, and must be cleared in the first of them only.
 //!
 //! # Memory
 //!
-//! 12 bytes a block and nothing that grows with time: at 2 MiB a block, 6 MiB per TiB mapped, 30
-//! MiB at 5 TiB. A window's regions come on top, 48 bytes each: at worst one for each block.
+//! 12 bytes per block and nothing that grows with time: with blocks of 2 MiB, 6 MiB per TiB mapped,
+//! 30 MiB at 5 TiB. A window's regions are extra, 48 bytes each: at worst one for each block.
 //!
 //! [`HOT_FREQUENCY`]: tierscope_core::metrics::HOT_FREQUENCY
 
@@ -60,18 +59,18 @@ use hand::{Hand, Task, overlaps};
 /// Settings of the instrument.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Rest between two steps.
+    /// Time between two steps.
     pub sampling: Duration,
     /// Time over which passes are counted.
     pub window: Duration,
-    /// Time after which mappings are read anew, at the end of a window.
+    /// Time after which mappings are read again, at the end of a window.
     pub update: Duration,
-    /// Bytes told apart: a power of two of at least a page.
+    /// Block size in bytes: a power of two, at least a page.
     pub block: u64,
-    /// Entries judged in a step, at most; at least a block's and at least a table's. 65,536 take
-    /// 0.3 to 0.7 ms where most are old, ten times as long where all are young.
+    /// Maximum number of entries judged per step; at least a block's and at least a table's. 65,536
+    /// take 0.3 to 0.7 ms if most are old, ten times as long if all are young.
     pub entries: u64,
-    /// Skip what lies under upper entries found old.
+    /// Skip the subtrees of upper entries found old.
     pub prune: bool,
 }
 
@@ -90,7 +89,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Checks that the settings make sense together.
+    /// Checks the settings.
     ///
     /// # Errors
     /// [`tierscope_core::ErrorKind::Usage`], naming the setting.
@@ -113,16 +112,16 @@ impl Config {
     }
 }
 
-/// The instrument.
+/// The scan instrument.
 #[derive(Debug)]
 pub struct Scan {
     config: Config,
     hand: Hand,
     blocks: Blocks,
-    /// The mappings that hand and blocks were fitted to.
+    /// The mappings that `hand` and `blocks` were last fitted to.
     fitted: Option<Arc<Mappings>>,
     set: AccessedSet,
-    /// When the window began, and where the hand was; `None` before the first.
+    /// Start of the window, and the hand's position then; `None` before the first.
     window_start: Option<(Time, Position)>,
     samples: u32,
     next_step: Time,
@@ -130,10 +129,10 @@ pub struct Scan {
 }
 
 impl Scan {
-    /// The instrument with these settings.
+    /// Makes the instrument with these settings.
     ///
     /// # Errors
-    /// As [`Config::check`].
+    /// Same as [`Config::check`].
     pub fn new(config: Config) -> Result<Self> {
         config.check()?;
         Ok(Self {
@@ -168,7 +167,7 @@ impl Scan {
         Ok(())
     }
 
-    /// Moves the hand on by at most a step's entries, and never beyond the end of a pass: no block
+    /// Advances the hand by at most a step's entries, and never beyond the end of a pass: no block
     /// is passed twice in a step.
     fn advance(&mut self, access: &mut dyn AccessBits) -> Result<()> {
         self.hand.begin_if_over();
@@ -201,15 +200,15 @@ impl Scan {
         for run in self.set.young_runs() {
             self.blocks.mark(&run, self.hand.pass());
         }
-        // Whoever scans the first part of a leaf clears all of it.
+        // Scanning the first part of a leaf clears the whole leaf.
         if leaves(Level::PUD) {
             self.hand.keep_whole(Level::PUD);
         }
         Ok(())
     }
 
-    /// Sends the hand down into young tables. Leaves among the young entries are judged already,
-    /// and cleared: they would be found old there.
+    /// Continues the pass below young tables. Leaves among the young entries are already judged and
+    /// cleared: a scan below them would find them old.
     fn descend(&mut self, access: &mut dyn AccessBits, level: Level, leaves: bool) -> Result<()> {
         if !leaves {
             self.hand.descend(level, self.set.young_runs().map(|run| (run, false)));
@@ -225,7 +224,7 @@ impl Scan {
         Ok(())
     }
 
-    /// A probe for each young entry of the last scan, at an address of it that is mapped.
+    /// Test probes for the young entries of the last scan, each at a mapped address.
     fn young_entries(&self) -> Vec<Probe> {
         let (level, areas) = (self.set.level, self.blocks.areas());
         let entries = (0..self.set.entries()).filter(|index| self.set.is_young(*index));
@@ -252,7 +251,7 @@ impl Scan {
     }
 }
 
-/// What a scan of a small area is charged for, in entries: calls cost, too.
+/// Minimum cost of a scan, in entries: calls have a fixed cost.
 const FEWEST_CHARGED: u64 = 64;
 
 impl Instrument for Scan {

@@ -1,23 +1,23 @@
-//! Blocks of memory that something is known about, drawn among all that is mapped.
+//! Blocks of memory with known heat, merged into regions that tile all mapped memory.
 
 use tierscope_core::{Range, Region};
 
-/// Whether any of a block lies in one of the areas, which ascend.
+/// Whether a block overlaps one of the areas, which are sorted.
 pub(crate) fn is_mapped(areas: &[Range], block: &Range) -> bool {
     let next = areas.partition_point(|area| (area.space, area.end) <= (block.space, block.start));
     areas.get(next).is_some_and(|area| area.intersect(block).is_some())
 }
 
-/// What is known about a block.
+/// Known heat of a block.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Spot {
     /// The block, within one area.
     pub(crate) range: Range,
-    /// As [`Region::hits`].
+    /// Same as [`Region::hits`].
     pub(crate) hits: f32,
-    /// As [`Region::samples`].
+    /// Same as [`Region::samples`].
     pub(crate) samples: u32,
-    /// As [`Region::age`].
+    /// Same as [`Region::age`].
     pub(crate) age: u32,
 }
 
@@ -36,7 +36,8 @@ impl Spot {
         }
     }
 
-    /// No hit, or the eighth of 0..1 that the frequency lies in; `None` if nobody looked.
+    /// Heat class: 0 without a hit, else 1 + the eighth of 0..1 that holds the frequency; `None`
+    /// without samples.
     fn heat(&self) -> Option<u32> {
         let frequency = self.region().frequency();
         (self.samples > 0).then_some(if frequency > 0.0 { 1 + (frequency * 8.0) as u32 } else { 0 })
@@ -48,7 +49,8 @@ impl Spot {
             && self.samples == next.samples
     }
 
-    /// Takes in a neighbour that is alike: hits are the mean over all bytes, the age is the lesser.
+    /// Merges a neighbour of like heat: hits become the mean over all bytes, the age the smaller
+    /// one.
     fn join(&mut self, next: &Spot) {
         let (mine, theirs) = (self.range.bytes() as f32, next.range.bytes() as f32);
         self.hits = (self.hits * mine + next.hits * theirs) / (mine + theirs);
@@ -57,8 +59,8 @@ impl Spot {
     }
 }
 
-/// Regions that tile `areas`: the spots, which are sorted and disjoint, and between them what `rest`
-/// says of a range. Neighbours of like heat are one region.
+/// Regions that tile `areas`: the spots, which are sorted and disjoint, and `rest` of the ranges
+/// between them. Neighbours of like heat become one region.
 pub(crate) fn regions(
     areas: &[Range],
     spots: impl IntoIterator<Item = Spot>,

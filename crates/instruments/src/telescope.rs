@@ -1,24 +1,24 @@
 //! Telescope: region sampling that zooms through the levels of the page table.
 //!
 //! Source: "Telescope: Telemetry for Gargantuan Memory Footprint Applications", USENIX ATC'24, as
-//! retold in the authors' article (sections "Profiling", "Region Management", "Bounded and
+//! summarised in the authors' article (sections "Profiling", "Region Management", "Bounded and
 //! Flexible Variants"). In short:
 //!
-//! - Every sampling interval one random address of each region is looked at, at the highest level
-//!   whose entry at that address lies within the region (*bounded*), or overshoots it by less
-//!   than a share of the entry set for that level (*flexible*). A young entry is a hit.
+//! - Every sampling interval one random address of each region is probed, at the highest level
+//!   whose entry at that address lies within the region (*bounded*), or overshoots it by less than
+//!   a share of the entry set for that level (*flexible*). A young entry is a hit.
 //! - A hit at one level weighs 512 times a hit at the level above. Weights serve merging and
-//!   splitting only; what leaves the instrument are plain hits of samples.
-//! - At the end of each window neighbours of like counts merge, and then regions split: where one
+//!   splitting only; snapshots report plain hits of samples.
+//! - At the end of each window neighbours with like counts merge, and then regions split: where one
 //!   entry of level n+1 covers more than half of the region, into entries of level n, else into
-//!   entries of level n+1. Merging runs the same rule backwards.
+//!   entries of level n+1. Merging applies the same rule in reverse.
 //!
-//! What the article leaves open follows Linux mm/damon/core.c, on which Telescope was built:
+//! Details that the article leaves open follow Linux mm/damon/core.c, on which Telescope was built:
 //! counts are alike within a tenth of the samples; merged counts are means weighted by size; no
-//! region grows beyond the mapped bytes over the least number of regions; a greater threshold is
-//! taken while regions are too many. Three things are our own, each marked below: who splits first
-//! when not all may, what is never split, and that weights are compared at the coarser level of
-//! the two.
+//! region grows beyond the mapped bytes over the minimum number of regions; the threshold is raised
+//! while there are too many regions. Three rules are our own, each marked below: which regions
+//! split first when not all may, which are never split, and that weights are compared at the
+//! coarser level of the two.
 
 use std::time::Duration;
 
@@ -30,40 +30,41 @@ use tierscope_core::{
 use crate::areas::{fit, refresh};
 use crate::checks::{intervals, refuse, region_limits};
 
-/// How far an entry may reach beyond the region that it stands for.
+/// How far a probed entry may extend beyond its region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Variant {
-    /// Not at all.
+    /// An entry must lie within the region.
     Bounded,
-    /// By less than a set share of the entry, level by level.
+    /// An entry may overshoot by less than a set share of its size, level by level.
     Flexible,
 }
 
 /// Settings of the instrument.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Bounded or flexible.
+    /// The Telescope variant: bounded or flexible.
     pub variant: Variant,
-    /// Time between two looks at a region.
+    /// Sampling interval: time between two probes of a region.
     pub sampling: Duration,
     /// Time over which hits are counted before regions merge and split.
     pub window: Duration,
-    /// Time after which mappings are read anew, at the end of a window.
+    /// Time after which mappings are read again, at the end of a window.
     pub update: Duration,
-    /// No region grows beyond the mapped bytes over this.
+    /// Minimum number of regions: no region grows beyond the mapped bytes divided by this.
     pub min_regions: usize,
-    /// Regions never split beyond this many.
+    /// Maximum number of regions: splitting stops there.
     pub max_regions: usize,
-    /// Flexible only: the share of an entry that may lie outside of the region, by level (index
-    /// 0 = level 1), each 0..1.
+    /// Flexible only: share of an entry that may lie outside of the region, by level (index 0 =
+    /// level 1), each 0..1.
     pub overshoot: [f64; 5],
     /// Seed of the random addresses.
     pub seed: u64,
 }
 
-/// The article's 5 ms and 200 ms, DAMON's 10 to 1000 regions. The article sets the thresholds level by level and names
-/// none. Here a quarter of an entry may overshoot up to level 3, and nothing above: an entry of 512 GiB that reaches
-/// into a hot neighbour would make hundreds of GiB look hot, for good, since both halves of a split do the same.
+/// The article's 5 ms and 200 ms, DAMON's 10 to 1000 regions. The article has overshoot thresholds
+/// per level and gives no values. Here a quarter of an entry may overshoot up to level 3, and
+/// nothing above: an entry of 512 GiB that extends into a hot neighbour would make hundreds of GiB
+/// look hot permanently, since both halves of a split do the same.
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -80,7 +81,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Checks that the settings make sense together.
+    /// Checks the settings.
     ///
     /// # Errors
     /// [`tierscope_core::ErrorKind::Usage`], naming the setting.
@@ -93,7 +94,7 @@ impl Config {
         Ok(())
     }
 
-    /// The level to look at for `addr` of `region`.
+    /// The level at which to probe `addr` of `region`.
     fn level(&self, radix: &Radix, addr: Addr, region: &Range) -> Option<Level> {
         match self.variant {
             Variant::Bounded => radix.highest_within(addr, region),
@@ -104,7 +105,7 @@ impl Config {
         }
     }
 
-    /// The largest overshoot at `level` that is still allowed: below the threshold, or none.
+    /// The largest overshoot in bytes allowed at `level`: less than the threshold.
     fn allowed(&self, level: Level) -> u64 {
         let threshold = self.overshoot[usize::from(level.number()) - 1];
         let bytes = (threshold * level.entry_bytes() as f64).ceil() as u64;
@@ -119,25 +120,25 @@ fn overshoot(level: Level, addr: Addr, region: &Range) -> u64 {
     entry.bytes() - inside
 }
 
-/// What a hit weighs: 512 times as much as at the level above.
+/// Weight of a hit: 512 times that of a hit at the level above.
 fn weight(level: Level) -> f64 {
     let above = i32::from(Level::PGD5.number() - level.number());
     (Level::FANOUT as f64).powi(above)
 }
 
-/// A region at work.
+/// A sampling region.
 #[derive(Clone, Debug)]
 struct Zone {
     range: Range,
     hits: f64,
-    /// Hits by weight.
+    /// Weighted hits.
     count: f64,
-    /// Coarsest level looked at in this window.
+    /// Coarsest level probed in this window.
     level: Option<Level>,
-    /// Hits of the window before.
+    /// Hits of the previous window.
     last: f64,
     age: u32,
-    /// A single leaf stands for all of it: nothing below could tell more.
+    /// A single leaf covers the whole region: finer probes are impossible.
     leaf: bool,
 }
 
@@ -146,7 +147,7 @@ impl Zone {
         Self { range, hits: 0.0, count: 0.0, level: None, last: 0.0, age: 0, leaf: false }
     }
 
-    /// A part of the zone, with its history.
+    /// A part of the region, with its history.
     fn part(&self, range: Range) -> Self {
         Self { range, ..self.clone() }
     }
@@ -162,7 +163,7 @@ impl Zone {
         }
     }
 
-    /// Ends the window: history moves on, counts start over.
+    /// Ends the window: updates the age.
     fn turn(&mut self, threshold: f64) {
         let alike = (self.hits - self.last).abs() <= threshold;
         self.age = if alike { self.age.saturating_add(1) } else { 0 };
@@ -175,8 +176,8 @@ impl Zone {
         self.level = None;
     }
 
-    /// Whether the counts differ by no more than `threshold` hits. Ours: hits of the coarser
-    /// level of the two, since a difference that only the finer level could see must not be lost.
+    /// Whether the counts differ by no more than `threshold` hits. Our rule: hits of the coarser
+    /// level of the two, so that a difference seen only at the finer level is not lost.
     fn is_like(&self, next: &Zone, threshold: f64) -> bool {
         let coarser = self.level.max(next.level).map_or(1.0, weight);
         (self.count - next.count).abs() <= threshold * coarser
@@ -196,8 +197,8 @@ impl Zone {
 }
 
 /// The level whose entries a region splits into: one below the lowest level of which one entry
-/// covers more than half of the region; the highest that splits it at all if there is no such
-/// level. `None` if the region cannot be split.
+/// covers more than half of the region; if there is none, the highest level that splits it at all.
+/// `None` if the region cannot be split.
 fn split_level(range: &Range, levels: u8) -> Option<Level> {
     let levels = || (1..=levels).filter_map(Level::new);
     match levels().find(|level| covers_half(*level, range)) {
@@ -206,14 +207,14 @@ fn split_level(range: &Range, levels: u8) -> Option<Level> {
     }
 }
 
-/// Whether one entry of `level` covers more than half of `range`: then it covers the middle.
+/// Whether one entry of `level` covers more than half of `range`: then it contains the middle.
 fn covers_half(level: Level, range: &Range) -> bool {
     let middle = range.at(range.bytes() / 2);
     let covered = level.entry_of(middle).intersect(range).map_or(0, |part| part.bytes());
     2 * covered > range.bytes()
 }
 
-/// Cuts `range` at the entries of `level`, `group` entries to a piece.
+/// Cuts `range` at entries of `level`, `group` entries per piece.
 fn pieces(range: Range, level: Level, group: u64) -> impl Iterator<Item = Range> {
     let stride = group * level.entry_bytes();
     let mut start = range.start;
@@ -229,16 +230,16 @@ fn pieces(range: Range, level: Level, group: u64) -> impl Iterator<Item = Range>
     })
 }
 
-/// The instrument.
+/// The Telescope instrument.
 #[derive(Debug)]
 pub struct Telescope {
     config: Config,
     rng: Rng,
     zones: Vec<Zone>,
-    /// One probe per zone, in the same order: what was cleared and is to be tested next.
+    /// One probe per region, in the same order: entries cleared now, to be tested next.
     picks: Vec<Probe>,
     batch: Vec<Probe>,
-    /// When the window began; `None` before the first.
+    /// Start of the window; `None` before the first.
     window_start: Option<Time>,
     samples: u32,
     next_sample: Time,
@@ -246,10 +247,10 @@ pub struct Telescope {
 }
 
 impl Telescope {
-    /// The instrument with these settings.
+    /// Makes the instrument with these settings.
     ///
     /// # Errors
-    /// As [`Config::check`].
+    /// Same as [`Config::check`].
     pub fn new(config: Config) -> Result<Self> {
         config.check()?;
         Ok(Self {
@@ -265,13 +266,13 @@ impl Telescope {
         })
     }
 
-    /// Hits by which counts may differ and still be alike: a tenth of the samples, as
-    /// `kdamond_fn` passes to `kdamond_merge_regions`.
+    /// Difference in hits up to which counts are alike: a tenth of the samples, as `kdamond_fn`
+    /// passes to `kdamond_merge_regions`.
     fn threshold(&self) -> f64 {
         f64::from(self.samples) / 10.0
     }
 
-    /// Tests what was cleared one interval ago and, within a window, clears the next picks in
+    /// Tests the entries cleared one interval ago and, within a window, clears the next picks in
     /// the same batch.
     fn sample(&mut self, ports: &mut dyn Ports, window_ends: bool) -> Result<()> {
         let access = ports.access_bits()?;
@@ -292,7 +293,7 @@ impl Telescope {
         Ok(())
     }
 
-    /// Picks an address and a level for every zone.
+    /// Picks a random address and its level for every region.
     fn pick(&mut self, radix: &Radix) {
         self.picks.clear();
         for zone in &self.zones {
@@ -322,8 +323,8 @@ impl Telescope {
         }
     }
 
-    /// Merges neighbours of like counts, the split rule backwards: two neighbours merge if
-    /// splitting their union would set them apart again, smallest pieces first.
+    /// Merges neighbours with like counts, the split rule in reverse: two neighbours merge if
+    /// splitting their union would separate them again, smallest pieces first.
     fn merge(&mut self, levels: u8) {
         let limit = self.largest_region();
         let mut threshold = self.threshold();
@@ -338,15 +339,15 @@ impl Telescope {
         }
     }
 
-    /// `damon_region_sz_limit`: mapped bytes over the least number of regions.
+    /// `damon_region_sz_limit`: mapped bytes over the minimum number of regions.
     fn largest_region(&self) -> u64 {
         let mapped: u64 = self.zones.iter().map(|zone| zone.range.bytes()).sum();
         (mapped / self.config.min_regions as u64).max(PAGE_SIZE)
     }
 
-    /// Splits every zone by the half-covered rule as far as the limit on regions allows. Ours:
-    /// the zones with the highest counts come first, ties by chance; the last one that still finds
-    /// room splits into as many equal groups of entries as fit.
+    /// Splits every region by the half-covered rule until the maximum number is reached. Our rule:
+    /// regions with the highest counts split first, ties in random order; the last one that still
+    /// has room splits into as many equal groups of entries as fit.
     fn split(&mut self, levels: u8) {
         let mut room = self.config.max_regions.saturating_sub(self.zones.len());
         let mut order: Vec<(f64, u64, usize)> = (self.zones.iter().enumerate())
@@ -384,7 +385,7 @@ impl Telescope {
 
     fn begin_window(&mut self, ports: &mut dyn Ports, levels: u8) -> Result<()> {
         let now = ports.now();
-        // At most half of the regions are spent on areas, so that there is room to split.
+        // At most half of the regions are spent on areas, to leave room for splitting.
         let limit = (self.config.max_regions / 2).max(1);
         if let Some(areas) = refresh(ports, &mut self.next_update, self.config.update, limit)? {
             self.zones = fit(&self.zones, &areas, |zone| zone.range, Zone::part, Zone::new);
@@ -396,8 +397,8 @@ impl Telescope {
         Ok(())
     }
 
-    /// The next look: one sampling interval after the last one was due. Where steps come late,
-    /// one interval from now, since a look soon after a clear would find nothing.
+    /// Time of the next probes: one sampling interval after the previous due time. If steps are
+    /// late, one interval from now, because a probe soon after its clear would find nothing.
     fn schedule(&mut self, now: Time) -> Time {
         let due = self.next_sample + self.config.sampling;
         let late = due < now + self.config.sampling / 2;
@@ -406,8 +407,9 @@ impl Telescope {
     }
 }
 
-/// Ours: a region without a hit whose every sample looked at one and the same entry is known to be
-/// cold, and so are all entries beneath (the article's corollary); a single leaf has nothing beneath.
+/// Whether to split a region. Our rule: a region without a hit whose samples all probed the same
+/// single entry is known to be cold, and so is everything beneath it (the article's corollary); a
+/// single leaf has nothing beneath it.
 fn is_worth_splitting(zone: &Zone) -> bool {
     let one_entry =
         zone.level.is_some_and(|level| level.entry_of(zone.range.at(0)).covers(&zone.range));
@@ -523,7 +525,7 @@ mod tests {
         assert_eq!(weight(Level::PTE), 512.0 * weight(Level::PMD));
     }
 
-    // The article: more than half covered by one PTE at n+1 → pieces of level n; else of n+1.
+    // The article: more than half covered by one entry at n+1 → pieces of level n; else of n+1.
     #[test]
     fn half_covered_rule() {
         assert_eq!(split(r(0, GIB)), Some(2), "one PUD entry is all of it");
@@ -535,7 +537,7 @@ mod tests {
         assert_eq!(split(r(0, 4096)), None, "a page is the end of it");
     }
 
-    // Half on each side of a boundary that is one of every level: no entry covers more than half.
+    // Half on each side of a boundary of every level: no entry covers more than half.
     #[test]
     fn a_region_astride_a_boundary_splits_there() {
         let astride = r(512 * GIB - 4096, 512 * GIB + 4096);
@@ -577,7 +579,7 @@ mod tests {
         assert_eq!(config.level(&Radix::X86_64, a(0), &region), Some(Level::PMD));
     }
 
-    // 10 of 512 GiB are hot, and 433 cold ones follow them: 85 % of the entry.
+    // 10 of 512 GiB are hot, followed by 433 GiB of cold memory: 85 % of the entry.
     #[test]
     fn a_cold_region_beside_a_hot_one_is_not_judged_by_the_entry_of_both() {
         let cold = r(79 * GIB, 512 * GIB);
@@ -600,7 +602,8 @@ mod tests {
         assert_eq!(ranges, [r(0, 4 * MIB), r(4 * MIB, 8 * MIB)]);
     }
 
-    // Splitting 0..1 GiB would cut at 2 MiB, not at 4 KiB: the page waits for its siblings.
+    // Splitting 0..1 GiB would cut at 2 MiB, not at 4 KiB: the page is not merged before its
+    // siblings.
     #[test]
     fn merging_is_the_split_rule_backwards() {
         let page = zone(0, 4096, 0.0, Level::PTE);
@@ -611,8 +614,8 @@ mod tests {
         assert_eq!(merged(vec![page, siblings, rest]), [r(0, GIB)]);
     }
 
-    // Ten hits of a PUD entry beside none of a PMD entry: one PMD hit outweighs them all, the
-    // difference still counts.
+    // Ten hits of a PUD entry next to no hits of a PMD entry: one PMD hit outweighs them all, and
+    // yet the difference counts.
     #[test]
     fn a_coarse_hot_region_does_not_swallow_a_fine_cold_one() {
         let hot = zone(0, GIB, 10.0, Level::PUD);
@@ -666,7 +669,7 @@ mod tests {
             vec![zone(0, 8 * MIB, 1.0, Level::PMD), zone(8 * MIB, 16 * MIB, 9.0, Level::PMD)];
         telescope.split(4);
         let ranges: Vec<_> = telescope.zones.iter().map(|z| z.range).collect();
-        // Room for four more: three go to the hotter one, the last one halves the other.
+        // Room for four more: three go to the hotter region, the last one halves the other.
         assert_eq!(
             ranges,
             [

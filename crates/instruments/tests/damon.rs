@@ -1,7 +1,9 @@
-//! DAMON on the toy machine: the conformance suite, where it works, and where it cannot.
+//! DAMON on the toy machine: the conformance suite, cases where it works, and cases where it
+//! cannot.
 //!
-//! Statistical checks run many seeds, print what each gave, and judge a percentile, as the kernel's
-//! own tools/testing/selftests/damon do: one unlucky seed is no failure, a shifted distribution is.
+//! Statistical checks run many seeds, print the result of each, and test a percentile, as the
+//! kernel's own tools/testing/selftests/damon do: one unlucky seed is no failure, a shifted
+//! distribution is.
 
 use std::time::Duration;
 
@@ -19,7 +21,8 @@ fn r(start: u64, end: u64) -> Range {
     Range::new(SpaceId(0), start, end)
 }
 
-/// 5 ms and 200 ms, as Telescope's authors ran it, so that all instruments share their windows.
+/// 5 ms and 200 ms, as in the runs of Telescope's authors, so that all instruments have the same
+/// windows.
 fn config(seed: u64) -> Config {
     Config { window: Duration::from_millis(200), seed, ..Default::default() }
 }
@@ -46,7 +49,7 @@ fn last_second(space: Range, hot_range: Range, config: Config, seconds: f64) -> 
     (sum.0 / 5.0, sum.1 / 5.0)
 }
 
-/// Runs that many seeds and returns precision and recall, each sorted, which it also prints.
+/// Runs `seeds` seeds, prints precision and recall, and returns them sorted.
 fn samples(what: &str, seeds: u64, one: impl Fn(u64) -> (f64, f64)) -> (Vec<f64>, Vec<f64>) {
     let (mut precision, mut recall): (Vec<f64>, Vec<f64>) = (1..=seeds).map(one).unzip();
     precision.sort_by(f64::total_cmp);
@@ -61,9 +64,9 @@ fn percentile(sorted: &[f64], percent: usize) -> f64 {
     sorted[(sorted.len() * percent).div_ceil(100) - 1]
 }
 
-// 64 MiB are a sixteenth of 1 GiB; 5,000 touches an interval over 16,384 pages make a page young
-// with 1 - exp(-5000/16384) = 0.26, about 10 of 40 samples, twice the bar. The 25th percentile must
-// reach 0.8; the tolerance is for regions that chance lays across the border.
+// 64 MiB are a sixteenth of 1 GiB; 5,000 touches per interval over 16,384 pages make a page young
+// with 1 - exp(-5000/16384) = 0.26, about 10 of 40 samples, twice the threshold. The 25th
+// percentile must reach 0.8; the tolerance is for regions that happen to straddle the border.
 #[test]
 fn finds_sixty_four_megabytes_of_one_gigabyte() {
     let hot = r(300 * MIB, 364 * MIB);
@@ -72,7 +75,7 @@ fn finds_sixty_four_megabytes_of_one_gigabyte() {
     assert!(percentile(&precision, 25) >= 0.8 && percentile(&recall, 25) >= 0.8);
 }
 
-// The article: at terabytes DAMON sees nothing. A region of 100 GiB holds the hot 10 GiB: one
+// The article: at terabytes DAMON finds nothing. A region of 100 GiB holds the hot 10 GiB: one
 // sample in ten falls into them, and the page is young with 1 - exp(-5000/2.6 M) = 0.002. The 90th
 // percentile of recall must stay below 0.05.
 #[test]
@@ -83,9 +86,9 @@ fn is_blind_to_ten_gigabytes_in_a_terabyte() {
     assert!(percentile(&recall, 90) <= 0.05);
 }
 
-// Ten regions of 8 GiB, a multiple of 4 GiB, too many to split: narrow draws look at their first
-// pages only. Wide ones fall into the hot 64 MiB once in 128 samples and find a quarter of its
-// pages young: about 8 of 4,000.
+// Ten regions of 8 GiB, a multiple of 4 GiB, too many to split: narrow draws probe only their first
+// pages. Wide draws fall into the hot 64 MiB once in 128 samples and find a quarter of its pages
+// young: about 8 of 4,000.
 #[test]
 fn narrow_draws_never_leave_the_first_page_of_such_a_region() {
     let hot = r(36 * GIB, 36 * GIB + 64 * MIB);
@@ -99,8 +102,8 @@ fn narrow_draws_never_leave_the_first_page_of_such_a_region() {
     assert!(hits(false) > 0.0);
 }
 
-// Idle memory: nothing is seen, every third window doubles the intervals. 3 x 0.1 + 3 x 0.2 + 3 x
-// 0.4 seconds = 2.1 s at 5, 10, 20 ms.
+// Idle memory: no access is observed, every third window doubles the intervals. 3 x 0.1 + 3 x 0.2 +
+// 3 x 0.4 seconds = 2.1 s at 5, 10, 20 ms.
 #[test]
 fn tuning_slows_down_when_nothing_is_seen() {
     let config = Config { auto_tune: Some(Goal::default()), ..Default::default() };
@@ -122,6 +125,6 @@ fn never_more_regions_than_allowed_nor_probes() {
         let tiles: RangeSet = snapshot.regions.iter().map(|region| region.range).collect();
         assert_eq!(tiles.as_slice(), [r(0, 64 * GIB)]);
     }
-    // A clear and a test for each region and sampling interval.
+    // One clear and one test per region and sampling interval.
     assert!(toy.probes() <= 2 * 60 * 4 * 200 + 2 * 60, "{}", toy.probes());
 }

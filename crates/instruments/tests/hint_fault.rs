@@ -1,4 +1,4 @@
-//! Hint faults on the toy machine: the conformance suite, and the hand's pace.
+//! Hint faults on the toy machine: the conformance suite, and the speed of the hand.
 
 use tierscope_conformance::instrument::{conforms, run};
 use tierscope_conformance::toy::{Toy, random_touches};
@@ -16,8 +16,8 @@ fn conforms_to_the_suite() {
     conforms(&make);
 }
 
-// 256 MiB a second: after four seconds, of which the last one's pages still wait, three quarters of a
-// GiB are judged, and nothing beyond.
+// 256 MiB per second: after four seconds, of which the pages of the last one are not judged yet,
+// three quarters of a GiB are judged, and nothing beyond.
 #[test]
 fn the_hand_judges_a_quarter_of_a_gibibyte_a_second() {
     let space = Range::new(SpaceId(0), 0, 64 * GIB);

@@ -1,4 +1,4 @@
-//! Nobody looks, and windows end in time.
+//! A metronome probes nothing and ends its windows on time.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tierscope_conformance::toy::idle;
 use tierscope_core::{Range, SpaceId};
 use tierscope_instruments::metronome::Metronome;
 
-// A second of windows of 200 ms: five, one after the other, of nothing.
+// One second of 200 ms windows: five consecutive ones, all empty.
 #[test]
 fn windows_follow_one_another_and_hold_nothing() {
     let mut machine = Toys.build(&[Range::new(SpaceId(0), 0, 1 << 21)], idle(), vec![]);

@@ -25,7 +25,7 @@ fn pages_conform_to_the_suite() {
     conforms(&|| make(Config { granularity: 4096, ..Config::default() }));
 }
 
-/// Precision and recall after so many windows of 200 ms, and bytes that were watched at all.
+/// Precision and recall after `windows` windows of 200 ms, and the bytes watched so far.
 fn after(windows: u32, config: Config, mapped: Range, hot_range: Range) -> (f64, f64, u64) {
     let mut toy = Toy::new(&[mapped], random_touches(&[hot_range], 200_000, 3));
     let seconds = Duration::from_millis(200 * u64::from(windows) + 1).as_secs_f64();
@@ -37,7 +37,8 @@ fn after(windows: u32, config: Config, mapped: Range, hot_range: Range) -> (f64,
     (accuracy.precision().unwrap_or(0.0), accuracy.recall().unwrap_or(0.0), watched)
 }
 
-// Every request counts: one window, and each block of 512 MiB is known, 156 requests each.
+// Every request counts: after one window every block of the hot 512 MiB is known, with 156 requests
+// each.
 #[test]
 fn what_fits_is_seen_whole_in_the_first_window() {
     let space = Range::new(SpaceId(0), 0, 64 * GIB);
@@ -45,7 +46,8 @@ fn what_fits_is_seen_whole_in_the_first_window() {
     assert_eq!(after(1, Config::default(), space, hot), (1.0, 1.0, 64 * GIB));
 }
 
-// One pipeline watches 16 GiB: 64 take four windows, and the hot blocks lie in the third quarter.
+// One pipeline watches 16 GiB: 64 GiB take four windows, and the hot blocks are in the third
+// quarter.
 #[test]
 fn one_pipeline_sweeps_over_a_quarter_at_a_time() {
     let space = Range::new(SpaceId(0), 0, 64 * GIB);
@@ -59,7 +61,7 @@ fn one_pipeline_sweeps_over_a_quarter_at_a_time() {
     assert_eq!([of(3), of(4), of(5)], [(1.0, 48), (1.0, 64), (1.0, 64)]);
 }
 
-// 128 KiB in pages of 4 KiB within blocks: only pages tell how little it is.
+// 128 KiB are hot, in a block of 2 MiB: only pages of 4 KiB resolve them.
 #[test]
 fn pages_are_told_apart_where_blocks_are_not() {
     let space = Range::new(SpaceId(0), 0, 64 * MIB);

@@ -1,4 +1,4 @@
-//! Sampled accesses on the toy machine: the conformance suite, and what the sampling rate decides.
+//! Sampled accesses on the toy machine: the conformance suite, and the effect of the sampling rate.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn conforms_to_the_suite() {
     conforms(&|| make(Config::default()));
 }
 
-/// Recall of the last window.
+/// Recall in the last window.
 fn recall(hot_range: Range, config: Config, seconds: f64) -> f64 {
     let space = Range::new(SpaceId(0), 0, 64 * GIB);
     let mut toy = Toy::new(&[space], random_touches(&[hot_range], 500_000, 3));
@@ -30,8 +30,8 @@ fn recall(hot_range: Range, config: Config, seconds: f64) -> f64 {
     Accuracy::of(&hot(last, HOT_FREQUENCY), &truth).recall().unwrap()
 }
 
-// The toy samples 5000 of 500,000 touches a second. 64 MiB are 32 blocks: 156 samples each, all hot.
-// 8 GiB are 4096 blocks: 1.2 each, P(Poisson(1.2) >= 5) = 0.008. Over 20 s they have 24 each.
+// The toy samples 5000 of 500,000 touches per second. 64 MiB are 32 blocks: 156 samples each, all
+// hot. 8 GiB are 4096 blocks: 1.2 each, P(Poisson(1.2) >= 5) = 0.008. Over 20 s they have 24 each.
 #[test]
 fn a_large_set_needs_patience() {
     let of = |bytes| Range::new(SpaceId(0), GIB, GIB + bytes);

@@ -1,4 +1,4 @@
-//! Rates, on toy machines: the suite that every instrument passes.
+//! The `rates` instrument on toy machines: the conformance suite.
 
 use tierscope_conformance::instrument::conforms;
 use tierscope_instruments::rates::{Config, Rates};

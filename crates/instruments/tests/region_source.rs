@@ -1,4 +1,4 @@
-//! What a source says comes out unchanged, soon, and all of it.
+//! A source's snapshots are passed on unchanged, soon, and completely.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tierscope_instruments::region_source::RegionSource;
 
 const MS: u64 = 1_000_000;
 
-/// A machine whose windows end by themselves.
+/// A machine with a region source that plays back given windows.
 struct Machine {
     toy: Toy,
     told: Script,

@@ -1,4 +1,4 @@
-//! The linear scan on the toy machine: the conformance suite, and what it promises.
+//! The linear scan on the toy machine: the conformance suite, and the claims of its documentation.
 
 use std::time::Duration;
 
@@ -38,8 +38,8 @@ fn accuracy(snapshot: &Snapshot, truth: &[Range]) -> Accuracy {
     Accuracy::of(&hot(snapshot, HOT_FREQUENCY), &truth)
 }
 
-// 2 GiB at 32,768 entries a step: 16 steps of 5 ms a pass, 80 ms; two or three passes a window. A
-// block of 2 MiB gets 1 M/s x 80 ms / 32 = 2,500 touches a pass: complete and exact.
+// 2 GiB at 32,768 entries per step: 16 steps of 5 ms per pass, 80 ms; two or three passes per
+// window. A block of 2 MiB gets 1 M/s x 80 ms / 32 = 2,500 touches per pass: complete and exact.
 #[test]
 fn a_target_of_many_steps_is_seen_whole() {
     let hot = [r(700 * MIB, 732 * MIB), r(1500 * MIB, 1532 * MIB)];
@@ -52,8 +52,8 @@ fn a_target_of_many_steps_is_seen_whole() {
     }
 }
 
-// 1 GiB at 2,048 entries a step: 128 steps, 640 ms a pass; three of four windows pass a block not
-// at all. From the end of the second pass on all blocks are known.
+// 1 GiB at 2,048 entries per step: 128 steps, 640 ms per pass; in three of four windows no pass
+// reaches a block. From the end of the second pass on all blocks are known.
 #[test]
 fn a_pass_of_many_windows_keeps_its_verdicts() {
     let hot = [r(100 * MIB, 164 * MIB)];
@@ -70,8 +70,8 @@ fn a_pass_of_many_windows_keeps_its_verdicts() {
     assert_eq!(accuracy(last, &hot).precision(), Some(1.0));
 }
 
-// Huge pages are judged by their PMD entry. Pruning meets them on its way down, when it has cleared
-// them already.
+// Huge pages are judged by their PMD entry. A pruned pass finds them on its way down, when it has
+// already cleared them.
 #[test]
 fn huge_pages_are_seen_at_their_own_level() {
     let hot = [r(64 * MIB, 80 * MIB)];
@@ -85,7 +85,7 @@ fn huge_pages_are_seen_at_their_own_level() {
     }
 }
 
-// Smaller blocks tell smaller things apart: one page of 64 MiB.
+// Smaller blocks resolve smaller hot sets: one page of 64 MiB.
 #[test]
 fn blocks_may_be_single_pages() {
     let hot = [r(30 * MIB, 30 * MIB + 4096)];
@@ -96,7 +96,7 @@ fn blocks_may_be_single_pages() {
     assert_eq!((told.precision(), told.recall()), (Some(1.0), Some(1.0)));
 }
 
-// A terabyte of which 64 MiB are touched: a plain pass takes 4,096 steps, over 20 s. Pruned, a pass
+// A terabyte of which 64 MiB are accessed: a plain pass takes 4,096 steps, over 20 s. A pruned pass
 // judges two P4D, 512 PUD, 512 PMD and 16,384 PTEs: within a step.
 #[test]
 fn pruning_passes_a_terabyte_within_a_window() {

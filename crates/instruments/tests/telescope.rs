@@ -1,4 +1,4 @@
-//! Telescope on the toy machine: the conformance suite, and the article's promise at terabytes.
+//! Telescope on the toy machine: the conformance suite, and the article's claim for terabytes.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ fn flexible_conforms() {
     conforms(&|| telescope(Variant::Flexible));
 }
 
-/// Accuracy window by window.
+/// Accuracy, window by window.
 fn accuracy(
     space: Range,
     hot_range: Range,
@@ -45,7 +45,7 @@ fn accuracy(
     kept.snapshots.iter().map(of).collect()
 }
 
-/// Prints the windows and returns when 0.9 of both is reached and kept for four windows.
+/// Prints the windows; returns when precision and recall reach 0.9 for four windows in a row.
 fn detects(space: Range, hot_range: Range, variant: Variant, seconds: f64) -> Option<Duration> {
     let windows = accuracy(space, hot_range, variant, seconds);
     for (end, a) in &windows {
@@ -57,8 +57,8 @@ fn detects(space: Range, hot_range: Range, variant: Variant, seconds: f64) -> Op
     detection_time(Time(0), &held)
 }
 
-// The article: more than 90 % of both at 5 TB. The hot set begins and ends on whole GiB, the grain
-// that these variants resolve in a large hot range.
+// The article: more than 90 % precision and recall at 5 TB. The hot set begins and ends on whole
+// GiB, the granularity that these variants resolve in a large hot range.
 #[test]
 fn finds_ten_gigabytes_in_five_terabytes_within_two_seconds() {
     for variant in [Variant::Bounded, Variant::Flexible] {
@@ -95,6 +95,6 @@ fn never_more_regions_than_allowed() {
     let (_, kept) = run(&mut toy, &mut Telescope::new(config).unwrap(), 2.0);
     let most = kept.snapshots.iter().map(|s| s.regions.len()).max();
     assert!(most <= Some(50), "{most:?}");
-    // Two probes a region and sampling interval.
+    // Two probes per region and sampling interval.
     assert!(toy.probes() <= 2 * 50 * 2 * 200 + 2 * 50, "{}", toy.probes());
 }

@@ -1,15 +1,15 @@
-//! The Rust twin of `kmod/tierscope_abi.h`, which is where every field is explained.
+//! The Rust twin of `kmod/tierscope_abi.h`, which explains every field.
 //!
 //! `tests/abi.rs` compiles the header and compares every size, offset and constant.
 
-/// `TIERSCOPE_ABI_VERSION`: what this build speaks.
+/// `TIERSCOPE_ABI_VERSION`: the version that this build uses.
 pub const ABI_VERSION: u32 = 2;
-/// `TIERSCOPE_DEVICE_NAME`.
+/// `TIERSCOPE_DEVICE_NAME`: the device's name below /dev.
 pub const DEVICE_NAME: &str = "tierscope";
-/// `TIERSCOPE_MAX_LEVELS`.
+/// `TIERSCOPE_MAX_LEVELS`: the most levels that a page table has.
 pub const MAX_LEVELS: usize = 5;
 
-/// `TIERSCOPE_FEATURE_PTI`: two copies of the PGD are judged as one.
+/// `TIERSCOPE_FEATURE_PTI`: page-table isolation; the two copies of the PGD are judged as one.
 pub const FEATURE_PTI: u32 = 1 << 0;
 /// `TIERSCOPE_FEATURE_LA57`: 5-level paging is on.
 pub const FEATURE_LA57: u32 = 1 << 1;
@@ -20,7 +20,7 @@ pub const FEATURE_HANDBACK: u32 = 1 << 2;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Info {
-    /// In: size of this struct. Out: the size that the kernel knows.
+    /// In: size of this struct. Out: the size of the kernel's version of it.
     pub size: u32,
     /// ABI version of the module.
     pub abi: u32,
@@ -28,13 +28,13 @@ pub struct Info {
     pub levels: u32,
     /// Bit `level - 1`: hardware sets ACCESSED in entries of that level.
     pub hardware_levels: u32,
-    /// `FEATURE_*`.
+    /// Set of `FEATURE_*` bits.
     pub features: u32,
-    /// Largest count of one PROBE.
+    /// Largest batch of one PROBE.
     pub max_probes: u32,
-    /// A lock is dropped at the first check after this time, in µs.
+    /// A lock hold ends at the first check after this time, in µs.
     pub lock_budget_us: u32,
-    /// Least time from one FLUSH of a file descriptor to its next, in µs.
+    /// Minimum time between two FLUSH calls on a file descriptor, in µs.
     pub flush_interval_us: u32,
 }
 
@@ -48,31 +48,31 @@ pub struct Attach {
     pub pid: i32,
     /// Address of a readable, private, resident page of the caller.
     pub selftest_addr: u64,
-    /// Zero.
+    /// Reserved flags, must be zero.
     pub flags: u32,
     /// Out, bit `level - 1`: the self-test saw hardware set ACCESSED there.
     pub proven_levels: u32,
 }
 
-/// `TIERSCOPE_OP_TEST`.
+/// `TIERSCOPE_OP_TEST`: test ACCESSED.
 pub const OP_TEST: u8 = 0;
-/// `TIERSCOPE_OP_TEST_AND_CLEAR`.
+/// `TIERSCOPE_OP_TEST_AND_CLEAR`: test and clear ACCESSED.
 pub const OP_TEST_AND_CLEAR: u8 = 1;
 
 /// `TIERSCOPE_STATE_UNMAPPED`: no mapping holds the address.
 pub const STATE_UNMAPPED: u8 = 0;
-/// `TIERSCOPE_STATE_ABSENT`: an entry on the way is not present.
+/// `TIERSCOPE_STATE_ABSENT`: the entry, or one above it, is not present.
 pub const STATE_ABSENT: u8 = 1;
-/// `TIERSCOPE_STATE_OLD`.
+/// `TIERSCOPE_STATE_OLD`: ACCESSED is clear.
 pub const STATE_OLD: u8 = 2;
-/// `TIERSCOPE_STATE_YOUNG`.
+/// `TIERSCOPE_STATE_YOUNG`: ACCESSED is set.
 pub const STATE_YOUNG: u8 = 3;
-/// `TIERSCOPE_STATE_REFUSED`: shared hugetlb.
+/// `TIERSCOPE_STATE_REFUSED`: the entry is of shared hugetlb memory and is not judged.
 pub const STATE_REFUSED: u8 = 4;
 
 /// `TIERSCOPE_KIND_NONE`.
 pub const KIND_NONE: u8 = 0;
-/// `TIERSCOPE_KIND_TABLE`: the entry points to a table.
+/// `TIERSCOPE_KIND_TABLE`: the entry points to a lower table.
 pub const KIND_TABLE: u8 = 1;
 /// `TIERSCOPE_KIND_PAGE`: a leaf of page cache or anonymous memory.
 pub const KIND_PAGE: u8 = 2;
@@ -89,15 +89,15 @@ pub struct Probe {
     pub addr: u64,
     /// In: level of the entry, 1..=5.
     pub level: u8,
-    /// In: `OP_*`.
+    /// In: operation, one of `OP_*`.
     pub op: u8,
-    /// Out: `STATE_*`.
+    /// Out: state of the entry, one of `STATE_*`.
     pub state: u8,
-    /// Out: level of the entry that was judged or found absent; 0 if unmapped.
+    /// Out: level of the entry that was judged or found absent; 0 if the address is unmapped.
     pub reached: u8,
-    /// Out: `KIND_*`.
+    /// Out: kind of the entry, one of `KIND_*`.
     pub kind: u8,
-    /// Zero.
+    /// Reserved, must be zero.
     pub reserved: [u8; 3],
 }
 
@@ -109,26 +109,26 @@ pub struct Probes {
     pub size: u32,
     /// Probes in the batch.
     pub count: u32,
-    /// Address of the first [`Probe`].
+    /// User address of the first [`Probe`].
     pub probes: u64,
-    /// Out: probes answered.
+    /// Out: number of probes that were completed.
     pub done: u32,
-    /// Out: how often the mmap lock was taken.
+    /// Out: number of times the mmap lock was taken.
     pub lock_holds: u32,
     /// Out: longest hold of the mmap lock.
     pub lock_ns_max: u64,
 }
 
-/// `TIERSCOPE_SCAN_CLEAR`: test and clear.
+/// `TIERSCOPE_SCAN_CLEAR`: clear ACCESSED after testing it.
 pub const SCAN_CLEAR: u32 = 1 << 0;
-/// `TIERSCOPE_SCAN_PRUNE`: skip what lies under an upper entry found old.
+/// `TIERSCOPE_SCAN_PRUNE`: skip the subtree of an upper entry found old.
 pub const SCAN_PRUNE: u32 = 1 << 1;
 
 /// `TIERSCOPE_JUDGED`, in [`Scan::judged`]: the upper entry was judged.
 pub const JUDGED: u32 = 1 << 0;
-/// `TIERSCOPE_JUDGED_YOUNG`: it was young.
+/// `TIERSCOPE_JUDGED_YOUNG`, in [`Scan::judged`]: the upper entry was young.
 pub const JUDGED_YOUNG: u32 = 1 << 1;
-/// `TIERSCOPE_JUDGED_LEAF`: it was a leaf.
+/// `TIERSCOPE_JUDGED_LEAF`, in [`Scan::judged`]: the upper entry was a leaf.
 pub const JUDGED_LEAF: u32 = 1 << 2;
 
 /// `struct tierscope_scan`: judge every entry of a level in a range.
@@ -137,74 +137,74 @@ pub const JUDGED_LEAF: u32 = 1 << 2;
 pub struct Scan {
     /// Size of this struct.
     pub size: u32,
-    /// Level, 1..=5.
+    /// Level to be scanned, 1..=5.
     pub level: u32,
-    /// `SCAN_*`.
+    /// Set of `SCAN_*` bits.
     pub flags: u32,
-    /// Zero.
+    /// Reserved, must be zero.
     pub reserved: u32,
     /// First byte, a multiple of the level's entry size.
     pub start: u64,
-    /// One past the last byte, likewise.
+    /// One past the last byte, a multiple of the level's entry size.
     pub end: u64,
     /// Address of the bitmap of young entries.
     pub young: u64,
     /// Address of the bitmap of present entries, or 0.
     pub present: u64,
-    /// In and out: where to go on.
+    /// In and out: the address at which to resume.
     pub cursor: u64,
     /// In and out: base addresses of the upper entries judged last, by level, with `JUDGED*`.
     pub judged: [u64; MAX_LEVELS],
-    /// Added up: entries looked at.
+    /// Accumulated: entries visited.
     pub visited: u64,
-    /// Added up: present entries.
+    /// Accumulated: present entries.
     pub found_present: u64,
-    /// Added up: young entries.
+    /// Accumulated: young entries.
     pub found_young: u64,
-    /// Added up: old upper entries whose subtree was skipped.
+    /// Accumulated: old upper entries whose subtree was skipped.
     pub pruned: u64,
-    /// Added up: present leaves met, by level.
+    /// Accumulated: present leaves encountered, by level.
     pub leaves: [u64; MAX_LEVELS],
-    /// Added up: how often the mmap lock was taken.
+    /// Accumulated: number of times the mmap lock was taken.
     pub lock_holds: u64,
     /// Longest hold of the mmap lock.
     pub lock_ns_max: u64,
 }
 
-/// `struct tierscope_flush`: drop the target's translations.
+/// `struct tierscope_flush`: flush the target's TLB entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Flush {
     /// Size of this struct.
     pub size: u32,
-    /// Out: CPUs asked to.
+    /// Out: number of CPUs that were requested to flush.
     pub cpus: u32,
 }
 
-/// `TIERSCOPE_HOLD_BUCKETS`.
+/// `TIERSCOPE_HOLD_BUCKETS`: number of buckets in [`Stats::holds`].
 pub const HOLD_BUCKETS: usize = 128;
 
-/// `struct tierscope_stats`: what a file descriptor did since ATTACH.
+/// `struct tierscope_stats`: work of a file descriptor since ATTACH.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Stats {
     /// Size of this struct.
     pub size: u32,
-    /// Zero.
+    /// Reserved, must be zero.
     pub reserved: u32,
     /// Entries judged by PROBE.
     pub probes: u64,
-    /// Entries looked at by SCAN.
+    /// Entries visited by SCAN.
     pub scanned: u64,
-    /// Holds cut short because somebody waited for the lock.
+    /// Lock holds cut short because the lock was contended.
     pub contended: u64,
     /// FLUSH calls that succeeded.
     pub flushes: u64,
-    /// Interrupts that they sent to other CPUs.
+    /// Interrupts that these calls sent to other CPUs.
     pub interrupts: u64,
     /// Longest hold of the mmap lock.
     pub hold_ns_max: u64,
-    /// Holds of the mmap lock by length, in buckets of a quarter of an octave.
+    /// Histogram of mmap lock holds, in buckets of a quarter of an octave.
     pub holds: [u64; HOLD_BUCKETS],
 }
 
@@ -224,16 +224,17 @@ impl Default for Stats {
     }
 }
 
-/// `TIERSCOPE_IOC_MAGIC`.
+/// `TIERSCOPE_IOC_MAGIC`: type byte of all ioctl numbers.
 pub const IOC_MAGIC: u32 = 0xE7;
 
-/// `_IO` and `_IOWR` of `asm-generic/ioctl.h`.
+/// Encodes an ioctl number like `_IO` and `_IOWR` of `asm-generic/ioctl.h`.
 const fn request(read_write: bool, number: u32, size: usize) -> u32 {
     let direction = if read_write { 3 } else { 0 };
     (direction << 30) | ((size as u32) << 16) | (IOC_MAGIC << 8) | number
 }
 
-/// `TIERSCOPE_IOC_INFO`. Its number does not hold its size: every version answers it.
+/// `TIERSCOPE_IOC_INFO`. Its number does not encode the struct's size, so that every ABI version
+/// answers it.
 pub const IOC_INFO: u32 = request(false, 0, 0);
 /// `TIERSCOPE_IOC_ATTACH`.
 pub const IOC_ATTACH: u32 = request(true, 1, size_of::<Attach>());

@@ -1,4 +1,4 @@
-//! Waiting: for a time, for a signal to stop, for a process to exit. One epoll, no busy loop.
+//! Waiting for a deadline, a stop signal or the exit of a process: one epoll, no busy loop.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -11,37 +11,38 @@ use rustix::time::{
 };
 use tierscope_core::{Error, ErrorKind, Result};
 
-/// Signals that end a recording in good order.
+/// Signals that end a recording cleanly.
 const STOPPING: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 
 const TIMER: u64 = 0;
 const SIGNAL: u64 = 1;
 const EXIT: u64 = 2;
 
-/// What ended a wait. More than one can hold; if none does, nothing was due.
+/// Events that ended a wait. Several can be set; if none is, nothing was pending.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Heard {
-    /// The time has come.
+    /// The deadline has passed.
     pub(crate) timer: bool,
-    /// A signal asked to stop. Stays so.
+    /// A stop signal is pending. Remains set.
     pub(crate) stop: bool,
-    /// SIGHUP came, where it is told apart.
+    /// SIGHUP was received, and is handled separately.
     pub(crate) hangup: bool,
-    /// A process exited. Stays so until its descriptor is closed.
+    /// A process exited. Remains set until its descriptor is closed.
     pub(crate) exit: bool,
 }
 
 pub(crate) struct Alarm {
     epoll: OwnedFd,
-    /// Not subject to the timer slack of 50 µs that sleeping calls have.
+    /// A timerfd is not subject to the timer slack of 50 µs that sleeping calls have.
     timer: OwnedFd,
     signals: StopSignals,
-    /// SIGHUP does not stop.
+    /// SIGHUP is reported as a hang-up instead of a stop signal.
     apart: bool,
 }
 
 impl Alarm {
-    /// From here on the calling thread no longer dies of the signals that stop: `wait` tells them.
+    /// From here on the stop signals do not terminate the calling thread: waits report them
+    /// instead.
     pub(crate) fn new() -> Result<Self> {
         Self::try_new().map_err(|e| {
             Error::new(ErrorKind::Other, "cannot set up timer and signals")
@@ -62,24 +63,24 @@ impl Alarm {
         Ok(Self { epoll, timer, signals, apart: false })
     }
 
-    /// From here on SIGHUP does not stop.
+    /// From here on SIGHUP is reported as a hang-up instead of a stop signal.
     pub(crate) fn tell_hangups_apart(&mut self) {
         self.apart = true;
     }
 
-    /// The signal mask from before: a child that is started has to get it back.
+    /// The signal mask before the stop signals were blocked, to be restored in child processes.
     pub(crate) fn mask_before(&self) -> &libc::sigset_t {
         &self.signals.before
     }
 
-    /// Listens for the exit of a process until its descriptor is closed.
+    /// Reports the exit of a process until its descriptor is closed.
     pub(crate) fn watch_exit(&self, pidfd: impl AsFd) -> io::Result<()> {
         Ok(epoll::add(&self.epoll, pidfd, EventData::new_u64(EXIT), EventFlags::IN)?)
     }
 
-    /// Waits until the monotonic clock shows `nanos` (`None`: without end) or something is heard.
+    /// Waits until CLOCK_MONOTONIC reaches `nanos` (`None`: no deadline) or another event occurs.
     pub(crate) fn wait_until(&self, nanos: Option<u64>) -> Heard {
-        // A timer set to zero is off; to any other time already past it fires at once.
+        // A timer set to zero is disarmed; set to any other time in the past it fires immediately.
         let value = Timespec {
             tv_sec: nanos.map_or(0, |n| (n / 1_000_000_000) as i64),
             tv_nsec: nanos.map_or(0, |n| (n % 1_000_000_000) as i64),
@@ -90,7 +91,7 @@ impl Alarm {
         self.listen(None)
     }
 
-    /// What is to be heard now.
+    /// Returns the pending events without waiting.
     pub(crate) fn poll(&self) -> Heard {
         self.listen(Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))
     }
@@ -100,7 +101,7 @@ impl Alarm {
         loop {
             match epoll::wait(&self.epoll, &mut events, timeout) {
                 Ok((events, _)) => return self.tell(hear(events)),
-                // Stopped and continued from the shell.
+                // The process was stopped and continued from the shell.
                 Err(rustix::io::Errno::INTR) => {}
                 Err(error) => unreachable!("epoll of our own: {error}"),
             }
@@ -109,7 +110,7 @@ impl Alarm {
 }
 
 impl Alarm {
-    /// Tells a signal that stops, which stays pending, from a hang-up, which does not.
+    /// Distinguishes a stop signal, which stays pending, from SIGHUP, which is consumed.
     fn tell(&self, mut heard: Heard) -> Heard {
         if heard.stop && self.apart && self.signals.take_hangup() {
             (heard.stop, heard.hangup) = (false, true);
@@ -131,7 +132,7 @@ fn hear(events: &[Event]) -> Heard {
     heard
 }
 
-/// The signals that stop, blocked and to be read; dropping gives them back their effect.
+/// The stop signals, blocked and readable from a signalfd; dropping this unblocks them.
 struct StopSignals {
     fd: OwnedFd,
     before: libc::sigset_t,
@@ -142,7 +143,7 @@ impl StopSignals {
         let mut set = MaybeUninit::<libc::sigset_t>::uninit();
         let mut before = MaybeUninit::<libc::sigset_t>::uninit();
         // SAFETY: sigemptyset initialises the set that the other calls read; pthread_sigmask
-        // initialises `before`; signalfd gives a descriptor that nobody else owns.
+        // initialises `before`; signalfd returns a new descriptor, which has no other owner.
         unsafe {
             libc::sigemptyset(set.as_mut_ptr());
             for signal in STOPPING {
@@ -161,28 +162,29 @@ impl StopSignals {
         }
     }
 
-    /// Takes one signal; tells whether it was SIGHUP. Any other stays pending.
+    /// Consumes one signal, and returns whether it was SIGHUP. Any other signal stays pending.
     fn take_hangup(&self) -> bool {
         let mut info = MaybeUninit::<libc::signalfd_siginfo>::zeroed();
         let bytes = size_of::<libc::signalfd_siginfo>();
-        // SAFETY: the buffer is as long as said; the descriptor does not block.
+        // SAFETY: the buffer holds `bytes` bytes; the descriptor does not block.
         let read = unsafe { libc::read(self.fd.as_raw_fd(), info.as_mut_ptr().cast(), bytes) };
         if read != bytes as isize {
             return false;
         }
-        // SAFETY: all of it was read, and any bytes are such numbers.
+        // SAFETY: the struct was read completely, and any bytes are valid integers.
         let signal = unsafe { info.assume_init() }.ssi_signo as i32;
         if signal != libc::SIGHUP {
-            // SAFETY: the signal is blocked in this thread: it is pending again, and nothing else.
+            // SAFETY: the signal is blocked in this thread, so that raising it only makes it
+            // pending again.
             unsafe { libc::raise(signal) };
         }
         signal == libc::SIGHUP
     }
 
-    /// Takes what is pending: it has had its effect.
+    /// Consumes pending signals that have been handled.
     fn drain(&self) {
         let mut info = [0u8; size_of::<libc::signalfd_siginfo>()];
-        // SAFETY: the buffer is as long as said; the descriptor does not block.
+        // SAFETY: the buffer has the length that is passed; the descriptor does not block.
         while unsafe { libc::read(self.fd.as_raw_fd(), info.as_mut_ptr().cast(), info.len()) } > 0 {
         }
     }
@@ -214,25 +216,25 @@ mod tests {
     #[test]
     fn hears_a_signal_to_this_thread_and_keeps_saying_so() {
         let alarm = Alarm::new().unwrap();
-        // SAFETY: raise goes to the calling thread, where the signal is blocked.
+        // SAFETY: raise sends to the calling thread, where the signal is blocked.
         unsafe { libc::raise(libc::SIGTERM) };
         assert!(alarm.wait_until(None).stop);
         assert!(alarm.poll().stop);
     }
 
-    // A hang-up is told once, and a signal that stops is still one.
+    // SIGHUP is reported once, and a stop signal is still reported as one.
     #[test]
     fn a_hangup_can_be_told_apart() {
         let mut alarm = Alarm::new().unwrap();
         alarm.tell_hangups_apart();
-        // SAFETY: raise goes to the calling thread, where the signals are blocked.
+        // SAFETY: raise sends to the calling thread, where the signals are blocked.
         unsafe { libc::raise(libc::SIGHUP) };
         let heard = alarm.wait_until(None);
         assert!(heard.hangup && !heard.stop);
         assert_eq!(alarm.poll(), Heard::default());
-        // SAFETY: likewise.
+        // SAFETY: raise sends to the calling thread, where SIGTERM is blocked.
         unsafe { libc::raise(libc::SIGTERM) };
-        // SAFETY: likewise.
+        // SAFETY: raise sends to the calling thread, where SIGHUP is blocked.
         unsafe { libc::raise(libc::SIGHUP) };
         let mut heard = alarm.poll();
         if heard.hangup {

@@ -1,4 +1,4 @@
-//! ACCESSED bits of all spaces together: batches are taken apart by space and put together again.
+//! ACCESSED bits of all spaces: a batch is split by space, and the answers are merged again.
 
 use std::time::Duration;
 
@@ -12,31 +12,31 @@ use crate::abi;
 use crate::module::{Attachment, Module, Presence};
 use crate::pidfd::PidFd;
 
-/// The module, and an attachment for every space.
+/// The kernel module, with one attachment per space.
 pub(crate) struct Bits {
     module: Module,
-    /// Sorted: ids only grow.
+    /// Sorted: ids only increase.
     attached: Vec<(SpaceId, Attachment)>,
-    /// Spaces found gone that nobody has been told about.
+    /// Spaces were found gone since [`Bits::take_gone`] was called last.
     gone: bool,
-    /// Indices into the batch, by space; kept for its memory.
+    /// Indices into the batch, sorted by space; kept to reuse its memory.
     order: Vec<u32>,
-    /// Probes of one space; kept for its memory.
+    /// Probes of one space; kept to reuse its memory.
     batch: Vec<abi::Probe>,
-    /// Scans so far.
+    /// Totals of the scans so far.
     scans: Scans,
 }
 
-/// What scans came to.
+/// Totals of scans.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scans {
-    /// Ranges scanned.
+    /// Number of ranges scanned.
     pub scans: u64,
-    /// Entries of any level looked at.
+    /// Entries visited, of all levels.
     pub visited: u64,
-    /// Entries of the level asked for found young.
+    /// Young entries found at the requested level.
     pub young: u64,
-    /// CPU time of whoever asked, the kernel's work for it included.
+    /// CPU time of the scanning thread, including the kernel's work for it.
     pub cpu: Duration,
 }
 
@@ -52,14 +52,14 @@ impl Bits {
         }
     }
 
-    /// Attaches to the process; `space` is above all before it.
+    /// Attaches to a process. `space` is greater than all attached before it.
     pub(crate) fn attach(&mut self, space: SpaceId, pid: u32, pidfd: &PidFd) -> Result<()> {
         let attachment = self.module.attach_as(pid, pidfd)?;
         self.attached.push((space, attachment));
         Ok(())
     }
 
-    /// Scans so far.
+    /// Totals of the scans so far.
     pub(crate) fn scans(&self) -> Scans {
         self.scans
     }
@@ -68,12 +68,12 @@ impl Bits {
         self.attached.retain(|(id, _)| *id != space);
     }
 
-    /// Whether a space was found gone since the last call.
+    /// Whether a space was found gone since the last call; resets it.
     pub(crate) fn take_gone(&mut self) -> bool {
         std::mem::take(&mut self.gone)
     }
 
-    /// Whether `space` is attached and its process still runs the same program.
+    /// Whether `space` is attached, and its process still runs the same program.
     pub(crate) fn is_here(&mut self, space: SpaceId) -> Result<bool> {
         match find(&mut self.attached, space) {
             Some(attachment) => Ok(attachment.presence()? == Presence::Here),
@@ -81,7 +81,7 @@ impl Bits {
         }
     }
 
-    /// Judges the probes of `batch` that `order` names, all of one space.
+    /// Judges the probes selected by a part of `self.order`, all of one space.
     fn probe_space(&mut self, probes: &mut [Probe], order: std::ops::Range<usize>) -> Result<()> {
         let order = &self.order[order];
         let space = probes[order[0] as usize].at.space;
@@ -155,7 +155,7 @@ impl AccessBits for Bits {
         let space_of = |i: u32| probes[i as usize].at.space;
         self.order.clear();
         self.order.extend(0..probes.len() as u32);
-        // With the index in the key the order within a space stays, and nothing is allocated.
+        // The index in the key keeps the order within a space, and the sort does not allocate.
         self.order.sort_unstable_by_key(|i| (space_of(*i), *i));
         let mut start = 0;
         while start < self.order.len() {
@@ -194,7 +194,7 @@ impl AccessBits for Bits {
         Ok(found.unwrap_or_default())
     }
 
-    /// A CPU that runs several of the spaces counts once for each.
+    /// Flushes every space. A CPU that runs several of the spaces is counted once for each.
     fn flush(&mut self) -> Result<Flushed> {
         let mut flushed = Flushed::default();
         let mut gone = Vec::new();

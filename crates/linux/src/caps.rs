@@ -1,11 +1,11 @@
-//! Capabilities of this process, to name the one that is missing.
+//! Capabilities of this process, so that errors can name the missing one.
 
 use std::fs;
 
 /// A capability and its number (`include/uapi/linux/capability.h`).
 const NEEDED: [(&str, u32); 2] = [("CAP_SYS_PTRACE", 19), ("CAP_SYS_ADMIN", 21)];
 
-/// Which of the capabilities that the module asks for this thread lacks, as text.
+/// Names those capabilities required by the module that this thread lacks.
 pub(crate) fn missing() -> String {
     match fs::read_to_string("/proc/thread-self/status").ok().as_deref().and_then(effective) {
         Some(effective) => describe(effective),
@@ -13,7 +13,7 @@ pub(crate) fn missing() -> String {
     }
 }
 
-/// The effective set, from the text of /proc/PID/status.
+/// The effective capability set, parsed from /proc/PID/status.
 fn effective(status: &str) -> Option<u64> {
     let hex = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
     u64::from_str_radix(hex.trim(), 16).ok()

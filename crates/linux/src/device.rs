@@ -1,4 +1,4 @@
-//! The character device, behind a trait: unit tests put a page table of their own in its place.
+//! The module's character device behind a trait: unit tests substitute a page table of their own.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -7,34 +7,36 @@ use std::path::PathBuf;
 
 use crate::abi;
 
-/// Opens channels to the kernel module.
+/// Opens file descriptors of the kernel module.
 pub trait Device {
-    /// A new channel, attached to nothing.
+    /// Opens a new channel, not yet attached.
     ///
     /// # Errors
-    /// As `open(2)` of the device.
+    /// Those of `open(2)` of the device.
     fn open(&self) -> io::Result<Box<dyn Channel>>;
 
-    /// What the user knows it by.
+    /// Name of the device, for messages.
     fn name(&self) -> String;
 }
 
-/// One open file of the device: the six calls of `kmod/tierscope_abi.h`, with slices for the
-/// arrays. Implementations fill in addresses and counts; callers fill in the rest.
+/// One open file of the device: the six calls of `kmod/tierscope_abi.h`, with slices in place of
+/// arrays. Implementations fill in addresses and counts; callers fill in the other fields.
 pub trait Channel {
-    /// INFO.
+    /// INFO: facts of the running kernel.
     ///
     /// # Errors
-    /// As the ioctl, like all that follow. `info` is filled in as far as it came back.
+    /// Those of the ioctl, as in all other calls. Fields that the module wrote are in `info` even
+    /// then.
     fn info(&mut self, info: &mut abi::Info) -> io::Result<()>;
 
-    /// ATTACH.
+    /// ATTACH: binds the channel to an address space.
     fn attach(&mut self, attach: &mut abi::Attach) -> io::Result<()>;
 
-    /// PROBE; the header comes back, so that the caller sees how far it came.
+    /// PROBE: judges a batch. The header is written back, with the number of completed probes.
     fn probe(&mut self, header: &mut abi::Probes, probes: &mut [abi::Probe]) -> io::Result<()>;
 
-    /// SCAN; `present` may be empty. The bitmaps hold a bit for every entry in `start..end`.
+    /// SCAN: judges a range; `present` may be empty. The bitmaps hold a bit for each entry in
+    /// `start..end`.
     fn scan(
         &mut self,
         scan: &mut abi::Scan,
@@ -42,14 +44,14 @@ pub trait Channel {
         present: &mut [u64],
     ) -> io::Result<()>;
 
-    /// FLUSH.
+    /// FLUSH: flushes the target's TLB entries.
     fn flush(&mut self, flush: &mut abi::Flush) -> io::Result<()>;
 
-    /// STATS.
+    /// STATS: reads the channel's statistics.
     fn stats(&mut self, stats: &mut abi::Stats) -> io::Result<()>;
 }
 
-/// `/dev/tierscope`.
+/// The character device `/dev/tierscope`.
 #[derive(Debug)]
 pub struct CharDevice {
     path: PathBuf,
@@ -76,10 +78,11 @@ struct OpenDevice(File);
 
 impl OpenDevice {
     /// # Safety
-    /// `request` takes a `T`, and every address in `arg` is good for what the request does there.
+    /// `request` takes a `T`, and every address in `arg` is valid for the accesses that the request
+    /// makes there.
     unsafe fn call<T>(&self, request: u32, arg: &mut T) -> io::Result<()> {
         let fd = self.0.as_raw_fd();
-        // SAFETY: `arg` is a live, exclusive T; the rest is the caller's promise.
+        // SAFETY: `arg` is a live, exclusive T; the caller guarantees the rest.
         let answer = unsafe { libc::ioctl(fd, request as _, std::ptr::from_mut(arg)) };
         if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
@@ -93,7 +96,8 @@ impl Channel for OpenDevice {
     }
 
     fn attach(&mut self, attach: &mut abi::Attach) -> io::Result<()> {
-        // SAFETY: ATTACH takes an Attach. The kernel only reads at its address, with care.
+        // SAFETY: ATTACH takes an Attach. The kernel only reads at the address in it, which it
+        // checks.
         unsafe { self.call(abi::IOC_ATTACH, attach) }
     }
 
@@ -131,7 +135,7 @@ impl Channel for OpenDevice {
     }
 }
 
-/// Words of a bitmap of the scan's range.
+/// Words in a bitmap of the scan's range.
 fn words_needed(scan: &abi::Scan) -> io::Result<usize> {
     let level = u8::try_from(scan.level).ok().and_then(tierscope_core::Level::new);
     let (Some(level), true) = (level, scan.start <= scan.end) else {

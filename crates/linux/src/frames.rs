@@ -1,4 +1,4 @@
-//! Physical addresses of a process's memory, from its page map.
+//! Physical addresses of a process's memory, read from its pagemap.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -6,17 +6,17 @@ use std::path::Path;
 
 use tierscope_core::{Error, ErrorKind, Framed, PAGE_SHIFT, Range, Result};
 
-/// Entries that are read at a time: those of 32 MiB.
+/// Pagemap entries that are read at a time: those of 32 MiB.
 const ENTRIES: u64 = 8192;
-/// Documentation/admin-guide/mm/pagemap.rst: present; the frame's number.
+/// Bits of an entry (Documentation/admin-guide/mm/pagemap.rst): present, and the frame number.
 const PRESENT: u64 = 1 << 63;
 const FRAME: u64 = (1 << 55) - 1;
 
-/// Appends what of `range` is in memory, by the page map of process `pid` below `proc` (`/proc`). A
-/// process that has ended has none.
+/// Appends the resident parts of `range`, from the pagemap of process `pid` below `proc` (`/proc`).
+/// A process that has ended has none.
 ///
 /// # Errors
-/// Frame numbers are only told to whoever may know them.
+/// [`ErrorKind::Permission`] if the kernel hides frame numbers from this process.
 pub(crate) fn of_process(
     proc: &Path,
     pid: u32,
@@ -30,7 +30,7 @@ pub(crate) fn of_process(
     while page < end {
         let count = (end - page).min(ENTRIES);
         let entries = &mut bytes[..(count * 8) as usize];
-        // Special mappings have no entries; a process that ended meanwhile has none at all.
+        // Special mappings have no entries, and neither has a process that ended in between.
         if map.read_exact_at(entries, page * 8).is_err() {
             return Ok(());
         }
@@ -63,7 +63,7 @@ mod tests {
     use std::fs;
     use tierscope_core::SpaceId;
 
-    /// Process 7, whose pages from the second one on have these entries.
+    /// The frames found in a process whose pages from the second one on have these entries.
     fn found(entries: &[u64], pages: (u64, u64)) -> Result<Vec<(u64, u64, u64)>> {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir_all(root.path().join("7")).unwrap();
@@ -77,7 +77,7 @@ mod tests {
         Ok(out.iter().map(told).collect())
     }
 
-    // Pages 2 and 3 follow each other both ways, 4 is absent, 5 lies elsewhere.
+    // Pages 2 and 3 are contiguous in both address spaces, page 4 is absent, page 5 is elsewhere.
     #[test]
     fn pages_in_a_row_are_one_piece() {
         let entries = [PRESENT | 8, PRESENT | 9, 5, PRESENT | 2];

@@ -1,17 +1,18 @@
-//! The heap of this process.
+//! malloc settings of this process.
 
-/// Buffers from this size on are mapped one by one.
+/// Buffers of at least this size are mapped individually.
 #[cfg(target_env = "gnu")]
 const LARGE: libc::c_int = 64 << 10;
 
-/// From now on large buffers go back to the system as soon as they are freed.
+/// Makes free(3) return large buffers to the system immediately.
 ///
-/// Left to itself, glibc takes a large buffer that is freed as a sign to carve the next ones from
-/// the heap, up to 32 MiB each (`mallopt(3)`, "dynamic mmap threshold"): between what lives on, they
-/// leave holes, and one window of many regions would be paid for until the end of an hour.
+/// By default glibc takes the free of a large buffer as a reason to allocate the next ones from the
+/// heap, up to 32 MiB each (`mallopt(3)`, "dynamic mmap threshold"): between longer-lived
+/// allocations they leave holes, so that the memory of one window with many regions would stay
+/// allocated until the end of the recording.
 pub fn return_large_buffers() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: it sets a number within the allocator, under the allocator's own lock.
+    // SAFETY: the call sets a number within the allocator, under the allocator's own lock.
     unsafe {
         libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE);
     }

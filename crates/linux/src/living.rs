@@ -1,7 +1,7 @@
-//! Files of the kernel's that are read again and again: kept open, and read by one call.
+//! procfs and sysfs files that are polled: kept open, and re-read with one pread().
 //!
-//! Such a text is made anew by each read from its start (fs/seq_file.c: `seq_read_iter`), so that to open, size and
-//! close the file for every look is five calls for nothing.
+//! The kernel regenerates such a text on each read from offset 0 (fs/seq_file.c: `seq_read_iter`);
+//! to open, size and close the file for every read would cost five system calls more.
 
 use std::fs::File;
 use std::io;
@@ -9,10 +9,11 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::str::from_utf8;
 
-/// What a text is given at first; a longer one gets more.
+/// Initial buffer size; it grows for longer texts.
 const ROOM: usize = 4096;
 
-/// A file of /proc or /sys, by its path, whose text is one record: of more, a read gives a page of memory at most.
+/// A file of procfs or sysfs whose text is one record: of several records, one read returns at most
+/// a page.
 #[derive(Debug)]
 pub(crate) struct Living {
     path: PathBuf,
@@ -25,16 +26,16 @@ impl Living {
         Self { path: path.into(), file: None, bytes: Vec::new() }
     }
 
-    /// What the file says now, if that is text.
+    /// The current text; `None` if the file cannot be read or is not UTF-8.
     pub(crate) fn text(&mut self) -> Option<&str> {
         from_utf8(self.read()?).ok()
     }
 
-    /// What the file says now; `None` if it is not there or cannot be read.
+    /// The current contents; `None` if the file is missing or cannot be read.
     pub(crate) fn read(&mut self) -> Option<&[u8]> {
         let length = match self.read_from_start() {
             Ok(length) => length,
-            // What the file told of went offline; it may be back under the same name.
+            // The node or process of the file is gone; a new one may exist under the same name.
             Err(_) => {
                 self.file = None;
                 self.read_from_start().ok()?
@@ -49,7 +50,7 @@ impl Living {
             none => none.insert(File::open(&self.path)?),
         };
         loop {
-            // A text that fills all there is may be longer.
+            // A read that fills the buffer may have been truncated.
             match file.read_at(&mut self.bytes, 0)? {
                 length if length < self.bytes.len() => return Ok(length),
                 length => self.bytes.resize(ROOM.max(2 * length), 0),
@@ -81,7 +82,7 @@ mod tests {
         assert_eq!(living.read(), Some(&[0xff][..]));
     }
 
-    // The file of a process that has ended can be read no more; another may be there by now.
+    // The open file of a process that has ended cannot be read any more; the path is opened again.
     #[test]
     fn a_file_that_died_is_looked_up_anew() {
         let mut child =

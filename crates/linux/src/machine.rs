@@ -25,45 +25,46 @@ use crate::tiering::Tiering;
 use crate::tiers::TierConfig;
 use crate::watched::{Watched, share_memory};
 
-/// Reading mappings may cost this share of one CPU, at most: 1/100 …
+/// Maximum share of one CPU for reading mappings: 1/100. [`READING_LATE`] takes precedence.
 const READING_SHARE: u32 = 100;
-/// … but a space that takes long to read is never older than this many times what was asked for.
+/// Maximum age of mappings, as a multiple of the requested age, if reading them takes long.
 const READING_LATE: u32 = 10;
 
-/// Processes of this host. Time is CLOCK_MONOTONIC, as in the truth of a toucher.
+/// Processes of this host. Time is CLOCK_MONOTONIC, as in the ground truth of a toucher.
 ///
-/// A space ends when its process exits or executes another program; the new program is a new
-/// space. Processes join at a refresh of the mappings. A command is held at its first instruction
-/// until the first wait.
+/// A space ends when its process exits or executes another program; the new program is a new space.
+/// Processes join at a refresh of the mappings. A command is stopped at its first instruction until
+/// the first wait.
 ///
-/// While it lives, SIGINT, SIGTERM and SIGHUP to the thread that opened it end waits
-/// ([`Wake::Stop`]) and do nothing else; SIGHUP can be told apart ([`LiveMachine::on_hangup`]).
+/// While this exists, SIGINT, SIGTERM and SIGHUP to the thread that opened it end waits
+/// ([`Wake::Stop`]) and have no other effect; SIGHUP can be handled separately
+/// ([`LiveMachine::on_hangup`]).
 pub struct LiveMachine {
     proc: Proc,
     roots: Roots,
     bits: Result<Bits, Missing>,
     alarm: Alarm,
-    /// CLOCK_BOOTTIME in clock ticks, as start times of processes.
+    /// When the machine was opened: CLOCK_BOOTTIME in clock ticks, the unit of process start times.
     opened_ticks: u64,
     own_cpu_before: Duration,
     watched: Vec<Watched>,
-    /// Pids whose space ended in this refresh: by an exec, if they join again.
+    /// Pids whose space ended in this refresh; a pid that joins again has executed another program.
     left: Vec<u32>,
     next_space: u32,
     ended_cpu: Duration,
     names: Names,
     known: Arc<Mappings>,
-    /// When `known` was last made sure of, and what that cost.
+    /// Time of the last refresh of `known`, and how long it took.
     checked: Time,
     cost: Duration,
-    /// Spaces changed since `known` was made.
+    /// Spaces changed since `known` was read.
     stale: bool,
-    /// Spaces changed since a wait last said so.
+    /// Spaces changed since a wait reported it last.
     announce: bool,
-    /// What went wrong where it could not be told.
+    /// An error of a refresh during a wait, returned by the next call that can fail.
     failed: Option<Error>,
     residence: Watcher,
-    /// Who is behind which space, for those who work beside this thread.
+    /// Current owner of each space, shared with other threads.
     roll: Roll,
     tiering: Option<Tiering>,
     samples: Result<Box<dyn Samples>, Missing>,
@@ -72,10 +73,10 @@ pub struct LiveMachine {
 }
 
 impl LiveMachine {
-    /// Opens the target. Without `module` the machine has no access bits, and says why.
+    /// Opens the target. Without `module` the machine has no access bits, and the port reports why.
     ///
     /// # Errors
-    /// As [`Selection::check`] and [`Module::attach`].
+    /// Those of [`Selection::check`] and [`Module::attach`].
     pub fn open(selection: &Selection, module: Result<Module>) -> Result<Self> {
         let proc = Proc::default();
         let alarm = Alarm::new()?;
@@ -98,7 +99,7 @@ impl LiveMachine {
             stale: true,
             announce: false,
             failed: None,
-            // Threads inherit what this one holds off: after the alarm.
+            // Threads inherit the signal mask: start them after the alarm has blocked the signals.
             residence: Watcher::start(Proc::default())?,
             roll: Roll::default(),
             tiering: None,
@@ -116,11 +117,11 @@ impl LiveMachine {
         Ok(machine)
     }
 
-    /// Lets pages be moved between tiers: from now on the machine tells of placement and pressure. What comes
-    /// back moves them.
+    /// Enables migration between tiers: from now on the machine reports placement and pressure. The
+    /// returned mover migrates pages.
     ///
     /// # Errors
-    /// There is one tier only, or tiers and limits make no sense.
+    /// If there is only one tier, or tiers or limits are invalid.
     pub fn with_tiers(mut self, config: &TierConfig, limits: Limits) -> Result<(Self, LiveMover)> {
         self.enrol();
         let (tiering, mover) = Tiering::open(config, limits, Arc::clone(&self.roll))?;
@@ -128,11 +129,11 @@ impl LiveMachine {
         Ok((self, mover))
     }
 
-    /// Lets pages be given back: from now on the machine tells of pressure, and of all nodes as of one tier. What
-    /// comes back gives them back.
+    /// Enables reclaim: from now on the machine reports pressure, with all nodes as one tier. The
+    /// returned mover reclaims pages.
     ///
     /// # Errors
-    /// Limits make no sense.
+    /// If the limits are invalid.
     pub fn with_reclaim(mut self, limits: Limits) -> Result<(Self, LiveMover)> {
         self.enrol();
         let (tiering, mover) = Tiering::of_one_tier(limits, Arc::clone(&self.roll))?;
@@ -140,26 +141,26 @@ impl LiveMachine {
         Ok((self, mover))
     }
 
-    /// What scans of access bits came to so far.
+    /// Totals of the scans of access bits so far.
     #[must_use]
     pub fn scans(&self) -> Scans {
         self.bits.as_ref().map(Bits::scans).unwrap_or_default()
     }
 
-    /// Adds a source of samples, or why there is none.
+    /// Sets the source of samples, or the reason why there is none.
     pub fn set_samples(&mut self, samples: Result<Box<dyn Samples>, Missing>) {
         self.samples = samples;
     }
 
-    /// Adds counters of the memory controllers.
+    /// Sets the counters of the memory controllers.
     pub fn set_counters(&mut self, counters: Box<dyn Counters>) {
         self.counters = Some(counters);
     }
 
-    /// Samples accesses of the target by perf_event, so often a second and CPU.
+    /// Samples accesses of the target by perf_event, at `frequency` samples per second and CPU.
     ///
     /// # Errors
-    /// The event is not there, or we may not.
+    /// If the event does not exist or is not permitted.
     pub fn sample(&mut self, source: Source, frequency: u64) -> Result<()> {
         self.enrol();
         let samples = PerfSamples::open(source, frequency, Arc::clone(&self.roll))?;
@@ -167,20 +168,20 @@ impl LiveMachine {
         Ok(())
     }
 
-    /// From now on SIGHUP does not end waits as the other signals do: `then` is called instead, and the wait goes
-    /// on.
+    /// From now on SIGHUP does not end waits like the other signals: `then` is called instead, and
+    /// the wait continues.
     pub fn on_hangup(&mut self, then: Box<dyn FnMut()>) {
         self.alarm.tell_hangups_apart();
         self.hangup = Some(then);
     }
 
-    /// Pids of the processes that are watched, by space.
+    /// Pids of the watched processes, by space.
     #[must_use]
     pub fn pids(&self) -> Vec<(SpaceId, u32)> {
         self.watched.iter().map(|w| (w.space, w.pid)).collect()
     }
 
-    /// Writes down who is behind which space.
+    /// Updates the shared list of space owners.
     fn enrol(&self) -> Vec<Member> {
         let member = |w: &Watched| Member { space: w.space, pid: w.pid, started: w.started };
         let members: Vec<Member> = self.watched.iter().map(member).collect();
@@ -188,8 +189,8 @@ impl LiveMachine {
         members
     }
 
-    /// Ends the observation. A command that still runs is ended (SIGTERM, after five seconds
-    /// SIGKILL), as `perf record` does; tells how it ended. `None` for other targets.
+    /// Ends the observation. A command that still runs is terminated (SIGTERM, after five seconds
+    /// SIGKILL), as `perf record` does; returns its exit status, or `None` for other targets.
     ///
     /// # Errors
     /// If the command cannot be waited for.
@@ -200,7 +201,7 @@ impl LiveMachine {
         }
     }
 
-    /// Brings the spaces up to date: who ended, who executed another program, who joined.
+    /// Updates the spaces: processes that ended, executed another program, or joined.
     fn refresh(&mut self) -> Result<()> {
         self.left.clear();
         self.end_lost()?;
@@ -230,7 +231,7 @@ impl LiveMachine {
         Ok(())
     }
 
-    /// Stops watching those that `gone` names.
+    /// Stops watching the processes that `gone` selects.
     fn leave(&mut self, gone: impl Fn(&Watched) -> bool) {
         for watched in self.watched.extract_if(.., |w| gone(w)) {
             self.ended_cpu += watched.cpu_time(&self.proc);
@@ -243,7 +244,7 @@ impl LiveMachine {
         }
     }
 
-    /// Watches a process as a new space, unless there is nothing to watch.
+    /// Watches a process as a new space, unless it has ended or shares its parent's memory.
     fn join(&mut self, pid: u32) -> Result<()> {
         let space = SpaceId(self.next_space);
         let had_a_space = self.left.contains(&pid);
@@ -270,19 +271,19 @@ impl LiveMachine {
         Ok(())
     }
 
-    /// Between vfork and exec a child borrows the memory of its parent, which is watched already:
-    /// two spaces would steal each other's bits.
+    /// Between vfork and exec a child uses the memory of its parent, which is watched already: two
+    /// spaces would clear each other's ACCESSED bits.
     fn borrows_memory(&self, child: &Watched) -> bool {
         let parent = self.watched.iter().find(|w| w.pid == child.parent);
         parent.is_some_and(|parent| share_memory(parent.pid, child.pid))
     }
 
-    /// Reads the mappings of all spaces; the same `Arc` stays if they are the same.
+    /// Reads the mappings of all spaces; keeps the same `Arc` if the layout is unchanged.
     fn read_mappings(&mut self) -> Result<()> {
         let mut fresh = Mappings { taken: self.now(), ..Mappings::default() };
         for watched in &self.watched {
             fresh.spaces.push(Space { id: watched.space, name: Arc::clone(&watched.name) });
-            // A process that is ending has none; the next refresh takes its space away.
+            // A process that is ending has no mappings; the next refresh ends its space.
             let read = self.proc.maps(watched.pid, watched.space, &mut self.names)?;
             append(&mut fresh.mappings, read.unwrap_or_default());
         }
@@ -304,7 +305,7 @@ impl LiveMachine {
     }
 }
 
-/// Appends without a copy where there is nothing yet: most targets are one process.
+/// Appends without a copy if `all` is empty: most targets are one process.
 fn append(all: &mut Vec<Mapping>, mut more: Vec<Mapping>) {
     if all.is_empty() { *all = more } else { all.append(&mut more) }
 }
@@ -323,7 +324,7 @@ impl Clock for LiveMachine {
             }
             let in_hand = due || self.announce || self.watched.is_empty();
             let heard = if in_hand {
-                // A timer of an earlier wait may have fired since.
+                // A timer of an earlier wait may have expired since.
                 Heard { timer: false, ..self.alarm.poll() }
             } else {
                 let end = (until < Time::NEVER).then_some(until.0);
@@ -355,7 +356,8 @@ impl Clock for LiveMachine {
 }
 
 impl LiveMachine {
-    /// A wait cannot fail: it says that the target changed, and who looks is told what happened.
+    /// A wait cannot fail: it reports that the target changed, and the next request for mappings
+    /// returns the error.
     fn refresh_later_telling(&mut self) {
         if let Err(error) = self.refresh() {
             self.failed = Some(error);
@@ -366,8 +368,8 @@ impl LiveMachine {
 }
 
 impl Target for LiveMachine {
-    /// A target with so many mappings that reading them costs more than a hundredth of a CPU at
-    /// the age asked for is read less often, down to a tenth of that.
+    /// If reading the mappings costs more than a hundredth of a CPU at the requested age, they are
+    /// read less often, down to a tenth as often.
     fn mappings(&mut self, max_age: Duration) -> Result<Arc<Mappings>> {
         if let Some(error) = self.failed.take() {
             return Err(error);
@@ -383,8 +385,8 @@ impl Target for LiveMachine {
         Ok(Arc::clone(&self.known))
     }
 
-    /// Target: user and system time of its processes while they were watched, to the clock tick of
-    /// 10 ms; what a process spent between a last look and its end is not known.
+    /// Target: user and system time of its processes while they were watched, with the resolution
+    /// of a clock tick, 10 ms; time between the last reading and a process's end is not included.
     fn cpu_time(&self) -> CpuTime {
         let living: Duration = self.watched.iter().map(|w| w.cpu_time(&self.proc)).sum();
         CpuTime {
@@ -452,7 +454,7 @@ impl Frames for LiveMachine {
     }
 }
 
-/// Why there are no access bits. The error holds the remedy already.
+/// Why there are no access bits. The error's text already contains the remedy.
 fn explain(error: &Error) -> Missing {
     Missing { port: "access bits", cause: error.to_string(), remedy: String::new() }
 }

@@ -1,7 +1,8 @@
 //! Client of the kernel module.
 //!
-//! [`Module::open`] agrees on the ABI; [`Module::attach`] binds to one address space. Errors carry
-//! cause and remedy; a space that ended (exit or exec) is an answer, [`Presence::Gone`].
+//! [`Module::open`] checks the ABI version; [`Module::attach`] binds to one address space. Errors
+//! have a cause and a remedy; the end of a space (exit or exec) is not an error, but
+//! [`Presence::Gone`].
 
 use std::io;
 use std::time::Duration;
@@ -16,37 +17,37 @@ use crate::device::{Channel, CharDevice, Device};
 use crate::pidfd::PidFd;
 use crate::selftest_page::SelfTestPage;
 
-/// The kernel module, present and of our version.
+/// The kernel module, opened, with a matching ABI version.
 pub struct Module {
     device: Box<dyn Device>,
     info: abi::Info,
     page: SelfTestPage,
 }
 
-/// Whether an address space is still there.
+/// Whether an address space still exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Presence {
-    /// It is.
+    /// The address space exists.
     Here,
     /// Its process exited or executed another program.
     Gone,
 }
 
 impl Module {
-    /// Opens `/dev/tierscope` and agrees on the ABI.
+    /// Opens `/dev/tierscope` and checks the ABI version.
     ///
     /// # Errors
-    /// [`ErrorKind::Missing`] without module, [`ErrorKind::Permission`] without capability,
-    /// [`ErrorKind::Version`] if the module speaks another ABI.
+    /// [`ErrorKind::Missing`] if the module is not loaded, [`ErrorKind::Permission`] without the
+    /// capabilities, [`ErrorKind::Version`] if the module has another ABI version.
     pub fn open() -> Result<Self> {
         Self::open_on(Box::new(CharDevice::default()))
     }
 
-    /// As [`Module::open`], on another device.
+    /// Like [`Module::open`], for another device.
     ///
     /// # Errors
-    /// As [`Module::open`].
+    /// Those of [`Module::open`].
     pub fn open_on(device: Box<dyn Device>) -> Result<Self> {
         let mut channel = device.open().map_err(|e| not_open(&device.name(), &e))?;
         let mut info = abi::Info { size: size_of::<abi::Info>() as u32, ..Default::default() };
@@ -64,14 +65,14 @@ impl Module {
         &self.info
     }
 
-    /// Levels, and those at which the hardware is said to set ACCESSED. An [`Attachment`] knows
-    /// which of them were proven.
+    /// The levels of the page table, and those at which the hardware is documented to set ACCESSED.
+    /// An [`Attachment`] has the set of proven levels.
     #[must_use]
     pub fn radix(&self) -> Radix {
         Radix { levels: self.info.levels as u8, proven: level_set(self.info.hardware_levels) }
     }
 
-    /// Least time between two flushes of one [`Attachment`].
+    /// Minimum time between two flushes of one [`Attachment`].
     #[must_use]
     pub fn flush_interval(&self) -> Duration {
         Duration::from_micros(self.info.flush_interval_us.into())
@@ -81,17 +82,17 @@ impl Module {
     ///
     /// # Errors
     /// [`ErrorKind::NoTarget`] if there is no such process or it has no memory of its own,
-    /// [`ErrorKind::Permission`] without capability.
+    /// [`ErrorKind::Permission`] without the capabilities.
     pub fn attach(&self, pid: u32) -> Result<Attachment> {
         let pidfd = PidFd::open(pid).map_err(|e| refused(&attach_to(pid), &e))?;
         self.attach_as(pid, &pidfd)
     }
 
-    /// As [`Module::attach`], to the very process behind `pidfd`: opened before and still good
-    /// after, it proves that no other process took the pid over in between.
+    /// Like [`Module::attach`], for the process of `pidfd`: a pidfd that was opened before and is
+    /// still valid afterwards proves that the pid was not reused in between.
     ///
     /// # Errors
-    /// As [`Module::attach`].
+    /// Those of [`Module::attach`].
     pub fn attach_as(&self, pid: u32, pidfd: &PidFd) -> Result<Attachment> {
         let mut channel = self.device.open().map_err(|e| not_open(&self.device.name(), &e))?;
         let mut attach = abi::Attach {
@@ -115,7 +116,7 @@ fn attach_to(pid: u32) -> String {
     format!("attach to process {pid}")
 }
 
-/// One address space, watched through a file descriptor of its own.
+/// One address space, accessed through its own file descriptor.
 pub struct Attachment {
     channel: Box<dyn Channel>,
     proven: LevelSet,
@@ -123,24 +124,25 @@ pub struct Attachment {
     flush_interval: Duration,
 }
 
-/// Parts of the interval between flushes in which one that came too soon is tried again …
+/// Fraction of the flush interval after which a flush that was too early is retried.
 const FLUSH_PARTS: u32 = 10;
-/// … and how many of them, at most: a sleep is never too short.
+/// Maximum number of retries of a flush: they add up to more than the interval, since a sleep is
+/// never too short.
 const FLUSH_TRIES: u32 = FLUSH_PARTS + 2;
 
 impl Attachment {
-    /// Levels whose ACCESSED bits the self-test saw set by hardware.
+    /// Levels at which the self-test saw hardware set ACCESSED.
     #[must_use]
     pub fn proven(&self) -> LevelSet {
         self.proven
     }
 
-    /// Judges a batch in the order given; answers are in `probes`. Any size: what is more than
-    /// the module takes at once goes in parts.
+    /// Judges a batch in order, and writes the answers into `probes`. A batch larger than the
+    /// module's limit is split.
     ///
     /// # Errors
-    /// [`ErrorKind::Missing`] if a level is not proven, [`ErrorKind::Usage`] for an address or a
-    /// level that makes no sense.
+    /// [`ErrorKind::Missing`] if a level is not proven, [`ErrorKind::Usage`] for an invalid address
+    /// or level.
     pub fn probe(&mut self, probes: &mut [abi::Probe]) -> Result<Presence> {
         for part in probes.chunks_mut(self.max_probes) {
             if self.probe_part(part)? == Presence::Gone {
@@ -166,11 +168,11 @@ impl Attachment {
         }
     }
 
-    /// Judges every entry of `level` in `range` into `set`, which is made to fit; its space is
-    /// that of `range`. `None` if the address space is gone.
+    /// Judges every entry of `level` in `range`. `set` is resized to fit, and its space is that of
+    /// `range`. `None` if the address space is gone.
     ///
     /// # Errors
-    /// As [`Attachment::probe`].
+    /// Those of [`Attachment::probe`].
     pub fn scan(
         &mut self,
         range: &Range,
@@ -205,12 +207,12 @@ impl Attachment {
         }
     }
 
-    /// Has the CPUs that run the process drop its translations, and waits for none of them; gives
-    /// how many were asked, and `None` if the address space is gone. Too soon after the last flush
-    /// it sleeps until it may: never longer than [`Module::flush_interval`] and a little.
+    /// Requests the CPUs that run the process to flush its TLB entries, without waiting for them;
+    /// returns the number of these CPUs, or `None` if the address space is gone. If called too soon
+    /// after the last flush, it sleeps, for at most slightly more than [`Module::flush_interval`].
     ///
     /// # Errors
-    /// If the module refuses, which it has no reason to.
+    /// If the module refuses the call, which is not expected.
     pub fn flush(&mut self) -> Result<Option<u32>> {
         let mut tries = 0;
         loop {
@@ -232,20 +234,20 @@ impl Attachment {
         }
     }
 
-    /// What was done through this attachment, and how long locks were held for it.
+    /// Statistics of this attachment, with the lengths of its lock holds.
     ///
     /// # Errors
-    /// If the module refuses, which it has no reason to.
+    /// If the module refuses the call, which is not expected.
     pub fn stats(&mut self) -> Result<abi::Stats> {
         let mut stats = abi::Stats { size: size_of::<abi::Stats>() as u32, ..Default::default() };
         self.channel.stats(&mut stats).map_err(|e| refused("read statistics", &e))?;
         Ok(stats)
     }
 
-    /// Whether the address space is still there: a look at an address that nothing changes.
+    /// Whether the address space still exists: a probe without clearing.
     ///
     /// # Errors
-    /// As [`Attachment::probe`].
+    /// Those of [`Attachment::probe`].
     pub fn presence(&mut self) -> Result<Presence> {
         let level = self.proven.highest_first().last().unwrap_or(Level::PTE);
         self.probe(&mut [abi::Probe { level: level.number(), ..Default::default() }])
@@ -253,8 +255,8 @@ impl Attachment {
 }
 
 impl abi::Stats {
-    /// The time that `share` (0..=1) of all lock holds stayed below: the upper edge of their
-    /// bucket, at most a quarter above the truth. Zero if there were none.
+    /// The `share` (0..=1) quantile of lock hold times: the upper edge of its bucket, at most a
+    /// quarter above the true value. Zero if there were no holds.
     #[must_use]
     pub fn hold_percentile(&self, share: f64) -> Duration {
         let total: u64 = self.holds.iter().sum();
@@ -270,7 +272,7 @@ impl abi::Stats {
     }
 }
 
-/// Nanoseconds at which a bucket of lock holds ends, exclusive (`TIERSCOPE_HOLD_BUCKETS`).
+/// Exclusive upper bound of a bucket of lock holds in ns (`TIERSCOPE_HOLD_BUCKETS`).
 fn hold_bucket_end(bucket: usize) -> u64 {
     let next = bucket.max(7) as u64 + 1;
     (4 + next % 4) << (next / 4 - 2)
@@ -301,7 +303,7 @@ const NO_MODULE: &str =
 const ONE_RELEASE: &str = "build both from the same release (README.md), then `rmmod tierscope` and `insmod tierscope.ko`";
 const RAISE: &str = "run as root, or with CAP_SYS_PTRACE and CAP_SYS_ADMIN";
 
-/// The device does not open.
+/// The error of opening the device.
 fn not_open(device: &str, error: &io::Error) -> Error {
     let what = format!("cannot open {device}");
     match error.raw_os_error() {
@@ -325,7 +327,7 @@ fn other_version(theirs: u32) -> Error {
         .remedy(ONE_RELEASE)
 }
 
-/// The module refuses a call; `what` completes "cannot …".
+/// The error of a call that the module refuses; `what` completes "cannot ...".
 fn refused(what: &str, error: &io::Error) -> Error {
     let what = format!("cannot {what}");
     match error.raw_os_error() {

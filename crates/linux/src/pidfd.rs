@@ -1,16 +1,16 @@
-//! Process file descriptors: a process that cannot be mistaken for a later one of the same pid.
+//! Process file descriptors, which are not affected by pid reuse.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-/// A process by descriptor. It polls readable once the process has exited.
+/// A process, referred to by descriptor, which polls readable once the process has exited.
 #[derive(Debug)]
 pub struct PidFd(OwnedFd);
 
 impl PidFd {
-    /// Opens the process (thread group leader) of that pid.
+    /// Opens the process (thread group leader) with this pid.
     ///
     /// # Errors
     /// ESRCH if there is none; EINVAL or ENOENT if it is a thread but not a leader.
@@ -22,19 +22,20 @@ impl PidFd {
         Ok(Self(pidfd_open(pid, PidfdFlags::empty())?))
     }
 
-    /// Whether the process has not been reaped yet: signal 0 proves that its pid is still its own.
+    /// Whether the process has not been reaped yet: if signal 0 succeeds, its pid has not been
+    /// reused.
     #[must_use]
     pub fn holds_its_pid(&self) -> bool {
         self.signal(0).is_ok()
     }
 
-    /// Sends a signal; 0 only checks.
+    /// Sends a signal; 0 only checks that the process exists.
     ///
     /// # Errors
-    /// As `pidfd_send_signal(2)`.
+    /// Those of `pidfd_send_signal(2)`.
     pub fn signal(&self, signal: i32) -> io::Result<()> {
         let fd = self.0.as_raw_fd();
-        // SAFETY: the call takes no memory of ours: the siginfo pointer is null.
+        // SAFETY: the call accesses no memory of this process: the siginfo pointer is null.
         let answer = unsafe {
             libc::syscall(libc::SYS_pidfd_send_signal, fd, signal, std::ptr::null::<()>(), 0)
         };

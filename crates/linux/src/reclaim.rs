@@ -1,4 +1,5 @@
-//! Where memory can be given back to: swap, zswap, and what a cgroup allows; and the cgroup's own way.
+//! Destinations of reclaim: swap, zswap, and the limits of a cgroup; and reclaim by the kernel
+//! through a cgroup's `memory.reclaim`.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -6,27 +7,27 @@ use std::path::{Path, PathBuf};
 
 use tierscope_core::{Error, ErrorKind, Result};
 
-/// Where pages are to go.
+/// Destination of reclaimed pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Into {
-    /// Compressed in memory. Whatever it does not take goes to the swap device behind it.
+    /// Compressed in memory by zswap; pages that it rejects go to its backing swap device.
     Zswap,
     /// A swap device or file.
     Swap,
 }
 
-/// Swap of this machine, in bytes.
+/// Swap space of this machine, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Room {
-    /// All of it.
+    /// Total swap space.
     pub total: u64,
-    /// What is free.
+    /// Free swap space.
     pub free: u64,
-    /// zswap is on.
+    /// Whether zswap is enabled.
     pub zswap: bool,
 }
 
-/// Files of the kernel, below a root that tests put elsewhere.
+/// The kernel's files about swap, below a root that tests replace.
 #[derive(Clone, Debug)]
 pub struct Swap {
     root: PathBuf,
@@ -39,7 +40,7 @@ impl Default for Swap {
 }
 
 impl Swap {
-    /// Below another root.
+    /// The files below another root.
     #[must_use]
     pub fn below(root: impl AsRef<Path>) -> Self {
         Self { root: root.as_ref().to_owned() }
@@ -49,7 +50,7 @@ impl Swap {
         Some(fs::read_to_string(self.root.join(path)).ok()?.trim().to_owned())
     }
 
-    /// What there is, if pages can go where they are to.
+    /// Swap space of this machine, if the destination is available.
     ///
     /// # Errors
     /// [`ErrorKind::Missing`]: no swap is on, or zswap is off or not built in.
@@ -85,10 +86,10 @@ impl Swap {
 }
 
 impl Room {
-    /// Whether so many bytes fit: a page in zswap has its place on the device as well.
+    /// Checks that `wanted` bytes fit: a page in zswap occupies a slot of the swap device, too.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`]: they do not.
+    /// [`ErrorKind::Usage`] if they do not fit.
     pub fn check(&self, wanted: u64) -> Result<()> {
         if wanted <= self.free {
             return Ok(());
@@ -100,33 +101,33 @@ impl Room {
     }
 }
 
-/// A line of a table like /proc/meminfo, in bytes.
+/// A value of a table like /proc/meminfo, in bytes.
 fn field(text: &str, key: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(key))?;
     line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// A cgroup whose memory the kernel gives back by its own choice (`memory.reclaim`, Linux 5.19).
+/// A cgroup from which the kernel reclaims memory of its own choice (`memory.reclaim`, Linux 5.19).
 #[derive(Clone, Debug)]
 pub struct Reclaimable {
     dir: PathBuf,
 }
 
-/// What a request came to.
+/// Result of a reclaim request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Asked {
-    /// Bytes that the cgroup has less.
+    /// Decrease of the cgroup's memory in bytes.
     pub reclaimed: u64,
-    /// The kernel found less than it was asked for.
+    /// Whether the kernel reclaimed less than requested.
     pub short: bool,
 }
 
 impl Reclaimable {
-    /// A cgroup's directory.
+    /// Opens a cgroup's directory.
     ///
     /// # Errors
-    /// [`ErrorKind::Missing`]: the memory controller is not enabled there, the kernel has no `memory.reclaim`, or
-    /// the cgroup may not swap.
+    /// [`ErrorKind::Missing`]: the memory controller is not enabled there, the kernel has no
+    /// `memory.reclaim`, or the cgroup may not swap.
     pub fn open(dir: &Path) -> Result<Self> {
         let what = || format!("cannot give memory of cgroup {} back", dir.display());
         let has = |name: &str| dir.join(name).exists();
@@ -164,25 +165,26 @@ impl Reclaimable {
         fs::read_to_string(self.dir.join(name)).ok()?.trim().parse().ok()
     }
 
-    /// Bytes charged to it.
+    /// Bytes charged to the cgroup.
     #[must_use]
     pub fn current(&self) -> u64 {
         self.number("memory.current").unwrap_or(0)
     }
 
-    /// Bytes of it in swap, zswap's included.
+    /// Bytes of the cgroup in swap, including zswap.
     #[must_use]
     pub fn swapped(&self) -> u64 {
         self.number("memory.swap.current").unwrap_or(0)
     }
 
-    /// Bytes that it may still swap; `None` without limit.
+    /// Bytes that the cgroup may still swap; `None` without a limit.
     #[must_use]
     pub fn swap_left(&self) -> Option<u64> {
         Some(self.number("memory.swap.max")?.saturating_sub(self.swapped()))
     }
 
-    /// Share of the last ten seconds in which some task in it waited for memory; `None` without PSI.
+    /// PSI: share of the last ten seconds in which some task of the cgroup stalled on memory;
+    /// `None` without PSI.
     #[must_use]
     pub fn stalled(&self) -> Option<f64> {
         crate::mover::kernel::parse_pressure(
@@ -190,7 +192,8 @@ impl Reclaimable {
         )
     }
 
-    /// Pages of it that came back from swap since it was made (`workingset_refault_anon` of memory.stat).
+    /// Refaults from swap since the cgroup was created (`workingset_refault_anon` of memory.stat),
+    /// in bytes.
     #[must_use]
     pub fn refaults(&self) -> u64 {
         let text = fs::read_to_string(self.dir.join("memory.stat")).unwrap_or_default();
@@ -198,10 +201,10 @@ impl Reclaimable {
         line.and_then(|pages| pages.trim().parse::<u64>().ok()).map_or(0, |pages| pages * 4096)
     }
 
-    /// Asks the kernel to give so many bytes back.
+    /// Requests the kernel to reclaim `bytes` bytes.
     ///
     /// # Errors
-    /// The kernel refuses, but for finding too little.
+    /// If the kernel refuses the request; reclaiming too little is not an error.
     pub fn reclaim(&self, bytes: u64) -> Result<Asked> {
         let before = self.current();
         let file = OpenOptions::new().write(true).open(self.dir.join("memory.reclaim"));

@@ -1,4 +1,4 @@
-//! What to watch, and which processes that means at any moment.
+//! The target as selected by the user, and its current processes.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -9,31 +9,31 @@ use crate::pidfd::PidFd;
 use crate::proc::{Cgroup, Proc, Stat};
 use crate::spawn::{Spawned, reap};
 
-/// Where the cgroup v2 hierarchy is by custom.
+/// Usual mount point of the cgroup v2 hierarchy.
 const CGROUP_MOUNT: &str = "/sys/fs/cgroup";
 
-/// What a user asks to watch.
+/// The target as selected by the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selection {
-    /// A process.
+    /// A process, by pid.
     Process {
-        /// Its pid.
+        /// Pid of the process.
         pid: u32,
-        /// Its descendants as well, those to come included.
+        /// Whether its descendants, including future ones, are watched, too.
         children: bool,
     },
     /// All processes of a cgroup (version 2) and of the cgroups below it, except tierscope itself.
     Cgroup(PathBuf),
-    /// A command to start, and all its descendants.
+    /// A command to be started, and all its descendants.
     Command(Vec<OsString>),
 }
 
 impl Selection {
-    /// Whether it can be watched; nothing is started yet.
+    /// Checks that the target can be watched; starts nothing.
     ///
     /// # Errors
-    /// [`ErrorKind::NoTarget`] if there is no such process or cgroup, or nobody in it;
-    /// [`ErrorKind::Usage`] for what is no process: a thread, a kernel thread, tierscope itself.
+    /// [`ErrorKind::NoTarget`] if there is no such process or cgroup, or if the cgroup is empty;
+    /// [`ErrorKind::Usage`] for a thread, a kernel thread, or tierscope itself.
     pub fn check(&self, proc: &Proc) -> Result<()> {
         match self {
             Selection::Process { pid, .. } => check_process(proc, *pid).map(drop),
@@ -101,7 +101,7 @@ fn check_cgroup(path: &Path) -> Result<()> {
         .remedy("start one there first"))
 }
 
-/// A selection with hold of what it names.
+/// An opened target: it keeps references to the processes.
 pub(crate) enum Roots {
     Process {
         pid: u32,
@@ -109,7 +109,7 @@ pub(crate) enum Roots {
         children: bool,
     },
     Cgroup(Cgroup),
-    /// The command, and the children that we had before it.
+    /// The command, and the children that tierscope had before.
     Command {
         spawned: Spawned,
         earlier: Vec<u32>,
@@ -117,12 +117,13 @@ pub(crate) enum Roots {
 }
 
 impl Roots {
-    /// Takes hold; a command is started with signal mask `mask`, and held at its first instruction.
+    /// Opens the target; a command is started with signal mask `mask`, and stopped at its first
+    /// instruction.
     pub(crate) fn take(selection: &Selection, proc: &Proc, mask: &libc::sigset_t) -> Result<Self> {
         selection.check(proc)?;
         Ok(match selection {
             Selection::Process { pid, children } => {
-                // If it ended since the check, it is not there now.
+                // The process may have ended since the check.
                 let pidfd = PidFd::open(*pid).map_err(|e| {
                     Error::new(ErrorKind::NoTarget, format!("cannot watch process {pid}")).cause(e)
                 })?;
@@ -137,15 +138,15 @@ impl Roots {
         })
     }
 
-    /// Lets a held command run.
+    /// Lets a stopped command run.
     pub(crate) fn release(&mut self) {
         if let Roots::Command { spawned, .. } = self {
             spawned.release();
         }
     }
 
-    /// The processes that belong to it now. `known` are those that did before: who lost its
-    /// parent still belongs, with all its descendants. Some may be ending.
+    /// Current processes of the target. `known` are its previous ones: a process that lost its
+    /// parent remains a member, with all its descendants. Some may be ending.
     pub(crate) fn members(&self, proc: &Proc, known: &[u32]) -> Result<Vec<u32>> {
         let mut members = Vec::new();
         match self {
@@ -171,7 +172,7 @@ impl Roots {
     }
 }
 
-/// Orphans of the command that became our children; the dead among them are laid to rest.
+/// Orphans of the command that were reparented to tierscope; zombies among them are reaped.
 fn adopted(proc: &Proc, command: u32, earlier: &[u32]) -> Result<Vec<u32>> {
     let mut ours = Vec::new();
     proc.children(std::process::id(), &mut ours)?;
@@ -184,7 +185,7 @@ fn adopted(proc: &Proc, command: u32, earlier: &[u32]) -> Result<Vec<u32>> {
     Ok(ours)
 }
 
-/// Appends children, their children, and so on; each process once.
+/// Appends all descendants of `members`, each process once.
 fn add_descendants(proc: &Proc, members: &mut Vec<u32>) -> Result<()> {
     let mut seen: std::collections::HashSet<u32> = members.iter().copied().collect();
     let mut next = 0;
@@ -202,7 +203,7 @@ mod tests {
     use super::*;
     use std::fs;
 
-    /// A root with processes `(pid, tgid, flags, state, children)`.
+    /// A procfs with processes `(pid, tgid, flags, state, children)`.
     fn root(processes: &[(u32, u32, u32, char, &str)]) -> (tempfile::TempDir, Proc) {
         let dir = tempfile::tempdir().unwrap();
         for (pid, tgid, flags, state, children) in processes {
@@ -243,8 +244,8 @@ mod tests {
         assert_eq!(Selection::Command(vec![]).check(&proc).unwrap_err().kind(), ErrorKind::Usage);
     }
 
-    // 1 - 2 - 4
-    //   \ 3       and 7 - 8, whose parent is gone.
+    // Processes 2 and 3 are children of 1, 4 is a child of 2, and 8 is a child of 7, whose parent
+    // has ended.
     #[test]
     fn descendants_of_the_known_belong_too() {
         let (_dir, proc) = root(&[

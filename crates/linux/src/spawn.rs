@@ -1,4 +1,4 @@
-//! A command as a target: started, but held at its first instruction until time passes.
+//! A command as a target: started, but stopped at its first instruction until time passes.
 
 use std::ffi::OsString;
 use std::io;
@@ -10,11 +10,11 @@ use tierscope_core::{Error, ErrorKind, Result};
 
 use crate::pidfd::PidFd;
 
-/// How long a command may take to heed SIGTERM before it is killed.
+/// Time between SIGTERM and SIGKILL.
 const GRACE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 
-/// A child process. What it leaves behind when it dies becomes our child as well, so that a
-/// program that turns itself into a daemon is not lost.
+/// A child process. Its orphans are reparented to tierscope, so that a program that daemonizes is
+/// not lost.
 pub(crate) struct Spawned {
     child: Child,
     pidfd: PidFd,
@@ -25,7 +25,7 @@ pub(crate) struct Spawned {
 impl Spawned {
     /// Starts `command` and returns once it has executed its program, before the first instruction.
     ///
-    /// It is traced for this moment only: the exec of a traced process stops it with SIGTRAP
+    /// It is traced during this time only: the exec of a traced process stops it with SIGTRAP
     /// (fs/exec.c: `exec_binprm`; ptrace(2): PTRACE_TRACEME).
     pub(crate) fn hold(command: &[OsString], mask: &libc::sigset_t) -> Result<Self> {
         let (program, arguments) = command.split_first().ok_or_else(|| {
@@ -38,7 +38,7 @@ impl Spawned {
         let mut command = Command::new(program);
         command.args(arguments);
         let mask = *mask;
-        // SAFETY: the closure only makes system calls, as is allowed between fork and exec.
+        // SAFETY: the closure only makes system calls, which are allowed between fork and exec.
         unsafe { command.pre_exec(move || set_mask(&mask).and_then(|()| trace_me())) };
         let child = command.spawn().map_err(|e| failed(&e))?;
         let pidfd = PidFd::open(child.id()).map_err(|e| failed(&e))?;
@@ -51,15 +51,16 @@ impl Spawned {
         self.child.id()
     }
 
-    /// Lets it run. Only the first call has an effect.
+    /// Lets the child run. Only the first call has an effect.
     pub(crate) fn release(&mut self) {
         if std::mem::take(&mut self.held) {
-            // If it was killed while held there is nothing to let run.
+            // If the child was killed while stopped, there is nothing to resume.
             let _ = self.ptrace(libc::PTRACE_DETACH, 0);
         }
     }
 
-    /// Ends it if it has not ended (SIGTERM, after a grace SIGKILL), and tells how it ended.
+    /// Terminates the child if it still runs (SIGTERM, after a grace period SIGKILL), and returns
+    /// its exit status.
     pub(crate) fn finish(&mut self) -> Result<ExitStatus> {
         let failed = |e| Error::new(ErrorKind::Other, "cannot wait for the command").cause(e);
         if let Some(status) = self.child.try_wait().map_err(failed)? {
@@ -77,7 +78,7 @@ impl Spawned {
     fn await_exec(&self) -> io::Result<()> {
         loop {
             let mut status = 0;
-            // SAFETY: `status` is ours to be written to.
+            // SAFETY: `status` is a valid, writable integer.
             if unsafe { libc::waitpid(self.pid() as i32, &raw mut status, 0) } < 0 {
                 return Err(io::Error::last_os_error());
             }
@@ -93,13 +94,13 @@ impl Spawned {
 
     fn ptrace(&self, request: libc::c_uint, signal: i32) -> io::Result<()> {
         let (pid, no_address) = (self.pid() as i32, 0usize);
-        // SAFETY: CONT and DETACH take a signal number and touch no memory of ours.
+        // SAFETY: CONT and DETACH take a signal number and access no memory of this process.
         let answer = unsafe { libc::ptrace(request, pid, no_address, signal as usize) };
         if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 }
 
-/// A command that nobody finished does not outlive us.
+/// Kills a child that was not finished.
 impl Drop for Spawned {
     fn drop(&mut self) {
         if self.held {
@@ -111,7 +112,7 @@ impl Drop for Spawned {
 }
 
 fn set_mask(mask: &libc::sigset_t) -> io::Result<()> {
-    // SAFETY: the mask is a whole one; nothing is written back.
+    // SAFETY: the mask is initialised; the old mask is not written back.
     match unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, mask, std::ptr::null_mut()) } {
         0 => Ok(()),
         error => Err(io::Error::from_raw_os_error(error)),
@@ -124,10 +125,10 @@ fn trace_me() -> io::Result<()> {
     if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Makes us the one that orphans among our descendants go to, or no longer; tells what was before.
+/// Sets whether this process is the reaper of its orphaned descendants; returns the old setting.
 fn subreaper(on: bool) -> bool {
     let mut before: libc::c_int = 0;
-    // SAFETY: GET writes the int it is given; SET takes a number. Neither can fail on Linux >= 3.4.
+    // SAFETY: GET writes the given int; SET takes a number. Neither can fail on Linux >= 3.4.
     unsafe {
         libc::prctl(libc::PR_GET_CHILD_SUBREAPER, &raw mut before);
         libc::prctl(libc::PR_SET_CHILD_SUBREAPER, libc::c_ulong::from(on));
@@ -135,9 +136,9 @@ fn subreaper(on: bool) -> bool {
     before != 0
 }
 
-/// Takes an orphan that died from the list of our children.
+/// Reaps an orphan that ended.
 pub(crate) fn reap(pid: u32) {
-    // SAFETY: no status is asked for.
+    // SAFETY: the status pointer is null.
     unsafe { libc::waitpid(pid as i32, std::ptr::null_mut(), libc::WNOHANG) };
 }
 

@@ -1,7 +1,7 @@
-//! The telemetry device of an instrumented virtual machine: found among the PCI functions, mapped through sysfs,
-//! and used as counters, and as a source of every TLB miss.
+//! The telemetry device of an instrumented virtual machine: located among the PCI functions, mapped
+//! through sysfs, and used as counters and as a source of TLB misses.
 //!
-//! Layout and commands: [`tierscope_wire::device`]. Mapping it needs root.
+//! Layout and commands: [`tierscope_wire::device`]. Mapping the device requires root.
 
 mod controllers;
 
@@ -18,7 +18,7 @@ use tierscope_wire::{Consumer, Shared, TlbMiss};
 
 pub use controllers::{Controllers, controllers};
 
-/// The PCI function that carries the device; `None` if this machine has none.
+/// Finds the PCI function of the device; `None` if this machine has none.
 #[must_use]
 pub fn find(sys: &Path) -> Option<PathBuf> {
     let functions = fs::read_dir(sys.join("bus/pci/devices")).ok()?;
@@ -58,7 +58,7 @@ fn map_device(sys: &Path) -> Result<Shared> {
     map(&function)
 }
 
-/// Counters of the telemetry device. Rules that are still there go when this is dropped.
+/// Counters of the telemetry device. Dropping this unregisters its rules.
 #[derive(Debug)]
 pub struct TelemetryDevice {
     shared: Shared,
@@ -67,20 +67,22 @@ pub struct TelemetryDevice {
 }
 
 impl TelemetryDevice {
-    /// Opens the device below `sys` (`/sys`), with the command block of that number: one a program.
+    /// Opens the device below `sys` (`/sys`), with command block `block`: programs need different
+    /// ones.
     ///
     /// # Errors
-    /// [`ErrorKind::Missing`] if there is none; or it may not be mapped, or is of another version.
+    /// [`ErrorKind::Missing`] if there is no device; others if it cannot be mapped or has another
+    /// version.
     pub fn open(sys: &Path, block: usize) -> Result<Self> {
         let device = Self { shared: map_device(sys)?, block, rules: Vec::new() };
         device.client()?;
         Ok(device)
     }
 
-    /// Its command block.
+    /// A client of the device's command block.
     ///
     /// # Errors
-    /// The memory holds no device that this knows.
+    /// If the memory does not hold a device of a known version.
     pub fn client(&self) -> Result<Client<'_>> {
         Client::attach(self.shared.words()?, self.block)
     }
@@ -108,8 +110,8 @@ impl Counters for TelemetryDevice {
         Ok(())
     }
 
-    /// This device selects states densely: key `k` has the states from `k` less the first key on. Anything else
-    /// needs a translation table, which it has not.
+    /// The device selects states densely: the states of key `k` follow those of the keys below it.
+    /// Any other assignment needs a translation table, which the device lacks.
     fn translate(&mut self, rule: RuleId, key: u64, index: Option<u32>) -> Result<()> {
         let rule = self.rule(rule)?;
         let offsets = rule.offset.of(u64::MAX) + 1;
@@ -145,23 +147,23 @@ impl Drop for TelemetryDevice {
     }
 }
 
-/// Records of TLB misses of processes: samples of every miss, not of one in so many. A record does not tell loads from
-/// stores: all are given as loads.
+/// TLB misses of processes as samples, without subsampling: every miss is recorded. Records do not
+/// distinguish loads from stores: all are reported as loads.
 #[derive(Debug)]
 pub struct TlbMisses {
-    /// One a CPU. What they read stays mapped until the program ends.
+    /// One ring per CPU. The memory that they read stays mapped until the program ends.
     rings: Vec<Consumer<'static, TlbMiss>>,
-    /// Physical addresses of top tables, and whose they are.
+    /// Physical addresses of top-level page tables, with the spaces that they belong to.
     roots: Vec<(u64, SpaceId)>,
     batch: Vec<TlbMiss>,
 }
 
 impl TlbMisses {
-    /// Opens the rings of the device below `sys`, for processes by the address of their top table
-    /// ([`root_of`]). One reader at a time.
+    /// Opens the rings of the device below `sys`, for processes that are identified by the address
+    /// of their top-level page table ([`root_of`]). Only one reader at a time is possible.
     ///
     /// # Errors
-    /// There is no device, or no rings in it.
+    /// If there is no device, or if it has no rings.
     pub fn open(sys: &Path, roots: Vec<(u64, SpaceId)>) -> Result<Self> {
         let missing = |cause: &str| {
             Error::new(ErrorKind::Missing, "there are no records of TLB misses")
@@ -205,13 +207,14 @@ impl Samples for TlbMisses {
     }
 }
 
-/// `_IOWR('T', 0x80, __u64)`: lab/kmod/device/tierscope_device.c.
+/// The ioctl of [`root_of`]: `_IOWR('T', 0x80, __u64)`, lab/kmod/device/tierscope_device.c.
 const ROOT: libc::c_ulong = 3 << 30 | 8 << 16 | (b'T' as libc::c_ulong) << 8 | 0x80;
 
-/// The physical address of a process's top table, by which records of TLB misses name it.
+/// The physical address of a process's top-level page table, which identifies it in records of TLB
+/// misses.
 ///
 /// # Errors
-/// The lab's module is not loaded, or there is no such process.
+/// If the lab's module is not loaded, or if there is no such process.
 pub fn root_of(pid: u32) -> Result<u64> {
     let path = "/dev/tierscope_device";
     let failed = |cause: std::io::Error| {
@@ -238,7 +241,7 @@ mod tests {
     use super::*;
     use tierscope_wire::device::{MAGIC, VERSION, W_STATE};
 
-    /// A sysfs with a host bridge and, perhaps, the device.
+    /// A sysfs with a host bridge and, optionally, the device.
     fn sysfs(device: Option<&[u64]>) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         let function = |name: &str, vendor: &str, device: &str| {

@@ -1,4 +1,4 @@
-//! Tiers of the live machine: where pages are, how short of memory nodes are, and what moves pages.
+//! Tiers of the live machine: page placement, memory pressure of nodes, and the mover.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,15 +13,15 @@ use crate::places::Places;
 pub use crate::tiers::TierConfig;
 use crate::tiers::{find, tiers};
 
-/// Pressure and free memory are read no more often than this, …
+/// Minimum time between two readings of pressure and free memory.
 const PAUSE: Duration = Duration::from_millis(100);
-/// … the share of time that tasks wait for memory than this, for the kernel brings it up to date every two seconds
-/// (kernel/sched/psi.c: `PSI_FREQ`), …
+/// Minimum time between two readings of PSI, which the kernel updates every two seconds
+/// (kernel/sched/psi.c: `PSI_FREQ`).
 const STALLS: Duration = Duration::from_millis(500);
-/// … and watermarks than this: where there are many CPUs, zoneinfo is long.
+/// Minimum time between two readings of watermarks: on machines with many CPUs, zoneinfo is long.
 const MARKS: Duration = Duration::from_secs(10);
 
-/// The machine's side of tiering.
+/// The machine's state for tiering.
 pub(crate) struct Tiering {
     places: Places<RunningKernel>,
     mover: MoverHandle,
@@ -30,16 +30,16 @@ pub(crate) struct Tiering {
     layout: Layout,
     known: Pressure,
     stalled: Option<Time>,
-    /// Low and high watermark of each tier, and when they were read.
+    /// Low and high watermark of each tier, and the time of their reading.
     marks: (Vec<(u64, u64)>, Option<Time>),
     refreshed: Option<Time>,
     read: Option<Time>,
 }
 
-/// The tiers that pages would be moved between, without moving any; for a check of a configuration.
+/// The tiers that pages would be moved between, without moving any, to check a configuration.
 ///
 /// # Errors
-/// As [`crate::LiveMachine::with_tiers`].
+/// Those of [`crate::LiveMachine::with_tiers`].
 pub fn check(config: &TierConfig) -> Result<Vec<Vec<Node>>> {
     find(Path::new("/sys"), config)
 }
@@ -54,10 +54,10 @@ impl Tiering {
         Self::over(tiers, config.capacity.clone(), limits, roll)
     }
 
-    /// All nodes with memory as one tier: for whoever gives pages back and moves none.
+    /// All nodes with memory as one tier, for reclaim without migration.
     pub(crate) fn of_one_tier(limits: Limits, roll: Roll) -> Result<(Self, LiveMover)> {
         let nodes: Vec<Node> = tiers(Path::new("/sys")).into_iter().flatten().collect();
-        // A kernel without NUMA has the first one.
+        // A kernel without NUMA has only node 0.
         let nodes = if nodes.is_empty() { vec![Node(0)] } else { nodes };
         let (mut tiering, mover) = Self::over(vec![nodes], Vec::new(), limits, roll)?;
         tiering.places.look_when_asked();
@@ -113,8 +113,8 @@ impl Tiering {
         }
     }
 
-    /// Watermarks are the kernel's, summed over a tier's nodes. What a policy may use of a tier is less than
-    /// what its nodes have free, where a capacity is set.
+    /// Watermarks are the kernel's, summed over a tier's nodes. With a capacity set, a policy may
+    /// use less of a tier than its nodes have free.
     pub(crate) fn pressure(&mut self) -> Pressure {
         let now = self.kernel.now();
         if self.read.is_none_or(|read| now.since(read) >= PAUSE) {

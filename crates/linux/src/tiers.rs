@@ -1,4 +1,4 @@
-//! Which memory nodes make a tier: as the kernel says, as the hardware says, or as the user does.
+//! Assignment of memory nodes to tiers: from the kernel, the firmware, or the user's configuration.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,23 +8,24 @@ use tierscope_core::{Error, ErrorKind, Node, Result};
 
 use crate::mover::kernel::node_memory;
 
-/// Tiers as somebody wants them.
+/// The user's configuration of tiers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TierConfig {
-    /// Nodes of each tier, fastest first; empty for what the machine says.
+    /// Nodes of each tier, fastest first; empty for automatic detection.
     pub nodes: Vec<Vec<u32>>,
-    /// Bytes of the target that a tier may hold, fastest first; what is left out or `None` is the node's.
+    /// Bytes of the target that a tier may hold, fastest first; if missing or `None`, all of its
+    /// nodes' memory.
     pub capacity: Vec<Option<u64>>,
 }
 
-/// Tiers that are told apart.
+/// Maximum number of tiers.
 pub(crate) const MOST_TIERS: usize = 8;
 
-/// The tiers to move pages between: two at least, all of them with memory.
+/// The tiers to move pages between: at least two, all of them with memory.
 ///
 /// # Errors
-/// [`ErrorKind::Missing`] if there is one tier only; [`ErrorKind::Usage`] for nodes that are not there, or
-/// twice, and for a tier that can hold nothing.
+/// [`ErrorKind::Missing`] if there is only one tier; [`ErrorKind::Usage`] for missing or repeated
+/// nodes, and for a tier without capacity.
 pub(crate) fn find(sys: &Path, config: &TierConfig) -> Result<Vec<Vec<Node>>> {
     let found = match config.nodes.is_empty() {
         true => tiers(sys),
@@ -90,12 +91,12 @@ fn check_nodes(sys: &Path, tiers: &[Vec<Node>]) -> Result<()> {
     Ok(())
 }
 
-/// Nodes of each tier, fastest tier first; empty where the kernel has no NUMA.
+/// Nodes of each tier, fastest tier first; empty if the kernel has no NUMA.
 ///
-/// They are the kernel's memory tiers (6.1 and newer, mm/memory-tiers.c: the smaller its number the
-/// faster a tier is). Where it has none, or one: nodes by the latency that the firmware states (HMAT,
-/// drivers/base/node.c: `access0`), else nodes with CPUs before all others (include/linux/node.h before
-/// 6.1: `node_is_toptier`), these by their distance (SLIT).
+/// These are the kernel's memory tiers (6.1 and newer, mm/memory-tiers.c: the smaller its number,
+/// the faster a tier). If the kernel has none or only one: nodes by the latency that the firmware
+/// states (HMAT, drivers/base/node.c: `access0`), else nodes with CPUs before all others
+/// (include/linux/node.h before 6.1: `node_is_toptier`), those by their distance (SLIT).
 pub(crate) fn tiers(sys: &Path) -> Vec<Vec<Node>> {
     let nodes = sys.join("devices/system/node");
     let told = memory_tiers(&sys.join("devices/virtual/memory_tiering"));
@@ -109,7 +110,7 @@ pub(crate) fn tiers(sys: &Path) -> Vec<Vec<Node>> {
     if told.is_empty() { by_cpus(&nodes) } else { told }
 }
 
-/// Latencies that differ by less than this are alike (assumed: firmware rounds).
+/// Latencies that differ by less than this factor are considered equal (assumed: firmware rounds).
 const ALIKE: f64 = 1.1;
 
 fn by_latency(dir: &Path) -> Vec<Vec<Node>> {
@@ -123,7 +124,7 @@ fn by_latency(dir: &Path) -> Vec<Vec<Node>> {
     grouped(known.unwrap_or_default(), |one, other| other as f64 <= one as f64 * ALIKE)
 }
 
-/// Nodes in order of a figure; those that are alike together.
+/// Groups nodes by a value, in ascending order; nodes with like values form one group.
 fn grouped(mut nodes: Vec<(u64, Node)>, alike: impl Fn(u64, u64) -> bool) -> Vec<Vec<Node>> {
     nodes.sort_unstable();
     let mut tiers: Vec<(u64, Vec<Node>)> = Vec::new();
@@ -168,10 +169,10 @@ fn nearest(dir: &Path, node: Node, with_cpus: &[Node]) -> u64 {
     near.filter_map(|(_, distance)| distance.parse().ok()).min().unwrap_or(0)
 }
 
-/// The kernel has no more nodes than this (`CONFIG_NODES_SHIFT` is at most 10).
+/// Upper bound of node numbers in the kernel (`CONFIG_NODES_SHIFT` is at most 10).
 const MOST: u32 = 1 << 10;
 
-/// Nodes of a file like `0-2,4`; what makes no sense is left out.
+/// Nodes of a file like `0-2,4`; malformed parts are skipped.
 fn list(path: &Path) -> Vec<Node> {
     let text = fs::read_to_string(path).unwrap_or_default();
     let span = |part: &str| {
@@ -205,7 +206,7 @@ mod tests {
     const MEMORY: &str = "devices/system/node/has_memory";
     const CPU: &str = "devices/system/node/has_cpu";
 
-    // Numbers are no text: tier 4 comes before tier 22.
+    // Tiers are sorted as numbers, not as text: tier 4 precedes tier 22.
     #[test]
     fn the_kernel_s_tiers_by_their_numbers() {
         let tier = |n| format!("devices/virtual/memory_tiering/memory_tier{n}/nodelist");
@@ -232,7 +233,7 @@ mod tests {
         format!("devices/system/node/node{node}/access0/initiators/read_latency")
     }
 
-    // One tier to the kernel, two to the firmware: 100 and 105 ns are alike, 350 is not.
+    // One tier according to the kernel, two by latency: 100 and 105 ns are alike, 350 ns is not.
     #[test]
     fn firmware_knows_better_than_one_tier() {
         let one = "devices/virtual/memory_tiering/memory_tier4/nodelist";

@@ -13,24 +13,23 @@ use crate::proc::{Proc, Stat};
 pub(crate) struct Watched {
     pub(crate) space: SpaceId,
     pub(crate) pid: u32,
-    /// The parent's pid when it came under watch.
+    /// Pid of the parent when watching began.
     pub(crate) parent: u32,
-    /// For people: `redis-server[4711]`.
+    /// Name for users: `redis-server[4711]`.
     pub(crate) name: Arc<str>,
     pub(crate) pidfd: PidFd,
-    /// Start time: the pid's next bearer has another.
+    /// Start time; distinguishes a reused pid.
     pub(crate) started: u64,
-    /// CPU time that it had spent when it came under watch.
+    /// CPU time that the process had used when watching began.
     before: Duration,
-    /// CPU time when last looked at.
+    /// CPU time at the last reading.
     latest: Cell<Duration>,
 }
 
 impl Watched {
-    /// `None` if there is nothing to watch: it is gone, ending, or of the kernel.
+    /// Opens a process; `None` if it is gone, ending, or a kernel thread.
     ///
-    /// Of a process that started under our eyes all CPU time counts (`from_start`), else what it
-    /// spends from now on.
+    /// If `from_start` holds, all of its CPU time counts, else only the time used from now on.
     pub(crate) fn look_up(
         proc: &Proc,
         pid: u32,
@@ -61,7 +60,7 @@ impl Watched {
         }))
     }
 
-    /// Whether the process is there and has not ended.
+    /// Whether the process exists and has not ended.
     pub(crate) fn lives(&self, proc: &Proc) -> Result<bool> {
         let stat = proc.stat(self.pid)?.filter(|stat| stat.started == self.started);
         if let Some(stat) = &stat {
@@ -70,9 +69,9 @@ impl Watched {
         Ok(stat.is_some_and(|stat| !stat.has_ended()))
     }
 
-    /// CPU time under watch; of an ended process what it was when last looked at.
+    /// CPU time while watched; of an ended process, as of the last reading.
     pub(crate) fn cpu_time(&self, proc: &Proc) -> Duration {
-        // A file that cannot be read leaves the last figure standing.
+        // If stat cannot be read, the last value remains.
         let _ = self.lives(proc);
         self.latest.get().saturating_sub(self.before)
     }
@@ -88,16 +87,17 @@ fn cannot_watch(pid: u32, error: &io::Error) -> Error {
         .remedy("each process watched needs two files: raise the limit with `ulimit -n`")
 }
 
-/// A program may put anything into its name: what would break a line becomes `?`.
+/// Display name of a process. Control characters in a program's name, which would break a line,
+/// become `?`.
 fn name(stat: &Stat, pid: u32) -> Arc<str> {
     let plain = |c: char| if c.is_control() { '?' } else { c };
     format!("{}[{pid}]", stat.comm.chars().map(plain).collect::<String>()).into()
 }
 
-/// Whether two processes share one address space (vfork, CLONE_VM). `false` where the kernel does
-/// not tell (no CONFIG_KCMP).
+/// Whether two processes share one address space (vfork, CLONE_VM). `false` if the kernel lacks
+/// kcmp (no CONFIG_KCMP).
 pub(crate) fn share_memory(one: u32, other: u32) -> bool {
-    const KCMP_VM: i32 = 1; // include/uapi/linux/kcmp.h
+    const KCMP_VM: i32 = 1; // from include/uapi/linux/kcmp.h
     // SAFETY: kcmp takes numbers only.
     unsafe { libc::syscall(libc::SYS_kcmp, one as i32, other as i32, KCMP_VM, 0, 0) == 0 }
 }

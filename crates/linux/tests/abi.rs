@@ -9,7 +9,7 @@ use tierscope_linux::abi;
 
 type Layout = BTreeMap<String, u64>;
 
-/// A struct's size and the offsets of its fields, under their C names.
+/// Collects a struct's size and the offsets of its fields, under their C names.
 macro_rules! layout {
     ($out:ident, $c_name:literal, $rust:ty, [$($field:ident),+ $(,)?]) => {
         $out.insert($c_name.to_string(), size_of::<$rust>() as u64);
@@ -120,7 +120,8 @@ fn rust_layout() -> Layout {
     out
 }
 
-/// What the header defines, by its own text: no name can be forgotten on the Rust side.
+/// All names that the header defines, parsed from its text, so that none can be missing on the Rust
+/// side.
 fn names_in(header: &str) -> Vec<String> {
     let mut names = Vec::new();
     let mut open = String::new();

@@ -1,5 +1,5 @@
-//! Commands as targets. In a program of its own: whoever runs a command takes in every orphan of
-//! the process, so that only one test may do so at a time.
+//! Commands as targets. A separate test program: a machine that runs a command adopts every orphan
+//! of the process, so that only one test may do so at a time.
 
 mod fake;
 
@@ -68,13 +68,13 @@ fn one_that_was_never_let_run_does_not_outlive_us() {
     assert!(!mark.exists());
 }
 
-// The shell leaves a child behind and exits: a daemon is still part of the command.
+// The shell starts a child and exits: such a daemon is still part of the command.
 #[test]
 fn daemons_are_not_lost() {
     let _alone = alone();
     let (reader, writer) = std::io::pipe().unwrap();
     let fd = std::os::fd::AsRawFd::as_raw_fd(&reader);
-    // SAFETY: the descriptor is ours; the child has to inherit it.
+    // SAFETY: the descriptor is owned by this test; the child has to inherit it.
     unsafe { libc::fcntl(fd, libc::F_SETFD, 0) };
     let script = format!("cat <&{fd} >/dev/null & exit 0");
     let mut machine = open(&["sh", "-c", &script]).unwrap();

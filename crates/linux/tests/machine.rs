@@ -12,10 +12,10 @@ use tierscope_core::{
 };
 use tierscope_linux::{LiveMachine, Selection};
 
-/// Whatever is known is fresh enough.
+/// Any age of the mappings is acceptable.
 const AGE: Duration = Duration::MAX;
 
-/// A child that does nothing until it is told to end, and ends with the test.
+/// A child that does nothing until it is ended, and ends with the test.
 struct Idle(Child);
 
 impl Idle {
@@ -97,7 +97,7 @@ fn answers_keep_the_order_of_the_batch_across_spaces() {
     assert_eq!(states(&mut machine, batch), expected);
 }
 
-// The module says that levels 1..=4 exist; the self-test proved 1..=3.
+// The module reports levels 1..=4; the self-test proved 1..=3.
 #[test]
 fn only_proven_levels_are_told() {
     let idle = Idle::start();
@@ -154,7 +154,7 @@ fn a_flush_reaches_every_space_and_skips_those_gone() {
     child.wait().unwrap();
 }
 
-// Another thread's work is the process's, and not this thread's.
+// CPU time of another thread counts for the process, and not for this thread.
 #[test]
 fn own_time_is_that_of_the_calling_thread() {
     let idle = Idle::start();
@@ -175,12 +175,12 @@ fn own_time_is_that_of_the_calling_thread() {
 fn a_signal_stops() {
     let idle = Idle::start();
     let mut machine = watch(idle.pid(), &Fake::default());
-    // SAFETY: raise goes to this thread, where the machine has blocked the signal.
+    // SAFETY: raise sends to this thread, where the machine has blocked the signal.
     unsafe { libc::raise(libc::SIGINT) };
     assert_eq!(machine.wait(Time::NEVER), Wake::Stop);
 }
 
-// The shell's child is a descendant; it joins at the refresh after it was born.
+// The shell's child is a descendant; it joins at the next refresh.
 #[test]
 fn descendants_join_and_leave() {
     let script = "read go; cat <&3 & echo born; wait";

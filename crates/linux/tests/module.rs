@@ -1,4 +1,4 @@
-//! The module's client against a fake kernel: versions, refusals, batches, interrupted work.
+//! The module's client against a fake kernel: versions, refusals, batches, interrupted calls.
 
 mod fake;
 
@@ -9,7 +9,7 @@ use tierscope_core::{AccessedSet, ErrorKind, Level, Range, ScanMode, SpaceId};
 use tierscope_linux::abi;
 use tierscope_linux::module::{Attachment, Presence};
 
-/// This process is a target as good as any: the fake does not look at it.
+/// Attaches to this process; the fake does not access its memory.
 fn attached(fake: &Fake) -> Attachment {
     fake.module().unwrap().attach(std::process::id()).unwrap()
 }
@@ -54,7 +54,8 @@ fn a_pid_nobody_bears_is_no_target() {
     assert_eq!(error.kind(), ErrorKind::NoTarget);
 }
 
-// The fake takes four at once and is interrupted after two: 4 (2 done), 2, 1.
+// The fake accepts four probes per call, and is interrupted after two: calls of 4 (2 done), 2 and
+// 1.
 #[test]
 fn a_batch_goes_in_parts_and_goes_on_after_an_interrupt() {
     let fake = Fake::default();
@@ -86,7 +87,7 @@ fn an_ended_space_is_an_answer() {
     assert_eq!((set.entries(), set.young_count()), (1, 0));
 }
 
-// 200 pages, interrupted after every word of 64.
+// A scan of 200 pages is interrupted after every word of 64.
 #[test]
 fn a_scan_goes_on_after_interrupts() {
     let fake = Fake::default();
@@ -108,7 +109,7 @@ fn a_scan_goes_on_after_interrupts() {
     assert_eq!((again.young, again.present), (0, 5));
 }
 
-// The interval of the fake is 1 ms: a flush that comes too soon waits for a tenth of it at a time.
+// The fake's flush interval is 1 ms: a flush that is too early is retried after a tenth of it.
 #[test]
 fn a_flush_that_comes_too_soon_waits() {
     let fake = Fake::default();
@@ -122,7 +123,7 @@ fn a_flush_that_comes_too_soon_waits() {
     assert_eq!(attachment.flush(), Ok(None));
 }
 
-// 98 holds below 10 ns, one below 1280 ns, the longest 4200 ns.
+// A histogram of 98 lock holds below 10 ns and one below 1280 ns; the longest took 4200 ns.
 #[test]
 fn percentiles_of_lock_holds() {
     let stats = attached(&Fake::default()).stats().unwrap();

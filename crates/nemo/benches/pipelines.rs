@@ -1,5 +1,5 @@
-//! Speed of the functional model, in requests a second of one core: CPU time, so that other work on
-//! the machine is felt in its caches only.
+//! Speed of the functional model, in requests per second of one core's CPU time: other load on the
+//! machine affects it through the caches only.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use tierscope_core::{BusObserver, BusRecord, Compare, Key, Rng, Time, Trigger};
 use tierscope_nemo::program::{Chain, Select, Side};
 use tierscope_nemo::{At, Control, Engine, Functional, Memory, Program};
 
-/// Requests of a batch; all of them make 2^16.
+/// Requests of a batch; a measurement takes 2^16 requests.
 const BATCH: usize = 256;
 const REQUESTS: usize = 1 << 16;
-/// Memory of the prototype: its huge pages are as many as a table has entries.
+/// Memory of the prototype; its huge pages fill a translation table exactly.
 const BYTES: u64 = 16 << 30;
 
-/// Requests all over the memory, a third of them writes.
+/// Random requests to the whole memory, a third of them writes.
 fn requests() -> Vec<BusRecord> {
     let mut rng = Rng::seeded(8);
     let mut one = |n| BusRecord::new(Time(n), rng.below(BYTES) & !63, rng.below(3) == 0);
@@ -63,7 +63,7 @@ fn engine(programs: &[Program], entry: impl Fn(usize, u16) -> Option<u32>) -> Fu
     engine
 }
 
-/// Pipeline 0 has every huge page, pipeline n > 0 sixteen of them by base page.
+/// Pipeline 0 translates every huge page, each other pipeline sixteen huge pages by base page.
 fn memtis(pipeline: usize, key: u16) -> Option<u32> {
     if pipeline == 0 {
         return Some(key.into());
@@ -72,7 +72,7 @@ fn memtis(pipeline: usize, key: u16) -> Option<u32> {
     slot.map(|slot| slot * 512)
 }
 
-/// CPU time of this thread.
+/// Measures the CPU time of this thread.
 struct CpuTime;
 
 impl Measurement for CpuTime {

@@ -1,5 +1,5 @@
-//! Listing 2 of the paper: how often each huge page is asked for.
-//! `cargo run -p tierscope-nemo --example hot_pages`
+//! Listing 2 of the paper: counts the requests to each huge page. `cargo run -p tierscope-nemo
+//! --example hot_pages`
 
 mod common;
 

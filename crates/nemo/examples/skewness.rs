@@ -1,5 +1,5 @@
-//! Listing 1 of the paper: which base pages of huge pages are asked for.
-//! `cargo run -p tierscope-nemo --example skewness`
+//! Listing 1 of the paper: counts the requests to each base page of selected huge pages. `cargo run
+//! -p tierscope-nemo --example skewness`
 
 mod common;
 
@@ -25,7 +25,7 @@ fn main() -> Result<()> {
     for (slot, page) in (0..).zip(&watched) {
         driver.translate(skew, *page, Some(slot * 512))?;
     }
-    // All of the first huge page, and four base pages of the second.
+    // Requests to the whole first huge page, and to four base pages of the second.
     driver.observe(&reads(watched[0] * HUGE, HUGE, 50_000));
     driver.observe(&reads(watched[1] * HUGE, 4 << 12, 50_000));
     let mut counts = vec![0; 112 * 512];

@@ -1,4 +1,4 @@
-//! Listing 3 of the paper: what each tenant asks for, and who exceeds the cap.
+//! Listing 3 of the paper: counts the requests of each tenant, and reports tenants above the cap.
 //! `cargo run -p tierscope-nemo --example tenants`
 
 mod common;
@@ -7,12 +7,12 @@ use common::{HUGE, prototype, reads};
 use tierscope_core::{BusObserver, Counters, Result, Rule};
 use tierscope_nemo::driver::Onto;
 
-/// Requests a tenant may make between two reads.
+/// Requests that a tenant may make between two reads.
 const CAP: u64 = 60_000;
 
 fn main() -> Result<()> {
     let mut driver = prototype()?;
-    // Many huge pages select one tenant's state.
+    // All huge pages of a tenant select the tenant's state.
     let rule: Rule =
         format!("key all >> 21; update + 1; notify >= {CAP}; on_read reset 0").parse()?;
     let tenants = driver.register_states(&rule, 4)?;

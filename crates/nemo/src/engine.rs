@@ -1,4 +1,4 @@
-//! What the driver needs of controllers, however they are made.
+//! The interface between the driver and controllers of any implementation.
 
 use tierscope_core::Result;
 
@@ -6,43 +6,43 @@ use crate::geometry::{Geometry, LINE_WORDS};
 use crate::memory::Memory;
 use crate::program::{Hint, Program};
 
-/// A line of the telemetry region.
+/// A cache line of the telemetry region.
 pub type Line = [u64; LINE_WORDS];
 
-/// A pipeline of a controller.
+/// Address of a pipeline: its controller and number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct At {
-    /// The controller.
+    /// Number of the controller.
     pub controller: usize,
-    /// The pipeline in it.
+    /// Number of the pipeline in it.
     pub pipeline: usize,
 }
 
-/// A write to the control registers of a pipeline: it goes to each of its channels.
+/// A write to the control registers of a pipeline; it applies to each of its channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Control {
-    /// Forgets all states and entries, and programs it, or leaves it idle.
+    /// Clears all states and entries, and programs the pipeline, or leaves it idle.
     Program(Option<Program>),
     /// Writes an entry of the translation table: the base index, or none.
     Translate(u16, Option<u32>),
-    /// Captures that many states from the first on, with the effect of a read, into the
-    /// controller's capture page; at most a page of words.
+    /// Captures `count` states from `first` on, with the read effect, into the controller's capture
+    /// page; at most a page of words.
     Capture {
-        /// The first state.
+        /// First state to capture.
         first: u32,
-        /// How many.
+        /// Number of states to capture.
         count: u32,
     },
-    /// Forgets the hints of all channels.
+    /// Clears the hints of all channels.
     Acknowledge,
 }
 
-/// What a channel of a pipeline has to say.
+/// Status registers of a pipeline in one channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Status {
-    /// Requests that found the queue full since it was programmed, and are in no state.
+    /// Requests dropped since programming because the queue was full.
     pub dropped: u64,
-    /// Whether a counter went beyond its largest value and began anew.
+    /// Whether a counter wrapped around.
     pub wrapped: bool,
     /// The first state for which the trigger held since the last acknowledgement.
     pub hint: Option<Hint>,
@@ -50,16 +50,16 @@ pub struct Status {
 
 /// Controllers with telemetry, and the memory that they serve.
 pub trait Engine {
-    /// What each controller carries.
+    /// Resources of each controller.
     fn geometry(&self) -> Geometry;
 
-    /// What they serve.
+    /// The memory served by the controllers.
     fn memory(&self) -> &Memory;
 
-    /// Writes to control registers; returns when it is done.
+    /// Writes to control registers; returns when the operation is complete.
     fn control(&mut self, at: At, control: Control);
 
-    /// Drops what caches hold of a line.
+    /// Invalidates a line in the host's caches.
     fn invalidate(&mut self, _controller: usize, _line: u64) {}
 
     /// Loads a line of a controller's telemetry region ([`crate::region`]).
@@ -68,14 +68,15 @@ pub trait Engine {
     /// Reads status registers.
     fn status(&mut self, at: At, channel: usize) -> Status;
 
-    /// Pipelines of a controller that hold a hint, a bit each: its interrupt.
+    /// Bitmap of a controller's pipelines that hold a hint: its interrupt.
     fn pending(&mut self, controller: usize) -> u64;
 
-    /// Whether all of it was carried out so far. Registers cannot refuse; a machine that stops answering
-    /// can only be told of afterwards. The driver asks at the end of whatever it is asked for.
+    /// Whether all operations so far were carried out. Register writes return no errors; a machine
+    /// that stops responding is only noticed afterwards. The driver calls this at the end of each
+    /// request.
     ///
     /// # Errors
-    /// The first thing that was not.
+    /// The first operation that failed.
     fn check(&self) -> Result<()> {
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! How much SRAM a controller has, and how it is divided.
+//! SRAM of a controller, and its division into tables, banks and capture pages.
 
 use tierscope_core::{Cell, Error, ErrorKind, Result};
 
@@ -8,8 +8,9 @@ pub const KEYS: usize = 8192;
 pub const ENTRY_BITS: usize = 14;
 /// 64-bit words of state that a pipeline can own in each channel (NEMO, section 4).
 pub const WORDS: usize = 8192;
-/// Words of a bank, the unit in which pipelines own state. The paper gives none: assumed, so that
-/// eight banks make the prototype's array and small telemetries strand little.
+/// Words of a bank, the unit in which pipelines own state. The paper does not specify banks: the
+/// size is assumed, so that eight banks make the prototype's array and small telemetries waste
+/// little.
 pub const BANK_WORDS: usize = 1024;
 /// Banks that a pipeline can own in each channel.
 pub const MAX_BANKS: usize = WORDS / BANK_WORDS;
@@ -18,14 +19,14 @@ pub const PAGE_WORDS: usize = 512;
 /// Words of a cache line.
 pub const LINE_WORDS: usize = 8;
 
-/// What one memory controller carries.
+/// Resources of one memory controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Geometry {
     /// Telemetry pipelines.
     pub pipelines: usize,
     /// Memory channels: a power of two, at most 8.
     pub channels: usize,
-    /// Banks of state in each channel, which the pipelines share.
+    /// State banks in each channel, shared by the pipelines.
     pub banks: usize,
 }
 
@@ -33,10 +34,10 @@ impl Geometry {
     /// The largest deployment that the paper evaluates (section 4: eight pipelines, two channels).
     pub const PROTOTYPE: Geometry = Geometry { pipelines: 8, channels: 2, banks: 8 * MAX_BANKS };
 
-    /// Whether a controller can be like that.
+    /// Whether such a controller is possible.
     ///
     /// # Errors
-    /// Which field makes no sense.
+    /// The invalid field.
     pub fn check(&self) -> Result<()> {
         let bad = |field: &str, cause: &str| {
             let what = format!("controller refused at `{field}`");
@@ -52,27 +53,27 @@ impl Geometry {
         }
     }
 
-    /// Bytes of SRAM of all translation tables, one a pipeline and channel as in the prototype.
+    /// SRAM bytes of all translation tables, one per pipeline and channel as in the prototype.
     #[must_use]
     pub fn table_bytes(&self) -> u64 {
         (self.pipelines * self.channels * KEYS * ENTRY_BITS / 8) as u64
     }
 
-    /// Bytes of SRAM of all states.
+    /// SRAM bytes of all states.
     #[must_use]
     pub fn state_bytes(&self) -> u64 {
         (self.channels * self.banks * BANK_WORDS * 8) as u64
     }
 
-    /// Bytes of SRAM of the capture pages ([`crate::region`]).
+    /// SRAM bytes of the capture pages ([`crate::region`]).
     #[must_use]
     pub fn capture_bytes(&self) -> u64 {
         (self.channels * PAGE_WORDS * 8) as u64
     }
 }
 
-/// States that a pipeline can hold in counters of this kind. Of counters of a byte it is one less than
-/// there is room for: entries of the table have 16 bits then, and their largest value says none.
+/// States that a pipeline can hold in counters of this width. For byte counters it is one less than
+/// the capacity: functional table entries have 16 bits, and their largest value means no entry.
 #[must_use]
 pub fn states_per_pipeline(cell: Cell) -> u64 {
     (WORDS as u64 * u64::from(cell.per_word())).min(u64::from(u16::MAX))
@@ -88,7 +89,7 @@ pub fn banks_for(states: u64, cell: Cell) -> u64 {
 mod tests {
     use super::*;
 
-    // Section 4: 14 KiB of table, 128 KiB of state over 2 channels; here the table is there twice.
+    // Section 4: 14 KiB of table, 128 KiB of state over 2 channels; here each channel has a table.
     #[test]
     fn a_pipeline_of_the_prototype() {
         let one = Geometry { pipelines: 1, channels: 2, banks: MAX_BANKS };

@@ -1,28 +1,28 @@
 //! Programmable telemetry in the memory controller (NEMO: Nimble and Expressive Memory
 //! Observability), after the paper's sections 3, 4 and 6.
 //!
-//! Every request that a memory controller serves goes past its [`program`]med *pipelines*: match (a
-//! filter, a key through a translation table, an offset), update (an operator on the state that was
-//! found), notify (a predicate on the state that was made). [`cycle`] models them clock by clock,
-//! [`functional`] computes the same fast; both are an [`Engine`], and any engine has a
-//! [`driver::Driver`], which installs rules, checks what they may see, and folds the states of all
-//! channels and controllers into one view.
+//! Every request that a memory controller serves passes its [`program`]med *pipelines*: match (a
+//! filter, a key through a translation table, an offset), update (an operator on the matched
+//! state), notify (a predicate on the updated state). [`cycle`] models them cycle by cycle,
+//! [`functional`] computes the same results fast; both are an [`Engine`], and any engine has a
+//! [`driver::Driver`], which installs rules, restricts what they may see, and folds the states of
+//! all channels and controllers into one view.
 //!
-//! Where this goes its own way, and why:
-//! - No load of the telemetry region has an effect, since caches load what nobody asked for: reading
-//!   with effect captures first ([`region`]).
+//! Deviations from the paper, and their reasons:
+//! - No load of the telemetry region has an effect, since caches prefetch: reading with effect
+//!   captures first ([`region`]).
 //! - Only the home bank begins with a rule's initial value; all others begin with the operator's
 //!   identity, so that shifts and resets fold exactly ([`tierscope_core::Operator::combine`]).
-//! - A bank's trigger is its share of the rule's, so that no crossing of a sum is missed; whoever is
-//!   told reads the whole before believing it ([`driver::Driver::dispatch`]).
-//! - A table entry is found by the key less the pipeline's first key: memory with more keys takes
-//!   several pipelines, as more states do ([`driver`]).
+//! - A bank's trigger is its share of the rule's threshold, so that no crossing of a sum is missed;
+//!   the driver confirms a hint by reading the folded value ([`driver::Driver::dispatch`]).
+//! - A table entry is indexed by the key minus the pipeline's first key: memory with more keys
+//!   takes several pipelines, as more states do ([`driver`]).
 //!
-//! Speed of the fast model: `cargo bench -p tierscope-nemo`.
+//! Speed of the functional model: `cargo bench -p tierscope-nemo`.
 //!
-//! Invariant: requests are looked at, never held up. Nothing here returns anything to the memory's
-//! data path: an observer gets a shared slice and gives nothing back, so that no configuration can
-//! change an access's latency.
+//! Invariant: requests are observed, never delayed. No interface here returns anything to the
+//! memory's data path: an observer gets a shared slice, so that no configuration can change an
+//! access's latency.
 
 pub mod cycle;
 pub mod driver;

@@ -1,32 +1,32 @@
-//! Which controller and channel a physical address goes to.
+//! Routing of physical addresses to controllers and channels.
 
 use tierscope_core::{BusRecord, Error, ErrorKind, Result};
 
-/// A range of physical memory that some controllers share, in turns of `granule` bytes.
+/// A physical range that is interleaved between some controllers by `granule` bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Zone {
     /// First byte.
     pub start: u64,
     /// One past the last byte.
     pub end: u64,
-    /// The first of its controllers.
+    /// Number of its first controller.
     pub first: usize,
-    /// How many: a power of two.
+    /// Number of its controllers: a power of two.
     pub controllers: usize,
-    /// Bytes in a row of one controller: a power of two, at least a cache line.
+    /// Interleaving granularity: a power of two, at least a cache line.
     pub granule: u64,
 }
 
-/// Where a request goes.
+/// Destination of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
     /// The controller.
     pub controller: usize,
-    /// Its channel.
+    /// Channel of the controller.
     pub channel: usize,
 }
 
-/// All physical memory that controllers with telemetry serve.
+/// All physical memory served by controllers with telemetry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Memory {
     zones: Vec<Zone>,
@@ -35,19 +35,19 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// One controller that serves `0..bytes`, as the prototype's CXL device does.
+    /// Memory `0..bytes` of a single controller, as on the prototype's CXL device.
     ///
     /// # Errors
-    /// As [`Memory::new`].
+    /// As for [`Memory::new`].
     pub fn single(bytes: u64, channels: usize) -> Result<Self> {
         let zone = Zone { start: 0, end: bytes, first: 0, controllers: 1, granule: 4096 };
         Self::new(vec![zone], channels)
     }
 
-    /// Zones in any order; every controller has that many channels.
+    /// Memory made of zones, in any order; every controller has that many channels.
     ///
     /// # Errors
-    /// What makes no sense, by the field's name.
+    /// The invalid field.
     pub fn new(mut zones: Vec<Zone>, channels: usize) -> Result<Self> {
         zones.sort_by_key(|zone| zone.start);
         if zones.is_empty() {
@@ -69,7 +69,7 @@ impl Memory {
         Ok(memory)
     }
 
-    /// A controller finds the channel in the same address bits wherever its memory lies.
+    /// A controller selects the channel by the same address bits in all its zones.
     fn check_channels(&self) -> Result<()> {
         for controller in 0..self.controllers {
             let mut shifts =
@@ -86,8 +86,8 @@ impl Memory {
         Ok(())
     }
 
-    /// The lowest address bit that tells a zone's channels apart: lines in turns, unless the
-    /// controllers' turns take these bits.
+    /// The lowest address bit that selects a zone's channel: lines are interleaved, unless the
+    /// interleaving between controllers takes these bits.
     fn shift_of(&self, zone: &Zone) -> u32 {
         if zone.controllers == 1 || zone.granule >= BusRecord::BYTES * self.channels as u64 {
             return BusRecord::BYTES.trailing_zeros();
@@ -95,38 +95,38 @@ impl Memory {
         zone.granule.trailing_zeros() + zone.controllers.trailing_zeros()
     }
 
-    /// Its zones, by their first byte.
+    /// The zones, by first byte.
     #[must_use]
     pub fn zones(&self) -> &[Zone] {
         &self.zones
     }
 
-    /// Controllers there are.
+    /// Number of controllers.
     #[must_use]
     pub fn controllers(&self) -> usize {
         self.controllers
     }
 
-    /// Channels of each.
+    /// Channels of each controller.
     #[must_use]
     pub fn channels(&self) -> usize {
         self.channels
     }
 
-    /// One past the last byte.
+    /// One past the last byte of memory.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.zones.iter().map(|zone| zone.end).max().unwrap_or(0)
     }
 
-    /// The lowest address bit that tells a controller's channels apart.
+    /// The lowest address bit that selects a controller's channel.
     #[must_use]
     pub fn channel_shift(&self, controller: usize) -> u32 {
         let zone = self.zones.iter().find(|zone| zone.has(controller));
         zone.map_or(0, |zone| self.shift_of(zone))
     }
 
-    /// Where a request for `address` goes; `None` if no controller serves it.
+    /// Controller and channel of an address; `None` if no controller serves it.
     #[must_use]
     #[inline]
     pub fn route(&self, address: u64) -> Option<Place> {
@@ -200,7 +200,8 @@ mod tests {
         ]
     }
 
-    // 256 bytes in turns: lines 0..4 to controller 0, 4..8 to controller 1; parity is the channel.
+    // Interleaved by 256 bytes: lines 0..4 to controller 0, 4..8 to controller 1; line parity is
+    // the channel.
     #[test]
     fn lines_take_turns() {
         let memory = Memory::new(two_sockets(256), 2).unwrap();
@@ -213,7 +214,7 @@ mod tests {
         assert_eq!((memory.controllers(), memory.end()), (3, 3 << 30));
     }
 
-    // Lines in turns between controllers: the channel must be another bit, or half of all
+    // Lines interleaved between controllers: another bit must select the channel, or half of all
     // channels would stay idle.
     #[test]
     fn every_channel_gets_its_share() {

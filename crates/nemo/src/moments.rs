@@ -1,13 +1,14 @@
-//! How unevenly a region's parts are asked for, in two chained pipelines (NEMO, section 3.3: variance
-//! needs two running sums).
+//! Variance of the access counts within a region, by two chained pipelines (NEMO, section 3.3:
+//! variance needs two running sums).
 //!
-//! The first counts sub-regions. The second adds, to a state of the whole region, by how much the
-//! square of the count just grew: n² − (n − 1)² = 2n − 1, one addition. A third, beside the chain,
-//! counts the region's requests. So variance takes two states a region to read, not one a sub-region.
+//! The first counts requests by sub-region. The second adds, to a state of the whole region, the
+//! growth of the square of that count: n² − (n − 1)² = 2n − 1, one addition. A third, outside of
+//! the chain, counts the region's requests. So reading the variance takes two states per region,
+//! not one per sub-region.
 //!
-//! Channels and controllers each square their own share c of a count: with B banks,
-//! Σc² ≤ (Σc)² ≤ B·Σc² (Cauchy and Schwarz). The variance is told as these bounds; they meet where
-//! a sub-region lies in one bank.
+//! Channels and controllers each square their own share c of a count: with B banks, Σc² ≤ (Σc)² ≤
+//! B·Σc² (Cauchy and Schwarz). The variance is reported as these bounds; they coincide if a
+//! sub-region lies in one bank.
 
 use tierscope_core::{Counters, Key, Operand, Operator, ReadEffect, Result, Rule, RuleId};
 
@@ -27,27 +28,27 @@ pub struct Moments {
     banks: u64,
 }
 
-/// What was asked of one region.
+/// Distribution of the requests to one region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spread {
-    /// Sub-regions.
+    /// Number of sub-regions.
     pub parts: u64,
-    /// Requests to all of them.
+    /// Requests to the region.
     pub sum: u64,
-    /// Sum of the squares of what each bank counted of each sub-region.
+    /// Sum, over banks and sub-regions, of the squared counts.
     pub squares: u64,
-    /// Banks over which a sub-region may be spread.
+    /// Banks that a sub-region may be spread over.
     pub banks: u64,
 }
 
 impl Spread {
-    /// Requests to a sub-region in the mean.
+    /// Mean requests per sub-region.
     #[must_use]
     pub fn mean(&self) -> f64 {
         self.sum as f64 / self.parts as f64
     }
 
-    /// Between which values the variance of the sub-regions' counts lies.
+    /// Lower and upper bound of the variance of the sub-regions' counts.
     #[must_use]
     pub fn variance(&self) -> (f64, f64) {
         let square = |of: f64| of / self.parts as f64 - self.mean() * self.mean();
@@ -57,11 +58,12 @@ impl Spread {
 }
 
 impl Moments {
-    /// Installs them for `regions` regions at a time; `rule` says which requests, and what regions and
-    /// sub-regions are. What it does with them is replaced: counting by 1, reset on read.
+    /// Installs the counters for `regions` regions at a time; `rule` selects the requests and
+    /// defines regions and sub-regions. Its update and read effect are replaced: counting by 1,
+    /// reset on read.
     ///
     /// # Errors
-    /// As [`Driver::install_chain`]; nothing is installed then.
+    /// As for [`Driver::install_chain`]; nothing is installed then.
     pub fn install<E: Engine>(driver: &mut Driver<E>, rule: Rule, regions: u64) -> Result<Self> {
         let reset = ReadEffect::Reset(0);
         let one = (Operator::Add, Operand::Constant(1));
@@ -84,16 +86,17 @@ impl Moments {
         }
     }
 
-    /// Removes them.
+    /// Removes the counters.
     ///
     /// # Errors
-    /// They are not installed.
+    /// The counters are not installed.
     pub fn uninstall<E: Engine>(self, driver: &mut Driver<E>) -> Result<()> {
         driver.uninstall(self.counts)?;
         driver.uninstall(self.sums)
     }
 
-    /// Watches the region of a key in a slot below the number of regions; `None` for no more.
+    /// Watches the region of a key in a slot below the number of regions; with `None`, stops
+    /// watching it.
     ///
     /// # Errors
     /// The key or the slot is out of range.
@@ -103,17 +106,18 @@ impl Moments {
         key: u64,
         slot: Option<u32>,
     ) -> Result<()> {
-        // The last link first, so that nothing is counted that has no square.
+        // The last link first, so that no count lacks its square.
         driver.translate(self.sums, key, slot)?;
         driver.translate(self.squares, key, slot)?;
         let first = slot.map(|slot| u64::from(slot) * self.parts);
         driver.translate(self.counts, key, first.and_then(|first| u32::try_from(first).ok()))
     }
 
-    /// Reads all slots and begins anew. Requests between the reads of the three fall between them.
+    /// Reads and resets all slots. Requests between the reads of the three telemetries are
+    /// attributed inconsistently.
     ///
     /// # Errors
-    /// They are not installed.
+    /// The counters are not installed.
     pub fn read<E: Engine>(&self, driver: &mut Driver<E>) -> Result<Vec<Spread>> {
         let (mut sums, mut squares) =
             (vec![0; self.regions as usize], vec![0; self.regions as usize]);

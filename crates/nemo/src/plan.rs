@@ -1,10 +1,10 @@
-//! How long a sweep takes (NEMO, section 6.1), and what that depends on.
+//! Duration of a sweep (NEMO, section 6.1), and its parameters.
 //!
-//! The section gives T = M·τ / (P·S·G), and with |SRAM| ≈ P·S·W also T = M·τ·W / (|SRAM|·G). For its
-//! prototype it names 37 s, 1.4 MiB of SRAM and 90 MiB for 1 TiB; section 4 names 150 KiB a pipeline.
-//! They do not agree: the first formula gives the 37 s, and the second only with the states of one
-//! channel, 448 KiB. 1.4 MiB are section 4's 4.4 % of 32 MiB, which is the blocks taken, not the words
-//! used. [`Plan::readings`] shows what each assumption gives.
+//! The section gives T = M·τ / (P·S·G), and with |SRAM| ≈ P·S·W also T = M·τ·W / (|SRAM|·G). For
+//! its prototype it states 37 s, 1.4 MiB of SRAM and 90 MiB for 1 TiB; section 4 states 150 KiB per
+//! pipeline. These disagree: the first formula yields the 37 s, the second only with the states of
+//! one channel, 448 KiB. 1.4 MiB are section 4's 4.4 % of 32 MiB, which is the allocated blocks,
+//! not the used words. [`Plan::readings`] shows the result of each assumption.
 
 use std::fmt;
 
@@ -13,12 +13,12 @@ use tierscope_core::{Error, ErrorKind, Result};
 
 use crate::geometry::{ENTRY_BITS, KEYS};
 
-/// What a sweep goes over, and with what.
+/// Parameters of a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Inputs {
     /// M: bytes to visit.
     pub memory: u64,
-    /// G: bytes that a state stands for.
+    /// G: bytes per state.
     pub granularity: u64,
     /// P: pipelines.
     pub pipelines: u64,
@@ -28,7 +28,7 @@ pub struct Inputs {
     pub counter: u64,
     /// τ: seconds that a region is watched.
     pub period: f64,
-    /// Channels, each with states of its own.
+    /// Channels, each with its own states.
     pub channels: u64,
 }
 
@@ -69,35 +69,35 @@ impl Inputs {
     }
 }
 
-/// What SRAM is counted, and what follows from it.
+/// An interpretation of |SRAM|, and its consequences.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Reading {
-    /// What is counted.
+    /// Components counted as SRAM.
     pub assumption: &'static str,
     /// Bytes of SRAM.
     pub sram: f64,
-    /// Seconds of a sweep, if the second formula takes them for |SRAM|.
+    /// Seconds of a sweep by the second formula with this |SRAM|.
     pub sweep: f64,
     /// Bytes of SRAM for 1 TiB at the same ratio.
     pub for_a_tebibyte: f64,
 }
 
-/// A planned sweep: prints as a table, serialises as it is.
+/// A planned sweep; displays as a table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Plan {
-    /// What it is for.
+    /// Parameters of the sweep.
     pub inputs: Inputs,
-    /// States that the memory has.
+    /// States that cover the whole memory.
     pub regions: u64,
     /// States watched at a time.
     pub at_once: u64,
-    /// Periods that visit all once.
+    /// Periods of a full sweep.
     pub periods: u64,
-    /// Seconds of a sweep by the first formula, as exact as it is.
+    /// Seconds of a sweep by the first formula, not rounded to periods.
     pub sweep: f64,
-    /// Seconds of whole periods.
+    /// Seconds of a sweep in whole periods.
     pub sweep_in_periods: f64,
-    /// What each way to count the SRAM gives.
+    /// Results for each interpretation of |SRAM|.
     pub readings: Vec<Reading>,
 }
 
@@ -105,7 +105,7 @@ impl Plan {
     /// Plans a sweep.
     ///
     /// # Errors
-    /// Which input makes no sense.
+    /// The invalid parameter.
     pub fn new(inputs: Inputs) -> Result<Self> {
         inputs.check()?;
         let regions = inputs.memory.div_ceil(inputs.granularity);
@@ -124,7 +124,8 @@ impl Plan {
     }
 }
 
-/// The ways to count SRAM: ours by inputs; the paper's own figures where the inputs are its prototype.
+/// The interpretations of |SRAM|: those computed from the parameters, and the paper's own figures
+/// if the parameters are its prototype's.
 fn readings(inputs: &Inputs) -> Vec<Reading> {
     let states = (inputs.pipelines * inputs.states * inputs.counter) as f64;
     let all = states * inputs.channels as f64;
@@ -156,7 +157,7 @@ impl Reading {
     }
 }
 
-/// Bytes with a unit.
+/// Formats a size with a binary unit.
 fn size(bytes: f64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let step = (bytes.max(1.0).log2() / 10.0) as usize;

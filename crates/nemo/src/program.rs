@@ -1,4 +1,4 @@
-//! What a pipeline is programmed with: the registers that the driver writes.
+//! The registers of a pipeline, written by the driver.
 
 use tierscope_core::{
     BusRecord, Cell, Filter, Key, Operand, Operator, ReadEffect, RequestKind, Time, Trigger,
@@ -6,28 +6,28 @@ use tierscope_core::{
 
 use crate::geometry::{BANK_WORDS, KEYS};
 
-/// What differs between the bank that is home to a state and all others
+/// Registers that differ between a state's home bank and all others
 /// ([`tierscope_core::Operator::combine`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Side {
-    /// Every state before the first request.
+    /// Initial value of every state.
     pub start: u64,
-    /// What a captured state becomes.
+    /// Effect of a capture on the state.
     pub effect: ReadEffect,
-    /// When the host is told.
+    /// Condition for a hint to the host.
     pub trigger: Option<Trigger>,
 }
 
-/// How a key finds its state.
+/// Mapping of keys to states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Select {
-    /// Through the translation table.
+    /// By the translation table.
     Table,
     /// By multiply-shift hashing onto `2^bits` states (NEMO, section 6.3).
     Hash {
-        /// Odd.
+        /// Odd multiplier.
         multiplier: u64,
-        /// log2 of the states.
+        /// log2 of the number of states.
         bits: u32,
     },
 }
@@ -41,19 +41,20 @@ impl Select {
     }
 }
 
-/// What a pipeline takes from the one before it in a chain (NEMO, section 6.3).
+/// Input of a pipeline from its predecessor in a chain (NEMO, section 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Chain {
-    /// Nothing: it sees the bus itself.
+    /// Not chained: it sees the bus itself.
     None,
-    /// The updated state of the pipeline before is its operand.
+    /// The predecessor's updated state is the operand.
     Value,
-    /// Likewise, but 2n − 1 of it: the step from (n − 1)² to n².
+    /// 2n − 1 is the operand, n being the predecessor's updated state: the step from (n − 1)² to
+    /// n².
     SquareStep,
 }
 
 impl Chain {
-    /// The operand that the value of the pipeline before makes.
+    /// The operand for a predecessor's result.
     #[must_use]
     #[inline]
     pub fn operand(self, value: u64) -> u64 {
@@ -67,7 +68,7 @@ impl Chain {
 /// The registers of a pipeline, the same in each of its channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Program {
-    /// Match: which requests.
+    /// Match: the request filter.
     pub filter: Filter,
     /// Match: the primary region.
     pub key: Key,
@@ -75,42 +76,42 @@ pub struct Program {
     pub first_key: u64,
     /// Match: the sub-region.
     pub offset: Key,
-    /// Match: how the key finds its state.
+    /// Match: the mapping of keys to states.
     pub select: Select,
     /// Update: the operator.
     pub operator: Operator,
     /// Update: its operand, unless chained.
     pub operand: Operand,
-    /// Update: operand from the pipeline before.
+    /// Update: the operand from the predecessor, if chained.
     pub chain: Chain,
-    /// Counters that hold the states.
+    /// Width of the counters that hold the states.
     pub cell: Cell,
-    /// States: what a base and an offset give beyond these is dropped.
+    /// Number of states; requests whose base plus offset exceeds it are dropped.
     pub states: u32,
-    /// The first bank that it owns, in each channel.
+    /// First bank owned in each channel.
     pub first_bank: u16,
-    /// How many it owns.
+    /// Number of banks owned in each channel.
     pub banks: u16,
-    /// Start, effect and trigger of channel 0.
+    /// Initial value, effect and trigger of channel 0.
     pub home: Side,
-    /// Start, effect and trigger of the other channels.
+    /// Initial value, effect and trigger of the other channels.
     pub away: Side,
 }
 
 impl Program {
-    /// The side that a channel has.
+    /// The registers that apply to a channel.
     #[must_use]
     pub fn side(&self, channel: usize) -> &Side {
         if channel == 0 { &self.home } else { &self.away }
     }
 
-    /// Words of state that it owns in each channel.
+    /// State words owned in each channel.
     #[must_use]
     pub fn words(&self) -> usize {
         usize::from(self.banks) * BANK_WORDS
     }
 
-    /// Whether the filter lets a request through.
+    /// Whether a request passes the filter.
     #[must_use]
     pub fn wants(&self, request: BusRecord) -> bool {
         let kind = match self.filter.kind {
@@ -121,14 +122,14 @@ impl Program {
         kind && self.filter.start <= request.address() && request.address() < self.filter.end
     }
 
-    /// The entry of the translation table that a request asks for; `None` if it is dropped.
+    /// The translation table entry of a request; `None` if the request is dropped.
     #[must_use]
     pub fn entry(&self, request: BusRecord) -> Option<usize> {
         let key = self.key.of(request.address()).wrapping_sub(self.first_key);
         (self.wants(request) && key < KEYS as u64).then_some(key as usize)
     }
 
-    /// The state of a request, given what its entry holds.
+    /// The state of a request, given the content of the table.
     #[must_use]
     pub fn state(&self, request: BusRecord, entry: impl Fn(usize) -> Option<u32>) -> Option<u32> {
         let base = match self.select {
@@ -142,14 +143,14 @@ impl Program {
         u32::try_from(index).ok().filter(|index| *index < self.states)
     }
 
-    /// A word of states that nobody touched.
+    /// Initial content of a state word.
     #[must_use]
     pub fn fresh_word(&self, channel: usize) -> u64 {
         (0..self.cell.per_word())
             .fold(0, |word, lane| word | self.side(channel).start << (lane * self.cell.bits()))
     }
 
-    /// The word that holds a state, and by how many bits it lies up in it.
+    /// The word that holds a state, and the state's bit offset in it.
     #[must_use]
     #[inline]
     pub fn word_of(&self, state: u32) -> (usize, u32) {
@@ -172,7 +173,7 @@ impl Program {
         }
     }
 
-    /// A word after its counters of `lanes`, a bit each, were captured.
+    /// A word after the capture of its counters of `lanes`, one bit per lane.
     #[must_use]
     pub fn captured(&self, word: u64, lanes: u8, channel: usize) -> u64 {
         let (max, effect) = (self.cell.max(), self.side(channel).effect);
@@ -184,35 +185,35 @@ impl Program {
     }
 }
 
-/// What an update made.
+/// Result of an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Updated {
-    /// The word.
+    /// New content of the word.
     pub word: u64,
-    /// The state.
+    /// New value of the state.
     pub value: u64,
-    /// It went beyond its counter's largest value and began anew.
+    /// Whether the counter wrapped around.
     pub wrapped: bool,
-    /// The trigger holds.
+    /// Whether the trigger holds.
     pub told: bool,
 }
 
 /// The first state since the last acknowledgement for which a trigger held, in one channel of one
-/// pipeline, and how many more there were.
+/// pipeline, and the number of further hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Hint {
-    /// The state.
+    /// Number of the state.
     pub state: u32,
-    /// What it had become, in this channel.
+    /// Its value then, in this channel.
     pub value: u64,
-    /// When the request crossed the bus.
+    /// Time on the bus of the request.
     pub time: Time,
-    /// Updates since for which the trigger held too.
+    /// Later updates for which the trigger held too.
     pub more: u64,
 }
 
 impl Hint {
-    /// Keeps the first, counts the rest.
+    /// Records the first hit, and counts the others.
     pub(crate) fn latch(latched: &mut Option<Hint>, state: u32, value: u64, time: Time) {
         match latched {
             Some(first) => first.more += 1,
@@ -225,22 +226,22 @@ impl Hint {
 /// the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Slot {
-    /// Makes it forget all, and programs it, or leaves it idle.
+    /// Clears all states and entries, and programs the pipeline, or leaves it idle.
     Program(Option<Program>),
     /// Writes an entry of the translation table.
     Translate(u16, Option<u32>),
-    /// Reads a word; its counters of these lanes (a bit each) are captured.
+    /// Reads a word, and captures its counters of these lanes, one bit per lane.
     Take {
-        /// The word.
+        /// Index of the word.
         word: u16,
-        /// The lanes; 0 to look only.
+        /// The lanes; 0 to read without a capture.
         lanes: u8,
     },
-    /// Forgets the hint.
+    /// Clears the hint.
     Acknowledge,
 }
 
-/// The slots that capture `count` states from `first` on: a word and its lanes.
+/// The slots that capture `count` states from `first` on: word and lanes of each.
 pub(crate) fn capture_slots(
     program: &Program,
     first: u32,
@@ -259,7 +260,7 @@ pub(crate) fn capture_slots(
 pub(crate) mod tests {
     use super::*;
 
-    /// Counts all requests to 4 KiB pages in words.
+    /// A program that counts all requests by 4 KiB page, in word-sized counters.
     pub(crate) fn counting() -> Program {
         let side = Side { start: 0, effect: ReadEffect::Reset(0), trigger: None };
         Program {

@@ -1,76 +1,76 @@
-//! The telemetry region: memory that a controller answers from its SRAM.
+//! The telemetry region: memory-mapped access to a controller's SRAM.
 //!
-//! States are loaded, a cache line of eight words at a time, through a cacheable region, because
-//! that is as fast as memory (NEMO, section 4). Two things follow.
+//! States are loaded by cache lines of eight words, through a cacheable region, because that is as
+//! fast as memory (NEMO, section 4). Two things follow.
 //!
-//! - What the host's cache holds of it is old: the driver invalidates a line before it loads it.
-//! - Caches fetch lines that nobody asked for, drop them, and fetch them again. So **no load ever has
-//!   an effect**. Reading with effect is in two steps: the driver writes a control register, upon
-//!   which the controller *captures* up to a page of states of each channel, one a slot of the
-//!   pipeline, each with the rule's read effect in the same slot; then the driver loads the
-//!   *capture page*, as often as caches please. A page per channel and controller suffices for all
-//!   pipelines; the prototype, whose loads have effects, has none.
+//! - Lines in the host's cache are stale: the driver invalidates a line before it loads it.
+//! - Caches prefetch lines, evict them, and fetch them again. So **no load ever has an effect**.
+//!   Reading with effect is in two steps: the driver writes a control register, upon which the
+//!   controller *captures* up to a page of states of each channel, one per slot of the pipeline,
+//!   each with the rule's read effect in the same slot; then the driver loads the *capture page*,
+//!   repeatedly if caches need it. One page per channel and controller suffices for all pipelines;
+//!   the prototype, whose loads have effects, has none.
 //!
-//! Lines in order: the states, by pipeline, then by line of its words, channels in turns as of any
-//! memory; behind them the capture page, channels in turns.
+//! Order of the lines: the states, by pipeline, then by line of its words, interleaved between
+//! channels like memory; then the capture page, interleaved between channels.
 
 use crate::geometry::{Geometry, LINE_WORDS, PAGE_WORDS, WORDS};
 
-/// What a line of the region holds, from that word on.
+/// Content of a line of the region, from the given word on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Holds {
-    /// States of a pipeline as they are.
+    /// Current states of a pipeline.
     States {
-        /// The pipeline.
+        /// Number of the pipeline.
         pipeline: usize,
-        /// The channel.
+        /// Number of the channel.
         channel: usize,
-        /// Its first word.
+        /// First word of the line.
         word: usize,
     },
     /// Captured words.
     Captured {
-        /// The channel.
+        /// Number of the channel.
         channel: usize,
-        /// Its first word.
+        /// First word of the line.
         word: usize,
     },
 }
 
-/// Where things lie in the region of a controller.
+/// Layout of a controller's telemetry region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Region {
     geometry: Geometry,
 }
 
 impl Region {
-    /// The region of a controller.
+    /// The region of a controller of that geometry.
     #[must_use]
     pub fn of(geometry: Geometry) -> Self {
         Self { geometry }
     }
 
-    /// The line of a pipeline's word.
+    /// The line that holds a state word.
     #[must_use]
     pub fn states(&self, pipeline: usize, channel: usize, word: usize) -> u64 {
         let line = pipeline * (WORDS / LINE_WORDS) + word / LINE_WORDS;
         (line * self.geometry.channels + channel) as u64
     }
 
-    /// The line of a captured word.
+    /// The line that holds a captured word.
     #[must_use]
     pub fn captured(&self, channel: usize, word: usize) -> u64 {
         let states = self.states(self.geometry.pipelines, 0, 0);
         states + (word / LINE_WORDS * self.geometry.channels + channel) as u64
     }
 
-    /// Lines of the region.
+    /// Number of lines of the region.
     #[must_use]
     pub fn lines(&self) -> u64 {
         self.captured(0, PAGE_WORDS)
     }
 
-    /// What a line holds; `None` beyond the region.
+    /// Content of a line; `None` beyond the region.
     #[must_use]
     pub fn holds(&self, line: u64) -> Option<Holds> {
         if line >= self.lines() {

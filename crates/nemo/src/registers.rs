@@ -1,17 +1,18 @@
-//! How writes to control registers, geometry and status look as words of the telemetry device
+//! Encoding of control register writes, geometry and status as words of the telemetry device
 //! ([`tierscope_wire::device`]), for the driver in a guest and for the device itself.
 //!
-//! A control is a number and what it takes:
+//! A control operation is a code and its operands:
 //!
 //! ```text
 //! 0 idle      1 program     2 translate: key, whether there is an entry, its base
 //! 3 capture: first, count   4 acknowledge
 //! ```
 //!
-//! A program is its rule twice, as [`encode_rule`](tierscope_wire::device::encode) has it, once with trigger and
-//! effect of the home bank and once with those of all others; then first key; selection (0 table, 1 hash), multiplier,
-//! bits; chain (0 none, 1 value, 2 square step); bytes of a counter, whether it saturates; states; first bank, banks;
-//! what states begin with at home, and elsewhere.
+//! A program is its rule twice, as [`encode_rule`](tierscope_wire::device::encode) encodes it, once
+//! with the trigger and effect of the home bank and once with those of all others; then first key;
+//! selection (0 table, 1 hash), multiplier, bits; chain (0 none, 1 value, 2 square step); bytes of
+//! a counter, whether it saturates; states; first bank, banks; initial value at home, and
+//! elsewhere.
 
 use tierscope_core::{Cell, Rule, Time};
 use tierscope_wire::device::{RULE_WORDS, decode as decode_rule, encode as encode_rule};
@@ -21,17 +22,17 @@ use crate::geometry::{Geometry, KEYS, MAX_BANKS, PAGE_WORDS, states_per_pipeline
 use crate::memory::{Memory, Zone};
 use crate::program::{Chain, Hint, Program, Select, Side};
 
-/// Words of a control.
+/// Words of a control operation.
 pub const CONTROL_WORDS: usize = 1 + 2 * RULE_WORDS + MORE;
-/// Words of a program beside its rule.
+/// Words of a program besides its rule.
 const MORE: usize = 12;
 /// Words of a status.
 pub const STATUS_WORDS: usize = 7;
-/// Words in front of the zones, and of each.
+/// Words before the zones, and words of each zone.
 const GEOMETRY_WORDS: usize = 4;
 const ZONE_WORDS: usize = 5;
 
-/// A control as words.
+/// Encodes a control operation.
 #[must_use]
 pub fn encode(control: &Control) -> [u64; CONTROL_WORDS] {
     let mut words = [0; CONTROL_WORDS];
@@ -51,7 +52,7 @@ pub fn encode(control: &Control) -> [u64; CONTROL_WORDS] {
     words
 }
 
-/// The control that words are; `None` if none looks like that.
+/// Decodes a control operation; `None` for invalid words.
 #[must_use]
 pub fn decode(words: &[u64; CONTROL_WORDS]) -> Option<Control> {
     let narrow = |word: u64| u32::try_from(word).ok();
@@ -159,7 +160,8 @@ fn read_program(words: &[u64]) -> Option<Program> {
     })
 }
 
-/// Whether a controller of that geometry has what a control names. The driver never asks for more; a guest might.
+/// Whether a controller of that geometry has the resources that a control operation names. The
+/// driver never exceeds them; a guest might.
 #[must_use]
 pub fn is_possible(control: &Control, geometry: &Geometry) -> bool {
     match control {
@@ -177,7 +179,7 @@ pub fn is_possible(control: &Control, geometry: &Geometry) -> bool {
     }
 }
 
-/// A status as words.
+/// Encodes a status.
 #[must_use]
 pub fn encode_status(status: &Status) -> [u64; STATUS_WORDS] {
     let hint = status.hint.map(|hint| [hint.state.into(), hint.value, hint.time.0, hint.more]);
@@ -185,7 +187,7 @@ pub fn encode_status(status: &Status) -> [u64; STATUS_WORDS] {
     [status.dropped, status.wrapped.into(), hint.is_some().into(), state, value, nanos, more]
 }
 
-/// The status that words are.
+/// Decodes a status.
 #[must_use]
 pub fn decode_status(words: &[u64; STATUS_WORDS]) -> Status {
     let [dropped, wrapped, there, state, value, nanos, more] = *words;
@@ -193,7 +195,7 @@ pub fn decode_status(words: &[u64; STATUS_WORDS]) -> Status {
     Status { dropped, wrapped: wrapped != 0, hint: (there != 0).then_some(hint) }
 }
 
-/// Geometry and zones as words.
+/// Encodes geometry and zones.
 #[must_use]
 pub fn encode_geometry(geometry: &Geometry, memory: &Memory) -> Vec<u64> {
     let zones = memory.zones();
@@ -209,7 +211,7 @@ pub fn encode_geometry(geometry: &Geometry, memory: &Memory) -> Vec<u64> {
     words
 }
 
-/// Geometry and zones that words are; `None` if no controller can be like that.
+/// Decodes geometry and zones; `None` for an impossible controller.
 #[must_use]
 pub fn decode_geometry(word: impl Fn(usize) -> u64) -> Option<(Geometry, Memory)> {
     let size = |at: usize| usize::try_from(word(at)).ok();

@@ -1,12 +1,12 @@
-//! A count-min sketch in chained pipelines (NEMO, section 6.3): how often any region was asked for,
-//! where there are more regions than states.
+//! A count-min sketch in chained pipelines (NEMO, section 6.3): estimates the access count of any
+//! region if there are more regions than states.
 //!
-//! Each of k pipelines counts the same requests in an array that it selects by a hash of its own. A
-//! region's count is at most the least of its k states: an estimate never falls short. With w states
+//! Each of k pipelines counts the same requests in its own array, indexed by its own hash. The
+//! least of a region's k states is its estimate, which is never below the true count. With w states
 //! an array and N requests it is more than 4·N/w too large with a probability of at most 2^-k: two
-//! keys meet in a row with probability ≤ 2/w (multiply-shift hashing, Dietzfelbinger et al. 1997), so
-//! that a row's mean excess is ≤ 2·N/w; Markov's inequality halves at twice that; rows are
-//! independent (Cormode and Muthukrishnan 2005).
+//! keys collide in a row with probability ≤ 2/w (multiply-shift hashing, Dietzfelbinger et al.
+//! 1997), so that a row's mean excess is ≤ 2·N/w; Markov's inequality gives probability 1/2 at
+//! twice that; rows are independent (Cormode and Muthukrishnan 2005).
 
 use tierscope_core::{Counters, Key, Result, Rng, RuleId};
 
@@ -22,7 +22,7 @@ pub struct CountMin {
     key: Key,
 }
 
-/// What a sketch held.
+/// Counts read from a sketch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Estimates {
     /// The multiplier and states of each row.
@@ -31,11 +31,11 @@ pub struct Estimates {
 }
 
 impl CountMin {
-    /// Installs `rows` arrays of `2^bits` states that count what `spec` says, by keys. Hashes are
-    /// drawn from `seed`.
+    /// Installs `rows` arrays of `2^bits` states that count the requests of `spec` by key. Hash
+    /// multipliers are drawn from `seed`.
     ///
     /// # Errors
-    /// As [`Driver::install_hashed`]; nothing is installed then.
+    /// As for [`Driver::install_hashed`]; nothing is installed then.
     pub fn install<E: Engine>(
         driver: &mut Driver<E>,
         spec: &Spec,
@@ -58,18 +58,18 @@ impl CountMin {
         Ok(sketch)
     }
 
-    /// Removes it.
+    /// Removes the sketch.
     ///
     /// # Errors
-    /// It is not installed.
+    /// The sketch is not installed.
     pub fn uninstall<E: Engine>(self, driver: &mut Driver<E>) -> Result<()> {
         self.rows.into_iter().try_for_each(|(id, _)| driver.uninstall(id))
     }
 
-    /// Reads all rows, with the rule's effect.
+    /// Reads all rows, with the rule's read effect.
     ///
     /// # Errors
-    /// It is not installed.
+    /// The sketch is not installed.
     pub fn read<E: Engine>(&self, driver: &mut Driver<E>) -> Result<Estimates> {
         let mut rows = Vec::with_capacity(self.rows.len());
         for (id, multiplier) in &self.rows {
@@ -88,7 +88,7 @@ impl CountMin {
 }
 
 impl Estimates {
-    /// How often a key was asked for, at most.
+    /// Upper bound of a key's access count.
     #[must_use]
     pub fn of(&self, key: u64) -> u64 {
         let state = |multiplier| Select::hash(key, multiplier, self.bits) as usize;

@@ -1,10 +1,11 @@
-//! The K hottest regions of more than there are states for, by two passes that follow one another
-//! (NEMO, sections 3.3 and 6.3: exact top-K needs more than one state a request).
+//! The K hottest regions if there are more regions than states, by two consecutive passes (NEMO,
+//! sections 3.3 and 6.3: exact top-K needs more than one state per request).
 //!
-//! The first pass counts all regions in a sketch. Those with the largest estimates become candidates:
-//! since no estimate falls short, a region that is left out was asked for no more often than the least
-//! candidate's estimate. The second pass counts the candidates alone, exactly, while the sketch goes
-//! on for the next time. It takes a pipeline for each 8,192 keys of the filter, as any table does.
+//! The first pass counts all regions in a sketch. Those with the largest estimates become
+//! candidates: since estimates are never too low, a region that is left out was accessed no more
+//! often than the least candidate's estimate. The second pass counts the candidates alone, exactly,
+//! while the sketch gathers the next candidates. It takes a pipeline for each 8,192 keys of the
+//! filter, as any table does.
 
 use tierscope_core::{Counters, Result, RuleId};
 
@@ -12,7 +13,7 @@ use crate::driver::{Driver, Spec};
 use crate::engine::Engine;
 use crate::sketch::CountMin;
 
-/// The two passes, each as long as a period.
+/// Both passes; each takes a period.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopK {
     sketch: CountMin,
@@ -22,11 +23,11 @@ pub struct TopK {
 }
 
 impl TopK {
-    /// Installs a sketch of `rows` by `2^bits`, and `slots` exact counters. The rule should reset on
-    /// read.
+    /// Installs a sketch of `rows` by `2^bits`, and `slots` exact counters. The rule should reset
+    /// on read.
     ///
     /// # Errors
-    /// As [`Driver::install`]; nothing is installed then.
+    /// As for [`Driver::install`]; nothing is installed then.
     pub fn install<E: Engine>(
         driver: &mut Driver<E>,
         spec: &Spec,
@@ -44,20 +45,21 @@ impl TopK {
         }
     }
 
-    /// Removes it.
+    /// Removes the sketch and the counters.
     ///
     /// # Errors
-    /// It is not installed.
+    /// The telemetries are not installed.
     pub fn uninstall<E: Engine>(self, driver: &mut Driver<E>) -> Result<()> {
         driver.uninstall(self.exact)?;
         self.sketch.uninstall(driver)
     }
 
-    /// Ends a period: gives the `k` candidates that were asked for most, exactly, hottest first; none
-    /// after the first period. What the sketch saw of `keys` decides who is counted next.
+    /// Ends a period: returns the `k` most accessed candidates with exact counts, hottest first;
+    /// none after the first period. The sketch's estimates for `keys` determine the next
+    /// candidates.
     ///
     /// # Errors
-    /// A key is not the telemetry's.
+    /// A key does not belong to the telemetry.
     pub fn advance<E: Engine>(
         &mut self,
         driver: &mut Driver<E>,

@@ -1,4 +1,4 @@
-//! The corpus of the fuzz target `nemo`, and bytes that nobody chose.
+//! Replays the corpus of the fuzz target `nemo`, and random bytes.
 
 #[path = "../../../fuzz/nemo_input.rs"]
 mod nemo_input;

@@ -1,7 +1,8 @@
-//! Pages judged a second of CPU time: asked for, answered, put where they belong.
+//! Benchmark: pages that a policy judges per second of CPU time: probe requests, answers, list
+//! updates.
 //!
-//! 4 Mi pages (16 GiB), whose lists take far more than any cache: in the order of their numbers, as a
-//! program fills its memory, and in random order, as hours of accesses leave them.
+//! 4 Mi pages (16 GiB), whose lists are far larger than any cache: listed in the order of their
+//! numbers, as a program fills its memory, and in random order, as hours of accesses leave them.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -14,12 +15,12 @@ use tierscope_core::{
 
 const PAGES: u64 = 1 << 22;
 const START: u64 = 1 << 40;
-/// Pages of each list that a run looks at: MULTI-CLOCK's own.
+/// Pages per list and run that are scanned: MULTI-CLOCK's default.
 const SCAN: u64 = 1024;
-/// Pages that AutoTiering's hand passes at a time.
+/// Pages that AutoTiering's hand passes per tick.
 const PASSED: u64 = 1 << 16;
 
-/// All pages lie in the slow tier.
+/// A placement with all pages in the slow tier.
 struct Slow([TierUse; 2]);
 
 impl Slow {
@@ -57,7 +58,7 @@ impl PlacementView for Slow {
     }
 }
 
-/// A policy that knows all pages, met in order or not.
+/// A policy that tracks all pages; its lists are in address order or shuffled.
 fn policy(line: &str, shuffled: bool) -> Box<dyn Policy> {
     let mut policy = tierscope_policies::make(line).expect("it can be made");
     let mut orders = Orders::default();
@@ -73,7 +74,7 @@ fn policy(line: &str, shuffled: bool) -> Box<dyn Policy> {
         let mut rng = Rng::seeded(1);
         (1..numbers.len()).rev().for_each(|at| numbers.swap(at, rng.below(at as u64 + 1) as usize));
     }
-    // Told of before it hears of the mapping: this is the order of the lists.
+    // These allocation events precede the mappings, so their order becomes the order of the lists.
     for some in numbers.chunks(1 << 16) {
         let event = |page: &u64| PageEvent {
             time: Time(0),
@@ -88,8 +89,8 @@ fn policy(line: &str, shuffled: bool) -> Box<dyn Policy> {
     policy
 }
 
-/// One run: some pages are asked for and answered, one in eight young. Pages judged, and the policy's own
-/// time.
+/// One run: pages are probed and answered, one in eight of them young. Returns the number of pages
+/// judged, and the CPU time of the policy alone.
 fn run(
     policy: &mut dyn Policy,
     now: &mut Time,
@@ -116,7 +117,7 @@ fn run(
     (count, asked + judged)
 }
 
-/// The time of `pages` judgements, taken of as many runs as they need.
+/// CPU time of `pages` judgements, scaled from as many runs as they take.
 fn judge(policy: &mut dyn Policy, now: &mut Time, pages: u64) -> Duration {
     let (view, mut orders) = (Slow::new(), Orders::default());
     let (mut judged, mut spent) = (0, Duration::ZERO);
@@ -129,7 +130,7 @@ fn judge(policy: &mut dyn Policy, now: &mut Time, pages: u64) -> Duration {
     spent.mul_f64(pages as f64 / judged as f64)
 }
 
-/// CPU time of this thread: others may be at work on the machine.
+/// CPU time of this thread, so that other load on the machine does not count.
 fn cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
@@ -151,7 +152,8 @@ fn judging(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// The hand of AutoTiering passes over all pages: histories are shifted, pages change their lists.
+/// Benchmark of AutoTiering's hand passing over all pages: histories are shifted, pages change
+/// lists.
 fn passing(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("pass");
     group.throughput(Throughput::Elements(PASSED));

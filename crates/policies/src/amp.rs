@@ -1,14 +1,16 @@
-//! AMP: every page of every tier is scanned, and the best by LRU, by LFU or by lot change places with
-//! the worst.
+//! AMP: scans every page of every tier, and exchanges the best pages of a slower tier for the worst
+//! of the tier above, ranked by LRU, by LFU or at random.
 //!
-//! Source: MULTI-CLOCK (HPCA'22), section II-C, on AMP: "page selection mechanisms based on the popular
-//! cache replacement algorithms, including least-recently-used (LRU), least-frequently used (LFU), and
-//! random selection", which "requires it to scan and profile all the memory pages from both DRAM and PM
-//! tier". That this does not scale is the paper's point: a scan's cost grows with memory.
+//! Source: MULTI-CLOCK (HPCA'22), section II-C, on AMP: "page selection mechanisms based on the
+//! popular cache replacement algorithms, including least-recently-used (LRU), least-frequently used
+//! (LFU), and random selection", which "requires it to scan and profile all the memory pages from
+//! both DRAM and PM tier". That this does not scale is the paper's point: a scan's cost grows with
+//! memory.
 //!
-//! What is not said there, as decided here: a scan every second, at most 1024 pages a scan (as of the
-//! others of the paper), only pages that the scan found accessed come up. By LRU and LFU a page comes only
-//! for one that is worse. Counts are never halved; what is alike goes by number.
+//! Not specified there, decided here: one scan per second; at most 1024 promotions per scan (as for
+//! the paper's other policies); only pages that the scan found accessed are promoted. With LRU and
+//! LFU, a page is promoted only in exchange for a worse one. Counts are never halved; ties are
+//! broken by page number.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -22,38 +24,38 @@ use crate::cost::Costs;
 use crate::pages::{Census, Change, Keeper, ListId, Lists, Moves};
 use crate::settings::{Settings, Visit, recorded};
 
-/// By what pages are chosen.
+/// How pages are ranked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Variant {
-    /// Who was accessed last comes, who was not for longest goes.
+    /// Promote the most recently used pages, demote the least recently used.
     Lru,
-    /// Who was found accessed in most scans comes, in fewest goes.
+    /// Promote the pages found accessed in most scans, demote those found in fewest.
     Lfu,
-    /// Anybody who was accessed comes, anybody goes.
+    /// Promote random accessed pages, demote random pages.
     Random,
 }
 
 /// Settings of the policy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// By what pages are chosen.
+    /// How pages are ranked.
     pub variant: Variant,
-    /// Time from the beginning of one scan to the next, at least.
+    /// Minimum time from the beginning of one scan to the next.
     pub interval: Duration,
-    /// Pages promoted after a scan at most.
+    /// Maximum promotions per scan and tier.
     pub batch: u32,
-    /// Pages asked for at once; the scan goes on a hundredth of a second later.
+    /// Pages probed per batch; the scan continues 10 ms later.
     pub chunk: u32,
-    /// Seed of the lot.
+    /// Seed of the random ranking.
     pub seed: u64,
-    /// Pages looked up at each tick on a machine that does not tell of new ones.
+    /// Pages looked up per tick on a machine that does not report allocations.
     pub census: u64,
-    /// What its work costs.
+    /// CPU costs of the policy's own work.
     pub costs: Costs,
 }
 
 impl Config {
-    /// 1 s, 1024 pages: assumed.
+    /// Defaults: 1 s, 1024 pages (assumed).
     #[must_use]
     pub fn of(variant: Variant) -> Self {
         Self {
@@ -93,16 +95,16 @@ impl Settings for Config {
 const PACE: Duration = Duration::from_millis(10);
 const TIERS: u8 = 8;
 
-/// What is kept of a page.
+/// Per-page scan history.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Seen {
-    /// Scans that found it accessed.
+    /// Number of scans that found the page accessed.
     count: u16,
-    /// The last of them; 0 for none.
+    /// Number of the last scan that did; 0 for none.
     last: u16,
 }
 
-/// Pages by tier; the second half of the lists is for locked ones.
+/// Page lists by tier; the second half of the lists holds locked pages.
 #[derive(Clone, Debug)]
 struct Pages {
     lists: Lists<Seen>,
@@ -158,7 +160,7 @@ impl Keeper for Pages {
     }
 }
 
-/// The policy.
+/// The AMP policy.
 #[derive(Clone, Debug)]
 pub struct Amp {
     config: Config,
@@ -166,7 +168,7 @@ pub struct Amp {
     pages: Pages,
     moves: Moves<()>,
     rng: Rng,
-    /// The scan under way: its number, from 1 on, and the page it comes to next.
+    /// Number of the scan under way (from 1), and in `hand` the next page that it will probe.
     scan: u16,
     hand: Option<u32>,
     next_scan: Time,
@@ -191,7 +193,7 @@ impl Amp {
     /// Bytes kept for each tracked page of 4 KiB.
     pub const PAGE_BYTES: usize = Lists::<Seen>::PAGE_BYTES;
 
-    /// Asks for the next pages; at the end of the scan there is none left.
+    /// Orders probes of the next chunk of pages; `hand` becomes `None` at the end of the scan.
     fn ask(&mut self, orders: &mut Orders) {
         let Some(from) = self.hand else { return };
         let mut asked = 0;
@@ -231,7 +233,7 @@ impl Amp {
         }
     }
 
-    /// The greater, the better is a page in the fast tier.
+    /// Rank of a page: pages of greater merit belong in the fast tier.
     fn merit(&mut self, page: u32) -> u64 {
         let seen = *self.pages.lists.payload(page);
         match self.config.variant {
@@ -241,7 +243,8 @@ impl Amp {
         }
     }
 
-    /// All is scanned: the best of each slower tier change places with the worst of the one above.
+    /// Runs when a scan is complete: exchanges the best pages of each slower tier for the worst of
+    /// the tier above.
     fn exchange(&mut self, orders: &mut Orders) {
         for tier in (1..self.moves.tiers().min(usize::from(TIERS)) as u8).map(Tier) {
             let above = Tier(tier.0 - 1);
@@ -265,7 +268,7 @@ impl Amp {
         }
     }
 
-    /// Of the pages that the scan found accessed, the best, the best of all first.
+    /// The best of the pages that this scan found accessed, best first.
     fn best(&mut self, tier: Tier) -> Vec<(u64, u32)> {
         let mut best = BinaryHeap::new();
         let pages: Vec<u32> = self.pages.lists.head_first(ListId(tier.0)).collect();
@@ -307,7 +310,7 @@ impl Amp {
     fn begin(&mut self, now: Time, orders: &mut Orders) {
         self.config.costs.charge_wake(orders);
         self.next_scan = now + self.config.interval;
-        // 0 stands for never.
+        // Scan number 0 means never accessed.
         self.scan = self.scan.checked_add(1).unwrap_or(1);
         self.hand = Some(0);
     }
@@ -376,8 +379,8 @@ mod tests {
         Trace::new(Amp::new(Config::of(variant)), tiers, pages)
     }
 
-    // Pages 0 and 1 are in the fast tier, 2 and 3 in the slow one. Touched: 0 in the first second, 1 and 3
-    // in the second. Page 3 comes, and 0 goes, which was touched less recently than 1.
+    // Pages 0 and 1 are in the fast tier, 2 and 3 in the slow one. Accessed: 0 in the first second,
+    // 1 and 3 in the second. Page 3 is promoted; page 0, accessed less recently than 1, is demoted.
     #[test]
     fn golden_lru() {
         let mut trace = trace(Variant::Lru, [2, 8], 4);
@@ -385,7 +388,8 @@ mod tests {
         assert_eq!(trace.ordered(), ["0→1", "3→0"]);
     }
 
-    // Page 0 was touched in three seconds, page 1 in one, page 3 in two: it comes when it has more than 1.
+    // Page 0 is accessed in three seconds, page 1 in one, page 3 in two: page 3 is promoted once
+    // its count exceeds page 1's.
     #[test]
     fn golden_lfu() {
         let mut trace = trace(Variant::Lfu, [2, 8], 4);
@@ -396,7 +400,7 @@ mod tests {
         assert_eq!(trace.places(), "0:0 1:1 2:1 3:0");
     }
 
-    // Whoever was touched comes, for somebody.
+    // An accessed page is promoted in exchange for a random one.
     #[test]
     fn golden_random() {
         let mut trace = trace(Variant::Random, [2, 8], 4);
@@ -406,8 +410,8 @@ mod tests {
         assert_eq!(trace.machine.used(), [2, 2]);
     }
 
-    // Five pages by two: three steps, and the exchange comes after the last. Nobody touched pages 0 to 3:
-    // the first by number goes.
+    // Five pages in chunks of two: three steps, and the exchange follows the last. Pages 0 to 3
+    // were not accessed: the lowest page number is demoted.
     #[test]
     fn golden_a_scan_goes_by_chunks() {
         let config = Config { chunk: 2, ..Config::of(Variant::Lru) };

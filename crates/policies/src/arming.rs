@@ -1,9 +1,10 @@
-//! Hint faults in turn: memory is armed a part at a time, and an access to what is armed is told.
+//! Hint faults as NUMA balancing arms them: memory is armed part by part, and the next access to an
+//! armed page raises a fault.
 //!
 //! Source: Linux kernel/sched/fair.c, `task_numa_work`: every scan period the next 256 MiB
 //! (`sysctl_numa_balancing_scan_size`) of an address space are armed, after a delay of a second, at
-//! periods from 1 to 60 s. The period adapts there to the share of faults that were remote; here it is
-//! fixed: at its shortest, unless a setting says otherwise.
+//! periods from 1 to 60 s. The period adapts there to the share of faults that were remote; here it
+//! is fixed, by default at the kernel's minimum.
 
 use std::time::Duration;
 
@@ -11,18 +12,18 @@ use tierscope_core::{Addr, Mappings, Orders, Range, Time};
 
 use crate::settings::{Bytes, Visit};
 
-/// How memory is armed.
+/// Rate at which memory is armed for hint faults.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// Bytes armed at a time.
     pub size: Bytes,
-    /// Time from one to the next.
+    /// Time between two armings.
     pub period: Duration,
-    /// Time before the first.
+    /// Time before the first arming.
     pub delay: Duration,
 }
 
-/// `numa_balancing_scan_size_mb`, `_period_min_ms` and `_delay_ms` as they come.
+/// The kernel's defaults of `numa_balancing_scan_size_mb`, `_period_min_ms` and `_delay_ms`.
 impl Default for Config {
     fn default() -> Self {
         let second = Duration::from_secs(1);
@@ -47,7 +48,7 @@ impl Config {
     }
 }
 
-/// Where the hand stands.
+/// Arms the mapped ranges in turn: current ranges and position of the hand.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Arming {
     config: Config,
@@ -67,8 +68,8 @@ impl Arming {
         self.mapped.sort_unstable();
     }
 
-    /// Arms the next part if its time has come, at most all of memory once. Returns the parts, and when
-    /// the next one is due.
+    /// Arms the next part if it is due, and no address twice in one call. Returns the ranges armed,
+    /// and when the next part is due.
     pub(crate) fn go(&mut self, now: Time, orders: &mut Orders) -> (Vec<Range>, Time) {
         let due = *self.next.get_or_insert(now + self.config.delay);
         if now < due {
@@ -104,7 +105,8 @@ mod tests {
     use super::*;
     use tierscope_core::SpaceId;
 
-    // Mappings of 3 and 2 MiB, 2 MiB a second from 1 s on: 0..2, 2..3 and 10..11, 11..12 and 0..1.
+    // Mappings of 3 and 2 MiB, 2 MiB a second from 1 s on: 0..2, then 2..3 and 10..11, then 11..12
+    // and 0..1.
     #[test]
     fn the_hand_goes_round() {
         let mib = |start: u64, end: u64| Range::new(SpaceId(0), start << 20, end << 20);

@@ -1,23 +1,27 @@
-//! AutoTiering: hint faults bring pages up; with an eight-bit history of each, the coldest make room.
+//! AutoTiering: promotes pages on hint faults, and demotes the coldest by an eight-bit access
+//! history to make room.
 //!
-//! Source: Kim, Choe and Ahn, "Exploring the Design Space of Page Management for Multi-Tiered Memory
-//! Systems" (USENIX ATC'21), as its kernel does it (mm/page_balancing.c, migrate.c, mprotect.c).
+//! Source: Kim, Choe and Ahn, "Exploring the Design Space of Page Management for Multi-Tiered
+//! Memory Systems" (USENIX ATC'21), as implemented in its kernel (mm/page_balancing.c, migrate.c,
+//! mprotect.c).
 //!
-//! - Memory is armed in turn ([`crate::arming`]), all tiers. A page's history is 8 bits, all set at
-//!   first. Each time the hand comes by, it is shifted: a 1 if the page faulted since it was armed, else
-//!   a 0. Its level is the number of bits set, 0 to 8.
-//! - LAP lists, one for each level of each tier but the lowest: a page that was accessed goes to the
-//!   tail of its level's, else to the head. Victims come from the head of the lowest level.
-//! - A page of a slower tier that faults is to come up. A tier takes it that has its high watermark and
-//!   the page's size free.
-//! - *CPM* (conservative) then looks at the next tier below that is still faster than the page's own, and
-//!   gives up. *OPM* (opportunistic) fails if the page's level is not above the lowest that has a page;
-//!   else it demotes one page of a file, and this fault promotes nothing, or, where there is none, the
-//!   first page of the lowest levels below the page's own, and promotes; failing that, it does as CPM.
-//! - OPM in the background: when no more than 4 pages (3 huge ones) are free above the high watermark,
-//!   victims go until it is 16 (4).
+//! - Memory of all tiers is armed part by part ([`crate::arming`]). A page's history is 8 bits, all
+//!   set at first. Each time the hand passes the page, the history is shifted: a 1 if the page
+//!   faulted since it was armed, else a 0. Its level is the number of bits set, 0 to 8.
+//! - LAP lists, one for each level of each tier but the lowest: an accessed page goes to the tail
+//!   of its level's list, any other to the head. Victims are taken from the head of the lowest
+//!   level.
+//! - A page of a slower tier that faults is a candidate for promotion. A tier accepts it if its
+//!   high watermark plus the page's size is free.
+//! - *CPM* (conservative) otherwise tries the next lower tiers that are still faster than the
+//!   page's own, and then gives up. *OPM* (opportunistic) requires the page's level to be above the
+//!   lowest non-empty level of the fast tier. If so, it demotes a file page, and this fault
+//!   promotes nothing; without a file page, it demotes the first page of the lowest level below the
+//!   faulting page's, and promotes. Failing that, it falls back to CPM.
+//! - OPM in the background: when at most 4 pages (3 huge ones) are free above the high watermark,
+//!   victims are demoted until 16 (4) are free.
 //!
-//! One node a tier: what the source does among the nodes of a tier has nothing to do here.
+//! Each tier has one node: the source's balancing among nodes of a tier is left out.
 
 use std::time::Duration;
 
@@ -31,7 +35,7 @@ use crate::cost::Costs;
 use crate::pages::{Census, Change, Keeper, ListId, Lists, Moves};
 use crate::settings::{Settings, Visit, recorded};
 
-/// Which of the two.
+/// Promotion mode: conservative or opportunistic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Variant {
     /// Conservative promotion and migration.
@@ -43,18 +47,18 @@ pub enum Variant {
 /// Settings of the policy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Which of the two.
+    /// Promotion mode.
     pub variant: Variant,
-    /// How memory is armed.
+    /// Rate at which memory is armed for hint faults.
     pub arming: arming::Config,
-    /// Pages looked up at each tick on a machine that does not tell of new ones.
+    /// Pages looked up per tick on a machine that does not report allocations.
     pub census: u64,
-    /// What its work costs.
+    /// CPU costs of the policy's own work.
     pub costs: Costs,
 }
 
 impl Config {
-    /// 256 MB a second, as the source.
+    /// Defaults: 256 MiB a second, as the source.
     #[must_use]
     pub fn of(variant: Variant) -> Self {
         let arming = arming::Config::default();
@@ -75,16 +79,18 @@ impl Settings for Config {
     }
 }
 
-/// Levels of a history of eight bits.
+/// Levels of a history of eight bits: 0 to 8 bits set.
 const LEVELS: u8 = 9;
-/// Lists of a tier: each level, for anonymous pages and for pages of files; and the locked ones.
+/// Lists per tier: one per level for anonymous pages and one for file pages, plus one for locked
+/// pages.
 const LISTS: u8 = 2 * LEVELS + 1;
 const TIERS: u8 = 8;
-/// Free pages that wake the background demotion, and up to which it goes, by size.
+/// Free pages above the high watermark at which background demotion starts, and up to which it
+/// runs: 4 KiB pages here, huge ones below.
 const POOL: (u64, u64) = (4, 16);
 const HUGE_POOL: (u64, u64) = (3, 4);
 
-/// What is kept of a page.
+/// Per-page state: access history and flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Kept {
     history: u8,
@@ -106,7 +112,8 @@ impl Kept {
         self.flags & flag != 0
     }
 
-    /// The hand comes by: what happened since it came last is shifted in.
+    /// The hand passes the page: shifts in whether it was accessed since the last pass, and arms
+    /// it.
     fn pass(&mut self) {
         let accessed = !self.has(ARMED);
         self.history = self.history << 1 | u8::from(accessed);
@@ -114,18 +121,19 @@ impl Kept {
     }
 }
 
-/// Where a page goes on the LAP list.
+/// End of a LAP list at which a page is inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Head,
     Tail,
 }
 
-/// The LAP lists of all tiers. The lowest tier's pages are on lists too, which nobody reads.
+/// The LAP lists of all tiers. Pages of the lowest tier are listed too, but those lists are never
+/// read.
 #[derive(Clone, Debug)]
 struct Laps {
     lists: Lists<Kept>,
-    /// Actions of these pages are nobody's any more.
+    /// Unmapped pages, whose pending actions are to be forgotten.
     gone: Vec<u32>,
 }
 
@@ -161,12 +169,12 @@ impl Laps {
         self.lists.payload(page).has(LOCKED)
     }
 
-    /// The first page of the lowest level of a tier below `below`.
+    /// First page of the lowest non-empty level of a tier; only levels under `below` count.
     fn victim(&self, tier: Tier, below: u8, file: bool) -> Option<u32> {
         (0..below.min(LEVELS)).find_map(|level| self.lists.head(Self::list(tier, level, file)))
     }
 
-    /// The lowest level that has a page.
+    /// Lowest non-empty level of a tier.
     fn lowest(&self, tier: Tier) -> u8 {
         let any = |level: &u8| {
             [false, true]
@@ -213,7 +221,7 @@ impl Keeper for Laps {
     }
 }
 
-/// The policy.
+/// The AutoTiering policy.
 #[derive(Clone, Debug)]
 pub struct AutoTiering {
     config: Config,
@@ -241,7 +249,7 @@ impl AutoTiering {
         }
     }
 
-    /// The page that holds an address, huge or not.
+    /// The page (4 KiB, 2 MiB or 1 GiB) that contains an address.
     fn page_of(&self, at: Addr) -> Option<u32> {
         let head = |shift: u32| {
             let start = Addr { at: at.at >> shift << shift, ..at };
@@ -279,7 +287,7 @@ impl AutoTiering {
         }
     }
 
-    /// A tier has its high watermark and the page's size free.
+    /// Whether the tier's high watermark plus the page's size is free.
     fn is_balanced(&self, tier: Tier, page: u32) -> bool {
         let wanted = self.moves.high(tier) + self.laps.lists.bytes(page);
         self.moves.free_soon(tier) >= wanted
@@ -323,7 +331,7 @@ impl AutoTiering {
         self.config.costs.charge(orders, 1);
     }
 
-    /// kdemoted: a few pages are kept free above the high watermark.
+    /// The source's kdemoted: keeps a few pages free above the high watermark.
     fn refill(&mut self, orders: &mut Orders) {
         if self.config.variant == Variant::Cpm {
             return;
@@ -346,7 +354,7 @@ impl AutoTiering {
         }
     }
 
-    /// The hand passes over a part of memory: histories are shifted, pages change their levels.
+    /// The hand passes over a range: histories are shifted, pages change LAP lists.
     fn pass(&mut self, part: &Range, orders: &mut Orders) {
         let mut passed = 0;
         for page in self.census.atlas.rows(part).into_iter().flatten() {
@@ -369,11 +377,11 @@ impl AutoTiering {
     }
 }
 
-/// What became of the wish for room.
+/// Result of trying to free memory for a promotion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Room {
     Made,
-    /// A page of a file goes; whoever faulted comes another time.
+    /// A file page is being demoted; the promotion is retried at the page's next fault.
     NextTime,
     None,
 }
@@ -440,7 +448,7 @@ mod tests {
         Trace::new(AutoTiering::new(Config::of(variant)), tiers, pages)
     }
 
-    // 11111111 at first; armed, a fault, armed, nothing, armed.
+    // A history of 11111111: a pass, a fault, a pass, and two passes without a fault.
     #[test]
     fn histories_are_shifted_as_the_hand_passes() {
         let mut kept = Kept::default();
@@ -454,7 +462,7 @@ mod tests {
         assert_eq!((kept.history, kept.history.count_ones()), (0xfc, 6));
     }
 
-    // Armed at 1 s, touched at 1.5 s: it comes up where there is room.
+    // Armed at 1 s, touched at 1.5 s: promoted where there is room.
     #[test]
     fn golden_a_fault_promotes() {
         for variant in [Variant::Cpm, Variant::Opm] {
@@ -465,9 +473,9 @@ mod tests {
         }
     }
 
-    // The fast tier is full: CPM gives up. In four seconds the hand has passed four times, and page 0,
-    // which nobody touched, has a history of 11111000; page 2's is full. OPM would let it go for page 2,
-    // and not page 1, which is as hot.
+    // The fast tier is full: CPM gives up. In four seconds the hand has passed four times; page 0,
+    // never touched, has a history of 11111000, page 2 a full one. OPM would demote page 0 for page
+    // 2, but not page 1, which is as hot.
     #[test]
     fn golden_cpm_gives_up_and_opm_demotes() {
         let mut trace = trace(Variant::Cpm, [2, 8], 3);
@@ -485,7 +493,7 @@ mod tests {
         assert_eq!(orders.actions.len(), 2, "nobody is colder");
     }
 
-    // Three tiers: the first one is full, so CPM brings page 2 to the second.
+    // Three tiers, the first one full: CPM promotes page 2 to the second.
     #[test]
     fn golden_cpm_looks_at_the_next_tier() {
         let mut trace = trace(Variant::Cpm, [1, 4, 8], 2);
@@ -494,7 +502,8 @@ mod tests {
         assert_eq!(trace.ordered(), ["1→1"]);
     }
 
-    // Twenty pages fill the fast tier: at the first tick 16 of them go, so that 16 are free.
+    // Twenty pages fill the fast tier: at the first tick 16 of them are demoted, so that 16 are
+    // free.
     #[test]
     fn golden_a_pool_is_kept_free() {
         let mut trace = trace(Variant::Opm, [20, 40], 20);

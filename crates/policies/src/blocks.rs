@@ -1,7 +1,7 @@
-//! Mapped memory in blocks of 2 MiB, numbered.
+//! Mapped memory in numbered blocks of 2 MiB.
 //!
-//! For policies that manage huge pages and nothing smaller. A block's number stays its own for as long
-//! as it is mapped, and is given to nobody after it.
+//! For policies that manage only huge pages. A block keeps its number as long as it is mapped;
+//! numbers are never reused.
 
 use tierscope_core::{Addr, Mappings, PlacementView, Range, RangeSet, Tier};
 
@@ -10,7 +10,7 @@ const SHIFT: u32 = 21;
 /// Bytes of a block.
 pub(crate) const BLOCK: u64 = 1 << SHIFT;
 
-/// Blocks in a row.
+/// Adjacent blocks with consecutive numbers, from `first` on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Row {
     range: Range,
@@ -27,15 +27,15 @@ impl Row {
     }
 }
 
-/// All blocks.
+/// All mapped blocks.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Blocks {
-    /// By address.
+    /// Rows of blocks, sorted by address.
     rows: Vec<Row>,
     next: u32,
 }
 
-/// Numbers that went and came.
+/// Block numbers unmapped and newly mapped by an update.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Changed {
     pub(crate) gone: Vec<std::ops::Range<u32>>,
@@ -43,7 +43,8 @@ pub(crate) struct Changed {
 }
 
 impl Blocks {
-    /// Takes mappings of at least `least` bytes over; blocks that they cut are left out.
+    /// Applies mappings of at least `least` bytes; 2 MiB blocks only partly inside a mapping are
+    /// left out.
     pub(crate) fn map(&mut self, mappings: &Mappings, least: u64) -> Changed {
         let whole = |range: Range| {
             let inner = Range {
@@ -91,7 +92,7 @@ impl Blocks {
         let mut numbers = Vec::new();
         for range in new.as_slice() {
             let row = Row { range: *range, first: self.next };
-            // Numbers for eight petabytes mapped in all.
+            // u32 numbers suffice for 8 PiB mapped over the policy's lifetime.
             let Some(next) = self.next.checked_add((range.bytes() >> SHIFT) as u32) else { break };
             self.next = next;
             numbers.push(row.blocks());
@@ -100,7 +101,7 @@ impl Blocks {
         numbers
     }
 
-    /// The block that holds an address.
+    /// Number of the block that contains an address.
     #[inline]
     pub(crate) fn at(&self, at: Addr) -> Option<u32> {
         let next =
@@ -108,7 +109,7 @@ impl Blocks {
         self.rows.get(next).filter(|row| row.range.contains(at)).map(|row| row.block_at(at.at))
     }
 
-    /// Where a block lies.
+    /// Address range of a block.
     pub(crate) fn range(&self, block: u32) -> Option<Range> {
         let row = self.rows.iter().find(|row| row.blocks().contains(&block))?;
         let start = row.range.start + (u64::from(block - row.first) << SHIFT);
@@ -116,7 +117,7 @@ impl Blocks {
     }
 }
 
-/// The tier that holds most of a range; `None` if nothing of it is in memory.
+/// The tier that holds most of a range; `None` if none of it is resident.
 pub(crate) fn tier_of(view: &dyn PlacementView, range: &Range) -> Option<Tier> {
     let held = view.tiers().iter().map(|tier| (view.resident(range, tier.tier), tier.tier));
     let most = held.max_by_key(|(bytes, tier)| (*bytes, std::cmp::Reverse(*tier)))?;
@@ -156,7 +157,7 @@ mod tests {
         Addr { space: SpaceId(0), at: mib << 20 }
     }
 
-    // In MiB: 1..9 holds the blocks 2, 4 and 6; 3 MiB are too little.
+    // In MiB: 1..9 contains the blocks at 2, 4 and 6; the 3 MiB at 20 are below the minimum size.
     #[test]
     fn blocks_are_whole_and_keep_their_numbers() {
         let mut blocks = Blocks::default();
@@ -164,7 +165,7 @@ mod tests {
         assert_eq!((changed.gone, changed.new.concat()), (vec![], vec![0, 1, 2]));
         assert_eq!((blocks.at(at(1)), blocks.at(at(3)), blocks.at(at(8))), (None, Some(0), None));
         assert_eq!(blocks.range(2), Some(r(6, 8)));
-        // The middle goes, and the end grows.
+        // The middle block is unmapped, and the mapping grows at its end.
         let changed = blocks.map(&mappings(&[r(0, 4), r(6, 12)]), 4 << 20);
         assert_eq!((changed.gone.concat(), changed.new.concat()), (vec![1], vec![3, 4, 5]));
         assert_eq!(

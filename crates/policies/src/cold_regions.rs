@@ -1,11 +1,12 @@
-//! Cold regions are given back: proactive reclaim on whatever instrument gives regions.
+//! Proactive reclaim of cold regions, as reported by any region instrument.
 //!
-//! Source: the scheme of DAMON_RECLAIM (Linux mm/damon/reclaim.c): regions without an access for `min_age`
-//! (120 s there) are paged out, the oldest first, within a quota. Watermarks and quotas are here what
-//! [`crate::reclaim::goal::Goal`] says.
+//! Source: the scheme of DAMON_RECLAIM (Linux mm/damon/reclaim.c): regions without an access for
+//! `min_age` (120 s there) are paged out, the oldest first, within a quota. Watermarks and quotas
+//! are replaced by [`crate::reclaim::goal::Goal`].
 //!
-//! A region is an estimate: one entry in many is looked at, and merging smears what few accesses there are. So
-//! a region's leaves are cleared first, and looked at again `look` later: what was accessed meanwhile stays.
+//! A region is an estimate: only a sample of its entries is probed, and merging hides rare
+//! accesses. So the ACCESSED bits of a cold region's pages are cleared first and scanned again
+//! `look` later: pages accessed meanwhile are not reclaimed.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -25,15 +26,16 @@ use crate::settings::{Settings, Visit, recorded};
 pub struct Config {
     /// Time without an access after which a region is cold.
     pub cold: Duration,
-    /// Time between the two looks.
+    /// Time between the clearing scan and the second scan of a cold region.
     pub look: Duration,
-    /// What is aimed at.
+    /// Reclaim goal and quota.
     pub goal: Goal,
-    /// What its work costs.
+    /// CPU costs of the policy's own work.
     pub costs: Costs,
 }
 
-/// `cold`: DAMON_RECLAIM's `min_age`. `look` is assumed, as the interval of the MGLRU policies.
+/// `cold`: DAMON_RECLAIM's `min_age`. `look` is assumed, equal to the interval of the MGLRU
+/// policies.
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -61,36 +63,36 @@ impl Settings for Config {
     }
 }
 
-/// Bytes that are looked at in one turn, at most.
+/// Maximum bytes between clearing and second scan at any time.
 const SLICE: u64 = 4 << 30;
-/// Bytes of an action at most.
+/// Maximum bytes of one reclaim action.
 const ACTION: u64 = 2 << 20;
 
-/// A scan that was ordered.
+/// A scan whose result is pending.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     order: ScanOrder,
-    /// The second look.
+    /// Whether this is the second scan, whose old pages are reclaimed.
     second: bool,
 }
 
-/// The policy.
+/// The policy of proactive reclaim by cold regions.
 #[derive(Clone, Debug)]
 pub struct ColdRegions {
     config: Config,
     way: Way,
     leaving: Leaving,
     mapped: RangeSet,
-    /// Without an access since.
+    /// Cold ranges, and since when each is cold.
     cold: Vec<(Range, Time)>,
-    /// Cleared, and when to look again.
+    /// Cleared ranges, and when each is due for its second scan.
     cleared: VecDeque<(Range, Time)>,
-    /// What was looked at twice: not again, before an access.
+    /// Ranges scanned twice: skipped until they are accessed again.
     dealt: RangeSet,
     asked: VecDeque<Asked>,
-    /// Pages given back.
+    /// Pages reclaimed.
     out: u64,
-    /// Pages that may still go in this turn.
+    /// Pages that may still be reclaimed in this tick.
     left: u64,
     now: Time,
 }
@@ -146,7 +148,7 @@ impl ColdRegions {
         self.cold = next;
     }
 
-    /// Clears what was cold for long enough, the longest so first.
+    /// Orders the clearing scan of ranges that were cold for long enough, the oldest first.
     fn clear(&mut self, orders: &mut Orders) {
         let busy: RangeSet = self.cleared.iter().map(|(range, _)| *range).collect();
         let barred = |range: &Range| {
@@ -261,7 +263,7 @@ impl Policy for ColdRegions {
     fn tick(&mut self, now: Time, view: &dyn PlacementView, orders: &mut Orders) -> Time {
         self.now = now;
         self.config.costs.charge_wake(orders);
-        // Answers come before the next tick, or never.
+        // Scan results arrive before the next tick, or never.
         self.asked.clear();
         let tiers = view.tiers().iter().map(|tier| tier.tier);
         let of = |tier| {
@@ -284,8 +286,8 @@ mod tests {
     use super::*;
     use crate::trace::Trace;
 
-    // Four blocks of 2 MiB, of which page 600 is touched: its block is a hot region, the others go after
-    // 2 s, and 1 s between two looks.
+    // Four blocks of 2 MiB, of which page 600 is touched: its block is a hot region; the others are
+    // reclaimed after 2 s cold plus 1 s between the two scans.
     #[test]
     fn regions_without_access_go() {
         let config = Config {

@@ -1,7 +1,7 @@
-//! What a policy's own work costs: CPU time that it charges by [`Orders::work`].
+//! CPU time of a policy's own work, charged by [`Orders::work`].
 //!
-//! What looking costs (probes, samples, faults) and what moving costs is the machine's affair. Here is
-//! what is left: taking a page off a list, deciding, putting it back.
+//! The costs of observing (probes, samples, faults) and of moving pages are charged by the machine.
+//! Left for the policy: taking a page off a list, deciding, putting it back.
 
 use std::time::Duration;
 
@@ -9,19 +9,19 @@ use tierscope_core::Orders;
 
 use crate::settings::Visit;
 
-/// CPU time of a policy's steps.
+/// CPU time of a policy's elementary steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Costs {
     /// Waking up: a context switch to a kernel thread and back.
     pub wake: Duration,
-    /// A page, sample, fault or region dealt with.
+    /// CPU time of processing one page, sample, fault or region.
     pub item: Duration,
 }
 
-/// Assumed. `wake`: of the order of a switch to a thread and back. `item`: a list's neighbours on both
-/// sides, a cache miss of DRAM each (81 ns), of which a part is hidden. To be varied from 1 to 10 us and
-/// from 20 to 300 ns. What this code itself needs for a page is measured by
-/// `cargo bench -p tierscope-policies`.
+/// Assumed. `wake`: of the order of a switch to a thread and back. `item`: a list entry's two
+/// neighbours, one DRAM cache miss each (81 ns), partly overlapped. Sensitivity range: 1 to 10 us
+/// and 20 to 300 ns. The time that this code itself takes per page is measured by `cargo bench -p
+/// tierscope-policies`.
 impl Default for Costs {
     fn default() -> Self {
         Self { wake: Duration::from_micros(2), item: Duration::from_nanos(100) }

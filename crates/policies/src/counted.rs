@@ -1,11 +1,13 @@
-//! Requests counted in the memory controller, by blocks of 2 MiB, in the place of samples.
+//! Memory requests counted in the memory controller, by blocks of 2 MiB, as a replacement of
+//! samples.
 //!
-//! Source: Li et al., "Finding NEMO: Nimble and Expressive Memory Observability", listing 2 and section 5.1:
-//! a counter for each block, reset when it is read; counts are scaled by the rate at which others are
-//! sampled, so that they can be compared with samples.
+//! Source: Li et al., "Finding NEMO: Nimble and Expressive Memory Observability", listing 2 and
+//! section 5.1: a counter for each block, reset by reads; counts are divided by the period of the
+//! sampling that they replace, so that they are comparable with samples.
 //!
-//! A rule has the keys of a pipeline's translation table: 8,192 blocks in a row of physical memory, each of
-//! which selects the state of its own number. A rule is registered when the first of its blocks is watched.
+//! A rule covers the keys of one pipeline's translation table: 8,192 adjacent blocks of physical
+//! memory, each of which selects the state of its own number. A rule is registered when the first
+//! of its blocks is watched.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -16,13 +18,13 @@ use tierscope_core::{
 
 use crate::blocks::BLOCK;
 
-/// Entries of a translation table, and states (NEMO, section 4).
+/// Number of entries of a translation table, and of states (NEMO, section 4).
 const STATES: u64 = 8192;
 
-/// Which 8,192 blocks: of which range of physical memory, and which of its.
+/// The 8,192 blocks of one rule: index of the physical memory range, and number of the table in it.
 type Window = (usize, u64);
 
-/// A block of physical memory that is watched.
+/// Counter of a watched block of physical memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
     window: Window,
@@ -30,31 +32,31 @@ struct Place {
     state: u32,
 }
 
-/// A rule.
+/// A telemetry rule and its translation table.
 #[derive(Clone, Debug, Default)]
 struct Table {
-    /// None until it is registered.
+    /// Id of the rule; `None` until it is registered.
     id: Option<RuleId>,
     states: u32,
-    /// Blocks by state.
+    /// Watched blocks by state number.
     blocks: BTreeMap<u32, u32>,
 }
 
-/// The counters of a policy's blocks.
+/// The telemetry counters of a policy's blocks.
 #[derive(Clone, Debug)]
 pub(crate) struct Counted {
-    /// Of so many requests one counts.
+    /// Sampling period: one in `every` requests is counted.
     every: u64,
     tables: BTreeMap<Window, Table>,
-    /// Those that were registered and have no id yet, in order.
+    /// Rules that await their id, in the order of registration.
     asked: VecDeque<Window>,
     places: BTreeMap<u32, Place>,
-    /// Requests of each block beyond the last that counted.
+    /// Remainder of each block's requests since the last one counted.
     rests: BTreeMap<u32, u64>,
 }
 
 impl Counted {
-    /// Of `every` requests one counts.
+    /// Counts one in `every` requests.
     pub(crate) fn new(every: u64) -> Self {
         Self {
             every: every.max(1),
@@ -65,7 +67,7 @@ impl Counted {
         }
     }
 
-    /// Rules that have no id yet.
+    /// Number of rules that await their id.
     pub(crate) fn asked(&self) -> usize {
         self.asked.len()
     }
@@ -80,8 +82,8 @@ impl Counted {
         self.places.contains_key(&block)
     }
 
-    /// Watches a block that lies at `frame`, unless it does so already; returns whether that was to be
-    /// ordered.
+    /// Watches a block at physical address `frame`. Returns whether orders were needed; not if it
+    /// is watched there already.
     pub(crate) fn watch(
         &mut self,
         block: u32,
@@ -110,12 +112,12 @@ impl Counted {
         true
     }
 
-    /// Watches a block no more.
+    /// Stops watching a block.
     pub(crate) fn forget(&mut self, block: u32, orders: &mut Orders) {
         self.rests.remove(&block);
         let Some(Place { window, key, state }) = self.places.remove(&block) else { return };
         let Some(table) = self.tables.get_mut(&window) else { return };
-        // Another may lie there by now.
+        // By now, the counter may belong to another block at that address.
         if table.blocks.get(&state) == Some(&block) {
             table.blocks.remove(&state);
             if let Some(id) = table.id {
@@ -124,14 +126,14 @@ impl Counted {
         }
     }
 
-    /// Asks for all counts.
+    /// Orders a read of all counters.
     pub(crate) fn ask(&self, orders: &mut Orders) {
         let known = self.tables.values().filter_map(|table| Some((table.id?, table.states)));
         orders.rules.extend(known.map(|(id, states)| RuleOrder::Read(id, states)));
     }
 
-    /// What comes back: the id of a new rule, whose blocks are translated then; or counts. Gives blocks,
-    /// and how many samples their requests would have been.
+    /// Takes a reply: the id of a newly registered rule, whose blocks are then translated, or
+    /// counts. Returns blocks, and the number of samples to which their requests amount.
     pub(crate) fn take(
         &mut self,
         id: RuleId,
@@ -156,7 +158,7 @@ impl Counted {
         counts.collect()
     }
 
-    /// The rule that was registered first of those without an id has this one.
+    /// Assigns an id to the oldest rule that awaits one, and translates its blocks.
     fn named(&mut self, id: RuleId, orders: &mut Orders) {
         let Some(window) = self.asked.pop_front() else { return };
         let Some(table) = self.tables.get_mut(&window) else { return };
@@ -170,7 +172,7 @@ impl Counted {
     }
 }
 
-/// Where a frame is counted, and the filter of its rule; `None` if no memory is known there.
+/// Counter of a physical address, and the filter of its rule; `None` outside of known memory.
 fn locate(frame: u64, view: &dyn PlacementView) -> Option<(Place, Filter)> {
     let (number, (start, end)) = view
         .physical()
@@ -190,7 +192,7 @@ fn locate(frame: u64, view: &dyn PlacementView) -> Option<(Place, Filter)> {
     Some((Place { window: (number, table), key, state }, filter))
 }
 
-/// Listing 2.
+/// Makes the counting rule of the NEMO paper's listing 2.
 fn rule(filter: Filter) -> Rule {
     Rule {
         filter,
@@ -207,7 +209,7 @@ mod tests {
     use super::*;
     use tierscope_core::{PageId, Range, Tier, TierUse};
 
-    /// Memory of 20 GiB, and of 16 GiB at 1 TiB.
+    /// Physical memory: 20 GiB at 0, and 16 GiB at 1 TiB.
     struct View;
 
     impl PlacementView for View {
@@ -236,7 +238,8 @@ mod tests {
         }
     }
 
-    // Block 7 at 2 MiB, block 8 at 18 GiB, which is another table; of ten requests one counts.
+    // Block 7 is at 2 MiB, block 8 at 18 GiB and so in another table; one in ten requests is
+    // counted.
     #[test]
     fn counts_are_scaled_and_nothing_is_forgotten_between() {
         let (mut counted, mut orders) = (Counted::new(10), Orders::default());

@@ -1,26 +1,26 @@
-//! HeMem: sampled accesses, huge pages, hot and cold FIFOs.
+//! HeMem: sampled accesses, 2 MiB pages, hot and cold FIFO lists.
 //!
-//! Source: Raybuck et al., "HeMem: Scalable Tiered Memory Management for Big Data Applications and Real
-//! NVM" (SOSP'21), as its library does it (src/pebs.c), in two revisions:
+//! Source: Raybuck et al., "HeMem: Scalable Tiered Memory Management for Big Data Applications and
+//! Real NVM" (SOSP'21), as implemented in its library (src/pebs.c), in two revisions:
 //!
 //! | | hot from | cools above | samples, one in |
 //! |---|---|---|---|
 //! | *current* (from October 2021) | 4 loads or 4 stores | 10 | 19997 |
 //! | *first* | 8 loads or 8 stores | 18 | 5003 |
 //!
-//! - It manages mappings of 1 GB and more, in pages of 2 MiB, each on one of four FIFO lists: hot or cold,
-//!   of the fast or the slow tier. New pages come from the fast tier while it has any: the machine's
-//!   affair.
-//! - A count above the cooling threshold makes the clock tick; counts are halved once for every tick that
-//!   a page has missed, when somebody next looks at it. 8192 pages of the hot lists are looked at in each
-//!   pass after a tick.
-//! - A pass brings hot pages of the slow tier over, up to 10 GB, in the order in which they became hot.
-//!   Each takes a free page of the fast tier, or changes places with the page that has been cold there
-//!   for longest; where there is neither, the pass ends.
+//! - It manages mappings of 1 GB and more, in pages of 2 MiB, each on one of four FIFO lists: hot
+//!   or cold, of the fast or the slow tier. New pages are allocated in the fast tier while it has
+//!   free memory: that is up to the machine.
+//! - A count above the cooling threshold advances the cooling clock. A page's counts are halved
+//!   lazily, once for every clock tick since the page was last examined. After a tick, each pass
+//!   examines 8192 pages of the hot lists.
+//! - A pass promotes hot pages of the slow tier, up to 10 GB, in the order in which they became
+//!   hot. Each takes a free page of the fast tier, or is exchanged for the page that has been cold
+//!   there for longest; if there is neither, the pass ends.
 //!
-//! A pass every second: that is how NEMO (section 5.1) describes it. How often the hardware samples is set
-//! at the machine. With more than two tiers hot pages of all slower ones come to the first, and cold ones
-//! go to the next.
+//! One pass per second, as NEMO (section 5.1) describes it. The sampling period of the hardware is
+//! set at the machine. With more than two tiers, hot pages of all slower tiers are promoted to the
+//! first, and cold pages are demoted to the next.
 
 use std::time::Duration;
 
@@ -36,26 +36,26 @@ use crate::settings::{Bytes, Settings, Visit, recorded};
 /// Settings of the policy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Loads from which a page is hot.
+    /// Hot threshold: sampled loads of a page.
     pub hot_reads: u32,
-    /// Stores from which it is.
+    /// Hot threshold: sampled stores to a page.
     pub hot_writes: u32,
-    /// A count above this makes the clock tick.
+    /// A count above this advances the cooling clock.
     pub cool: u32,
-    /// Pages looked at in a pass after a tick.
+    /// Pages of the hot lists examined per pass after a tick.
     pub cooled: u32,
     /// Time between two passes.
     pub interval: Duration,
-    /// Bytes that a pass promotes at most.
+    /// Maximum bytes promoted per pass.
     pub round: Bytes,
-    /// Smaller mappings are left alone.
+    /// Minimum size of a managed mapping.
     pub least: Bytes,
-    /// What its work costs.
+    /// CPU costs of the policy's own work.
     pub costs: Costs,
 }
 
 impl Config {
-    /// From October 2021 on.
+    /// Defaults of HeMem's revision from October 2021 on.
     #[must_use]
     pub fn current() -> Self {
         Self {
@@ -70,7 +70,7 @@ impl Config {
         }
     }
 
-    /// Before.
+    /// Defaults of HeMem's revision before October 2021.
     #[must_use]
     pub fn first() -> Self {
         Self { hot_reads: 8, hot_writes: 8, cool: 18, ..Self::current() }
@@ -103,17 +103,17 @@ impl Settings for Config {
     }
 }
 
-/// What is kept of a page.
+/// Per-page access counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts {
     reads: u16,
     writes: u16,
-    /// The clock when they were halved last.
+    /// Value of the cooling clock at the last halving of the counts.
     clock: u16,
 }
 
 impl Counts {
-    /// Makes up for the ticks that were missed.
+    /// Halves the counts once for every tick missed.
     fn cool(&mut self, clock: u16) {
         let missed = u32::from(clock.wrapping_sub(self.clock));
         self.reads = self.reads.checked_shr(missed).unwrap_or(0);
@@ -123,18 +123,18 @@ impl Counts {
 }
 
 const TIERS: u8 = 8;
-/// Rounds in which counts of a time are added, at most.
+/// Maximum number of rounds into which `add` divides the counts of an interval.
 const ROUNDS: u32 = 64;
-/// Blocks whose tier nobody knows yet.
+/// Blocks whose tier is not known yet.
 const UNSORTED: ListId = ListId(2 * TIERS);
-/// Of them, so many are looked up at a tick.
+/// Unsorted blocks looked up per tick.
 const SORTED: usize = 65_536;
 
 fn list(tier: Tier, hot: bool) -> ListId {
     ListId(2 * tier.0 + u8::from(hot))
 }
 
-/// The policy.
+/// The HeMem policy.
 #[derive(Clone, Debug)]
 pub struct HeMem {
     name: &'static str,
@@ -143,13 +143,13 @@ pub struct HeMem {
     pages: Lists<Counts>,
     moves: Moves<()>,
     clock: u16,
-    /// Pages of the hot lists still to be looked at after a tick.
+    /// Pages of the hot lists still to be examined since the last tick.
     to_cool: u32,
     next_pass: Time,
 }
 
 impl HeMem {
-    /// The policy with these settings, under the name of its revision.
+    /// The policy with these settings; `name` is the revision's name.
     #[must_use]
     pub fn new(name: &'static str, config: Config) -> Self {
         Self {
@@ -202,8 +202,9 @@ impl HeMem {
         }
     }
 
-    /// Counts of many pages over some time, as loads that came evenly over it: in rounds in which none gets
-    /// more than half of what makes the clock tick, and which end with a tick if any has got too much.
+    /// Adds per-block counts of an interval, as loads spread evenly over it: in rounds in which no
+    /// block gets more than half of the cooling threshold, each of which ends with a tick if a
+    /// count is above it.
     pub(crate) fn add(&mut self, counts: &[(u32, u32)]) {
         let most = counts.iter().map(|(_, count)| *count).max().unwrap_or(0);
         let rounds = most.div_ceil((self.config.cool / 2).max(1)).clamp(1, ROUNDS);
@@ -242,7 +243,7 @@ impl HeMem {
         self.clock
     }
 
-    /// What a pass does.
+    /// One pass: placement of new blocks, cooling, and promotion.
     pub(crate) fn step(&mut self, view: &dyn PlacementView, orders: &mut Orders) {
         self.moves.refresh(view.tiers());
         self.config.costs.charge_wake(orders);
@@ -251,7 +252,7 @@ impl HeMem {
         self.pass(orders);
     }
 
-    /// Blocks whose tier is known, and not on their way.
+    /// Blocks whose tier is known, except those being moved.
     pub(crate) fn placed(&self) -> Vec<(u32, Tier)> {
         let lists = (0..2 * TIERS).map(ListId);
         let blocks = lists.flat_map(|list| {
@@ -260,19 +261,19 @@ impl HeMem {
         blocks.collect()
     }
 
-    /// The tier of the block that holds an address, where it is known.
+    /// The tier of the block that contains an address, if known.
     pub(crate) fn tier_at(&self, at: Addr) -> Option<Tier> {
         let block = self.blocks.at(at).filter(|block| self.pages.knows(*block))?;
         let list = self.pages.list_of(block).filter(|list| *list != UNSORTED)?;
         Some(Tier(list.0 / 2))
     }
 
-    /// Where a block lies in the target's addresses.
+    /// Address range of a block in the target's address space.
     pub(crate) fn range(&self, block: u32) -> Option<Range> {
         self.blocks.range(block)
     }
 
-    /// Puts a page that became hot, or cold, last on the list of its like.
+    /// Moves a page that became hot or cold to the end of the list of its new class.
     fn sort(&mut self, block: u32) {
         let Some(on) = self.pages.list_of(block).filter(|on| *on != UNSORTED) else { return };
         let wanted = ListId(on.0 & !1 | u8::from(self.is_hot(*self.pages.payload(block))));
@@ -281,7 +282,7 @@ impl HeMem {
         }
     }
 
-    /// Learns where new blocks are.
+    /// Looks up the tiers of new blocks.
     fn settle(&mut self, view: &dyn PlacementView, orders: &mut Orders) {
         let new: Vec<u32> = self.pages.tail_first(UNSORTED).take(SORTED).collect();
         self.config.costs.charge(orders, new.len() as u64);
@@ -299,7 +300,8 @@ impl HeMem {
         self.pages.push_head(list(tier, hot), block);
     }
 
-    /// Looks at pages of the hot lists after a tick: those that are not hot any more go.
+    /// Examines pages of the hot lists after a tick, and moves those no longer hot to the cold
+    /// lists.
     fn cool_some(&mut self, orders: &mut Orders) {
         let mut left = self.to_cool.min(self.config.cooled);
         self.to_cool -= left;
@@ -322,7 +324,7 @@ impl HeMem {
         self.sort(block);
     }
 
-    /// One pass: hot pages of slower tiers come.
+    /// Promotes hot pages of the slower tiers.
     fn pass(&mut self, orders: &mut Orders) {
         let mut left = self.config.round.0 / BLOCK;
         for tier in 1..self.moves.tiers().min(usize::from(TIERS)) as u8 {
@@ -343,7 +345,7 @@ impl HeMem {
         }
     }
 
-    /// A free page of the fast tier, or one that a cold page leaves.
+    /// Whether the fast tier has a free page; demotes a cold page to free one if needed.
     fn has_room(&mut self, orders: &mut Orders) -> bool {
         while self.moves.room_above_low(Tier(0)) < BLOCK {
             let Some(victim) = self.pages.tail(list(Tier(0), false)) else { return false };
@@ -383,7 +385,7 @@ impl Policy for HeMem {
                 self.config.costs.charge(orders, outcomes.len() as u64);
                 for outcome in outcomes {
                     let Some(ended) = self.moves.end(outcome) else { continue };
-                    // Part of it may be here, part there: it is looked up.
+                    // A failed move may have split the block between tiers: look its tier up.
                     match ended.to.filter(|_| ended.done) {
                         Some(tier) => self.place(ended.page, tier),
                         None => self.pages.push_head(UNSORTED, ended.page),
@@ -413,14 +415,14 @@ mod tests {
 
     const PAGES: u32 = 512;
 
-    /// Blocks of 2 MiB in mappings of any size.
+    /// A policy that manages mappings of any size, on tiers given in blocks of 2 MiB.
     fn trace(config: Config, tiers: [u64; 2], blocks: u32) -> Trace<HeMem> {
         let config = Config { least: Bytes(0), ..config };
         let sizes = tiers.map(|blocks| Size::without_marks(blocks * u64::from(PAGES)));
         Trace::with(HeMem::new("hemem", config), &sizes, blocks * PAGES, false)
     }
 
-    /// So many samples of a block: the machine samples every hundredth touch.
+    /// Touches that yield `count` samples of a block: the machine samples every hundredth.
     fn samples(block: u32, count: u32) -> Vec<u32> {
         (0..count * 100).map(|touch| block * PAGES + touch % PAGES).collect()
     }
@@ -442,8 +444,8 @@ mod tests {
         assert_eq!(first.ordered(), ["512→0"]);
     }
 
-    // The fast tier holds two: block 0 is hot itself, block 1 cold. Block 2 changes places with 1; block
-    // 3 finds nobody that is cold.
+    // The fast tier holds two blocks: 0 is hot, 1 cold. Block 2 is exchanged for 1; no cold page is
+    // left for block 3.
     #[test]
     fn golden_hot_pages_change_places_with_cold_ones() {
         let mut trace = trace(Config::current(), [2, 8], 4);
@@ -458,7 +460,7 @@ mod tests {
         assert_eq!(trace.machine.used(), [1024, 1024]);
     }
 
-    // A count of 11 makes the clock tick: the 11 become 5, which is hot still, and the 4 of block 2
+    // A count of 11 advances the clock: the 11 become 5, which is still hot; the 4 of block 2
     // become 2, which is not.
     #[test]
     fn golden_a_tick_halves() {

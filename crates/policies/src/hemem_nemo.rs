@@ -1,20 +1,22 @@
-//! HeMem, fed by counters in the memory controller (HeMem-NEMO).
+//! HeMem fed by counters in the memory controller (HeMem-NEMO).
 //!
-//! Source: Li et al., "Finding NEMO", section 5.1: HeMem's policy as it is, with the count of every request
-//! to a block in the place of its samples. Each pass begins with a reading of all counters, whose counts are
-//! added to the pages' as loads: the rule counts reads and writes together (listing 2).
+//! Source: Li et al., "Finding NEMO", section 5.1: HeMem's policy unchanged, with counts of all
+//! requests to a block replacing its samples. Each pass begins with a read of all counters, whose
+//! counts are added to the pages' counts as loads: the rule counts reads and writes together
+//! (listing 2).
 //!
-//! Two ways to see:
-//! - *slow*, the prototype's: controllers stand in front of the slow tiers only; the fast one is sampled,
-//!   and counts are scaled by the sampling rate, one in 5003 (0.02 %).
-//! - *all*: in front of every tier, and nothing is sampled. Counts are scaled alike, for the thresholds are
-//!   HeMem's.
+//! Two placements of the controllers:
+//! - *slow*, the prototype's: only the slow tiers have telemetry controllers; the fast tier is
+//!   sampled, and counts are divided by the sampling period, 5003 (0.02 %).
+//! - *all*: every tier has controllers, and nothing is sampled. Counts are divided by the same
+//!   period, because the thresholds are HeMem's.
 //!
-//! Where this goes beyond the source: HeMem's clock ticks when a page has got too much, so that what is hot
-//! is told against the hottest. A reading does not tell in which order its requests came: they are taken to
-//! have come evenly, in rounds so short that the hottest page makes the clock tick in every other one at
-//! most ([`HeMem`]). If all came at once, and the clock ticked for each page, the first ones would be halved
-//! as often as hot pages come after them; if it ticked once, all that is read at full speed would be hot.
+//! Beyond the source: HeMem's clock ticks when one page's count exceeds the threshold, so that
+//! hotness is relative to the hottest page. A counter read does not reveal the order of its
+//! requests: they are assumed to be spread evenly, and added in rounds so short that the hottest
+//! page advances the clock in every other round at most ([`HeMem`]). If counts were added at once,
+//! with a tick for every page above the threshold, the first pages would be halved once for each
+//! hot page after them; with a single tick, every page accessed at full speed would be hot.
 
 use std::time::Duration;
 
@@ -24,28 +26,28 @@ use crate::counted::Counted;
 use crate::hemem::{self, HeMem};
 use crate::settings::{Settings, Visit, recorded};
 
-/// From the counters' reading to the pass that works on it.
+/// Time between the counter read and the pass that uses its counts.
 const READING: Duration = Duration::from_millis(1);
 
-/// Which tiers controllers stand in front of.
+/// Which tiers have telemetry controllers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sees {
-    /// All but the fastest.
+    /// Controllers on all tiers but the fastest.
     Slow,
-    /// Every one.
+    /// Controllers on all tiers.
     All,
 }
 
-/// Settings of the policy: HeMem's, and how counts are scaled.
+/// Settings of the policy: HeMem's, and the divisor of counts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Of so many requests one counts: the sampling period.
+    /// Sampling period: one in `every` requests is counted.
     pub every: u64,
-    /// HeMem's own.
+    /// Settings of the underlying HeMem policy.
     pub hemem: hemem::Config,
 }
 
-/// One in 5003, and the revision of HeMem that belongs to it.
+/// One in 5003, with the revision of HeMem that uses this period.
 impl Default for Config {
     fn default() -> Self {
         Self { every: 5003, hemem: hemem::Config::first() }
@@ -66,7 +68,7 @@ impl Settings for Config {
     }
 }
 
-/// The policy.
+/// The HeMem-NEMO policy.
 #[derive(Clone, Debug)]
 pub struct HeMemNemo {
     sees: Sees,
@@ -99,7 +101,7 @@ impl HeMemNemo {
         self.sees == Sees::All || tier.0 > 0
     }
 
-    /// Watches blocks that are where the controllers see them, and no others.
+    /// Watches the blocks in tiers that have controllers, and stops watching all others.
     fn follow(&mut self, view: &dyn PlacementView, orders: &mut Orders) {
         let mut changed = 0;
         for (block, tier) in self.hemem.placed() {
@@ -132,7 +134,7 @@ impl Policy for HeMemNemo {
         match evidence {
             Evidence::Counters(id, states) => {
                 let counts = self.counted.take(id, states, orders);
-                // The whole array is looked through, and the pages found there.
+                // The cost of scanning the counter array, charged per block with a count.
                 self.config.hemem.costs.charge(orders, counts.len() as u64);
                 self.hemem.add(&counts);
             }
@@ -141,7 +143,7 @@ impl Policy for HeMemNemo {
                     self.hemem.tier_at(sample.at).is_some_and(|tier| !self.sees(tier))
                 };
                 let rest: Vec<Sample> = samples.iter().filter(sampled).copied().collect();
-                // Whoever reads a buffer reads all of it.
+                // Dropped samples cost as much: the buffer is read as a whole.
                 self.config.hemem.costs.charge(orders, (samples.len() - rest.len()) as u64);
                 self.hemem.observe(Evidence::Samples(&rest), orders);
             }
@@ -174,7 +176,8 @@ mod tests {
 
     const PAGES: u32 = 512;
 
-    /// Blocks of 2 MiB, of which the second one on lie in the slow tier; of ten requests one counts.
+    /// Blocks of 2 MiB, all but the first of which are in the slow tier; one in ten requests is
+    /// counted.
     fn trace(sees: Sees, blocks: u32) -> Trace<HeMemNemo> {
         let hemem = hemem::Config { least: Bytes(0), ..hemem::Config::first() };
         let sizes = [2, 8].map(|blocks| Size::without_marks(blocks * u64::from(PAGES)));
@@ -184,12 +187,12 @@ mod tests {
         trace
     }
 
-    /// So many requests of a block.
+    /// Touches that make `count` requests to a block.
     fn requests(block: u32, count: u32) -> Vec<u32> {
         (0..count).map(|touch| block * PAGES + touch % PAGES).collect()
     }
 
-    // 80 requests of block 1 are eight samples, 79 of block 2 are seven and a rest.
+    // 80 requests to block 1 are eight samples; 79 to block 2 are seven, with a remainder.
     #[test]
     fn golden_every_request_counts_a_tenth() {
         let mut trace = trace(Sees::Slow, 3);
@@ -199,11 +202,12 @@ mod tests {
         });
         assert_eq!(trace.ordered(), ["512→0"]);
         trace.seconds(2, |second| if second == 3 { requests(2, 1) } else { vec![] });
-        // The fast tier holds two, and block 0 is cold: it makes room.
+        // The fast tier holds two blocks, and block 0 is cold: it is demoted to make room.
         assert_eq!(trace.ordered(), ["512→0", "0→1", "1024→0"]);
     }
 
-    // Block 0 lies in the fast tier: only who sees all of it counts its requests, and keeps it there.
+    // Block 0 is in the fast tier: its requests are counted only with controllers on all tiers,
+    // which keeps it there.
     #[test]
     fn golden_who_sees_all_counts_fast_memory_too() {
         let script = |second| match second {
@@ -212,15 +216,15 @@ mod tests {
         };
         let mut slow = trace(Sees::Slow, 3);
         slow.seconds(3, script);
-        // 2.7 samples of it, of 270 touches.
+        // 270 touches of block 0 yield only 2.7 samples.
         assert_eq!(slow.ordered(), ["512→0", "0→1", "1024→0"]);
         let mut all = trace(Sees::All, 3);
         all.seconds(3, script);
         assert_eq!(all.ordered(), ["512→0"], "nobody is cold who could make room");
     }
 
-    // Three pages with 24 samples each, in three rounds of eight: all are above the threshold after the last,
-    // and the clock ticks once.
+    // Three pages with 24 samples each, in three rounds of eight: all are above the threshold after
+    // the last, and the clock ticks once.
     #[test]
     fn pages_that_get_too_much_together_are_one_tick() {
         let mut trace = trace(Sees::All, 3);

@@ -1,7 +1,7 @@
-//! Placement policies, one a file or folder, each to be held against its paper or source.
+//! Placement policies, one per file or folder, each to be compared with its paper or source.
 //!
-//! A policy takes [`tierscope_core::Evidence`] in and writes [`tierscope_core::Orders`]; the drive loop
-//! relays them. [`registry`] knows all of them by name.
+//! A policy consumes [`tierscope_core::Evidence`] and emits [`tierscope_core::Orders`]; the drive
+//! loop relays them. [`registry`] lists all policies by name.
 //!
 //! Invariant: no policy names an operating system, a file, the wall clock, global randomness or a
 //! process id, and none owns an instrument or a mover.

@@ -1,20 +1,21 @@
-//! MGLRU as the kernel has it.
+//! MGLRU as implemented in the kernel.
 //!
 //! Source: Linux 6.12 mm/vmscan.c: `walk_pmd_range`, `walk_pmd_range_locked`, `walk_pte_range`,
-//! `suitable_to_scan`, `update_bloom_filter`. Every entry of 2 MiB is asked and cleared; a table whose entry
-//! was old is skipped, and so is one that the Bloom filter does not know. A table with at least a young page in
-//! eight gets into the filter of the next walk, also if a look before eviction finds it so. The first walk has
-//! no filter.
+//! `suitable_to_scan`, `update_bloom_filter`. Every 2 MiB entry is tested and cleared; a PTE table
+//! is skipped if its entry was old, or if the Bloom filter does not contain it. A table in which at
+//! least one in eight pages is young is added to the filter of the next walk, also if a look-around
+//! before eviction finds it so. The first walk has no filter.
 //!
-//! What walks and evictions share is in [`crate::reclaim`], with what differs from the kernel.
+//! The code shared by walks and evictions is in [`crate::reclaim`], with the differences from the
+//! kernel.
 //!
-//! "Newest code" of the kernel marks a page at its first young sighting and takes it for young at the second
-//! only; the kernels of the lab do not.
+//! The kernel's newest code only marks a page at its first young sighting and takes it for young at
+//! the second; the kernels of the lab do not.
 
 use crate::reclaim::filter::{Filters, is_dense};
 use crate::reclaim::{Config, Known, Look, Reclaimer, Walk};
 
-/// How MGLRU walks.
+/// The kernel's walk, guided by Bloom filters.
 #[derive(Clone, Debug, Default)]
 pub struct Kernel {
     filters: Filters,
@@ -39,7 +40,7 @@ impl Walk for Kernel {
     }
 }
 
-/// The policy.
+/// The kernel's MGLRU as a policy.
 pub type Mglru = Reclaimer<Kernel>;
 
 impl Mglru {
@@ -62,8 +63,9 @@ mod tests {
         Config { interval: std::time::Duration::from_secs(1), ..Config::default() }
     }
 
-    // Eight pages, touched at half past: 0 and 1 in every second, the others never. The walk at 0 s opens
-    // generation 4, that at 1 s opens 5: then the pages of generation 3 are looked at, and six are old.
+    // Eight pages, accessed at half past each second: 0 and 1 always, the others never. The walk at
+    // 0 s opens generation 4, the walk at 1 s generation 5: then the pages of generation 3 are
+    // scanned, and six are old.
     #[test]
     fn what_two_walks_found_old_goes() {
         let mut trace = Trace::new(Mglru::new(config()), [64], 8);
@@ -72,7 +74,7 @@ mod tests {
         assert_eq!(trace.places(), "0:0 1:0");
     }
 
-    // Page 5 comes back, and is young from then on.
+    // Page 5 refaults, and is young from then on.
     #[test]
     fn what_comes_back_stays() {
         let mut trace = Trace::new(Mglru::new(config()), [64], 8);

@@ -1,13 +1,13 @@
 //! MGLRU with linear scans: the Telescope article's "standalone" MGLRU.
 //!
-//! Source: the article, "MGLRU + Telescope": MGLRU "uses linear-scanning-based telemetry"; "Each MGLRU scan
-//! starts by creating a new generation LRU list. In every scan, frequently accessed or hot pages are moved to
-//! newer generations". All leaves are looked at in every walk, none is skipped. The rest is
-//! [`crate::reclaim`]'s.
+//! Source: the article, "MGLRU + Telescope": MGLRU "uses linear-scanning-based telemetry"; "Each
+//! MGLRU scan starts by creating a new generation LRU list. In every scan, frequently accessed or
+//! hot pages are moved to newer generations". Every walk scans all leaves and skips none.
+//! Generations and eviction are [`crate::reclaim`]'s.
 
 use crate::reclaim::{Config, Known, Look, Reclaimer, Walk};
 
-/// A walk over every leaf.
+/// A walk that scans every leaf.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Linear;
 
@@ -22,7 +22,7 @@ impl Walk for Linear {
     fn saw(&mut self, _: Known<'_>, _: u64, _: u64, _: bool) {}
 }
 
-/// The policy.
+/// MGLRU with linear scans as a policy.
 pub type MglruLinear = Reclaimer<Linear>;
 
 impl MglruLinear {
@@ -44,7 +44,8 @@ mod tests {
     fn the_oldest_go_and_the_young_stay() {
         let config = Config { interval: Duration::from_secs(1), ..Config::default() };
         let mut trace = Trace::new(MglruLinear::new(config), [64], 8);
-        // Page 3 is touched in every third second: an interval of three walks is too long.
+        // Page 3 is touched in every third second: an interval of three walks is too long to
+        // survive.
         trace.seconds(7, |second| if second % 3 == 0 { vec![0, 3] } else { vec![0] });
         assert_eq!(trace.tier(0), Some(tierscope_core::Tier(0)));
         assert!(trace.orders() >= 2, "{:?}", trace.ordered());

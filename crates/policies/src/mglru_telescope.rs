@@ -1,21 +1,26 @@
-//! MGLRU that looks from above: upper entries first, and nothing below those that were not accessed.
+//! MGLRU with top-down walks: upper entries first, and nothing below an entry that was not
+//! accessed.
 //!
-//! Source: the Telescope article, "MGLRU + Telescope": "We augment MGLRU with Telescope's profiling technique to
-//! make it effective for memory reclaim on terabyte-scale workloads." The article says no more about how; here:
+//! Source: the Telescope article, "MGLRU + Telescope": "We augment MGLRU with Telescope's profiling
+//! technique to make it effective for memory reclaim on terabyte-scale workloads." The article
+//! gives no further detail; here:
 //!
-//! - A walk clears entries from the top down, and skips what lies under one that was old: its pages age without
-//!   a look. Memory met for the first time is young, all of it, without a look at its leaves.
-//! - Under a young entry it looks into tables of which many pages were young when they were looked at last
-//!   (MGLRU's one in eight), in place of the Bloom filter; for `rest` walks after a look not even into those: what
-//!   was young then stays so. The first look at a table tells nothing of that, since its leaves were never cleared.
-//! - Before pages go, their upper entry is asked once more: under one that is still old, and was so in all walks
-//!   since its leaves were looked at, nothing was accessed. Otherwise the leaves are looked at.
-//! - Where an instrument (Telescope) gives regions, those that it never found accessed, the oldest first, are
-//!   given back before others. An instrument clears the same bits; so leaves are looked at always then, and a
-//!   table within a region that the instrument found accessed is looked into whatever its own entry says.
+//! - A walk clears entries from the top down, and skips the subtree of an old entry: its pages age
+//!   without a scan. Newly mapped memory counts as young, without a scan of its leaves.
+//! - Below a young entry, a walk scans a table if many of its pages (MGLRU's one in eight) were
+//!   young at the last scan; this replaces the Bloom filter. After such a scan it skips the table
+//!   for `rest` walks: the pages that were young then stay young. The first scan of a table does
+//!   not count for this, because its leaves were never cleared.
+//! - Before pages are evicted, their upper entry is probed once more: if it is old, and was old in
+//!   all walks since its leaves were scanned, none of its pages was accessed. Otherwise the leaves
+//!   are scanned.
+//! - If an instrument (Telescope) supplies regions, those never found accessed are evicted first,
+//!   the oldest first. The instrument clears the same bits; so leaves are then always scanned
+//!   before eviction, and a table in a region that the instrument found accessed is scanned
+//!   whatever its own entry shows.
 //!
-//! An upper entry can miss an access: where a core keeps it in its paging-structure cache, an access below sets
-//! nothing above. What goes by that comes back by a fault, and is counted.
+//! An upper entry can miss an access: while a core holds it in its paging-structure cache, an
+//! access below sets no bit above. Such a page is evicted, refaults, and is counted.
 
 use tierscope_core::{Range, Region, Snapshot};
 
@@ -23,15 +28,15 @@ use crate::reclaim::filter::is_dense;
 use crate::reclaim::generations::{Leaves, range_of};
 use crate::reclaim::{Config, Known, Look, Reclaimer, Walk};
 
-/// How it walks.
+/// The top-down walk, optionally guided by an instrument's regions.
 #[derive(Clone, Debug, Default)]
 pub struct FromAbove {
     rest: u8,
-    /// Regions without an access, the longest so first.
+    /// Regions without an access, sorted by age, oldest first.
     cold: Vec<Range>,
-    /// Regions with some, by address.
+    /// Regions with accesses, sorted by address.
     hot: Vec<Range>,
-    /// An instrument speaks.
+    /// Whether an instrument supplies regions.
     guided: bool,
 }
 
@@ -68,7 +73,7 @@ impl Walk for FromAbove {
     }
 
     fn regions(&mut self, snapshot: &Snapshot) {
-        // Who looks at nothing says nothing, and clears nothing.
+        // An instrument that reports no regions clears no bits either.
         if snapshot.regions.is_empty() {
             return;
         }
@@ -101,11 +106,11 @@ impl FromAbove {
     }
 }
 
-/// The policy.
+/// MGLRU with top-down walks as a policy.
 pub type MglruTelescope = Reclaimer<FromAbove>;
 
 impl MglruTelescope {
-    /// What it takes where nothing is said: a dense table rests for a walk. Assumed; to be varied from 0 to 3.
+    /// Defaults: a dense table is skipped for one walk. Assumed; to be varied from 0 to 3.
     #[must_use]
     pub fn defaults() -> Config {
         Config { rest: 1, ..Config::default() }
@@ -135,7 +140,8 @@ mod tests {
         Config { interval: Duration::from_secs(1), ..MglruTelescope::defaults() }
     }
 
-    // Four tables; pages 3 and 512 are touched in every second: half of the tables are never looked into.
+    // Four tables; pages 3 and 512 are touched in every second: two of the tables are never
+    // scanned.
     #[test]
     fn what_lies_under_old_entries_goes_without_a_look() {
         let mut trace = Trace::new(MglruTelescope::new(config()), [4096], 2048);
@@ -145,7 +151,7 @@ mod tests {
         assert_eq!(ordered[ordered.len() - 2..], ["1024 Reclaim", "1536 Reclaim"], "{ordered:?}");
     }
 
-    /// The policy where no instrument speaks.
+    /// The policy without regions from an instrument.
     struct Alone(MglruTelescope);
 
     impl Policy for Alone {
@@ -168,15 +174,15 @@ mod tests {
         }
     }
 
-    // One page of a table is touched between any two walks, at any distance from them; the walk before pages go
-    // clears the upper entry.
+    // One page of a table is touched between any two walks, at any time between them; the walk
+    // before the eviction clears the upper entry.
     #[test]
     fn under_an_entry_that_was_young_leaves_are_looked_at_before_they_go() {
         for phase in 0..3 {
             let config = Config { interval: Duration::from_secs(3), ..config() };
             let mut trace = Trace::new(Alone(MglruTelescope::new(config)), [4096], 2048);
             trace.seconds(24, |second| if second % 3 == phase { vec![1030] } else { vec![] });
-            // What lies before the page and what lies behind it go apart.
+            // Pages before and behind the touched one are evicted by separate actions.
             let ordered = trace.ordered();
             assert!(ordered.contains(&"1031 Reclaim".into()), "phase {phase}: {ordered:?}");
             assert!(trace.places().contains("1030:0"), "phase {phase}");
@@ -185,7 +191,7 @@ mod tests {
 
     const KEY: Key = (SpaceId(0), 3);
 
-    /// A table, all of it in memory.
+    /// A table whose pages are all resident.
     fn pages() -> Generations {
         let mapped: RangeSet = [range_of(KEY)].into_iter().collect();
         let mut pages = Generations::default();
@@ -197,7 +203,8 @@ mod tests {
         Known { key: KEY, table: pages.table_mut(KEY).expect("it is there") }
     }
 
-    // The first look finds all young, whose bits were never cleared; the second 64 of 512; the third 63.
+    // The first scan finds all pages young, because their bits were never cleared; the second 64 of
+    // 512; the third 63.
     #[test]
     fn tables_are_looked_into_while_many_of_their_pages_are_young() {
         let mut pages = pages();

@@ -1,30 +1,32 @@
-//! MULTI-CLOCK: recency and frequency from ACCESSED bits, by one more list.
+//! MULTI-CLOCK: recency and frequency from ACCESSED bits, by one additional list.
 //!
-//! Source: Maruf et al., "MULTI-CLOCK: Dynamic Tiering for Hybrid Memory Systems", HPCA 2022. The page
-//! state diagram (figure 4) is [`crate::clock::state`]; what is here:
+//! Source: Maruf et al., "MULTI-CLOCK: Dynamic Tiering for Hybrid Memory Systems", HPCA 2022. The
+//! page state diagram (figure 4) is [`crate::clock::state`]; this file has:
 //!
-//! - *kpromoted* (III-B), a thread for each node: every second it looks at up to 1024 pages of each
-//!   list (V-C), and promotes all that are on a promote list then.
-//! - New pages are inactive and unreferenced; a system call's access counts at once (III-A, supervised),
-//!   any other when a scan finds ACCESSED set (unsupervised).
-//! - Demotion (IV-C): a tier at its low watermark is scanned until it is above its high one. First what
-//!   is on its promote list goes up, or, where it cannot, back to the active list; then unreferenced
-//!   active pages become inactive while the active list is longer than √(10·n):1, n in GB (the printed
-//!   formula's radical reaches over both factors, as the kernel's `int_sqrt(10 * gb)`); then
-//!   unreferenced inactive pages go to the next tier.
-//! - A promotion into a tier that is short of memory demotes at once as much of it (IV-C).
-//! - The lowest tier writes back: pages of files, anonymous ones where there is swap. Where nothing is
-//!   left, the machine's allocator fails as it does without a policy: out of memory comes last.
+//! - *kpromoted* (III-B), a thread per node: every second it scans up to 1024 pages of each list
+//!   (V-C), and promotes all pages that are then on a promote list.
+//! - New pages are inactive and unreferenced; an access by a system call counts at once (III-A,
+//!   supervised), any other when a scan finds ACCESSED set (unsupervised).
+//! - Demotion (IV-C): a tier at its low watermark is scanned until it is above its high one. First
+//!   the pages of its promote list are promoted or, if that fails, returned to the active list;
+//!   then unreferenced active pages become inactive while the active list is longer than √(10·n):1,
+//!   n in GB (the printed formula's radical covers both factors, as the kernel's `int_sqrt(10 *
+//!   gb)`); then unreferenced inactive pages are demoted to the next tier.
+//! - A promotion into a tier that is short of memory demotes as much of it at once (IV-C).
+//! - The lowest tier writes back: file pages, and anonymous ones if there is swap. When nothing is
+//!   left to write back, the machine's allocator fails as it does without a policy: out of memory
+//!   is the last resort.
 //!
-//! Section VII, not built there, as options: `dirty_weight` makes an access to a page that was written
-//! to count so many times on the way up; `adjust` halves the interval after a run that promoted a list's
-//! worth, and doubles it when a whole round of the slower tiers found no page accessed, between `shortest` and
-//! `longest` (the rule is ours; 100 ms is the shortest interval of section V-E, and from 5 s on it saw no
-//! difference). The third, the ratio of DRAM to PM, is a matter of experiments.
+//! Proposed in section VII, not built there, options here: with `dirty_weight`, an access to a
+//! written page counts this many times on the way up; `adjust` halves the interval after a run that
+//! promoted a list's worth of pages, and doubles it when a whole cycle over the slower tiers found
+//! no page accessed, between `shortest` and `longest` (the rule is ours; 100 ms is the shortest
+//! interval of section V-E, which saw no difference from 5 s on). The third, the ratio of DRAM to
+//! PM, is left to experiments.
 //!
-//! What the paper leaves open, as decided here: pages found on a promote list are promoted without being
-//! looked at again; those that could not be promoted are looked at in the next run (transitions 11 and
-//! 12). Pages that are promoted go before those demoted for them arrive.
+//! Left open by the paper, decided here: pages found on a promote list are promoted without another
+//! probe; pages whose promotion failed are probed in the next run (transitions 11 and 12). A
+//! promotion that lacks free memory waits for the demotions ordered for it.
 
 use std::time::Duration;
 
@@ -42,25 +44,25 @@ use crate::settings::{Settings, Visit, recorded};
 pub struct Config {
     /// Time between two runs of kpromoted.
     pub interval: Duration,
-    /// Pages of each list that a run looks at, and promotes.
+    /// Pages of each list that a run scans, and promotes at most.
     pub scan: u32,
-    /// Anonymous pages of the lowest tier can be written back.
+    /// Whether anonymous pages of the lowest tier can be written back.
     pub swap: bool,
-    /// How often an access to a page that was written to counts; 1 as in the paper.
+    /// Weight of an access to a page that was written; 1 as in the paper.
     pub dirty_weight: u8,
-    /// The interval adjusts itself.
+    /// Whether the interval adapts.
     pub adjust: bool,
-    /// The shortest interval that it may take then.
+    /// Minimum of the adaptive interval.
     pub shortest: Duration,
-    /// The longest.
+    /// Maximum of the adaptive interval.
     pub longest: Duration,
-    /// Pages looked up at each tick on a machine that does not tell of new ones.
+    /// Pages looked up per tick on a machine that does not report allocations.
     pub census: u64,
-    /// What its work costs.
+    /// CPU costs of the policy's own work.
     pub costs: Costs,
 }
 
-/// The paper's: 1 s (V-E), 1024 pages (V-C), no option of section VII.
+/// The paper's values: 1 s (V-E), 1024 pages (V-C), no option of section VII.
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -107,16 +109,16 @@ impl Settings for Config {
     }
 }
 
-/// A tier's kswapd.
+/// State of a tier's kswapd.
 #[derive(Clone, Copy, Debug, Default)]
 struct Balance {
-    /// It fell to its low watermark and has not reached the high one.
+    /// The tier fell to its low watermark and has not reached the high one.
     short: bool,
-    /// The last scan freed nothing: no more until the next run.
+    /// The last scan freed nothing: no further one until the next run.
     rests: bool,
 }
 
-/// What was done so far.
+/// Counters of the policy's work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Account {
     /// Runs of kpromoted.
@@ -127,12 +129,12 @@ pub struct Account {
     pub demoted: u64,
     /// Pages ordered to be written back.
     pub written_back: u64,
-    /// Scans of the lowest tier, short of memory, that found nothing to write back: from here on the
-    /// machine's own last resort, the killer, is near.
+    /// Scans of the lowest tier, short of memory, that found nothing to write back: the machine's
+    /// own last resort, the OOM killer, is near.
     pub last_resorts: u64,
 }
 
-/// The policy.
+/// The MULTI-CLOCK policy.
 #[derive(Clone, Debug)]
 pub struct MultiClock {
     config: Config,
@@ -140,13 +142,13 @@ pub struct MultiClock {
     pages: Resident,
     balances: Vec<Balance>,
     next_run: Time,
-    /// A run waits for the answers to its probes.
+    /// Whether a run awaits the results of its probes.
     running: bool,
-    /// Pages of slower tiers that were found accessed since the last run, and those that were not since
-    /// the last one that was, or the last change of the interval.
+    /// Pages of slower tiers found accessed since the last run; and in `idle`, pages found not
+    /// accessed since the last accessed one or the last change of the interval.
     accessed: u64,
     idle: u64,
-    /// The machine cannot write back.
+    /// Whether the machine has turned out unable to write back.
     no_write_back: bool,
     account: Account,
 }
@@ -172,13 +174,13 @@ impl MultiClock {
     /// Bytes kept for each tracked page of 4 KiB.
     pub const PAGE_BYTES: usize = Clock::PAGE_BYTES;
 
-    /// What was done so far.
+    /// Counters of the policy's work so far.
     #[must_use]
     pub fn account(&self) -> Account {
         self.account
     }
 
-    /// The time to the next run.
+    /// Current interval between runs.
     #[must_use]
     pub fn interval(&self) -> Duration {
         self.interval
@@ -188,7 +190,7 @@ impl MultiClock {
         self.pages.tiers()
     }
 
-    /// kpromoted wakes up: asks for the bits of each list's tail.
+    /// A run of kpromoted: orders probes of each list's tail.
     fn begin_run(&mut self, orders: &mut Orders) {
         self.account.runs += 1;
         self.running = true;
@@ -210,7 +212,7 @@ impl MultiClock {
         }
     }
 
-    /// A tier at its low watermark is scanned at once (kswapd).
+    /// Scans a tier at its low watermark at once (kswapd).
     fn relieve(&mut self, pressure: &Pressure, orders: &mut Orders) {
         self.pages.moves.pressure(pressure);
         for tier in self.tiers() {
@@ -220,7 +222,7 @@ impl MultiClock {
             if !balance.short || balance.rests {
                 continue;
             }
-            // Until answers say otherwise: a scan that is never answered is not repeated at once.
+            // Set until probe results arrive, so that an unanswered scan is not repeated at once.
             balance.rests = true;
             self.config.costs.charge_wake(orders);
             self.scan(tier, Kind::Active, orders);
@@ -241,7 +243,7 @@ impl MultiClock {
         });
     }
 
-    /// All bits are known: pages go up, and down.
+    /// Promotes and demotes, once all probes are answered.
     fn finish(&mut self, orders: &mut Orders) {
         let run = std::mem::take(&mut self.running);
         let before = self.account.promoted;
@@ -276,7 +278,7 @@ impl MultiClock {
         self.interval = wanted.clamp(self.config.shortest, self.config.longest);
     }
 
-    /// As many pages of slower tiers as there are were looked at in a row, and none was accessed.
+    /// Whether at least as many pages in a row as the slower tiers have were found not accessed.
     fn accessed_nothing(&self) -> bool {
         let count = |tier: Tier| {
             let kinds = [Kind::Inactive, Kind::Active, Kind::Promote];
@@ -288,8 +290,8 @@ impl MultiClock {
         self.idle >= self.tiers().skip(1).map(count).sum::<u64>()
     }
 
-    /// Everything on a tier's promote lists goes up (13). What cannot stays for the next run, or is
-    /// active again if its own tier is short of memory (11).
+    /// Promotes all pages on a tier's promote lists (13). A page that cannot be promoted stays for
+    /// the next run, or becomes active again if its own tier is short of memory (11).
     fn promote_all(&mut self, tier: Tier, short: bool, orders: &mut Orders) {
         if tier.0 == 0 {
             return;
@@ -319,8 +321,8 @@ impl MultiClock {
         self.pages.send(page, from, Some(to), Way::Up, orders)
     }
 
-    /// Demotes one page that was just found cold, if the next tier has room; from the lowest tier it is
-    /// written back.
+    /// Demotes one page that was just found cold, if the next tier has room; in the lowest tier,
+    /// writes it back.
     fn demote_one(&mut self, tier: Tier, orders: &mut Orders) -> bool {
         let lowest = usize::from(tier.0) + 1 == self.pages.moves.tiers();
         while let Some(page) = self.pages.clock.next_cold(tier) {
@@ -351,7 +353,7 @@ impl MultiClock {
         sent
     }
 
-    /// Frees a tier up to its high watermark, as far as cold pages are known.
+    /// Frees a tier up to its high watermark, as far as known cold pages suffice.
     fn demote_some(&mut self, tier: Tier, orders: &mut Orders) {
         let mut freed = false;
         while self.pages.moves.free_at_last(tier) < self.pages.moves.high(tier)
@@ -464,8 +466,8 @@ mod tests {
         assert_eq!(trace.policy.account(), Account { runs: 6, promoted: 1, ..Default::default() });
     }
 
-    // The fast tier is full: page 0, which nobody touches, goes down first, and the promotion waits
-    // for it. Page 1 is touched and stays.
+    // The fast tier is full: page 0, never touched, is demoted first, and the promotion waits for
+    // it. Page 1 is touched and stays.
     #[test]
     fn golden_a_promotion_into_a_full_tier_demotes_at_once() {
         let mut trace = trace([2, 8], 4);
@@ -475,8 +477,8 @@ mod tests {
         assert_eq!(trace.places(), "0:1 1:0 2:1 3:0");
     }
 
-    // Nobody in the fast tier is cold: page 3 stays on the promote list, where an access keeps it (12),
-    // and is active again after a second without (11).
+    // No page of the fast tier is cold: page 3 stays on the promote list, where an access keeps it
+    // (12), and is active again after a second without one (11).
     #[test]
     fn golden_without_room_nobody_is_promoted() {
         let mut trace = trace([2, 8], 4);
@@ -488,9 +490,8 @@ mod tests {
         assert_eq!((trace.orders(), state(&trace, 3)), (0, (1, ActiveUnreferenced)));
     }
 
-    // Ten pages, watermarks 2 and 4. Filling it leaves 2 free, the low one: the first pass finds no
-    // page that was looked at twice... nothing was touched since it was filled, so the two coldest
-    // pages, those filled first, go down, and 4 are free.
+    // Ten pages, watermarks 2 and 4. The allocations leave 2 free, the low watermark. No page was
+    // touched since, so the two coldest, which were allocated first, are demoted, and 4 are free.
     #[test]
     fn golden_watermarks_demote() {
         let sizes = [Size { pages: 10, low: 2, high: 4 }, Size::without_marks(20)];
@@ -501,7 +502,7 @@ mod tests {
         assert_eq!(trace.machine.used(), [6, 3]);
     }
 
-    // Only one tier, watermarks 2 and 4: pages are written back. Without swap nothing can be done.
+    // A single tier, watermarks 2 and 4: pages are written back. Without swap nothing can be freed.
     #[test]
     fn golden_the_lowest_tier_writes_back() {
         let sizes = [Size { pages: 10, low: 2, high: 4 }];
@@ -516,7 +517,8 @@ mod tests {
         assert!(trace.policy.account().last_resorts > 0, "out of memory comes last");
     }
 
-    // A system call's accesses count one by one: four between two runs, and the next one promotes.
+    // A system call's accesses count one by one: after four between two runs, the next run
+    // promotes.
     #[test]
     fn golden_supervised_accesses_count_at_once() {
         let mut trace = trace([4, 8], 3);
@@ -529,8 +531,8 @@ mod tests {
         assert_eq!(trace.ordered(), ["2→0"]);
     }
 
-    // A locked page is on the list of its own, whatever it does; unlocked, it begins anew (5), and its
-    // bit, which nobody cleared meanwhile, counts (1).
+    // A locked page is on a list of its own, whatever its accesses; when unlocked, it starts over
+    // (5), and its ACCESSED bit, not cleared meanwhile, counts (1).
     #[test]
     fn golden_locked_pages_stay() {
         let mut trace = trace([4, 8], 3);
@@ -559,7 +561,8 @@ mod tests {
         assert_eq!(state(&trace, 2), (1, ActiveUnreferenced));
     }
 
-    // Three tiers: a page climbs one at a time, with four accesses each (it arrives active: two).
+    // Three tiers: a page is promoted one tier at a time, each time after four accesses (after two
+    // from the second tier on, because it arrives active).
     #[test]
     fn golden_three_tiers() {
         let mut trace = trace([2, 2, 8], 2);
@@ -570,7 +573,7 @@ mod tests {
         assert_eq!(trace.ordered(), ["1→1", "1→0"]);
     }
 
-    // Section VII: a page that a system call wrote to needs half as many accesses.
+    // Section VII: a page written by a system call needs half as many accesses.
     #[test]
     fn golden_dirty_pages_weigh_more() {
         let config = Config { dirty_weight: 2, ..Config::default() };
@@ -583,8 +586,8 @@ mod tests {
         assert_eq!(state(&trace, 2), (1, ActiveUnreferenced));
     }
 
-    // Section VII: nothing accessed for three runs, 1, 2, 4 and then 5 s; something, but too little for
-    // more haste; twice a list's worth.
+    // Section VII: nothing accessed for three runs: 1, 2, 4 and then 5 s; some accesses, too few to
+    // shorten it; then two runs that promote a list's worth.
     #[test]
     fn the_interval_adjusts_itself() {
         let config = Config { adjust: true, scan: 2, ..Config::default() };

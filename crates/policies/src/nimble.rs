@@ -1,21 +1,23 @@
-//! Nimble: what was referenced last comes, what was not goes, in bulk.
+//! Nimble: promotes recently referenced pages, demotes unreferenced ones, in bulk.
 //!
-//! Source: Yan et al., "Nimble Page Management for Tiered Memory Systems" (ASPLOS'19), as its kernel does
-//! it (mm/memory_manage.c, `do_mm_manage` and `shrink_lists`):
+//! Source: Yan et al., "Nimble Page Management for Tiered Memory Systems" (ASPLOS'19), as
+//! implemented in its kernel (mm/memory_manage.c, `do_mm_manage` and `shrink_lists`):
 //!
-//! - At each call half of every evictable list of both nodes is scanned. An active page's ACCESSED bit is
-//!   cleared and the page goes inactive, referenced or not. An inactive page that is young and was marked
-//!   referenced before becomes active; young for the first time, it is marked and stays.
-//! - The slow node's active lists are the source; if what is asked for is less than what is free in the
-//!   fast node, the inactive ones too.
-//! - Of pages to come that find no room so many of the fast node's inactive lists leave first. Huge pages
-//!   are exchanged in pairs there; others move out, then in, in batches of 16. Moves here are single
-//!   actions, each of which waits for the one that makes room: what pairs and batches save is the
-//!   machine's affair.
+//! - Each call scans half of every evictable list of both nodes. An active page's ACCESSED bit is
+//!   cleared and the page becomes inactive, referenced or not. An inactive page that is young and
+//!   was already marked referenced becomes active; young for the first time, it is marked and
+//!   stays.
+//! - The slow node's active lists are the source of promotions; if the request is smaller than the
+//!   free memory of the fast node, the inactive ones too.
+//! - For promotions that find no free memory, as many pages of the fast node's inactive lists are
+//!   demoted first. There, huge pages are exchanged in pairs; others move out, then in, in batches
+//!   of 16. Here, moves are single actions, each of which waits for the one that makes room: the
+//!   savings of pairs and batches are up to the machine.
 //!
-//! Left out: executable pages of files that stay active (nothing tells which are), and a page that more
-//! than one table maps, which is activated at its first sight (likewise). `request` and `interval` are the
-//! launcher's parameters there: assumed, to be varied.
+//! Left out: executable file pages, which stay active there (this policy cannot identify them), and
+//! pages mapped by more than one table, which are activated at their first reference there (not
+//! identifiable either). `request` and `interval` are the launcher's parameters there: assumed, to
+//! be varied.
 
 use std::time::Duration;
 
@@ -31,11 +33,11 @@ use crate::settings::{Bytes, Settings, Visit, recorded};
 pub struct Config {
     /// Time between two calls.
     pub interval: Duration,
-    /// Bytes that a call may promote.
+    /// Maximum bytes promoted per call.
     pub request: Bytes,
-    /// Pages looked up at each tick on a machine that does not tell of new ones.
+    /// Pages looked up per tick on a machine that does not report allocations.
     pub census: u64,
-    /// What its work costs.
+    /// CPU costs of the policy's own work.
     pub costs: Costs,
 }
 
@@ -73,7 +75,7 @@ impl Settings for Config {
 const KINDS: [(Kind, bool); 4] =
     [(Kind::Active, false), (Kind::Active, true), (Kind::Inactive, false), (Kind::Inactive, true)];
 
-/// The policy.
+/// The Nimble policy.
 #[derive(Clone, Debug)]
 pub struct Nimble {
     config: Config,
@@ -81,7 +83,7 @@ pub struct Nimble {
     next_call: Time,
 }
 
-/// `shrink_lists`: what a scanned page becomes.
+/// `shrink_lists`: next state of a scanned page.
 fn settle(clock: &mut Clock, page: u32, young: bool) {
     use PageState::{ActiveUnreferenced, InactiveReferenced, InactiveUnreferenced};
     let Some((tier, state)) = clock.state(page) else { return };
@@ -102,7 +104,7 @@ impl Nimble {
         Self { pages, next_call: Time(0), config }
     }
 
-    /// Asks for half of every list.
+    /// Orders probes of half of every list.
     fn call(&mut self, orders: &mut Orders) {
         self.config.costs.charge_wake(orders);
         for tier in self.pages.tiers() {
@@ -115,7 +117,7 @@ impl Nimble {
         }
     }
 
-    /// The source's pages change places with the fast tier's inactive ones.
+    /// Exchanges the pages of the source lists for the fast tier's inactive ones.
     fn migrate(&mut self, orders: &mut Orders) {
         for tier in self.pages.tiers().skip(1) {
             let to = Tier(tier.0 - 1);
@@ -140,7 +142,7 @@ impl Nimble {
         let most = u32::try_from(*left / PAGE_SIZE).unwrap_or(u32::MAX);
         for page in self.pages.clock.last_come(tier, kind, file, most) {
             self.config.costs.charge(orders, 1);
-            // Inactive pages never referenced are no better than what they would push out.
+            // Unreferenced inactive pages are no better than the pages that they would displace.
             let state = self.pages.clock.state(page).map(|(_, state)| state);
             let bytes = self.pages.clock.bytes(page);
             if state == Some(PageState::InactiveUnreferenced) || bytes > *left {
@@ -163,7 +165,7 @@ impl Nimble {
         self.pages.send(page, from, Some(to), Way::Up, orders)
     }
 
-    /// An inactive page leaves.
+    /// Demotes an inactive page.
     fn demote(&mut self, tier: Tier, orders: &mut Orders) -> bool {
         let lists = [(Kind::Inactive, false), (Kind::Inactive, true)];
         self.pages.demote_first(tier, &lists, orders)
@@ -234,9 +236,9 @@ mod tests {
         assert_eq!(seen, [R, R, A, I, I]);
     }
 
-    // Two pages a tier, 1 and 3 touched all the time. Half of each list is one page, and they take turns:
-    // 0 and 2 at 0 s, 1 and 3 at 1 s, which marks them, and again at 3 s, which activates them. Page 3
-    // changes places with page 0.
+    // Two pages per tier; 1 and 3 are touched all the time. Half of each list is one page, so pages
+    // are scanned alternately: 0 and 2 at 0 s; 1 and 3 at 1 s, which marks them, and again at 3 s,
+    // which activates them. Page 3 is exchanged for page 0.
     #[test]
     fn golden_the_active_change_places_with_the_inactive() {
         let mut trace = Trace::new(every_second(), [2, 8], 4);
@@ -247,8 +249,8 @@ mod tests {
         assert_eq!(trace.machine.actions()[1].after, Some(trace.machine.actions()[0].id));
     }
 
-    // There is ample room: a page that was seen once, at 2 s when its turn comes again, is inactive still
-    // and comes too.
+    // The free memory exceeds the request: a page that was marked referenced once, at its scan at 2
+    // s, is still inactive and is promoted too.
     #[test]
     fn golden_with_ample_room_inactive_pages_come_too() {
         let config = Config {

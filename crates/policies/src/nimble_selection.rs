@@ -1,15 +1,16 @@
-//! Nimble's choice of pages, as the MULTI-CLOCK paper compares itself with it.
+//! Nimble's page selection alone, as evaluated in the MULTI-CLOCK paper.
 //!
 //! Source: MULTI-CLOCK (HPCA'22), sections II-D and V-C: the authors "separated its hot/cold page
-//! identification technique and implemented a single threaded Nimble page selection mechanism". It is the
-//! kernel's own two lists, by recency alone: the pages that were activated last in a slower tier change
-//! places with those of the faster one that were used least recently, at most 1024 of them in each scan
-//! ("always 1024", V-D, where the active list has as many), every second. A promoted page goes "to the
-//! bottom of the higher tier's active list" (figure 3, 11). The full Nimble is [`crate::nimble`].
+//! identification technique and implemented a single threaded Nimble page selection mechanism". It
+//! consists of the kernel's own two lists, by recency alone: the most recently activated pages of a
+//! slower tier are exchanged for the least recently used ones of the faster tier, at most 1024 per
+//! scan ("always 1024", V-D, if the active list has as many), every second. A promoted page goes
+//! "to the bottom of the higher tier's active list" (figure 3, 11). The full Nimble is
+//! [`crate::nimble`].
 //!
-//! What the paper leaves open, as decided here: the least recently used pages are those at the tail of
-//! the inactive lists, and where these are empty, of the active ones; a page with a free one to go to
-//! needs no partner.
+//! Left open by the paper, decided here: the least recently used pages are those at the tail of the
+//! inactive lists or, if these are empty, of the active ones; a page is not exchanged if the faster
+//! tier has a free page for it.
 
 use std::time::Duration;
 
@@ -25,15 +26,15 @@ use crate::settings::{Settings, Visit, recorded};
 pub struct Config {
     /// Time between two scans.
     pub interval: Duration,
-    /// Pages of each list that a scan looks at, and promotes from a tier.
+    /// Pages of each list that a scan examines; also the maximum promoted per tier.
     pub scan: u32,
-    /// Pages looked up at each tick on a machine that does not tell of new ones.
+    /// Pages looked up per tick on a machine that does not report allocations.
     pub census: u64,
-    /// What its work costs.
+    /// CPU costs of the policy's own work.
     pub costs: Costs,
 }
 
-/// 1 s and 1024 pages (V-C, V-E).
+/// Defaults: 1 s and 1024 pages (V-C, V-E).
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -60,7 +61,7 @@ impl Settings for Config {
     }
 }
 
-/// The policy.
+/// The Nimble page selection policy.
 #[derive(Clone, Debug)]
 pub struct NimbleSelection {
     config: Config,
@@ -115,7 +116,7 @@ impl NimbleSelection {
     }
 }
 
-/// The page of a tier that was used least recently goes to the next one, if that has room.
+/// Demotes a tier's least recently used page to the next tier, if that has room.
 fn demote_oldest(pages: &mut Resident, tier: Tier, orders: &mut Orders) -> bool {
     let lists = [
         (Kind::Inactive, false),
@@ -184,8 +185,8 @@ mod tests {
     use super::*;
     use crate::trace::Trace;
 
-    // Page 3 is touched twice: the scan at 2 s activates it and promotes it at once, in exchange for
-    // page 0, which was filled first. MULTI-CLOCK would wait for two more accesses.
+    // Page 3 is touched twice: the scan at 2 s activates it and promotes it at once, in exchange
+    // for page 0, which was allocated first. MULTI-CLOCK would require two more accesses.
     #[test]
     fn golden_two_accesses_promote() {
         let mut trace = Trace::new(NimbleSelection::new(Config::default()), [2, 8], 4);
@@ -196,7 +197,7 @@ mod tests {
         assert_eq!(trace.places(), "0:1 1:0 2:1 3:0");
     }
 
-    // Of three active pages two may change places in a scan: those that were activated last.
+    // Of three active pages, a scan may exchange two: the most recently activated ones.
     #[test]
     fn golden_a_scan_promotes_a_fixed_number() {
         let config = Config { scan: 2, ..Config::default() };
@@ -209,7 +210,8 @@ mod tests {
         assert!(per_second <= 8, "two promotions a second at most: {:?}", trace.ordered());
     }
 
-    // The fast tier's pages are as hot as the slow one's: recency alone exchanges them all the same.
+    // The fast tier's pages are as hot as the slow tier's: recency alone exchanges them
+    // nevertheless.
     #[test]
     fn golden_it_exchanges_what_is_alike() {
         let mut trace = Trace::new(NimbleSelection::new(Config::default()), [1, 8], 2);

@@ -1,13 +1,13 @@
-//! Static tiering: a page stays where it was put first.
+//! Static tiering: a page stays in the tier of its allocation.
 //!
 //! Source: MULTI-CLOCK (HPCA'22), section II-D: "a memory page, once mapped to a tier, may not get
-//! reassigned to a different tier during its lifetime". Where pages come from first, the fastest tier
-//! until it is full, is the machine's affair. The baseline of all others: it looks at nothing, moves
-//! nothing and costs nothing.
+//! reassigned to a different tier during its lifetime". The initial tier, the fastest until it is
+//! full, is up to the machine. Static tiering is the baseline of all other policies: it observes
+//! nothing, moves nothing and costs nothing.
 
 use tierscope_core::{Evidence, Orders, PlacementView, Policy, Setting, Time};
 
-/// The policy.
+/// The static policy.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Static;
 

@@ -1,25 +1,27 @@
-//! Thermostat: as much memory is slow as costs the target no more than it may.
+//! Thermostat: places as much memory in the slow tier as a slowdown budget permits.
 //!
-//! Source: Agarwal and Wenisch, "Thermostat: Application-transparent Page Management for Two-tiered Main
-//! Memory" (ASPLOS'17), sections 3.2 to 3.5. The 3 % stand in its abstract (doi 10.1145/3093336.3037706); the
-//! other figures below are from memory of the paper, whose text was not at hand to confirm them: assumed, and
-//! all but the two 5 % are settings to be varied. MULTI-CLOCK's section II-D has the outline only.
+//! Source: Agarwal and Wenisch, "Thermostat: Application-transparent Page Management for Two-tiered
+//! Main Memory" (ASPLOS'17), sections 3.2 to 3.5. The 3 % are in its abstract (doi
+//! 10.1145/3093336.3037706); the other figures below are from memory of the paper, whose text was
+//! not at hand to confirm them: assumed, and all but the two 5 % are settings to be varied.
+//! MULTI-CLOCK's section II-D has the outline only.
 //!
-//! - A target may be slower by 3 %. At 1 us for an access to slow memory that is a budget of 30,000 of
-//!   them a second.
-//! - Every 30 s a random 5 % of the fast tier's huge pages are looked at. First the ACCESSED bits of their
-//!   small pages are cleared, then read; up to 50 of those found young are made to fault at each access
-//!   for a while. A page's rate is that of the faults, by young pages over pages made to fault.
-//! - The coldest of the sampled pages go to the slow tier, as long as their rates add up to no more than
-//!   5 % of the budget.
-//! - All pages of the slow tier are made to fault too. If their rates add up to more than the budget, the
-//!   hottest come back until they do not.
+//! - The target may be slowed by 3 %. At 1 us per access to slow memory, that is a budget of 30,000
+//!   such accesses a second.
+//! - Every 30 s a random 5 % of the fast tier's huge pages are sampled. First the ACCESSED bits of
+//!   their base pages are cleared, then read; up to 50 of the young ones are armed so that they
+//!   fault at each access for a while. A page's access rate is its fault rate, times young pages
+//!   over armed pages.
+//! - The coldest of the sampled pages are demoted, as long as their rates add up to at most 5 % of
+//!   the budget.
+//! - All pages of the slow tier are armed too. If their rates add up to more than the budget, the
+//!   hottest are promoted until the sum is within it.
 //!
-//! Departures, since a hint fault here disarms its page: a page that faulted is armed again every
-//! `rearm`, and its rate is faults over the time that it was armed. Huge pages are not split to be looked
-//! at: one that is whole counts as one page. In an interval without any fault nothing moves: a target
-//! that does nothing does not tell which of its pages it could do without. The three steps share an
-//! interval, a third of it each.
+//! Departures, because a hint fault here disarms its page: a page that faulted is rearmed every
+//! `rearm`, and its rate is faults over the time for which it was armed. Huge pages are not split
+//! for sampling: an unsplit huge page counts as one page. In an interval without any fault nothing
+//! moves: an idle target does not reveal which of its pages are cold. The three steps share an
+//! interval, a third each.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -37,25 +39,25 @@ use crate::settings::{Settings, Visit, recorded};
 /// Settings of the policy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Time from one sample to the next.
+    /// Time between two samples.
     pub interval: Duration,
     /// Share of the fast tier's huge pages that is sampled.
     pub share: f64,
-    /// Small pages of each that are made to fault.
+    /// Base pages of each sampled huge page that are armed.
     pub pages: u32,
-    /// By how much the target may be slower.
+    /// Permitted slowdown of the target, as a share.
     pub slowdown: f64,
-    /// What an access to slow memory costs.
+    /// Cost of an access to slow memory.
     pub slow: Duration,
-    /// Time after which a page that faulted is armed again.
+    /// Time after which a page that faulted is rearmed.
     pub rearm: Duration,
     /// Seed of the samples.
     pub seed: u64,
-    /// What its work costs.
+    /// CPU costs of the policy's own work.
     pub costs: Costs,
 }
 
-/// The paper's; `rearm` is assumed.
+/// Defaults: the paper's values; `rearm` is assumed.
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -97,37 +99,37 @@ impl Settings for Config {
 }
 
 impl Config {
-    /// Accesses to slow memory allowed in a second.
+    /// Permitted accesses to slow memory per second.
     fn budget(&self) -> f64 {
         self.slowdown / self.slow.as_secs_f64()
     }
 }
 
-/// What an interval has come to.
+/// The three steps of an interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     /// ACCESSED bits of the sample are cleared.
     Clear,
-    /// They are read.
+    /// ACCESSED bits of the sample are read.
     Read,
-    /// Faults are counted.
+    /// Faults of the armed pages are counted.
     Count,
 }
 
-/// A page made to fault.
+/// An armed page and its faults.
 #[derive(Clone, Copy, Debug)]
 struct Watch {
     block: u32,
     bytes: u64,
     faults: u32,
-    /// Time for which it was armed and did not fault, up to `armed`.
+    /// Time for which it was armed without a fault, up to `armed`.
     exposed: Duration,
-    /// Since when it is armed.
+    /// Time of the current arming; `None` if it is not armed.
     armed: Option<Time>,
 }
 
 impl Watch {
-    /// Faults a second of the time that it was armed.
+    /// Faults per second of armed time.
     fn rate(&self, now: Time) -> f64 {
         let exposed = self.exposed + self.armed.map_or(Duration::ZERO, |since| now - since);
         if self.faults == 0 {
@@ -139,24 +141,24 @@ impl Watch {
 }
 
 const TIERS: u8 = 8;
-/// Blocks whose tier nobody knows yet.
+/// Blocks whose tier is not known yet.
 const UNSORTED: ListId = ListId(TIERS);
-/// Blocks whose bits are asked for at once.
+/// Blocks whose bits are probed per tick.
 const AT_ONCE: usize = 64;
 
-/// The policy.
+/// The Thermostat policy.
 #[derive(Clone, Debug)]
 pub struct Thermostat {
     config: Config,
     blocks: Blocks,
-    /// By tier.
+    /// Lists of blocks, one per tier.
     pages: Lists<()>,
     moves: Moves<()>,
     rng: Rng,
     step: Step,
-    /// The blocks sampled, and for each the pages found young.
+    /// The sampled blocks, with the pages of each that were found young.
     sample: Vec<(u32, Vec<Range>)>,
-    /// Blocks of the sample whose bits were asked for in this step.
+    /// Number of sampled blocks already probed in this step.
     asked: usize,
     watched: BTreeMap<(SpaceId, u64), Watch>,
     next_step: Time,
@@ -211,7 +213,7 @@ impl Thermostat {
         }
     }
 
-    /// Goes on to the next step.
+    /// Begins the next step of the interval.
     fn advance(&mut self, now: Time, orders: &mut Orders) {
         self.config.costs.charge_wake(orders);
         self.next_step = now + self.config.interval / 3;
@@ -231,7 +233,7 @@ impl Thermostat {
         };
     }
 
-    /// Draws a share of the fast tier's blocks.
+    /// Samples a random share of the fast tier's blocks.
     fn draw(&mut self) {
         let fast: Vec<u32> = self.pages.tail_first(ListId(0)).collect();
         let wanted = (fast.len() as f64 * self.config.share).ceil() as usize;
@@ -243,7 +245,7 @@ impl Thermostat {
         self.sample = (0..wanted).map(draw).collect();
     }
 
-    /// Asks for bits of the next few blocks of the sample.
+    /// Orders probes of the next few blocks of the sample.
     fn ask(&mut self, orders: &mut Orders) {
         let end = (self.asked + AT_ONCE).min(self.sample.len());
         if self.step == Step::Count || self.asked >= end {
@@ -270,7 +272,7 @@ impl Thermostat {
             let Some((_, young)) = self.sample.iter_mut().find(|(known, _)| *known == block) else {
                 continue;
             };
-            // A huge page that is whole answers for all of its pages.
+            // A huge page mapped by one entry has one bit for all of its base pages.
             let leaf = probe.answer.reached.unwrap_or(Level::PTE).entry_of(probe.at);
             if young.last() != Some(&leaf) {
                 young.push(leaf);
@@ -278,7 +280,7 @@ impl Thermostat {
         }
     }
 
-    /// Makes some of the young pages of each sampled block fault.
+    /// Arms some of the young pages of each sampled block.
     fn watch_sample(&mut self, now: Time, orders: &mut Orders) {
         let mut sample = std::mem::take(&mut self.sample);
         for (block, young) in &mut sample {
@@ -291,7 +293,7 @@ impl Thermostat {
         self.sample = sample;
     }
 
-    /// Makes all of the slower tiers fault. Who does is watched from then on.
+    /// Arms all blocks of the slower tiers. A page among them is watched from its first fault on.
     fn arm_slow(&mut self, orders: &mut Orders) {
         for tier in 1..TIERS {
             let slow: Vec<u32> = self.pages.tail_first(ListId(tier)).collect();
@@ -333,7 +335,7 @@ impl Thermostat {
         }
     }
 
-    /// Pages that faulted are armed again.
+    /// Rearms the pages that faulted.
     fn rearm(&mut self, now: Time, orders: &mut Orders) {
         let mut armed = 0;
         for ((space, start), watch) in &mut self.watched {
@@ -346,7 +348,7 @@ impl Thermostat {
         self.config.costs.charge(orders, armed);
     }
 
-    /// The interval is over: pages go, and come back.
+    /// End of an interval: promotes and demotes by the rates measured.
     fn decide(&mut self, now: Time, orders: &mut Orders) {
         let watched = std::mem::take(&mut self.watched);
         let mut rates: BTreeMap<u32, (f64, u32)> = BTreeMap::new();
@@ -363,7 +365,8 @@ impl Thermostat {
         self.demote(&rates, orders);
     }
 
-    /// The hottest blocks of slower tiers come back while all together are accessed too often.
+    /// Promotes the hottest blocks of slower tiers while their total access rate is above the
+    /// budget.
     fn correct(&mut self, rates: &BTreeMap<u32, (f64, u32)>, orders: &mut Orders) {
         let slow =
             |block: u32| self.pages.list_of(block).filter(|list| (1..TIERS).contains(&list.0));
@@ -382,7 +385,7 @@ impl Thermostat {
         }
     }
 
-    /// The coldest blocks of the sample go, within their share of the budget.
+    /// Demotes the coldest blocks of the sample, within the sample's share of the budget.
     fn demote(&mut self, rates: &BTreeMap<u32, (f64, u32)>, orders: &mut Orders) {
         let rate = |(block, young): &(u32, Vec<Range>)| {
             let (rate, watched) = rates.get(block).copied().unwrap_or_default();
@@ -471,7 +474,7 @@ mod tests {
 
     const PAGES: u32 = 512;
 
-    /// An interval of 3 s, the whole fast tier sampled, a budget of so many accesses a second.
+    /// An interval of 3 s, the whole fast tier sampled, a budget of `budget` accesses a second.
     fn trace(budget: f64, tiers: [u64; 2], blocks: u32) -> Trace<Thermostat> {
         let config = Config {
             interval: Duration::from_secs(3),
@@ -488,8 +491,8 @@ mod tests {
         assert!((Config::default().budget() - 30_000.0).abs() < 1e-6);
     }
 
-    // A page armed for 2 s that faulted once after half a second, and once more 0.1 s after it was armed
-    // again 1 s later: two faults in 0.6 s, and 0.3 s more without one.
+    // A page with one fault half a second after it was armed, and another 0.1 s after it was
+    // rearmed: two faults in 0.6 s. Then rearmed for 0.3 s without a fault.
     #[test]
     fn a_rate_is_faults_over_the_time_armed() {
         let mut watch = Watch {
@@ -504,8 +507,8 @@ mod tests {
         assert!((watch.rate(Time(2_000_000_000)) - 2.0 / 0.9).abs() < 1e-9);
     }
 
-    // Blocks 0 and 1 in the fast tier. Block 0 is touched, block 1 is not: it goes. Bits are cleared at
-    // 0 s, read at 1 s, faults counted from 2 s on, pages moved at 3 s.
+    // Blocks 0 and 1 are in the fast tier; block 1 is not touched and is demoted. Bits are cleared
+    // at 0 s, read at 1 s, faults counted from 2 s on, pages moved at 3 s.
     #[test]
     fn golden_the_cold_go() {
         let mut trace = trace(0.1, [4, 8], 2);
@@ -513,7 +516,8 @@ mod tests {
         assert_eq!(trace.ordered(), ["512→1"]);
     }
 
-    // Within the budget even the touched block goes: two accesses a second are less than a thousand.
+    // Within the budget even the touched block is demoted: two accesses a second are less than a
+    // thousand.
     #[test]
     fn golden_what_is_cheap_goes_too() {
         let mut trace = trace(1000.0, [4, 8], 2);
@@ -521,8 +525,8 @@ mod tests {
         assert_eq!(trace.ordered(), ["512→1", "0→1"], "the coldest first");
     }
 
-    // Both lie in the slow tier, the budget is one access in ten seconds: block 1, touched at two pages,
-    // comes back at the end of the first interval.
+    // Both blocks are in the slow tier, the budget is one access in ten seconds: block 1, touched
+    // at two pages, is promoted at the end of the first interval.
     #[test]
     fn golden_the_hot_come_back() {
         let mut trace = trace(0.1, [4, 8], 2);

@@ -1,23 +1,27 @@
-//! Memory tiering by hint faults, as Linux does it, and TPP, of which it came.
+//! Memory tiering by hint faults: the Linux kernel's mode of NUMA balancing, and TPP, from which it
+//! developed.
 //!
-//! Source: Linux kernel/sched/fair.c (`should_numa_migrate_memory`, `numa_migration_adjust_threshold`)
-//! and mm/vmscan.c; TPP: Maruf et al., ASPLOS'23. The MULTI-CLOCK paper calls it AutoNUMA-tiering.
+//! Source: Linux kernel/sched/fair.c (`should_numa_migrate_memory`,
+//! `numa_migration_adjust_threshold`) and mm/vmscan.c; TPP: Maruf et al., ASPLOS'23. The
+//! MULTI-CLOCK paper calls the kernel's mode AutoNUMA-tiering.
 //!
-//! - Pages of the slower tiers are armed in turn ([`crate::arming`]). The time from arming to the fault
-//!   is the page's latency: the shorter, the hotter.
-//! - While the fast tier has more free than its promotion watermark and 1 GiB, or a sixteenth of the
-//!   tier, whichever is more, every page that faults is promoted, and the threshold is what it was.
-//! - Else a page is a candidate whose latency is below the threshold, 1000 ms at first. Every 60 s the
-//!   threshold falls by 125 ms if there were over 1.1 times the candidates that the rate limit allows in
-//!   that time, rises by as much if there were less than 0.9 times; it stays from 125 to 2000 ms.
-//! - Candidates beyond the rate limit of a second are not promoted (65536 MB/s as it comes).
-//! - Into a tier below its high watermark nothing is promoted; its kswapd is woken instead and demotes
-//!   cold inactive pages until the promotion watermark is free, as far above the high one as that is
-//!   above the low one.
-//! - *TPP* demotes earlier, below 2 % of the tier and the low watermark, and promotes only pages on the
-//!   active list; another one that faults is activated.
+//! - Pages of the slower tiers are armed in turn ([`crate::arming`]). The time from arming to the
+//!   fault is the page's latency: the shorter, the hotter.
+//! - While the fast tier's free memory exceeds its promotion watermark by more than 1 GiB or a
+//!   sixteenth of the tier, whichever is more, every page that faults is promoted, and the
+//!   threshold is reset to its initial value.
+//! - Otherwise, a page is a candidate if its latency is below the threshold, initially 1000 ms.
+//!   Every 60 s the threshold falls by 125 ms if there were over 1.1 times the candidates that the
+//!   rate limit allows in that time, and rises by as much if there were less than 0.9 times; it
+//!   stays from 125 to 2000 ms.
+//! - Candidates beyond the rate limit of a second are not promoted (65536 MB/s by default).
+//! - Nothing is promoted into a tier that would fall below its high watermark; its kswapd is woken
+//!   instead and demotes cold inactive pages until the promotion watermark is free, which is as far
+//!   above the high watermark as that is above the low one.
+//! - *TPP* demotes earlier, below 2 % of the tier plus the low watermark, and promotes only pages
+//!   on the active list; any other page that faults is activated.
 //!
-//! The lowest tier's reclaim is left to the machine.
+//! Reclaim in the lowest tier is left to the machine.
 
 use std::time::Duration;
 
@@ -32,40 +36,40 @@ use crate::clock::{Clock, Kind, Resident, Way};
 use crate::cost::Costs;
 use crate::settings::{Bytes, Settings, Visit, recorded};
 
-/// Which of the two.
+/// Memory tiering mode: the kernel's, or TPP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Variant {
-    /// The kernel's.
+    /// The kernel's memory tiering mode of NUMA balancing.
     AutoNuma,
-    /// TPP.
+    /// The TPP paper's patches.
     Tpp,
 }
 
 /// Settings of the policy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Which of the two.
+    /// Memory tiering mode.
     pub variant: Variant,
-    /// How memory is armed.
+    /// Rate at which memory is armed for hint faults.
     pub arming: arming::Config,
-    /// Latency below which a page is hot, at first.
+    /// Initial value of the latency threshold, below which a page is hot.
     pub threshold: Duration,
-    /// Time after which the threshold is adjusted.
+    /// Time between two adjustments of the threshold.
     pub adjust: Duration,
-    /// Candidates allowed in a second.
+    /// Rate limit: bytes of candidates promoted per second.
     pub rate: Bytes,
-    /// TPP: share of the fast tier to keep free beside the low watermark.
+    /// TPP: share of the fast tier to keep free in addition to the low watermark.
     pub headroom: f64,
-    /// Pages of each list that kswapd looks at in a scan.
+    /// Pages of each list that a kswapd scan examines.
     pub scan: u32,
-    /// Pages looked up at each tick on a machine that does not tell of new ones.
+    /// Pages looked up per tick on a machine that does not report allocations.
     pub census: u64,
-    /// What its work costs.
+    /// CPU costs of the policy's own work.
     pub costs: Costs,
 }
 
 impl Config {
-    /// As a kernel comes: 1000 ms, 60 s, 65536 MB/s, 2 %. `scan` is assumed.
+    /// The kernel's defaults: 1000 ms, 60 s, 65536 MB/s; TPP's 2 %. `scan` is assumed.
     #[must_use]
     pub fn of(variant: Variant) -> Self {
         Self {
@@ -105,18 +109,18 @@ impl Settings for Config {
     }
 }
 
-/// Steps of the threshold: a sixteenth of twice the first one, which is 1000 ms.
+/// Step of the threshold: a sixteenth of twice its default, which is 1000 ms.
 const UNIT: Duration = Duration::from_millis(125);
 const HIGHEST: Duration = Duration::from_millis(2000);
-/// Free bytes beside the promotion watermark from which the fast tier is roomy, at least.
+/// Minimum of free bytes above the promotion watermark for the fast tier to have ample free memory.
 const ROOMY: u64 = 1 << 30;
 
-/// The threshold, and what it is adjusted by.
+/// The latency threshold, and the candidate counts that adjust it.
 #[derive(Clone, Debug)]
 struct Threshold {
     first: Duration,
     now: Duration,
-    /// Bytes of candidates since it was last adjusted, and since the second began.
+    /// Bytes of candidates since the last adjustment, and in the current second.
     candidates: u64,
     in_second: u64,
     adjusted: Time,
@@ -129,7 +133,7 @@ impl Threshold {
         Self { first, now: first, candidates: 0, in_second: 0, adjusted, second }
     }
 
-    /// `numa_migration_adjust_threshold`.
+    /// The kernel's `numa_migration_adjust_threshold`.
     fn adjust(&mut self, now: Time, every: Duration, rate: u64) {
         if now < self.adjusted + every {
             return;
@@ -145,7 +149,7 @@ impl Threshold {
         self.adjusted = now;
     }
 
-    /// Counts a candidate; whether the second still allows it (`numa_promotion_rate_limit`).
+    /// Counts a candidate. Returns whether the rate limit permits it (`numa_promotion_rate_limit`).
     fn allows(&mut self, now: Time, bytes: u64, rate: u64) -> bool {
         self.candidates += bytes;
         if now >= self.second + Duration::from_secs(1) {
@@ -161,14 +165,14 @@ impl Threshold {
     }
 }
 
-/// The policy.
+/// The memory tiering policy.
 #[derive(Clone, Debug)]
 pub struct Tpp {
     config: Config,
     pages: Resident,
     arming: Arming,
     threshold: Threshold,
-    /// By tier: its kswapd was woken, and rests until the next second.
+    /// By tier: whether its kswapd was woken, and whether it sleeps until the next second.
     woken: Vec<bool>,
     rests: Vec<bool>,
     next_second: Time,
@@ -189,7 +193,7 @@ impl Tpp {
         }
     }
 
-    /// Bytes that kswapd sees to it are free.
+    /// Free bytes up to which a tier's kswapd demotes.
     fn wanted_free(&self, tier: Tier) -> u64 {
         let moves = &self.pages.moves;
         let (low, high) = (moves.low(tier), moves.high(tier));
@@ -220,7 +224,7 @@ impl Tpp {
         self.pages.send(page, tier, Some(to), Way::Up, orders);
     }
 
-    /// The page that holds the address, huge or not.
+    /// The page (4 KiB, 2 MiB or 1 GiB) that contains the fault's address.
     fn page_of(&self, fault: &HintFault) -> Option<(u32, Tier, PageState)> {
         let at = |shift: u32| {
             let at = tierscope_core::Addr { at: fault.at.at >> shift << shift, ..fault.at };
@@ -233,7 +237,7 @@ impl Tpp {
         [12, 21, 30].into_iter().find_map(at)
     }
 
-    /// `should_numa_migrate_memory`.
+    /// The kernel's `should_numa_migrate_memory`.
     fn is_hot(&mut self, to: Tier, fault: &HintFault, bytes: u64) -> bool {
         let moves = &self.pages.moves;
         let promo = moves.high(to) + (moves.high(to) - moves.low(to).min(moves.high(to)));
@@ -248,7 +252,7 @@ impl Tpp {
         latency < self.threshold.now && self.threshold.allows(fault.time, bytes, rate)
     }
 
-    /// A tier that is short of memory, or was asked for more, is scanned.
+    /// Scans tiers that are short of memory or whose kswapd was woken by a promotion.
     fn relieve(&mut self, pressure: &Pressure, orders: &mut Orders) {
         self.pages.moves.pressure(pressure);
         let tiers = self.pages.moves.tiers();
@@ -281,7 +285,7 @@ impl Tpp {
         }
     }
 
-    /// Cold pages of woken tiers go down.
+    /// Demotes cold pages of woken tiers.
     fn demote(&mut self, orders: &mut Orders) {
         for tier in self.pages.tiers() {
             let number = usize::from(tier.0);
@@ -305,7 +309,7 @@ impl Tpp {
         self.pages.clock.clear_cold();
     }
 
-    /// Arms what lies in slower tiers.
+    /// Arms the pages of slower tiers in the ranges whose turn it is.
     fn arm(&mut self, now: Time, orders: &mut Orders) -> Time {
         let mut parts = Orders::default();
         let (armed, next) = self.arming.go(now, &mut parts);
@@ -393,8 +397,8 @@ mod tests {
         Trace::with(Tpp::new(Config::of(variant)), &sizes, pages, false)
     }
 
-    // Armed at 1 s, touched at 1.5 s, promoted: the latency of half a second is below the threshold.
-    // Only the slow tier's page is armed.
+    // Armed at 1 s, touched at 1.5 s, promoted: the latency of half a second is below the
+    // threshold. Only the slow tier's page is armed.
     #[test]
     fn golden_a_short_latency_promotes() {
         let mut trace = trace(Variant::AutoNuma, 2);
@@ -415,7 +419,7 @@ mod tests {
         assert_eq!(trace.ordered(), ["1→0"]);
     }
 
-    // Touched once in three seconds only: armed at 1 s, the fault comes at 3.5 s, too late.
+    // Touched only in the fourth second: armed at 1 s, faulted at 3.5 s, too late.
     #[test]
     fn golden_a_long_latency_does_not() {
         let mut trace = trace(Variant::AutoNuma, 2);
@@ -424,8 +428,9 @@ mod tests {
         assert_eq!(trace.orders(), 0);
     }
 
-    // The fast tier holds 8, 7 are used: 1 is free, below the high watermark. The fault wakes kswapd,
-    // which demotes the two coldest, up to the promotion watermark of 3; the next fault promotes.
+    // Of the fast tier's 8 pages, 7 are used: 1 is free, below the high watermark. The fault wakes
+    // kswapd, which demotes the two coldest, up to the promotion watermark of 3; the next fault
+    // promotes.
     #[test]
     fn golden_kswapd_makes_room_first() {
         let mut trace = trace(Variant::AutoNuma, 8);
@@ -445,7 +450,7 @@ mod tests {
             threshold.adjust(minute(n), every, 1);
             seen.push(threshold.now.as_millis());
         }
-        // 60 are allowed: 61 is within a tenth, 70 is more, 50 less.
+        // 60 candidates are allowed: 61 is within a tenth of that, 70 is more, 50 less.
         assert_eq!(seen, [1000, 875, 1000, 1000, 1125]);
         (6..40).for_each(|n| threshold.adjust(minute(n), every, 1));
         assert_eq!(threshold.now, HIGHEST);

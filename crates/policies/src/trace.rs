@@ -1,5 +1,5 @@
-//! Small fixed traces, which one can follow by hand: some pages of 4 KiB, touched at half past every
-//! second.
+//! Test harness of small traces that can be followed by hand: some pages of 4 KiB, touched at half
+//! past every second.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -15,10 +15,10 @@ use tierscope_core::{
 /// Pages touched in each second.
 type Script = Rc<RefCell<Vec<Vec<u32>>>>;
 
-/// Where the pages lie.
+/// Address of the first page.
 const START: u64 = 1 << 30;
 
-/// A policy on a machine of tiers without watermarks.
+/// A policy under test, on a small machine of tiers.
 pub(crate) struct Trace<P> {
     pub(crate) policy: P,
     pub(crate) machine: Tiered,
@@ -27,20 +27,21 @@ pub(crate) struct Trace<P> {
     pages: u32,
 }
 
-/// The addresses of some pages.
+/// Address range of some pages.
 pub(crate) fn range(first: u32, pages: u32) -> Range {
     let start = START + u64::from(first) * PAGE_SIZE;
     Range::new(SpaceId(0), start, start + u64::from(pages) * PAGE_SIZE)
 }
 
 impl<P: Policy> Trace<P> {
-    /// Tiers that hold so many pages, and pages that fill them, the fastest first.
+    /// A machine with tiers of the given sizes in pages, without watermarks; `pages` pages are
+    /// allocated, the fastest tier first.
     pub(crate) fn new<const N: usize>(policy: P, tiers: [u64; N], pages: u32) -> Self {
         let sizes = tiers.map(Size::without_marks);
         Self::with(policy, &sizes, pages, false)
     }
 
-    /// Likewise, with watermarks, and maybe in huge pages.
+    /// The same machine as by `new`, but with watermarks and optionally with huge pages.
     pub(crate) fn with(policy: P, sizes: &[Size], pages: u32, huge: bool) -> Self {
         let script = Script::default();
         let read = Rc::clone(&script);
@@ -57,7 +58,7 @@ impl<P: Policy> Trace<P> {
         Self { policy, machine, script, seconds: 0, pages }
     }
 
-    /// Goes on for some seconds; `touched` says which pages are touched in each.
+    /// Runs the machine for some seconds; `touched` returns the pages touched in each.
     pub(crate) fn seconds(&mut self, seconds: u64, touched: impl Fn(u64) -> Vec<u32>) {
         for second in self.seconds..self.seconds + seconds {
             self.script.borrow_mut().push(touched(second));
@@ -69,7 +70,7 @@ impl<P: Policy> Trace<P> {
         assert!(faults.is_empty(), "{faults:?}");
     }
 
-    /// `page:tier` of all that are in memory.
+    /// Tiers of all resident pages, in the form `page:tier`.
     pub(crate) fn places(&self) -> String {
         let place = |page: u32| {
             let tier = self.machine.tier_of(PageId(page))?;
@@ -87,7 +88,7 @@ impl<P: Policy> Trace<P> {
         self.machine.actions().len()
     }
 
-    /// Orders as `first page→tier`, or what else is done to it.
+    /// Ordered actions in text form: `first page→tier` for moves, `first page Kind` for others.
     pub(crate) fn ordered(&self) -> Vec<String> {
         let of = |action: &tierscope_core::Action| {
             let page = (action.range.start - START) / PAGE_SIZE;

@@ -1,15 +1,15 @@
-//! Every policy passes the suite.
+//! Runs the conformance suite on every policy.
 
 use tierscope_conformance::policy::{Traits, acts_on_regions, conforms};
 use tierscope_policies::make;
 
-/// A policy of small pages that brings half of the hot set over within some seconds.
+/// A policy of 4 KiB pages that promotes half of the hot set within `seconds`.
 fn small(line: &str, seconds: f64) {
     let traits = Traits { promotes: Some(seconds), ..Traits::default() };
     conforms(&|| make(line).expect("it can be made"), &traits);
 }
 
-/// A policy of blocks of 2 MiB.
+/// A policy of blocks of 2 MiB that promotes half of the hot set within `seconds`.
 fn blocks(line: &str, mapped: u64, seconds: f64) {
     let traits = Traits { promotes: Some(seconds), mapped, huge: false, reclaims: None };
     conforms(&|| make(line).expect("it can be made"), &traits);
@@ -21,8 +21,8 @@ fn static_tiering() {
     conforms(&|| make("static").expect("it can be made"), &traits);
 }
 
-// 1024 pages of a list of 14,000 a second: the hand comes round in 14 s, and a page is promoted when it
-// was met twice there, and twice on the short active list.
+// 1024 pages per second of a list of 14,000: the hand completes a cycle in 14 s, and a page is
+// promoted after two visits there and two on the short active list.
 #[test]
 fn multi_clock() {
     small("multi_clock", 45.0);
@@ -112,7 +112,7 @@ fn hot_region() {
     blocks("hot_region:verify_pages=4,round=4MiB,retry=1s", 64 << 20, 5.0);
 }
 
-/// A policy that gives memory back, on small pages and on huge ones.
+/// A reclaim policy, tested with small pages and with huge ones.
 fn gives_back(line: &str, seconds: f64) {
     for huge in [false, true] {
         let traits = Traits { promotes: None, mapped: 64 << 20, huge, reclaims: Some(seconds) };
@@ -155,8 +155,8 @@ fn huge_pages() {
     huge("autotiering-opm", Some(5.0));
 }
 
-// The suite's case of regions that are all unknown would mean nothing if the same regions, known, moved
-// nothing either.
+// Validates the suite's case of unknown regions: with the same regions known, these policies do
+// move pages.
 #[test]
 fn what_is_known_moves() {
     let acts =

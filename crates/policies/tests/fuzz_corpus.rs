@@ -1,11 +1,11 @@
-//! The corpus of the fuzz target `policy`, replayed.
+//! Replays the corpus of the fuzz target `policy`.
 
 use std::path::Path;
 
 #[path = "../../../fuzz/policy_input.rs"]
 mod policy_input;
 
-/// Those whose name begins with `good` are made, all others refused.
+/// Corpus lines in files named `good*` must be accepted, all others rejected.
 #[test]
 fn lines_are_made_or_refused() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/policy");

@@ -1,5 +1,5 @@
-//! What a window costs the recorder: one of 16,000 scattered regions, of which a sixth change from
-//! window to window, beside one of none.
+//! Cost of a window for the recorder: 16,000 scattered regions, of which a sixth change from window
+//! to window, compared with an empty window.
 
 use std::hint::black_box;
 use std::io;
@@ -13,16 +13,16 @@ const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 const BASE: u64 = 1 << 44;
 
-/// Windows made beforehand, taken in turns.
+/// Number of pregenerated windows, which are recorded cyclically.
 const WINDOWS: u64 = 64;
 
 /// Hot ranges of 2 MiB in a terabyte.
 const RANGES: u64 = 8000;
 
-/// Tables of 1 GiB take turns: one in so many is looked at in a window.
+/// The instrument scans one of this many 1 GiB tables per window, in rotation.
 const TURNS: u64 = 6;
 
-/// Counts bytes and keeps none.
+/// A store that counts bytes and discards them.
 #[derive(Default)]
 struct Nowhere {
     bytes: usize,
@@ -43,14 +43,14 @@ impl Store for Nowhere {
     }
 }
 
-/// Hits of a hot range as last sampled in or before `window`: 1 to 8, seldom none.
+/// Hits of a hot range at its last scan in or before `window`: 1 to 8, rarely 0.
 fn hits(start: u64, window: u64) -> f32 {
     let table = start / GIB;
     let looked = (window + table % TURNS) / TURNS;
     Rng::seeded(start ^ looked << 50).below(64).div_ceil(8) as f32
 }
 
-/// Hot ranges, and the cold between.
+/// Hot ranges, and the cold ranges between them.
 fn scattered(window: u64) -> Vec<Region> {
     let mut regions = Vec::new();
     let mut at = BASE;

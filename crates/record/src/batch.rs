@@ -1,9 +1,9 @@
-//! Record batches of fixed-width columns, written straight into an IPC stream.
+//! Writes record batches of fixed-width columns directly into an IPC stream.
 //!
-//! Regions are nearly all of what a recording holds, thousands a window: for them arrays that are
-//! built only to be compressed and dropped cost more than the regions. The message is the one that
-//! Arrow's writer would write (`format/Message.fbs` of Apache Arrow); only buffers are compressed
-//! by [`lz4`], or left alone where they say so.
+//! Regions make up nearly all of a recording, thousands per window: building Arrow arrays only to
+//! compress and drop them costs more than the regions themselves. The message equals that of
+//! Arrow's writer (`format/Message.fbs` of Apache Arrow), except that buffers are compressed by
+//! [`lz4`], or stored uncompressed and marked so.
 
 use arrow_ipc::{
     BodyCompressionBuilder, BodyCompressionMethod, Buffer, CompressionType, FieldNode,
@@ -14,26 +14,26 @@ use flatbuffers::FlatBufferBuilder;
 use crate::lz4;
 use crate::message::PREFIX;
 
-/// Buffers and metadata begin at multiples of this.
+/// Alignment of buffers and metadata.
 const ALIGNMENT: usize = 8;
 
-/// In place of a buffer's uncompressed length: it is not compressed.
+/// In place of a buffer's uncompressed length: the buffer is not compressed.
 const PLAIN: i64 = -1;
 
-/// Writes batches, one after the other, in the same memory.
+/// Encoder of batches; reuses its memory for consecutive batches.
 #[derive(Default)]
 pub(crate) struct Batch {
     rows: usize,
     nodes: Vec<FieldNode>,
     buffers: Vec<Buffer>,
     body: Vec<u8>,
-    /// A column before it is compressed.
+    /// Scratch buffer for a column before compression.
     column: Vec<u8>,
     metadata: FlatBufferBuilder<'static>,
 }
 
 impl Batch {
-    /// Begins a batch of so many rows.
+    /// Begins a batch of `rows` rows.
     pub(crate) fn begin(&mut self, rows: usize) {
         self.rows = rows;
         self.nodes.clear();
@@ -41,7 +41,7 @@ impl Batch {
         self.body.clear();
     }
 
-    /// A column that repeats itself, value by value in little-endian bytes.
+    /// Appends a compressible column; values are little-endian bytes.
     pub(crate) fn column<const WIDTH: usize>(
         &mut self,
         values: impl ExactSizeIterator<Item = [u8; WIDTH]>,
@@ -51,7 +51,7 @@ impl Batch {
         self.compressed(values);
     }
 
-    /// A column in which compression would find little.
+    /// Appends a column that is not worth compressing; values are little-endian bytes.
     pub(crate) fn plain<const WIDTH: usize>(&mut self, values: impl Iterator<Item = [u8; WIDTH]>) {
         self.node(0);
         self.buffer(|_| {});
@@ -64,7 +64,7 @@ impl Batch {
         });
     }
 
-    /// A column of values of `N` bytes that may lack some.
+    /// Appends a nullable column of values of `N` bytes.
     pub(crate) fn nullable<const N: usize>(
         &mut self,
         values: impl ExactSizeIterator<Item = Option<[u8; N]>> + Clone,
@@ -79,14 +79,14 @@ impl Batch {
         self.compressed(values.map(|value| value.unwrap_or([0; N])));
     }
 
-    /// A column of yes or no.
+    /// Appends a boolean column.
     pub(crate) fn flags(&mut self, values: impl Iterator<Item = bool>) {
         self.node(0);
         self.buffer(|_| {});
         self.bits(values);
     }
 
-    /// A buffer with a bit for each row.
+    /// Appends a bitmap buffer, one bit per row.
     fn bits(&mut self, values: impl Iterator<Item = bool>) {
         let mut bits = vec![[0u8]; self.rows.div_ceil(8)];
         for (row, value) in values.enumerate() {
@@ -95,7 +95,7 @@ impl Batch {
         self.compressed(bits.into_iter());
     }
 
-    /// Ends the batch and appends it, as an encapsulated message.
+    /// Ends the batch and appends it to `stream`, as an encapsulated message.
     pub(crate) fn end(&mut self, stream: &mut Vec<u8>) {
         self.describe();
         let metadata = self.metadata.finished_data();
@@ -164,7 +164,7 @@ impl Batch {
     }
 }
 
-/// Writes values side by side; there is room for all.
+/// Writes consecutive values into `room`, which fits all of them.
 fn fill<const WIDTH: usize>(room: &mut [u8], values: impl Iterator<Item = [u8; WIDTH]>) {
     let (rooms, _) = room.as_chunks_mut::<WIDTH>();
     rooms.iter_mut().zip(values).for_each(|(room, value)| *room = value);

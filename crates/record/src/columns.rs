@@ -1,4 +1,4 @@
-//! Columns of a batch by name and type.
+//! Access to the columns of a batch by name and type.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use arrow_schema::{DataType, FieldRef, SchemaRef};
 
 use crate::table::Table;
 
-/// Columns by name; the error says which one is missing or has the wrong type.
+/// Columns by name; an error names the missing or mistyped column.
 pub(crate) struct Columns(pub(crate) RecordBatch);
 
 impl Columns {
@@ -23,8 +23,8 @@ impl Columns {
         self.0.num_rows()
     }
 
-    /// As a batch of the columns of `schema`, that of `table`, in its order. What older recordings
-    /// lack is certain, as it was taken to be; they hold no rates and nothing unknown.
+    /// A batch with the columns of `schema` (that of `table`) in its order. Columns that older
+    /// recordings lack are filled in: full confidence, no rates, nothing unknown.
     pub(crate) fn select(&self, schema: &SchemaRef, table: Table) -> Result<RecordBatch, String> {
         let column = |field: &FieldRef| {
             let name = field.name();
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
     use std::collections::HashMap;
 
-    // A batch of tiles from before there was confidence in them, or anything unknown.
+    // Tiles of an older recording, without confidence and unknown shares.
     #[test]
     fn what_older_recordings_lack_is_certain() {
         let schema = Table::Tiles.schema(&HashMap::new());
@@ -128,7 +128,7 @@ mod tests {
         assert!(old.select(&Table::Regions.schema(&HashMap::new()), Table::Regions).is_err());
     }
 
-    // Regions from before there were rates: none is known, and nothing is unknown.
+    // Regions of an older recording: no rates, nothing unknown.
     #[test]
     fn older_regions_have_no_rates() {
         let schema = Table::Regions.schema(&HashMap::new());
@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(crate::decode::regions(&whole).unwrap()[0], region);
     }
 
-    /// A column of a one.
+    /// A column of a single 1.
     fn one(kind: &DataType) -> ArrayRef {
         match kind {
             DataType::UInt8 => Arc::new(UInt8Array::from(vec![1])),

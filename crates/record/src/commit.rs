@@ -1,4 +1,4 @@
-//! Commit rows: one for each window, written after everything that it vouches for.
+//! Commit rows: one for each window, written after all data that it covers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,41 +10,41 @@ use tierscope_core::{CpuTime, Time};
 use crate::columns::Columns;
 use crate::table::Table;
 
-/// A commit row: what a window is about, and how far every other stream reached with it.
+/// A commit row: a window's key figures, and the length of every other stream including the window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Commit {
     /// Number of the window: 0, 1, 2, …
     pub window: u64,
-    /// When it began.
+    /// Start of the window.
     pub start: Time,
-    /// When it ended.
+    /// End of the window.
     pub end: Time,
-    /// Sampling intervals in it.
+    /// Number of sampling intervals.
     pub samples: u32,
-    /// CPU time at its end.
+    /// CPU time at the window's end.
     pub cpu: CpuTime,
     /// Number of the layout (spaces and mappings) in force; 0 for none yet.
     pub layout: u64,
-    /// When that layout was read from the target.
+    /// Time at which that layout was read from the target.
     pub layout_taken: Time,
-    /// Regions.
+    /// Number of regions.
     pub regions: u64,
     /// Bytes in regions.
     pub region_bytes: u64,
-    /// Bytes mapped, by the layout in force.
+    /// Mapped bytes, by the layout in force.
     pub mapped_bytes: u64,
     /// Bytes whose frequency is at least [`tierscope_core::metrics::HOT_FREQUENCY`].
     pub hot_bytes: u64,
-    /// Length of each stream of [`Table::PAYLOAD`] with this window in it.
+    /// Length of each stream of [`Table::PAYLOAD`], including this window.
     pub ends: [u64; Table::PAYLOAD.len()],
-    /// CRC-32 of what the window added to each of them.
+    /// CRC-32 of the window's data in each of those streams.
     pub crcs: [u32; Table::PAYLOAD.len()],
-    /// CRC-32 of this row, chained from the row before.
+    /// CRC-32 of this row, chained from the previous row's.
     pub row_crc: u32,
 }
 
 impl Commit {
-    /// The row's checksum when the row before has `previous`.
+    /// The row's checksum; `previous` is that of the previous row.
     pub(crate) fn checksum(&self, previous: u32) -> u32 {
         let mut crc = crc32fast::Hasher::new_with_initial(previous);
         self.words().iter().for_each(|word| crc.update(&word.to_le_bytes()));
@@ -72,7 +72,7 @@ impl Commit {
         words
     }
 
-    /// As a batch of one row.
+    /// Encodes the row as a batch.
     pub(crate) fn to_batch(&self, schema: SchemaRef) -> Result<RecordBatch, ArrowError> {
         let word = |value| Arc::new(UInt64Array::from(vec![value])) as ArrayRef;
         let half = |value| Arc::new(UInt32Array::from(vec![value])) as ArrayRef;
@@ -83,7 +83,7 @@ impl Commit {
         RecordBatch::try_new(schema, columns)
     }
 
-    /// The rows of a batch.
+    /// Decodes the rows of a batch.
     pub(crate) fn from_batch(columns: &Columns) -> Result<Vec<Commit>, String> {
         (0..columns.rows()).map(|row| Self::from_row(columns, row)).collect()
     }
@@ -119,7 +119,7 @@ impl Commit {
     }
 }
 
-/// Nanoseconds; 584 years at most.
+/// A duration in ns, saturating at 584 years.
 pub(crate) fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }

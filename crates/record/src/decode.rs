@@ -1,4 +1,4 @@
-//! Record batches as windows. What no writer of ours makes is an error, never a panic.
+//! Decodes record batches into windows. Invalid data are an error, never a panic.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ pub(crate) fn regions(columns: &Columns) -> Decoded<Region> {
     (0..columns.rows()).map(region).collect()
 }
 
-/// The columns of rates; recordings made before there were any have none.
+/// The columns of rates; absent in older recordings.
 struct Rates<'a> {
     low: &'a Float32Array,
     mean: &'a Float32Array,
@@ -163,7 +163,7 @@ pub(crate) fn metrics(columns: &Columns) -> Decoded<Metric> {
     Ok((0..columns.rows()).map(metric).collect())
 }
 
-/// Zoom and number of the tile in a batch; `None` if it is empty.
+/// Zoom and index of a batch's tile; `None` for an empty batch.
 pub(crate) fn tile_name(columns: &Columns) -> Result<Option<(u8, u64)>, String> {
     let (zoom, tile) = (columns.u8("zoom")?, columns.u64("tile")?);
     Ok((columns.rows() > 0).then(|| (zoom.value(0), tile.value(0))))
@@ -175,7 +175,7 @@ pub(crate) fn bins(columns: &Columns) -> Decoded<Bin> {
     let shift = columns.u8("shift")?;
     let heat = columns.u8("heat")?;
     let seen = columns.u8("seen")?;
-    // Recordings from before there were such columns.
+    // Columns that older recordings lack.
     let newer = |name: &str| columns.has(name).then(|| columns.u8(name)).transpose();
     let (sure, unknown) = (newer("confidence")?, newer("unknown_share")?);
     let bin = |row| {

@@ -1,4 +1,4 @@
-//! Windows as record batches.
+//! Encodes windows as record batches.
 
 use std::sync::Arc;
 
@@ -16,25 +16,25 @@ use crate::tiles::Tile;
 
 type Encoded = Result<RecordBatch, ArrowError>;
 
-/// A value of a named series.
+/// A value of a named time series.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Metric {
-    /// When it was so.
+    /// Time of the value.
     pub time: Time,
-    /// The series: lower case, words joined by `_`, the unit last (`hot_bytes`).
+    /// Name of the series: lower case, words joined by `_`, the unit last (`hot_bytes`).
     pub name: String,
-    /// The space that it is about; `None` for the whole target.
+    /// The space measured; `None` for the whole target.
     pub space: Option<SpaceId>,
     /// The value.
     pub value: f64,
 }
 
-/// Appends the batch of a window's regions to their stream.
+/// Appends the batch of a window's regions to its stream.
 pub(crate) fn regions(batch: &mut Batch, window: u64, regions: &[Region], stream: &mut Vec<u8>) {
     batch.begin(regions.len());
     batch.column(std::iter::repeat_n(window.to_le_bytes(), regions.len()));
     batch.column(regions.iter().map(|r| r.range.space.0.to_le_bytes()));
-    // Of eight bytes two at most would be saved.
+    // Compression would save at most two of eight bytes.
     batch.plain(regions.iter().map(|r| r.range.start.to_le_bytes()));
     batch.column(regions.iter().map(|r| r.range.bytes().to_le_bytes()));
     batch.column(regions.iter().map(|r| r.hits.to_le_bytes()));
@@ -146,7 +146,7 @@ fn ranges<'a>(ranges: impl Iterator<Item = &'a Range> + Clone) -> [ArrayRef; 3] 
     ]
 }
 
-/// How a backing is called in `mappings`.
+/// Name of a backing in `mappings`.
 #[must_use]
 pub fn backing_name(backing: Backing) -> &'static str {
     match backing {
@@ -158,7 +158,7 @@ pub fn backing_name(backing: Backing) -> &'static str {
     }
 }
 
-/// How a kind of action is called in `actions`.
+/// Name of a kind of action in `actions`.
 #[must_use]
 pub fn action_name(kind: ActionKind) -> &'static str {
     match kind {
@@ -169,8 +169,8 @@ pub fn action_name(kind: ActionKind) -> &'static str {
     }
 }
 
-/// Every failure with its name in `outcomes`. `Failure` may grow: one that this version does not
-/// know is written as `other` and read back as [`Failure::Unsupported`].
+/// Every failure with its name in `outcomes`. `Failure` may grow: a variant unknown to this version
+/// is written as `other` and read back as [`Failure::Unsupported`].
 pub(crate) const FAILURES: [(Failure, &str); 7] = [
     (Failure::NoRoom, "no room"),
     (Failure::Busy, "busy"),
@@ -181,7 +181,7 @@ pub(crate) const FAILURES: [(Failure, &str); 7] = [
     (Failure::Unsupported, "unsupported"),
 ];
 
-/// How a failure is called in `outcomes`.
+/// Name of a failure in `outcomes`.
 #[must_use]
 pub fn failure_name(failure: Failure) -> &'static str {
     FAILURES.iter().find(|(known, _)| *known == failure).map_or("other", |(_, name)| name)

@@ -1,4 +1,4 @@
-//! The beginning of a stream: its schema, and whether it is one of ours.
+//! Head of a stream: reads its schema message, and checks that it is one of ours.
 
 use std::collections::HashMap;
 
@@ -10,23 +10,23 @@ use crate::message::{self, Framed};
 use crate::store::Source;
 use crate::table::{FORMAT, Table};
 
-/// Schema messages are read in one go up to this length; annotations are all that can grow.
+/// Limit on the schema message; only its annotations vary in length.
 const MAX_HEAD: u64 = 16 << 20;
 
-/// A stream whose schema was read and found to be ours.
+/// The validated schema of a stream.
 #[derive(Clone, Debug)]
 pub(crate) struct Head {
     table: Table,
     schema: SchemaRef,
     metadata: HashMap<String, String>,
-    /// The columns that this version knows.
+    /// Indices of the columns known to this version.
     columns: Vec<usize>,
     /// Bytes of the schema message.
     pub(crate) len: u64,
 }
 
 impl Head {
-    /// Reads the head of `table`.
+    /// Reads the head of a table's stream.
     pub(crate) fn read(source: &dyn Source, table: Table) -> Result<Self, String> {
         let len = source.len(table).map_err(|e| e.to_string())?.ok_or("there is no such file")?;
         let bytes = source.read(table, 0, len.min(MAX_HEAD) as usize);
@@ -44,12 +44,12 @@ impl Head {
         Ok(Self { table, schema, metadata, columns, len: framing.end() as u64 })
     }
 
-    /// What the recording says about itself.
+    /// Schema metadata: the recording's description of itself.
     pub(crate) fn metadata(&self) -> &HashMap<String, String> {
         &self.metadata
     }
 
-    /// The record batches in `bytes`, which end with the last of them.
+    /// Decodes the record batches in `bytes`, which end with a complete one.
     pub(crate) fn batches(&self, bytes: Vec<u8>) -> Result<Vec<Columns>, String> {
         let bytes = Buffer::from_vec(bytes);
         let (mut batches, mut at) = (Vec::new(), 0);
@@ -67,7 +67,7 @@ impl Head {
         Ok(batches)
     }
 
-    /// The record batch at `framing` of `bytes`.
+    /// Decodes the record batch at `framing` of `bytes`.
     pub(crate) fn batch(
         &self,
         bytes: &Buffer,

@@ -1,4 +1,4 @@
-//! Heat over stretches of time, from tiles and regions alike.
+//! Heat over periods of time, computed from tiles and regions.
 
 use std::ops::Range as Span;
 
@@ -6,33 +6,33 @@ use tierscope_core::{Range, Region, Snapshot, Time};
 
 use crate::tiles::{Bin, share_of, windows_in};
 
-/// Heat over a stretch of time.
+/// Heat over a period of time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Heat {
-    /// The stretch.
+    /// The period.
     pub time: Span<Time>,
-    /// What was looked at, sorted and disjoint.
+    /// Heat of the observed ranges, sorted and disjoint.
     pub parts: Vec<HeatPart>,
 }
 
-/// Heat of a range of addresses.
+/// Heat of an address range.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HeatPart {
-    /// The addresses.
+    /// The address range.
     pub range: Range,
     /// Mean frequency where and when it is known, 0..=1.
     pub heat: f64,
-    /// Share of bytes and time that was looked at and is known, 0..=1.
+    /// Share of bytes and time that was observed with a known frequency, 0..=1.
     pub seen: f64,
-    /// Mean confidence where and when it is known, 0..=1.
+    /// Mean confidence where and when the frequency is known, 0..=1.
     pub confidence: f64,
-    /// Share of bytes and time that was looked at and is unknown all the same: too little evidence.
-    /// `seen` and this are together above 0, up to 1; the rest was not looked at.
+    /// Share of bytes and time that was observed with too little evidence to know the frequency.
+    /// The sum of `seen` and this is above 0 and at most 1; the rest was not observed.
     pub unknown: f64,
 }
 
 impl HeatPart {
-    /// A range of which nothing is told.
+    /// A range without observations.
     fn unseen(range: Range) -> Self {
         Self { range, heat: 0.0, seen: 0.0, confidence: 0.0, unknown: 0.0 }
     }
@@ -65,8 +65,8 @@ impl Heat {
     }
 }
 
-/// The fewest aligned tiles of zoom 0 (windows) to `coarsest` that cover `windows`: zoom and
-/// first window of each.
+/// The fewest aligned tiles of zoom 0 (windows) to `coarsest` that cover `windows`: zoom and first
+/// window of each.
 pub(crate) fn cover(windows: Span<usize>, coarsest: u8) -> impl Iterator<Item = (u8, usize)> {
     let mut at = windows.start;
     std::iter::from_fn(move || {
@@ -86,7 +86,7 @@ pub(crate) fn cover(windows: Span<usize>, coarsest: u8) -> impl Iterator<Item = 
 mod tests {
     use super::*;
 
-    // 0..8 is a tile of zoom 1; what comes before or after a whole tile is read by windows.
+    // 0..8 is a tile of zoom 1; windows before or after a complete tile are read one by one.
     #[test]
     fn covers_with_the_coarsest_tiles_that_fit() {
         let cover = |windows, coarsest| cover(windows, coarsest).collect::<Vec<_>>();

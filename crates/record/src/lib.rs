@@ -1,10 +1,10 @@
 //! Recordings: directories of Arrow IPC streams, committed window by window.
 //!
-//! [`Recorder`] is a [`Sink`](tierscope_core::drive::Sink) that writes one; [`Recording`] reads
-//! it, finished or not. README.md describes the files for everybody else.
+//! [`Recorder`] is a [`Sink`](tierscope_core::drive::Sink) that writes a recording; [`Recording`]
+//! reads one, finished or not. README.md describes the files for other programs.
 //!
-//! Invariant: nothing written is ever changed, and nothing is read that no commit row vouches
-//! for. A window is there whole or not at all.
+//! Invariant: written data are never changed, and only data covered by a commit row are read. A
+//! window is readable entirely or not at all.
 
 mod batch;
 mod columns;

@@ -1,18 +1,18 @@
-//! LZ4 frames of columns.
+//! Compresses columns into LZ4 frames.
 //!
-//! A column of fixed-width values repeats itself, if it does, one or two values back: constants,
-//! values that hardly change, hot and cold in turns. Looking there and nowhere else needs no hash
-//! table and, on such columns, a fraction of the instructions of a general compressor.
+//! Repetitions in a column of fixed-width values are mostly one or two values apart: constants,
+//! values that hardly change, alternating hot and cold. Searching only there needs no hash table
+//! and, on such columns, a fraction of the instructions of a general compressor.
 //!
 //! Formats: `doc/lz4_Frame_format.md` and `doc/lz4_Block_format.md` of the LZ4 project. Any LZ4
-//! reader reads them.
+//! reader can decompress the frames.
 
 /// Magic number; version 1, independent blocks, no checksums, no content size.
 const MAGIC: [u8; 5] = [0x04, 0x22, 0x4d, 0x18, 0x60];
 
-/// Bytes of a block before it is compressed, at most; how the descriptor says so, and the
-/// descriptor's checksum. Readers set aside memory of that size before they read a byte: a small
-/// column in blocks of 4 MiB would cost them thousands of page faults.
+/// Maximum bytes of a block before compression, with the frame descriptor's encoding and its
+/// checksum. Readers allocate a block before they read a byte: a small column in blocks of 4 MiB
+/// would cost them thousands of page faults.
 const BLOCKS: [(usize, [u8; 2]); 4] = [
     (64 << 10, [0x40, 0x82]),
     (256 << 10, [0x50, 0xfb]),
@@ -20,16 +20,16 @@ const BLOCKS: [(usize, [u8; 2]); 4] = [
     (4 << 20, [0x70, 0x73]),
 ];
 
-/// Set in the size of a block that is stored as it is.
+/// Flag in a block's size: the block is stored uncompressed.
 const STORED: u32 = 1 << 31;
 
-/// The shortest match.
+/// Bytes of the shortest match.
 const SHORTEST: usize = 4;
 
-/// No match starts among the last so many bytes of a block, …
+/// No match starts among the last 12 bytes of a block, …
 const NO_START: usize = 12;
 
-/// … and none reaches into the last so many.
+/// … and no match extends into the last 5.
 const NO_MATCH: usize = 5;
 
 /// Appends a frame that holds `column`, values of `width` bytes.
@@ -81,7 +81,7 @@ fn word(data: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(*data[at..].first_chunk().expect("a match starts 12 bytes before the end"))
 }
 
-/// Bytes from `at` on that are those from `back` before on.
+/// Length of the match between the bytes from `at` on and those `back` bytes before.
 fn repeated(data: &[u8], at: usize, back: usize) -> usize {
     let end = data.len() - NO_MATCH;
     let mut to = at;
@@ -98,7 +98,7 @@ fn repeated(data: &[u8], at: usize, back: usize) -> usize {
     to - at
 }
 
-/// Literals, then the copy of bytes from before: how far back, how many.
+/// Appends a sequence: literals, then a match (distance and length).
 fn sequence(
     data: &[u8],
     literals: std::ops::Range<usize>,
@@ -109,7 +109,8 @@ fn sequence(
     out.push((literals.len().min(15) << 4 | more.min(15)) as u8);
     rest_of_length(literals.len(), out);
     match data[literals.start..].first_chunk::<8>() {
-        // Mostly a few: eight at once are sooner copied than counted.
+        // Mostly short literals: copying eight bytes at once is faster than copying the exact
+        // count.
         Some(eight) if literals.len() <= 8 => {
             out.extend_from_slice(eight);
             out.truncate(out.len() - 8 + literals.len());
@@ -122,7 +123,7 @@ fn sequence(
     }
 }
 
-/// What of a length does not fit into its four bits.
+/// Appends the part of a length that exceeds its four-bit field.
 fn rest_of_length(length: usize, out: &mut Vec<u8>) {
     if let Some(rest) = length.checked_sub(15) {
         out.resize(out.len() + rest / 255, 255);
@@ -135,7 +136,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Reads a frame byte by byte, as the format says.
+    /// Decompresses a frame byte by byte, following the format's specification.
     fn read(frame: &[u8]) -> Vec<u8> {
         assert_eq!(frame[..5], MAGIC);
         let (most, _) = BLOCKS.into_iter().find(|(_, bytes)| frame[5..7] == *bytes).unwrap();
@@ -206,7 +207,7 @@ mod tests {
         assert_eq!(found.len(), 7 + 4 + (1 + 8 + 2 + 32) + (1 + 5) + 4);
     }
 
-    // Two values in turns: two of them as literals, then one match.
+    // Two alternating values: two of them as literals, then one match.
     #[test]
     fn turns_are_one_match() {
         let column = [0f32, 5.0].map(f32::to_le_bytes).concat().repeat(500);
@@ -236,7 +237,8 @@ mod tests {
         }
     }
 
-    // The second byte of XXH32 of flags and descriptor, by the frame format.
+    // The descriptor's checksum is the second byte of XXH32 of flags and descriptor, by the frame
+    // format.
     #[test]
     fn descriptors_carry_their_checksum() {
         for (_, [block, checksum]) in BLOCKS {
@@ -258,7 +260,7 @@ mod tests {
     }
 
     proptest! {
-        // Few different values, so that runs begin and end everywhere.
+        // Few different values, so that matches begin and end everywhere.
         #[test]
         fn every_column_comes_back(
             values in prop::collection::vec(prop_oneof![Just(0u64), 0u64..4, Just(0x20_0000), any::<u64>()], 0..200),

@@ -1,7 +1,7 @@
-//! Encapsulated messages of an Arrow IPC stream, read without trusting a byte of them.
+//! Parses encapsulated messages of an Arrow IPC stream without trusting them.
 //!
-//! The Arrow crates check what the types of a schema demand, but take lengths and offsets of a
-//! message at their word. Here each is held against the bytes that are really there first.
+//! The Arrow crates check the constraints of a schema's types, but trust the lengths and offsets of
+//! a message. Here each is first checked against the bytes that exist.
 
 use std::collections::HashMap;
 
@@ -14,23 +14,23 @@ use arrow_schema::SchemaRef;
 /// Bytes before the metadata of a message: the continuation marker and the metadata's length.
 pub(crate) const PREFIX: usize = 8;
 
-/// No table of ours needs more metadata in one message; annotations are the largest part.
+/// Limit on a message's metadata; annotations are the largest part.
 const MAX_METADATA: u64 = 16 << 20;
 
-/// No buffer of a window comes near this once uncompressed.
+/// Limit on an uncompressed buffer, far above any of a window.
 const MAX_BUFFER: u64 = 4 << 30;
 
-/// Rows that one batch may claim.
+/// Limit on the rows of a batch.
 const MAX_ROWS: i64 = 1 << 30;
 
-/// Where a message stands in a buffer.
+/// Result of parsing at an offset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Framed {
-    /// Nothing more was written, or not all of it.
+    /// The message is incomplete, or the data end here.
     Incomplete,
     /// The end-of-stream marker.
     End,
-    /// A message.
+    /// A complete message.
     Whole(Framing),
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct Framing {
 }
 
 impl Framing {
-    /// One past its last byte.
+    /// One past the message's last byte.
     pub(crate) fn end(&self) -> usize {
         self.body.end
     }
@@ -80,14 +80,14 @@ fn parse(metadata: &[u8]) -> Result<Message<'_>, String> {
     root_as_message(metadata).map_err(|e| format!("malformed Arrow metadata ({e})"))
 }
 
-/// Reads the schema message at `framing`.
+/// Decodes the schema message at `framing`.
 pub(crate) fn schema(bytes: &[u8], framing: &Framing) -> Result<SchemaRef, String> {
     let message = parse(&bytes[framing.metadata.clone()])?;
     let schema = message.header_as_schema().ok_or("the stream does not begin with a schema")?;
     Ok(try_fb_to_schema(schema).map_err(|e| e.to_string())?.into())
 }
 
-/// Reads the record batch at `framing`, only `columns` of it.
+/// Decodes `columns` of the record batch at `framing`.
 pub(crate) fn batch(
     bytes: &Buffer,
     framing: &Framing,
@@ -108,7 +108,7 @@ pub(crate) fn batch(
         .map_err(|e| e.to_string())
 }
 
-/// Every length and offset lies within what is there.
+/// Checks that every length and offset lies within the body.
 fn check(batch: &arrow_ipc::RecordBatch<'_>, body: &[u8]) -> Result<(), String> {
     let rows = batch.length();
     if !(0..=MAX_ROWS).contains(&rows) {
@@ -136,7 +136,7 @@ fn slice(body: &[u8], offset: i64, length: i64) -> Option<&[u8]> {
     body.get(offset..offset.checked_add(length)?)
 }
 
-/// A compressed buffer begins with its uncompressed length, -1 for "not compressed".
+/// Checks the header of a compressed buffer: its uncompressed length, or -1 for "not compressed".
 fn check_compressed(part: &[u8]) -> Result<(), String> {
     let prefix = part.first_chunk().ok_or("a compressed buffer without a length")?;
     let length = i64::from_le_bytes(*prefix);

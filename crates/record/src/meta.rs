@@ -1,4 +1,4 @@
-//! What a recording says about itself, in the schema metadata of its tables.
+//! Description of a recording, stored in the schema metadata of its tables.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Display;
@@ -9,39 +9,41 @@ use tierscope_core::{LevelSet, Node, Radix, Setting};
 
 use crate::table::FORMAT;
 
-/// The machine that was watched.
+/// The observed machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Machine {
-    /// Kernel release, as `uname -r`; empty where there is no kernel (simulation).
+    /// Kernel release, as `uname -r`; empty for a simulated machine.
     pub kernel: String,
-    /// Page-table levels, and those proven to tell; `None` where the instrument uses none.
+    /// Page-table levels, and the levels whose ACCESSED bits are proven to work; `None` if the
+    /// instrument uses none.
     pub radix: Option<Radix>,
-    /// Memory nodes of each tier, fastest tier first; empty if the machine does not say.
+    /// Memory nodes of each tier, fastest tier first; empty if unknown.
     pub tiers: Vec<Vec<Node>>,
 }
 
-/// What a recording says about itself.
+/// Description of a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Meta {
-    /// The instrument, as on the command line.
+    /// Name of the instrument, as on the command line.
     pub instrument: String,
-    /// Its settings by name.
+    /// Settings of the instrument, by name.
     pub settings: BTreeMap<String, String>,
     /// Sampling interval.
     pub sampling: Duration,
     /// Aggregation interval.
     pub window: Duration,
-    /// The target, for people: `redis-server[4711]`.
+    /// The target, for display: `redis-server[4711]`.
     pub target: String,
-    /// The machine.
+    /// The observed machine.
     pub machine: Machine,
     /// The command line that made the recording.
     pub command: String,
-    /// Wall-clock time at which it began. Also tells recordings apart: every table carries it.
+    /// Wall-clock time of the recording's start. Also identifies the recording: every table carries
+    /// it.
     pub started: SystemTime,
-    /// Version of tierscope.
+    /// Version of tierscope that made the recording.
     pub version: String,
-    /// Anything else worth knowing (`tlb_flush_period`), by name.
+    /// Further annotations (`tlb_flush_period`), by name.
     pub annotations: BTreeMap<String, String>,
 }
 
@@ -67,14 +69,14 @@ const TIER: &str = "tierscope.tier.";
 const ANNOTATION: &str = "tierscope.annotation.";
 
 impl Meta {
-    /// Takes over what an instrument says of its settings.
+    /// Adds the settings that an instrument reports.
     #[must_use]
     pub fn with_settings(mut self, settings: &[Setting]) -> Self {
         self.settings.extend(settings.iter().map(|s| (s.name.to_string(), s.value.clone())));
         self
     }
 
-    /// As schema metadata: keys that begin with `tierscope.`.
+    /// Encodes it as schema metadata: keys that begin with `tierscope.`.
     #[must_use]
     pub fn to_map(&self) -> HashMap<String, String> {
         let mut map = HashMap::from([
@@ -105,10 +107,10 @@ impl Meta {
         map
     }
 
-    /// From schema metadata.
+    /// Decodes it from schema metadata.
     ///
     /// # Errors
-    /// The name of the key that is missing or malformed.
+    /// The missing or malformed key.
     pub fn from_map(map: &HashMap<String, String>) -> Result<Self, &'static str> {
         let named = |prefix: &str| {
             let entry =
@@ -135,7 +137,7 @@ impl Meta {
         })
     }
 
-    /// Nanoseconds of Unix time at which the recording began.
+    /// Start of the recording in nanoseconds of Unix time.
     pub(crate) fn started_nanos(&self) -> u64 {
         let since = self.started.duration_since(UNIX_EPOCH).unwrap_or_default();
         u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
@@ -161,14 +163,14 @@ fn radix_of(map: &HashMap<String, String>) -> Result<Option<Radix>, &'static str
     Ok(Some(Radix { levels, proven: LevelSet::from_bits(bits) }))
 }
 
-/// Tiers from 0 on, up to the first that is not there.
+/// Nodes of the tiers from 0 on, up to the first missing tier.
 fn tiers_of(map: &HashMap<String, String>) -> Result<Vec<Vec<Node>>, &'static str> {
     let node = |word: &str| word.parse().map(Node).map_err(|_| "tierscope.tier");
     let nodes = |text: &String| text.split_ascii_whitespace().map(node).collect();
     (0..).map_while(|tier: usize| map.get(&format!("{TIER}{tier}"))).map(nodes).collect()
 }
 
-/// `1 2 3`.
+/// Formats levels as `1 2 3`.
 fn list_levels(levels: LevelSet) -> String {
     let mut numbers: Vec<_> = levels.highest_first().map(|level| level.number()).collect();
     numbers.reverse();

@@ -21,21 +21,21 @@ use crate::store::{DirStore, Store};
 use crate::table::Table;
 use crate::tiles::Pyramid;
 
-/// Alignment of IPC buffers. The least that Arrow allows: commit rows are many small buffers.
+/// Alignment of IPC buffers: Arrow's minimum, since commit rows are many small buffers.
 const ALIGNMENT: usize = 8;
 
 /// Writes a recording: a [`Sink`] for the drive loops.
 ///
-/// A window is committed by one row of `windows.arrows`, written after everything it vouches
-/// for. Appends go to the kernel at once, so that kill -9 loses at most the open window; they
-/// are forced to the medium by [`Recorder::sync`] and [`Recorder::finish`] only, since waiting
-/// for a disk would stall sampling. After a power cut the reader keeps what reached the disk
-/// whole, which checksums tell.
+/// A window is committed by one row of `windows.arrows`, written after all data that it covers.
+/// Appends are passed to the kernel immediately, so that kill -9 loses at most the open window;
+/// only [`Recorder::sync`] and [`Recorder::finish`] flush them to the medium, since waiting for a
+/// disk would stall sampling. After a power failure the reader keeps the windows that reached the
+/// disk completely, by their checksums.
 ///
-/// After an error nothing more is written: what follows would come after a torn message.
+/// After an error nothing more is written: it would follow a torn message.
 pub struct Recorder<S: Store = Box<dyn Store>> {
     store: S,
-    /// By table.
+    /// One stream per table, by table number.
     streams: Vec<Stream>,
     batch: Batch,
     pyramid: Pyramid,
@@ -46,7 +46,7 @@ pub struct Recorder<S: Store = Box<dyn Store>> {
 }
 
 impl Recorder {
-    /// Begins a recording in the directory `dir`, which is made if need be.
+    /// Begins a recording in the directory `dir`, which is created if necessary.
     ///
     /// # Errors
     /// [`ErrorKind::Usage`] if the directory is not empty; [`ErrorKind::Io`] if it cannot be
@@ -77,7 +77,7 @@ impl<S: Store> Recorder<S> {
             committed: 0,
             failed: None,
         };
-        // The windows come last: only they make the directory a recording.
+        // `Table::ALL` ends with the windows: only their stream makes the directory a recording.
         Table::ALL.iter().try_for_each(|table| recorder.hand_over(*table).map(drop))?;
         Ok(recorder)
     }
@@ -97,10 +97,10 @@ impl<S: Store> Recorder<S> {
         self.queued.push(metric);
     }
 
-    /// Forces everything committed to the medium. May take long: not for a sampling thread.
+    /// Flushes all committed data to the medium. May take long: not for a sampling thread.
     ///
     /// # Errors
-    /// If the system says that it could not.
+    /// The flush failed.
     pub fn sync(&mut self) -> Result<()> {
         self.store.sync().map_err(|e| self.io_error("sync", &e))
     }
@@ -108,7 +108,7 @@ impl<S: Store> Recorder<S> {
     /// Ends the recording cleanly: end-of-stream markers, then [`Recorder::sync`].
     ///
     /// # Errors
-    /// The error that ended the recording before, or that ends it now.
+    /// An earlier write error that stopped the recording, or one that occurs now.
     pub fn finish(mut self) -> Result<()> {
         if let Some(error) = self.failed {
             return Err(error);
@@ -137,7 +137,7 @@ impl<S: Store> Recorder<S> {
         Ok(())
     }
 
-    /// The commit row, but for ends and checksums.
+    /// The commit row, without stream lengths and checksums.
     fn row_of(&self, window: &Window<'_>, figures: &[SpaceFigures]) -> Commit {
         let snapshot = window.snapshot;
         let sum =
@@ -182,7 +182,7 @@ impl<S: Store> Recorder<S> {
         Ok(())
     }
 
-    /// Encodes a batch, if it has rows.
+    /// Encodes a batch, unless it is empty.
     fn write(
         &mut self,
         table: Table,
@@ -196,7 +196,7 @@ impl<S: Store> Recorder<S> {
         written.map_err(|e| (table, e))
     }
 
-    /// Appends what was encoded to the store; gives its CRC-32.
+    /// Appends a table's encoded data to the store; returns their CRC-32.
     fn hand_over(&mut self, table: Table) -> Result<u32> {
         let stream = &mut self.streams[table as usize];
         let bytes = std::mem::take(stream.writer.get_mut());
@@ -238,7 +238,7 @@ impl<S: Store> Sink for Recorder<S> {
     }
 }
 
-/// What is encoded and not yet handed to the store.
+/// Encoder of a table, with the data not yet passed to the store.
 struct Stream {
     schema: SchemaRef,
     writer: StreamWriter<Vec<u8>>,
@@ -262,7 +262,7 @@ fn encoding(table: Table, cause: &ArrowError) -> Error {
         .remedy("this is a fault of tierscope: please report it")
 }
 
-/// The series that every window has.
+/// The metrics recorded for every window.
 fn standard_metrics(window: &Window<'_>, figures: &[SpaceFigures]) -> Vec<Metric> {
     let time = window.snapshot.end;
     let metric = |name: &str, space, value| Metric { time, name: name.into(), space, value };
@@ -283,20 +283,20 @@ fn standard_metrics(window: &Window<'_>, figures: &[SpaceFigures]) -> Vec<Metric
     metrics
 }
 
-/// What the regions of a space add up to. Spaces of 2^64 bytes are no reason to stop recording.
+/// Totals of the regions of a space; they saturate, so that spaces of 2^64 bytes are recordable.
 struct SpaceFigures {
     space: SpaceId,
     regions: u64,
     bytes: u64,
     hot: u64,
     accessed: u64,
-    /// Looked at, with too little evidence to tell hot from cold.
+    /// Observed bytes with too little evidence to classify them as hot or cold.
     unknown: u64,
-    /// Not looked at.
+    /// Bytes that were not observed.
     unseen: u64,
 }
 
-/// Of each space, ascending.
+/// The totals of each space, in ascending order of spaces.
 fn figures(snapshot: &Snapshot) -> Vec<SpaceFigures> {
     let spaces = snapshot.regions.chunk_by(|a, b| a.range.space == b.range.space);
     let of = |regions: &[Region]| {
@@ -316,13 +316,13 @@ fn figures(snapshot: &Snapshot) -> Vec<SpaceFigures> {
     spaces.map(of).collect()
 }
 
-/// Bytes in all of them.
+/// Total bytes of ranges, saturating.
 fn total<'a>(ranges: impl Iterator<Item = &'a Range>) -> u64 {
     ranges.map(Range::bytes).fold(0, u64::saturating_add)
 }
 
 impl Commit {
-    /// The row before the first.
+    /// The virtual predecessor of the first row, for the checksum chain.
     pub(crate) fn origin(started_nanos: u64) -> Self {
         Commit {
             window: 0,
@@ -348,7 +348,7 @@ mod tests {
     use super::*;
     use tierscope_core::Level;
 
-    // Pages: 2 hot, 3 cold, 4 unknown though every look found them accessed, 5 not looked at.
+    // Pages: 2 hot, 3 cold, 4 unknown though every probe found them accessed, 5 not observed.
     #[test]
     fn every_byte_counts_once() {
         let mut at = 0;

@@ -25,46 +25,46 @@ use crate::store::{DirSource, Source};
 use crate::table::Table;
 use crate::tiles::{Bin, windows_in};
 
-/// Commit rows are read in pieces of this size.
+/// Bytes of commit rows per read.
 const PIECE: u64 = 4 << 20;
 
 /// A recording, opened for reading.
 ///
-/// Holds its commit rows (about 250 bytes a window) and nothing else; windows and tiles are read
-/// when asked for, each checked against the checksum of its commit row.
+/// Holds only its commit rows (about 250 bytes a window); windows and tiles are read on request,
+/// and verified against the checksums in their commit rows.
 pub struct Recording {
     source: Box<dyn Source + Send + Sync>,
     meta: Meta,
-    /// By table.
+    /// Schemas of the tables, by table number.
     heads: Vec<Head>,
     commits: Vec<Commit>,
-    /// How far `windows.arrows` was read.
+    /// Offset in `windows.arrows` up to which rows were read.
     at: u64,
-    /// Checksum of the row that every chain begins with.
+    /// Start value of the checksum chain.
     origin: u32,
     ended: bool,
     damage: Option<Error>,
-    /// The layout read last: neighbours in time mostly share it.
+    /// Cache of the layout read last: consecutive windows mostly share it.
     layout: Mutex<Option<(u64, Arc<Mappings>)>>,
 }
 
-/// A window as it was committed.
+/// A committed window.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Frame {
-    /// The regions.
+    /// Regions of the window.
     pub snapshot: Snapshot,
-    /// Spaces and mappings, where they changed with this window.
+    /// Spaces and mappings, if they changed with this window.
     pub mappings: Option<Arc<Mappings>>,
     /// Actions issued during the window.
     pub actions: Vec<Action>,
-    /// Actions ended during the window.
+    /// Actions completed during the window.
     pub outcomes: Vec<Outcome>,
     /// CPU time at the end of the window.
     pub cpu: CpuTime,
 }
 
 impl Frame {
-    /// As the drive loops push it into a sink.
+    /// The window in the form that the drive loops pass to a sink.
     #[must_use]
     pub fn as_window(&self) -> Window<'_> {
         Window {
@@ -82,21 +82,21 @@ impl Recording {
     /// Opens the recording in `dir`.
     ///
     /// # Errors
-    /// [`ErrorKind::Data`] if it is none, or was cut short before its first window, or was
-    /// written by a newer version. Damage further on is no error: see [`Recording::damage`].
+    /// [`ErrorKind::Data`] if it is no recording, was cut short before its first window, or was
+    /// written by a newer version. Damage further on is no error here: see [`Recording::damage`].
     pub fn open(dir: impl AsRef<Path>) -> Result<Self> {
         Self::from_source(Box::new(DirSource::open(dir.as_ref())?))
     }
 
-    /// Opens the recording that `source` holds.
+    /// Opens the recording in `source`.
     ///
     /// # Errors
-    /// As [`Recording::open`].
+    /// As for [`Recording::open`].
     pub fn from_source(source: Box<dyn Source + Send + Sync>) -> Result<Self> {
         let name = source.name();
         let head =
             |table| Head::read(source.as_ref(), table).map_err(|e| foreign(&name, table, &e));
-        // The windows come first: a directory without them is no recording, whatever it holds.
+        // The windows are opened first: a directory without them is no recording.
         let windows = head(Table::Windows)?;
         let mut heads = Table::PAYLOAD.map(head).into_iter().collect::<Result<Vec<_>>>()?;
         check_same_recording(&name, &windows, &heads)?;
@@ -120,7 +120,7 @@ impl Recording {
         Ok(recording)
     }
 
-    /// Reads the windows that were committed since; returns how many.
+    /// Reads the windows that were committed since the last call; returns their number.
     ///
     /// # Errors
     /// [`ErrorKind::Io`] if reading fails.
@@ -131,7 +131,7 @@ impl Recording {
         Ok(self.commits.len() - before)
     }
 
-    /// Reads some rows; whether there may be more.
+    /// Reads some commit rows; whether there may be more.
     fn read_piece(&mut self) -> Result<bool> {
         let length = self.length(Table::Windows)?;
         let piece = length.saturating_sub(self.at).min(PIECE);
@@ -154,7 +154,8 @@ impl Recording {
         Ok(at > 0 && self.at < length)
     }
 
-    /// Takes the row at `at` in; gives where the next one begins, if it is all there.
+    /// Reads the row at `at`; returns the offset of the next one, or `None` if the row is
+    /// incomplete.
     fn next_row(
         &mut self,
         bytes: &Buffer,
@@ -177,7 +178,7 @@ impl Recording {
         Ok(Some(framing.end()))
     }
 
-    /// Whether a row follows the last one, and what it vouches for is there.
+    /// Checks that a row follows the last one, and that the data it covers exist.
     fn check(&self, row: &Commit, lengths: &[u64]) -> Result<(), String> {
         let last = self.commits.last();
         if row.row_crc != row.checksum(last.map_or(self.origin, |row| row.row_crc)) {
@@ -197,43 +198,44 @@ impl Recording {
         Ok(())
     }
 
-    /// What the recording says about itself.
+    /// Description of the recording.
     #[must_use]
     pub fn meta(&self) -> &Meta {
         &self.meta
     }
 
-    /// The commit rows, in order: all that is cheap to know about each window.
+    /// The commit rows, in order: a window's key figures, available without reading the window.
     #[must_use]
     pub fn commits(&self) -> &[Commit] {
         &self.commits
     }
 
-    /// Whether it was ended cleanly. If not it is still being written, or whoever wrote it died.
+    /// Whether the recording was ended cleanly. If not, it is still being written, or its recorder
+    /// was killed.
     #[must_use]
     pub fn is_ended(&self) -> bool {
         self.ended
     }
 
-    /// Why the windows end where they do, if something other than the end of writing made them.
+    /// The damage that cuts off further windows, if any.
     #[must_use]
     pub fn damage(&self) -> Option<&Error> {
         self.damage.as_ref()
     }
 
-    /// The name of the recording, for errors and titles.
+    /// Name of the recording, for errors and titles.
     #[must_use]
     pub fn name(&self) -> String {
         self.source.name()
     }
 
-    /// The time from the first window's start to the last one's end.
+    /// From the first window's start to the last one's end.
     #[must_use]
     pub fn time(&self) -> Option<Range<Time>> {
         Some(self.commits.first()?.start..self.commits.last()?.end)
     }
 
-    /// The windows that overlap `time`.
+    /// Indices of the windows that overlap `time`.
     #[must_use]
     pub fn during(&self, time: &Range<Time>) -> Range<usize> {
         let first = self.commits.partition_point(|row| row.end <= time.start);
@@ -241,10 +243,10 @@ impl Recording {
         first..end.max(first)
     }
 
-    /// Window `index`, whole.
+    /// Reads window `index` completely.
     ///
     /// # Errors
-    /// [`ErrorKind::Data`] if it was damaged since; [`ErrorKind::Io`] if reading fails.
+    /// [`ErrorKind::Data`] if its data are damaged; [`ErrorKind::Io`] if reading fails.
     ///
     /// # Panics
     /// If there is no such window.
@@ -260,15 +262,15 @@ impl Recording {
         })
     }
 
-    /// The windows of `range`, one at a time.
+    /// Reads the windows of `range` one at a time.
     pub fn windows(&self, range: Range<usize>) -> impl Iterator<Item = Result<Frame>> + '_ {
         range.map(|index| self.window(index))
     }
 
-    /// The regions of window `index`.
+    /// Reads the regions of window `index`.
     ///
     /// # Errors
-    /// As [`Recording::window`].
+    /// As for [`Recording::window`].
     ///
     /// # Panics
     /// If there is no such window.
@@ -278,10 +280,10 @@ impl Recording {
         Ok(Snapshot { start: row.start, end: row.end, samples: row.samples, regions })
     }
 
-    /// The metrics committed with window `index`.
+    /// Reads the metrics committed with window `index`.
     ///
     /// # Errors
-    /// As [`Recording::window`].
+    /// As for [`Recording::window`].
     ///
     /// # Panics
     /// If there is no such window.
@@ -289,11 +291,11 @@ impl Recording {
         self.rows(Table::Metrics, index, decode::metrics)
     }
 
-    /// What was in memory at the end of window `index`, by space, as it was found last; empty if
-    /// the recording does not say.
+    /// Resident memory at the end of window `index` as last measured, by space; empty if it was not
+    /// recorded.
     ///
     /// # Errors
-    /// As [`Recording::window`].
+    /// As for [`Recording::window`].
     ///
     /// # Panics
     /// If there is no such window.
@@ -304,7 +306,7 @@ impl Recording {
     /// Spaces and mappings in force in window `index`.
     ///
     /// # Errors
-    /// As [`Recording::window`].
+    /// As for [`Recording::window`].
     ///
     /// # Panics
     /// If there is no such window.
@@ -337,11 +339,11 @@ impl Recording {
         index.checked_sub(1).map_or(0, |before| self.commits[before].layout)
     }
 
-    /// Heat over `windows`, in pieces of up to `8^coarsest` windows, in order of time: tiles
-    /// where they fit, regions where not. Each piece is handed to `take`.
+    /// Heat over `windows`, in pieces of up to `8^coarsest` windows, in order of time: from tiles
+    /// where they fit, else from regions. Each piece is passed to `take`.
     ///
     /// # Errors
-    /// As [`Recording::window`], or the first error of `take`.
+    /// As for [`Recording::window`]; or the first error of `take`.
     pub fn heat(
         &self,
         windows: Range<usize>,
@@ -360,7 +362,7 @@ impl Recording {
         Ok(())
     }
 
-    /// The bins of the tile of `zoom` that window `last` completed; none if nothing was seen.
+    /// Bins of the tile of `zoom` that window `last` completed; none if nothing was observed.
     fn tile(&self, zoom: u8, last: usize) -> Result<Vec<Bin>> {
         let index = last as u64 / windows_in(zoom);
         for columns in self.batches(Table::Tiles, last)? {
@@ -372,7 +374,7 @@ impl Recording {
         Ok(Vec::new())
     }
 
-    /// The rows that window `index` added to `table`.
+    /// Decodes the rows that window `index` added to `table`.
     fn rows<T>(
         &self,
         table: Table,
@@ -403,11 +405,11 @@ impl Recording {
         self.head(table).batches(bytes).map_err(failed)
     }
 
-    /// What window `index` added to `table`, as record batches of [`Recording::schema`]; of
-    /// [`Table::Windows`] its commit row.
+    /// The data that window `index` added to `table`, as record batches of [`Recording::schema`];
+    /// for [`Table::Windows`], its commit row.
     ///
     /// # Errors
-    /// As [`Recording::window`].
+    /// As for [`Recording::window`].
     ///
     /// # Panics
     /// If there is no such window.
@@ -422,13 +424,13 @@ impl Recording {
         self.batches(table, index)?.into_iter().map(ours).collect()
     }
 
-    /// The columns of `table` that this version knows, with what the recording says of itself.
+    /// The columns of `table` known to this version, with the recording's metadata.
     #[must_use]
     pub fn schema(&self, table: Table) -> SchemaRef {
         table.schema(&self.meta.to_map())
     }
 
-    /// Where window `index` begins in `table`.
+    /// Offset in `table` of window `index`.
     fn begin(&self, table: Table, index: usize) -> u64 {
         match index.checked_sub(1) {
             Some(before) => self.commits[before].ends[table as usize],

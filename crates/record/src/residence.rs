@@ -1,4 +1,4 @@
-//! Resident memory as metrics of a window, and back.
+//! Encodes resident memory as metrics of a window, and decodes it.
 
 use std::collections::BTreeMap;
 
@@ -6,30 +6,30 @@ use tierscope_core::{Node, OnNode, Placed, Residence, SpaceId, SpaceResidence, T
 
 use crate::encode::Metric;
 
-/// Resident bytes of a space.
+/// Series: resident bytes of a space.
 const RESIDENT: &str = "rss_bytes";
-/// Pages drawn where not all were counted.
+/// Series: sample size in pages, if the bytes by node were estimated from a sample.
 const DRAWN: &str = "node_pages_drawn";
 
-/// The series of a node: `node0_bytes`.
+/// Name of a node's series: `node0_bytes`.
 fn series_of(node: Node) -> String {
     format!("node{}_bytes", node.0)
 }
 
-/// The node that a series is of.
+/// The node of a series.
 fn node_of(series: &str) -> Option<Node> {
     let number = series.strip_prefix("node")?.strip_suffix("_bytes")?;
     let plain = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
     plain.then(|| number.parse().ok().map(Node))?
 }
 
-/// Whether a series of that name tells of resident memory.
+/// Whether a series of that name is about resident memory.
 #[must_use]
 pub fn is_residence(series: &str) -> bool {
     series == RESIDENT || series == DRAWN || node_of(series).is_some()
 }
 
-/// What was found, each figure with the time at which it was so.
+/// Encodes resident memory; each value has the time of its measurement.
 pub(crate) fn metrics(residence: &Residence) -> Vec<Metric> {
     let mut metrics = Vec::new();
     for of in &residence.spaces {
@@ -47,7 +47,7 @@ pub(crate) fn metrics(residence: &Residence) -> Vec<Metric> {
     metrics
 }
 
-/// What the metrics of a window tell of resident memory, by space.
+/// Resident memory by space, decoded from the metrics of a window.
 #[must_use]
 pub fn residence_of(metrics: &[Metric]) -> Vec<SpaceResidence> {
     let mut spaces = BTreeMap::<SpaceId, Found>::new();
@@ -67,7 +67,7 @@ pub fn residence_of(metrics: &[Metric]) -> Vec<SpaceResidence> {
     spaces.into_iter().filter_map(|(space, found)| found.of(space)).collect()
 }
 
-/// What was found of a space so far.
+/// Values decoded for a space so far.
 #[derive(Default)]
 struct Found {
     resident: Option<(Time, u64)>,
@@ -77,7 +77,7 @@ struct Found {
 }
 
 impl Found {
-    /// `None` without a figure of all that is resident.
+    /// `None` without a value of the space's resident bytes.
     fn of(self, space: SpaceId) -> Option<SpaceResidence> {
         let (taken, bytes) = self.resident?;
         let (mut nodes, drawn) = (self.nodes, self.drawn);
@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(residence_of(&[lone(None), lone(Some(SpaceId(3)))]), []);
     }
 
-    /// Resident bytes; bytes by node, and how many pages were drawn to know.
+    /// Resident bytes; optionally bytes by node, and the sample size in pages.
     type Told = (u64, Option<(Vec<(u32, u64)>, u64)>);
 
     fn space() -> impl Strategy<Value = Told> {
@@ -119,7 +119,7 @@ mod tests {
     }
 
     proptest! {
-        // A node that holds nothing need not be told; one that is told comes back.
+        // Nodes without bytes may be omitted; recorded nodes are read back.
         #[test]
         fn comes_back(told in prop::collection::vec(space(), 0..4)) {
             let spaces_of = |(id, (bytes, placed)): (usize, &Told)| {

@@ -1,4 +1,4 @@
-//! Where the bytes of a recording live: a directory, or memory.
+//! Storage of a recording's bytes: a directory, or memory.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -10,54 +10,54 @@ use tierscope_core::{Error, ErrorKind, Result};
 
 use crate::table::Table;
 
-/// Takes the bytes of a recording; nothing is ever overwritten.
+/// Append-only storage for a recording.
 pub trait Store {
-    /// Appends to a table's stream and hands it to the kernel, so that the end of this process
-    /// cannot take it back.
+    /// Appends to a table's stream and passes the bytes to the kernel, so that they survive the end
+    /// of this process.
     ///
     /// # Errors
-    /// If not all bytes could be appended.
+    /// Not all bytes could be appended.
     fn append(&mut self, table: Table, bytes: &[u8]) -> io::Result<()>;
 
-    /// Waits until everything appended is on the medium.
+    /// Waits until all appended bytes are on the medium.
     ///
     /// # Errors
-    /// If that cannot be known.
+    /// The flush failed.
     fn sync(&mut self) -> io::Result<()>;
 
-    /// The name of the recording, for errors.
+    /// Name of the recording, for errors.
     fn name(&self) -> String;
 }
 
-/// Gives the bytes of a recording.
+/// Read access to a recording's bytes.
 pub trait Source {
-    /// Bytes in a table's stream now; `None` if there is no such stream.
+    /// Current length of a table's stream; `None` if the stream does not exist.
     ///
     /// # Errors
-    /// If that cannot be told.
+    /// The length cannot be determined.
     fn len(&self, table: Table) -> io::Result<Option<u64>>;
 
     /// Reads `bytes` bytes from `offset` on.
     ///
     /// # Errors
-    /// If there are fewer, or they cannot be read.
+    /// The stream is shorter, or unreadable.
     fn read(&self, table: Table, offset: u64, bytes: usize) -> io::Result<Vec<u8>>;
 
-    /// The name of the recording, for errors.
+    /// Name of the recording, for errors.
     fn name(&self) -> String;
 }
 
-/// A directory that is being written.
+/// Storage in a directory, for writing.
 pub(crate) struct DirStore {
     path: PathBuf,
     files: Vec<File>,
 }
 
 impl DirStore {
-    /// Makes `path` and the files in it.
+    /// Creates the directory `path` and the files in it.
     ///
     /// # Errors
-    /// If the directory holds anything already: a recording is never appended to.
+    /// The directory is not empty: a recording is never appended to.
     pub(crate) fn create(path: &Path) -> Result<Self> {
         let failed = |e: io::Error| {
             Error::new(ErrorKind::Io, format!("cannot create recording {}", path.display()))
@@ -88,7 +88,8 @@ impl Store for DirStore {
     }
 
     fn sync(&mut self) -> io::Result<()> {
-        // Table::ALL ends with the windows: their rows reach the medium after what they vouch for.
+        // `Table::ALL` ends with the windows: commit rows reach the medium after the data that they
+        // cover.
         self.files.iter().try_for_each(File::sync_data)?;
         File::open(&self.path)?.sync_all()
     }
@@ -98,14 +99,14 @@ impl Store for DirStore {
     }
 }
 
-/// A directory that is read.
+/// Storage in a directory, for reading.
 pub(crate) struct DirSource {
     path: PathBuf,
     files: Vec<Option<File>>,
 }
 
 impl DirSource {
-    /// Opens the files of `path` that are there.
+    /// Opens the existing files of `path`.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let is_dir = fs::metadata(path).map_err(|e| not_opened(path, e.kind(), &e))?.is_dir();
         if !is_dir {
@@ -155,10 +156,10 @@ impl Source for DirSource {
     }
 }
 
-/// A recording in memory: for tests, and for reports of what is not kept.
+/// Storage in memory: for tests, and for reports without a recording on disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// The bytes of each stream that is there.
+    /// Bytes of each existing stream.
     pub streams: BTreeMap<Table, Vec<u8>>,
 }
 
@@ -194,7 +195,7 @@ impl Source for Memory {
     }
 }
 
-/// Lets a caller keep the store that a recorder writes to.
+/// Lets a caller keep ownership of the store that a recorder writes to.
 impl<S: Store> Store for &mut S {
     fn append(&mut self, table: Table, bytes: &[u8]) -> io::Result<()> {
         (**self).append(table, bytes)

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, Schema};
 
-/// Version of the format. A reader accepts its own and older ones. Adding a column or a table
-/// keeps the version: readers look columns up by name and pass over those they do not know.
+/// Version of the format. A reader accepts its own and older ones. Adding a column or a table keeps
+/// the version: readers look columns up by name and ignore unknown ones.
 pub const FORMAT: u32 = 1;
 
 /// A table: one Arrow IPC stream in the directory.
@@ -20,9 +20,9 @@ pub enum Table {
     Spaces,
     /// Actions issued.
     Actions,
-    /// Actions ended.
+    /// Actions completed.
     Outcomes,
-    /// Named series of numbers.
+    /// Named time series.
     Metrics,
     /// The zoom pyramid.
     Tiles,
@@ -31,7 +31,7 @@ pub enum Table {
 }
 
 impl Table {
-    /// The tables that a commit row vouches for, in the order in which they are checksummed.
+    /// The tables covered by a commit row, in the order of their checksums.
     pub const PAYLOAD: [Table; 7] = [
         Table::Regions,
         Table::Mappings,
@@ -42,7 +42,7 @@ impl Table {
         Table::Tiles,
     ];
 
-    /// Every table; the one that makes a directory a recording comes last.
+    /// Every table; the windows, which make a directory a recording, are last.
     pub const ALL: [Table; 8] = [
         Table::Regions,
         Table::Mappings,
@@ -75,13 +75,13 @@ impl Table {
         format!("{}.arrows", self.name())
     }
 
-    /// Whether its buffers are compressed. Commit rows are not: they are tiny, and are read
-    /// before anything vouches for them.
+    /// Whether the table's buffers are compressed. Those of commit rows are not: they are tiny, and
+    /// are read before any checksum covers them.
     pub(crate) fn is_compressed(self) -> bool {
         self != Table::Windows
     }
 
-    /// Whether an older recording of this format may be without that column.
+    /// Whether an older recording of this format may lack that column.
     pub(crate) fn may_lack(self, column: &str) -> bool {
         match self {
             Table::Tiles => ["confidence", "unknown_share"].contains(&column),
@@ -90,7 +90,7 @@ impl Table {
         }
     }
 
-    /// Its columns.
+    /// Columns of the table.
     fn fields(self) -> Vec<Field> {
         match self {
             Table::Regions => vec![
@@ -162,7 +162,7 @@ impl Table {
         }
     }
 
-    /// Its schema, with `metadata`.
+    /// Schema of the table, with `metadata`.
     pub(crate) fn schema(self, metadata: &HashMap<String, String>) -> Arc<Schema> {
         let mut metadata = metadata.clone();
         metadata.insert("tierscope.table".into(), self.name().into());

@@ -1,15 +1,15 @@
-//! The zoom pyramid: an hour opens at once.
+//! The zoom pyramid: summaries of many windows, so that an hour can be displayed at once.
 //!
-//! A tile of zoom z sums up 8^z windows. It does so in at most [`BINS`] bins of the address
-//! space, each of a power-of-two size and aligned to it, so that a bin is an entry of the radix
-//! page table or a binary part of one, and bins of different tiles nest. Bins are small where
-//! heat differs and large where it does not: the block whose heat varies most (variance times
-//! bytes) is halved until the bins are used up. A hot needle in a cold terabyte costs a bin for
-//! each halving, about thirty, and keeps its place and its heat.
+//! A tile of zoom z summarises 8^z windows, in at most [`BINS`] bins of the address space, each of
+//! a power-of-two size and aligned to it, so that a bin is an entry of the radix page table or a
+//! binary part of one, and bins of different tiles nest. Bins are small where heat varies and large
+//! where it does not: the block whose heat varies most (variance times bytes) is halved until the
+//! bins are used up. A single hot page in a cold terabyte costs a bin for each halving, about
+//! thirty, and keeps its place and its heat.
 //!
-//! A tile is written with the window that completes it. What the newest windows have not
-//! completed yet is covered by finer tiles and at last by regions (see `Recording::heat`), so
-//! nothing is missing at the end of a recording, however it ended.
+//! A tile is written with the window that completes it. The newest windows, not yet in a tile, are
+//! covered by finer tiles and finally by regions (see `Recording::heat`), so nothing is missing at
+//! the end of a recording, however it ended.
 
 use std::collections::BinaryHeap;
 
@@ -18,81 +18,82 @@ use tierscope_core::{PAGE_SHIFT, Range, Snapshot, SpaceId};
 /// Tiles of a zoom that make up one of the next.
 pub const FANOUT: u64 = 8;
 
-/// Bins of a tile at most.
+/// Maximum bins of a tile.
 pub const BINS: usize = 2048;
 
 /// A part of the address space in a tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bin {
-    /// The space.
+    /// Space of the addresses.
     pub space: SpaceId,
     /// First byte; a multiple of the size.
     pub start: u64,
     /// log2 of the size, 12..=63.
     pub shift: u8,
-    /// Mean frequency of what is known, in 1/255, rounded; never rounded down to 0.
+    /// Mean frequency where and when it is known, in 1/255, rounded; never rounded down to 0.
     pub heat: u8,
-    /// Share of the bin's bytes and the tile's time that is known, likewise.
+    /// Share of the bin's bytes and the tile's time with a known frequency, in 1/255; never rounded
+    /// down to 0.
     pub seen: u8,
-    /// Mean confidence where and when it is known, in 1/255, rounded.
+    /// Mean confidence where and when the frequency is known, in 1/255, rounded.
     pub sure: u8,
-    /// Share of the bin's bytes and the tile's time that was looked at and is unknown all the same:
-    /// beside `seen`, quantised likewise.
+    /// Share of the bin's bytes and the tile's time that was observed without a known frequency, in
+    /// addition to `seen` and in the same unit.
     pub unknown: u8,
 }
 
 impl Bin {
-    /// What it covers.
+    /// The address range of the bin.
     #[must_use]
     pub fn range(&self) -> Range {
         Range::new(self.space, self.start, self.start.saturating_add(1 << self.shift))
     }
 
-    /// Whether size and alignment are as documented.
+    /// Whether size and alignment are valid.
     pub(crate) fn is_sane(&self) -> bool {
         (PAGE_SHIFT as u8..64).contains(&self.shift)
             && self.start.trailing_zeros() >= u32::from(self.shift)
     }
 }
 
-/// The heat of a stretch of time.
+/// Heat over 8^zoom windows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tile {
-    /// It sums up 8^zoom windows.
+    /// Level of the pyramid.
     pub(crate) zoom: u8,
-    /// Its first window is `index * 8^zoom`.
+    /// Position in time: its first window is `index * 8^zoom`.
     pub(crate) index: u64,
-    /// Sorted by space and start, disjoint.
+    /// Bins sorted by space and start, disjoint.
     pub(crate) bins: Vec<Bin>,
 }
 
-/// Windows in a tile of that zoom.
+/// Number of windows in a tile of that zoom.
 #[must_use]
 pub fn windows_in(zoom: u8) -> u64 {
     FANOUT.saturating_pow(u32::from(zoom))
 }
 
-/// `share` in 1/255, never rounded down to 0.
+/// Quantises a share to 1/255, never rounded down to 0.
 fn quantised(share: f64) -> u8 {
     if share <= 0.0 { 0 } else { (share * 255.0).round().clamp(1.0, 255.0) as u8 }
 }
 
-/// A quantised share as a number 0..=1.
+/// The share 0..=1 of a quantised value.
 #[must_use]
 pub fn share_of(quantised: u8) -> f64 {
     f64::from(quantised) / 255.0
 }
 
-/// Sums windows up into tiles, each once it is complete.
+/// Summarises windows in tiles, and emits each tile when it is complete.
 #[derive(Debug, Default)]
 pub(crate) struct Pyramid {
-    /// Zoom 1 first.
+    /// Incomplete tiles, zoom 1 first.
     sums: Vec<Sum>,
     windows: u64,
 }
 
 impl Pyramid {
-    /// Takes a window; gives the tiles that it completes, finest first.
+    /// Adds a window; returns the tiles that it completes, finest first.
     pub(crate) fn window(&mut self, snapshot: &Snapshot) -> Vec<Tile> {
         let time = snapshot.end.0.saturating_sub(snapshot.start.0).clamp(1, LONGEST);
         let looked_at = |r: &&tierscope_core::Region| !r.is_unseen() && !r.range.is_empty();
@@ -131,7 +132,7 @@ impl Pyramid {
 }
 
 impl Tile {
-    /// Its bins as parts of the next zoom's sum, in which it counts as `time`.
+    /// The bins as input of the next zoom's sum, with the tile's duration counted as `time`.
     fn parts(&self, time: u64) -> impl Iterator<Item = Part> + '_ {
         let span = move |share: u8| match share {
             0 => 0,
@@ -145,33 +146,33 @@ impl Tile {
     }
 }
 
-/// Bytes that were looked at alike. Sums are whole numbers, so that what was never hot stays so
-/// however much is added and taken away.
+/// A range whose bytes were observed alike. Sums are integers, so that a sum without heat stays
+/// exactly 0 when parts are added and subtracted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Part {
     range: Range,
-    /// Time in which it is known: nanoseconds at zoom 1, eight times as long ones with every further
-    /// zoom.
+    /// Time with a known frequency: in nanoseconds at zoom 1; the unit grows eightfold with every
+    /// further zoom.
     seen: u64,
-    /// Frequency in [`ONE`] times time known.
+    /// Frequency times known time, in units of 1/[`ONE`].
     hot: u64,
-    /// Confidence, likewise.
+    /// Confidence times known time, in units of 1/[`ONE`].
     sure: u64,
-    /// Time in which it was looked at and is unknown all the same.
+    /// Time observed without a known frequency.
     unknown: u64,
 }
 
-/// Frequency or confidence 1.
+/// Fixed-point 1.0 of a frequency or confidence.
 const ONE: f64 = (1 << ONE_BITS) as f64;
 const ONE_BITS: u32 = 16;
 
-/// A window counts as no longer than this, about five hours: eight of them times [`ONE`] are less
-/// than 2^63.
+/// Limit on the duration that a window counts with, about five hours: eight of them times [`ONE`]
+/// are less than 2^63.
 const LONGEST: u64 = 1 << 44;
 
 impl Part {
     fn new(range: Range, seen: u64, heat: f64, confidence: f32) -> Self {
-        // Most are cold and beyond doubt.
+        // Shortcuts for the common case: cold, with full confidence.
         let whole = |share: f64| u64::from((share * ONE + 0.5) as u32);
         let hot = if heat == 0.0 { 0 } else { whole(heat).max(1) * seen };
         let sure =
@@ -179,7 +180,7 @@ impl Part {
         Self { range, seen, hot, sure, unknown: 0 }
     }
 
-    /// A region that was looked at for `time`.
+    /// The part for a region that was observed for `time`.
     fn of(region: &tierscope_core::Region, time: u64) -> Self {
         if region.is_unknown() {
             return Self { unknown: time, ..Self::empty(region.range) };
@@ -187,12 +188,12 @@ impl Part {
         Self::new(region.range, time, region.frequency(), region.confidence)
     }
 
-    /// Not looked at so far.
+    /// A part without observations.
     fn empty(range: Range) -> Self {
         Self { range, seen: 0, hot: 0, sure: 0, unknown: 0 }
     }
 
-    /// Takes away what lies below `at`, which is inside.
+    /// Splits off and returns the range below `at`, which lies within the part.
     fn split_off_below(&mut self, at: u64) -> Self {
         let below = Self { range: Range { end: at, ..self.range }, ..*self };
         self.range.start = at;
@@ -207,23 +208,23 @@ impl Part {
     }
 }
 
-/// Whether all of `a` comes before all of `b`.
+/// Whether all of `a` precedes all of `b`.
 fn before(a: &Range, b: &Range) -> bool {
     (a.space, a.end) <= (b.space, b.start)
 }
 
-/// Heat summed over time on the elementary ranges of everything added.
+/// Heat summed over time, by the elementary ranges of all added parts.
 #[derive(Debug, Default)]
 struct Sum {
     parts: Vec<Part>,
-    /// The parts before the last cut, kept for their memory.
+    /// The parts before the last split, kept to reuse their memory.
     spare: Vec<Part>,
     time: u64,
 }
 
 impl Sum {
-    /// Adds parts that are sorted and disjoint, of a stretch of `time`. Most regions stay from
-    /// window to window, so that nothing is moved where nothing is new.
+    /// Adds sorted, disjoint parts of a period of `time`. Most regions persist from window to
+    /// window, so that nothing is moved unless ranges change.
     fn add(&mut self, new: impl Iterator<Item = Part>, time: u64) {
         self.spare.clear();
         // Parts before `index` are done; those before `kept` are in `spare`.
@@ -244,7 +245,7 @@ impl Sum {
         self.time += time;
     }
 
-    /// Adds a part whose range is that of several, or of pieces of some, or of none.
+    /// Adds a part whose range covers several existing parts, fragments of them, or none.
     fn fit_in(&mut self, part: &Part, index: &mut usize, kept: &mut usize) {
         let Range { space, end, .. } = part.range;
         while self.parts.get(*index).is_some_and(|own| before(&own.range, &part.range)) {
@@ -276,8 +277,8 @@ impl Sum {
         }
     }
 
-    /// Begins anew. Of the memory, twice what was needed stays: one burst of many parts is no
-    /// reason to hold on to theirs for good.
+    /// Resets the sum. Keeps memory for twice the parts needed, so that one burst of many parts
+    /// does not hold its memory forever.
     fn clear(&mut self) {
         let ample = 2 * self.parts.len();
         self.parts.clear();
@@ -287,7 +288,7 @@ impl Sum {
         self.time = 0;
     }
 
-    /// Gives back what is not needed until the next parts come, many windows from now.
+    /// Frees memory that is not needed until the next parts are added, many windows later.
     fn tighten(&mut self) {
         self.parts.shrink_to_fit();
         self.spare = Vec::new();
@@ -302,7 +303,7 @@ impl Sum {
         bins
     }
 
-    /// Halves the block of the largest error until the budget is used up.
+    /// Halves the block with the largest error until the budget is used up.
     fn refine(&self, budget: usize) -> Vec<Block> {
         let prefix = Prefix::of(&self.parts);
         let mut open = BinaryHeap::with_capacity(budget);
@@ -322,7 +323,7 @@ impl Sum {
         open.into_vec()
     }
 
-    /// The smallest aligned blocks that hold all of each space.
+    /// For each space, the smallest aligned block that holds all of it.
     fn roots(&self, prefix: &Prefix<'_>) -> Vec<Block> {
         let mut roots = Vec::new();
         for parts in self.parts.chunk_by(|a, b| a.range.space == b.range.space) {
@@ -338,7 +339,7 @@ impl Sum {
     }
 }
 
-/// Appends, and joins halves of one block that came out alike.
+/// Appends a bin, and merges halves of a block whose values are equal.
 fn push_bin(bins: &mut Vec<Bin>, mut bin: Bin) {
     while let Some(last) = bins.last() {
         let twin = Bin { start: bin.start ^ (1 << bin.shift), ..bin };
@@ -351,15 +352,15 @@ fn push_bin(bins: &mut Vec<Bin>, mut bin: Bin) {
     bins.push(bin);
 }
 
-/// Sums over bytes: of time known, of frequency and confidence times it, of frequency squared
-/// times it; and of time unknown.
+/// Sums over bytes: of known time; of frequency, confidence and squared frequency times known time;
+/// and of unknown time.
 #[derive(Clone, Copy, Debug, Default)]
 struct Moments {
     seen: u128,
     hot: u128,
     sure: u128,
     unknown: u128,
-    /// Only ranks blocks, so rounding does no harm.
+    /// Used to rank blocks only, so rounding is harmless.
     squares: f64,
 }
 
@@ -388,7 +389,7 @@ impl Moments {
     }
 }
 
-/// Moments of everything below an address, in O(log n).
+/// Prefix sums of the moments, for the moments below an address in O(log n).
 struct Prefix<'a> {
     parts: &'a [Part],
     before: Vec<Moments>,
@@ -406,7 +407,7 @@ impl<'a> Prefix<'a> {
         Self { parts, before }
     }
 
-    /// What lies in spaces before `space`, and in it below `at`.
+    /// Moments of all spaces before `space`, and of `space` below `at`.
     fn below(&self, space: SpaceId, at: u64) -> Moments {
         let index = self.parts.partition_point(|p| (p.range.space, p.range.end) <= (space, at));
         let sum = self.before[index];
@@ -427,7 +428,7 @@ impl<'a> Prefix<'a> {
     }
 }
 
-/// A bin in the making.
+/// A candidate for a bin.
 #[derive(Clone, Copy, Debug)]
 struct Block {
     space: SpaceId,
@@ -437,11 +438,11 @@ struct Block {
     error: f64,
 }
 
-/// What a byte of another state (known, unknown, not looked at) counts in the error of a block that
-/// holds more than one. Small: where heat changes matters more than where knowing ended.
+/// Weight, in a block's error, of bytes in another state (known, unknown, not observed) than the
+/// rest of the block. Small: boundaries of heat matter more than boundaries of observation.
 const EDGE: f64 = 1.0 / 64.0;
 
-/// Errors below this share of the time known or unknown are rounding.
+/// Errors below this share of the known and unknown time are rounding errors.
 const ROUNDING: f64 = 1e-9;
 
 impl Block {
@@ -458,7 +459,7 @@ impl Block {
         Self { space, first, shift, sum, error }
     }
 
-    /// Its halves, without those in which nothing was looked at.
+    /// Its halves, except unobserved ones.
     fn halves(&self, prefix: &Prefix<'_>, time: u64) -> impl Iterator<Item = Block> {
         let shift = self.shift - 1;
         [self.first, self.first + (1u64 << shift)]
@@ -497,7 +498,8 @@ impl PartialOrd for Block {
     }
 }
 
-/// By error; among equals, the lower address is the greater, so that the order is total.
+/// Orders blocks by error; at equal errors the lower address is greater, so that the order is
+/// total.
 impl Ord for Block {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         let place = |block: &Block| (block.space, block.first);
@@ -537,7 +539,7 @@ mod tests {
         (0..windows).flat_map(|w| pyramid.window(&snapshot(w, regions(w)))).collect()
     }
 
-    /// A page that was looked at all the time and is cold.
+    /// A page that was observed all the time and is cold.
     fn bin(start: u64) -> Bin {
         Bin { space: SpaceId(0), start, shift: 12, heat: 0, seen: 255, sure: 255, unknown: 0 }
     }
@@ -552,7 +554,8 @@ mod tests {
         assert!(tiles.iter().all(|tile| tile.bins == [whole]));
     }
 
-    // 1 TiB, cold but for one page: the page keeps its place and its heat, for a bin a halving.
+    // 1 TiB, cold except for one page: the page keeps its place and its heat, at the cost of a bin
+    // per halving.
     #[test]
     fn a_needle_in_a_terabyte_keeps_its_heat() {
         let needle = 777 * GIB + 123 * 4096;
@@ -571,7 +574,7 @@ mod tests {
         }
     }
 
-    // Hot for one window in eight; the upper half looked at in one window in eight.
+    // Hot for one window in eight; the upper half observed in one window in eight.
     #[test]
     fn time_is_averaged_and_gaps_in_looking_are_told() {
         let tiles = tiles(8, |window| {
@@ -586,8 +589,9 @@ mod tests {
         assert_eq!(shown, [(0, 20, 32, 255), (1, 20, 255, 32)]);
     }
 
-    // Four MiB: the first is cold, the second unknown in every window, the third in two windows of
-    // eight and hot in the others, the fourth not looked at. Hits of what is unknown are not heat.
+    // Four MiB: the first is cold, the second unknown in every window, the third unknown in two
+    // windows of eight and hot in the others, the fourth not observed. Hits of unknown regions are
+    // not heat.
     #[test]
     fn what_is_unknown_keeps_its_state() {
         let unknown = |region: Region| Region { unknown: true, ..region };
@@ -637,8 +641,8 @@ mod tests {
         }
     }
 
-    /// Frequency and confidence of a page, windows in which it is known and in which it is unknown,
-    /// by going through every window.
+    /// Frequency and confidence of a page, and the windows in which it is known and unknown, by
+    /// iterating over all windows.
     fn naive(windows: &[Vec<Region>], page: u64) -> (f64, f64, f64, f64) {
         let holds = |r: &&Region| r.range.start <= page * 4096 && page * 4096 < r.range.end;
         let seen = windows.iter().filter_map(|regions| regions.iter().find(holds));
@@ -651,7 +655,7 @@ mod tests {
     }
 
     proptest! {
-        // With bins to spare, a tile says of every page what going through all windows says.
+        // With enough bins, a tile equals the naive sums for every page.
         #[test]
         fn a_tile_equals_the_windows_page_by_page(windows in some_windows()) {
             let all = |window: u64| windows.get(window as usize).cloned().unwrap_or_default();
@@ -671,7 +675,7 @@ mod tests {
             }
         }
 
-        // However few the bins, they are disjoint, aligned, and miss nothing that was seen.
+        // However few the bins, they are disjoint, aligned, and cover everything that was observed.
         #[test]
         fn few_bins_cover_all(windows in some_windows(), budget in 1usize..12) {
             let mut sum = Sum::default();
@@ -690,7 +694,8 @@ mod tests {
             prop_assert!(windows.iter().flatten().next().is_none() || bytes > 0);
         }
 
-        // Parts are sorted and disjoint, and each byte's sums are those of the windows it was in.
+        // Parts are sorted and disjoint, and each byte's sums are those of the windows that contain
+        // it.
         #[test]
         fn parts_add_up(windows in some_windows(), others in some_windows()) {
             let elsewhere = |r: &Region| Region { range: Range { space: SpaceId(3), ..r.range }, ..*r };

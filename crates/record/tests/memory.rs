@@ -1,4 +1,4 @@
-//! What a recorder holds on to: one burst of many regions is not paid for until the recording ends.
+//! Memory use of a recorder: a burst of many regions does not increase it permanently.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::io;
@@ -8,12 +8,12 @@ use tierscope_core::drive::{Sink, Window};
 use tierscope_core::{Range, Region, Snapshot, SpaceId, Time};
 use tierscope_record::{BINS, FANOUT, Meta, Recorder, Store, Table};
 
-/// Bytes allocated and not freed.
+/// Allocator that counts the bytes allocated and not freed.
 struct Counting;
 
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: the system's allocator does the work; a number beside it changes nothing.
+// SAFETY: all calls are forwarded to the system's allocator; the counter does not affect them.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         LIVE.fetch_add(layout.size(), Ordering::Relaxed);
@@ -29,7 +29,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Keeps nothing.
+/// A store that discards everything.
 struct Nowhere;
 
 impl Store for Nowhere {
@@ -46,7 +46,8 @@ impl Store for Nowhere {
     }
 }
 
-/// Neighbours of 32 pages, hot and cold in turns; all of them move on by a page in every window.
+/// Adjacent regions of 32 pages, alternately hot and cold; all of them shift by a page in every
+/// window.
 fn snapshot(window: u64, regions: u64) -> Snapshot {
     let region = |index: u64| {
         let start = (index * 32 + window % FANOUT) << 12;
@@ -67,8 +68,8 @@ fn snapshot(window: u64, regions: u64) -> Snapshot {
     Snapshot { start, end, samples: 8, regions: (0..regions).map(region).collect() }
 }
 
-// What a burst leaves behind is its bins in tiles that are not complete yet, and message buffers of
-// the size of its largest window.
+// After a burst only its bins in incomplete tiles remain, and message buffers of the size of its
+// largest window.
 #[test]
 fn a_burst_of_regions_is_forgotten() {
     let mut recorder = Recorder::create_in(Nowhere, &Meta::default()).unwrap();

@@ -1,9 +1,9 @@
-//! How fast a page opens in Chromium, and how smoothly it moves:
+//! How fast a page opens in Chromium, and how smoothly it scrolls:
 //! `cargo run -p tierscope-report --example browse -- PAGE.html`, as JSON.
 //!
-//! `open_seconds` is from the command to open it until all of its data can be zoomed into;
-//! `first_seconds` until the map first shows. `frame_ms` are times to draw one frame, from the
-//! script's begin to the pixels, while the map is dragged about: of all of it and zoomed in.
+//! `open_seconds` is the time from the command to open the page until all of its data can be zoomed
+//! into; `first_seconds` until the map is first shown. `frame_ms` are times to draw one frame, from
+//! the start of the script to the pixels, while the map is dragged: at full extent and zoomed in.
 
 #[path = "../tests/reports/chromium.rs"]
 #[allow(dead_code, reason = "the tests use the rest")]
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 /// Frames to time.
 const FRAMES: usize = 60;
 
-/// Pans by arrow keys, each followed by the frame that it draws; milliseconds between them.
+/// Pans by arrow keys, drawing a frame after each; returns the milliseconds between them.
 fn pan(browser: &mut Chromium) -> Vec<f64> {
     let script = format!(
         "(async () => {{
@@ -41,7 +41,7 @@ fn pan(browser: &mut Chromium) -> Vec<f64> {
     times.as_array().map_or(Vec::new(), |all| all.iter().filter_map(Value::as_f64).collect())
 }
 
-/// Median and 95th percentile.
+/// Median and 95th percentile of the times.
 fn spread(mut times: Vec<f64>) -> Value {
     times.sort_by(f64::total_cmp);
     let rank = |percent: usize| times.get((times.len() * percent).div_ceil(100).max(1) - 1);

@@ -1,5 +1,6 @@
-//! Records an hour of 10,000 regions a window, in a few minutes, and says what it weighs; then, or
-//! where it is there already, how fast it opens: `cargo run --release -p tierscope-report --example hour -- DIR [WINDOWS] [REGIONS]`.
+//! Records an hour with 10,000 regions per window, in a few minutes, and prints the size; then, or
+//! if the recording exists already, prints how fast it opens:
+//! `cargo run --release -p tierscope-report --example hour -- DIR [WINDOWS] [REGIONS]`.
 
 use std::time::{Duration, Instant};
 
@@ -17,8 +18,8 @@ const BASE: u64 = 0x7f00_0000_0000;
 const TIB: u64 = 1 << 40;
 const PAGE: u64 = 4096;
 
-/// Regions of 1 TiB whose borders stay for a while and whose heat wanders: each window one border
-/// in twenty is another and one count in four differs.
+/// Regions of 1 TiB with slowly changing borders and heat: in each window one border in twenty and
+/// one count in four change.
 struct Wander {
     rng: Rng,
     borders: Vec<u64>,
@@ -65,7 +66,7 @@ impl Wander {
     }
 }
 
-/// All of it is resident; over an hour a quarter moves from the first node to the second.
+/// All memory is resident; over an hour a quarter moves from the first node to the second.
 fn residence(window: u64) -> Residence {
     let taken = Time(window * 200_000_000);
     let moved = TIB / 4 * window.min(18_000) / 18_000;

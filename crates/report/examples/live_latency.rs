@@ -1,10 +1,10 @@
-//! How long after its end a window is on the live screen: records windows of a wandering target
-//! into a directory and shows each at once, as `tierscope live` does.
+//! Latency of the live screen: records windows of a target with changing heat into a directory and
+//! displays each at once, as `tierscope live` does.
 //!
 //! `cargo run --release -p tierscope-report --example live_latency -- [REGIONS] [WINDOWS]`
-//! prints one line of JSON. Time counts from the moment at which the recorder is handed the
-//! window until the escape sequences of the drawn screen are written. `refill_ms` is the time
-//! until the whole heatmap is back after a change of zoom; keys are heeded meanwhile.
+//! prints one line of JSON. Latency counts from the call of the recorder with a window until the
+//! escape sequences of the drawn screen are written. `refill_ms` is the time until the whole
+//! heatmap is complete again after a change of zoom; keys stay responsive meanwhile.
 
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
@@ -23,11 +23,11 @@ use tierscope_report::live::{Key, Live, Start};
 
 const BASE: u64 = 0x7f00_0000_0000;
 const PAGE: u64 = 4096;
-/// Pages of a region on average.
+/// Mean size of a region in pages.
 const PAGES: u64 = 2560;
 const SIZE: (u16, u16) = (200, 60);
 
-/// Regions whose borders and heat differ from window to window: nothing can be reused.
+/// Regions whose borders and heat differ from window to window: no cached data can be reused.
 fn snapshot(rng: &mut Rng, window: u64, count: u64) -> Snapshot {
     let mut at = BASE;
     let mut region = |_| {
@@ -60,7 +60,7 @@ fn mappings(count: u64) -> Mappings {
     }
 }
 
-/// A writer that counts: a terminal takes what it is given.
+/// A writer that only counts bytes, in place of a terminal.
 #[derive(Default)]
 struct Sunk(u64);
 
@@ -75,7 +75,7 @@ impl Write for Sunk {
     }
 }
 
-/// What was measured.
+/// Results of the measurement.
 struct Measured {
     latencies: Vec<Duration>,
     refill: Duration,
@@ -111,7 +111,7 @@ fn measure(dir: &std::path::Path, regions: u64, windows: u64) -> Result<Measured
     Ok(Measured { latencies, refill })
 }
 
-/// Milliseconds that this share of the windows does not exceed; nearest rank.
+/// Milliseconds that `percent` % of the windows do not exceed; nearest rank.
 fn rank(sorted: &[Duration], percent: usize) -> f64 {
     let index = (sorted.len() * percent).div_ceil(100).max(1) - 1;
     sorted[index].as_secs_f64() * 1e3

@@ -1,4 +1,4 @@
-//! For how long memory has been as hot or as cold as it is: bytes by age.
+//! Ages: for how long memory has kept its present heat, by bytes.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -12,64 +12,64 @@ use crate::human::{self, unless_closed};
 use crate::style::Style;
 use crate::view::{View, since_start};
 
-/// Bytes whose count has been about the same for so many windows.
+/// Bytes by the number of windows for which their count has stayed about the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct AgeBin {
-    /// Least age, in windows.
+    /// Lower bound of the age, in windows, inclusive.
     pub from_windows: u64,
-    /// One past the greatest: 1, 2, 4, 8, …
+    /// Upper bound of the age, exclusive: 1, 2, 4, 8, …
     pub to_windows: u64,
-    /// Least age, as time.
+    /// Lower bound of the age as time, inclusive.
     pub from_ns: u64,
-    /// One past the greatest.
+    /// Upper bound of the age as time, exclusive.
     pub to_ns: u64,
     /// Bytes whose frequency is at least [`HOT_FREQUENCY`].
     pub hot_bytes: u64,
-    /// Bytes with a hit or more that are not hot, or not surely so.
+    /// Bytes with at least one hit that are not hot, or not with enough confidence.
     pub warm_bytes: u64,
     /// Bytes without a hit.
     pub cold_bytes: u64,
 }
 
 impl AgeBin {
-    /// Bytes in it.
+    /// All bytes of the bin.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.hot_bytes.saturating_add(self.warm_bytes).saturating_add(self.cold_bytes)
     }
 }
 
-/// Bytes by age at the end of the time in view.
+/// Bytes by age at the end of the view's time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Ages {
-    /// Where the recording is.
+    /// Name of the recording, usually its path.
     pub recording: String,
-    /// What was watched.
+    /// Name of the target.
     pub target: String,
-    /// End of the window that tells, since the recording began.
+    /// End of the evaluated window, since the recording began.
     pub at_ns: u64,
     /// Length of a window.
     pub window_ns: u64,
-    /// Frequency from which a region is called hot.
+    /// Frequency from which a region counts as hot.
     pub hot_frequency: f64,
-    /// Bytes hot, of any age.
+    /// Hot bytes, of any age.
     pub hot_bytes: u64,
-    /// Bytes accessed that are not hot.
+    /// Bytes accessed, but not hot.
     pub warm_bytes: u64,
     /// Bytes not accessed.
     pub cold_bytes: u64,
-    /// Bytes looked at of which there was too little evidence: in no bin.
+    /// Bytes probed with too little evidence: in no bin.
     pub unknown_bytes: u64,
-    /// Bytes that were not looked at in that window: in no bin.
+    /// Bytes not probed in that window: in no bin.
     pub unseen_bytes: u64,
-    /// The bins up to the oldest, each twice as long as the one before.
+    /// The bins up to the oldest age, each twice as wide as the previous one.
     pub bins: Vec<AgeBin>,
 }
 
-/// Sums up the last window in view.
+/// Evaluates the last window in the view.
 ///
 /// # Errors
-/// As [`crate::summary`].
+/// Same as [`crate::summary`].
 pub fn ages(recording: &Recording, view: &View) -> Result<Ages> {
     let windows = view.windows(recording)?;
     let snapshot = recording.snapshot(windows.end - 1)?;
@@ -92,7 +92,7 @@ pub fn ages(recording: &Recording, view: &View) -> Result<Ages> {
     Ok(ages)
 }
 
-/// 0 for an age of 0, then 1 for 1, 2 for 2 and 3, 3 for 4 to 7, …
+/// Index of the bin of an age: 0 for age 0, then 1 for 1, 2 for 2 and 3, 3 for 4 to 7, …
 fn bin_of(age: u32) -> usize {
     (u32::BITS - age.leading_zeros()) as usize
 }
@@ -134,7 +134,7 @@ impl Ages {
         }
     }
 
-    /// For people. A closed pipe is no error.
+    /// Writes the report as text. A closed pipe is no error.
     ///
     /// # Errors
     /// If writing fails.
@@ -176,7 +176,7 @@ impl Ages {
         format!("{}: bytes by age at {at}", self.target)
     }
 
-    /// What is in no bin.
+    /// Text about the bytes that are in no bin.
     pub(crate) fn rest(&self) -> Option<String> {
         let part =
             |bytes: u64, why: &str| (bytes > 0).then(|| format!("{} {why}", human::bytes(bytes)));

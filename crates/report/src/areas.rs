@@ -1,21 +1,21 @@
-//! Which addresses a heatmap shows: a target's address space is mostly gaps. The heap is
+//! Selects the addresses that a heatmap shows: a target's address space is mostly gaps. The heap is
 //! terabytes away from the stack, and one scale over both would show neither (the kernel's DAMON
 //! cuts a space into three regions for the same reason: mm/damon/vaddr.c,
-//! __damon_va_three_regions). Gaps wider than a row are cut out, the widest first.
+//! __damon_va_three_regions). Gaps wider than a row are cut out, widest first.
 
 use tierscope_core::{PAGE_SIZE, Range, RangeSet};
 
-/// A stretch of addresses drawn to one scale, cut into rows of equal size.
+/// A contiguous range of addresses with one scale, cut into rows of equal size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Block {
-    /// The addresses.
+    /// Addresses of the block.
     pub(crate) range: Range,
-    /// Bytes of a row; the last one may be shorter.
+    /// Bytes per row; the last row may be shorter.
     pub(crate) row_bytes: u64,
 }
 
 impl Block {
-    /// Its rows, in order of address.
+    /// The rows, in order of address.
     pub(crate) fn rows(&self) -> impl Iterator<Item = Range> + '_ {
         let range = self.range;
         let count = range.bytes().div_ceil(self.row_bytes);
@@ -26,7 +26,8 @@ impl Block {
     }
 }
 
-/// Blocks that hold all of `shown` in about `rows` rows to one scale: each block has at least one.
+/// Blocks that cover all of `shown` in about `rows` rows of the same scale: each block has at least
+/// one row.
 pub(crate) fn blocks(shown: &RangeSet, rows: usize) -> Vec<Block> {
     let rows = rows.max(1) as u64;
     let areas = areas(shown.as_slice(), rows);
@@ -35,15 +36,15 @@ pub(crate) fn blocks(shown: &RangeSet, rows: usize) -> Vec<Block> {
     areas.into_iter().map(|range| Block { range, row_bytes }).collect()
 }
 
-/// The next of 4, 5, 6, 7 times a power of two, whole pages: addresses stay legible, and the
-/// rows at most a fifth fewer than asked for.
+/// Rounds up to 4, 5, 6 or 7 times a power of two, and to whole pages: addresses stay legible, and
+/// there are at most a fifth fewer rows than requested.
 pub(crate) fn round(bytes: u64) -> u64 {
     let bytes = bytes.clamp(PAGE_SIZE, 1 << 60);
     let step = (bytes.next_power_of_two() / 8).max(PAGE_SIZE);
     bytes.div_ceil(step) * step
 }
 
-/// The ranges, those joined whose gap is not worth cutting out.
+/// The ranges, joined across gaps that are too small to be cut out.
 fn areas(shown: &[Range], rows: u64) -> Vec<Range> {
     let gap = |pair: &[Range]| match pair[0].space == pair[1].space {
         true => pair[1].start - pair[0].end,
@@ -54,8 +55,8 @@ fn areas(shown: &[Range], rows: u64) -> Vec<Range> {
     shown.chunk_by(joins).map(|run| Range { end: run[run.len() - 1].end, ..run[0] }).collect()
 }
 
-/// Gaps from this size on are cut out: wider than a row would be, and no more than a third of
-/// the rows, so that areas keep room. Borders between spaces always are.
+/// Minimum size of gaps that are cut out: wider than a row, and at most as many gaps as a third of
+/// the rows, so that areas keep room. Borders between spaces are always cut.
 fn least_gap(shown: &[Range], rows: u64, gap: &impl Fn(&[Range]) -> u64) -> u64 {
     let mapped = shown.iter().map(|r| u128::from(r.bytes())).sum::<u128>();
     let row = u64::try_from(mapped / u128::from(rows)).unwrap_or(u64::MAX).max(1);
@@ -78,7 +79,7 @@ mod tests {
         ranges.iter().map(|(s, e)| Range::new(SpaceId(0), s * MIB, e * MIB)).collect()
     }
 
-    // Heap of 8 MiB with a hole of 1 MiB in it, and a stack of 1 MiB far away, in nine rows.
+    // A heap of 8 MiB with a hole of 1 MiB, and a stack of 1 MiB far away, in nine rows.
     #[test]
     fn heap_and_stack_get_a_block_each() {
         let blocks = blocks(&set(&[(10, 14), (15, 19), (4096, 4097)]), 9);

@@ -1,4 +1,4 @@
-//! What each window says in sum, for reports over time.
+//! Totals of each window, for reports over time.
 
 use std::ops::Range as Span;
 
@@ -9,29 +9,29 @@ use tierscope_record::{Metric, Recording, residence_of};
 use crate::tiers::{InMemory, Tiers};
 use crate::view::{View, since_start};
 
-/// Windows whose regions are read, at most, where no metric tells. Evenly spaced ones stand for
-/// the others then.
+/// Maximum number of windows whose regions are read if metrics lack the figures. Evenly spaced
+/// windows then represent the others.
 pub(crate) const READ: usize = 1024;
 
-/// Bytes in a window, of what is in view.
+/// Bytes of a window, within the view.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Figures {
     /// Start of the window, in nanoseconds since the recording began.
     pub(crate) from_ns: u64,
-    /// Its end.
+    /// End of the window, in nanoseconds since the recording began.
     pub(crate) to_ns: u64,
     pub(crate) mapped: u64,
     pub(crate) hot: u64,
-    /// With at least one sampling hit.
+    /// Bytes with at least one sampling hit.
     pub(crate) accessed: u64,
-    /// Looked at, with too little evidence to tell hot from cold: neither of the two.
+    /// Bytes probed with too little evidence to separate hot from cold; not in `hot` or `accessed`.
     pub(crate) unknown: u64,
-    /// In memory, if the recording knows.
+    /// Resident bytes, if recorded.
     pub(crate) in_memory: Option<InMemory>,
 }
 
-/// Figures of the windows in view, in order: of all of them where metrics tell, else of up to
-/// [`READ`]; and the tiers that they are about.
+/// Figures of the windows in the view, in order: of all of them if metrics have the figures, else
+/// of up to [`READ`] windows; and the tiers that they refer to.
 pub(crate) fn figures(recording: &Recording, view: &View) -> Result<(Vec<Figures>, Tiers)> {
     let windows = view.windows(recording)?;
     let (mut mapped, mut tiers) = (Mapped::default(), Tiers::of(recording.meta()));
@@ -46,14 +46,14 @@ pub(crate) fn figures(recording: &Recording, view: &View) -> Result<(Vec<Figures
     Ok((figures, tiers))
 }
 
-/// Up to `most` windows, evenly spaced, with the last one.
+/// Up to `most` windows, evenly spaced, including the last one.
 pub(crate) fn spread(windows: &Span<usize>, most: usize) -> impl Iterator<Item = usize> + use<> {
     let step = windows.len().div_ceil(most).max(1);
     let offset = (windows.len() - 1) % step;
     (windows.start + offset..windows.end).step_by(step)
 }
 
-/// Whether metrics say of every state how many bytes are in it: those of older recordings do not.
+/// Whether the metrics have the bytes of every state: those of older recordings do not.
 pub(crate) fn told(metrics: &[Metric]) -> bool {
     ["accessed_bytes", "unknown_bytes"]
         .iter()
@@ -117,7 +117,7 @@ fn from_regions(
     Ok(figures)
 }
 
-/// Bytes mapped in view, counted anew when the layout changes.
+/// Bytes mapped in the view, recomputed when the layout changes.
 #[derive(Default)]
 struct Mapped {
     layout: Option<u64>,

@@ -4,31 +4,31 @@ use serde::Serialize;
 
 use crate::figures::Figures;
 
-/// Points of a line at most.
+/// Maximum number of points of a line.
 const POINTS: usize = 400;
 
-/// A stretch of time: means over its windows, and how hot bytes vary in it.
+/// An interval of time: means over its windows, and the range of hot bytes in them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Point {
     /// Start, since the recording began.
     pub from_ns: u64,
-    /// End.
+    /// End of the interval, since the recording began.
     pub to_ns: u64,
     /// Bytes mapped.
     pub mapped_bytes: u64,
-    /// Bytes resident, if the recording knows.
+    /// Bytes resident, if recorded.
     pub resident_bytes: Option<u64>,
-    /// Of those, by tier; empty while that is not known.
+    /// Resident bytes by tier; empty while unknown.
     pub tier_bytes: Vec<u64>,
-    /// Bytes accessed in a window.
+    /// Bytes accessed per window.
     pub accessed_bytes: u64,
-    /// Bytes hot in a window.
+    /// Bytes hot per window.
     pub hot_bytes: u64,
-    /// Bytes unknown in a window: in neither of the two before.
+    /// Bytes unknown per window: counted neither as accessed nor as hot.
     pub unknown_bytes: u64,
-    /// Least hot bytes of a window.
+    /// Minimum of the hot bytes over the windows.
     pub hot_min: u64,
-    /// Most.
+    /// Maximum of the hot bytes over the windows.
     pub hot_max: u64,
 }
 
@@ -40,7 +40,7 @@ pub(crate) fn points(figures: &[Figures]) -> Vec<Point> {
 fn point(windows: &[Figures]) -> Point {
     let mean = |of: fn(&Figures) -> u64| mean_of(windows.iter().map(of)).unwrap_or(0);
     let hot = || windows.iter().map(|window| window.hot);
-    // Where only some windows know, they stand for the others.
+    // If only some windows have data, their mean is used for the whole point.
     let known = || windows.iter().filter_map(|window| window.in_memory.as_ref());
     let resident = || known().map(|memory| memory.bytes);
     let placed = known().filter(|memory| !memory.tiers.is_empty());
@@ -62,7 +62,7 @@ fn point(windows: &[Figures]) -> Point {
     }
 }
 
-/// `None` of nothing.
+/// Mean of the values; `None` if there are none.
 fn mean_of(values: impl Iterator<Item = u64>) -> Option<u64> {
     let (count, sum) =
         values.fold((0u128, 0u128), |(count, sum), value| (count + 1, sum + u128::from(value)));
@@ -91,7 +91,7 @@ mod tests {
         assert!(first.tier_bytes.is_empty());
     }
 
-    // Nothing is known of the first window, of the second only how much, of the third all.
+    // The first window has no residence data, the second only the total, the third all.
     #[test]
     fn what_is_known_of_some_windows_stands_for_their_point() {
         let memory =

@@ -15,22 +15,22 @@ use crate::names::{label, space_name};
 use crate::style::{Color, DENSITY, DOUBT, FAINT, RESET, Style, background, step};
 use crate::view::{View, since_start};
 
-/// How many cells.
+/// Size of a heatmap in cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grid {
-    /// In time; fewer if there are fewer windows.
+    /// Columns (time); fewer if there are fewer windows.
     pub columns: usize,
-    /// In addresses, about: every area has at least one row.
+    /// Approximate number of rows (addresses): every area has at least one row.
     pub rows: usize,
 }
 
-/// Characters before a row's cells: its address.
+/// Characters before the cells of a row, for its address.
 const LEFT: usize = 19;
-/// Characters after them: the name of its mapping.
+/// Characters after the cells of a row, for the name of its mapping.
 const RIGHT: usize = 22;
 
 impl Grid {
-    /// For a terminal of `width` columns and `height` lines.
+    /// A grid for a terminal of `width` columns and `height` lines.
     #[must_use]
     pub fn for_terminal(width: usize, height: usize) -> Self {
         Self {
@@ -40,40 +40,39 @@ impl Grid {
     }
 }
 
-/// What is known of a row's addresses during a column's time.
+/// State of a row's addresses during a column's time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Cell {
     /// Nothing was mapped there. In JSON: null.
     Unmapped,
-    /// Mapped, but the instrument did not look. In JSON: -1.
+    /// Mapped, but not probed. In JSON: -1.
     NotLookedAt,
-    /// Looked at, and of more of it (bytes times time) there is too little evidence than there is
-    /// enough. In JSON: -2.
+    /// Probed, and unknown for more of it (bytes times time) than it is known. In JSON: -2.
     Unknown,
-    /// Mean frequency where it is known, 0..=1. In JSON: the number.
+    /// Mean frequency of the known part, 0..=1. In JSON: the number.
     Heat(f64),
 }
 
-/// What was added up in a cell: bytes times nanoseconds.
+/// Sums of a cell, in bytes times nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sum {
-    /// Those known.
+    /// Amount that is known.
     known: f64,
-    /// The same times frequency.
+    /// Amount that is known, times its frequency.
     hot: f64,
-    /// Those unknown.
+    /// Amount that is unknown.
     unknown: f64,
 }
 
 impl Sum {
-    /// Adds so many bytes times nanoseconds of `part`.
+    /// Adds `amount` bytes times nanoseconds of `part`.
     pub(crate) fn add(&mut self, part: &HeatPart, amount: f64) {
         self.known += part.seen * amount;
         self.hot += part.seen * amount * part.heat;
         self.unknown += part.unknown * amount;
     }
 
-    /// `None` if nothing of it was looked at.
+    /// The state of the cell; `None` if nothing of it was probed.
     pub(crate) fn cell(&self) -> Option<Cell> {
         match () {
             () if self.unknown > self.known => Some(Cell::Unknown),
@@ -94,27 +93,27 @@ impl Serialize for Cell {
     }
 }
 
-/// A row: a range of addresses through time.
+/// A row: a range of addresses over time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// First byte.
+    /// First byte of the row.
     pub start: u64,
     /// One past the last byte.
     pub end: u64,
-    /// The mapping that fills most of it at the end of the time.
+    /// The mapping that covers most of it at the end of the time.
     pub mapping: String,
-    /// One for each column.
+    /// One cell for each column.
     pub cells: Vec<Cell>,
 }
 
-/// Rows without a gap between them.
+/// Adjacent rows without a gap.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Area {
-    /// The space.
+    /// Number of the space.
     pub space: u32,
-    /// Its name.
+    /// Name of the space.
     pub name: String,
-    /// Bytes left out between the area before, in the same space, and this one.
+    /// Bytes left out between the previous area of the same space and this one.
     pub gap_before: Option<u64>,
     /// The rows, in order of address.
     pub rows: Vec<Row>,
@@ -123,28 +122,28 @@ pub struct Area {
 /// Heat by address and time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Heatmap {
-    /// Where the recording is.
+    /// Name of the recording, usually its path.
     pub recording: String,
-    /// What was watched.
+    /// Name of the target.
     pub target: String,
     /// Start of the time, since the recording began.
     pub from_ns: u64,
-    /// Its end.
+    /// End of the time, since the recording began.
     pub to_ns: u64,
-    /// Windows in it.
+    /// Number of windows in that time.
     pub windows: u64,
-    /// Bytes of a row; the last one of an area may be shorter.
+    /// Bytes per row; the last row of an area may be shorter.
     pub row_bytes: u64,
-    /// Columns of every row.
+    /// Number of columns.
     pub columns: usize,
-    /// The areas, by space and address.
+    /// The areas, ordered by space and address.
     pub areas: Vec<Area>,
 }
 
-/// Draws what is in view.
+/// Makes the heatmap of the view.
 ///
 /// # Errors
-/// As [`crate::summary`].
+/// Same as [`crate::summary`].
 pub fn heatmap(recording: &Recording, view: &View, grid: Grid) -> Result<Heatmap> {
     let windows = view.windows(recording)?;
     let commits = &recording.commits()[windows.clone()];
@@ -172,20 +171,20 @@ pub fn heatmap(recording: &Recording, view: &View, grid: Grid) -> Result<Heatmap
     })
 }
 
-/// The coarsest zoom whose tiles are no wider than a column.
+/// The coarsest zoom whose tiles are no longer than a column.
 fn coarsest(windows: usize, columns: usize) -> u8 {
     let fits = |zoom: &u8| windows_in(*zoom).saturating_mul(columns as u64) <= windows as u64;
     (0..u8::MAX).take_while(fits).last().unwrap_or(0)
 }
 
-/// Time as columns.
+/// The time axis, in columns.
 struct Axis {
     time: Span<Time>,
     columns: usize,
 }
 
 impl Axis {
-    /// The columns that `time` touches, with the nanoseconds in each.
+    /// The columns that overlap `time`, with the nanoseconds in each.
     fn shares(&self, time: &Span<Time>) -> impl Iterator<Item = (usize, f64)> + '_ {
         let all = self.length();
         let place =
@@ -203,7 +202,7 @@ impl Axis {
         self.time.end.0.saturating_sub(self.time.start.0).max(1) as f64
     }
 
-    /// When column `column` ends.
+    /// End of a column.
     fn end_of(&self, column: usize) -> Time {
         let share = (column + 1) as f64 / self.columns as f64;
         Time(self.time.start.0 + (self.length() * share) as u64)
@@ -225,8 +224,8 @@ fn layouts(
     (0..axis.columns).map(at).collect()
 }
 
-/// What to show: everything that was mapped in view; of recordings without mappings, everything
-/// that was looked at in the last window.
+/// The addresses to show: everything that was mapped in the view; in recordings without mappings,
+/// everything that was probed in the last window.
 pub(crate) fn shown(
     recording: &Recording,
     windows: &Span<usize>,
@@ -245,11 +244,11 @@ pub(crate) fn shown(
     Ok(last.regions.iter().flat_map(|region| view.clip(&region.range)).collect())
 }
 
-/// Sums of heat by row and column.
+/// Sums of heat, by row and column.
 struct Canvas {
     rows: Vec<Range>,
     columns: usize,
-    /// By row, then column.
+    /// Ordered by row, then column.
     sums: Vec<Sum>,
 }
 
@@ -316,7 +315,7 @@ impl Canvas {
     }
 }
 
-/// The name of the mapping that fills most of `range`.
+/// The name of the mapping that covers most of `range`.
 fn mapping_name(layout: &Mappings, range: &Range) -> String {
     let from = layout
         .mappings
@@ -330,15 +329,15 @@ fn mapping_name(layout: &Mappings, range: &Range) -> String {
     }
 }
 
-/// Stands for memory that was not looked at.
+/// Character for memory that was not probed.
 pub(crate) const NOT_LOOKED_AT: char = '?';
-/// Stands for memory of which there is too little evidence.
+/// Character for memory with too little evidence.
 pub(crate) const UNKNOWN: char = 'u';
-/// The same in words, for legends.
+/// Legend for the character [`UNKNOWN`].
 pub(crate) const UNKNOWN_MEANS: &str = "unknown: too little evidence to tell hot from cold";
 
 impl Heatmap {
-    /// For people. A closed pipe is no error.
+    /// Writes the report as text. A closed pipe is no error.
     ///
     /// # Errors
     /// If writing fails.
@@ -390,7 +389,7 @@ impl Heatmap {
         Ok(())
     }
 
-    /// A tick about every 16 columns, at the time where its column begins.
+    /// Writes a tick every 16 columns, with the start time of its column.
     fn write_time_axis(&self, out: &mut dyn Write) -> io::Result<()> {
         let (mut ticks, mut labels) = (" ".repeat(LEFT), " ".repeat(LEFT));
         for column in 0..self.columns {

@@ -1,9 +1,9 @@
-//! Numbers for people.
+//! Numbers formatted for display.
 
 use std::io;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// `1.5 GiB`: three digits at most before the point, one behind it where it matters.
+/// `1.5 GiB`: at most three digits before the point, and one decimal where it is significant.
 pub(crate) fn bytes(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if bytes < 1024 {
@@ -40,7 +40,7 @@ pub(crate) fn rate(low: f64, mean: f64, high: f64) -> String {
     format!("{} /s ({}..{})", number(mean, 3), number(low, 2), number(high, 2))
 }
 
-/// So many significant digits, thousands apart.
+/// A number with `digits` significant digits, and separators between thousands.
 fn number(value: f64, digits: i32) -> String {
     if value == 0.0 || !value.is_finite() {
         return format!("{value}");
@@ -57,7 +57,7 @@ fn number(value: f64, digits: i32) -> String {
     format!("{}{rest}", grouped(whole))
 }
 
-/// `1,240`.
+/// Inserts separators between thousands: `1,240`.
 fn grouped(whole: &str) -> String {
     let mut text = String::new();
     for (index, digit) in whole.chars().enumerate() {
@@ -69,12 +69,12 @@ fn grouped(whole: &str) -> String {
     text
 }
 
-/// `12.5 %`.
+/// A share as a percentage: `12.5 %`.
 pub(crate) fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-/// `2026-11-20 16:14:02 UTC`.
+/// Date and time in UTC: `2026-11-20 16:14:02 UTC`.
 pub(crate) fn date(time: SystemTime) -> String {
     let seconds = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let (year, month, day) = tierscope_record::civil(seconds / 86_400);
@@ -82,7 +82,7 @@ pub(crate) fn date(time: SystemTime) -> String {
     format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
 }
 
-/// The tail of `text` in at most `width` characters: of a path, the end tells more.
+/// The last `width` characters of `text`: the end of a path is its significant part.
 pub(crate) fn tail(text: &str, width: usize) -> String {
     let length = text.chars().count();
     if length <= width {
@@ -92,18 +92,18 @@ pub(crate) fn tail(text: &str, width: usize) -> String {
     format!("…{kept}")
 }
 
-/// A bar of `width` characters for `most`: `part` as `#`, what `all` has beyond it as `-`.
+/// A bar chart of `width` characters for `most`: `part` as `#`, the rest of `all` as `-`.
 pub(crate) fn bar(part: u64, all: u64, most: u64, width: usize) -> String {
     let length = |bytes: u64| {
         let share = bytes as f64 / most.max(1) as f64 * width as f64;
-        // What is there is seen.
+        // A value above zero gets at least one character.
         (share.round() as usize).max(usize::from(bytes > 0)).min(width)
     };
     let (part, all) = (length(part), length(all));
     format!("{}{}", "#".repeat(part), "-".repeat(all.saturating_sub(part)))
 }
 
-/// A reader who has seen enough closes the pipe; that is no failure.
+/// Ignores a closed pipe: a reader that has seen enough is not a failure.
 pub(crate) fn unless_closed(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),

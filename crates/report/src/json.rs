@@ -1,4 +1,4 @@
-//! Reports for scripts.
+//! Reports as JSON, for scripts.
 
 use std::io::{self, Write};
 

@@ -1,7 +1,7 @@
-//! Reports: what a recording says, for people in a terminal and for scripts as JSON.
+//! Reports on recordings: as text for terminals, and as JSON for scripts.
 //!
-//! [`summary`], [`heatmap`] and [`regions`] each read a recording and return plain data: print it
-//! with its `write_text`, or serialise it with [`write_json`]. Field names are stable.
+//! [`summary`], [`heatmap`] and [`regions`] each read a recording and return plain data, to be
+//! printed with its `write_text` or serialised with [`write_json`]. Field names are stable.
 //!
 //! Invariant: reports read recordings, never machines.
 

@@ -2,11 +2,11 @@
 
 use tierscope_core::{Range, SpaceId};
 
-/// Frequency and confidence are added up as whole numbers of 1/65536, so that what was never hot
-/// stays cold however much is added and taken away.
+/// Frequency and confidence are summed as integers in units of 1/65536, so that adding and
+/// subtracting leaves no rounding error: memory that was never hot stays exactly cold.
 const ONE: f64 = 65536.0;
 
-/// What is added up over time.
+/// Sums over time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sums {
     seen: i128,
@@ -34,23 +34,23 @@ impl Sums {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Mean {
     pub(crate) range: Range,
-    /// Mean frequency while known, 0..=1; 0 if it never was.
+    /// Mean frequency while known, 0..=1; 0 if never known.
     pub(crate) frequency: f64,
-    /// Mean confidence while known, 0..=1; 0 if it never was.
+    /// Mean confidence while known, 0..=1; 0 if never known.
     pub(crate) confidence: f64,
-    /// Nanoseconds looked at and known.
+    /// Nanoseconds in which it was probed and known.
     pub(crate) seen: u64,
 }
 
-/// Collects ranges with a frequency each.
+/// Collects ranges, each with a frequency and a duration.
 #[derive(Debug, Default)]
 pub(crate) struct Means {
-    /// Where something begins or ends to count.
+    /// Points at which a range begins or ends, with the change of the sums.
     steps: Vec<(SpaceId, u64, Sums)>,
 }
 
 impl Means {
-    /// `range` was looked at and known for `nanos`, with this frequency and confidence (0..=1).
+    /// Adds `range` as probed and known for `nanos`, with this frequency and confidence (0..=1).
     pub(crate) fn add(&mut self, range: &Range, nanos: u64, frequency: f64, confidence: f64) {
         let whole = |share: f64| {
             let least = f64::from(u8::from(share > 0.0));
@@ -60,7 +60,7 @@ impl Means {
         self.push(range, Sums { seen: nanos.into(), hot, sure, unknown: 0 });
     }
 
-    /// `range` was looked at and unknown for `nanos`; for 0 of them it is only cut out.
+    /// Adds `range` as probed and unknown for `nanos`; with 0 it only becomes a separate range.
     pub(crate) fn add_unknown(&mut self, range: &Range, nanos: u64) {
         self.push(range, Sums { unknown: nanos.into(), ..Sums::default() });
     }
@@ -70,7 +70,7 @@ impl Means {
         self.steps.push((range.space, range.end, sums.negated()));
     }
 
-    /// The elementary ranges that were looked at, in order.
+    /// The elementary ranges that were probed, in order.
     pub(crate) fn finish(mut self) -> Vec<Mean> {
         self.steps.sort_unstable_by_key(|(space, at, _)| (*space, *at));
         let mut means = Vec::new();

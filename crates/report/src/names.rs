@@ -1,4 +1,4 @@
-//! Mappings by their names.
+//! Names of mappings, and their ranges by name.
 
 use std::collections::BTreeMap;
 use std::ops::Range as Span;
@@ -9,10 +9,10 @@ use tierscope_record::{Recording, backing_name};
 
 use crate::view::View;
 
-/// Windows that are asked for a name, besides the last one.
+/// Maximum number of windows searched for a name, in addition to the last one.
 pub(crate) const ASKED: usize = 256;
 
-/// What people call a mapping: its name, or what stands behind it.
+/// Display name of a mapping: its name, or its backing if it has none.
 pub(crate) fn label(mapping: &Mapping) -> &str {
     match &*mapping.name {
         "" => backing_name(mapping.backing),
@@ -20,13 +20,13 @@ pub(crate) fn label(mapping: &Mapping) -> &str {
     }
 }
 
-/// Everything in view that was ever mapped under `name`: `heap`, `stack`, `anon`, `file`, the
-/// kernel's own name (`[heap]`), a path, or the last part of a path (`libc.so.6`).
+/// Everything in the view that was ever mapped under `name`: `heap`, `stack`, `anon`, `file`, the
+/// kernel's own name (`[heap]`), a path, or the last component of a path (`libc.so.6`).
 ///
-/// Where there are many windows, evenly spaced ones are asked and the last.
+/// If there are many windows, only evenly spaced ones and the last are searched.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] if there is no such mapping; else as [`crate::summary`].
+/// [`ErrorKind::Usage`] if there is no such mapping; else same as [`crate::summary`].
 pub fn ranges_named(recording: &Recording, view: &View, name: &str) -> Result<RangeSet> {
     let windows = view.windows(recording)?;
     let mut found = Vec::new();
@@ -44,7 +44,7 @@ pub fn ranges_named(recording: &Recording, view: &View, name: &str) -> Result<Ra
     }
 }
 
-/// The layouts at up to `most` evenly spaced windows and at the last one, each once, with the
+/// The distinct layouts at up to `most` evenly spaced windows and at the last one, each with the
 /// first of these windows that has it.
 pub(crate) fn distinct(
     recording: &Recording,
@@ -64,7 +64,7 @@ pub(crate) fn distinct(
     Ok(seen)
 }
 
-/// The name of a space by the last of the layouts that knows it: who has ended keeps its name.
+/// The name of a space in the last layout that has it: a process that has ended keeps its name.
 pub(crate) fn space_name<'a>(
     layouts: impl DoubleEndedIterator<Item = &'a Arc<Mappings>>,
     space: SpaceId,
@@ -79,7 +79,7 @@ fn is_called(mapping: &Mapping, name: &str) -> bool {
     name == backing_name(mapping.backing) || (!own.is_empty() && (own == name || last == name))
 }
 
-/// Names the largest of what is there.
+/// The error for an unknown name: lists the largest known ones.
 fn unknown(name: &str, known: BTreeMap<String, u64>) -> Error {
     const SHOWN: usize = 6;
     let mut known: Vec<(String, u64)> = known.into_iter().collect();

@@ -1,26 +1,26 @@
-//! The heat ramp of what is drawn, on light paper and on dark screens.
+//! The heat colour ramp, for light paper and for dark screens.
 
 use std::fmt::Write;
 
-/// Colours of the ramp.
+/// Number of colours of the ramp.
 pub(crate) const STEPS: usize = 24;
 
 type Rgb = (u8, u8, u8);
 
-/// Cold to hot on white: ever darker, so that it survives a black-and-white printer.
+/// Cold to hot on white: monotonically darker, so that it survives a black-and-white printer.
 const LIGHT: [Rgb; 6] =
     [(232, 237, 246), (253, 228, 172), (251, 176, 84), (233, 92, 46), (170, 22, 70), (66, 6, 64)];
-/// Cold to hot on black: ever lighter.
+/// Cold to hot on black: monotonically lighter.
 const DARK: [Rgb; 6] =
     [(24, 28, 48), (66, 24, 104), (150, 32, 104), (226, 78, 50), (250, 176, 50), (255, 252, 214)];
-/// Mapped, but not looked at.
+/// Mapped, but not probed.
 const UNSEEN: (Rgb, Rgb) = ((243, 243, 243), (31, 32, 36));
 
-/// Looked at, with too little evidence: a hue that the ramps have not.
+/// Probed, with too little evidence: a hue that is not in the ramps.
 const UNKNOWN: (Rgb, Rgb) = ((150, 205, 198), (30, 84, 80));
 
-/// The step of a frequency: 0 for exactly cold. Above, by the square root: what is just hot (5 of
-/// 40) shall not look cold.
+/// The step of a frequency: 0 for exactly cold, otherwise by its square root, so that memory that
+/// is just hot (5 of 40) does not look cold.
 pub(crate) fn step(heat: f64) -> usize {
     match heat {
         cold if cold <= 0.0 => 0,
@@ -28,7 +28,7 @@ pub(crate) fn step(heat: f64) -> usize {
     }
 }
 
-/// The least frequency of a step.
+/// The lowest frequency of a step.
 pub(crate) fn least(step: usize) -> f64 {
     (step.saturating_sub(1) as f64 / (STEPS - 1) as f64).powi(2)
 }
@@ -46,22 +46,22 @@ fn hex((r, g, b): Rgb) -> String {
     format!("#{r:02x}{g:02x}{b:02x}")
 }
 
-/// The colour of a step on paper.
+/// The colour of a step on paper, in hexadecimal.
 pub(crate) fn on_paper(step: usize) -> String {
     hex(blend(&LIGHT, step))
 }
 
-/// What was not looked at, on paper.
+/// Colour on paper of memory that was not probed.
 pub(crate) fn unseen_on_paper() -> String {
     hex(UNSEEN.0)
 }
 
-/// What is unknown, on paper.
+/// Colour on paper of memory whose heat is unknown.
 pub(crate) fn unknown_on_paper() -> String {
     hex(UNKNOWN.0)
 }
 
-/// The ramp as custom properties of CSS, `--h0` and so on, for both schemes.
+/// The ramp as CSS custom properties, `--h0` and so on, for the light and the dark scheme.
 pub(crate) fn css() -> String {
     let mut css = String::from(":root {\n");
     for step in 0..STEPS {

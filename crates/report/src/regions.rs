@@ -1,4 +1,4 @@
-//! The region table: which addresses are how hot, over a stretch of time.
+//! The region table: heat by address, over an interval of time.
 
 use std::io::{self, Write};
 use std::ops::Range as Span;
@@ -19,7 +19,7 @@ use crate::names;
 use crate::style::Style;
 use crate::view::{View, since_start};
 
-/// The order of the rows.
+/// Order of the rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sort {
     /// By space and address.
@@ -29,12 +29,12 @@ pub enum Sort {
     Heat,
 }
 
-/// How to tabulate.
+/// Options of the region table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionsOptions {
-    /// Where the view gives no time: the mean over this last stretch of the recording.
+    /// If the view has no time: averages over this last part of the recording.
     pub last: Duration,
-    /// The order.
+    /// Order of the rows.
     pub sort: Sort,
 }
 
@@ -44,17 +44,17 @@ impl Default for RegionsOptions {
     }
 }
 
-/// Up to so many windows are read one by one; of more, tiles tell.
+/// Maximum number of windows that are read one by one; for more, tiles are used.
 const EXACT_WINDOWS: usize = 512;
 
-/// Accesses per second and page of 4 KiB, with the 90 % interval around them.
+/// Accesses per second and 4 KiB page, with the 90 % credible interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct RowRate {
-    /// Lower bound.
+    /// Lower bound of the interval.
     pub low: f32,
-    /// The estimate.
+    /// The estimated rate.
     pub mean: f32,
-    /// Upper bound.
+    /// Upper bound of the interval.
     pub high: f32,
 }
 
@@ -68,78 +68,80 @@ impl RowRate {
     }
 }
 
-/// What a column of rates means.
+/// Legend of the rate column.
 pub(crate) const RATE_MEANS: &str =
     "rate: accesses a second and page of 4 KiB at the end, and the 90 % interval";
 
-/// A range of like heat, or one that is unknown.
+/// A range of uniform heat, or an unknown one.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RegionRow {
-    /// Its space.
+    /// Number of its space.
     pub space: u32,
-    /// First byte.
+    /// First byte of the row.
     pub start: u64,
     /// One past the last byte.
     pub end: u64,
-    /// Its size.
+    /// Size in bytes.
     pub bytes: u64,
-    /// Whether there is too little evidence to tell hot from cold: at the end of the time, or in all
-    /// of it. Such a row is neither hot nor cold.
+    /// Whether there is too little evidence to separate hot from cold: at the end of the time, or
+    /// in all of it. Such a row is neither hot nor cold.
     pub unknown: bool,
     /// Mean frequency while it was known, weighted by time, 0..=1; `None` if it is unknown.
     pub frequency: Option<f64>,
-    /// Mean confidence of the instrument, likewise.
+    /// Mean confidence of the instrument while it was known, weighted by time; `None` if it is
+    /// unknown.
     pub confidence: Option<f64>,
-    /// How often its pages are accessed, at the end of the time; `None` if it is unknown, or the
-    /// instrument estimates no rates.
+    /// Access rate of its pages at the end of the time; `None` if it is unknown, or the instrument
+    /// estimates no rates.
     pub rate: Option<RowRate>,
-    /// Windows for which the count has been about the same, at the end of the time.
+    /// Windows for which the count has stayed about the same, at the end of the time.
     pub age: Option<u32>,
-    /// The page-table level that told, at the end of the time.
+    /// The page-table level of the evidence, at the end of the time.
     pub level: Option<u8>,
-    /// `heap`, `stack`, `file`, `anon`, `kernel`; `None` where nothing is mapped any more.
+    /// `heap`, `stack`, `file`, `anon`, `kernel`; `None` if no longer mapped.
     pub backing: Option<&'static str>,
     /// Name of the mapping; empty for plain anonymous memory.
     pub name: String,
-    /// Whether mean frequency and confidence are those of hot memory.
+    /// Whether mean frequency and mean confidence reach those of hot memory.
     pub hot: bool,
 }
 
-/// The hot ranges of a space.
+/// Hot ranges of one space.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SpaceHot {
-    /// Its number.
+    /// Number of the space.
     pub space: u32,
-    /// Its name.
+    /// Name of the space.
     pub name: String,
     /// Hot ranges `[start, end)`, sorted, disjoint.
     pub hot: Vec<(u64, u64)>,
-    /// Bytes in them.
+    /// Total bytes of the hot ranges.
     pub hot_bytes: u64,
 }
 
 /// The region table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Regions {
-    /// Where the recording is.
+    /// Name of the recording, usually its path.
     pub recording: String,
-    /// What was watched.
+    /// Name of the target.
     pub target: String,
     /// Start of the time, since the recording began.
     pub from_ns: u64,
-    /// Its end.
+    /// End of the time, since the recording began.
     pub to_ns: u64,
-    /// Windows in it.
+    /// Number of windows in that time.
     pub windows: u64,
-    /// Whether windows were read one by one; if not, tiles (at least a page fine) tell.
+    /// Whether windows were read one by one; if not, tiles were used, whose resolution is a page or
+    /// coarser.
     pub exact: bool,
-    /// Frequency from which a row is called hot.
+    /// Frequency from which a row counts as hot.
     pub hot_frequency: f64,
-    /// Bytes called hot.
+    /// Total hot bytes.
     pub hot_bytes: u64,
-    /// Bytes that are unknown.
+    /// Total unknown bytes.
     pub unknown_bytes: u64,
-    /// Hot ranges `[start, end)` of all spaces, in the order of the spaces.
+    /// Hot ranges `[start, end)` of all spaces, ordered by space.
     pub hot: Vec<(u64, u64)>,
     /// Hot ranges by space.
     pub spaces: Vec<SpaceHot>,
@@ -147,10 +149,10 @@ pub struct Regions {
     pub regions: Vec<RegionRow>,
 }
 
-/// Tabulates what is in view.
+/// Tabulates the regions in the view.
 ///
 /// # Errors
-/// As [`crate::summary`].
+/// Same as [`crate::summary`].
 pub fn regions(recording: &Recording, view: &View, options: &RegionsOptions) -> Result<Regions> {
     let view = with_last(recording, view, options.last);
     let windows = view.windows(recording)?;
@@ -184,7 +186,7 @@ pub fn regions(recording: &Recording, view: &View, options: &RegionsOptions) -> 
     })
 }
 
-/// The view, of the last stretch unless it has a time of its own.
+/// The view, restricted to the last part of the recording unless it has a time of its own.
 fn with_last(recording: &Recording, view: &View, last: Duration) -> View {
     let mut view = view.clone();
     if let (None, Some(all)) = (&view.time, recording.time()) {
@@ -211,7 +213,7 @@ fn means_of_windows(recording: &Recording, windows: &Span<usize>, view: &View) -
     Ok(means)
 }
 
-/// Cuts out what the last window calls unknown, so that no row is unknown in part.
+/// Separates the ranges that are unknown in the last window, so that no row is partly unknown.
 fn cut_unknown(means: &mut Means, last: &Snapshot, view: &View) {
     let unknown = last.regions.iter().filter(|region| is_doubtful(region));
     for range in unknown.flat_map(|region| view.clip(&region.range)) {
@@ -219,7 +221,7 @@ fn cut_unknown(means: &mut Means, last: &Snapshot, view: &View) {
     }
 }
 
-/// Whether it was looked at and is unknown all the same.
+/// Whether the region was probed and is nevertheless unknown.
 fn is_doubtful(region: &Region) -> bool {
     region.is_unknown() && !region.is_unseen()
 }
@@ -246,12 +248,12 @@ fn means_of_tiles(recording: &Recording, windows: &Span<usize>, view: &View) -> 
     Ok(means)
 }
 
-/// A share of some nanoseconds; what is not nothing stays so.
+/// A share of `nanos`, at least 1 if the share is above zero.
 fn span(share: f64, nanos: u64) -> u64 {
     if share > 0.0 { ((share * nanos as f64) as u64).max(1) } else { 0 }
 }
 
-/// The means cut at the borders of mappings, each with its mapping.
+/// The means, cut at the borders of mappings, each with its mapping.
 fn split<'a>(means: &[Mean], layout: &'a Mappings) -> Vec<(Mean, Option<&'a Mapping>)> {
     let mut pieces = Vec::with_capacity(means.len());
     for mean in means {
@@ -271,7 +273,7 @@ fn split<'a>(means: &[Mean], layout: &'a Mappings) -> Vec<(Mean, Option<&'a Mapp
     pieces
 }
 
-/// Rows of the pieces, neighbours that would read alike joined.
+/// Makes rows of the pieces; neighbours with the same displayed values are joined.
 fn merge(pieces: Vec<(Mean, Option<&Mapping>)>, last: &Snapshot) -> Vec<RegionRow> {
     let mut rows: Vec<RegionRow> = Vec::new();
     for (mean, mapping) in pieces {
@@ -319,7 +321,7 @@ impl RegionRow {
         Range::new(SpaceId(self.space), self.start, self.end)
     }
 
-    /// Whether `next` follows at once and differs in nothing that the table shows.
+    /// Whether `next` is adjacent and has the same displayed values.
     fn reads_like(&self, next: &RegionRow) -> bool {
         let per_mille = |share: Option<f64>| share.map(|share| (share * 1000.0).round() as u32);
         self.range().touches(&next.range())
@@ -341,7 +343,7 @@ impl RegionRow {
         self.bytes += next.bytes;
     }
 
-    /// `[heap]`, `libc.so.6`, `anon`.
+    /// Display name of the mapping: `[heap]`, `libc.so.6`, `anon`.
     pub(crate) fn label(&self) -> String {
         match (self.backing, self.name.as_str()) {
             (None, _) => "not mapped any more".into(),
@@ -353,13 +355,14 @@ impl RegionRow {
 
 fn sort(rows: &mut [RegionRow], order: Sort) {
     if order == Sort::Heat {
-        // What is unknown comes last.
+        // Rows with unknown heat sort last.
         let key = |row: &RegionRow| (row.frequency, row.bytes);
         rows.sort_by(|a, b| key(b).partial_cmp(&key(a)).unwrap_or(std::cmp::Ordering::Equal));
     }
 }
 
-/// Layouts that name the spaces of `hot`: the last one, unless one of them has ended.
+/// Layouts that hold the names of the spaces of `hot`: the last one, and earlier ones if a space
+/// has ended.
 fn named(
     recording: &Recording,
     windows: &Span<usize>,
@@ -384,7 +387,7 @@ fn by_space(hot: &RangeSet, layouts: &[Arc<Mappings>]) -> Vec<SpaceHot> {
 }
 
 impl Regions {
-    /// For people. A closed pipe is no error.
+    /// Writes the report as text. A closed pipe is no error.
     ///
     /// # Errors
     /// If writing fails.
@@ -422,7 +425,7 @@ impl Regions {
         Ok(())
     }
 
-    /// Columns that rates take, with the gap after them; 0 where there are none.
+    /// Width of the rate column, including the gap after it; 0 if there are no rates.
     fn rate_width(&self) -> usize {
         let rates = self.regions.iter().filter_map(|row| row.rate);
         rates.map(|rate| rate.text().len().max(4) + 1).max().unwrap_or(0)

@@ -1,11 +1,11 @@
-//! How a report looks in a terminal.
+//! Terminal style of reports: width and colours.
 
-/// How wide, and in which colours.
+/// Width and colours of a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
-    /// Columns of the terminal.
+    /// Width in columns.
     pub width: usize,
-    /// Colours.
+    /// Colour support.
     pub color: Color,
 }
 
@@ -15,33 +15,33 @@ impl Default for Style {
     }
 }
 
-/// What the terminal can show.
+/// Colour support of a terminal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Color {
-    /// None: density is shown by characters.
+    /// No colours: heat is shown by characters.
     #[default]
     None,
-    /// The palette of 256 colours.
+    /// A palette of 256 colours.
     Ansi256,
-    /// 24 bits.
+    /// 24-bit colours.
     True,
 }
 
-/// What the user asked for.
+/// The user's choice of colours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum When {
-    /// What the terminal can show.
+    /// Use the terminal's colour support.
     #[default]
     Auto,
     /// Colours, even into a pipe.
     Always,
-    /// None.
+    /// Use no colours.
     Never,
 }
 
 impl Color {
     /// The colours to use. `variable` reads an environment variable: `NO_COLOR` (any non-empty
-    /// value turns colours off unless they were asked for), `TERM` and `COLORTERM`.
+    /// value turns colours off unless they were requested explicitly), `TERM` and `COLORTERM`.
     #[must_use]
     pub fn choose(
         when: When,
@@ -72,7 +72,7 @@ fn is_true(variable: &impl Fn(&str) -> Option<String>) -> bool {
     variable("COLORTERM").is_some_and(|value| value == "truecolor" || value == "24bit")
 }
 
-/// A colour of the heat ramp as an escape sequence for the background.
+/// Escape sequence that sets the background to a colour of the heat ramp.
 pub(crate) fn background(color: Color, heat: f64) -> String {
     match shade(color, heat) {
         Shade::Density(_) => String::new(),
@@ -84,18 +84,18 @@ pub(crate) fn background(color: Color, heat: f64) -> String {
 /// A colour of the heat ramp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shade {
-    /// A character, where there are no colours.
+    /// A character, if there are no colours.
     Density(char),
-    /// Of the palette of 256 colours.
+    /// An index into the palette of 256 colours.
     Indexed(u8),
     /// Red, green, blue.
     Rgb(u8, u8, u8),
 }
 
-/// Cold to hot without colours.
+/// Cold to hot, as characters.
 pub(crate) const DENSITY: [char; 9] = ['.', ':', '-', '=', '+', '*', '#', '%', '@'];
 
-/// The colour of `heat`.
+/// The colour of `heat`, for this colour support.
 pub(crate) fn shade(color: Color, heat: f64) -> Shade {
     match color {
         Color::None => Shade::Density(DENSITY[step(heat, DENSITY.len())]),
@@ -107,21 +107,21 @@ pub(crate) fn shade(color: Color, heat: f64) -> Shade {
     }
 }
 
-/// Faint text, for what was not looked at.
+/// Faint text, for memory that was not probed.
 pub(crate) const FAINT: &str = "\x1b[2m";
-/// Cyan text, which the heat ramp has not, for what is unknown.
+/// Cyan text, for unknown memory: a colour that is not in the heat ramp.
 pub(crate) const DOUBT: &str = "\x1b[36m";
-/// Back to plain text.
+/// Resets the style to plain text.
 pub(crate) const RESET: &str = "\x1b[0m";
 
 /// Cold to hot in the 256-colour palette: black-blue, purple, red, orange, yellow, white.
 const PALETTE: [u8; 9] = [17, 54, 90, 126, 161, 202, 214, 226, 231];
 
-/// The same ramp, as (red, green, blue).
+/// Cold to hot as (red, green, blue).
 const RAMP: [(u8, u8, u8); 6] =
     [(12, 12, 60), (88, 16, 110), (180, 30, 90), (235, 90, 30), (250, 190, 40), (255, 255, 220)];
 
-/// The step of a ramp: 0 for exactly cold, so that any heat shows.
+/// The step of a ramp for `heat`: 0 for exactly cold, so that any heat is visible.
 pub(crate) fn step(heat: f64, steps: usize) -> usize {
     if heat <= 0.0 { 0 } else { 1 + ((heat * (steps - 1) as f64) as usize).min(steps - 2) }
 }

@@ -1,4 +1,4 @@
-//! What was watched, how, and how much of it is hot.
+//! Summary of a recording: target, instrument, and how much memory is hot.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -17,29 +17,29 @@ use crate::style::Style;
 use crate::tiers::{InMemory, NOT_TOLD, TierName, Tiers};
 use crate::view::View;
 
-/// How a number varies over the windows.
+/// Distribution of a number over the windows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Spread {
-    /// In the last window.
+    /// Value in the last window.
     pub now: u64,
     /// Mean over the windows.
     pub mean: f64,
-    /// Least.
+    /// Minimum over the windows.
     pub min: u64,
-    /// Quartiles and tail: the value that this share of the windows does not exceed.
+    /// First quartile: the value that 25 % of the windows do not exceed.
     pub p25: u64,
-    /// Median.
+    /// Median: the value that half of the windows do not exceed.
     pub p50: u64,
     /// Third quartile.
     pub p75: u64,
     /// 95th percentile.
     pub p95: u64,
-    /// Greatest.
+    /// Maximum over the windows.
     pub max: u64,
 }
 
 impl Spread {
-    /// Of values in order of time.
+    /// The distribution of values given in order of time.
     #[must_use]
     pub fn of(values: &[u64]) -> Self {
         let mut sorted = values.to_vec();
@@ -48,7 +48,7 @@ impl Spread {
         else {
             return Self::default();
         };
-        // Nearest rank: the smallest value that at least this share of the windows reach.
+        // Nearest rank: the smallest value that at least this share of the windows do not exceed.
         let rank = |percent: usize| sorted[(sorted.len() * percent).div_ceil(100).max(1) - 1];
         let sum: u128 = values.iter().map(|v| u128::from(*v)).sum();
         let mean = sum as f64 / values.len() as f64;
@@ -56,111 +56,113 @@ impl Spread {
     }
 }
 
-/// The machine that was watched.
+/// The observed machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MachineFacts {
-    /// Kernel release; empty where there is none.
+    /// Kernel release; empty if there is no kernel.
     pub kernel: String,
     /// Levels of the page table.
     pub page_table_levels: Option<u8>,
-    /// Levels whose ACCESSED bits were proven to tell.
+    /// Levels whose ACCESSED bits were proven to be set by hardware.
     pub proven_levels: Vec<u8>,
 }
 
-/// One space of the target.
+/// Figures of one space of the target.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SpaceSummary {
-    /// Its number.
+    /// Number of the space.
     pub space: u32,
-    /// Its name.
+    /// Name of the space.
     pub name: String,
     /// Bytes mapped at the end.
     pub mapped_bytes: u64,
     /// Bytes whose frequency is at least [`HOT_FREQUENCY`].
     pub hot_bytes: Spread,
-    /// Bytes of which there is too little evidence.
+    /// Bytes with too little evidence.
     pub unknown_bytes: Spread,
-    /// Regions.
+    /// Number of regions.
     pub regions: Spread,
 }
 
-/// Bytes of a tier.
+/// Resident bytes of a tier.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TierSummary {
-    /// The tier.
+    /// Number and nodes of the tier.
     #[serde(flatten)]
     pub tier: TierName,
-    /// Resident bytes in it, over the windows of which that is known.
+    /// Resident bytes in it, over the windows that have this figure.
     pub bytes: Spread,
 }
 
 /// The summary of a recording.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
-    /// Where the recording is.
+    /// Name of the recording, usually its path.
     pub recording: String,
-    /// What was watched.
+    /// Name of the target.
     pub target: String,
-    /// The instrument.
+    /// Name of the instrument.
     pub instrument: String,
-    /// Its settings.
+    /// Settings of the instrument.
     pub settings: BTreeMap<String, String>,
-    /// Whatever else the recording says of itself.
+    /// Other annotations of the recording.
     pub annotations: BTreeMap<String, String>,
-    /// The machine.
+    /// The observed machine.
     pub machine: MachineFacts,
-    /// The command that recorded.
+    /// The command line that made the recording.
     pub command: String,
-    /// The version of tierscope that recorded.
+    /// The version of tierscope that made the recording.
     pub version: String,
-    /// When it began, in nanoseconds of Unix time.
+    /// Start of the recording, in nanoseconds of Unix time.
     pub started_unix_ns: u64,
     /// Sampling interval.
     pub sampling_ns: u64,
     /// Aggregation interval.
     pub window_ns: u64,
-    /// Windows in view.
+    /// Number of windows in the view.
     pub windows: u64,
-    /// From the first one's start to the last one's end.
+    /// Time from the start of the first window to the end of the last one.
     pub duration_ns: u64,
-    /// Whether the recording was ended cleanly.
+    /// Whether the recording was closed properly.
     pub ended: bool,
-    /// Why it ends early, if it was damaged.
+    /// Why it ends early, if it is damaged.
     pub damage: Option<String>,
-    /// Bytes mapped; the whole target whatever the view.
+    /// Bytes mapped, of the whole target regardless of the view.
     pub mapped_bytes: Spread,
-    /// Bytes in memory, of the windows that tell; `None` if the recording does not, or only some
-    /// addresses are in view.
+    /// Resident bytes, over the windows that have this figure; `None` if none has it, or only some
+    /// addresses are in the view.
     pub resident_bytes: Option<Spread>,
-    /// Of those, by tier; empty if the recording does not say.
+    /// Resident bytes by tier; empty if not recorded.
     pub tiers: Vec<TierSummary>,
-    /// Pages that places were estimated from, of the space with the fewest; 0 if all were counted.
+    /// Number of sampled pages from which the tiers were estimated, of the space with the fewest; 0
+    /// if all pages were counted.
     pub pages_drawn: u64,
     /// Bytes whose frequency is at least [`HOT_FREQUENCY`].
     pub hot_bytes: Spread,
-    /// Bytes known, and not hot. In each window, these, those hot, unknown and not looked at add up to
-    /// the bytes of its regions. Older recordings tell these three of up to 1024 windows.
+    /// Bytes known and not hot. In each window, these and the hot, unknown and unseen bytes add up
+    /// to the bytes of its regions. For older recordings these three are computed from up to 1024
+    /// windows.
     pub not_hot_bytes: Spread,
-    /// Bytes looked at of which there is too little evidence to tell hot from cold.
+    /// Bytes probed with too little evidence to separate hot from cold.
     pub unknown_bytes: Spread,
-    /// Bytes in regions that were not looked at.
+    /// Bytes in regions that were not probed.
     pub unseen_bytes: Spread,
-    /// Regions.
+    /// Number of regions.
     pub regions: Spread,
-    /// Frequency from which a region is called hot.
+    /// Frequency from which a region counts as hot.
     pub hot_frequency: f64,
     /// CPU time of the profiler over wall time; 1 is one CPU. `None` for a single window.
     pub profiler_cpu: Option<f64>,
-    /// The same of the target.
+    /// CPU time of the target over wall time.
     pub target_cpu: Option<f64>,
-    /// By space.
+    /// Figures by space.
     pub spaces: Vec<SpaceSummary>,
-    /// Whether only some addresses are in view.
+    /// Whether only some addresses are in the view.
     #[serde(skip)]
     partial: bool,
 }
 
-/// Regions of a space in one window, and their bytes by state.
+/// Number of regions of a space in one window, and their bytes by state.
 #[derive(Clone, Copy, Debug, Default)]
 struct Figures {
     regions: u64,
@@ -190,11 +192,11 @@ impl Figures {
 
 type BySpace = BTreeMap<SpaceId, Figures>;
 
-/// Summarises what is in view.
+/// Summarises the view.
 ///
 /// # Errors
-/// [`tierscope_core::ErrorKind::Data`] for a damaged or empty recording, `Usage` for a view
-/// outside of it, `Io` if reading fails.
+/// [`tierscope_core::ErrorKind::Data`] for a damaged or empty recording, `Usage` for a view outside
+/// of it, `Io` if reading fails.
 pub fn summary(recording: &Recording, view: &View) -> Result<Summary> {
     let windows = view.windows(recording)?;
     let commits = &recording.commits()[windows.clone()];
@@ -228,14 +230,14 @@ pub fn summary(recording: &Recording, view: &View) -> Result<Summary> {
     Ok(summary)
 }
 
-/// A sum over all spaces, window by window.
+/// A figure summed over all spaces, window by window.
 fn sum(windows: &[BySpace], of: fn(&Figures) -> u64) -> Spread {
     let window = |spaces: &BySpace| spaces.values().map(of).sum();
     Spread::of(&windows.iter().map(window).collect::<Vec<u64>>())
 }
 
-/// Figures of windows whose regions were read because their metrics do not tell all states, as those
-/// of older recordings; `None` where they do, or all regions are read anyway.
+/// Figures of windows whose regions were read because their metrics lack some states, as in older
+/// recordings; `None` if the metrics have them, or all regions are read anyway.
 fn states_of_regions(
     recording: &Recording,
     windows: &Span<usize>,
@@ -248,7 +250,7 @@ fn states_of_regions(
     figures::spread(windows, figures::READ).map(of).collect::<Result<_>>().map(Some)
 }
 
-/// What the recording says of itself; the figures are left at zero.
+/// Metadata of the recording; the figures are left at zero.
 fn about(recording: &Recording) -> Summary {
     let meta = recording.meta();
     let radix = meta.machine.radix;
@@ -293,7 +295,8 @@ fn about(recording: &Recording) -> Summary {
     }
 }
 
-/// Figures of a window: from its metrics, or from its regions where only some addresses count.
+/// Figures of a window: from its metrics, or from its regions if only some addresses are in the
+/// view.
 fn figures_of(
     recording: &Recording,
     index: usize,
@@ -361,7 +364,7 @@ fn by_space(
     ids.into_iter().map(summary).collect()
 }
 
-/// Spaces that have ended get the name that they had in their first window.
+/// Names spaces that have ended, as in their first window.
 fn name_ended(
     recording: &Recording,
     windows: &Span<usize>,
@@ -379,7 +382,7 @@ fn name_ended(
     Ok(())
 }
 
-/// CPU over wall time between the ends of the first and the last window.
+/// CPU time over wall time, between the ends of the first and the last window.
 fn cpu_shares(commits: &[Commit]) -> (Option<f64>, Option<f64>) {
     let (first, last) = (&commits[0], &commits[commits.len() - 1]);
     let wall = last.end.since(first.end).as_secs_f64();
@@ -409,7 +412,7 @@ impl Summary {
         }
     }
 
-    /// How resident bytes and tiers are known, or that they are not.
+    /// How resident bytes and tiers were measured, or why they are missing.
     pub(crate) fn residence_text(&self) -> String {
         match (&self.resident_bytes, self.tiers.is_empty(), self.pages_drawn) {
             (None, ..) if self.partial => {
@@ -422,7 +425,7 @@ impl Summary {
         }
     }
 
-    /// For people. A closed pipe is no error.
+    /// Writes the report as text. A closed pipe is no error.
     ///
     /// # Errors
     /// If writing fails.
@@ -445,7 +448,7 @@ impl Summary {
         self.facts().iter().try_for_each(|(name, value)| writeln!(out, "{name:<12} {value}"))
     }
 
-    /// What is known of target, instrument and machine, by name; nothing that is empty.
+    /// Facts about target, instrument and machine, by name; empty ones are left out.
     pub(crate) fn facts(&self) -> Vec<(&str, String)> {
         let started = UNIX_EPOCH + Duration::from_nanos(self.started_unix_ns);
         let mut facts = vec![
@@ -540,7 +543,7 @@ impl Summary {
     }
 }
 
-/// `telescope (variant bounded)`.
+/// The instrument with its settings: `telescope (variant bounded)`.
 fn named(instrument: &str, settings: &BTreeMap<String, String>) -> String {
     if settings.is_empty() {
         return instrument.into();
@@ -566,7 +569,7 @@ fn write_spread(
 mod tests {
     use super::*;
 
-    // 1..=8 in this order: a quarter of the windows, two, do not exceed 2.
+    // 1..=8 in reverse: a quarter of the windows, two, do not exceed 2.
     #[test]
     fn percentiles_by_nearest_rank() {
         let spread = Spread::of(&[8, 7, 6, 5, 4, 3, 2, 1]);

@@ -1,4 +1,4 @@
-//! What of the target is in memory, and in which tier.
+//! Resident memory of the target, by tier.
 
 use std::collections::BTreeMap;
 
@@ -9,22 +9,22 @@ use tierscope_record::Meta;
 use crate::human;
 use crate::view::View;
 
-/// Memory nodes of like speed, as the recording tells.
+/// A tier as recorded: a set of memory nodes of similar speed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TierName {
-    /// Its number, 0 being the fastest; `None` for a node that is in no tier the recording knows.
+    /// Its number, 0 being the fastest; `None` for a node that is in no recorded tier.
     pub tier: Option<u8>,
-    /// Its nodes.
+    /// Numbers of its nodes.
     pub nodes: Vec<u32>,
 }
 
 impl TierName {
-    /// For people, where there is little room: `tier 0`.
+    /// Short form, for narrow output: `tier 0`.
     pub(crate) fn short(&self) -> String {
         self.tier.map_or_else(|| self.text(), |tier| format!("tier {tier}"))
     }
 
-    /// For people: `tier 0 (node 0)`.
+    /// Long form: `tier 0 (node 0)`.
     #[must_use]
     pub fn text(&self) -> String {
         let nodes = self.nodes.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
@@ -33,14 +33,14 @@ impl TierName {
     }
 }
 
-/// Which tier each node is in.
+/// The tiers, and the nodes of each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tiers {
     pub(crate) names: Vec<TierName>,
 }
 
 impl Tiers {
-    /// The tiers that the recording names.
+    /// The tiers in the recording's metadata.
     pub(crate) fn of(meta: &Meta) -> Self {
         let name = |(tier, nodes): (u8, &Vec<Node>)| TierName {
             tier: Some(tier),
@@ -49,7 +49,8 @@ impl Tiers {
         Self { names: (0..).zip(&meta.machine.tiers).map(name).collect() }
     }
 
-    /// The number of a node's tier among [`Tiers::names`], which grow by nodes of no tier.
+    /// The index of a node's tier in [`Tiers::names`]; a node without a tier is added as an entry
+    /// of its own.
     fn index_of(&mut self, node: Node) -> usize {
         let known = self.names.iter().position(|name| name.nodes.contains(&node.0));
         known.unwrap_or_else(|| {
@@ -58,29 +59,30 @@ impl Tiers {
         })
     }
 
-    /// The tier's number as a label, if there is one.
+    /// The number of a node's tier as a metric label; empty if it has none.
     pub(crate) fn label_of(&self, node: Node) -> String {
         let name = self.names.iter().find(|name| name.nodes.contains(&node.0));
         name.and_then(|name| name.tier).map_or(String::new(), |tier| tier.to_string())
     }
 }
 
-/// What was in memory in a window.
+/// Resident memory in a window.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct InMemory {
-    /// Bytes.
+    /// Resident bytes.
     pub(crate) bytes: u64,
-    /// Of those, by tier as in [`Tiers::names`]; empty if nobody had looked yet.
+    /// Resident bytes by tier, indexed like [`Tiers::names`]; empty if not measured yet.
     pub(crate) tiers: Vec<u64>,
-    /// Bytes of spaces of which only `bytes` is known.
+    /// Bytes of spaces whose tiers are not known.
     pub(crate) unplaced: u64,
-    /// Fewest pages that a space's places were estimated from; 0 if all were counted.
+    /// Minimum over the spaces of the number of pages that the tiers were estimated from; 0 if all
+    /// pages were counted.
     pub(crate) drawn: u64,
 }
 
 impl InMemory {
-    /// Of the spaces in view; `None` if the recording does not say. Of some addresses of a space
-    /// nothing is known.
+    /// Sum over the spaces in the view; `None` if not recorded, or if only some addresses are in
+    /// the view, for which there are no figures.
     pub(crate) fn of(spaces: &[SpaceResidence], tiers: &mut Tiers, view: &View) -> Option<Self> {
         let mut sum = Self::default();
         let mut nodes = BTreeMap::<Node, u64>::new();
@@ -106,7 +108,7 @@ impl InMemory {
         any.then_some(sum)
     }
 
-    /// For people, in one line.
+    /// The resident bytes in total and by tier, as one line of text.
     pub(crate) fn text(&self, tiers: &Tiers) -> String {
         let mut parts = vec![format!("resident {}", human::bytes(self.bytes))];
         let part =
@@ -124,10 +126,10 @@ impl InMemory {
     }
 }
 
-/// What is said where a recording does not tell.
+/// Text for recordings without this data.
 pub(crate) const NOT_TOLD: &str = "resident bytes and tiers: not in this recording";
 
-/// Spaces of 2^64 bytes are no reason to fall over.
+/// Adds without overflow, for spaces of up to 2^64 bytes.
 fn add(sum: &mut u64, bytes: u64) {
     *sum = sum.saturating_add(bytes);
 }

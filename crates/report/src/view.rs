@@ -1,4 +1,4 @@
-//! Which part of a recording a report is about.
+//! The part of a recording that a report covers.
 
 use std::ops::Range as Span;
 use std::time::Duration;
@@ -8,21 +8,21 @@ use tierscope_record::Recording;
 
 use crate::human;
 
-/// The part of a recording that a report is about; everything by default.
+/// The part of a recording that a report covers; everything by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct View {
     /// Time since the recording began.
     pub time: Option<Span<Duration>>,
-    /// Addresses, in every space that is shown.
+    /// Addresses, applied to every visible space.
     pub addresses: Option<Span<u64>>,
-    /// One space.
+    /// The only visible space; `None` for all spaces.
     pub space: Option<SpaceId>,
-    /// These ranges alone: those of a mapping's name, for instance ([`crate::ranges_named`]).
+    /// Only these ranges: for instance those of a mapping's name ([`crate::ranges_named`]).
     pub ranges: Option<RangeSet>,
 }
 
 impl View {
-    /// The windows in view.
+    /// The windows that overlap the view.
     ///
     /// # Errors
     /// [`ErrorKind::Usage`] if there are none.
@@ -40,7 +40,7 @@ impl View {
         Ok(windows)
     }
 
-    /// The parts of `range` in view, in order.
+    /// The parts of `range` in the view, in order.
     pub(crate) fn clip(&self, range: &Range) -> impl Iterator<Item = Range> + '_ {
         let within = self.within(range);
         let named = match (&self.ranges, within) {
@@ -52,7 +52,7 @@ impl View {
         whole.into_iter().chain(named.iter().filter_map(common))
     }
 
-    /// The part of `range` in the space and between the addresses in view.
+    /// The part of `range` within the view's space and addresses.
     fn within(&self, range: &Range) -> Option<Range> {
         if !self.shows(range.space) {
             return None;
@@ -66,18 +66,18 @@ impl View {
         }
     }
 
-    /// Whether only some addresses of a space are in view.
+    /// Whether only some addresses of a space are in the view.
     pub(crate) fn is_partial(&self) -> bool {
         self.addresses.is_some() || self.ranges.is_some()
     }
 
-    /// Whether `space` is in view.
+    /// Whether `space` is in the view.
     pub(crate) fn shows(&self, space: SpaceId) -> bool {
         self.space.is_none_or(|one| one == space)
     }
 }
 
-/// Those of the sorted, disjoint `ranges` that may overlap `range`.
+/// The subset of the sorted, disjoint `ranges` that may overlap `range`.
 fn overlapping<'a>(ranges: &'a [Range], range: &Range) -> &'a [Range] {
     let first = ranges.partition_point(|r| (r.space, r.end) <= (range.space, range.start));
     let end = ranges.partition_point(|r| (r.space, r.start) < (range.space, range.end));

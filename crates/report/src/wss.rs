@@ -1,7 +1,7 @@
-//! The working set: how many bytes were accessed, and how many were hot, window by window.
+//! The working set: bytes accessed, and bytes hot, window by window.
 //!
 //! Denning's working set W(t, τ) (The Working Set Model for Program Behavior, CACM 1968) with the
-//! window as τ, as far as samples tell: bytes of the regions with at least one hit.
+//! window as τ, estimated from samples: bytes of the regions with at least one hit.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -19,60 +19,60 @@ use crate::style::Style;
 use crate::tiers::TierName;
 use crate::view::View;
 
-/// A share of the windows, and the bytes that they do not exceed.
+/// A percentile over the windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Percentile {
-    /// The share, in percent.
+    /// Share of the windows, in percent.
     pub percent: u8,
     /// Bytes accessed that this share of the windows does not exceed (nearest rank).
     pub accessed_bytes: u64,
-    /// Bytes hot, likewise.
+    /// Hot bytes that this share of the windows does not exceed.
     pub hot_bytes: u64,
-    /// Bytes of which there was too little evidence, likewise.
+    /// Bytes with too little evidence that this share of the windows does not exceed.
     pub unknown_bytes: u64,
 }
 
 /// The working set over windows.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Wss {
-    /// Where the recording is.
+    /// Name of the recording, usually its path.
     pub recording: String,
-    /// What was watched.
+    /// Name of the target.
     pub target: String,
     /// Start of the time, since the recording began.
     pub from_ns: u64,
-    /// Its end.
+    /// End of the time, since the recording began.
     pub to_ns: u64,
     /// Length of a window.
     pub window_ns: u64,
-    /// Windows in view.
+    /// Number of windows in the view.
     pub windows: u64,
-    /// Windows that were read: fewer, evenly spaced ones where there are many and only their
-    /// regions tell.
+    /// Number of windows that were read: fewer, evenly spaced ones if there are many and their
+    /// regions have to be read.
     pub windows_read: u64,
-    /// Frequency from which a region is called hot.
+    /// Frequency from which a region counts as hot.
     pub hot_frequency: f64,
-    /// Mean of the bytes accessed.
+    /// Mean of the accessed bytes.
     pub accessed_mean: u64,
-    /// Mean of the bytes hot.
+    /// Mean of the hot bytes.
     pub hot_mean: u64,
-    /// Mean of the bytes unknown, which are neither.
+    /// Mean of the unknown bytes, which count neither as accessed nor as hot.
     pub unknown_mean: u64,
-    /// The distribution: each percent from 0 to 100.
+    /// The distribution: percentiles 0 to 100.
     pub percentiles: Vec<Percentile>,
-    /// The same over time, in at most 400 points.
+    /// The working set over time, in at most 400 points.
     pub over_time: Vec<Point>,
-    /// What the points' bytes by tier are of.
+    /// The tiers that the points' `tier_bytes` refer to.
     pub tiers: Vec<TierName>,
 }
 
-/// The percentiles that people are shown.
+/// The percentiles printed in text reports.
 const SHOWN: [u8; 11] = [0, 1, 5, 10, 25, 50, 75, 90, 95, 99, 100];
 
-/// Sums the working set up over the windows in view.
+/// Computes the working set over the windows in the view.
 ///
 /// # Errors
-/// As [`crate::summary`].
+/// Same as [`crate::summary`].
 pub fn wss(recording: &Recording, view: &View) -> Result<Wss> {
     let windows = view.windows(recording)?;
     let (figures, tiers) = figures(recording, view)?;
@@ -115,19 +115,19 @@ fn percentiles(figures: &[Figures]) -> Vec<Percentile> {
     (0..=100).map(row).collect()
 }
 
-/// The least value that at least `percent` of all do not exceed; 0 of none.
+/// The smallest value that at least `percent` of the values do not exceed; 0 if there are none.
 fn nearest_rank(sorted: &[u64], percent: u8) -> u64 {
     let rank = (sorted.len() * usize::from(percent)).div_ceil(100).max(1);
     sorted.get(rank - 1).copied().unwrap_or(0)
 }
 
 impl Wss {
-    /// The percentiles that people are shown.
+    /// The percentiles printed in text reports.
     pub(crate) fn shown(&self) -> impl Iterator<Item = &Percentile> {
         self.percentiles.iter().filter(|row| SHOWN.contains(&row.percent))
     }
 
-    /// For people. A closed pipe is no error.
+    /// Writes the report as text. A closed pipe is no error.
     ///
     /// # Errors
     /// If writing fails.
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    // Of 10, 20, 30, 40: a quarter does not exceed 10, half 20, 51 % already three of them.
+    // Of 10, 20, 30, 40: 25 % do not exceed 10, 50 % do not exceed 20, 51 % need 30.
     #[test]
     fn percentiles_by_hand() {
         let of = |percent| nearest_rank(&[10, 20, 30, 40], percent);
@@ -198,7 +198,7 @@ mod tests {
     }
 
     proptest! {
-        // The definition, by counting.
+        // Compares with the definition, by counting.
         #[test]
         fn least_value_that_enough_do_not_exceed(mut values in prop::collection::vec(0u64..50, 1..60), percent in 0u8..=100) {
             values.sort_unstable();

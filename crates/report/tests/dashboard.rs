@@ -1,4 +1,4 @@
-//! The dashboard in packaging/grafana names nothing that is not exported.
+//! The dashboard in packaging/grafana uses exported metrics only.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tierscope_core::{
 use tierscope_record::{Memory, Meta, Metric, Recorder, Recording};
 use tierscope_report::metrics::Collector;
 
-/// A window with everything that can be exported.
+/// Metrics text of a window with everything that can be exported.
 fn exposition() -> String {
     let range = Range::new(SpaceId(0), 0, 4096);
     let heap = Mapping { range, backing: Backing::Heap, name: "[heap]".into(), writable: true };
@@ -59,7 +59,7 @@ fn exported(text: &str) -> (BTreeSet<&str>, BTreeSet<&str>) {
     (names, labels)
 }
 
-/// Every string below `value` that stands under one of `keys`.
+/// Collects every string below `value` whose key is one of `keys`.
 fn strings<'a>(value: &'a Value, keys: &[&str], found: &mut Vec<&'a str>) {
     match value {
         Value::Object(fields) => {
@@ -97,7 +97,7 @@ fn every_metric_and_label_of_the_dashboard_is_exported() {
             assert!(labels.contains(label), "no label {label} in {query}");
         }
     }
-    // What is exported and shown nowhere would be forgotten.
+    // Every exported metric must be shown, with one exception.
     let shown = |name: &&&str| asked.contains(**name);
     let hidden: Vec<_> = names.iter().filter(|name| !shown(name)).collect();
     assert_eq!(hidden, [&"tierscope_idle_age_seconds_gsum"]);

@@ -1,5 +1,5 @@
-//! The live screen of a small recording made by code: what it shows, to the character, and what
-//! keys do to it.
+//! The live screen of a small generated recording: its contents, character by character, and the
+//! effect of keys.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -24,7 +24,7 @@ fn range(space: u32, start: u64, bytes: u64) -> Range {
     Range::new(SpaceId(space), start, start + bytes)
 }
 
-/// Of each process 8 MiB of heap and a stack.
+/// 8 MiB of heap and a stack for each process.
 fn mappings(processes: u32) -> Mappings {
     let mapping = |space, start, bytes, backing, name: &str| Mapping {
         range: range(space, start, bytes),
@@ -59,9 +59,9 @@ fn region(range: Range, hits: f32, age: u64, level: Level) -> Region {
     }
 }
 
-/// Windows of a second. In the first process a MiB that is always hit walks up the heap, a MiB a
-/// window; nobody looks at the last MiB; the stack is hit in a quarter of the samples. The second
-/// process sleeps.
+/// Windows of one second. In the first process a MiB that is always hit moves up the heap, one MiB
+/// per window; the last MiB is never probed; the stack is hit in a quarter of the samples. The
+/// second process is idle.
 fn snapshot(window: u64, processes: u32) -> Snapshot {
     let hot = HEAP + window % 7 * MIB;
     let end = HEAP + 7 * MIB;
@@ -80,7 +80,7 @@ fn snapshot(window: u64, processes: u32) -> Snapshot {
     Snapshot { start: at(window), end: at(window + 1), samples: 40, regions }
 }
 
-/// The profiler takes half a second to start, then 1 % of a CPU; the target 80 %.
+/// The profiler takes half a second to start, then 1 % of a CPU; the target uses 80 %.
 fn record(windows: std::ops::Range<u64>, processes: u32, recorder: &mut Recorder<&mut Memory>) {
     for number in windows {
         let cpu = CpuTime {
@@ -122,7 +122,7 @@ fn replay(windows: u64, processes: u32) -> Live {
     Live::new(recording(windows, processes, true), start, Color::None)
 }
 
-/// The screen, as lines without spaces at their ends.
+/// The screen as lines, without trailing spaces.
 fn screen(live: &mut Live, width: u16, height: u16) -> Vec<String> {
     while !live.prepare(width, height) {}
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
@@ -138,14 +138,14 @@ fn press(live: &mut Live, keys: &str) {
     keys.chars().for_each(|key| live.update(Key::Char(key)));
 }
 
-/// Compares with `golden`, a line each; shows the whole screen if it differs.
+/// Compares with `golden`, line by line; prints the whole screen if it differs.
 fn check(live: &mut Live, golden: &str) {
     let golden: Vec<&str> = golden.trim_matches('\n').lines().map(str::trim_end).collect();
     let shown = screen(live, 80, 21);
     assert!(shown == golden, "the screen is\n{}\nand not\n{}", shown.join("\n"), golden.join("\n"));
 }
 
-// 9 MiB in eight rows is 1.25 MiB a row: the hot MiB of window 0 fills four fifths of the first.
+// 9 MiB in eight rows is 1.25 MiB per row: the hot MiB of window 0 fills four fifths of the first.
 #[test]
 fn regions_hottest_first() {
     check(
@@ -176,8 +176,8 @@ resident bytes and tiers: not in this recording
     );
 }
 
-// Of the heap a MiB is hot, three are unknown, two were not looked at, two are cold: eight in all. In
-// the map a row is a MiB.
+// Of the 8 MiB of heap one is hot, three are unknown, two were not probed, two are cold. In the map
+// a row is a MiB.
 #[test]
 fn unknown_memory_and_rates_are_told() {
     let rate = |mean| Some(Rate { low: mean / 2.0, mean, high: mean * 2.0 });
@@ -213,8 +213,8 @@ fn unknown_memory_and_rates_are_told() {
     assert_eq!(rows[4], row("2 MiB ? 0 PMD [heap]"));
 }
 
-// Of 8 MiB that were looked at in the first process one is always hit, one in a quarter of the
-// samples: 15.6 %.
+// Of the 8 MiB probed in the first process one is always hit, and one in a quarter of the samples:
+// 15.6 %.
 #[test]
 fn from_process_to_mapping_to_region_and_back() {
     let mut live = replay(8, 2);
@@ -269,7 +269,7 @@ resident bytes and tiers: not in this recording
     assert_eq!(screen(&mut live, 80, 21)[14], "▶ processes by heat: 1 to 2 of 2");
 }
 
-// Seconds 1, 2, 3, … of the recording; from 0 at double speed.
+// Displayed seconds 1, 2, 3, ... of the recording; from 0 at double speed.
 #[test]
 fn a_replay_plays_pauses_and_seeks() {
     let start = Start::Replay { from: Duration::ZERO, speed: 2.0 };
@@ -315,7 +315,7 @@ fn a_screen_of_the_newest_goes_along_unless_it_is_held() {
     assert!(live.quits());
 }
 
-// Two windows a column: the hot MiB is in a row for half of it.
+// Two windows per column: the hot MiB is in a row for half of the column's time.
 #[test]
 fn zooms_time_and_addresses() {
     let mut live = replay(100, 1);
@@ -352,7 +352,7 @@ fn sorts_and_tabulates() {
     assert_eq!(first(&mut live), is("mappings by address: 1 to 2 of 2", "0x555555800000"));
 }
 
-// Two processes: of one it is known where its pages are, of the other only how many there are.
+// Two processes: of one the nodes of its pages are known, of the other only their number.
 #[test]
 fn totals_are_told_by_tier() {
     let on = |node, mib: u64| OnNode { node: Node(node), bytes: mib * MIB };
@@ -395,7 +395,7 @@ fn says_what_is_missing() {
     assert_eq!(lines[14], "q                  quit");
 }
 
-// A recording with colours: the hottest cell is the brightest, in either palette.
+// With colours: the hottest cell is the brightest, in either palette.
 #[test]
 fn colours_are_those_of_the_reports() {
     use ratatui::style::Color as Paint;
@@ -408,13 +408,13 @@ fn colours_are_those_of_the_reports() {
         let mut terminal = Terminal::new(TestBackend::new(80, 21)).unwrap();
         terminal.draw(|frame| live.draw(frame)).unwrap();
         let buffer = terminal.backend().buffer();
-        // Row 6 holds the MiB that window 7 of 8 hit, and no other.
+        // Row 6 holds the MiB that was hit in window 7 of 8, and no other.
         assert_eq!(buffer[(62, 10)].bg, hottest);
         assert_ne!(buffer[(61, 10)].bg, hottest);
     }
 }
 
-/// Every key that does something, and some that do nothing.
+/// All keys with an effect, and some without.
 fn any_key() -> impl Strategy<Value = Key> {
     let others = [
         Key::Up,
@@ -436,7 +436,7 @@ fn any_key() -> impl Strategy<Value = Key> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    // Whatever is pressed, on whatever terminal, something is shown, and widening brings back all.
+    // For any keys and any size, something is shown, and widening the view restores everything.
     #[test]
     fn no_keys_lead_astray(
         keys in prop::collection::vec(any_key(), 0..40),

@@ -1,11 +1,12 @@
-//! How much slower the exact machine is with telemetry in its memory controller:
-//! `cargo run --release -p tierscope-sim --example counted_speed [SECONDS]`.
+//! Slowdown of the exact machine by telemetry in its memory controller: `cargo run --release -p
+//! tierscope-sim --example counted_speed [SECONDS]`.
 //!
-//! Every access of the workload misses the caches: the worst that a controller can see. Two machines take
-//! turns, one with nobody on its bus, one with eight pipelines (NEMO's largest deployment) in front of all
-//! memory: attached and idle; with one that counts by huge page (listing 2); with seven more that count base
-//! pages of 112 of them (listing 1). A figure is the median over turns of the ratio of CPU times for an
-//! access, less 1; a line of JSON each.
+//! Every access of the workload misses the caches: the worst case for a controller. Two machines
+//! run alternately, one without a bus observer, one with eight pipelines (NEMO's largest
+//! deployment) in front of all memory: attached and idle; with one that counts by huge page
+//! (listing 2); with seven more that count base pages of 112 of them (listing 1). Each figure is
+//! the median over turns of the ratio of CPU times for an access, minus 1; printed as one JSON
+//! object a line.
 
 use std::time::Duration;
 
@@ -17,16 +18,16 @@ use tierscope_sim::config::Costs;
 use tierscope_sim::exact::{Machine, Process, Setup};
 use tierscope_workloads::generate;
 
-/// The prototype's memory, of which the workload takes nearly all.
+/// The prototype's memory, nearly filled by the workload.
 const MEMORY: u64 = 16 << 30;
 const SPEC: &str = "contiguous:space=15GiB,hot=15GiB";
 /// log2 of a huge page.
 const HUGE: u8 = 21;
-/// Huge pages whose base pages are counted at a time.
+/// Number of huge pages whose base pages are counted at a time.
 const AT_ONCE: u64 = 112;
 const TURNS: u32 = 9;
 
-/// What the pipelines count.
+/// Rules of the pipelines.
 #[derive(Clone, Copy, PartialEq)]
 enum Counting {
     Nothing,
@@ -69,7 +70,7 @@ fn program(machine: &mut dyn Ports, counting: Counting) -> Result<()> {
     Ok(())
 }
 
-/// CPU nanoseconds of an access, over so much of it.
+/// Host CPU nanoseconds of an access, over `time` of CPU time.
 fn slice<B: BusObserver>(machine: &mut Machine<B>, time: Duration) -> f64 {
     let before = machine.account().counts.accesses;
     let began = cpu_time();
@@ -86,7 +87,7 @@ fn slower(counting: Counting, time: Duration) -> Result<f64> {
     let (mut alone, mut counted) = (machine(())?, machine(Driver::new(engine))?);
     program(&mut counted, counting)?;
     let each = time / TURNS / 2;
-    // Both warm up.
+    // Warm-up of both machines.
     slice(&mut alone, each);
     slice(&mut counted, each);
     let turn = |_| {

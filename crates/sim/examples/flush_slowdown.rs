@@ -1,14 +1,14 @@
-//! By how much a target slows down if its translations are flushed every 20, 50 or 100 ms, on the TLBs
-//! of three real cores: the exact machine, access by access, with everything modelled.
+//! Slowdown of a target whose translations are flushed every 20, 50 or 100 ms, on the TLBs of three
+//! real cores: the exact machine, access by access, with everything modelled.
 //!
-//! `cargo run -p tierscope-sim --example flush_slowdown`: a thread reads at random, 90 % within a hot
-//! set that the TLBs just hold (where a flush costs the most) or that exceeds them, the rest all over
-//! 4 GiB, as fast as the machine can; an instrument asks for a flush in every period. The same accesses
-//! with and without, from the same state; the slowdown is the share of accesses that are missing after
-//! half a second. Interrupts and walks are both in it. Bar: 0.5 %.
+//! `cargo run -p tierscope-sim --example flush_slowdown`: a thread reads at random, 90 % within a
+//! hot set that just fits the TLBs (where a flush costs the most) or that exceeds them, the rest
+//! all over 4 GiB, as fast as the machine can; an instrument requests a flush in every period. The
+//! same accesses with and without flushes, from the same state; the slowdown is the share of
+//! accesses that are missing after half a second, due to interrupts and walks together. Bar: 0.5 %.
 //!
-//! The figures of 2026-11-23; in huge pages of the last two cores 3 GiB are hot, which is less than or
-//! about what they hold:
+//! The figures of 2026-11-23; in huge pages 3 GiB are hot on the last two cores, which is less than
+//! or about the reach of their TLBs:
 //!
 //! | core | pages | hot set | M accesses/s | 20 ms | 50 ms | 100 ms |
 //! |---|---|---|---|---|---|---|
@@ -34,9 +34,9 @@ use tierscope_workloads::generate::from_spec;
 
 const MACHINES: [&str; 3] = ["xeon-e5-2620v2", "xeon-gold-6238m", "xeon-gold-6430-cxl"];
 const EVERY_MS: [u64; 3] = [20, 50, 100];
-/// Bytes of a hot set, at most.
+/// Largest hot set in bytes.
 const MOST: u64 = 3 << 30;
-/// Simulated time that is measured, after a tenth of it to warm up.
+/// Simulated time of a measurement, after a warm-up of a tenth of it.
 const MEASURED: Duration = Duration::from_millis(500);
 
 fn main() {
@@ -55,7 +55,7 @@ fn main() {
     }
 }
 
-/// Bytes that the TLBs hold.
+/// Reach of the TLBs in bytes.
 fn reach(hardware: &Hardware, pages: PageSize) -> u64 {
     let takes = |array: &&TlbArray| array.pages.contains(&pages);
     let translation = &hardware.translation;
@@ -75,7 +75,7 @@ fn row(hardware: &Hardware, pages: PageSize, (what, hot): (&str, u64)) {
     println!();
 }
 
-/// Accesses that a thread carries out in the measured time.
+/// Accesses executed by a thread in the measured time.
 fn accesses(hardware: &Hardware, pages: PageSize, hot: u64, flush: Option<Duration>) -> u64 {
     let setup = Setup::new(hardware.clone(), Costs::ready_made("linux").expect("they are there"));
     let mut machine = Machine::new(&setup).expect("it is possible");

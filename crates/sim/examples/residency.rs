@@ -1,18 +1,18 @@
-//! What TLBs hide of ACCESSED bits: the processor that this runs on against the exact machine with its
-//! TLBs, by size of the set and time since the bits were cleared.
+//! ACCESSED bits hidden by TLBs: the processor that this runs on compared with the exact machine
+//! with its TLBs, by size of the set and time since the bits were cleared.
 //!
-//! `cargo run -p tierscope-sim --example residency [MACHINE]`: a thread reads pages of 4 KiB at random,
-//! 3 million a second, as the exact machine's does; `clear_refs` of its own process clears, which
-//! flushes no TLB (fs/proc/task_mmu.c, `clear_refs_write`), `smaps` says how much is set again. Every
-//! figure is a mean over rounds; the spread of three repetitions stands behind it. Alone on its core,
-//! or it measures who else runs there.
+//! `cargo run -p tierscope-sim --example residency [MACHINE]`: a thread reads pages of 4 KiB at
+//! random, 3 million a second, on the processor and on the exact machine; the bits are cleared by
+//! `clear_refs` of its own process, which flushes no TLB (fs/proc/task_mmu.c, `clear_refs_write`),
+//! and read from `smaps`. Every figure is a mean over rounds, followed by the spread of three
+//! repetitions. The core must be idle otherwise: the effects of other threads are measured too.
 //!
-//! With `neighbour` it does so three times in alternation: with nothing on the other CPU but what runs
-//! there anyway, with a thread that computes, and with one that reads all over 256 MiB. If both CPUs
-//! shared a second-level TLB, the last would push out what the first two leave.
+//! With `neighbour` the measurement is repeated three times, each with three loads on the other CPU
+//! in turn: background only, a thread that computes, and a thread that reads all over 256 MiB. If
+//! both CPUs shared a second-level TLB, the last would evict entries that the first two leave.
 //!
-//! With `capacity` it prints, for the same sets, what the exact machine says with a half and a quarter
-//! of the second-level TLB, and with a random victim in it.
+//! With `capacity` it prints, for the same sets, the prediction of the exact machine with a half
+//! and a quarter of the second-level TLB, and with random replacement in it.
 
 use std::fs;
 use std::hint::black_box;
@@ -78,7 +78,7 @@ fn processor() -> String {
     format!("{}, family {}, model {}", of("model name"), of("cpu family"), of("model\t"))
 }
 
-/// Pages of a set, and which of them a round touched.
+/// Pages of a set, and whether a round touched each of them.
 struct Set {
     bytes: Vec<u8>,
     touched: Vec<bool>,
@@ -92,7 +92,7 @@ impl Set {
         Self { bytes, touched, rng: Rng::seeded(mib) }
     }
 
-    /// Reads at the rate for so long.
+    /// Reads at the fixed rate for `time`.
     fn read(&mut self, time: Duration) {
         let (began, pages) = (Instant::now(), self.touched.len() as u64);
         let mut done = 0;
@@ -111,7 +111,7 @@ impl Set {
         }
     }
 
-    /// Share of its bytes that are referenced again, as the kernel counts them.
+    /// Share of the set's bytes that are referenced again, according to the kernel.
     fn referenced(&self) -> f64 {
         let at = self.bytes.as_ptr() as usize + self.bytes.len() / 2;
         let text = fs::read_to_string("/proc/self/smaps").expect("smaps of our own");
@@ -130,15 +130,15 @@ impl Set {
     }
 }
 
-/// How often another thread took the core from this one.
+/// Number of times that another thread preempted this one.
 fn switches() -> u64 {
     let text = fs::read_to_string("/proc/self/status").expect("status of our own");
     let line = text.lines().find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"));
     line.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
 }
 
-/// Shares of the set that are referenced again, and that were touched, by time. Rounds in which another
-/// thread had the core are made again, as far as there is patience.
+/// Shares of the set that are referenced again, and that were touched, by time. Rounds in which
+/// another thread ran on the core are repeated, up to a limit.
 fn measure(mib: u64) -> (Row, Row) {
     let mut set = Set::new(mib);
     let (mut again, mut touched) = ([0.0; 4], [0.0; 4]);
@@ -163,7 +163,7 @@ fn measure(mib: u64) -> (Row, Row) {
     (again, touched)
 }
 
-/// The same on the exact machine.
+/// Predicts these shares with the exact machine.
 fn simulate(hardware: &Hardware, mib: u64) -> Row {
     let mut costs = Costs::ready_made("linux").expect("they are there");
     let bits = &mut costs.access_bits;
@@ -199,7 +199,7 @@ fn scan(machine: &mut Machine, range: &Range, clear: bool) -> f64 {
     set.young_count() as f64 / set.entries() as f64
 }
 
-/// What runs on the other CPU.
+/// Load of the other CPU.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Other {
     Nothing,
@@ -207,7 +207,7 @@ enum Other {
     Reads,
 }
 
-/// The sets that a TLB might hold, with one neighbour after the other.
+/// Measures the sets that may fit a TLB, with each load of the other CPU.
 fn neighbours() {
     println!("| set | neighbour | repetition | 1 ms | 5 ms | 20 ms | 100 ms |");
     println!("|---|---|---|---|---|---|---|");
@@ -247,7 +247,7 @@ fn disturb(other: Other, stop: &AtomicBool) {
     }
 }
 
-/// What the model would say if the core had less of its second-level TLB for itself.
+/// Predictions for a core with only a part of its second-level TLB.
 fn capacity(hardware: &Hardware) {
     println!("| set | second-level TLB | 1 ms | 5 ms | 20 ms | 100 ms |");
     println!("|---|---|---|---|---|---|");

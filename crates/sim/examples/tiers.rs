@@ -1,5 +1,5 @@
-//! Tiers of the ready-made machines as an exact machine has them: the latency of a pointer chase, and
-//! the bandwidth that cores reach when they do all they can, beside what is configured.
+//! Tiers of the ready-made machines in the exact machine: the latency of a pointer chase, and the
+//! bandwidth that cores reach at full load, next to the configured values.
 //!
 //! `cargo run -p tierscope-sim --example tiers` prints one JSON object.
 
@@ -15,7 +15,7 @@ use tierscope_workloads::generate;
 
 /// Simulated time of a measurement.
 const TIME: Time = Time(2_000_000);
-/// MiB of each tier here: what is measured does not depend on it.
+/// MiB of each tier here; the figures do not depend on it.
 const MIB: u64 = 4096;
 
 #[derive(Serialize)]
@@ -28,7 +28,7 @@ struct Figures {
     configured_write_mib_s: u64,
 }
 
-/// No cache, no prefetcher: what is left is the memory.
+/// No cache, no prefetcher: only the memory remains.
 fn bare(hardware: &Hardware) -> Result<Setup> {
     let mut hardware = hardware.clone();
     (hardware.llc, hardware.prefetcher) = (None, None);
@@ -46,7 +46,7 @@ fn run(setup: &Setup, process: &Process) -> Result<Account> {
     Ok(machine.account())
 }
 
-/// A page of 1 GiB, so that hardly a walk comes between.
+/// One 1 GiB page, so that there are hardly any walks.
 fn process(tier: u8, writes: bool) -> Result<Process> {
     let spec = format!("contiguous:space=1GiB,hot=1GiB,writes={}", u8::from(writes));
     Ok(Process {
@@ -57,8 +57,8 @@ fn process(tier: u8, writes: bool) -> Result<Process> {
     })
 }
 
-/// A chase alone is an eighth of what a single channel carries, and waits for itself: unloaded is a channel that
-/// carries ever so much.
+/// A chase alone takes an eighth of a single channel's bandwidth, and waits for its own requests:
+/// the unloaded latency is measured with unlimited bandwidth.
 fn latency(hardware: &Hardware, tier: u8) -> Result<f64> {
     let mut setup = bare(hardware)?;
     setup.hardware.tiers.iter_mut().for_each(|tier| {
@@ -70,14 +70,14 @@ fn latency(hardware: &Hardware, tier: u8) -> Result<f64> {
     Ok(TIME.0 as f64 / account.counts.accesses as f64)
 }
 
-/// As many cores as the processor has and it takes, each with more lines under way than it has:
-/// the memory is to be the bottleneck.
+/// All cores of the processor up to the limit, each with more lines in flight than it really has,
+/// so that the memory is the bottleneck.
 fn bandwidth(hardware: &Hardware, tier: u8, writes: bool) -> Result<f64> {
     let mut setup = bare(hardware)?;
     let processor = &hardware.processor;
     setup.cpus = (processor.sockets * processor.cores * processor.threads).min(32);
     setup.hardware.timing.fill_buffers = 256;
-    // More than the processor may have, which its ranges would refuse.
+    // More fill buffers than the processor may have; its ranges would refuse them.
     setup.hardware.timing.ranges.clear();
     let streams = Process { threads: setup.cpus, non_temporal: writes, ..process(tier, writes)? };
     let account = run(&setup, &streams)?;
@@ -100,7 +100,7 @@ fn main() -> Result<()> {
     let mut all: BTreeMap<String, Figures> = BTreeMap::new();
     for (name, text) in READY_MADE {
         let hardware = Hardware::parse(name, text)?;
-        // Time is not modelled there.
+        // This machine does not model time.
         if *name == "qemu-tcg" {
             continue;
         }

@@ -1,4 +1,4 @@
-//! What was counted.
+//! Counters and CPU times of a run.
 
 use std::time::Duration;
 
@@ -6,38 +6,38 @@ use tierscope_core::SpaceId;
 
 use crate::latency::Latency;
 
-/// Tiers that counters tell apart.
+/// Number of tiers with counters of their own.
 pub(crate) const TIERS: usize = 8;
 
-/// Events of a core, or of all.
+/// Events of a core, or of all cores.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Loads and stores carried out.
+    /// Loads and stores executed.
     pub accesses: u64,
-    /// Translations that the second-level TLB gave.
+    /// Translations that hit the second-level TLB.
     pub second_tlb_hits: u64,
     /// Page walks.
     pub walks: u64,
-    /// Page-table entries read by them.
+    /// Page-table entries read by walks.
     pub walk_reads: u64,
-    /// Of these, what the caches did not have.
+    /// Page-table entries read by walks that missed the caches.
     pub walk_misses: u64,
-    /// Demand accesses that the last-level cache had.
+    /// Demand accesses that hit the last-level cache.
     pub llc_hits: u64,
-    /// Demand accesses that went to memory, by tier.
+    /// Demand accesses served by memory, by tier.
     pub served: [u64; TIERS],
     /// First touches of pages of 4 KiB, 2 MiB, 1 GiB.
     pub first_touches: [u64; 3],
     /// Hint faults.
     pub hint_faults: u64,
-    /// Pages of 4 KiB that were read again after they had been given back.
+    /// 4 KiB pages swapped in by refaults.
     pub swap_ins: u64,
     /// Shootdowns that interrupted the core.
     pub shootdowns: u64,
 }
 
 impl Counts {
-    /// Demand accesses that went to memory.
+    /// Demand accesses served by memory.
     #[must_use]
     pub fn llc_misses(&self) -> u64 {
         self.served.iter().sum()
@@ -62,60 +62,61 @@ impl Counts {
     }
 }
 
-/// CPU time by whom it was spent for.
+/// CPU time by purpose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
-    /// The target's own: accesses, stalls, first touches.
+    /// The target's own work: accesses, stalls, first touches.
     pub target: Duration,
     /// Telemetry: probes, scans, reading samples, arming.
     pub telemetry: Duration,
     /// Telemetry that interrupts the target's cores: sampling, hint faults, shootdowns.
     pub interrupts: Duration,
-    /// Time that CPUs with work had none to do: a target that is paced waits for its next access.
+    /// Idle time of CPUs with runnable threads: a paced target waits for its next access.
     pub paced: Duration,
-    /// What policies said that they spent.
+    /// CPU time that policies reported.
     pub policy: Duration,
     /// Moving, splitting and collapsing pages.
     pub mover: Duration,
 }
 
-/// What a process completed.
+/// Work completed by a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Done {
-    /// Its space.
+    /// The process's space.
     pub space: SpaceId,
-    /// For people.
+    /// Name, for reports.
     pub name: String,
-    /// What it is counted in, in the plural: "edges", "requests"; "accesses" of a description.
+    /// Unit of its operations, in the plural: "edges", "requests"; "accesses" for a described
+    /// workload.
     pub unit: &'static str,
-    /// How many, up to the accesses that its threads are about to make: a few hundred each.
+    /// Number of operations, including accesses that its threads have drawn but not executed: a few
+    /// hundred each.
     pub operations: u64,
-    /// How long they took, where the program marks their ends; of those that were carried out.
+    /// Durations of executed operations, if the program marks their ends.
     pub latency: Option<Latency>,
 }
 
 /// The result of a run so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Account {
-    /// Over all cores.
+    /// Counters over all cores.
     pub counts: Counts,
-    /// Lines read from memory, by tier; prefetches and page walks included.
+    /// Lines read from memory, by tier; includes prefetches and page walks.
     pub lines_read: [u64; TIERS],
     /// Lines written to memory, by tier.
     pub lines_written: [u64; TIERS],
-    /// By how much a line came later than from idle memory in the mean, by tier: reads, writes. What
-    /// the mover copies is left out.
+    /// Mean queueing delay of a line, by tier: reads, writes. The mover's copies are excluded.
     pub mean_waits: [[Duration; TIERS]; 2],
     /// CPU time.
     pub spent: Spent,
-    /// By process, those included that ended.
+    /// Completed work by process, including processes that have ended.
     pub done: Vec<Done>,
-    /// Bytes that page tables take on the simulated machine.
+    /// Bytes of page tables on the simulated machine.
     pub table_bytes: u64,
-    /// Tables that found the uncached region full.
+    /// Number of tables that found the uncached region full.
     pub uncached_overflows: u64,
-    /// Processes that touched what is not theirs, or found no memory.
+    /// Processes killed by an access violation or for lack of memory.
     pub killed: u64,
-    /// Flushes of the target's translations that an instrument asked for.
+    /// Flushes of the target's translations that an instrument requested.
     pub flushes: u64,
 }

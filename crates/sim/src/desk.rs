@@ -1,20 +1,20 @@
-//! Between a policy's mover and a machine: actions that wait, outcomes that wait to be read.
+//! The queue between a policy's mover and a machine: pending actions and unread outcomes.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tierscope_core::{Action, Budget, Failure, Outcome, Result, Time};
 
-/// Actions that wait, and outcomes that wait to be read.
+/// Pending actions and unread outcomes.
 #[derive(Debug, Default)]
 pub(crate) struct Desk {
     pub(crate) waiting: VecDeque<Action>,
-    /// Bytes that may still be moved before the next submission.
+    /// Bytes that may still be moved until the next submission.
     pub(crate) budget: u64,
     pub(crate) outcomes: Vec<Outcome>,
 }
 
-/// Hands actions to a machine, and its outcomes back.
+/// Submits actions to a machine, and returns their outcomes.
 #[derive(Clone, Debug)]
 pub struct Mover(Arc<Mutex<Desk>>);
 
@@ -25,8 +25,8 @@ impl Mover {
 }
 
 impl tierscope_core::Mover for Mover {
-    /// Queues actions. The budget is anew for every submission; what it does not cover waits for
-    /// the next.
+    /// Queues actions. Each submission resets the budget; actions that exceed it wait for the next
+    /// submission.
     fn submit(&mut self, actions: &[Action], budget: Budget) -> Result<()> {
         let mut desk = desk(&self.0);
         desk.waiting.extend(actions);
@@ -40,26 +40,26 @@ impl tierscope_core::Mover for Mover {
     }
 }
 
-/// The desk, for as long as it takes to write something down.
+/// Locks the mover's queue.
 pub(crate) fn desk(shared: &Mutex<Desk>) -> MutexGuard<'_, Desk> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The action that is being carried out.
+/// The action in progress.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Job {
     pub(crate) action: Action,
-    /// Everything before is done.
+    /// First address that is not done yet.
     pub(crate) from: u64,
     pub(crate) done: u64,
     pub(crate) failed: u64,
     pub(crate) why: Option<Failure>,
-    /// Whether anything was there, be it as it should be already.
+    /// Whether any page was found, even one that needs no change.
     pub(crate) met: bool,
 }
 
 impl Job {
-    /// The action that waits longest, begun; `None` if none waits.
+    /// Starts the oldest pending action; `None` if there is none.
     pub(crate) fn next(shared: &Mutex<Desk>) -> Option<Self> {
         let action = desk(shared).waiting.pop_front()?;
         Some(Self { action, from: action.range.start, done: 0, failed: 0, why: None, met: false })
@@ -69,14 +69,14 @@ impl Job {
         self.from >= self.action.range.end
     }
 
-    /// Nothing of what is left will be done.
+    /// Fails the rest of the action.
     pub(crate) fn give_up(&mut self, why: Failure) {
         self.failed += self.action.range.end - self.from;
         self.why = self.why.or(Some(why));
         self.from = self.action.range.end;
     }
 
-    /// What became of it.
+    /// Result of the action.
     pub(crate) fn outcome(&self, time: Time) -> Outcome {
         let nothing = !self.met && self.done == 0 && self.failed == 0;
         Outcome {

@@ -1,31 +1,31 @@
-//! How long operations took: counted in classes, so that memory does not grow with their number.
+//! Histogram of operation latencies, of constant size for any number of operations.
 
-/// Classes in each power of two: a class is at most a 256th of its times wide.
+/// Classes per power of two: the width of a class is at most a 256th of its times.
 const CLASSES: u64 = 256;
 
-/// Percentiles by nearest rank of the simulated times that a process's operations took, in ns. A time is
-/// told as the greatest of its class: never too short, and too long by a 256th at most; below 512 ns
-/// it is exact.
+/// Percentiles by nearest rank of the simulated durations of a process's operations, in ns. A
+/// duration is reported as the largest of its class: never too short, and too long by at most a
+/// 256th; below 512 ns it is exact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Latency {
-    /// Operations that were completed.
+    /// Number of completed operations.
     pub operations: u64,
     /// The median.
     pub p50: u64,
-    /// Of 100 operations, 95 took no longer.
+    /// 95th percentile.
     pub p95: u64,
-    /// Of 100, 99.
+    /// 99th percentile.
     pub p99: u64,
-    /// Of 1000, 999.
+    /// 99.9th percentile.
     pub p999: u64,
-    /// What none exceeded; exact.
+    /// The longest duration; exact.
     pub most: u64,
 }
 
-/// Times, counted.
+/// Histogram of times.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Latencies {
-    /// By class.
+    /// Counts by class.
     counts: Vec<u64>,
     all: u64,
     most: u64,
@@ -43,7 +43,7 @@ impl Latencies {
         self.most = self.most.max(time);
     }
 
-    /// And those of another.
+    /// Adds the times of another histogram.
     pub(crate) fn add(&mut self, other: &Self) {
         let classes = self.counts.len().max(other.counts.len());
         self.counts.resize(classes, 0);
@@ -52,7 +52,7 @@ impl Latencies {
         self.most = self.most.max(other.most);
     }
 
-    /// The percentiles; `None` of nothing.
+    /// The percentiles; `None` without operations.
     pub(crate) fn percentiles(&self) -> Option<Latency> {
         (self.all > 0).then(|| Latency {
             operations: self.all,
@@ -64,7 +64,7 @@ impl Latencies {
         })
     }
 
-    /// The time that this many of a thousand did not exceed.
+    /// The time that `per_mille` of a thousand operations did not exceed.
     fn at(&self, per_mille: u64) -> u64 {
         let rank = (u128::from(self.all) * u128::from(per_mille)).div_ceil(1000);
         let mut below = 0u128;
@@ -76,13 +76,14 @@ impl Latencies {
     }
 }
 
-/// Times below 512 have a class of their own; above, the nine leading bits tell it.
+/// Times below 512 have a class of their own; larger ones are classified by their nine leading
+/// bits.
 fn class(time: u64) -> usize {
     let shift = (time | CLASSES).ilog2() - CLASSES.ilog2();
     (u64::from(shift) * CLASSES + (time >> shift)) as usize
 }
 
-/// The greatest time of a class.
+/// The largest time of a class.
 fn greatest(class: usize) -> u64 {
     let shift = (class as u64 / CLASSES).saturating_sub(1);
     let leading = class as u64 - shift * CLASSES;
@@ -100,7 +101,8 @@ mod tests {
         latencies
     }
 
-    // 1 to 1000: ranks 500, 950, 990 and 999. From 512 on two times share a class: 950 is told as 951.
+    // 1 to 1000: ranks 500, 950, 990 and 999. From 512 on two times share a class: 950 is reported
+    // as 951.
     #[test]
     fn a_thousand_times_by_hand() {
         let told = counted(&(1..=1000).collect::<Vec<_>>()).percentiles().unwrap();
@@ -121,7 +123,7 @@ mod tests {
     }
 
     proptest! {
-        // Against all times, sorted.
+        // Compared with the percentiles of all times, sorted.
         #[test]
         fn percentiles_are_those_of_a_naive_sort(
             mut times in prop::collection::vec((0u64..1 << 40, 0u32..40).prop_map(|(time, by)| time >> by), 1..400),

@@ -1,10 +1,10 @@
-//! The simulated machine: terabytes that nobody has on a desk, reproducible to the bit.
+//! The simulated machine: terabytes of memory on any host, reproducible to the bit.
 //!
 //! Two modes with one interface, [`tierscope_core::Ports`]. In [`exact`] every access goes through
-//! TLBs, walker, caches and tiers. In [`density`] accesses are densities over ranges and time, and a
-//! bit is drawn when asked for. Both are made of the same [`config`].
+//! TLBs, walker, caches and tiers. In [`density`] accesses are densities over ranges and time, and
+//! an ACCESSED bit is drawn when it is probed. Both are built from the same [`config`].
 //!
-//! Invariant: the same configuration, workload and seed give the same run, whatever the host.
+//! Invariant: the same configuration, workload and seed give the same run on every host.
 
 mod account;
 pub mod config;

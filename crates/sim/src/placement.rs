@@ -1,37 +1,38 @@
-//! Which tier memory comes from, and where a tier calls itself full.
+//! Choice of the tier for new pages, and watermarks of tiers.
 
 use tierscope_core::Tier;
 use tierscope_hw::config::MemoryTier;
 
-/// The kernel's `vm.watermark_scale_factor` as it comes.
+/// The kernel's default of `vm.watermark_scale_factor`.
 pub(crate) const WATERMARK_SCALE: u32 = 10;
 
-/// Which tier a page comes from when it is touched first.
+/// Policy that selects the tier of a page at its first touch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Placement {
-    /// The fastest tier that stays above its low watermark, else the fastest above its min
+    /// The fastest tier that stays above its low watermark, otherwise the fastest above its min
     /// watermark (mm/page_alloc.c, `get_page_from_freelist`).
     FirstTouch,
-    /// These tiers in turn, page by page (`MPOL_INTERLEAVE`); then as [`Placement::FirstTouch`].
+    /// These tiers in turn, page by page (`MPOL_INTERLEAVE`); [`Placement::FirstTouch`] when the
+    /// tier is full.
     Interleave(Vec<Tier>),
-    /// This tier or none (`MPOL_BIND`).
+    /// Only this tier (`MPOL_BIND`).
     Bind(Tier),
 }
 
-/// Where free memory of a tier gets scarce, in frames.
+/// Levels of free memory at which a tier counts as scarce, in frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watermarks {
-    /// Below this nobody but the kernel gets a page.
+    /// Below this only the kernel may allocate.
     pub min: u64,
-    /// Below this an allocation looks at the next tier first, and daemons wake.
+    /// Below this an allocation tries the next tier first, and background reclaim is woken.
     pub low: u64,
-    /// Up to this daemons free.
+    /// Background reclaim stops at this level.
     pub high: u64,
 }
 
 impl Watermarks {
-    /// Of every tier, of which the first `caches` are caches and give no pages; what they have is none of
-    /// the machine's memory.
+    /// Watermarks of every tier. The first `caches` tiers are caches that give out no pages, and do
+    /// not count as memory of the machine.
     #[must_use]
     pub fn of_tiers(
         tiers: &[MemoryTier],
@@ -44,23 +45,23 @@ impl Watermarks {
         tiers.iter().map(|tier| Self::of(frames(tier), all, scale, min_free_kib)).collect()
     }
 
-    /// As the kernel sets them for a node of so many frames among `all` of the machine
-    /// (mm/page_alloc.c, `calculate_min_free_kbytes` and `__setup_per_zone_wmarks`): what only the
-    /// kernel may use grows with the root of the memory, each node has its share of it, and the other
-    /// marks lie a quarter of that or `scale` ten-thousandths of the node apart.
+    /// Watermarks that the kernel sets for a node of `frames` frames in a machine of `all`
+    /// (mm/page_alloc.c, `calculate_min_free_kbytes` and `__setup_per_zone_wmarks`): the kernel's
+    /// reserve grows with the square root of the memory, each node has its share of it, and the
+    /// marks are a quarter of that share or `scale` ten-thousandths of the node apart.
     #[must_use]
     pub fn of(frames: u64, all: u64, scale: u32, min_free_kib: Option<u64>) -> Self {
         let chosen = || (((all * 4 * 16) as f64).sqrt() as u64).clamp(128, 262_144);
         let kib = min_free_kib.unwrap_or_else(chosen);
         let share = u128::from(kib) * u128::from(frames) / u128::from(4 * all.max(1));
-        // A toy machine keeps three quarters for its programs.
+        // Even a toy machine keeps three quarters for its programs.
         let min = (share as u64).min(frames / 4);
         let gap = (min / 4).max(frames * u64::from(scale) / 10_000);
         Self { min, low: min + gap, high: min + 2 * gap }
     }
 }
 
-/// Tiers of so many MiB, for tests.
+/// Tiers with these sizes in MiB, for tests.
 #[cfg(test)]
 pub(crate) fn toy_tiers(mib: &[u64]) -> Vec<MemoryTier> {
     let tier = |mib: &u64| MemoryTier {
@@ -81,8 +82,9 @@ pub(crate) fn toy_tiers(mib: &[u64]) -> Vec<MemoryTier> {
 mod tests {
     use super::*;
 
-    // 256 GiB: sqrt(16 * 268435456 KiB) = 65536 KiB = 16384 frames; 0.1 % = 67108 frames. Beside as
-    // much again: sqrt(16 * 536870912 KiB) = 92681 KiB = 23170 frames, half of them here.
+    // 256 GiB: sqrt(16 * 268435456 KiB) = 65536 KiB = 16384 frames; 0.1 % = 67108 frames. With a
+    // second node of the same size: sqrt(16 * 536870912 KiB) = 92681 KiB = 23170 frames, half of
+    // them here.
     #[test]
     fn watermarks_are_the_kernels() {
         let node = 256 << 18;

@@ -1,4 +1,4 @@
-//! What is hot when, and which pages are touched.
+//! Ground truth of a workload: hot ranges over time, and touched pages.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use tierscope_core::metrics::rates::Piece;
 use tierscope_core::{Mappings, PAGE_SIZE, Range, RangeSet, SpaceId, Time};
 use tierscope_workloads::{Density, Segment, Workload};
 
-/// Segments whose densities are kept.
+/// Number of segments whose densities are cached.
 const KEPT: usize = 16;
 
-/// The ranges that a workload declares hot, at the addresses where a machine has put them; and how
-/// often each page is accessed.
+/// The ranges that a workload declares hot, at the addresses of a machine, and the access rate of
+/// each page.
 #[derive(Clone, Debug)]
 pub struct Truth {
     workload: Workload,
@@ -33,9 +33,8 @@ impl Truth {
         Self { workload, bases, space, rates, densities: BTreeMap::new() }
     }
 
-    /// The truth about a process that began to run at time 0: its areas are the mappings of `space`
-    /// that bear their names. `None` if one is not there. How often it accesses a page is known of
-    /// phases that say their rate.
+    /// Ground truth of a process that started at time 0: its areas are the mappings of `space` with
+    /// their names. `None` if one is missing. Access rates are known for phases with a given rate.
     #[must_use]
     pub fn of(workload: &Workload, space: SpaceId, mappings: &Mappings) -> Option<Self> {
         let base = |name: &str| {
@@ -58,7 +57,7 @@ impl Truth {
         accesses.map(|access| range(access.area)).collect()
     }
 
-    /// The segment of the workload that is on at a time.
+    /// The workload's segment at a time.
     #[must_use]
     pub fn segment_at(&self, time: Time) -> Segment {
         self.workload.segment_at(Duration::from_nanos(time.0))
@@ -70,14 +69,14 @@ impl Truth {
         self.workload.hot_at(&self.segment_at(time), &self.bases, self.space)
     }
 
-    /// The name of the phase that is on at a time.
+    /// The name of the phase at a time.
     #[must_use]
     pub fn phase_at(&self, time: Time) -> &str {
         &self.workload.phases[self.segment_at(time).phase].name
     }
 
-    /// How often memory is accessed at a time: ranges and accesses per second and page of 4 KiB, in
-    /// the mean over the pages of the range. Ranges may overlap, where rates add up
+    /// Access rates at a time: ranges, and accesses per second and 4 KiB page, as means over the
+    /// pages of the range. Rates of overlapping ranges add up
     /// ([`tierscope_core::metrics::rates::TrueRates`]).
     pub fn rates_at(&mut self, time: Time) -> Vec<Piece> {
         let segment = self.segment_at(time);
@@ -90,8 +89,8 @@ impl Truth {
         densities.iter().filter(|density| density.weight > 0.0).map(each).collect()
     }
 
-    /// The pages that the target touches within `from..to`: the share of each range's pages that is
-    /// expected, one minus the chance that none of its accesses falls into the time.
+    /// The pages that the target touches within `from..to`: the expected share of each range's
+    /// pages, one minus the probability that none of a page's accesses falls into the time.
     pub fn touched(&mut self, from: Time, to: Time) -> Touched {
         let mut edges: Vec<(u64, f64)> = Vec::new();
         let mut at = from;
@@ -103,7 +102,7 @@ impl Truth {
                 let range = density.part.at(&self.bases, self.space);
                 let pages = range.bytes().div_ceil(density.every).max(1) as f64;
                 let each = density.weight * accesses / pages;
-                // Of a wide stride, only some pages are ever touched.
+                // With a wide stride only some pages are ever touched.
                 let dense = PAGE_SIZE as f64 / density.every as f64;
                 let each = if dense < 1.0 { -(-dense * -(-each).exp_m1()).ln_1p() } else { each };
                 edges.push((range.start, each));
@@ -123,12 +122,12 @@ impl Truth {
     }
 }
 
-/// Pages touched within a time: ranges, ascending and disjoint, and the share of their pages.
+/// Pages touched within a time: ranges, ascending and disjoint, each with the share of its pages.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Touched(Vec<(Range, f64)>);
 
 impl Touched {
-    /// From where accesses to each page begin (above zero) and end (below).
+    /// Sums accesses to each page from the begin (above zero) and end (below) of ranges.
     fn of(space: SpaceId, mut edges: Vec<(u64, f64)>) -> Self {
         edges.sort_unstable_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
         let mut pieces: Vec<(Range, f64)> = Vec::new();
@@ -143,19 +142,19 @@ impl Touched {
             }
             start = at;
             open = if change < 0.0 { open - 1 } else { open + 1 };
-            // Where nobody is left nothing is, whatever rounding says.
+            // No open range means no accesses, whatever the rounding error.
             sum = if open == 0 { 0.0 } else { sum + change };
         }
         Self(pieces)
     }
 
-    /// Bytes of them.
+    /// Touched bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.0.iter().map(|(range, share)| range.bytes() as f64 * share).sum::<f64>().round() as u64
     }
 
-    /// Bytes of them that are in a range.
+    /// Touched bytes within a range.
     #[must_use]
     pub fn bytes_within(&self, range: &Range) -> u64 {
         let before = |(r, _): &(Range, f64)| (r.space, r.end) <= (range.space, range.start);
@@ -164,7 +163,7 @@ impl Touched {
         parts.map(|(part, share)| part.bytes() as f64 * share).sum::<f64>().round() as u64
     }
 
-    /// Bytes of them that are in a set.
+    /// Touched bytes within a set of ranges.
     #[must_use]
     pub fn bytes_in(&self, set: &RangeSet) -> u64 {
         let mut sum = 0.0;
@@ -210,7 +209,7 @@ mod tests {
         assert_eq!((within(0, 1 << 40), within(5_000_000, 9_000_000)), (touched.bytes(), 0));
     }
 
-    // Two steps of 1000 pages: half a second in each. And over both: the sum.
+    // Two steps of 1000 pages with half a second in each: over both, the sum.
     #[test]
     fn times_that_hold_a_change_take_both() {
         let spec = "stairs:space=8192000B,hot=4096000B,steps=2,every=1s,rate=1000";
@@ -230,7 +229,7 @@ mod tests {
         assert_eq!(touched.0.len(), 2);
     }
 
-    // Half of 2000 accesses a second on 1000 of 2000 pages, half on all.
+    // 2000 accesses a second: half of them on 1000 of 2000 pages, half on all.
     #[test]
     fn rates_are_accesses_per_second_and_page() {
         let spec = "contiguous:space=8192000B,hot=4096000B,share=0.5,rate=2000";
@@ -240,7 +239,7 @@ mod tests {
         assert_eq!(rates.total(), 2000.0);
     }
 
-    // In the second step the rate is where the hot range is then.
+    // In the second step the accesses are in the new hot range.
     #[test]
     fn rates_move_with_the_hot_range() {
         let mut truth = truth("stairs:space=8192000B,hot=4096000B,steps=2,every=1s,rate=1000");
@@ -252,7 +251,7 @@ mod tests {
         assert_eq!((rate(&mut truth, later, 0), rate(&mut truth, later, 4_096_000)), (0.0, 1.0));
     }
 
-    // Each sixteenth page: all of those within the time.
+    // Every sixteenth page, and all of these within the time.
     #[test]
     fn wide_strides_touch_some_pages_only() {
         let mut truth = truth("contiguous:space=1GiB,hot=1GiB,stride=64KiB,rate=1000000");

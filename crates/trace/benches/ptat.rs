@@ -1,7 +1,9 @@
-//! How fast captures of a bus monitor are parsed, one core: records a second. `cargo bench -p tierscope-trace --bench ptat`.
+//! Parsing speed of bus monitor captures on one core, in records per second: `cargo bench -p
+//! tierscope-trace --bench ptat`.
 //!
-//! 32 Mi requests of one, two and four boards: half of them go to 128 Ki page-table entries at random, which map 512 MiB of
-//! small pages, the others lie elsewhere in memory. Apart from that, a dump that maps 1 Mi pages. All of it is in memory.
+//! 32 Mi requests, captured by one, two and four boards: half of them read 128 Ki page-table
+//! entries at random, which map 512 MiB of 4 KiB pages; the others lie elsewhere in memory. A
+//! second input is a dump that maps 1 Mi pages. All inputs are in memory.
 
 use std::hint::black_box;
 
@@ -34,7 +36,7 @@ fn dump(pages: u64) -> Vec<u8> {
     dump.finish().expect("memory")
 }
 
-/// Streams of so many boards, between which lines alternate.
+/// Streams of `count` boards, with cache lines interleaved between boards.
 fn boards(count: u8, requests: u64) -> Vec<Vec<u8>> {
     let mut rng = Rng::seeded(3);
     let mut writers: Vec<_> = (0..count)

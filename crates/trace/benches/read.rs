@@ -1,7 +1,8 @@
-//! How fast traces are read and written, one core: records a second. `cargo bench -p tierscope-trace`.
+//! Reading and writing speed of traces on one core, in records per second: `cargo bench -p
+//! tierscope-trace`.
 //!
-//! The accesses are those of a real program: tests/fixtures/true.lackey.xz, ten times over. TRACE=FILE takes
-//! another of lackey's texts.
+//! The accesses are those of a real program: tests/fixtures/true.lackey.xz, repeated ten times.
+//! TRACE=FILE replaces it by another lackey trace.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -10,7 +11,7 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use tierscope_trace::compact::{Reader, Writer};
 use tierscope_trace::{Access, Batch, Input, Kind, Options, Source, Tally, of_input};
 
-/// A text of lackey's.
+/// The lackey trace as uncompressed text.
 fn text() -> Vec<u8> {
     let own = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/true.lackey.xz");
     let path = std::env::var("TRACE").unwrap_or_else(|_| own.to_owned());
@@ -20,7 +21,8 @@ fn text() -> Vec<u8> {
     if path == own { bytes.repeat(10) } else { bytes }
 }
 
-/// Reads to the end, batch by batch; how many accesses there were, and a sum that needs all of them.
+/// Reads a source to its end, batch by batch; returns the number of accesses and a sum over them,
+/// so that the compiler cannot skip any.
 fn drain(source: &mut dyn Source, mut each: impl FnMut(&[Access])) -> u64 {
     let mut batch = Batch::default();
     let mut count = 0;

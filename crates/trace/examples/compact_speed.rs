@@ -1,6 +1,7 @@
-//! CPU time that reading and writing the compact format takes, whatever else the machine does, and its bytes an access, on
-//! accesses that programs of several kinds make: `cargo run -p tierscope-trace --example compact_speed`. Words choose kinds
-//! and a number how many accesses, 50,000,000 unless told.
+//! CPU time of reading and writing the compact format (schedstat, so that other load on the machine
+//! does not count), and its bytes per access, on access patterns of several kinds of programs:
+//! `cargo run -p tierscope-trace --example compact_speed`. Arguments select patterns; a number sets
+//! the accesses (default 50,000,000).
 
 use tierscope_core::{Rng, Time};
 use tierscope_trace::compact::{Reader, Writer};
@@ -8,7 +9,7 @@ use tierscope_trace::{Access, Batch, Kind, Source};
 
 const ACCESSES: u64 = 50_000_000;
 
-/// Nanoseconds that this thread was on a CPU.
+/// Nanoseconds that this thread spent on a CPU.
 fn on_cpu() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0)
@@ -22,12 +23,12 @@ fn data(address: u64, kind: Kind) -> Access {
     Access { address, bytes: 8, kind, ..Access::default() }
 }
 
-/// Words of an array, one after another.
+/// Consecutive words of an array.
 fn sequential(n: u64, _: &mut Rng) -> Access {
     data(HEAP + n * 8, Kind::Load)
 }
 
-/// A loop of 12 instructions over two arrays that uses its stack, as a recorder of instructions sees it.
+/// A loop of 12 instructions over two arrays and its stack, with instruction fetches.
 fn program(n: u64, _: &mut Rng) -> Access {
     let (turn, step) = (n / 16, n % 16);
     match step {
@@ -39,22 +40,22 @@ fn program(n: u64, _: &mut Rng) -> Access {
     }
 }
 
-/// Words anywhere in 64 MiB.
+/// Random words in 64 MiB.
 fn table(_: u64, rng: &mut Rng) -> Access {
     data(HEAP + rng.below(8 << 20) * 8, Kind::Modify)
 }
 
-/// Words anywhere in 16 GiB.
+/// Random words in 16 GiB.
 fn anywhere(_: u64, rng: &mut Rng) -> Access {
     data(HEAP + rng.below(2 << 30) * 8, Kind::Load)
 }
 
-/// As [`program`], by 8 threads in turns of 100.
+/// The accesses of [`program`], by 8 threads that alternate every 100 accesses.
 fn threads(n: u64, rng: &mut Rng) -> Access {
     Access { thread: (n / 100 % 8) as u32, ..program(n, rng) }
 }
 
-/// As [`program`], with a time of its own for each access.
+/// The accesses of [`program`], each with its own time.
 fn timed(n: u64, rng: &mut Rng) -> Access {
     Access { time: Time(n * 3), ..program(n, rng) }
 }

@@ -12,7 +12,7 @@ use tierscope_trace::ptat::{
 const REGION: Window = Window { start: 1 << 30, bytes: 64 << 10 };
 const TAGS: Window = Window { start: 1 << 29, bytes: 4096 };
 
-/// A board's stream and a dump: a few pages come, are walked for and go.
+/// A board's stream and a dump: a few pages are mapped, walked and unmapped.
 fn capture(grain: u8, record: u8, level: Level) -> (Vec<u8>, Vec<u8>) {
     let header = BusHeader { board: 0, boards: 1, grain, tick_ps: 1250, start: 0 };
     let mut board = BoardWriter::new("board", Vec::new(), header).expect("memory");
@@ -40,7 +40,8 @@ fn capture(grain: u8, record: u8, level: Level) -> (Vec<u8>, Vec<u8>) {
     (dump.finish().expect("memory"), board.finish().expect("memory"))
 }
 
-/// A page whose data lie in the region, in a guest of a machine.
+/// A capture in which a page's data lie in the monitored region; the page belongs to a process in a
+/// virtual machine.
 fn chosen() -> (Vec<u8>, Vec<u8>) {
     let header = BusHeader { board: 0, boards: 1, grain: 6, tick_ps: 1250, start: 0 };
     let mut board = BoardWriter::new("board", Vec::new(), header).expect("memory");

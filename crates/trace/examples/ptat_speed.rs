@@ -1,4 +1,5 @@
-//! CPU time that parsing a bus monitor's records takes, whatever else the machine does: `cargo run -p tierscope-trace --example ptat_speed`.
+//! CPU time of parsing a bus monitor's records (schedstat, so that other load on the machine does
+//! not count): `cargo run -p tierscope-trace --example ptat_speed`.
 
 use tierscope_core::{Level, Rng};
 use tierscope_trace::ptat::{
@@ -9,7 +10,7 @@ use tierscope_trace::ptat::{
 const REQUESTS: u64 = 16 << 20;
 const PAGES: u64 = 128 << 10;
 
-/// Nanoseconds that this thread was on a CPU.
+/// Nanoseconds that this thread spent on a CPU.
 fn on_cpu() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0)

@@ -1,5 +1,6 @@
-//! Writes the files of tests/fixtures and the corpus of the fuzz target `trace` that are made and not traced:
-//! `cargo run -p tierscope-trace --example trace_fixtures tests/fixtures ../../fuzz/corpus/trace`, in crates/trace.
+//! Writes the generated (as opposed to traced) files of tests/fixtures and the corpus of the fuzz
+//! target `trace`: `cargo run -p tierscope-trace --example trace_fixtures tests/fixtures
+//! ../../fuzz/corpus/trace`, in crates/trace.
 
 use std::fs;
 use std::io::{Cursor, Write as _};
@@ -9,12 +10,12 @@ use tierscope_core::Time;
 use tierscope_trace::compact::Writer;
 use tierscope_trace::{Access, Event, Format, Kind};
 
-/// Steps: a fetch, a load and a store each.
+/// Steps of each thread; a step is a fetch, a load and a store.
 const STEPS: u64 = 500;
-/// 2026, in µs since 1601.
+/// A moment in 2026, in µs since 1601.
 const MOMENT: u64 = 13_411_000_000_000_000;
 
-/// Records of drmemtrace as their layout is documented (see src/import/drmemtrace.rs).
+/// Records of drmemtrace in the documented layout (see src/import/drmemtrace.rs).
 struct Drmemtrace {
     bytes: Vec<u8>,
     value: usize,
@@ -27,7 +28,7 @@ impl Drmemtrace {
         self.bytes.extend(&value.to_le_bytes()[..self.value]);
     }
 
-    /// Two threads by turns of 50 steps, each turn 10 µs after the one before.
+    /// Two threads that alternate every 50 steps, with timestamps 10 µs apart.
     fn steps(value: usize, steps: u64) -> Vec<u8> {
         let mut file = Self { bytes: Vec::new(), value };
         let filetype = if value == 8 { 0x40 } else { 0x20 };
@@ -51,12 +52,12 @@ impl Drmemtrace {
     }
 }
 
-/// Where a step loads from: a line after another.
+/// Address that a step loads from: consecutive cache lines.
 fn load(step: u64) -> u64 {
     0x7f00_0000_0000 + 64 * step
 }
 
-/// Records of ChampSim as their layout is documented (see src/import/champsim.rs).
+/// Records of ChampSim in the documented layout (see src/import/champsim.rs).
 fn champsim(cloudsuite: bool, steps: u64) -> Vec<u8> {
     let (bytes, written, read) = if cloudsuite { (96, 24, 56) } else { (64, 16, 32) };
     let record = |step: u64| {
@@ -95,7 +96,7 @@ fn lz4(bytes: &[u8]) -> Vec<u8> {
     out.finish().expect("memory")
 }
 
-/// In two members, as drmemtrace's chunks are.
+/// A zip archive of two members, like drmemtrace's chunks.
 fn zip(bytes: &[u8]) -> Vec<u8> {
     let options =
         zip::write::SimpleFileOptions::default().compression_method(zip::CompressionMethod::Stored);
@@ -107,7 +108,7 @@ fn zip(bytes: &[u8]) -> Vec<u8> {
     out.finish().expect("memory").into_inner()
 }
 
-/// A little of everything in the compact format.
+/// A trace in the compact format with a few records of every kind.
 fn compact() -> Vec<u8> {
     let mut writer = Writer::new("memory", Vec::new()).expect("memory");
     let event = |writer: &mut Writer<_>, event| writer.event(&event).expect("memory");
@@ -155,7 +156,7 @@ fn corpus(dir: &Path) -> std::io::Result<()> {
         b"# header\nredis 4711/4712 [0] 5.000001: 1 mem-loads: 7f12 |OP LOAD|LVL L1| 55d0c0 f\n";
     let drmemtrace = Drmemtrace::steps(8, 60);
     write("good-compact", None, &compact())?;
-    // good-compact-1 was written by version 1 of the format, and stays.
+    // good-compact-1 was written by version 1 of the format; it is kept as it is.
     write("bad-compact-cut", None, &cut(&compact()))?;
     write("bad-compact-flipped", Some(Format::Compact), &flipped(compact(), 200))?;
     write("bad-compact-header", Some(Format::Compact), &flipped(compact(), 9))?;

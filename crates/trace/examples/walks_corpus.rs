@@ -7,7 +7,7 @@ use std::path::Path;
 use tierscope_core::{Level, Time};
 use tierscope_wire::{Record, TlbMiss};
 
-/// A record: when, page, entry and its level, address space, and what the entry maps.
+/// A page walk record: time, page number, entry address and level, root table, entry value.
 fn walk(time: u64, page: u64, (entry, level): (u64, Level), root: u64, maps: u64) -> Vec<u8> {
     let (time, address) = (Time(time), page << 12 | 0x123);
     let miss = TlbMiss { time, address, entry, level, root, cpu: 0 };
@@ -26,13 +26,13 @@ fn main() {
         fs::write(Path::new(&directory).join(name), bytes).expect("it can be written");
     };
     let (pte, pmd) = (Level::PTE, Level::PMD);
-    // Page 5, which comes to lie elsewhere; an entry that serves two address spaces.
+    // Page 5, which is remapped to another frame; an entry shared by two address spaces.
     let first = [
         walk(10, 5, (0x1028, pte), 0x9000, 0x7007),
         walk(20, 5, (0x1028, pte), 0x9000, 0x8007),
         walk(30, 5, (0x1028, pte), 0xa000, 0x8005),
     ];
-    // A page of 2 MiB beyond 64 GiB, and one of the kernel's; long after it another.
+    // A 2 MiB page beyond 64 GiB, a kernel page, and another walk much later.
     let second = [
         walk(20, 513, (0x5008, pmd), 0xa000, 20 << 30 << 3 | 0x87),
         walk(20, 0xf_ffff_ffff_f000, (0x5010, pte), 0xa000, 0x9003),

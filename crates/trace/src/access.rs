@@ -1,10 +1,10 @@
-//! What a trace says: accesses, and what is known of who made them and to what.
+//! Contents of a trace: accesses, and events about threads, mappings, symbols and allocations.
 
 use std::sync::Arc;
 
 use tierscope_core::{Backing, Result, Time};
 
-/// What an access does.
+/// The kind of an access.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Kind {
@@ -23,7 +23,7 @@ impl Kind {
     /// Every kind, in the order of its number.
     pub const ALL: [Kind; 4] = [Kind::Load, Kind::Store, Kind::Modify, Kind::Fetch];
 
-    /// For people and for CSV.
+    /// Name for display and for CSV.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -40,98 +40,98 @@ impl Kind {
 pub struct Access {
     /// Linear address of the first byte.
     pub address: u64,
-    /// Since the trace began; of a source that knows no times always 0.
+    /// Time since the trace began; always 0 if the source has no times.
     pub time: Time,
-    /// Number of the thread, which an [`Event::Thread`] announced.
+    /// Number of the thread, as announced by an [`Event::Thread`].
     pub thread: u32,
-    /// How many bytes; 0 where the source does not know.
+    /// Length in bytes; 0 if the source does not know it.
     pub bytes: u16,
-    /// What it does.
+    /// Load, store, modify or fetch.
     pub kind: Kind,
 }
 
-/// What a trace says beside accesses.
+/// Records of a trace other than accesses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A thread that will make accesses.
+    /// Announces a thread, before its accesses.
     Thread {
-        /// Its number: they are dense, in order of appearance.
+        /// Its number; numbers are dense, in order of appearance.
         number: u32,
-        /// Its process, as the traced system numbered it; 0 where that is not known.
+        /// Pid in the traced system; 0 if unknown.
         pid: u64,
-        /// The thread likewise.
+        /// Tid in the traced system; 0 if unknown.
         tid: u64,
-        /// For people; may be empty.
+        /// Name for display; may be empty.
         name: Arc<str>,
     },
     /// Memory is mapped.
     Map {
-        /// When.
+        /// Time of the mapping.
         time: Time,
-        /// The process.
+        /// Pid of the process.
         pid: u64,
-        /// First address.
+        /// First address of the range.
         start: u64,
-        /// How much.
+        /// Length in bytes.
         bytes: u64,
-        /// What stands behind it.
+        /// Kind of memory: anonymous, heap, stack, file or kernel.
         backing: Backing,
-        /// Whether it may be written to.
+        /// Whether the mapping is writable.
         writable: bool,
         /// Path or name; may be empty.
         name: Arc<str>,
     },
-    /// Memory is mapped no longer.
+    /// Memory is unmapped.
     Unmap {
-        /// When.
+        /// Time of the unmapping.
         time: Time,
-        /// The process.
+        /// Pid of the process.
         pid: u64,
-        /// First address.
+        /// First address of the range.
         start: u64,
-        /// How much.
+        /// Length in bytes.
         bytes: u64,
     },
-    /// A function or an object has a name.
+    /// The name of a function or data object.
     Symbol {
-        /// The process.
+        /// Pid of the process.
         pid: u64,
-        /// First address.
+        /// First address of the range.
         start: u64,
-        /// How much.
+        /// Length in bytes.
         bytes: u64,
         /// The name.
         name: Arc<str>,
     },
-    /// A thread was given memory that it had asked for. It stands among the thread's accesses where it happened.
+    /// A heap allocation. Its place among the thread's accesses is when it happened.
     Given {
         /// The thread's number.
         thread: u32,
-        /// First address.
+        /// First address of the range.
         start: u64,
-        /// How much.
+        /// Length in bytes.
         bytes: u64,
-        /// Who asked: the place in the program.
+        /// Call site of the allocation.
         site: Arc<str>,
     },
 }
 
-/// No trace has more threads: a file that says so is damaged.
+/// Limit on the threads of a trace: a file with more is damaged.
 pub const MAX_THREADS: u32 = 1 << 20;
-/// Why such a file is refused.
+/// The error for more than [`MAX_THREADS`].
 pub(crate) const TOO_MANY: &str = "more threads than a million";
 
-/// Accesses in the order of the source, and what was said before, among and after them.
+/// Accesses in the order of the source, with the events before, among and after them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
     /// The accesses.
     pub accesses: Vec<Access>,
-    /// Events, each with the number of accesses of this batch that came before it; in order.
+    /// Events in order, each with the number of accesses of this batch that precede it.
     pub events: Vec<(usize, Event)>,
 }
 
 impl Batch {
-    /// Empties it.
+    /// Removes all accesses and events.
     pub fn clear(&mut self) {
         self.accesses.clear();
         self.events.clear();
@@ -149,38 +149,38 @@ impl Batch {
     }
 }
 
-/// Accesses that a source hands out at a time, about.
+/// Approximate number of accesses that a source returns per call.
 pub const BATCH: usize = 16 << 10;
 
-/// Somewhere that accesses come from.
+/// A reader of a trace format.
 pub trait Source {
-    /// Appends what comes next, at least one item; false if there is nothing any more.
+    /// Appends the next accesses and events, at least one; false at the end.
     ///
-    /// # Errors
-    /// What comes next is damaged, or cannot be read. What came before it stands in the batch.
-    /// [`Source::go_on`] tells whether asking again makes sense.
+    ///
+    /// The next records are damaged or unreadable. Everything before them is in the batch.
+    /// [`Source::go_on`] reports whether another call can succeed.
     fn fill(&mut self, batch: &mut Batch) -> Result<bool>;
 
-    /// After an error: whether the source can go on behind what is damaged.
+    /// After an error: whether the source can continue after the damage.
     fn go_on(&self) -> bool {
         false
     }
 
-    /// Whether what was read goes to the program's end, as far as the source can tell.
+    /// Whether the trace covers the program's whole run, as far as the source can know.
     fn whole(&self) -> bool {
         true
     }
 
-    /// What the user should know of what was left out, once everything was read.
+    /// Notes for the user about records that were left out, once everything was read.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
 }
 
-/// Reads a source to its end; what came before an error stands in the batch.
+/// Reads a source to its end; the accesses before an error are in the batch.
 ///
 /// # Errors
-/// The first of the source.
+/// The source's first error.
 pub fn read_all(source: &mut dyn Source, batch: &mut Batch) -> Result<()> {
     while source.fill(batch)? {}
     Ok(())

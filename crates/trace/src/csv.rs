@@ -1,4 +1,5 @@
-//! Traces as CSV, for spreadsheets and scripts: the columns that our own reader of CSV knows.
+//! Writes traces as CSV, for spreadsheets and scripts: with the columns that our CSV reader
+//! understands.
 
 use std::io::Write;
 
@@ -8,9 +9,9 @@ use crate::access::{Batch, Event};
 use crate::compact::not_written;
 use crate::summary::{Summary, Tally};
 
-/// The first line.
+/// The header line.
 const NAMES: &str = "time_ns,pid,thread,address,size,kind\n";
-/// Bytes that are written at a time, about.
+/// Bytes that are buffered before a write, about.
 const ENOUGH: usize = 1 << 16;
 
 /// Writes CSV.
@@ -18,26 +19,26 @@ pub struct CsvWriter<W> {
     out: W,
     name: String,
     text: Vec<u8>,
-    /// Pid and tid by number.
+    /// Pid and tid by thread number.
     threads: Vec<(u64, u64)>,
     tally: Tally,
     bytes: u64,
 }
 
 impl<W: Write> CsvWriter<W> {
-    /// Begins a text in `out`, which errors call `name`.
+    /// Begins a CSV file in `out`; `name` is used in errors.
     ///
     /// # Errors
-    /// What `out` says.
+    /// Write errors of `out`.
     pub fn new(name: &str, out: W) -> Result<Self> {
         let (name, text) = (name.to_owned(), NAMES.as_bytes().to_vec());
         Ok(Self { out, name, text, threads: Vec::new(), tally: Tally::default(), bytes: 0 })
     }
 
-    /// Appends a batch. Of events only threads have a place in it.
+    /// Appends a batch. Of the events only threads are represented, by the pid and thread columns.
     ///
     /// # Errors
-    /// What `out` says.
+    /// Write errors of `out`.
     pub fn batch(&mut self, batch: &Batch) -> Result<()> {
         let mut events = batch.events.iter().peekable();
         for (at, access) in batch.accesses.iter().enumerate() {
@@ -48,7 +49,7 @@ impl<W: Write> CsvWriter<W> {
             let (pid, tid) = self.threads.get(number).copied().unwrap_or((0, access.thread.into()));
             let (time, address, bytes) = (access.time.0, access.address, access.bytes);
             let kind = access.kind.name();
-            // Memory can be written to.
+            // Writes to memory cannot fail.
             let _ = writeln!(self.text, "{time},{pid},{tid},{address:#x},{bytes},{kind}");
             self.tally.access(access);
             if self.text.len() >= ENOUGH {
@@ -77,10 +78,10 @@ impl<W: Write> CsvWriter<W> {
         Ok(())
     }
 
-    /// Ends the text; gives what it is as a whole, and its bytes.
+    /// Ends the file; returns the totals and the bytes written.
     ///
     /// # Errors
-    /// What `out` says.
+    /// Write errors of `out`.
     pub fn finish(mut self, whole: bool) -> Result<(Summary, u64)> {
         self.flush()?;
         self.out.flush().map_err(|e| not_written(&self.name, &e))?;

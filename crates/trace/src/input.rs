@@ -1,4 +1,4 @@
-//! Files as bytes: whatever they are compressed with, and however far they were read.
+//! Opens input files: decompresses them and counts the bytes read.
 
 use std::fs::File;
 use std::io::{self, Cursor, Read};
@@ -11,39 +11,39 @@ use tierscope_core::Result;
 
 use crate::place::{Place, malformed, unreadable};
 
-/// Bytes that are looked at to tell a format.
+/// Bytes that are peeked at to detect a format.
 const PEEK: usize = 16 << 10;
 
-/// A trace that is open, not yet understood.
+/// An open trace whose format is not yet known.
 pub struct Input {
-    /// For errors.
+    /// Its name, for errors.
     pub name: String,
-    /// What comes out of it, from the beginning.
+    /// The decompressed content, from the beginning.
     pub bytes: Box<dyn Read + Send>,
-    /// How it begins, as far as it reaches.
+    /// The first bytes of the content, for detecting the format.
     pub start: Vec<u8>,
-    /// How far it was read.
+    /// Progress of reading the file.
     pub read: Progress,
 }
 
-/// Bytes of a file that were read, compressed as they are on disk.
+/// Bytes read of a file as stored (possibly compressed).
 #[derive(Clone, Debug, Default)]
 pub struct Progress(Arc<AtomicU64>);
 
 impl Progress {
-    /// Bytes so far.
+    /// Bytes read so far.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.0.load(Relaxed)
     }
 
-    /// So many more were read.
+    /// Counts more bytes as read.
     pub(crate) fn add(&self, bytes: u64) {
         self.0.fetch_add(bytes, Relaxed);
     }
 }
 
-/// Counts what is read of it.
+/// Counts the bytes read from `inner`.
 struct Counted<R> {
     inner: R,
     read: Progress,
@@ -61,8 +61,8 @@ impl Input {
     /// Opens a file; `-` is standard input.
     ///
     /// # Errors
-    /// [`tierscope_core::ErrorKind::Usage`] if it is not there; data that no reader of ours
-    /// decompresses; whatever the disk says.
+    /// [`tierscope_core::ErrorKind::Usage`] if it does not exist; unsupported compression; I/O
+    /// errors.
     pub fn open(path: &Path) -> Result<Self> {
         let name = path.display().to_string();
         if path.as_os_str() == "-" {
@@ -82,10 +82,10 @@ impl Input {
         Self::new(&name, Box::new(file))
     }
 
-    /// What `bytes` gives, decompressed if it is compressed.
+    /// Wraps an open stream, decompressing it if necessary.
     ///
     /// # Errors
-    /// As [`Input::open`].
+    /// As for [`Input::open`].
     pub fn new(name: &str, bytes: Box<dyn Read + Send>) -> Result<Self> {
         let read = Progress::default();
         let bytes = Box::new(Counted { inner: bytes, read: read.clone() });
@@ -103,7 +103,7 @@ impl Input {
             match self::read(&mut bytes, &mut start[length..]) {
                 Ok(0) => break,
                 Ok(count) => length += count,
-                // Whoever reads on meets the same error at its place.
+                // The next read reports the error again, at its position.
                 Err(_) if length > 0 => break,
                 Err(error) => return Err(unreadable(&name, &error)),
             }
@@ -114,7 +114,7 @@ impl Input {
     }
 }
 
-/// As [`Read::read`], but is not interrupted.
+/// As [`Read::read`], but retries when interrupted.
 pub(crate) fn read(input: &mut (impl Read + ?Sized), out: &mut [u8]) -> io::Result<usize> {
     loop {
         match input.read(out) {
@@ -124,7 +124,7 @@ pub(crate) fn read(input: &mut (impl Read + ?Sized), out: &mut [u8]) -> io::Resu
     }
 }
 
-/// How a file is compressed.
+/// Compression formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Packed {
     Gzip,
@@ -137,7 +137,7 @@ enum Packed {
 }
 
 impl Packed {
-    /// By its magic number.
+    /// Detects the compression from the magic number.
     fn of(start: &[u8]) -> Option<Self> {
         let magics: [(&[u8], Packed); 7] = [
             (&[0x1f, 0x8b, 8], Packed::Gzip),
@@ -181,7 +181,7 @@ fn refused(name: &str, cause: &str) -> tierscope_core::Error {
 
 #[cfg(feature = "archives")]
 mod archives {
-    //! Zip archives, as drmemtrace writes them: one member after another makes the trace.
+    //! Zip archives as written by drmemtrace: the concatenated members are the trace.
 
     use std::fs::File;
     use std::io::{self, BufReader, Read, Seek, SeekFrom};
@@ -202,7 +202,7 @@ mod archives {
                 count => length += count,
             }
         }
-        // A pipe cannot seek, and holds no archive that could be read.
+        // A pipe cannot seek, and archives need that.
         if length == 4 && &magic == b"PK\x03\x04" {
             file.rewind()?;
             return Ok(true);
@@ -210,18 +210,18 @@ mod archives {
         file.rewind().map(|()| false)
     }
 
-    /// A member of an archive.
+    /// Location of an archive member.
     struct Member {
         at: u64,
         packed: u64,
         deflated: bool,
     }
 
-    /// The members of an archive, one after another.
+    /// The concatenated members of an archive.
     struct Members {
         file: File,
         read: Progress,
-        /// Those to come, the next one last.
+        /// Remaining members, the next one last.
         left: Vec<Member>,
         now: Option<Box<dyn Read + Send>>,
     }

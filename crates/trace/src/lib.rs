@@ -1,12 +1,12 @@
 //! Access traces.
 //!
-//! A [`Source`] hands out the [`Access`]es of a program, batch by batch, in bounded memory: [`open`] tells the format of
-//! a file by its content (Valgrind's lackey, DynamoRIO's drmemtrace, ChampSim, CSV, `perf script`) and
-//! looks through compression. [`compact`] is the format of our own, for traces of any length.
-//! [`replay`] makes a trace a program for the simulated machine.
+//! A [`Source`] yields the [`Access`]es of a program, batch by batch, in bounded memory: [`open`]
+//! detects the format of a file from its content (Valgrind's lackey, DynamoRIO's drmemtrace,
+//! ChampSim, CSV, `perf script`) and decompresses it. [`compact`] is our own format, for traces of
+//! any length. [`replay`] turns a trace into a program for the simulated machine.
 //!
-//! Invariant: no input brings a reader down or makes it take memory without bounds. What is wrong is told with its
-//! place, and what came before it stands.
+//! Invariant: no input crashes a reader or makes it use unbounded memory. Damage is reported with
+//! its position, and everything before it is kept.
 
 pub mod access;
 pub mod compact;

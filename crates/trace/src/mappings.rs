@@ -1,8 +1,9 @@
-//! The log of mappings that QEMU's plugin keeps of a program in user emulation, as events of a trace:
+//! Translates the mapping log that the QEMU plugin writes for a program in user-mode emulation into
+//! trace events:
 //!
 //! ```text
-//! map START-END PERMISSIONS OFFSET PATH                 what there is when the program begins
-//! call NANOSECONDS THREAD NUMBER RESULT ARGUMENT…       mmap, munmap, mprotect, mremap, brk: hexadecimal
+//! map START-END PERMISSIONS OFFSET PATH            a mapping that exists when the program begins
+//! call NANOSECONDS THREAD NUMBER RESULT ARGUMENT…  mmap, munmap, mprotect, mremap, brk: in hex
 //! ```
 
 use std::sync::Arc;
@@ -11,34 +12,34 @@ use tierscope_core::{Backing, Time};
 
 use crate::access::Event;
 
-/// Numbers of calls: arch/x86/entry/syscalls/syscall_64.tbl.
+/// System call numbers: arch/x86/entry/syscalls/syscall_64.tbl.
 const MMAP: u64 = 9;
 const MUNMAP: u64 = 11;
 const BRK: u64 = 12;
 const MREMAP: u64 = 25;
-/// Results from here on are errors.
+/// Results from here on are error codes.
 const ERRORS: u64 = 0u64.wrapping_sub(4095);
 
-/// Reads the log line by line.
+/// Parses the log line by line.
 #[derive(Clone, Debug, Default)]
 pub struct MappingLog {
     pid: u64,
-    /// Where the heap begins, and ends now.
+    /// Start and current end of the heap.
     heap: Option<(u64, u64)>,
 }
 
-/// What a file is mapped for, if anybody knows.
+/// Returns the path of the file that is mapped at an address, if known.
 pub type Resolve<'a> = dyn FnMut(u64) -> Option<String> + 'a;
 
 impl MappingLog {
-    /// The log of a process.
+    /// A parser for the log of one process.
     #[must_use]
     pub fn new(pid: u64) -> Self {
         Self { pid, heap: None }
     }
 
-    /// What a line says; `resolve` gives the path of the file that is mapped at an address. Lines that say nothing of
-    /// use give nothing. With an event that maps a file comes the offset in it.
+    /// Translates a line; `resolve` returns the path of the file that is mapped at an address.
+    /// Irrelevant lines yield no events. The offset in the file accompanies an event that maps one.
     pub fn line(&mut self, line: &str, resolve: &mut Resolve<'_>) -> Vec<(Event, Option<u64>)> {
         let mut words = line.split_ascii_whitespace();
         match words.next() {
@@ -103,7 +104,7 @@ impl MappingLog {
         };
         Some(match number {
             MMAP => {
-                // Anonymous memory has no descriptor.
+                // Anonymous memory has no file descriptor.
                 let path = if arguments[4] as i32 >= 0 { resolve(result) } else { None };
                 let bytes = second.checked_next_multiple_of(4096)?;
                 let path = path.unwrap_or_default();
@@ -119,7 +120,7 @@ impl MappingLog {
         })
     }
 
-    /// The heap ends there now.
+    /// brk(): the heap now ends at `end`.
     fn brk(&mut self, time: Time, end: u64) -> Option<(Event, Option<u64>)> {
         let (start, old) = *self.heap.get_or_insert((end, end));
         self.heap = Some((start, end));

@@ -1,4 +1,4 @@
-//! Which pages were touched, in memory that grows with what was touched, not with how often.
+//! The set of touched pages; its memory grows with the number of pages, not of accesses.
 
 use std::collections::BTreeMap;
 
@@ -8,21 +8,21 @@ pub const PAGE: u64 = 4096;
 const BLOCK: u32 = 21;
 /// Bytes of a block.
 pub const BLOCK_BYTES: u64 = 1 << BLOCK;
-/// Words of a block's bits.
+/// Words of a block's bitmap.
 const WORDS: usize = 8;
-/// Blocks that are found without a search, at first.
+/// Initial slots of the cache of blocks.
 const NEAR: usize = 64;
-/// In place of a block's number; none has this one.
+/// An empty cache slot; no block has this number.
 const NONE: (u64, usize) = (u64::MAX, 0);
 
-/// Pages of one address space.
+/// The touched pages of one address space.
 #[derive(Clone, Debug)]
 pub struct Pages {
-    /// Places of blocks in [`Pages::bits`], by number.
+    /// Index of each block in [`Pages::bits`], by block number.
     places: BTreeMap<u64, usize>,
     bits: Vec<[u64; WORDS]>,
-    /// Number and place of blocks that were touched lately, by the lowest bits of the number: twice as many as
-    /// there are blocks, or more, so that what lies together stands side by side.
+    /// Direct-mapped cache of block number and index, by the lowest bits of the number. It has at
+    /// least twice as many slots as there are blocks, so that neighbouring blocks do not collide.
     near: Vec<(u64, usize)>,
 }
 
@@ -33,7 +33,8 @@ impl Default for Pages {
 }
 
 impl Pages {
-    /// An access touches `bytes` from `address` on; those that go beyond the end of memory are none.
+    /// Marks the pages of `bytes` from `address` on as touched; pages beyond the end of the address
+    /// space are ignored.
     #[inline]
     pub fn touch(&mut self, address: u64, bytes: u16) {
         self.touch_page(address);
@@ -54,7 +55,7 @@ impl Pages {
         self.bits[place][page / 64] |= 1 << (page % 64);
     }
 
-    /// Where in [`Pages::near`] a block may stand; its length is a power of two.
+    /// The slot of a block in [`Pages::near`], whose length is a power of two.
     #[inline]
     fn slot(&self, block: u64) -> usize {
         block as usize & (self.near.len() - 1)
@@ -74,7 +75,7 @@ impl Pages {
         place
     }
 
-    /// Numbers of blocks that hold pages, in ascending order, and how many each holds.
+    /// Numbers of the blocks with touched pages, in ascending order, and the pages in each.
     pub fn blocks(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let pages =
             |place: &usize| self.bits[*place].iter().map(|word| u64::from(word.count_ones()));

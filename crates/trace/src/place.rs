@@ -1,22 +1,22 @@
-//! Errors of somebody else's traces: which file, where in it, and what is wrong there.
+//! Errors of trace files: which file, the position in it, and the cause.
 
 use std::fmt;
 
 use tierscope_core::{Error, ErrorKind};
 
-/// A place in a trace; bytes are counted in what came out of a compressed file.
+/// A position in a trace; offsets count decompressed bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// In a text: line and column from 1, byte from 0.
+    /// A position in a text: line and column from 1, byte from 0.
     Text {
         /// The line.
         line: u64,
         /// The column, in bytes.
         column: u64,
-        /// The byte.
+        /// The byte offset.
         byte: u64,
     },
-    /// A byte, counted from 0.
+    /// A byte offset, from 0.
     Byte(u64),
     /// The file as a whole.
     Whole,
@@ -34,7 +34,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// `file` does not say at `place` what it should.
+/// The error for invalid content of `file` at `place`.
 pub(crate) fn malformed(
     file: &str,
     place: Place,
@@ -46,7 +46,7 @@ pub(crate) fn malformed(
         .remedy(remedy)
 }
 
-/// `file` could not be read.
+/// The error for a failed read of `file`.
 pub(crate) fn unreadable(file: &str, cause: &std::io::Error) -> Error {
     use std::io::ErrorKind as Io;
     let (kind, remedy) = match cause.kind() {
@@ -60,7 +60,7 @@ pub(crate) fn unreadable(file: &str, cause: &std::io::Error) -> Error {
     Error::new(kind, format!("cannot read the trace {file}")).cause(cause).remedy(remedy)
 }
 
-/// The beginning of a text, for an error.
+/// The beginning of a text, quoted for an error.
 pub(crate) fn excerpt(text: &[u8]) -> String {
     let shown: String = String::from_utf8_lossy(text).trim().chars().take(60).collect();
     format!("`{shown}`")

@@ -1,10 +1,10 @@
-//! A trace as a program: its threads hand out the data accesses that were recorded, at the pace at which they
-//! were made if the trace has times.
+//! Replays a trace as a program: its threads perform the recorded data accesses, at the recorded
+//! pace if the trace has times.
 //!
-//! The simulated machine maps memory where it likes; an address becomes an offset into an area. Areas are the
-//! places that the trace touched, whole blocks of 2 MiB, those close together as one; within an area
-//! everything lies as it lay, and at the same offset within 2 MiB, so that what shared a page table
-//! or a huge page still does. Instruction fetches are left out: the machine models data.
+//! The simulated machine chooses where memory is mapped; an address becomes an offset into an area.
+//! Areas are the touched 2 MiB blocks, with close ones merged; distances within an area and offsets
+//! within 2 MiB are preserved, so that addresses which shared a page table or a huge page still do.
+//! Instruction fetches are left out: the machine models data.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,12 +19,13 @@ use crate::compact::Index;
 use crate::pages::BLOCK_BYTES;
 use crate::summary::Footprint;
 
-/// Blocks that lie closer than this are one area: about what a program leaves between what belongs together.
+/// Blocks less than this many blocks apart are merged into one area: programs leave about such gaps
+/// within related memory.
 const GAP: u64 = 16;
-/// Bytes of a cache line: an access that crosses into the next touches both.
+/// Bytes of a cache line: an access across a line boundary touches both lines.
 const LINE: u64 = 64;
 
-/// Threads that it asks for at most, as a program's line may: those of the trace share them.
+/// Limit on the threads of a program; the trace's threads are distributed among them.
 const MOST_THREADS: usize = 1024;
 
 /// A trace that can be started as a program.
@@ -37,7 +38,7 @@ pub struct Replay {
     failed: Arc<Mutex<Option<Error>>>,
 }
 
-/// Where an area lay.
+/// Recorded address range of an area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     pid: u64,
@@ -46,10 +47,10 @@ struct Place {
 }
 
 impl Replay {
-    /// Opens a whole trace in the compact format, and checks all of it.
+    /// Opens a complete trace in the compact format, and verifies it.
     ///
     /// # Errors
-    /// It is of another format, damaged, cut short, or without accesses to data.
+    /// The trace has another format, is damaged, cut short, or without data accesses.
     pub fn open(path: &Path) -> Result<Self> {
         let name = path.display().to_string();
         let index = Index::open(path).map_err(|error| match error.kind() {
@@ -76,7 +77,7 @@ impl Replay {
     }
 }
 
-/// Blocks with data, those of a process that lie close together as one.
+/// The touched 2 MiB blocks of data, with close blocks of a process merged.
 fn places(footprints: &[Footprint]) -> Vec<Place> {
     let place = |pid: u64, block: u64| {
         let start = block * BLOCK_BYTES;
@@ -86,7 +87,7 @@ fn places(footprints: &[Footprint]) -> Vec<Place> {
         .iter()
         .flat_map(|of| of.data.iter().map(move |(block, _)| place(of.pid, *block)));
     let mut places: Vec<Place> = all.collect();
-    // Whoever wrote the trace may tell of a process in several parts, in any order.
+    // A writer may record the footprint of a process in several parts, in any order.
     places.sort_unstable();
     places.dedup_by(|next, last| {
         let close = next.pid == last.pid && next.start.saturating_sub(last.end) < GAP * BLOCK_BYTES;
@@ -98,20 +99,20 @@ fn places(footprints: &[Footprint]) -> Vec<Place> {
     places
 }
 
-/// Areas with the names of what was mapped there, else of where they lay.
+/// Areas, each named after what was mapped there, else after its address.
 fn areas(places: &[Place], events: &[Event]) -> Vec<Area> {
     let processes = places.iter().any(|place| place.pid != places[0].pid);
     let area = |place: &Place| {
         let at = format!("{:#x}", place.start);
         let name = mapped(place, events).map_or(at.clone(), |name| format!("{name} {at}"));
         let name = if processes { format!("{} {name}", place.pid) } else { name };
-        // One block more: the machine may put it anywhere within a block.
+        // One more block: the machine need not align an area to 2 MiB.
         Area { name, bytes: place.end - place.start + BLOCK_BYTES, content: None }
     };
     places.iter().map(area).collect()
 }
 
-/// The name of the first mapping in a place.
+/// Name of the first mapping that overlaps a place.
 fn mapped<'a>(place: &Place, events: &'a [Event]) -> Option<&'a str> {
     events.iter().find_map(|event| match event {
         Event::Map { pid, start, bytes, name, .. } => {
@@ -135,7 +136,7 @@ impl App for Replay {
         "accesses"
     }
 
-    /// As many as were recorded, as far as a process may have so many.
+    /// As many threads as the trace has, up to `MOST_THREADS`.
     fn threads(&self) -> Option<u32> {
         Some(self.index.threads().min(MOST_THREADS) as u32)
     }
@@ -167,7 +168,7 @@ impl App for Replay {
     }
 }
 
-/// From where to where, and what is added to an address there.
+/// A recorded address range, and its displacement in the simulated machine.
 #[derive(Clone, Copy, Debug)]
 struct Move {
     start: u64,
@@ -185,18 +186,18 @@ fn moves(places: &[Place], pid: u64, bases: &[u64]) -> Vec<Move> {
     of_process.map(to).collect()
 }
 
-/// A thread of the trace, block by block.
+/// The accesses of one recorded thread, read block by block.
 struct Feed {
     thread: usize,
     moves: Vec<Move>,
-    /// The next block.
+    /// Number of the next block.
     block: usize,
     accesses: Vec<Access>,
     at: usize,
 }
 
 impl Feed {
-    /// The next access to data, if there is one.
+    /// The next data access, if any.
     fn peek(&mut self, index: &Index) -> Result<Option<Access>> {
         loop {
             while let Some(access) = self.accesses.get(self.at) {
@@ -213,21 +214,23 @@ impl Feed {
         }
     }
 
-    /// What comes first: the earlier access, or else the block that was written earlier.
+    /// Sort key of the next access: its time, then the sequence number of its block.
     fn turn(&mut self, index: &Index) -> Result<Option<(u64, u64)>> {
         let next = self.peek(index)?;
         let number = self.block.checked_sub(1).map_or(0, |block| index.number(self.thread, block));
         Ok(next.map(|access| (access.time.0, number)))
     }
 
-    /// Where the machine has the byte; addresses that the trace's end knows nothing of lie nowhere.
+    /// The address in the simulated machine; `None` for addresses outside of the recorded
+    /// footprint.
     fn moved(&self, address: u64) -> Option<u64> {
         let after = self.moves.partition_point(|place| place.start <= address);
         let place = self.moves[..after].last().filter(|place| address < place.end)?;
         Some(address.wrapping_add(place.by))
     }
 
-    /// The touches of an access: of its first byte, and of its last if that lies in another line.
+    /// The touches of an access: of its first byte, and of its last byte if that is in another
+    /// cache line.
     fn touches(&self, access: &Access) -> ([Touch; 4], usize) {
         let mut touches = ([Touch::default(); 4], 0);
         let last = access.address.saturating_add(u64::from(access.bytes.max(1)) - 1);
@@ -247,7 +250,7 @@ impl Feed {
     }
 }
 
-/// A thread of the program: one or more of the trace's, in order of time.
+/// A thread of the program: plays one or more recorded threads, merged by time.
 struct Player {
     index: Arc<Index>,
     feeds: Vec<Feed>,
@@ -256,11 +259,11 @@ struct Player {
     handed_out: u64,
 }
 
-/// Most touches of one access.
+/// Maximum touches of one access.
 const MOST: usize = 4;
 
 impl Player {
-    /// Whose turn it is, and when its access is due, in ns.
+    /// Index of the feed with the next access, and when that is due, in ns.
     fn next_feed(&mut self) -> Result<Option<(usize, u64)>> {
         let mut first: Option<(usize, (u64, u64))> = None;
         for at in 0..self.feeds.len() {
@@ -318,7 +321,8 @@ impl Lane for Player {
 mod tests {
     use super::*;
 
-    // Blocks 3, 5 and 100 of process 7, told backwards and in two parts; 4 of another.
+    // Blocks 3, 5 and 100 of process 7, recorded in two parts, backwards; block 4 of another
+    // process.
     #[test]
     fn places_are_merged_in_whatever_order_they_are_told() {
         let of = |pid, data: &[u64]| {

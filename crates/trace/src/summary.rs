@@ -1,4 +1,4 @@
-//! What a trace is as a whole.
+//! Totals of a trace.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,42 +8,42 @@ use tierscope_core::Time;
 use crate::access::{Access, Event, Kind};
 use crate::pages::{PAGE, Pages};
 
-/// A thread and what it did.
+/// A thread and its accesses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Thread {
-    /// Its process.
+    /// Pid of its process.
     pub pid: u64,
-    /// Its number in its system.
+    /// Its tid in the traced system.
     pub tid: u64,
-    /// For people.
+    /// Name for display.
     pub name: Arc<str>,
     /// Accesses by kind, in the order of [`Kind::ALL`].
     pub accesses: [u64; 4],
 }
 
-/// Pages of a process that were touched, by blocks of 2 MiB.
+/// Touched pages of a process, by blocks of 2 MiB.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Footprint {
-    /// The process.
+    /// Pid of the process.
     pub pid: u64,
-    /// Blocks with data, by number, and pages of 4 KiB that were touched in each.
+    /// Blocks with data accesses: block number, and touched 4 KiB pages in it.
     pub data: Vec<(u64, u64)>,
-    /// Likewise of what was fetched as instructions.
+    /// Blocks with instruction fetches: block number, and touched 4 KiB pages in it.
     pub code: Vec<(u64, u64)>,
 }
 
-/// Counts of a whole trace.
+/// Totals of a whole trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Threads by number.
+    /// Threads, by number.
     pub threads: Vec<Thread>,
-    /// Bytes accessed by kind; of accesses whose length is not known, none.
+    /// Bytes accessed by kind; accesses of unknown length are left out.
     pub bytes: [u64; 4],
-    /// The last time; 0 if the trace has none.
+    /// Time of the last access; 0 if the trace has no times.
     pub last: Time,
-    /// What was touched, by process.
+    /// Touched pages of each process.
     pub footprints: Vec<Footprint>,
-    /// Whether the trace goes to its end; it does not if writing it was stopped.
+    /// Whether the trace covers the program's whole run; not if writing it was stopped.
     pub whole: bool,
 }
 
@@ -58,13 +58,13 @@ impl Summary {
         self.threads.iter().fold([0; 4], add)
     }
 
-    /// All accesses.
+    /// Number of all accesses.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.accesses().iter().sum()
     }
 
-    /// Accesses to data.
+    /// Number of data accesses.
     #[must_use]
     pub fn data(&self) -> u64 {
         self.total() - self.accesses()[Kind::Fetch as usize]
@@ -83,11 +83,11 @@ impl Summary {
     }
 }
 
-/// Makes a summary as accesses pass by.
+/// Accumulates the totals of a trace.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     threads: Vec<Thread>,
-    /// Which of [`Tally::processes`] a thread belongs to.
+    /// For each thread, the index of its process in [`Tally::processes`].
     process_of: Vec<usize>,
     processes: Vec<Process>,
     numbers: BTreeMap<u64, usize>,
@@ -103,7 +103,7 @@ struct Process {
 }
 
 impl Tally {
-    /// Counts an access. One of a thread that nobody announced belongs to process 0.
+    /// Counts an access. Threads without an event belong to process 0.
     #[inline]
     pub fn access(&mut self, access: &Access) {
         let at = access.thread as usize;
@@ -132,7 +132,7 @@ impl Tally {
         })
     }
 
-    /// Takes note of an event.
+    /// Records the identity of a thread; other events are ignored.
     pub fn event(&mut self, event: &Event) {
         let Event::Thread { number, pid, tid, name } = event else { return };
         let at = *number as usize;
@@ -144,7 +144,7 @@ impl Tally {
         self.process_of[at] = self.process(*pid);
     }
 
-    /// The counts so far.
+    /// The totals so far.
     #[must_use]
     pub fn summary(&self, whole: bool) -> Summary {
         let touched = |process: &Process| Footprint {

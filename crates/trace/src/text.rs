@@ -1,4 +1,4 @@
-//! Lines of a text, each where it lies in a buffer.
+//! Reads lines of text through a buffer.
 
 use std::io::Read;
 use std::ops::Range;
@@ -7,23 +7,23 @@ use tierscope_core::{Error, Result};
 
 use crate::place::{Place, malformed, unreadable};
 
-/// Bytes that are read at a time.
+/// Bytes per read.
 const BUFFER: usize = 1 << 18;
-/// No line of a trace is longer.
+/// Limit on the length of a line.
 const LONGEST: usize = 1 << 16;
 
-/// Lines, one at a time.
+/// Iterator over lines.
 pub(crate) struct Lines<R> {
     input: R,
     name: String,
     buffer: Vec<u8>,
-    /// What of the buffer was not handed out yet.
+    /// The part of the buffer that was not returned yet.
     rest: Range<usize>,
-    /// Of the buffer's first byte, in the text.
+    /// Offset in the text of the buffer's first byte.
     offset: u64,
-    /// Of the line that was handed out last, from 1.
+    /// Number of the line that was returned last, from 1.
     number: u64,
-    /// Where it begins, in the text.
+    /// Offset in the text of that line.
     start: u64,
     ended: bool,
 }
@@ -42,18 +42,18 @@ impl<R: Read> Lines<R> {
         }
     }
 
-    /// The place in the text of a byte of the line that was handed out last.
+    /// Position in the text of a byte of the last line returned.
     pub(crate) fn place(&self, column: usize) -> Place {
         let column = column as u64;
         Place::Text { line: self.number, column: column + 1, byte: self.start + column }
     }
 
-    /// The line that was handed out last is wrong at `column`, counted from 0.
+    /// A format error in the last line returned, at `column`, counted from 0.
     pub(crate) fn wrong(&self, column: usize, cause: &str, remedy: &str) -> Error {
         malformed(&self.name, self.place(column), cause, remedy)
     }
 
-    /// The next line: its place in [`Lines::bytes`], its end left out, and whether it has one.
+    /// The next line: its range in [`Lines::bytes`] without its end, and whether it has a line end.
     pub(crate) fn advance(&mut self) -> Result<Option<(Range<usize>, bool)>> {
         loop {
             let rest = &self.buffer[self.rest.clone()];
@@ -85,7 +85,7 @@ impl<R: Read> Lines<R> {
         line
     }
 
-    /// Moves what is left to the front, and reads on.
+    /// Moves unread bytes to the front of the buffer, and reads more.
     fn more(&mut self) -> Result<()> {
         self.buffer.copy_within(self.rest.clone(), 0);
         self.offset += self.rest.start as u64;
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Gives a few bytes at a time.
+    /// A reader that returns a few bytes at a time.
     struct Slow<'a>(&'a [u8], usize);
 
     impl Read for Slow<'_> {

@@ -1,26 +1,29 @@
-//! The telemetry device of the instrumented virtual machine, as a guest sees it: one region of shared memory (BAR 2
-//! of a PCI device) with registers, command blocks and states.
+//! The telemetry device of the instrumented virtual machine, as the guest sees it: one region of
+//! shared memory (BAR 2 of a PCI device) with registers, command blocks and states.
 //!
 //! Words of 64 bits, little-endian. Byte offsets:
 //!
 //! ```text
-//!   0x0000  magic    0x0008 version    0x0010 states there are    0x0018 rules there may be
-//!   0x0020  first byte of the rings of TLB misses, 0 for none    0x0028 bytes of each    0x0030 how many
+//!   0x0000  magic    0x0008 version    0x0010 number of states    0x0018 largest number of rules
+//!   0x0020  first byte of the rings of TLB misses, 0 for none
+//!   0x0028  bytes of each ring    0x0030 number of rings
 //!   0x0040  notices written, by the device    0x0048 notices that found no room
 //!   0x0080  notices read, by the driver
 //!   0x1000  128 notices of four words: rule, nanoseconds, state, its value
 //!   0x2000  eight command blocks of 4 KiB:
 //!             word 0 doorbell   word 1 answer   word 2 result   word 3 doorbells answered
 //!             words 8..56 arguments   words 56..512 reply
-//!   0xa000  the states, a word each; behind them the rings ([`crate::ring`]), one a CPU
+//!   0xa000  the states, a word each; after them the rings ([`crate::ring`]), one per CPU
 //! ```
 //!
-//! A client takes a block for itself, writes arguments, then the command into the doorbell; the device answers
-//! before the next instruction of that CPU. States may also be read where they lie: that has no effect on them.
+//! A client takes a block for itself, writes the arguments, then writes the command to the
+//! doorbell; the device answers before the next instruction of that CPU. States may also be read
+//! directly from the region: that has no effect on them.
 //!
-//! Commands and what they take: [`Command`]. A rule is laid out by [`encode`]. A device counts in two ways: rules whose
-//! keys select states in their order lie among the states ([`Command::Register`]); programmable controllers have
-//! registers of their own ([`Command::Geometry`] and what follows it), which `nemo` knows.
+//! [`Command`] lists the commands and their arguments; [`encode`] defines the layout of a rule. A
+//! device counts in two ways: rules whose keys select states directly have their states in this
+//! region ([`Command::Register`]); programmable controllers have registers of their own
+//! ([`Command::Geometry`] and the commands after it), which the crate `nemo` knows.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -30,103 +33,110 @@ use tierscope_core::{
     RequestKind, Result, Rule, Trigger,
 };
 
-/// First word of a device that is there.
+/// First word of the region if there is a device.
 pub const MAGIC: u64 = u64::from_be_bytes(*b"tsdevice");
-/// Of this layout.
+/// Version of this layout.
 pub const VERSION: u64 = 2;
-/// Words by their place.
+/// Index of the word that holds the layout's version.
 pub const W_VERSION: usize = 1;
-/// States that there are.
+/// Index of the word that holds the number of states.
 pub const W_STATES: usize = 2;
-/// Rules that there may be.
+/// Index of the word that holds the largest number of rules.
 pub const W_RULES: usize = 3;
-/// First byte of the rings of TLB misses.
+/// Index of the word that holds the byte offset of the first ring of TLB misses.
 pub const W_RINGS: usize = 4;
-/// Bytes of each ring.
+/// Index of the word that holds the bytes of each ring.
 pub const W_RING_BYTES: usize = 5;
-/// How many rings.
+/// Index of the word that holds the number of rings.
 pub const W_RING_COUNT: usize = 6;
-/// Notices written.
+/// Index of the word that counts notices written by the device.
 pub const W_NOTICES: usize = 8;
-/// Notices that found no room.
+/// Index of the word that counts notices that found no room.
 pub const W_NOTICES_LOST: usize = 9;
-/// Notices read.
+/// Index of the word that counts notices read by the driver.
 pub const W_NOTICES_READ: usize = 16;
-/// The notices.
+/// Index of the first word of the notices.
 pub const W_NOTICE: usize = 0x1000 / 8;
-/// Notices that there is room for.
+/// Notices that fit into the region.
 pub const NOTICES: u64 = 128;
 /// Words of a notice.
 pub const NOTICE_WORDS: usize = 4;
-/// The command blocks.
+/// Index of the first word of the command blocks.
 pub const W_BLOCKS: usize = 0x2000 / 8;
-/// Words of one.
+/// Words of a command block.
 pub const BLOCK_WORDS: usize = 512;
-/// How many.
+/// Number of command blocks.
 pub const BLOCKS: usize = 8;
-/// Within a block: what the device said.
+/// Word of a block with the device's answer ([`Answer`]).
 pub const B_ANSWER: usize = 1;
-/// Within a block: the result.
+/// Word of a block with the result.
 pub const B_RESULT: usize = 2;
-/// Within a block: doorbells answered.
+/// Word of a block that counts doorbells answered.
 pub const B_ANSWERED: usize = 3;
-/// Within a block: arguments.
+/// First word of the arguments in a block.
 pub const B_ARGUMENTS: usize = 8;
-/// How many of them.
+/// Words of the arguments in a block.
 pub const ARGUMENTS: usize = 48;
-/// Within a block: the reply.
+/// First word of the reply in a block.
 pub const B_REPLY: usize = 56;
-/// Words of it.
+/// Words of the reply in a block.
 pub const REPLY_WORDS: usize = BLOCK_WORDS - B_REPLY;
-/// The states.
+/// Index of the first word of the states.
 pub const W_STATE: usize = 0xa000 / 8;
 
-/// Vendor and device of the PCI function that carries it (ivshmem of QEMU: docs/specs/pci-ids.txt).
+/// Vendor and device ID of the PCI function that carries the region (ivshmem of QEMU:
+/// docs/specs/pci-ids.txt).
 pub const PCI_ID: (u16, u16) = (0x1af4, 0x1110);
 
-/// Interrupt vectors that the guest sees.
+/// Interrupt vectors of the device in the guest.
 pub const VECTORS: usize = 2;
 
-/// What a doorbell may be rung with.
+/// Commands that a client writes to the doorbell; the arguments are in parentheses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u64)]
 pub enum Command {
-    /// Nothing. Result: the device's clock in nanoseconds.
+    /// Does nothing. Result: the device's clock in nanoseconds.
     Ping = 1,
-    /// Install a rule, arguments as [`encode`] lays it out. Result: its number; reply: its first state, how many.
+    /// Installs a rule, with the words of [`encode`] as arguments. Result: its number; reply: its
+    /// first state and its number of states.
     Register = 2,
-    /// Remove rule (number).
+    /// Removes a rule (number).
     Unregister = 3,
-    /// Read states (number, first, how many, at most [`REPLY_WORDS`]) into the reply, with the rule's effect.
+    /// Reads states (number, first, count, at most [`REPLY_WORDS`]) into the reply, with the rule's
+    /// effect of a read.
     Read = 4,
-    /// Raise an interrupt (vector). Result: the clock at that moment.
+    /// Raises an interrupt (vector). Result: the clock at that moment.
     Interrupt = 5,
-    /// Nanoseconds that misses on a node take longer (node, nanoseconds). Result: what it was.
+    /// Sets the extra nanoseconds that cache misses on a node take (node, nanoseconds). Result: the
+    /// previous value.
     Latency = 6,
-    /// MiB a second of a node (node, MiB/s, 0 for no limit). Result: what it was.
+    /// Sets the bandwidth of a node (node, MiB/s, 0 for no limit). Result: the previous value.
     Bandwidth = 7,
-    /// A count of [`crate::stats`] over all CPUs (which). Result: it.
+    /// Sums a counter of [`crate::stats`] over all CPUs (its number). Result: the sum.
     Count = 8,
-    /// Switches parts off (bits of [`crate::stats::Switch`]); all others are on. Result: the bits as they were.
+    /// Switches parts off (bits of [`crate::stats::Switch`]); all others are switched on. Result:
+    /// the previous bits.
     Switch = 9,
-    /// Number of the address space that rings, as records of accesses have it. Result: it.
+    /// Result: number of the address space that rings the doorbell, as in records of accesses.
     Space = 10,
-    /// What the programmable controllers carry and serve. Reply: pipelines, channels, banks; how many zones of memory;
-    /// of each its start, end, first controller, controllers, granule.
+    /// Geometry of the programmable controllers. Reply: pipelines, channels, banks; number of
+    /// memory zones; for each zone its start, end, first controller, number of controllers,
+    /// granule.
     Geometry = 11,
-    /// Writes to control registers (controller, pipeline, words of `nemo::registers`).
+    /// Writes control registers (controller, pipeline, words of `nemo::registers`).
     Control = 12,
     /// Loads a line of a controller's telemetry region (controller, line). Reply: its eight words.
     Line = 13,
-    /// Reads status registers (controller, pipeline, channel). Reply: requests dropped, whether a counter wrapped,
-    /// whether there is a hint; its state, value, nanoseconds, how many more.
+    /// Reads status registers (controller, pipeline, channel). Reply: requests dropped, whether a
+    /// counter wrapped, whether there is a hint; the hint's state, value, nanoseconds, number of
+    /// further hints.
     Status = 14,
-    /// Pipelines of a controller that hold a hint (controller). Result: a bit each.
+    /// Pipelines of a controller that hold a hint (controller). Result: one bit per pipeline.
     Pending = 15,
 }
 
 impl Command {
-    /// The command of that number.
+    /// The command with that number.
     #[must_use]
     pub fn of(number: u64) -> Option<Self> {
         use Command::{
@@ -141,23 +151,23 @@ impl Command {
     }
 }
 
-/// What the device says to a command.
+/// The device's answer to a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u64)]
 pub enum Answer {
-    /// Nothing yet.
+    /// Not answered yet.
     Waiting = 0,
-    /// It is done.
+    /// The command was carried out.
     Done = 1,
-    /// No such command.
+    /// The command number is unknown.
     Unknown = 2,
     /// An argument is out of range.
     BadArgument = 3,
-    /// This device cannot do what the rule asks.
+    /// This device does not support the rule.
     Unsupported = 4,
-    /// No rule or states are left.
+    /// No rule or no states are left.
     Full = 5,
-    /// A part that the command needs is off in this machine.
+    /// A part that the command needs is switched off in this machine.
     Off = 6,
 }
 
@@ -200,10 +210,10 @@ fn pick<T: Copy>(all: &[T], number: u64) -> Option<T> {
     all.get(usize::try_from(number).ok()?).copied()
 }
 
-/// A rule as words: kind (0 reads, 1 writes, 2 all), start, end; key mask, shift; offset mask, shift; operator
-/// (0 +, 1 −, 2 <<, 3 >>, 4 ^), operand (0 a constant, 1.. the request's address, write, length, requester), its
-/// value; predicate (0 none, 1 ==, 2 >=, 3 >, 4 <, 5 <=), its value; effect of a read (0 none, 1 reset, 2.. an
-/// operator), its value; zero.
+/// A rule as words: kind (0 reads, 1 writes, 2 all), start, end; key mask, shift; offset mask,
+/// shift; operator (0 +, 1 −, 2 <<, 3 >>, 4 ^), operand (0 a constant, 1.. the request's address,
+/// write, length, requester), its value; predicate (0 none, 1 ==, 2 >=, 3 >, 4 <, 5 <=), its value;
+/// effect of a read (0 none, 1 reset, 2.. an operator), its value; zero.
 #[must_use]
 pub fn encode(rule: &Rule) -> [u64; RULE_WORDS] {
     let (operator, operand) = rule.update;
@@ -239,7 +249,7 @@ pub fn encode(rule: &Rule) -> [u64; RULE_WORDS] {
     ]
 }
 
-/// The rule that words are; `None` if no rule looks like that.
+/// Decodes the words of a rule; `None` if they are invalid.
 #[must_use]
 pub fn decode(words: &[u64; RULE_WORDS]) -> Option<Rule> {
     let key =
@@ -268,7 +278,7 @@ pub fn decode(words: &[u64; RULE_WORDS]) -> Option<Rule> {
     })
 }
 
-/// The rings of TLB misses in a device's memory; none if it has none, or they do not fit.
+/// The rings of TLB misses in a device's memory; empty if there are none, or they do not fit.
 #[must_use]
 pub fn rings(region: &[AtomicU64]) -> Vec<&[AtomicU64]> {
     let word = |at: usize| region.get(at).map_or(0, |word| word.load(Acquire) as usize);
@@ -280,20 +290,20 @@ pub fn rings(region: &[AtomicU64]) -> Vec<&[AtomicU64]> {
     (0..word(W_RING_COUNT)).map_while(ring).collect()
 }
 
-/// A notice as the device writes it.
+/// A notice (a rule's trigger fired), as the device writes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawNotice {
-    /// The rule's number.
+    /// Number of the rule whose trigger fired.
     pub rule: u64,
-    /// Nanoseconds of the device's clock.
+    /// Time of the notice, in nanoseconds of the device's clock.
     pub nanos: u64,
-    /// Which of the rule's states.
+    /// Index of the state among those of the rule.
     pub state: u64,
-    /// What it had become.
+    /// Value of the state when the trigger fired.
     pub value: u64,
 }
 
-/// A guest's side: one command block of the device.
+/// The guest's side of one command block of the device.
 #[derive(Debug)]
 pub struct Client<'a> {
     region: &'a [AtomicU64],
@@ -301,10 +311,10 @@ pub struct Client<'a> {
 }
 
 impl<'a> Client<'a> {
-    /// Uses the command block of that number, which nobody else may use meanwhile.
+    /// Uses the command block with that number, which no other client may use meanwhile.
     ///
     /// # Errors
-    /// The region holds no device, one of another version, or not so many blocks.
+    /// The region holds no device, a device of another version, or too few blocks.
     pub fn attach(region: &'a [AtomicU64], block: usize) -> Result<Self> {
         let there = region.len() > W_STATE && region[0].load(Acquire) == MAGIC;
         if !there {
@@ -325,7 +335,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// States that there are.
+    /// Number of states of the device.
     #[must_use]
     pub fn states(&self) -> u64 {
         self.region[W_STATES].load(Relaxed)
@@ -334,7 +344,7 @@ impl<'a> Client<'a> {
     /// Rings the doorbell and returns the result.
     ///
     /// # Errors
-    /// What the device says.
+    /// The device's refusal.
     pub fn ring(&self, command: Command, arguments: &[u64]) -> Result<u64> {
         for (word, argument) in self.block[B_ARGUMENTS..][..ARGUMENTS].iter().zip(arguments) {
             word.store(*argument, Relaxed);
@@ -355,10 +365,10 @@ impl<'a> Client<'a> {
         self.block[B_REPLY..][..REPLY_WORDS].get(at).map_or(0, |word| word.load(Relaxed))
     }
 
-    /// Reads states of a rule from `first` on, with the rule's effect on them.
+    /// Reads states of a rule from `first` on, with the rule's effect of a read.
     ///
     /// # Errors
-    /// What the device says.
+    /// The device's refusal.
     pub fn read(&self, rule: u64, first: u64, out: &mut [u64]) -> Result<()> {
         for (part, states) in out.chunks_mut(REPLY_WORDS).enumerate() {
             let from = first + (part * REPLY_WORDS) as u64;
@@ -368,7 +378,7 @@ impl<'a> Client<'a> {
         Ok(())
     }
 
-    /// Takes the notices that are there. Only one client may.
+    /// Takes the pending notices. Only one client may do so.
     pub fn notices(&self, mut each: impl FnMut(RawNotice)) {
         let head = self.region[W_NOTICES].load(Acquire);
         let tail = self.region[W_NOTICES_READ].load(Relaxed);

@@ -1,58 +1,61 @@
-//! Names of functions and objects in a 64-bit ELF file, as far as it has any (System V ABI, gABI chapters 4 and 5), and where its
-//! functions begin, which files that were stripped tell as well: what unwinds their stacks has a table of them (Linux Standard
-//! Base Core 5.0, section 10.6.2).
+//! Reads 64-bit ELF files: names of functions and objects, if the file has symbols (System V ABI,
+//! gABI chapters 4 and 5), and first addresses of functions, which stripped files contain too, in
+//! the table for unwinding the stack (Linux Standard Base Core 5.0, section 10.6.2).
 //!
-//! Both the plugin, which tells functions apart as code is translated, and the recorder, which names them, read files.
+//! Both the plugin, which distinguishes functions when it translates code, and the recorder, which
+//! names them, read files.
 
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// A piece of the file that is mapped.
+/// A loadable segment of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Where it begins in the file.
+    /// Its offset in the file.
     pub offset: u64,
-    /// Where it begins in memory, but for where the file as a whole is put.
+    /// Its address in memory, relative to the load address of the file.
     pub address: u64,
-    /// Its bytes in the file.
+    /// Its length in the file.
     pub bytes: u64,
 }
 
-/// A function or an object.
+/// A symbol: a function or an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Symbol {
-    /// Where it is, but for where the file as a whole is put.
+    /// Its address, relative to the load address of the file.
     pub address: u64,
-    /// Its bytes.
+    /// Its length in bytes.
     pub bytes: u64,
-    /// Whether it is a function.
+    /// Whether the symbol is a function.
     pub function: bool,
-    /// Its name.
+    /// Name of the symbol.
     pub name: String,
 }
 
-/// What was read of a file.
+/// An ELF file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Elf {
-    /// What is mapped.
+    /// Segments that are mapped.
     pub segments: Vec<Segment>,
-    /// Functions and objects of known length, of its full table of symbols if it has one, else of that
-    /// for dynamic linking.
+    /// Functions and objects of known length, from the full symbol table if there is one, else from
+    /// the table for dynamic linking.
     pub symbols: Vec<Symbol>,
-    /// First bytes of functions, with names or without, in ascending order; as symbols are, but for where the file is put.
+    /// First addresses of functions, with or without names, ascending; relative to the load address
+    /// of the file.
     pub functions: Vec<u64>,
 }
 
-/// How a little-endian 64-bit file begins.
+/// First bytes of a little-endian 64-bit ELF file.
 const MAGIC: [u8; 6] = *b"\x7fELF\x02\x01";
-/// No file has more: one that says so is damaged.
+/// Upper bound on symbols: a file that claims more is damaged.
 const MOST_SYMBOLS: usize = 1 << 22;
 const LOAD: u64 = 1;
-/// `PT_GNU_EH_FRAME`.
+/// `PT_GNU_EH_FRAME`: type of the program header of the unwind table.
 const UNWIND: u64 = 0x6474_e550;
-/// Version 1; pointers relative to where they stand, a count of four bytes, a table of pairs of four bytes relative to its
-/// section: what linkers write (`DW_EH_PE_pcrel | sdata4`, `udata4`, `datarel | sdata4`).
+/// Version 1; pointers relative to their own position, a count of four bytes, a table of pairs of
+/// four bytes relative to the section: the encodings that linkers write (`DW_EH_PE_pcrel | sdata4`,
+/// `udata4`, `datarel | sdata4`).
 const UNWIND_KIND: u64 = 0x3b03_1b01;
 const SYMTAB: u64 = 2;
 const DYNSYM: u64 = 11;
@@ -60,8 +63,9 @@ const OBJECT: u8 = 1;
 const FUNCTION: u8 = 2;
 
 impl Elf {
-    /// Reads a file by its path; `None` for one that is no such file, or cannot be read. What else a program maps is left alone:
-    /// devices, of which `/dev/zero` never ends, and data that may be longer than memory.
+    /// Reads a file by its path; `None` if it is not such an ELF file, or cannot be read. Other
+    /// mapped files are not read at all: devices, of which `/dev/zero` never ends, and data files
+    /// that may be larger than memory.
     #[must_use]
     pub fn open(path: &Path) -> Option<Self> {
         if !std::fs::metadata(path).ok()?.is_file() {
@@ -77,7 +81,8 @@ impl Elf {
         Self::read(&bytes)
     }
 
-    /// Reads a file; `None` if it is no little-endian 64-bit ELF, or damaged where it matters.
+    /// Parses a file; `None` if it is not a little-endian 64-bit ELF file, or its headers are
+    /// damaged.
     #[must_use]
     pub fn read(bytes: &[u8]) -> Option<Self> {
         if !bytes.starts_with(&MAGIC) {
@@ -95,7 +100,7 @@ impl Elf {
                 _ => {}
             }
         }
-        // A file without sections has no names.
+        // A file without section headers has no symbols.
         elf.symbols = symbols(bytes, SYMTAB).filter(|all| !all.is_empty()).unwrap_or_default();
         if elf.symbols.is_empty() {
             elf.symbols = symbols(bytes, DYNSYM).unwrap_or_default();
@@ -107,7 +112,8 @@ impl Elf {
         Some(elf)
     }
 
-    /// What to add to addresses if the byte at `offset` of the file is mapped at `start`.
+    /// Load bias: the number to add to addresses of the file if the byte at `offset` of the file is
+    /// mapped at `start`.
     #[must_use]
     pub fn bias(&self, start: u64, offset: u64) -> Option<u64> {
         let holds = |segment: &&Segment| {
@@ -128,7 +134,8 @@ fn number(bytes: &[u8], at: u64, length: usize) -> Option<u64> {
     Some(u64::from_le_bytes(all))
 }
 
-/// First bytes of the functions that can be unwound: the table at `offset` of the file, which lies at `section` in memory.
+/// First addresses of the functions with unwind information: reads the table at `offset` of the
+/// file, which is mapped at `section`.
 fn unwound(bytes: &[u8], offset: u64, section: u64) -> Option<Vec<u64>> {
     if number(bytes, offset, 4)? != UNWIND_KIND {
         return None;
@@ -141,7 +148,7 @@ fn unwound(bytes: &[u8], offset: u64, section: u64) -> Option<Vec<u64>> {
     (0..count).map(first).collect()
 }
 
-/// The symbols of the first section of that type.
+/// The symbols of the first section of type `kind`.
 fn symbols(bytes: &[u8], kind: u64) -> Option<Vec<Symbol>> {
     let (sections, count) = (number(bytes, 40, 8)?, number(bytes, 60, 2)?);
     let header = |at: u64| sections.checked_add(at.checked_mul(64)?);
@@ -184,7 +191,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A file of one segment and two symbols: a function, and one of no length; behind them what unwinds two functions.
+    /// A file of one segment and two symbols, a function and one without a length, followed by
+    /// unwind information of two functions.
     fn file() -> Vec<u8> {
         let mut bytes = vec![0; 64 + 2 * 56 + 3 * 64 + 48 + 16 + 28];
         let mut put = |at: usize, value: u64, length: usize| {
@@ -193,15 +201,15 @@ mod tests {
         let (programs, sections, symbols, names, unwind) = (64, 176, 368, 416, 432);
         let fields: [&[(usize, u64, usize)]; 8] = [
             &[(32, programs, 8), (40, sections, 8), (56, 2, 2), (60, 3, 2)],
-            // A segment at 0x2010 in memory, from 0x1010 of the file on.
+            // A segment at 0x2010 in memory, from offset 0x1010 of the file.
             &[(64, 1, 4), (72, 0x1010, 8), (80, 0x2010, 8), (96, 0x100, 8)],
             &[(120, UNWIND, 4), (128, unwind, 8), (136, 0x3000, 8), (152, 28, 8)],
-            // Section 1: symbols, with the names of section 2.
+            // Section 1: symbols, whose names are in section 2.
             &[(244, 2, 4), (264, symbols, 8), (272, 48, 8), (280, 2, 4)],
             &[(328, names, 8), (336, 16, 8)],
             &[(368, 1, 4), (372, 2, 1), (374, 1, 2), (376, 0x2020, 8), (384, 9, 8)],
             &[(392, 1, 4), (396, 2, 1), (398, 1, 2)],
-            // Functions 0xfe0 and 0xfc0 before 0x3000.
+            // Functions at 0xfe0 and 0xfc0 below 0x3000.
             &[(432, UNWIND_KIND, 4), (440, 2, 4), (444, 0xffff_f020, 4), (452, 0xffff_f040, 4)],
         ];
         fields.into_iter().flatten().for_each(|(at, value, length)| put(*at, *value, *length));
@@ -217,12 +225,12 @@ mod tests {
         let main = Symbol { address: 0x2020, bytes: 9, function: true, name: "main".into() };
         assert_eq!(elf.symbols, [main]);
         assert_eq!(elf.functions, [0x2020, 0x2040], "one of them twice");
-        // The page at 0x1000 of the file is mapped at 0x555000: address 0x2000 is there.
+        // The page at 0x1000 of the file is mapped at 0x555000, and its address is 0x2000.
         assert_eq!(elf.bias(0x55_5000, 0x1000), Some(0x55_3000));
         assert_eq!(elf.bias(0x55_5000, 0x4000), None);
     }
 
-    // This very program has symbols: cargo builds with line tables.
+    // The test program itself has symbols: cargo builds with line tables.
     #[test]
     fn a_real_file_is_read() {
         let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();

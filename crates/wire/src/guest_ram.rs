@@ -1,24 +1,24 @@
-//! Where a guest's RAM lies: physical addresses, and offsets in the files behind its nodes. Whoever has the files
-//! can walk the guest's page tables from outside.
+//! Layout of a guest's RAM: physical addresses, and offsets in the files that back its nodes. A
+//! program that maps those files can walk the guest's page tables from outside.
 
-/// Physical address from which RAM goes on above the hole for devices.
+/// Physical address at which RAM continues above the hole for devices.
 const ABOVE_HOLE: u64 = 1 << 32;
 
-/// A part of RAM that is contiguous in every respect.
+/// A part of RAM that is contiguous both in guest-physical memory and in its node's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// The node that holds it.
+    /// The node that it belongs to.
     pub node: usize,
-    /// Its first byte in the node's file.
+    /// Its offset in the node's file.
     pub offset: u64,
-    /// Its first physical address.
+    /// Its first guest-physical address.
     pub physical: u64,
-    /// Its bytes.
+    /// Its length in bytes.
     pub bytes: u64,
 }
 
 impl Piece {
-    /// How far from its first byte a physical address is; `None` if it is not in here.
+    /// Offset of a physical address within the piece; `None` if it lies outside.
     #[inline(always)]
     #[must_use]
     pub fn offset_of(&self, physical: u64) -> Option<u64> {
@@ -32,7 +32,7 @@ fn below_hole(ram: u64) -> u64 {
     if ram >= 0xb000_0000 { 0x8000_0000 } else { 0xb000_0000 }
 }
 
-/// The RAM of QEMU's q35 machine whose nodes have so many bytes.
+/// RAM layout of QEMU's q35 machine, given the bytes of each node.
 #[must_use]
 pub fn q35(nodes: &[u64]) -> Vec<Piece> {
     let low = below_hole(nodes.iter().sum());
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn beyond_2816_mib_ram_goes_on_above_4_gib() {
-        // 3 GiB: 2 GiB below the hole, so that node 1 lies on both sides of it
+        // 3 GiB of RAM: 2 GiB of it lie below the hole, so that node 1 lies on both sides of it.
         assert_eq!(
             q35(&[GIB, 2 * GIB]),
             [

@@ -1,10 +1,11 @@
-//! What the instrumented virtual machine shares with others: fixed-size records and the ring that carries them, the
-//! registers of its telemetry device, the table of touched pages, counts, where its RAM lies, files as shared memory;
-//! what a kernel tells of page tables that a monitor on the memory bus watches; and where functions lie in files that both sides of a
-//! recording read.
+//! Memory layouts that the instrumented virtual machine shares with other programs: fixed-size
+//! records and the ring that carries them, the registers of its telemetry device, the table of
+//! touched pages, per-vCPU counters, the layout of guest RAM, files mapped as shared memory. Also
+//! the page-table events that a kernel reports to a monitor on the memory bus (PTAT), and a reader
+//! of ELF symbols for both sides of a recording.
 //!
-//! Invariant: a layout is written down here once, beside the code that reads and writes it, and
-//! held by tests. No record is ever lost silently.
+//! Invariant: each layout is defined once, next to the code that reads and writes it, and checked
+//! by tests. No record is ever lost silently.
 
 pub mod device;
 pub mod elf;

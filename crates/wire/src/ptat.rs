@@ -1,19 +1,20 @@
-//! What a kernel that keeps page tables in an uncached region tells of them (PTAT, section 4.1.4): what the simulated
-//! machine says and the readers of dumps understand. Layouts of files are in `crates/trace/PTAT.md`.
+//! Page-table events of a kernel that keeps page tables in an uncached region (PTAT, section
+//! 4.1.4): the simulated machine emits them, and readers of dumps decode them. File layouts are in
+//! `crates/trace/PTAT.md`.
 
 use tierscope_core::Level;
 
-/// A piece of physical memory.
+/// A range of physical memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Window {
-    /// Its first byte.
+    /// Its first address.
     pub start: u64,
-    /// How many there are; none if nothing is there.
+    /// Its length; 0 for an empty range.
     pub bytes: u64,
 }
 
 impl Window {
-    /// Whether the address lies in it.
+    /// Whether the address lies in the range.
     #[inline(always)]
     #[must_use]
     pub fn holds(&self, address: u64) -> bool {
@@ -21,78 +22,81 @@ impl Window {
     }
 }
 
-/// What happened to an entry.
+/// Kind of a page-table event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum What {
-    /// It maps a page from now on.
+    /// The entry now maps a page.
     Map,
-    /// It maps none any more.
+    /// The entry maps no page any more.
     Unmap,
-    /// Its page may be written to from now on, or may not.
+    /// The page's write permission changed.
     Flags,
-    /// The kernel looked at it, or cleared flags that hardware sets.
+    /// The kernel read the entry, or cleared flags that hardware sets.
     Look,
-    /// It points to a table of the level below from now on.
+    /// The entry now points to a table of the level below.
     Table,
-    /// It points to none any more.
+    /// The entry points to no table any more.
     NoTable,
-    /// What its page holds lies in the region from now on, at the page of that number, counted from the region's first: accesses to
-    /// it cross the bus.
+    /// The page's data now lie in the uncached region, at this page number relative to the region's
+    /// start: accesses to the page cross the bus.
     Place,
-    /// It does so no longer.
+    /// The page's data left the uncached region.
     Leave,
 }
 
-/// A change of an entry, and what the kernel read of it.
+/// A change of a page-table entry, and how often the kernel read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Change {
-    /// What happened.
+    /// Kind of the event.
     pub what: What,
-    /// The process.
+    /// The process that owns the page table.
     pub pid: u32,
     /// The level of the entry: 1 for pages of 4 KiB, 2 for 2 MiB, 3 for 1 GiB.
     pub level: Level,
-    /// Whether the page may be written to.
+    /// Whether the page is writable.
     pub writable: bool,
-    /// Number of the first virtual page of 4 KiB that the entry is about.
+    /// Number of the first virtual 4 KiB page that the entry translates.
     pub page: u64,
-    /// Number of the first physical one; of the table's if it points to one.
+    /// Number of the first physical 4 KiB page that the entry points to: of the mapped page, or of
+    /// the table.
     pub frame: u64,
     /// Physical address of the entry, a multiple of 8.
     pub entry: u64,
-    /// Reads of it that were no TLB misses, up to 15: by the kernel, and by walks that ended in the page fault that
-    /// the kernel resolves here. All of them come before the tag.
+    /// Reads of the entry that were not TLB misses, up to 15: by the kernel, and by walks that
+    /// ended in the page fault that the kernel resolves here. All of them precede the tag.
     pub reads: u8,
 }
 
-/// How far the control program got with a process (PTAT, figure 2).
+/// Events in the life of a traced process (PTAT, figure 2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stage {
-    /// Its number was passed to the kernel: its tables go to the region from now on.
+    /// The control program passed the pid to the kernel: page tables of the process are put into
+    /// the region from now on.
     Announced,
-    /// It executes the program.
+    /// The process has started to execute the traced program.
     Executes,
-    /// It is gone.
+    /// The process has exited.
     Exited,
-    /// It is a machine in this one: its pages are guest-physical ones, and its entries the hypervisor's.
+    /// The process is a virtual machine: its pages are guest-physical, and its entries belong to
+    /// the hypervisor.
     Machine,
-    /// It runs in the machine of that number, below 2^24.
+    /// The process runs inside the virtual machine of that number, below 2^24.
     Within(u32),
 }
 
-/// What the kernel has to tell, in order.
+/// An event that the kernel reports; events are ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Told {
     /// An entry changed.
     Change(Change),
-    /// A process got on.
+    /// A process reached another stage.
     Process {
-        /// Its number.
+        /// Its pid.
         pid: u32,
-        /// How far.
+        /// The stage that it reached.
         stage: Stage,
     },
-    /// What was told since the last tag is in force from the request on that bears this number.
+    /// The events since the last tag take effect at the bus request that carries this number.
     Tag(u64),
 }
 

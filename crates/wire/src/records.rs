@@ -7,23 +7,23 @@ pub trait Record: Sized {
     /// Words of a record.
     const WORDS: usize;
 
-    /// Writes itself into [`Record::WORDS`] words.
+    /// Encodes the record into [`Record::WORDS`] words.
     fn write(&self, words: &mut [u64]);
 
-    /// Reads itself from [`Record::WORDS`] words; `None` if no record looks like that.
+    /// Decodes a record from [`Record::WORDS`] words; `None` if they encode none.
     fn read(words: &[u64]) -> Option<Self>;
 }
 
-/// Bits of a linear address that are translated with five levels.
+/// Bits of a linear address under five-level paging.
 const LINEAR_BITS: u32 = 57;
 const LINEAR_MASK: u64 = (1 << LINEAR_BITS) - 1;
-/// Bits of nanoseconds in an access: 78 hours.
+/// Bits of an access's time: 2^48 ns are 78 hours.
 const NANOS_BITS: u32 = 48;
-/// Bits of a virtual CPU's or thread's number.
+/// Bits of the number of a virtual CPU or thread.
 const CPU_BITS: u32 = 12;
 const CPU_MASK: u64 = (1 << CPU_BITS) - 1;
 
-/// An access by a program. Two words:
+/// A memory access by a program. Two words:
 ///
 /// ```text
 ///   0  0..57 linear address, sign-extended from bit 56   57..60 log2 of its bytes
@@ -32,34 +32,37 @@ const CPU_MASK: u64 = (1 << CPU_BITS) - 1;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RawAccess {
-    /// Linear address.
+    /// Linear address of the access.
     pub address: u64,
     /// log2 of the bytes accessed, 0..8.
     pub size_log2: u8,
-    /// Whether it wrote.
+    /// Whether it is a store.
     pub store: bool,
-    /// Whether it went past the caches.
+    /// Whether it is non-temporal, i.e. bypasses the caches.
     pub non_temporal: bool,
-    /// When, below 2^48 ns. The plugin looks at its clock at every eighth access of a CPU, and after system calls of a
-    /// program: those between bear the time of the one before.
+    /// Time since the trace began, below 2^48 ns. The plugin reads its clock at every eighth access
+    /// of a CPU, and after system calls of a program: accesses in between carry the time of the
+    /// previous one.
     pub time: Time,
-    /// The virtual CPU or thread, below 4096.
+    /// Number of the virtual CPU or thread, below 4096.
     pub cpu: u16,
-    /// The address space's number, modulo 64; 0 where they are not told apart.
+    /// Number of the address space, modulo 64; 0 where address spaces are not distinguished.
     pub space: u8,
 }
 
-/// What a program does beside accesses, told among them in the thread's order: a load that goes past the caches, which
-/// programs have none of, with the note's number for its size.
+/// An event of a program other than an access, interleaved with the accesses of its thread: heap
+/// allocations, and changes of the executing function. Encoded as a non-temporal load, which
+/// programs never execute, with the kind of note in place of the size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Note {
-    /// What follows is done by the function that begins there, or, where no function is known, by code near there.
+    /// The accesses that follow are executed by the function that begins at this address or, where
+    /// no function is known, by code near it.
     Function(u64),
-    /// Memory is given to the program from there on. Its bytes and the place that asked for it follow.
+    /// A heap allocation begins at this address. Notes of its size and its call site follow.
     Given(u64),
-    /// How many bytes.
+    /// Size of the allocation in bytes.
     Bytes(u64),
-    /// Where the call that asked returns to.
+    /// Call site of the allocation: the return address of the call.
     Site(u64),
 }
 
@@ -75,7 +78,7 @@ impl Note {
 }
 
 impl RawAccess {
-    /// A note of a thread.
+    /// Encodes a thread's note.
     #[inline]
     #[must_use]
     pub fn of_note(note: Note, time: Time, cpu: u16, space: u8) -> Self {
@@ -83,7 +86,7 @@ impl RawAccess {
         Self { address, size_log2, store: false, non_temporal: true, time, cpu, space }
     }
 
-    /// The note, if it is none of an access.
+    /// The note; `None` if the record is an access.
     #[inline]
     #[must_use]
     pub fn note(&self) -> Option<Note> {
@@ -133,7 +136,7 @@ impl Record for RawAccess {
     }
 }
 
-/// A TLB miss, as a walk answers it. Four words:
+/// A TLB miss, with the result of its page walk. Four words:
 ///
 /// ```text
 ///   0  nanoseconds of the machine's clock
@@ -143,17 +146,17 @@ impl Record for RawAccess {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TlbMiss {
-    /// When.
+    /// Time of the miss.
     pub time: Time,
-    /// Linear address.
+    /// Linear address of the access that missed.
     pub address: u64,
     /// Physical address of the entry that ended the walk, a multiple of 8.
     pub entry: u64,
-    /// The level of that entry.
+    /// Level of the entry that ended the walk.
     pub level: Level,
-    /// Physical address of the top table, a multiple of 4096: names the address space.
+    /// Physical address of the top table, a multiple of 4096: identifies the address space.
     pub root: u64,
-    /// The virtual CPU, below 4096.
+    /// Number of the virtual CPU, below 4096.
     pub cpu: u16,
 }
 

@@ -1,7 +1,7 @@
-//! A ring with one producer and one consumer in memory that both share.
+//! A single-producer, single-consumer ring of records in shared memory.
 //!
-//! The region is words of 64 bits, all accessed atomically, so that whatever the other side does
-//! cannot be undefined behaviour here. Layout, in words:
+//! The region is words of 64 bits, all accessed atomically, so that writes by the other process
+//! cannot cause undefined behaviour in this one. Layout, in words:
 //!
 //! ```text
 //!    0  magic            1  version << 32 | words of a record    2  records that fit (2^n)
@@ -10,13 +10,13 @@
 //!   18  1 once the producer is done
 //!   32  tail: records read so far, by the consumer
 //!   33  1 while a consumer reads, 2 once it is gone
-//!   34  losses that it was told of
+//!   34  losses already reported to a consumer
 //!   48  the records
 //! ```
 //!
-//! Head and tail only grow; a record's place is its number modulo the capacity. The producer
-//! never waits and never overwrites: a record that finds no room is counted, and the consumer is
-//! told with the next records. Nothing is lost silently.
+//! Head and tail only grow; record number n lies in slot n modulo the capacity. The producer never
+//! waits and never overwrites: a record that finds the ring full is counted as lost, and the next
+//! drain reports the loss to the consumer. Nothing is lost silently.
 
 use std::marker::PhantomData;
 use std::sync::atomic::AtomicU64;
@@ -26,7 +26,7 @@ use tierscope_core::{Error, ErrorKind, Lost, Result};
 
 use crate::records::Record;
 
-/// `tsring`, and a byte that tells the order of bytes.
+/// `tsring`, and a byte that reveals the byte order.
 const MAGIC: u64 = u64::from_be_bytes(*b"tsring\x01\x00");
 const VERSION: u64 = 1;
 const SHAPE: usize = 1;
@@ -37,40 +37,42 @@ const DONE: usize = 18;
 const TAIL: usize = 32;
 const READER: usize = 33;
 const TOLD: usize = 34;
-/// Words before the first record.
+/// Words of the ring's header, before the first record.
 pub const HEADER_WORDS: usize = 48;
 
-/// Words of the longest record that a ring carries.
+/// Words of the longest record type that a ring can carry.
 const MAX_WORDS: usize = 8;
 
-/// Who reads a ring.
+/// State of the ring's consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reader {
-    /// Nobody yet.
+    /// No consumer has attached yet.
     None,
-    /// Somebody.
+    /// A consumer is attached.
     Attached,
-    /// Nobody any more.
+    /// The consumer has detached.
     Gone,
 }
 
-/// Views shared memory as words.
+/// Views shared memory as atomic words.
 ///
 /// # Errors
 /// The memory is not aligned to a word.
 ///
 /// # Safety
-/// `base` must be valid for reads and writes of `bytes` bytes for as long as `'a`, and within this
-/// process nobody may access it but through atomics.
+/// `base` must be valid for reads and writes of `bytes` bytes during `'a`, and within this process
+/// all accesses to it must be atomic.
 pub unsafe fn region<'a>(base: *mut u8, bytes: usize) -> Result<&'a [AtomicU64]> {
     if !base.cast::<AtomicU64>().is_aligned() {
         return Err(broken("it does not begin at a multiple of 8").remedy("map whole pages"));
     }
-    // SAFETY: aligned as just checked; valid and only accessed atomically, as the caller promises.
+    // SAFETY: alignment was checked above; validity and atomic-only access are the caller's
+    // promise.
     Ok(unsafe { std::slice::from_raw_parts(base.cast(), bytes / 8) })
 }
 
-/// Tells the consumer that nothing will follow, for a producer that cannot be dropped.
+/// Marks the ring as finished, so that the consumer expects no more records; for a producer that
+/// cannot be dropped.
 pub fn finish(region: &[AtomicU64]) {
     if let Some(done) = region.get(DONE) {
         done.store(1, Release);
@@ -81,29 +83,29 @@ fn broken(cause: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Data, "cannot use the shared ring").cause(cause)
 }
 
-/// Bytes of a region for `records` records; a power of two of them uses all of it.
+/// Bytes of a region for `records` records; all of it is used if the number is a power of two.
 #[must_use]
 pub fn bytes_for<R: Record>(records: usize) -> usize {
     (HEADER_WORDS + records * R::WORDS) * 8
 }
 
-/// The writing end.
+/// The producer's end of a ring.
 #[derive(Debug)]
 pub struct Producer<'a, R> {
     region: &'a [AtomicU64],
     mask: u64,
     head: u64,
     lost: u64,
-    /// The tail as last seen: read again only if the ring looks full.
+    /// The consumer's tail when last read; it is read again only if the ring looks full.
     tail: u64,
     records: PhantomData<R>,
 }
 
 impl<'a, R: Record> Producer<'a, R> {
-    /// Makes an empty ring of the region, with as many records as fit (a power of two).
+    /// Creates an empty ring in the region, with the largest power of two of records that fits.
     ///
     /// # Errors
-    /// Not even one record fits.
+    /// The region is too small for one record.
     pub fn create(region: &'a [AtomicU64]) -> Result<Self> {
         const { assert!(R::WORDS > 0 && R::WORDS <= MAX_WORDS) };
         let room = region.len().saturating_sub(HEADER_WORDS) / R::WORDS;
@@ -119,8 +121,9 @@ impl<'a, R: Record> Producer<'a, R> {
         Ok(Self { region, mask, head: 0, lost: 0, tail: 0, records: PhantomData })
     }
 
-    /// Appends a record, or counts it as lost if the ring is full. Returns whether it is in.
-    // Inlined, a record goes from registers to the ring; else it is written to the stack and read back in other sizes.
+    /// Appends a record, or counts it as lost if the ring is full. Returns whether it was appended.
+    // Inlined, a record goes from registers to the ring; otherwise it is spilled to the stack and
+    // read back in other sizes.
     #[inline(always)]
     pub fn push(&mut self, record: &R) -> bool {
         if self.is_full() {
@@ -148,19 +151,19 @@ impl<'a, R: Record> Producer<'a, R> {
         self.head.wrapping_sub(self.tail) > self.mask
     }
 
-    /// Whether the next record finds room: for producers that may wait.
+    /// Whether the next record fits; for producers that may wait.
     #[inline]
     pub fn has_room(&mut self) -> bool {
         !self.is_full()
     }
 
-    /// Records lost so far.
+    /// Records lost so far because the ring was full.
     #[must_use]
     pub fn lost(&self) -> Lost {
         Lost(self.lost)
     }
 
-    /// Who reads.
+    /// Whether a consumer is attached.
     #[must_use]
     pub fn reader(&self) -> Reader {
         match self.region[READER].load(Acquire) {
@@ -171,39 +174,40 @@ impl<'a, R: Record> Producer<'a, R> {
     }
 }
 
-/// Tells the consumer that nothing will follow.
+/// Marks the ring as finished: the consumer expects no more records.
 impl<R> Drop for Producer<'_, R> {
     fn drop(&mut self) {
         self.region[DONE].store(1, Release);
     }
 }
 
-/// What a drain found beside records.
+/// Result of a drain, apart from the records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drained {
-    /// Records lost since the last drain: somewhere after the last record of that one, and before
-    /// the first of the next.
+    /// Records lost since the last drain: between the last record of that drain and the first
+    /// record of the next one.
     pub lost: Lost,
     /// The producer is done, and everything was read.
     pub done: bool,
 }
 
-/// The reading end.
+/// The consumer's end of a ring.
 #[derive(Debug)]
 pub struct Consumer<'a, R> {
     region: &'a [AtomicU64],
     mask: u64,
     tail: u64,
-    /// Losses reported so far.
+    /// Losses reported by drains so far.
     told: u64,
     records: PhantomData<R>,
 }
 
 impl<'a, R: Record> Consumer<'a, R> {
-    /// Reads a ring that a producer made, from where its last consumer ended.
+    /// Attaches to a ring that a producer created, at the position where its last consumer stopped.
     ///
     /// # Errors
-    /// It is no ring, one of another version or of other records, or its sizes do not fit.
+    /// There is no ring, it has another version or another record type, or its sizes do not fit the
+    /// region.
     pub fn attach(region: &'a [AtomicU64]) -> Result<Self> {
         const { assert!(R::WORDS > 0 && R::WORDS <= MAX_WORDS) };
         if region.len() < HEADER_WORDS || region[0].load(Acquire) != MAGIC {
@@ -226,19 +230,19 @@ impl<'a, R: Record> Consumer<'a, R> {
         Ok(Self { region, mask: capacity - 1, tail, told, records: PhantomData })
     }
 
-    /// Records that the ring holds.
+    /// Capacity of the ring, in records.
     #[must_use]
     pub fn capacity(&self) -> u64 {
         self.mask + 1
     }
 
-    /// Appends everything that is there.
+    /// Appends all records in the ring to `out`.
     ///
     /// # Errors
-    /// The head or a record makes no sense: somebody else wrote into the region. What came before
-    /// was appended.
+    /// The head or a record is invalid: another program wrote into the region. The records before
+    /// it were appended.
     pub fn drain(&mut self, out: &mut Vec<R>) -> Result<Drained> {
-        // In this order: what was written before the producer said that it was done is seen.
+        // The flag is read before the head: records written before the producer finished are seen.
         let done = self.region[DONE].load(Acquire) != 0;
         let head = self.region[HEAD].load(Acquire);
         let count = head.wrapping_sub(self.tail);
@@ -269,7 +273,7 @@ impl<'a, R: Record> Consumer<'a, R> {
     }
 }
 
-/// Tells the producer that nobody reads any more.
+/// Marks the ring as abandoned: the producer sees that its consumer is gone.
 impl<R> Drop for Consumer<'_, R> {
     fn drop(&mut self) {
         self.region[READER].store(2, Release);

@@ -1,4 +1,4 @@
-//! Memory that programs share through a file: the machine's RAM, rings, counts, the device's registers.
+//! Memory shared through a file: guest RAM, rings, counters, the registers of the telemetry device.
 
 use std::fs::OpenOptions;
 use std::io::{self, ErrorKind};
@@ -8,20 +8,20 @@ use std::sync::atomic::AtomicU64;
 
 use crate::ring::region;
 
-/// A file, mapped whole for reading and writing; a device's BAR counts as one.
+/// A file, mapped whole and read-write; a device's BAR file counts as one.
 #[derive(Debug)]
 pub struct Shared {
     base: *mut libc::c_void,
     bytes: usize,
 }
 
-// SAFETY: the memory belongs to no thread, and is only accessed through atomics.
+// SAFETY: the mapping belongs to no thread, and is only accessed through atomics.
 unsafe impl Send for Shared {}
-// SAFETY: as above.
+// SAFETY: as for `Send` above: the mapping is only accessed through atomics.
 unsafe impl Sync for Shared {}
 
 impl Shared {
-    /// Maps a file that is there.
+    /// Maps an existing file.
     ///
     /// # Errors
     /// It is missing, may not be opened, is shorter than `least` bytes, or cannot be mapped.
@@ -33,7 +33,8 @@ impl Shared {
             return Err(io::Error::new(ErrorKind::InvalidData, what));
         }
         let bytes = bytes as usize;
-        // SAFETY: a new mapping at an address that the kernel chooses touches nothing of ours.
+        // SAFETY: a new mapping at an address that the kernel chooses overlaps no memory of this
+        // process.
         let base = unsafe {
             let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
             libc::mmap(std::ptr::null_mut(), bytes, protection, flags, file.as_raw_fd(), 0)
@@ -44,29 +45,30 @@ impl Shared {
         }
     }
 
-    /// Its words.
+    /// The mapping as words.
     ///
     /// # Errors
-    /// It is not a whole number of them.
+    /// The mapping is not aligned to a word.
     pub fn words(&self) -> tierscope_core::Result<&[AtomicU64]> {
-        // SAFETY: mapped as long as self is, page-aligned; in this process only atomics access it.
+        // SAFETY: mapped for as long as self lives, page-aligned; this process accesses it by
+        // atomics only.
         unsafe { region(self.base.cast(), self.bytes) }
     }
 
-    /// Its words for good: it stays mapped as long as the process runs.
+    /// The mapping as words that stay valid until the process exits: it is never unmapped.
     ///
     /// # Errors
     /// As [`Shared::words`].
     pub fn leak(self) -> tierscope_core::Result<&'static [AtomicU64]> {
         let this = std::mem::ManuallyDrop::new(self);
-        // SAFETY: as `words`; what is never dropped is never unmapped.
+        // SAFETY: as in `words`; self is never dropped, so the mapping is never removed.
         unsafe { region(this.base.cast(), this.bytes) }
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // SAFETY: mapped by `open`, and borrowed by nobody any more.
+        // SAFETY: mapped by `open`, and no longer borrowed.
         unsafe { libc::munmap(self.base, self.bytes) };
     }
 }

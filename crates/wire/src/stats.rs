@@ -1,22 +1,22 @@
-//! Counts that the instrumented virtual machine keeps in shared memory, a block for each vCPU: who looks sees them
-//! while it runs, and they are there when it is gone.
+//! Counters of the instrumented virtual machine in shared memory, one block per vCPU: readable
+//! while the machine runs, and after it has exited.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 macro_rules! counts {
     ($($(#[$about:meta])* $variant:ident = $name:literal),* $(,)?) => {
-        /// What is counted.
+        /// A counter of a vCPU.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Count {
             $($(#[$about])* $variant,)*
         }
 
         impl Count {
-            /// All of them, in the order of their words.
+            /// All counters, in the order of their words in a block.
             pub const ALL: &'static [Count] = &[$(Count::$variant),*];
 
-            /// Its name in results.
+            /// The counter's name in result files.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self {
@@ -28,76 +28,79 @@ macro_rules! counts {
 }
 
 counts! {
-    /// Accesses seen.
+    /// Accesses observed by the plugin.
     Accesses = "accesses",
-    /// Accesses to no RAM of the nodes: devices, ROM.
+    /// Accesses outside the RAM of all nodes: devices, ROM.
     Elsewhere = "elsewhere",
-    /// Lines that the cache did not have.
+    /// Cache misses, in lines.
     CacheMisses = "cache_misses",
-    /// Dirty lines that left it.
+    /// Dirty lines evicted from the cache.
     Writebacks = "writebacks",
-    /// Non-temporal stores.
+    /// Non-temporal stores by the guest.
     NonTemporal = "non_temporal",
-    /// Misses that fell on node 0.
+    /// Cache misses served by node 0.
     Node0 = "node0_misses",
-    /// Misses that fell on other nodes.
+    /// Cache misses served by other nodes.
     OtherNodes = "other_nodes_misses",
-    /// Nanoseconds spun for latency and bandwidth.
+    /// Nanoseconds spun to emulate latency and bandwidth.
     SpunNs = "spun_ns",
-    /// TLB misses, each with a walk.
+    /// TLB misses, each with a page walk.
     TlbMisses = "tlb_misses",
-    /// TLB entries that the guest had changed meanwhile, found by the page that the access really went to.
+    /// Stale TLB entries: the guest had changed the mapping, as the physical page of the access
+    /// showed.
     TlbStale = "tlb_stale",
-    /// Walks that ended elsewhere than the access itself: the tables changed in between.
+    /// Walks that ended at another physical page than the access: the page tables changed in
+    /// between.
     WalkMismatches = "walk_mismatches",
-    /// Walks that ended nowhere: likewise.
+    /// Walks that found no mapping: the page tables changed in between.
     WalkFaults = "walk_faults",
-    /// Records written.
+    /// Records written to the rings.
     Records = "records",
-    /// Records lost.
+    /// Records lost because a ring was full.
     Lost = "records_lost",
-    /// Nanoseconds waited for a reader of records.
+    /// Nanoseconds spent waiting for the reader of a full ring.
     WaitedNs = "waited_ns",
-    /// Requests that counters counted.
+    /// Memory requests counted by the telemetry device.
     Counted = "counted",
-    /// Doorbells answered.
+    /// Doorbells of the telemetry device that were answered.
     Doorbells = "doorbells",
-    /// Interrupts raised.
+    /// Interrupts raised by the telemetry device.
     Interrupts = "interrupts",
     /// Flushes of the emulated TLBs.
     Flushes = "flushes",
-    /// 1 once CR3 and the addresses of RAM are proven.
+    /// 1 once the plugin has verified CR3 and the addresses of RAM.
     Proven = "proven",
 }
 
-/// Words of a block: two lines of a cache, so that no two vCPUs write to one.
+/// Words of a block: 256 bytes, so that no two vCPUs write to the same cache line.
 pub const BLOCK_WORDS: usize = 32;
 
-/// Bytes for so many vCPUs, and the block of switches that follows theirs.
+/// Bytes of the shared memory: a block for each of `cpus` vCPUs, and the block of switches after
+/// them.
 #[must_use]
 pub fn bytes_for(cpus: u32) -> u64 {
     u64::from(cpus + 1) * BLOCK_WORDS as u64 * 8
 }
 
-/// What can be switched off and on while the machine runs: a bit each of the first word of the last block, 1 while
-/// it is off, so that several change at once.
+/// Parts of the plugin that can be switched off and on while the machine runs. Each is a bit of the
+/// first word of the last block, 1 while the part is off, so that several can change at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Switch {
-    /// Records of accesses.
+    /// Records of memory accesses.
     Raw,
-    /// The model of TLBs, with records of its misses. It forgets everything when it is switched on.
+    /// The TLB model and the records of its misses. Switching it on empties it.
     Tlb,
-    /// Bits of touched pages.
+    /// The table of touched pages.
     Touched,
-    /// Flushes.
+    /// Flushes of the emulated TLBs.
     Flush,
 }
 
 impl Switch {
-    /// All of them.
+    /// All switches.
     pub const ALL: [Switch; 4] = [Switch::Raw, Switch::Tlb, Switch::Touched, Switch::Flush];
 
-    /// Its part's name.
+    /// The part's name in the plugin's options.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -108,20 +111,20 @@ impl Switch {
         }
     }
 
-    /// The part of that name; `None` if there is none that can be switched.
+    /// The switch with that name; `None` for parts that cannot be switched.
     #[must_use]
     pub fn named(name: &str) -> Option<Switch> {
         Switch::ALL.into_iter().find(|switch| switch.name() == name)
     }
 
-    /// Its bit.
+    /// The switch's bit in the word of switches.
     #[inline(always)]
     #[must_use]
     pub const fn bit(self) -> u64 {
         1 << self as u64
     }
 
-    /// Whether it is on where [`switched_off`] says `off`.
+    /// Whether the part is on, given the bits from [`switched_off`].
     #[inline(always)]
     #[must_use]
     pub const fn is_on(self, off: u64) -> bool {
@@ -129,32 +132,32 @@ impl Switch {
     }
 }
 
-/// The word of switches; `None` if there is no room for it.
+/// The word of switches; `None` if the memory has no last block.
 #[must_use]
 pub fn switches(region: &[AtomicU64]) -> Option<&AtomicU64> {
     region.get(region.len().checked_sub(BLOCK_WORDS)?)
 }
 
-/// What is off now.
+/// Bits of the parts that are off at the moment.
 #[inline(always)]
 #[must_use]
 pub fn switched_off(region: &[AtomicU64]) -> u64 {
     switches(region).map_or(0, |word| word.load(Relaxed))
 }
 
-/// Whether the plugin looks at all: a word that the lab sets to [`WAKE`] when the guest has booted, and the plugin to
-/// [`AWAKE`] once it looks. `None` if there is no room for it.
+/// Handshake that starts the plugin: the lab writes [`WAKE`] once the guest has booted, and the
+/// plugin answers with [`AWAKE`] once it observes accesses. `None` if the memory has no last block.
 #[must_use]
 pub fn wakefulness(region: &[AtomicU64]) -> Option<&AtomicU64> {
     region.get(region.len().checked_sub(BLOCK_WORDS)? + 1)
 }
 
-/// Somebody wants the plugin to look.
+/// Request: the plugin shall start to observe.
 pub const WAKE: u64 = 1;
-/// It does.
+/// Answer: the plugin observes.
 pub const AWAKE: u64 = 2;
 
-/// The counts of one vCPU, for the one who counts.
+/// The counters of one vCPU, as its own thread sees them.
 #[derive(Clone, Copy, Debug)]
 pub struct Block<'a> {
     words: &'a [AtomicU64],
@@ -168,26 +171,26 @@ impl<'a> Block<'a> {
         Some(Self { words: region.get(first..first + BLOCK_WORDS)? })
     }
 
-    /// Adds to a count that only this thread changes.
+    /// Adds to a counter that only this thread changes.
     #[inline(always)]
     pub fn add(&self, count: Count, more: u64) {
         let word = &self.words[count as usize];
         word.store(word.load(Relaxed).wrapping_add(more), Relaxed);
     }
 
-    /// Adds to a count that several threads change.
+    /// Adds to a counter that several threads change.
     pub fn share(&self, count: Count, more: u64) {
         self.words[count as usize].fetch_add(more, Relaxed);
     }
 
-    /// A count.
+    /// The value of a counter.
     #[must_use]
     pub fn get(&self, count: Count) -> u64 {
         self.words[count as usize].load(Relaxed)
     }
 }
 
-/// A count over all vCPUs.
+/// Sum of a counter over all vCPUs.
 #[must_use]
 pub fn sum(region: &[AtomicU64], count: Count) -> u64 {
     let cpus = &region[..region.len().saturating_sub(BLOCK_WORDS)];

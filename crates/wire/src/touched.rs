@@ -1,5 +1,6 @@
-//! A table in shared memory of how often address spaces touched their pages: one vCPU counts, another process reads
-//! and clears. What is touched between a read and the next is in the next: nothing is lost.
+//! A table in shared memory that counts the touches of each page of each address space: one vCPU
+//! counts, another process reads and clears. A touch during a read is counted in this read or the
+//! next: none is lost.
 //!
 //! Words of 64 bits, little-endian, all accessed atomically:
 //!
@@ -11,7 +12,7 @@
 //!        2..514  touches of each page of 4 KiB
 //! ```
 //!
-//! A slot stays with its range for good.
+//! Once taken, a slot keeps its 2 MiB range for good.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -26,12 +27,12 @@ const HEADER_WORDS: usize = 8;
 const SLOT_WORDS: usize = 514;
 const COUNTS: usize = 2;
 const VALID: u64 = 1;
-/// Slots that are tried.
+/// Slots that are probed before a touch counts as lost.
 const PROBES: usize = 64;
-/// No slot is there.
+/// Marks that a range has no slot.
 const NOWHERE: usize = 0;
 
-/// Bytes of a table of so many slots, a power of two.
+/// Bytes of a table of `slots` slots, a power of two.
 #[must_use]
 pub fn bytes_for(slots: u64) -> u64 {
     (HEADER_WORDS as u64 + slots * SLOT_WORDS as u64) * 8
@@ -41,20 +42,21 @@ fn broken(cause: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Data, "cannot use the table of touched pages").cause(cause)
 }
 
-/// The side that counts.
+/// The writer of a table: counts touches.
 #[derive(Debug)]
 pub struct Marker<'a> {
     region: &'a [AtomicU64],
     mask: u64,
-    /// The slot that was used last, and whose it is: most accesses fall on it again.
+    /// Top table, 2 MiB range and slot of the last touch: most accesses fall on the same range
+    /// again.
     last: (u64, u64, usize),
 }
 
 impl<'a> Marker<'a> {
-    /// Makes an empty table of the region.
+    /// Creates an empty table in the region.
     ///
     /// # Errors
-    /// Not even one slot fits.
+    /// The region is too small for one slot.
     pub fn create(region: &'a [AtomicU64]) -> Result<Self> {
         let room = region.len().saturating_sub(HEADER_WORDS) / SLOT_WORDS;
         let slots = room.checked_ilog2().map(|log2| 1u64 << log2);
@@ -66,7 +68,8 @@ impl<'a> Marker<'a> {
         Ok(Self { region, mask: slots - 1, last: (u64::MAX, 0, NOWHERE) })
     }
 
-    /// Counts a touch of the page of a linear address in the address space whose top table lies at `root`.
+    /// Counts a touch of the page of a linear address, in the address space with the top table at
+    /// `root`.
     #[inline(always)]
     pub fn mark(&mut self, root: u64, linear: u64) {
         let range = linear >> 21;
@@ -87,7 +90,7 @@ impl<'a> Marker<'a> {
         self.region[LOST].fetch_add(1, Relaxed);
     }
 
-    /// The first word of a range's slot, which is taken if there is none yet.
+    /// Index of the first word of a range's slot; takes a free slot if the range has none yet.
     fn slot_of(&self, root: u64, range: u64) -> usize {
         let hash = (root ^ range).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
         for probe in 0..PROBES {
@@ -108,26 +111,26 @@ impl<'a> Marker<'a> {
     }
 }
 
-/// How often an address space touched the pages of 2 MiB.
+/// Touches of the pages of a 2 MiB range in one address space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Touched {
-    /// Physical address of its top table.
+    /// Physical address of the address space's top table.
     pub root: u64,
-    /// First byte, a multiple of 2 MiB, sign-extended as addresses are.
+    /// First address of the range, a multiple of 2 MiB, sign-extended.
     pub linear: u64,
-    /// Touches of each page of 4 KiB.
+    /// Touches of each 4 KiB page.
     pub counts: Vec<u64>,
 }
 
 impl Touched {
-    /// Linear addresses of the pages that were touched, and how often.
+    /// Linear addresses of the touched pages, and their counts.
     pub fn pages(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let page = |(number, count): (u64, &u64)| (self.linear + number * 4096, *count);
         (0..).zip(&self.counts).map(page).filter(|(_, count)| *count > 0)
     }
 }
 
-/// The side that reads.
+/// The reader of a table.
 #[derive(Debug)]
 pub struct Touches<'a> {
     region: &'a [AtomicU64],
@@ -135,10 +138,10 @@ pub struct Touches<'a> {
 }
 
 impl<'a> Touches<'a> {
-    /// Reads a table that a marker made.
+    /// Attaches to a table that a marker created.
     ///
     /// # Errors
-    /// It is no table, or cut short.
+    /// There is no table, or it is truncated.
     pub fn attach(region: &'a [AtomicU64]) -> Result<Self> {
         if region.len() < HEADER_WORDS || region[0].load(Acquire) != MAGIC {
             return Err(broken("there is none in it").remedy("start the machine first"));
@@ -151,7 +154,7 @@ impl<'a> Touches<'a> {
         Ok(Self { region, slots: slots as usize })
     }
 
-    /// Takes what was touched since the last time, in no order; the counts are 0 afterwards.
+    /// Takes the touches since the last call, in no particular order, and resets the counts to 0.
     pub fn take(&self, mut each: impl FnMut(Touched)) {
         for number in 0..self.slots {
             let slot = &self.region[HEADER_WORDS + number * SLOT_WORDS..][..SLOT_WORDS];
@@ -171,7 +174,7 @@ impl<'a> Touches<'a> {
         }
     }
 
-    /// Touches that found no slot so far.
+    /// Touches so far that found no slot.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.region[LOST].load(Relaxed)
@@ -238,7 +241,8 @@ mod tests {
     }
 
     proptest::proptest! {
-        // A naive map of counts is the oracle; a quarter of the touches is followed by a look.
+        // The oracle is a naive map of counts; a quarter of the touches is followed by a read of
+        // the table.
         #[test]
         fn equals_a_map(touches in proptest::collection::vec((0u64..3, 0u64..2000, 0u8..4), 1..200)) {
             let region = region(64);

@@ -1,11 +1,12 @@
-//! The corpus of the fuzz target `elf`, replayed.
+//! Replays the corpus of the fuzz target `elf`.
 
 use std::path::Path;
 
 #[path = "../../../fuzz/elf_input.rs"]
 mod elf_input;
 
-/// Names begin with `good` or `bad`: good ones have functions, bad ones are refused or have none.
+/// File names begin with `good` or `bad`: good files have functions, bad ones are refused or have
+/// none.
 #[test]
 fn files_are_read_or_refused() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/elf");

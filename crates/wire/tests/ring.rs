@@ -1,4 +1,4 @@
-//! The ring against a queue, alone and with a thread at each end.
+//! The ring against a queue as its oracle, in one thread and with a thread at each end.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -121,7 +121,7 @@ fn two_threads_lose_nothing_but_what_they_count() {
 }
 
 proptest! {
-    /// Pushes and drains in any order equal a bounded queue.
+    /// Any order of pushes and drains behaves like a bounded queue.
     #[test]
     fn equals_a_bounded_queue(
         steps in prop::collection::vec(0u8..4, 0..300),

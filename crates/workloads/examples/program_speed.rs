@@ -1,8 +1,9 @@
-//! How fast programs hand out accesses, per lane:
-//! `cargo run --release -p tierscope-workloads --example program_speed [SCALE [SECONDS]]`.
+//! Measures how fast programs hand out accesses, per lane:
 //!
-//! Each line: the program, millions of accesses a second, seconds to prepare it. Lines of a machine
-//! that others use too tell little; compare within one run.
+//! `cargo run --release -p tierscope-workloads --example program_speed [SCALE [SECONDS]]`
+//!
+//! Each line: the program, millions of accesses a second, seconds to prepare it. Absolute numbers
+//! from a machine with other load are unreliable; compare lines of one run.
 
 use std::time::{Duration, Instant};
 
@@ -27,7 +28,7 @@ fn main() {
     }
 }
 
-/// Accesses a second of one lane, as often from the beginning as needed.
+/// Accesses a second of one lane, restarting the program as often as needed.
 fn rate(app: &dyn App, time: Duration) -> f64 {
     let bases: Vec<u64> = (1..=app.areas().len() as u64).map(|at| at << 40).collect();
     let mut buffer = [Touch::default(); 256];

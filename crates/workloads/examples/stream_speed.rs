@@ -1,4 +1,4 @@
-//! How fast streams are: `cargo run --release -p tierscope-workloads --example stream_speed`.
+//! Speed of streams: `cargo run --release -p tierscope-workloads --example stream_speed`.
 
 use std::hint::black_box;
 use std::sync::Arc;

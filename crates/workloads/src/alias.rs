@@ -9,7 +9,8 @@ pub(crate) struct Alias {
     cells: Vec<Cell>,
 }
 
-/// Of the draws that hit a cell, those below `keep` (of 2^64) stay; the others go to `other`.
+/// A cell of the table: draws below `keep` (of 2^64) select this cell's index, the others select
+/// `other`.
 #[derive(Clone, Copy, Debug)]
 struct Cell {
     keep: u64,
@@ -20,7 +21,7 @@ impl Alias {
     /// The distribution with these weights. Each probability is exact to about 2^-53.
     ///
     /// # Panics
-    /// If there is no weight, more than 2^32, or they do not add up to a positive number.
+    /// If there is no weight, more than 2^32, or their sum is not positive.
     #[must_use]
     pub(crate) fn new(weights: &[f64]) -> Self {
         let total: f64 = weights.iter().sum();
@@ -39,7 +40,8 @@ impl Alias {
                 small.push(more);
             }
         }
-        // What rounding leaves over among the small fills its cell alone; a weight of zero must not.
+        // Cells that remain small by rounding keep their whole mass, except those of weight zero,
+        // which must never be drawn.
         let heaviest =
             (0..count).max_by(|a, b| weights[*a as usize].total_cmp(&weights[*b as usize]));
         for index in small.into_iter().filter(|i| weights[*i as usize] == 0.0) {
@@ -48,7 +50,7 @@ impl Alias {
         Self { cells }
     }
 
-    /// Draws an index.
+    /// Draws an index with the probability of its weight.
     #[inline]
     pub(crate) fn draw(&self, rng: &mut Rng) -> usize {
         let wide = u128::from(rng.next_u64()) * self.cells.len() as u128;
@@ -63,7 +65,7 @@ mod tests {
     use super::*;
     use proptest::prelude::{prop, prop_assert, proptest};
 
-    /// Probability of each index, from the cells themselves.
+    /// Probability of each index, computed from the cells.
     fn told(alias: &Alias) -> Vec<f64> {
         let mut masses = vec![0.0; alias.cells.len()];
         for (index, cell) in alias.cells.iter().enumerate() {
@@ -74,7 +76,8 @@ mod tests {
         masses.iter().map(|mass| mass / alias.cells.len() as f64).collect()
     }
 
-    // Weights 1, 2, 1 of 4: 100,000 draws give 25,000 ± 137, 50,000 ± 158 (one sigma); six allowed.
+    // Weights 1, 2, 1 of 4: 100,000 draws give 25,000 ± 137, 50,000 ± 158 (one sigma); six sigma
+    // allowed.
     #[test]
     fn draws_follow_the_weights() {
         let (alias, mut rng) = (Alias::new(&[1.0, 2.0, 1.0]), Rng::seeded(5));

@@ -1,9 +1,9 @@
-//! Programs that really compute: a graph kernel, a store of keys, a recorded trace.
+//! Programs that really compute: a graph kernel, a key-value store, a recorded trace.
 //!
-//! A [`crate::Workload`] describes accesses by patterns. An [`App`] makes them: it computes its own
-//! result, and each of its threads hands out, in order, the accesses that the computation needs. Like a
-//! description it feeds a simulated machine of any kind, and the same bases and seed give the same
-//! accesses.
+//! A [`crate::Workload`] describes accesses by patterns. An [`App`] produces them: it computes its
+//! own result, and each of its threads hands out, in order, the accesses that the computation
+//! needs. Like a description it drives any kind of simulated machine, and the same bases and seed
+//! give the same accesses.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -15,57 +15,60 @@ use crate::{Touch, Workload};
 
 /// A program, ready to be started any number of times.
 pub trait App: Debug + Send + Sync {
-    /// For people: the kernel and its input.
+    /// Name for messages: the kernel and its input.
     fn name(&self) -> &str;
 
-    /// The memory that it maps when it starts.
+    /// The memory that the program maps when it starts.
     fn areas(&self) -> &[Area];
 
     /// What [`Lane::operations`] counts, in the plural: "edges", "requests".
     fn unit(&self) -> &'static str;
 
     /// A description with the same areas whose patterns fall where the program's accesses fall, for
-    /// machines that want densities; `None` if there is none. It says nothing of their order, nor of
-    /// how long they take.
+    /// machines that work on densities; `None` if there is none. It covers neither the order of
+    /// accesses nor their duration.
     fn described(&self) -> Option<Workload> {
         None
     }
 
-    /// How many threads it wants; `None` if nothing tells. It runs with any other number too.
+    /// Number of threads that the program requests; `None` by default. It runs with any other
+    /// number too.
     fn threads(&self) -> Option<u32> {
         None
     }
 
-    /// What went wrong while it ran, from outside: its threads ended there. A program that reads a
-    /// file as it goes has such things.
+    /// The external error that ended the program's threads early, such as a read error of a program
+    /// that streams a file.
     fn failed(&self) -> Option<Error> {
         None
     }
 
-    /// Prepares what [`App::start`] would otherwise, if that takes time: a graph. `on` is told which
-    /// share is done, and stops it by `false`; then `false` comes back.
+    /// Prepares what [`App::start`] would otherwise prepare, if that takes long: a graph. `on`
+    /// receives the share that is done, and returns `false` to stop; then `false` is returned.
     fn prepare(&self, _on: &mut dyn FnMut(f64) -> bool) -> bool {
         true
     }
 
-    /// Starts it with `lanes` threads; area `i` begins at `bases[i]`. What must be prepared
-    /// and was not is prepared here. The machine that asks the lanes in the same order gets the same
+    /// Starts the program with `lanes` threads; area `i` begins at `bases[i]`. Prepares it if
+    /// [`App::prepare`] has not. A machine that steps the lanes in the same order gets the same
     /// accesses.
     fn start(&self, bases: &[u64], seed: u64, lanes: u32) -> Vec<Box<dyn Lane>>;
 }
 
 /// A thread of a program.
 pub trait Lane: Send {
-    /// How long ago the program began, by the clock of whoever runs it, who says so before
+    /// Sets the time since the program began, by the clock of the machine that runs it, before
     /// [`Lane::next`]. For programs that change with time, such as a client whose hot keys move.
     fn now(&mut self, _since: Duration) {}
 
-    /// Goes on: fills `out`, which is not empty, from its beginning, and says what came of it.
+    /// Continues: fills `out`, which is not empty, from its beginning, and returns the lane's next
+    /// action.
     fn next(&mut self, out: &mut [Touch]) -> Next;
 
-    /// Counts steps that other lanes may wait for and that [`Lane::next`] does not show: coming to
-    /// another barrier while it [waits](Next::Waits) already, say. Whoever runs the lanes asks those
-    /// that wait again when one of them returns anything but [`Next::Waits`], or this changed.
+    /// Counts steps that other lanes may wait for and that [`Lane::next`] does not show: for
+    /// example, reaching another barrier while the lane is [waiting](Next::Waits) already. The
+    /// machine steps waiting lanes again when another lane returns anything but [`Next::Waits`], or
+    /// its count changed.
     fn steps(&self) -> u64 {
         0
     }
@@ -75,49 +78,49 @@ pub trait Lane: Send {
     fn operations(&self) -> u64;
 }
 
-/// What a thread does next.
+/// The next action of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// So many accesses (at least one) stand in the buffer.
+    /// That number of accesses (at least one) are in the buffer.
     Touches(usize),
-    /// It calls the system.
+    /// The thread makes a system call.
     Call(Call),
-    /// It waits for the other lanes: ask again when one of them got on.
+    /// The thread waits for other lanes: step it again when one of them made progress.
     Waits,
-    /// It has nothing to do until so long after the program began: ask again then. For lanes that
-    /// follow the time ([`Lane::now`]).
+    /// The thread is idle until that time after the program's begin: step it again then. For lanes
+    /// that follow the time ([`Lane::now`]).
     Until(Duration),
-    /// It is over.
+    /// The thread has ended.
     Ends,
 }
 
-/// A call of the system that touches memory or the kernel's view of it.
+/// A system call that touches memory or changes the kernel's view of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
     /// The kernel reads or writes pages of a file on the program's behalf: a supervised access,
     /// which marks the page without an ACCESSED bit (`mark_page_accessed`, mm/swap.c).
     File {
-        /// First byte.
+        /// First address of the program's buffer.
         at: u64,
-        /// How many.
+        /// Length of the buffer in bytes.
         bytes: u64,
-        /// `write` instead of `read`.
+        /// Whether the call is `write` rather than `read`.
         writes: bool,
     },
-    /// `mlock` and `munlock`: the pages may not be moved or reclaimed meanwhile.
+    /// `mlock` and `munlock`: locked pages may not be moved or reclaimed.
     Lock {
-        /// First byte.
+        /// First address of the range.
         at: u64,
-        /// How many.
+        /// Length of the range in bytes.
         bytes: u64,
-        /// Whether they are locked from now on.
+        /// `mlock` rather than `munlock`.
         on: bool,
     },
-    /// `madvise(MADV_DONTNEED)`: the pages are given back, and come anew with the next access.
+    /// `madvise(MADV_DONTNEED)`: the pages are freed, and the next access faults in new ones.
     Free {
-        /// First byte.
+        /// First address of the range.
         at: u64,
-        /// How many.
+        /// Length of the range in bytes.
         bytes: u64,
     },
 }

@@ -1,4 +1,4 @@
-//! What a load of a server asks for next: a value of a drawn key, a value to be set again, or the next value
+//! The operations of a load on a server: read a drawn key, update a drawn key, or read the next key
 //! of a scan over all keys.
 
 use tierscope_core::Rng;
@@ -9,50 +9,50 @@ use crate::keys::Chooser;
 /// One operation of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ask {
-    /// Number of the key.
+    /// Number of the key that the operation uses.
     pub key: u32,
-    /// What becomes of its value.
+    /// Whether the operation reads, updates or scans.
     pub kind: Kind,
 }
 
-/// What an operation does with a value.
+/// Kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Reads it.
+    /// Read the value.
     Read,
-    /// Sets it again, to the same bytes.
+    /// Set the value again, to the same bytes.
     Update,
-    /// Reads it, as the next of the scan.
+    /// Read the value as the next one of the scan.
     Scan,
 }
 
-/// Shares of the operations; the rest are reads of drawn keys.
+/// Shares of the kinds of operations; the rest are reads of drawn keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Shares {
-    /// Updates of drawn keys.
+    /// Updates of drawn keys, to the same bytes.
     pub updates: f64,
-    /// Reads that belong to the scan.
+    /// Reads by the scan.
     pub scans: f64,
 }
 
 impl Shares {
-    /// Whether both are shares, and together at most 1.
+    /// Whether both are shares, and add up to at most 1.
     #[must_use]
     pub fn fit(&self) -> bool {
         self.updates >= 0.0 && self.scans >= 0.0 && self.updates + self.scans <= 1.0
     }
 }
 
-/// By which law keys are drawn.
+/// The distribution by which keys are drawn.
 #[derive(Clone, Debug)]
 pub enum Draw {
     /// A share of the operations goes to a share of the keys.
     Hotspot(Hotspot),
-    /// One of [`crate::keys`].
+    /// One of the distributions of [`crate::keys`].
     Law(Chooser),
 }
 
-/// Operations without end; the same seed gives the same ones.
+/// An endless sequence of operations; the same seed gives the same sequence.
 #[derive(Clone, Debug)]
 pub struct Asks {
     keys: u32,
@@ -63,7 +63,7 @@ pub struct Asks {
 }
 
 impl Asks {
-    /// Operations on keys `0..keys`. The scan begins with key 0 and goes round in order.
+    /// Operations on keys `0..keys`. The scan begins with key 0 and wraps around.
     #[must_use]
     pub fn new(keys: u32, draw: Draw, shares: Shares, seed: u64) -> Self {
         Self { keys, draw, shares, scan: 0, rng: Rng::seeded(seed) }
@@ -76,7 +76,8 @@ impl Asks {
         Ask { key, kind }
     }
 
-    /// Nothing is drawn where there are only reads: loads of one kind stay what they were, key by key.
+    /// The kind of the next operation. Loads of reads only draw nothing here, so that their
+    /// sequence of keys depends on the key draws alone.
     fn kind(&mut self) -> Kind {
         if self.shares == Shares::default() {
             return Kind::Read;
@@ -128,7 +129,8 @@ mod tests {
         assert_eq!(asks.iter().map(|ask| ask.key).collect::<Vec<_>>(), [0, 1, 2, 0, 1, 2, 0]);
     }
 
-    // Of 10,000 operations 500 ± 22 are updates and 2000 ± 40 belong to the scan; six sigma.
+    // Of 10,000 operations 500 ± 22 are updates and 2000 ± 40 belong to the scan; six sigma
+    // allowed.
     #[test]
     fn kinds_have_their_shares_and_the_scan_misses_no_key() {
         let asks = Asks::new(1000, spot(1000), Shares { updates: 0.05, scans: 0.2 }, 1);
@@ -141,7 +143,7 @@ mod tests {
         assert!(scanned.iter().enumerate().all(|(turn, key)| *key as usize == turn % 1000));
     }
 
-    // Reads alone are the keys that the law draws from the seed, one after the other.
+    // A load of reads only draws exactly the keys of the distribution with the same seed.
     #[test]
     fn reads_alone_are_the_law_s_own_draws() {
         let chooser = || Chooser::new(Law::YCSB, 100, 0, None);

@@ -1,20 +1,21 @@
-//! Distributions over items as histograms: within a bin every item is alike.
+//! Distributions over items as histograms: all items of a bin have the same probability.
 //!
-//! The same bins are drawn from by streams and told by densities, so both agree by construction.
-//! They are fine enough (see each function) for no window of sampling to tell them from the law.
+//! Streams draw from the same bins that densities report, so both agree by construction. The bins
+//! are so fine (see each function) that no sampling window can distinguish them from the exact
+//! distribution.
 
-/// Neighbouring items that share a probability.
+/// Neighbouring items of equal probability.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bin {
-    /// First item.
+    /// First item of the bin.
     pub from: u64,
     /// Number of items, at least 1.
     pub items: u64,
-    /// Probability of all of them together.
+    /// Probability of the whole bin.
     pub mass: f64,
 }
 
-/// Ranks whose probability is told one by one.
+/// Ranks that have a bin of their own.
 const EXACT_RANKS: u64 = 1024;
 
 /// Zipf's law over `n` ranks from 0: probability proportional to `1 / (rank + 1)^theta`.
@@ -33,8 +34,8 @@ pub fn zipf(n: u64, theta: f64) -> Vec<Bin> {
     normalised(bins)
 }
 
-/// Sum of `k^-theta` for `k` in `from..to`: term by term below 1024, else by the formula of Euler
-/// and Maclaurin, whose next term is below `theta^3 / from^4` of the first.
+/// Sum of `k^-theta` for `k` in `from..to`: term by term below 1024, else by the Euler-Maclaurin
+/// formula, whose next term is below `theta^3 / from^4` of the first.
 pub(crate) fn power_sum(from: u64, to: u64, theta: f64) -> f64 {
     let term = |k: f64| k.powf(-theta);
     if from < EXACT_RANKS || to - from < 4 {
@@ -45,8 +46,8 @@ pub(crate) fn power_sum(from: u64, to: u64, theta: f64) -> f64 {
     integral + (term(a) - term(b)) / 2.0 + theta * (term(a) / a - term(b) / b) / 12.0
 }
 
-/// The normal distribution over items `0..n` around `mean`, cut at both ends, and at eight standard
-/// deviations, beyond which less than 10^-15 lies.
+/// The normal distribution over items `0..n` around `mean`, truncated at both ends and at eight
+/// standard deviations, beyond which the mass is below 10^-15.
 ///
 /// Item `k` has the mass between `k` and `k + 1`. A bin is a 64th of the standard deviation wide,
 /// and one item at least.
@@ -82,18 +83,18 @@ fn normalised(mut bins: Vec<Bin>) -> Vec<Bin> {
     if total > 0.0 {
         bins.iter_mut().for_each(|bin| bin.mass /= total);
     } else if let Some(bin) = bins.first_mut() {
-        // Everything underflowed: the mean's own item is all that is left.
+        // All masses underflowed: only the bin of the mean is left.
         bin.mass = 1.0;
     }
     bins
 }
 
-/// Ranks that YCSB's scrambled generator draws from, however few items there are
+/// Ranks that YCSB's scrambled generator draws from, whatever the number of items
 /// (ScrambledZipfianGenerator, ITEM_COUNT).
 pub const SCRAMBLED_RANKS: u64 = 10_000_000_000;
 
-/// The item of a rank: FNV-1a of its eight bytes, the sign dropped, modulo the number of items
-/// (YCSB, ScrambledZipfianGenerator and Utils.fnvhash64).
+/// The item of a rank: FNV-1a of the rank's eight bytes, the sign dropped, modulo the number of
+/// items (YCSB, ScrambledZipfianGenerator and Utils.fnvhash64).
 #[inline]
 #[must_use]
 pub fn scramble(rank: u64, items: u64) -> u64 {
@@ -107,7 +108,7 @@ pub fn scramble(rank: u64, items: u64) -> u64 {
 }
 
 /// Probability of each of `items` items under YCSB's scrambled Zipf. The first four ranks per item
-/// are scrambled one by one; the many ranks beyond are spread evenly, as a hash does.
+/// are scrambled one by one; the mass of all further ranks is spread evenly, as a hash would.
 #[must_use]
 pub fn scrambled_masses(items: u64, theta: f64) -> Vec<f64> {
     let told = (4 * items).min(SCRAMBLED_RANKS);
@@ -123,16 +124,16 @@ pub fn scrambled_masses(items: u64, theta: f64) -> Vec<f64> {
     masses
 }
 
-/// Items up to which each one's share is summed up by itself.
+/// Largest number of items for which each item's probability is summed up individually.
 const MAX_SINGLE: u64 = 1 << 24;
 
-/// Ranks that are scrambled one by one where there are more items.
+/// Ranks that are scrambled one by one if there are more items than `MAX_SINGLE`.
 const HEAD: u64 = 1 << 16;
 
-/// YCSB's scrambled Zipf over `items` items: one bin each up to 2^24 of them
-/// ([`scrambled_masses`]). Of more, the first 2^16 ranks lie where their hash says, and all others
-/// are spread evenly over all items: a hash does that, but for what each of them differs from the
-/// mean.
+/// YCSB's scrambled Zipf over `items` items: one bin each up to 2^24 items ([`scrambled_masses`]).
+/// For more items, each of the first 2^16 ranks is placed by its hash, and the mass of all others
+/// is spread evenly over all items: a hash does so too, apart from small deviations of each item
+/// from the mean.
 #[must_use]
 pub fn scrambled(items: u64, theta: f64) -> Vec<Bin> {
     if items <= MAX_SINGLE {
@@ -169,7 +170,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    // zeta(3, 0.5) = 1 + 0.70711 + 0.57735 = 2.28446
+    // zeta(3, 0.5) = 1 + 0.70711 + 0.57735 = 2.28446.
     #[test]
     fn three_ranks_by_hand() {
         let masses: Vec<_> = zipf(3, 0.5).iter().map(|bin| bin.mass).collect();
@@ -185,7 +186,7 @@ mod tests {
         assert!((1.0 / first - 26.469_028_201_783_02).abs() < 1e-6, "{}", 1.0 / first);
     }
 
-    // FNV-1a of eight zero bytes is the basis times the prime to the eighth.
+    // FNV-1a of eight zero bytes is the offset basis times the prime to the eighth.
     #[test]
     fn fnv_of_zero() {
         let mut hash = 0xCBF2_9CE4_8422_2325_u64;
@@ -193,7 +194,7 @@ mod tests {
         assert_eq!(scramble(0, 1000), (hash as i64).unsigned_abs() % 1000);
     }
 
-    // Within one standard deviation 68.27 %, within two 95.45 %.
+    // 68.27 % lie within one standard deviation, 95.45 % within two.
     #[test]
     fn the_bell_has_its_quantiles() {
         let within = |sds: f64| -> f64 {
@@ -213,7 +214,8 @@ mod tests {
         assert!(masses[top] > 1.0 / 26.5 && masses.iter().all(|mass| *mass <= masses[top]));
     }
 
-    // Few items: one bin each. Many: the hottest rank stands out at its place, and nothing is lost.
+    // Few items: one bin each. Many items: the hottest rank has its own bin at its item, and no
+    // mass is lost.
     #[test]
     fn scrambled_bins_cover_all_items() {
         assert_eq!(scrambled(1000, 0.99).len(), 1000);

@@ -1,11 +1,11 @@
-//! Where the accesses of a segment fall, and which ranges are hot.
+//! Access densities of a segment, and its hot ranges.
 //!
 //! **Hot** is the smallest set of bytes that takes [`Phase::hot_share`](crate::description::Phase)
-//! of the accesses, 90 % unless stated: ranges are taken from the densest down until the share is
-//! reached, and ranges as dense as the last one taken are all taken. So ranges that are accessed
-//! alike are hot or cold together: for uniform patterns the rule gives the ranges themselves, for
-//! Zipf and Gaussian the head and the middle that take the share. A description overrules it by
-//! declaring accesses hot: then exactly their ranges are.
+//! of the accesses, 90 % by default: ranges are taken by descending density until the share is
+//! reached, together with all ranges of the same density as the last one. So equally accessed
+//! ranges are hot or cold together: for uniform patterns the rule yields the ranges themselves, for
+//! Zipf and Gaussian the head and the middle that take the share. A description overrides the rule
+//! by declaring accesses hot: then exactly their ranges are hot.
 
 use crate::bins;
 use crate::description::{Access, Mix, Pattern, Phase, Workload};
@@ -16,16 +16,16 @@ use tierscope_core::{PAGE_SIZE, Range, RangeSet, SpaceId};
 /// A range within an area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Part {
-    /// Index of the area.
+    /// Index of the area in the description.
     pub area: usize,
-    /// First byte, from the area's beginning.
+    /// Offset of the first byte in the area.
     pub from: u64,
-    /// Bytes.
+    /// Length of the part in bytes.
     pub bytes: u64,
 }
 
 impl Part {
-    /// Its addresses, when area `i` begins at `bases[i]`.
+    /// The part's addresses, when area `i` begins at `bases[i]`.
     #[must_use]
     pub fn at(&self, bases: &[u64], space: SpaceId) -> Range {
         let start = bases[self.area] + self.from;
@@ -33,24 +33,25 @@ impl Part {
     }
 }
 
-/// A range whose bytes are accessed alike.
+/// A uniformly accessed range.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Density {
-    /// The range.
+    /// The uniformly accessed range.
     pub part: Part,
-    /// Share of the segment's accesses that fall into it, 0..=1.
+    /// Share of the segment's accesses that fall into the range, 0..=1.
     pub weight: f64,
-    /// Bytes from one page that is accessed to the next: the page size, more for wide strides.
+    /// Distance in bytes between accessed pages: the page size, or more for wide strides.
     pub every: u64,
-    /// Accesses that write, 0..=1.
+    /// Share of the accesses that write, 0..=1.
     pub writes: f64,
-    /// Bytes from one access to the next where they follow each other; `None` for accesses at random.
+    /// Distance in bytes between consecutive accesses of a sequential pattern; `None` for random
+    /// accesses.
     pub stride: Option<u64>,
 }
 
 impl Workload {
-    /// Where the accesses of a segment fall: for each access of the phase its ranges, which are
-    /// disjoint and ascending; those of different accesses may overlap. The weights add up to 1.
+    /// Access densities of a segment: for each access of the phase its ranges, disjoint and
+    /// ascending; ranges of different accesses may overlap. The weights add up to 1.
     #[must_use]
     pub fn densities(&self, segment: &Segment) -> Vec<Density> {
         self.by_access(segment).into_iter().flatten().collect()
@@ -121,7 +122,7 @@ impl Access {
     }
 }
 
-/// Ranges of an access from its part's beginning: first byte, bytes, probability.
+/// Ranges of an access, relative to its part: offset, bytes, probability.
 fn ranges(
     access: &Access,
     segment: &Segment,
@@ -155,14 +156,14 @@ fn ranges(
     }
 }
 
-/// Bytes within the reach of masim's 31-bit values.
+/// Bytes that masim's 31-bit values can reach.
 pub(crate) const TABLE_REACH: u64 = 1 << 31;
 
 fn one(from: u64, bytes: u64) -> Box<dyn Iterator<Item = (u64, u64, f64)>> {
     Box::new(std::iter::once((from, bytes, 1.0)))
 }
 
-/// The smallest set that takes the phase's share of what `lists` hold.
+/// The smallest set of parts that takes the phase's hot share of the densities in `lists`.
 fn densest(lists: &[&[Density]], phase: &Phase) -> Vec<Part> {
     let mut pieces = flattened(lists);
     let density = |piece: &(Part, f64)| piece.1 / piece.0.bytes as f64;
@@ -170,7 +171,7 @@ fn densest(lists: &[&[Density]], phase: &Phase) -> Vec<Part> {
     let wanted = phase.hot_share * pieces.iter().map(|piece| piece.1).sum::<f64>();
     let mut taken = 0.0;
     let mut least = f64::INFINITY;
-    // Sums of thousands of shares are off by less than this.
+    // Bound on the relative rounding error of sums over thousands of shares.
     let slack = 1e-9;
     let hot = pieces.iter().take_while(|piece| {
         if taken < wanted * (1.0 - slack) {
@@ -183,7 +184,7 @@ fn densest(lists: &[&[Density]], phase: &Phase) -> Vec<Part> {
     merged(hot)
 }
 
-/// Overlapping ranges of several accesses cut into disjoint ones with their common weight.
+/// Cuts the overlapping ranges of several accesses into disjoint ones with their combined weight.
 fn flattened(lists: &[&[Density]]) -> Vec<(Part, f64)> {
     let mut areas: Vec<usize> = lists.iter().flat_map(|l| l.first()).map(|d| d.part.area).collect();
     areas.sort_unstable();
@@ -200,8 +201,9 @@ fn flattened(lists: &[&[Density]]) -> Vec<(Part, f64)> {
     pieces
 }
 
-/// A sweep over all edges. Densities are added up anew in every piece: adding and taking away
-/// would leave rounding behind that is larger than a cold terabyte's density.
+/// Sweeps over the edges of all ranges of an area. Densities are summed from zero in every piece:
+/// incremental addition and subtraction would leave rounding errors larger than the density of a
+/// cold terabyte.
 fn flatten_area(area: usize, mut lists: Vec<&[Density]>, pieces: &mut Vec<(Part, f64)>) {
     let ends = |d: &Density| [d.part.from, d.part.from + d.part.bytes];
     let mut edges: Vec<u64> = lists.iter().flat_map(|l| l.iter().flat_map(ends)).collect();
@@ -224,7 +226,7 @@ fn flatten_area(area: usize, mut lists: Vec<&[Density]>, pieces: &mut Vec<(Part,
     }
 }
 
-/// Sorted, those that touch or overlap made one.
+/// Sorts parts, and merges adjacent and overlapping ones.
 fn merged(parts: impl IntoIterator<Item = Part>) -> Vec<Part> {
     let mut parts: Vec<Part> = parts.into_iter().collect();
     parts.sort_unstable();
@@ -252,8 +254,9 @@ mod tests {
         workload.hot(&segment).iter().map(|part| (part.from, part.bytes)).collect()
     }
 
-    // 99 % of accesses to 10 of 100 bytes, the rest anywhere: the ten are hot. At 50 % even more
-    // so; at a share of 99.5 % the cold bytes are needed too, and all of them are alike.
+    // 99 % of the accesses go to 10 of 100 bytes, the rest anywhere: the ten are hot. They are too
+    // at a hot share of 50 %; at 99.5 % cold bytes are needed as well, and all of those have the
+    // same density.
     #[test]
     fn uniform_parts_are_hot_or_cold_as_a_whole() {
         assert_eq!(hot("contiguous:space=100B,hot=10B,at=20B,share=0.99"), [(20, 10)]);
@@ -264,8 +267,8 @@ mod tests {
         );
     }
 
-    // Ranks 1, 1/2, 1/3, 1/4 of theta 1 are not to be had; theta 0.5 of 4 items of 10 bytes:
-    // 1, .707, .577, .5 of 2.784: 36, 25, 21, 18 %.
+    // A theta of 1 is not supported; theta 0.5 of 4 items of 10 bytes: 1, .707, .577, .5 of 2.784:
+    // 36, 25, 21, 18 %.
     #[test]
     fn the_head_of_zipf_takes_the_share() {
         assert_eq!(hot("zipf:space=40B,item=10B,theta=0.5,hot_share=0.35"), [(0, 10)]);
@@ -316,8 +319,7 @@ mod tests {
         assert_eq!(hot(noisy), [(0, 5), (30, 5), (60, 5)]);
     }
 
-    // Weights 4, 2, 1 of 7: 57, 29, 14 %; each in the middle of a third of 90 bytes, on a whole
-    // page.
+    // Weights 4, 2, 1 of 7: 57, 29, 14 %; each in the middle of a third of 90 bytes, page-aligned.
     #[test]
     fn grades_are_taken_from_the_hottest_down() {
         let with = |share| hot(&format!("graded:space=90B,ranges=3,range=10B,hot_share={share}"));

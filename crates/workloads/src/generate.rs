@@ -4,20 +4,23 @@
 //! |---|---|---|
 //! | `contiguous` | one hot range | `hot`, `at` |
 //! | `stairs` | a hot range that moves up by a step each phase | `hot`, `steps`, `every` |
-//! | `needle` | a very small hot range, in the middle unless told | `hot`, `at` |
-//! | `scattered` | hot ranges anywhere | `ranges`, `range` |
+//! | `needle` | a very small hot range, by default in the middle | `hot`, `at` |
+//! | `scattered` | hot ranges at random positions | `ranges`, `range` |
 //! | `striped` | hot stripes at equal distances | `range`, `apart` |
 //! | `graded` | ranges, each `ratio` times as hot as the one before | `ranges`, `range`, `ratio` |
 //! | `zipf` | items by Zipf's law | `item`, `theta`, `scrambled` |
 //! | `gaussian` | items by a normal distribution | `item`, `mean`, `sd` |
 //! | `drift` | a hot window that moves on | `window`, `step`, `every` |
-//! | `neighbour` | non-temporal stores, by turns ([`crate::neighbour`]) | `bandwidth`, `on`, `off` |
-//! | `stand-in-…` | pages as hot by turns as an application's ([`crate::stand_in`]), or patterns after a program's ([`crate::stand_in_spec`]) | |
+//! | `neighbour` | a noisy neighbour ([`crate::neighbour`]) | `bandwidth`, `on`, `off` |
+//! | `stand-in-…` | stand-ins for real programs | see below |
 //!
-//! All but the last two know `space` (bytes of the one area), `time` (of a phase, or of all), `share` (of the
-//! accesses that follow the pattern; the rest fall anywhere in the space; 1 unless told),
-//! `writes` (share of the accesses), `stride` (the hot range is swept, not random), `rate` (accesses
-//! a second), `hot_share`, `burst` and `seed`.
+//! [`crate::stand_in`] has page heat like that of an application, [`crate::stand_in_spec`] access
+//! patterns like those of a program.
+//!
+//! All but the last two have the keys `space` (bytes of the one area), `time` (of a phase, or of
+//! all), `share` (of the accesses that follow the pattern; the rest are uniform over the space;
+//! default 1), `writes` (share of the accesses), `stride` (the hot range is swept instead of
+//! accessed at random), `rate` (accesses a second), `hot_share`, `burst` and `seed`.
 
 use std::time::Duration;
 
@@ -29,7 +32,7 @@ use crate::description::{
 use crate::spec::{Faulty, Keys};
 use crate::{neighbour, stand_in, stand_in_spec, work};
 
-/// The names that [`from_spec`] knows.
+/// Names that [`from_spec`] accepts.
 pub const NAMES: [&str; 23] = [
     "contiguous",
     "stairs",
@@ -56,10 +59,10 @@ pub const NAMES: [&str; 23] = [
     "stand-in-x264",
 ];
 
-/// Makes a workload from `NAME:key=value,…`.
+/// Builds a workload from `NAME:key=value,…`.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] for an unknown name or key, a value that is none, or parts that do not fit.
+/// [`ErrorKind::Usage`] for an unknown name or key, an invalid value, or parts that do not fit.
 pub fn from_spec(spec: &str) -> Result<Workload> {
     build(spec).map_err(|(column, cause)| {
         Error::new(ErrorKind::Usage, format!("workload `{spec}`, column {column}"))
@@ -153,7 +156,7 @@ impl Keys<'_> {
         Ok(places.into_iter().enumerate().map(phase).collect())
     }
 
-    /// Part and pattern of a workload of one phase.
+    /// Offset, size and pattern of the hot part of a single-phase workload.
     fn pattern(&mut self, name: &str, space: u64) -> Faulty<(u64, u64, Pattern)> {
         let whole = |pattern| Ok((0, space, pattern));
         match name {
@@ -196,8 +199,8 @@ impl Keys<'_> {
         }
     }
 
-    /// Place, size and weight of each range of `graded`; it lies in the middle of its part of the
-    /// space, on a whole page.
+    /// Offset, size and weight of each range of `graded`; a range lies in the middle of its part of
+    /// the space, page-aligned.
     fn grades(&mut self, space: u64) -> Faulty<Vec<(u64, u64, f64)>> {
         let ranges = self.number("ranges", 8u64)?;
         if ranges == 0 || ranges > 64 {
@@ -214,7 +217,8 @@ impl Keys<'_> {
         Ok((0..ranges).map(grade).collect())
     }
 
-    /// Equal steps; the hot range lies in the middle of each, on a whole page.
+    /// Offset, size and pattern of each step of `stairs`: equal steps, the hot range page-aligned
+    /// in the middle of each.
     fn stairs(&mut self, space: u64) -> Faulty<Vec<(u64, u64, Pattern)>> {
         let hot = self.bytes("hot", space / 100)?;
         let steps = self.number("steps", 4u64)?;

@@ -1,11 +1,12 @@
-//! Which keys are hot, and which key comes next: YCSB's hotspot distribution
-//! (Cooper et al., "Benchmarking Cloud Serving Systems with YCSB", SoCC 2010).
+//! A hot set of keys: YCSB's hotspot distribution (Cooper et al., "Benchmarking Cloud Serving
+//! Systems with YCSB", SoCC 2010).
 
 use tierscope_core::Rng;
 
 use crate::permutation::Shuffle;
 
-/// A share of the keys takes a share of the operations; both sides are uniform within.
+/// A hot set: a share of the keys takes a share of the operations; hot keys are equally likely, and
+/// so are cold keys.
 #[derive(Debug, Clone, Copy)]
 pub struct Hotspot {
     keys: u64,
@@ -14,16 +15,16 @@ pub struct Hotspot {
     order: Order,
 }
 
-/// How hot keys lie among the others.
+/// Positions of the hot keys among all keys.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Layout {
-    /// In one run that begins at this share of the keys, 0..1, wrapping around.
+    /// One run that begins at this fraction of the keys, 0..1, wrapping around.
     Run(f64),
-    /// Anywhere, drawn from this seed.
+    /// Random positions drawn from this seed.
     Scattered(u64),
 }
 
-/// The keys in an order in which the hot ones come first.
+/// An order of the keys in which the hot ones precede all others.
 #[derive(Debug, Clone, Copy)]
 enum Order {
     From(u64),
@@ -31,8 +32,8 @@ enum Order {
 }
 
 impl Hotspot {
-    /// `hot_keys` and `hot_operations` are shares, 0..1. At least one key is hot, and so is a
-    /// share of 0 of the operations possible: a control without a hot set.
+    /// `hot_keys` and `hot_operations` are shares, 0..1. At least one key is hot; a share of 0 of
+    /// the operations is allowed, for a control run without a hot set.
     #[must_use]
     pub fn new(keys: u64, hot_keys: f64, hot_operations: f64, layout: Layout) -> Self {
         let keys = keys.max(1);
@@ -44,18 +45,18 @@ impl Hotspot {
         Hotspot { keys, hot, hot_operations, order }
     }
 
-    /// The hot keys.
+    /// The hot keys, in no particular order.
     pub fn hot(&self) -> impl Iterator<Item = u64> + '_ {
         (0..self.hot).map(|place| self.key(place))
     }
 
-    /// How many keys are hot.
+    /// Number of hot keys.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.hot
     }
 
-    /// Whether `key` is one of them.
+    /// Whether `key` is hot.
     #[must_use]
     pub fn is_hot(&self, key: u64) -> bool {
         let place = match self.order {
@@ -80,7 +81,7 @@ impl Hotspot {
     }
 }
 
-/// Uniform in 0..1.
+/// A uniform draw from 0..1.
 pub(crate) fn unit(rng: &mut Rng) -> f64 {
     (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64
 }
@@ -111,7 +112,7 @@ mod tests {
         assert!((0..1000).all(|key| spot(1).is_hot(key) == unique.contains(&key)));
     }
 
-    // 90 % of 100,000 operations: 90,000 ± 95 (one sigma); six sigma are allowed.
+    // 90 % of 100,000 operations: 90,000 ± 95 (one sigma); six sigma allowed.
     #[test]
     fn the_hot_keys_take_their_share() {
         let spot = Hotspot::new(100, 0.1, 0.9, Layout::Run(0.0));

@@ -1,7 +1,8 @@
-//! Which key a client asks for next, whatever the store and the request.
+//! Key distributions: which key a client requests next, independent of store and kind of request.
 //!
-//! The laws are those of YCSB (Cooper et al., SoCC 2010; its generators) and of memtier_benchmark's
-//! Gaussian key pattern. Keys are numbers; a key's number is its turn in the loading of the store.
+//! The distributions are those of YCSB (Cooper et al., SoCC 2010; its generators) and of
+//! memtier_benchmark's Gaussian key pattern. Keys are numbers, in the order in which the store was
+//! loaded.
 
 use std::time::Duration;
 
@@ -11,53 +12,54 @@ use crate::bins::{SCRAMBLED_RANKS, power_sum, scramble};
 use crate::description::Pattern;
 use crate::hotspot::{Hotspot, Layout, unit};
 
-/// YCSB's skew.
+/// YCSB's default skew.
 pub const YCSB_THETA: f64 = 0.99;
 
-/// How probable each key is.
+/// A distribution over keys.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Law {
-    /// All alike.
+    /// Uniform over all keys.
     Uniform,
-    /// Key `r` by Zipf's law with this skew.
+    /// Zipf's law with this skew: key `r` has rank `r`.
     Zipf(f64),
-    /// Zipf's law over so many ranks, whose FNV hash tells the key: YCSB's `zipfian` has 10^10, however few keys
-    /// there are, so that what lies beyond as many ranks as keys is spread evenly over them.
+    /// Zipf's law over `ranks` ranks, whose FNV hash selects the key. YCSB's `zipfian` has 10^10
+    /// ranks whatever the number of keys, so that the ranks beyond the number of keys are spread
+    /// evenly over the keys.
     Scrambled {
-        /// The skew.
+        /// Skew of Zipf's law.
         theta: f64,
-        /// Ranks.
+        /// Number of ranks.
         ranks: u64,
     },
-    /// Zipf's law backwards from the key that was inserted last.
+    /// Zipf's law with this skew, backwards from the key that was inserted last.
     Latest(f64),
-    /// A run of keys from the first on takes a share of the requests.
+    /// A run of keys, from the first key on, takes a share of the requests.
     Hotspot {
         /// Share of the keys, 0..1.
         keys: f64,
         /// Share of the requests, 0..1.
         operations: f64,
     },
-    /// The normal distribution, drawn again where it leaves the keys.
+    /// The normal distribution; draws outside the keys are repeated.
     Gaussian {
         /// Standard deviation in keys.
         sd: f64,
-        /// Key; the middle one unless told.
+        /// Median key; by default the middle one.
         median: Option<f64>,
     },
 }
 
-/// The hot keys move on, round and round.
+/// A shift of the hot keys at regular intervals, wrapping around.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shift {
-    /// By how many keys.
+    /// Number of keys by which the hot set moves at each shift.
     pub keys: u64,
-    /// How often.
+    /// Time between two shifts.
     pub every: Duration,
 }
 
 impl Shift {
-    /// How often it happened after so long.
+    /// Number of shifts in the time `since` the client's start.
     #[must_use]
     pub fn steps(&self, since: Duration) -> u64 {
         (since.as_nanos() / self.every.as_nanos().max(1)) as u64
@@ -65,14 +67,14 @@ impl Shift {
 }
 
 impl Law {
-    /// YCSB's `zipfian` as it comes.
+    /// YCSB's `zipfian` with its defaults.
     pub const YCSB: Law = Law::Scrambled { theta: YCSB_THETA, ranks: SCRAMBLED_RANKS };
 
-    /// Reads `uniform`, `zipf[:theta=T]`, `scrambled[:theta=T][:ranks=N]`, `latest[:theta=T]`,
+    /// Parses `uniform`, `zipf[:theta=T]`, `scrambled[:theta=T][:ranks=N]`, `latest[:theta=T]`,
     /// `hotspot[:keys=S][:ops=S]` or `gaussian:sd=N[:median=K]`.
     ///
     /// # Errors
-    /// What is wrong.
+    /// A message that names the fault.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut words = text.split(':');
         let name = words.next().unwrap_or_default();
@@ -104,7 +106,7 @@ impl Law {
                 ranks: told[1].map_or(SCRAMBLED_RANKS, |ranks| ranks as u64),
             },
             "latest" => Law::Latest(told[0].unwrap_or(YCSB_THETA)),
-            // YCSB: hotspotdatafraction and hotspotopnfraction.
+            // YCSB's defaults of hotspotdatafraction and hotspotopnfraction.
             "hotspot" => {
                 Law::Hotspot { keys: told[0].unwrap_or(0.2), operations: told[1].unwrap_or(0.8) }
             }
@@ -115,10 +117,10 @@ impl Law {
         law.check().map(|()| law)
     }
 
-    /// Whether its numbers are within their bounds.
+    /// Checks that the parameters are within their bounds.
     ///
     /// # Errors
-    /// Which one is not.
+    /// A message that names the parameter.
     pub fn check(&self) -> Result<(), String> {
         let share = |what: &str, value: f64| match value {
             0.0..=1.0 => Ok(()),
@@ -127,7 +129,7 @@ impl Law {
         match *self {
             Law::Scrambled { ranks: 0, .. } => Err("ranks is a number above 0".into()),
             Law::Zipf(theta) | Law::Scrambled { theta, .. } | Law::Latest(theta) => {
-                // Gray's formula holds below 1 (SIGMOD 1994, section 4).
+                // Gray's formula is valid for theta below 1 (SIGMOD 1994, section 4).
                 let fits = (0.0..1.0).contains(&theta);
                 fits.then_some(()).ok_or_else(|| "theta is a number within 0..1, below 1".into())
             }
@@ -141,8 +143,9 @@ impl Law {
         }
     }
 
-    /// The law as patterns over `keys` items of `item` bytes that lie in the keys' order, moved on
-    /// by `moved` keys: offset in keys, keys, pattern, weight. `None` where a pattern cannot say it.
+    /// The distribution as patterns over `keys` items of `item` bytes that lie in key order,
+    /// shifted by `moved` keys: offset in keys, keys, pattern, weight. `None` if patterns cannot
+    /// express it.
     #[must_use]
     pub fn patterns(
         &self,
@@ -183,7 +186,8 @@ impl Law {
             Law::Gaussian { sd, median } => {
                 let mean = median.unwrap_or_else(|| middle(keys)) + (moved % keys) as f64;
                 let mean = if mean >= keys as f64 { mean - keys as f64 } else { mean };
-                // What is moved around the end would be two halves of a bell.
+                // A bell that is shifted across the end would wrap around, which one pattern cannot
+                // express.
                 let fits = moved.is_multiple_of(keys)
                     || (mean > 6.0 * sd && mean + 6.0 * sd < keys as f64);
                 fits.then(|| vec![(0, keys, Pattern::Gaussian { item, mean, sd }, 1.0)])
@@ -192,18 +196,18 @@ impl Law {
     }
 }
 
-/// memtier_benchmark's median unless told (`--key-median`).
+/// memtier_benchmark's default median (`--key-median`).
 fn middle(keys: u64) -> f64 {
     keys as f64 / 2.0
 }
 
-/// Draws keys.
+/// Draws keys from a distribution.
 #[derive(Clone, Debug)]
 pub struct Chooser {
     kind: Kind,
     keys: u64,
-    /// Keys that there may ever be: those scrambled to beyond the present ones are drawn again, as
-    /// YCSB does for the keys that a run is yet to insert.
+    /// Largest number of keys ever: keys that scrambling selects beyond those present are drawn
+    /// again, as in YCSB for keys that a run has yet to insert.
     space: u64,
     shift: Option<Shift>,
     steps: u64,
@@ -220,7 +224,7 @@ enum Kind {
 }
 
 impl Chooser {
-    /// Of `keys` keys that are there at the beginning and up to `inserts` that may come.
+    /// A chooser over `keys` keys at the beginning, and up to `inserts` inserted later.
     #[must_use]
     pub fn new(law: Law, keys: u64, inserts: u64, shift: Option<Shift>) -> Self {
         let kind = match law {
@@ -233,7 +237,7 @@ impl Chooser {
             }
             Law::Gaussian { sd, median } => Kind::Gaussian {
                 sd,
-                // Within the keys, or nothing drawn around it ever would be.
+                // The median must lie within the keys, or no draw around it would ever be accepted.
                 median: median.unwrap_or_else(|| middle(keys)).min(keys as f64 - 0.5),
                 spare: None,
             },
@@ -241,12 +245,12 @@ impl Chooser {
         Self { kind, keys, space: keys + inserts, shift, steps: 0 }
     }
 
-    /// Tells how long ago the client began.
+    /// Sets the time since the client began.
     pub fn now(&mut self, since: Duration) {
         self.steps = self.shift.map_or(0, |shift| shift.steps(since));
     }
 
-    /// The next key, when `present` are there.
+    /// The next key, given that `present` keys exist.
     pub fn next(&mut self, rng: &mut Rng, present: u64) -> u64 {
         let (keys, space) = (self.keys, self.space);
         let key = match &mut self.kind {
@@ -281,8 +285,8 @@ fn moved(key: u64, by: u64, steps: u64, keys: u64) -> u64 {
     ((u128::from(key) + u128::from(by) * u128::from(steps)) % u128::from(keys)) as u64
 }
 
-/// A draw from the standard normal distribution (Marsaglia's polar method, 1964; every other draw is
-/// the `spare` of the one before).
+/// A draw from the standard normal distribution (Marsaglia's polar method, 1964; every second draw
+/// is the `spare` of the previous one).
 fn normal(rng: &mut Rng, spare: &mut Option<f64>) -> f64 {
     if let Some(draw) = spare.take() {
         return draw;
@@ -300,7 +304,7 @@ fn normal(rng: &mut Rng, spare: &mut Option<f64>) -> f64 {
 
 /// Zipf's law as YCSB draws it: the formula of Gray et al., "Quickly generating billion-record
 /// synthetic databases", SIGMOD 1994. The first two ranks are exact; the share of the first `r`
-/// comes out up to 1.6 percentage points too large for 1000 items, 0.8 for 10^10.
+/// ranks is up to 1.6 percentage points too large for 1000 items, 0.8 for 10^10.
 #[derive(Clone, Debug)]
 struct Gray {
     items: u64,
@@ -324,7 +328,7 @@ impl Gray {
         self.eta = (1.0 - (2.0 / self.items as f64).powf(1.0 - self.theta)) / beyond;
     }
 
-    /// More items: the sum goes on, as YCSB's does.
+    /// Increases the number of items: the sum is extended, as YCSB does.
     fn grow(&mut self, items: u64) {
         if items > self.items {
             let terms = (self.items + 1..=items).map(|k| (k as f64).powf(-self.theta));
@@ -359,7 +363,7 @@ mod tests {
     }
 
     // Zeta of 3 items at 0.5 is 2.28446: 43.8 %, 31.0 %, 25.3 %; of 100,000 draws 43,774 ± 157,
-    // 30,953 ± 146; six sigma. The third rank takes what is left.
+    // 30,953 ± 146; six sigma allowed. The third rank takes the rest.
     #[test]
     fn three_ranks_by_hand() {
         let drawn = draw(Law::Zipf(0.5), 3, 100_000);
@@ -368,8 +372,8 @@ mod tests {
         assert!(count(1).abs_diff(30_953) < 876, "{}", count(1));
     }
 
-    // Against Zipf's law itself: the share of the first r ranks, 200,000 draws. Gray's formula is off
-    // by up to 0.011 at 10^6 items; the draws by six sigma, 0.007.
+    // Compares with Zipf's law itself: the share of the first r ranks, 200,000 draws. Gray's
+    // formula is off by up to 0.011 at 10^6 items; the draws by six sigma, 0.007.
     #[test]
     fn gray_s_formula_stays_near_the_law() {
         let law = bins::zipf(1_000_000, YCSB_THETA);
@@ -416,7 +420,8 @@ mod tests {
         assert!((0..1000).any(|_| chooser.next(&mut rng, 20) >= 10));
     }
 
-    // Within one standard deviation of the median 68.27 % of 100,000: 68,269 ± 147; six sigma.
+    // 68.27 % of 100,000 draws lie within one standard deviation of the median: 68,269 ± 147; six
+    // sigma allowed.
     #[test]
     fn gaussian_keys_lie_around_the_median() {
         let drawn = draw(Law::Gaussian { sd: 1000.0, median: None }, 200_000, 100_000);
@@ -426,7 +431,7 @@ mod tests {
         assert!(cut.iter().all(|key| *key < 3));
     }
 
-    // 20 % of 10 keys are hot; every 2 s another two.
+    // 20 % of 10 keys are hot; every 2 s the next two keys are.
     #[test]
     fn a_hot_set_moves_on_completely() {
         let shift = Shift { keys: 2, every: Duration::from_secs(2) };
@@ -438,8 +443,9 @@ mod tests {
         }
     }
 
-    // The first of 1000 ranks has 1 of 7.7, of 10^10 ranks 1 of 26.5: of 10,000 draws 1300 and 380; the rest of the
-    // key's draws, of ranks with the same hash, are few or, of 10^10, a thousandth of what lies beyond: 7.
+    // The first of 1000 ranks has 1 of 7.7, of 10^10 ranks 1 of 26.5: of 10,000 draws 1300 and 380.
+    // Other ranks that hash to the same key add few draws or, for 10^10 ranks, a thousandth of the
+    // draws of all other ranks: 7.
     #[test]
     fn fewer_ranks_are_more_skewed() {
         let most = |law: Law| {
@@ -475,7 +481,7 @@ mod tests {
         }
     }
 
-    // Two of ten keys from the ninth on: one part before the end, one after it.
+    // Two of ten keys from the ninth on: one part at the end, one at the beginning.
     #[test]
     fn a_run_that_wraps_is_two_parts() {
         let law = Law::Hotspot { keys: 0.2, operations: 0.9 };

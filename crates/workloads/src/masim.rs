@@ -1,8 +1,8 @@
-//! masim's configurations, read as they are (masim, masim.c and configs/).
+//! Parser of masim's configurations, unmodified (masim, masim.c and configs/).
 //!
 //! The first paragraph holds the regions, `name, bytes[, file|none]`; each further one a phase: its
-//! name, its milliseconds, and lines of `region, random (0 or 1), stride, weight[, ro|wo|rw]`. Lines
-//! that begin with `#` are comments; without a mode accesses are writes.
+//! name, its milliseconds, and lines of `region, random (0 or 1), stride, weight[, ro|wo|rw]`.
+//! Lines that begin with `#` are comments; without a mode accesses are writes.
 
 use std::time::Duration;
 
@@ -15,21 +15,21 @@ use crate::description::{
 /// Accesses that masim makes for each pick of a region.
 pub const BURST: u32 = 131_072;
 
-/// How closely masim is followed.
+/// How closely masim's behaviour is followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// As masim does it: random offsets from 10^6 prepared values of 31 bits, 131072 accesses for
-    /// each pick. Large regions are touched in part only.
+    /// As masim behaves: random offsets from 10^6 precomputed 31-bit values, 131072 accesses for
+    /// each pick. Large regions are touched only in part.
     Faithful,
-    /// As the configuration means it: every byte of a region is as likely, and picks change every
-    /// 64 accesses.
+    /// As the configuration intends: all bytes of a region are equally likely, and a new region is
+    /// picked every 64 accesses.
     Correct,
 }
 
-/// Reads a configuration; `name` is for errors, usually the file's.
+/// Parses a configuration; `name` is used in errors, usually the file's name.
 ///
 /// # Errors
-/// [`ErrorKind::Data`] with line and column of what is wrong.
+/// [`ErrorKind::Data`] with line and column of the fault.
 pub fn parse(name: &str, text: &str, mode: Mode) -> Result<Workload> {
     read(name, text, mode).map_err(|bad| {
         Error::new(ErrorKind::Data, format!("{name}:{}:{}", bad.line, bad.column))
@@ -44,7 +44,7 @@ struct Bad {
     what: String,
 }
 
-/// A line without its comment, with its number from 1.
+/// A line that is no comment, with its number from 1.
 #[derive(Clone, Copy)]
 struct Line<'a> {
     number: usize,
@@ -119,8 +119,8 @@ fn place_of<'a>(place: Place, paragraphs: &[Vec<Line<'a>>]) -> Line<'a> {
     }
 }
 
-/// Lines between blank ones. Comments vanish with their line, so they neither end a paragraph nor
-/// belong to it.
+/// Paragraphs: lines between blank ones. Comment lines are dropped, so they neither end a paragraph
+/// nor belong to it.
 fn paragraphs(text: &str) -> Vec<Vec<Line<'_>>> {
     let mut paragraphs = vec![Vec::new()];
     for (index, text) in text.lines().enumerate().filter(|(_, text)| !text.starts_with('#')) {

@@ -1,13 +1,13 @@
-//! The part of memcached's text protocol that a load needs (doc/protocol.txt of memcached 1.6).
+//! The subset of memcached's text protocol that a load needs (doc/protocol.txt of memcached 1.6).
 
 use std::io::{self, BufRead, Write};
 
 use crate::resp::{Reply, foreign, read_line, skip};
 
-/// Writes `set`, for good and without flags.
+/// Writes a `set` command without expiry and flags.
 ///
 /// # Errors
-/// Of the writer.
+/// Those of the writer.
 pub fn write_set(out: &mut impl Write, key: &[u8], data: &[u8]) -> io::Result<()> {
     out.write_all(b"set ")?;
     out.write_all(key)?;
@@ -16,18 +16,18 @@ pub fn write_set(out: &mut impl Write, key: &[u8], data: &[u8]) -> io::Result<()
     out.write_all(b"\r\n")
 }
 
-/// Writes `get` of one key.
+/// Writes a `get` command for one key.
 ///
 /// # Errors
-/// Of the writer.
+/// Those of the writer.
 pub fn write_get(out: &mut impl Write, key: &[u8]) -> io::Result<()> {
     out.write_all(b"get ")?;
     out.write_all(key)?;
     out.write_all(b"\r\n")
 }
 
-/// Reads the answer to one of them: `STORED` and its like are [`Reply::Simple`], a value is a [`Reply::Bulk`], a
-/// key that is not there a [`Reply::Null`].
+/// Reads the reply to one of them: `STORED` and the like are [`Reply::Simple`], a value is a
+/// [`Reply::Bulk`], a missing key a [`Reply::Null`].
 ///
 /// # Errors
 /// As [`crate::resp::read_reply`].

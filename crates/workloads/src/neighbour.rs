@@ -1,14 +1,14 @@
-//! A noisy neighbour: one that streams through memory with non-temporal stores, by turns with silence,
-//! as in section 5.3 of the NEMO paper: `neighbour:bandwidth=8GiB,on=500ms,off=500ms`.
+//! A noisy neighbour: alternately streams through memory with non-temporal stores and sleeps, as in
+//! section 5.3 of the NEMO paper: `neighbour:bandwidth=8GiB,on=500ms,off=500ms`.
 //!
-//! | key | meaning | unless told |
+//! | key | meaning | default |
 //! |---|---|---|
 //! | `space` | bytes that are swept | 1GiB |
-//! | `bandwidth` | bytes a second while it streams, over all threads | as fast as can be |
-//! | `on`, `off` | how long it streams and is silent | 500ms each, the paper's; `off=0s` for no silence |
+//! | `bandwidth` | bytes a second while it streams, over all threads | unlimited |
+//! | `on`, `off` | how long it streams and sleeps; `off=0s`: no sleep | 500ms each, the paper's |
 //!
-//! A description has no silence. While the neighbour sleeps, [`WHISPER`] stores a second stand for
-//! it: 64 kB of the paper's GiB.
+//! A description cannot express idle time. While the neighbour sleeps, it makes [`WHISPER`] stores
+//! a second instead: 64 kB against the paper's GiB.
 
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ use crate::Workload;
 use crate::description::{Access, Area, DEFAULT_BURST, DEFAULT_HOT_SHARE, Mix, Pattern, Phase};
 use crate::spec::{Faulty, Keys};
 
-/// Stores a second that stand for silence. More often than once a turn, or the last one would delay
-/// the stores of the turn that follows.
+/// Stores a second that replace idle time. They must be more frequent than the turns, or the last
+/// store would delay those of the next turn.
 pub const WHISPER: u64 = 1000;
-/// Bytes of a store that goes past the caches: they are combined to a line.
+/// Bytes of a non-temporal store: the CPU combines stores to a whole line.
 const LINE: u64 = 64;
 
 pub(crate) fn build(keys: &mut Keys<'_>) -> Faulty<Workload> {
@@ -66,7 +66,7 @@ mod tests {
     use crate::{Program, Stream, Touch};
     use std::sync::Arc;
 
-    // 1 GiB/s is 16,777,216 lines a second.
+    // 1 GiB/s are 16,777,216 lines a second.
     #[test]
     fn it_streams_and_sleeps_by_turns() {
         let workload = from_spec("neighbour:bandwidth=1GiB").unwrap();

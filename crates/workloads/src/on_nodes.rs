@@ -1,16 +1,16 @@
-//! On which memory nodes ranges of a process lie, as the kernel says (move_pages(2) without nodes).
+//! NUMA nodes of a process's ranges, queried from the kernel (move_pages(2) without target nodes).
 
 use std::collections::BTreeMap;
 
 use tierscope_core::{Error, ErrorKind, PAGE_SIZE, Range, Result};
 
-/// Pages asked about at once.
+/// Pages per call of move_pages(2).
 const BATCH: usize = 4096;
 
-/// Bytes of whole pages by node; pages that are not in memory are left out.
+/// Bytes of whole pages per node; pages that are not resident are left out.
 ///
 /// # Errors
-/// The process is gone or not ours to ask about, or the kernel has no NUMA.
+/// The process has exited or may not be queried, or the kernel has no NUMA support.
 pub fn by_node(pid: u32, ranges: &[Range]) -> Result<BTreeMap<u32, u64>> {
     let pages = ranges
         .iter()
@@ -31,7 +31,8 @@ pub fn by_node(pid: u32, ranges: &[Range]) -> Result<BTreeMap<u32, u64>> {
 
 fn ask(pid: u32, pages: &[u64], nodes: &mut [i32]) -> Result<()> {
     let nowhere = std::ptr::null::<i32>();
-    // SAFETY: the kernel reads as many addresses, none of which it writes to, and writes as many numbers.
+    // SAFETY: the kernel reads `pages.len()` addresses, only queries them as there are no target
+    // nodes, and writes as many numbers to `nodes`.
     let done = unsafe {
         libc::syscall(
             libc::SYS_move_pages,

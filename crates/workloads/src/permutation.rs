@@ -1,12 +1,12 @@
-//! Orders that nobody has to write down: a bijection of numbers, and its inverse.
+//! Pseudo-random permutations computed on the fly, and their inverses.
 
-/// Rounds of mixing; with fewer, neighbours stay neighbours.
+/// Rounds of mixing; with fewer, neighbours stay close to each other.
 const ROUNDS: usize = 3;
 
-/// A permutation of the numbers of so many bits.
+/// A permutation of the numbers below 2^`bits`.
 ///
-/// A round folds the upper half of the bits into the lower, and multiplies by an odd number: both can
-/// be undone.
+/// A round folds the upper half of the bits into the lower half, and multiplies by an odd number:
+/// both steps are invertible.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bits {
     mask: u64,
@@ -17,7 +17,7 @@ pub(crate) struct Bits {
 }
 
 impl Bits {
-    /// The permutation of `bits` bits (1..=63) that belongs to `seed`.
+    /// The permutation of numbers of `bits` bits (1..=63) for `seed`.
     pub(crate) fn new(bits: u32, seed: u64) -> Self {
         assert!((1..64).contains(&bits), "a permutation of {bits} bits");
         let mut state = seed;
@@ -36,7 +36,7 @@ impl Bits {
         }
     }
 
-    /// Where `number` goes.
+    /// The image of `number`.
     #[inline]
     pub(crate) fn forward(&self, number: u64) -> u64 {
         let mut x = number.wrapping_add(self.add) & self.mask;
@@ -47,7 +47,7 @@ impl Bits {
         x ^ (x >> self.half)
     }
 
-    /// What goes to `place`.
+    /// The preimage of `place`.
     #[inline]
     pub(crate) fn back(&self, place: u64) -> u64 {
         let mut x = place ^ (place >> self.half);
@@ -67,12 +67,13 @@ pub(crate) struct Shuffle {
 }
 
 impl Shuffle {
-    /// The permutation of `0..count` that belongs to `seed`; `count` is above 0.
+    /// The permutation of `0..count` for `seed`; `count` is above 0.
     pub(crate) fn new(count: u64, seed: u64) -> Self {
         Self { bits: Bits::new((64 - count.leading_zeros()).min(63), seed), count }
     }
 
-    /// Where `number` goes: places outside are walked through, fewer than two on average.
+    /// The image of `number`: images outside of `0..count` are mapped again, less than twice on
+    /// average.
     pub(crate) fn forward(&self, number: u64) -> u64 {
         let mut place = self.bits.forward(number);
         while place >= self.count {
@@ -81,7 +82,7 @@ impl Shuffle {
         place
     }
 
-    /// What goes to `place`.
+    /// The preimage of `place`.
     pub(crate) fn back(&self, place: u64) -> u64 {
         let mut number = self.bits.back(place);
         while number >= self.count {
@@ -91,7 +92,8 @@ impl Shuffle {
     }
 }
 
-/// Every bit of the result depends on every bit of `x` (the finalizer of Vigna's SplitMix64, 2015).
+/// Mixes bits: every bit of the result depends on every bit of `x` (the finalizer of Vigna's
+/// SplitMix64, 2015).
 pub(crate) fn mixed(x: u64) -> u64 {
     let mut z = x.wrapping_add(0x9E37_79B9_7F4A_7C15);
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -99,8 +101,8 @@ pub(crate) fn mixed(x: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Of an odd number modulo 2^64, by Newton's method: each step doubles the correct bits, and an odd
-/// number is its own inverse modulo 8.
+/// Inverse of an odd number modulo 2^64, by Newton's method: each step doubles the number of
+/// correct bits, and an odd number is its own inverse modulo 8.
 fn inverse(odd: u64) -> u64 {
     (0..5).fold(odd, |x, _| x.wrapping_mul(2u64.wrapping_sub(odd.wrapping_mul(x))))
 }
@@ -110,8 +112,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    // 2^16 numbers in order into 256 buckets by their upper bits, 10 apart: as a hash would, a bucket
-    // of the first 4096 numbers gets 16 ± 4; eight sigma.
+    // The first 4096 of 2^16 numbers, in order, in 256 buckets by their upper bits: under a random
+    // hash a bucket gets 16 ± 4; eight sigma allowed.
     #[test]
     fn runs_of_numbers_spread() {
         for seed in 0..20 {

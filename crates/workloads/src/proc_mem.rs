@@ -1,4 +1,4 @@
-//! Another process's memory, by `/proc/PID/maps` and `/proc/PID/mem`.
+//! Reads another process's memory through `/proc/PID/maps` and `/proc/PID/mem`.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -6,41 +6,41 @@ use std::path::{Path, PathBuf};
 
 use tierscope_core::{Error, ErrorKind, Result};
 
-/// Reads the memory of one process.
+/// Access to the memory of one process.
 pub struct ProcMem {
     dir: PathBuf,
     mem: File,
 }
 
 impl ProcMem {
-    /// Opens the process's memory below `proc`, usually `/proc`.
+    /// Opens the memory of process `pid` below `proc`, usually `/proc`.
     ///
     /// # Errors
-    /// No such process, or no permission to trace it.
+    /// There is no such process, or no permission to trace it.
     pub fn open(proc: &Path, pid: u32) -> Result<Self> {
         let dir = proc.join(pid.to_string());
         let mem = File::open(dir.join("mem")).map_err(|e| cannot(&dir.join("mem"), &e))?;
         Ok(ProcMem { dir, mem })
     }
 
-    /// Start and end of every private mapping that can be read and written.
+    /// Start and end of every private mapping that is readable and writable.
     ///
     /// # Errors
-    /// The process is gone.
+    /// The process has exited.
     pub fn data_mappings(&self) -> Result<Vec<(u64, u64)>> {
         let maps = fs::read_to_string(self.dir.join("maps"));
         Ok(parse_maps(&maps.map_err(|e| cannot(&self.dir.join("maps"), &e))?))
     }
 
-    /// Reads at `address`; gives how much could be read, 0 where nothing can.
+    /// Reads at `address`; returns the number of bytes read, 0 if the address is unreadable.
     pub fn read(&self, address: u64, into: &mut [u8]) -> usize {
         self.mem.read_at(into, address).unwrap_or(0)
     }
 
-    /// KiB in transparent huge pages.
+    /// KiB of the process in transparent huge pages.
     ///
     /// # Errors
-    /// The process is gone.
+    /// The process has exited.
     pub fn huge_kib(&self) -> Result<u64> {
         let path = self.dir.join("smaps_rollup");
         let text = fs::read_to_string(&path).map_err(|e| cannot(&path, &e))?;

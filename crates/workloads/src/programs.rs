@@ -2,14 +2,16 @@
 //!
 //! | name | meaning | keys of its own |
 //! |---|---|---|
-//! | `bfs`, `sssp`, `pr`, `cc`, `bc`, `tc` | GAPBS's kernels ([`crate::graph`]) | `trials`; `delta` of `sssp`, `iterations` of `bc` |
+//! | `bfs`, `sssp`, `pr`, `cc`, `bc`, `tc` | GAPBS's kernels ([`crate::graph`]) | `trials` |
 //! | `graph500` | Graph500's search | `keys`, `validate` |
 //! | `gups` | HPCC RandomAccess ([`crate::random_access`]) | `table`, `updates` |
-//! | `flexkvs`, `faster`, `silo`, `memcached`, `redis` | stores of keys and their clients | [`crate::store`] |
+//! | `flexkvs`, `faster`, `silo`, `memcached`, `redis` | key-value stores | [`crate::store`] |
 //!
-//! Every one knows `threads`: how many it wants. Those on graphs know `graph` (`kron` or `uniform`),
-//! `scale`, `degree`, `seed` (of the graph) and `load` (`false`: the graph is not first written into
-//! memory).
+//! `sssp` also has the key `delta`, and `bc` the key `iterations`.
+//!
+//! All programs have the key `threads`: the number of threads. Graph programs also have `graph`
+//! (`kron` or `uniform`), `scale`, `degree`, `seed` (of the graph) and `load` (`false`: the graph
+//! is in memory at the start, without accesses that write it).
 
 use std::sync::Arc;
 
@@ -18,32 +20,32 @@ use tierscope_core::{Error, ErrorKind, Result};
 use crate::spec::{Faulty, Keys};
 use crate::{App, Workload, generate, graph, random_access, store, work};
 
-/// Programs that are made alike.
+/// A family of programs with one constructor.
 pub(crate) struct Family {
-    /// What a line may begin with.
+    /// Names of the programs.
     pub(crate) names: &'static [&'static str],
-    /// Makes one of that name; the keys that it wants are taken.
+    /// Builds the program of that name, taking the keys that it knows from the line.
     pub(crate) build: fn(&str, &mut Keys<'_>) -> Faulty<Arc<dyn App>>,
 }
 
 const FAMILIES: [Family; 3] = [graph::FAMILY, random_access::FAMILY, store::FAMILY];
 
-/// The names that [`from_spec`] knows.
+/// The names of all programs, as [`from_spec`] accepts them.
 pub fn names() -> impl Iterator<Item = &'static str> {
     FAMILIES.iter().flat_map(|family| family.names).copied()
 }
 
-/// Whether a line is a program's.
+/// Whether a line names a program.
 #[must_use]
 pub fn knows(spec: &str) -> bool {
     let name = name_of(spec);
     names().any(|known| known == name)
 }
 
-/// Makes a program from `NAME:key=value,…`.
+/// Builds a program from `NAME:key=value,…`.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] for an unknown name or key, or a value that is none: the column.
+/// [`ErrorKind::Usage`] with the column, for an unknown name or key, or an invalid value.
 pub fn from_spec(spec: &str) -> Result<Arc<dyn App>> {
     build(spec).map_err(|(column, cause)| {
         Error::new(ErrorKind::Usage, format!("program `{spec}`, column {column}"))
@@ -52,10 +54,10 @@ pub fn from_spec(spec: &str) -> Result<Arc<dyn App>> {
     })
 }
 
-/// The description that has the accesses of a program.
+/// A description with the same accesses as a program.
 ///
 /// # Errors
-/// The line is wrong, or the program's accesses follow from what it computes.
+/// The line is invalid, or the program's accesses depend on what it computes.
 pub fn described(spec: &str) -> Result<Workload> {
     from_spec(spec)?.described().ok_or_else(|| {
         Error::new(ErrorKind::Usage, format!("`{spec}` cannot be described by densities"))
@@ -82,7 +84,7 @@ fn build(spec: &str) -> Faulty<Arc<dyn App>> {
     Ok(app)
 }
 
-/// The key that every program knows.
+/// Takes the key `threads`, which every program has; `None` if it is absent or 0.
 pub(crate) fn threads(keys: &mut Keys<'_>) -> Faulty<Option<u32>> {
     let threads = keys.within("threads", 0, 0..=1024)?;
     Ok((threads > 0).then_some(threads))

@@ -1,4 +1,4 @@
-//! A Redis or memcached server from its client's side: filled with marked values, then read.
+//! Client of a Redis or memcached server: fills it with marked values, then reads and updates them.
 
 use std::collections::HashMap;
 use std::io::{self, BufReader, BufWriter, Write};
@@ -15,30 +15,30 @@ use crate::resp::{Reply, read_reply, write_command};
 use crate::summing::{Sum, Summing};
 use crate::{memcached, value};
 
-/// Commands under way at once: enough to keep the server busy, few enough for its buffers to stay
-/// small beside its data.
+/// Commands in flight: enough to keep the server busy, few enough that its buffers stay small
+/// compared to its data.
 const PIPELINE: u32 = 16;
 
-/// memcached's answer to a value that it keeps.
+/// memcached's reply to a stored value.
 const STORED: &str = "STORED";
 
-/// What a server speaks.
+/// Protocol of a server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Dialect {
-    /// RESP.
+    /// Redis: RESP.
     #[default]
     Redis,
     /// memcached's text protocol.
     Memcached,
 }
 
-/// How a load reads a value, every byte of it each time.
+/// Command by which a load reads a whole value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Read {
-    /// GET: the value crosses the socket, and its length is checked.
+    /// GET: the value is sent over the socket, and its length is checked.
     Get,
-    /// BITCOUNT: the server reads the value and tells how many bits are set, which is checked. No
-    /// copy of the value is made, so that an emulated machine reads a hundred times as much.
+    /// BITCOUNT: the server reads the value and returns the number of set bits, which is checked.
+    /// The value is not copied, so that an emulated machine reads a hundred times as much.
     BitCount,
 }
 
@@ -50,7 +50,7 @@ impl Read {
         }
     }
 
-    /// What a server answers that holds the value of `key`.
+    /// The reply of a server that holds the value of `key`.
     fn reply(self, key: u32, bytes: usize, hot: bool) -> Reply {
         match self {
             Read::Get => Reply::Bulk(bytes),
@@ -64,7 +64,7 @@ impl Read {
     }
 }
 
-/// A connection.
+/// A connection to a server.
 pub struct Client {
     name: String,
     dialect: Dialect,
@@ -72,42 +72,42 @@ pub struct Client {
     to: BufWriter<Box<dyn Write>>,
 }
 
-/// What a load did.
+/// Results of a load.
 #[derive(Debug, Clone, Serialize)]
 pub struct LoadReport {
     /// Operations answered.
     pub operations: u64,
-    /// Of them, those of hot keys.
+    /// Operations on hot keys.
     pub hot_operations: u64,
-    /// Of them, those that set a value again.
+    /// Operations that set a value again.
     pub updates: u64,
-    /// Of them, those of the scan.
+    /// Operations of the scan.
     pub scanned: u64,
     /// Bytes of values read and set.
     pub bytes: u64,
-    /// Wall time.
+    /// Wall time of the load, in seconds.
     pub seconds: f64,
     /// Operations a second.
     pub operations_per_second: f64,
-    /// How it went over time, if that was asked for.
+    /// Results per interval, if intervals were requested.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub intervals: Vec<Interval>,
 }
 
-/// A part of a load.
+/// An interval of a load.
 #[derive(Debug, Clone, Serialize)]
 pub struct Interval {
-    /// When it ended, in seconds since the load began.
+    /// End of the interval, in seconds since the load began.
     pub at: f64,
-    /// Operations answered.
+    /// Operations answered in the interval.
     pub operations: u64,
-    /// 95th percentile of the time that a batch of sixteen of them took, in microseconds.
+    /// 95th percentile of the latency of a batch of sixteen operations, in microseconds.
     pub p95_us: f64,
-    /// The 99th.
+    /// 99th percentile of the latency of a batch, in microseconds.
     pub p99_us: f64,
 }
 
-/// Operations so far.
+/// Counters of the operations so far.
 #[derive(Default)]
 struct Done {
     all: u64,
@@ -139,18 +139,18 @@ impl Done {
     }
 }
 
-/// Batches of an interval.
+/// Latencies of the batches of an interval.
 #[derive(Default)]
 struct Pace {
     micros: Vec<f64>,
 }
 
 impl Pace {
-    /// The interval that ends at `at`, if there was a batch in it; the next one begins.
+    /// Ends the interval at `at` and begins the next; `None` if it has no batch.
     fn end(&mut self, at: Duration) -> Option<Interval> {
         let mut micros = std::mem::take(&mut self.micros);
         micros.sort_unstable_by(f64::total_cmp);
-        // The smallest that is not below so many of 100.
+        // Percentile: the smallest latency that at least `of` in 100 batches do not exceed.
         let at_least =
             |of: usize| micros.get((micros.len() * of).div_ceil(100).checked_sub(1)?).copied();
         let (p95_us, p99_us) = (at_least(95)?, at_least(99)?);
@@ -163,7 +163,7 @@ impl Client {
     /// Connects to a server: a path (it contains a slash) or `host:port`.
     ///
     /// # Errors
-    /// [`ErrorKind::NoTarget`] if nobody listens there.
+    /// [`ErrorKind::NoTarget`] if no server listens there.
     pub fn connect(server: &str, dialect: Dialect) -> Result<Self> {
         let streams = if server.contains('/') { unix(server) } else { tcp(server) };
         let (from, to) = streams.map_err(|e| {
@@ -200,12 +200,12 @@ impl Client {
         Ok(())
     }
 
-    /// Does what `asks` tells for `duration` and checks every answer against the value that [`Client::fill`]
-    /// set with `marks`; operations on keys that are hot by `spot` are counted as such. With `every`, tells
-    /// how it went in each interval of that length.
+    /// Runs the operations of `asks` for `duration` and checks every reply against the value that
+    /// [`Client::fill`] set with `marks`; counts operations on keys that are hot by `spot`. With
+    /// `every`, reports each interval of that length.
     ///
     /// # Errors
-    /// A key is missing or another value, the server has no such command, or as [`Client::fill`].
+    /// A key is missing or has another value, the server lacks a command, or as [`Client::fill`].
     pub fn load(
         &mut self,
         asks: &mut Asks,
@@ -252,10 +252,10 @@ impl Client {
         Ok(done.report(bytes, started.elapsed(), intervals))
     }
 
-    /// Reads the value of every key once and holds all its bytes against what [`Client::fill`] set.
+    /// Reads the value of every key once and compares all its bytes with what [`Client::fill`] set.
     ///
     /// # Errors
-    /// The first key whose value is another, or as [`Client::load`].
+    /// The first key whose value differs, or as [`Client::load`].
     pub fn check(&mut self, keys: u32, bytes: usize, spot: &Hotspot) -> Result<()> {
         let mut data = vec![0; bytes];
         for key in 0..keys {
@@ -274,7 +274,7 @@ impl Client {
         Ok(())
     }
 
-    /// The sum of a whole answer that holds `data`.
+    /// Checksum of a whole reply that carries `data`.
     fn whole(&self, key: u32, data: &[u8]) -> Sum {
         match self.dialect {
             Dialect::Redis => Sum::of(&[format!("${}\r\n", data.len()).as_bytes(), data, b"\r\n"]),
@@ -292,7 +292,7 @@ impl Client {
         }
     }
 
-    /// `data` is room for a value.
+    /// Writes the command of an operation; `data` is a buffer for a value.
     fn write_ask(
         &mut self,
         ask: Ask,
@@ -309,12 +309,12 @@ impl Client {
                 let words: [&[u8]; 4] = [b"SETRANGE", &key_name(ask.key), b"0", data];
                 write_command(&mut self.to, &words)
             }
-            // It has no command that writes a value where it lies.
+            // memcached has no command that overwrites a value in place.
             Dialect::Memcached => self.write_set(ask.key, data),
         }
     }
 
-    /// What the server answers to an update.
+    /// The server's reply to an update.
     fn updated(&self, bytes: usize) -> Reply {
         match self.dialect {
             Dialect::Redis => Reply::Integer(bytes as i64),
@@ -367,7 +367,7 @@ fn tcp(address: &str) -> io::Result<Streams> {
     Ok((Box::new(stream.try_clone()?), Box::new(stream)))
 }
 
-/// What the key of a number is called.
+/// Name of a key on the server.
 pub(crate) fn key_name(key: u32) -> Vec<u8> {
     format!("key:{key:010}").into_bytes()
 }
@@ -381,7 +381,7 @@ mod tests {
     use std::os::unix::net::UnixListener;
     use std::thread;
 
-    /// Answers every command with what `answer` says of its words.
+    /// A server that answers every command with the result of `answer`.
     fn server(path: &std::path::Path, answer: fn(&[Vec<u8>]) -> Vec<u8>) {
         let listener = UnixListener::bind(path).unwrap();
         thread::spawn(move || {
@@ -438,7 +438,8 @@ mod tests {
         Asks::new(keys, Draw::Hotspot(spot), Shares::default(), 1)
     }
 
-    // A server that holds every value as it was set, takes the same bytes again, and refuses key 19.
+    // A server that holds every value as set, accepts updates to the same bytes, and refuses key
+    // 19.
     #[test]
     fn updates_set_the_marked_value_again_where_it_lies() {
         let dir = tempfile::tempdir().unwrap();
@@ -510,7 +511,7 @@ mod tests {
         assert!(error.unwrap_err().to_string().contains("answered Integer(7) instead of Integer("));
     }
 
-    // A server that keeps nothing: it stores what it is told, and says that it has three bytes.
+    // A server that stores nothing: it accepts every set, and returns values of three bytes.
     #[test]
     fn memcached_is_filled_and_read_in_its_own_words() {
         let dir = tempfile::tempdir().unwrap();
@@ -548,7 +549,7 @@ mod tests {
         assert_eq!(bits.kind(), ErrorKind::Usage);
     }
 
-    // A server that holds key 0 as it was set, and key 1 with two bytes that changed places.
+    // A server that holds key 0 as set, and key 1 with two bytes swapped.
     #[test]
     fn a_value_whose_bytes_changed_is_found() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,11 +1,11 @@
-//! The part of RESP 2 that a load needs (redis.io/docs/reference/protocol-spec).
+//! The subset of RESP 2 that a load needs (redis.io/docs/reference/protocol-spec).
 
 use std::io::{self, BufRead, Write};
 
-/// Writes a command.
+/// Writes a command as an array of bulk strings.
 ///
 /// # Errors
-/// Of the writer.
+/// Those of the writer.
 pub fn write_command(out: &mut impl Write, words: &[&[u8]]) -> io::Result<()> {
     write!(out, "*{}\r\n", words.len())?;
     for word in words {
@@ -16,25 +16,26 @@ pub fn write_command(out: &mut impl Write, words: &[&[u8]]) -> io::Result<()> {
     Ok(())
 }
 
-/// What a server answers. The bytes of a bulk string are read over, not kept.
+/// A reply of the server. The bytes of a bulk string are skipped, not kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
-    /// `+OK`
+    /// A simple string, `+OK`.
     Simple(String),
-    /// `-ERR …`
+    /// An error, `-ERR …`.
     Error(String),
-    /// `:1`
+    /// An integer, `:1`.
     Integer(i64),
-    /// A string of that many bytes.
+    /// A bulk string of that many bytes.
     Bulk(usize),
-    /// No such key.
+    /// The null bulk string: no such key.
     Null,
 }
 
 /// Reads a reply.
 ///
 /// # Errors
-/// Of the reader; `UnexpectedEof` if the server hung up; `InvalidData` if it does not speak RESP.
+/// Those of the reader; `UnexpectedEof` if the server closed the connection; `InvalidData` if it
+/// does not speak RESP.
 pub fn read_reply(from: &mut impl BufRead) -> io::Result<Reply> {
     let line = read_line(from)?;
     let (kind, rest) = line.split_at_checked(1).ok_or_else(|| foreign(&line))?;
@@ -53,7 +54,7 @@ pub fn read_reply(from: &mut impl BufRead) -> io::Result<Reply> {
     }
 }
 
-/// A line without its end; `UnexpectedEof` if the server hung up.
+/// Reads a line without its end; `UnexpectedEof` if the server closed the connection.
 pub(crate) fn read_line(from: &mut impl BufRead) -> io::Result<String> {
     let mut line = String::new();
     if from.read_line(&mut line)? == 0 {
@@ -63,7 +64,7 @@ pub(crate) fn read_line(from: &mut impl BufRead) -> io::Result<String> {
     Ok(line)
 }
 
-/// Reads over so many bytes.
+/// Skips that many bytes of the input.
 pub(crate) fn skip(from: &mut impl BufRead, mut bytes: usize) -> io::Result<()> {
     while bytes > 0 {
         let there = from.fill_buf()?.len().min(bytes);
@@ -76,7 +77,7 @@ pub(crate) fn skip(from: &mut impl BufRead, mut bytes: usize) -> io::Result<()> 
     Ok(())
 }
 
-/// The server speaks something else.
+/// The error for a line that is not of the expected protocol.
 pub(crate) fn foreign(line: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("not a reply: {line:.40}"))
 }

@@ -1,20 +1,21 @@
-//! Where scattered ranges lie.
+//! Positions of scattered ranges.
 
 use std::collections::HashSet;
 
 use tierscope_core::Rng;
 
-/// The seed of one access of one phase, from the workload's: neighbours differ in all bits.
+/// Seed of one access of one phase, derived from the workload's seed: seeds of neighbours differ in
+/// all bits.
 pub(crate) fn seed(workload: u64, phase: usize, access: usize) -> u64 {
     let mixed = workload ^ (phase as u64).rotate_left(48) ^ (access as u64).rotate_left(32);
     Rng::seeded(mixed).next_u64()
 }
 
-/// `count` distinct places of `0..of`, ascending (Floyd: Bentley, "A sample of brilliance", CACM
+/// `count` distinct positions in `0..of`, ascending (Floyd: Bentley, "A sample of brilliance", CACM
 /// 1987).
 ///
 /// # Panics
-/// If there are fewer places.
+/// If `count` is above `of`.
 pub(crate) fn places(of: u64, count: u64, seed: u64) -> Vec<u64> {
     assert!(count <= of, "{count} of {of} places");
     let mut rng = Rng::seeded(seed);
@@ -35,7 +36,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    // 5 of 10 places, 20,000 times: each place is chosen 10,000 ± 71 times; six sigma allowed.
+    // 5 of 10 positions, 20,000 times: each position is chosen 10,000 ± 71 times; six sigma
+    // allowed.
     #[test]
     fn every_place_is_as_likely() {
         let mut seen = [0u32; 10];

@@ -1,28 +1,27 @@
-//! Which phase is on at which time.
+//! The schedule of phases: which segment is active at which time.
 
 use std::time::Duration;
 
 use crate::description::{Access, Pattern, Phase, Workload};
 
-/// A time in which the same memory is accessed alike: a phase, or the part of a phase between two
-/// moves of a drifting window.
+/// A period with constant access patterns: a phase, or the part of a phase between two moves of a
+/// drifting window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// How often all phases were gone through before.
+    /// Number of complete passes through all phases before the segment.
     pub pass: u64,
     /// Index of the phase.
     pub phase: usize,
-    /// Since the phase began.
+    /// Time since the phase began.
     pub into: Duration,
-    /// When it begins, since the workload began.
+    /// Start of the segment, since the workload began.
     pub begin: Duration,
-    /// When it ends.
+    /// End of the segment, since the workload began.
     pub end: Duration,
 }
 
 impl Workload {
-    /// The segment that is on at `time`, phases coming again and again. Times beyond 2^63 ns are
-    /// taken for the last that can be told.
+    /// The segment that is active at `time`; phases repeat. Times beyond 2^63 ns are clamped.
     #[must_use]
     pub fn segment_at(&self, time: Duration) -> Segment {
         let time = nanos(time);
@@ -60,7 +59,7 @@ impl Workload {
 }
 
 impl Phase {
-    /// From when to when, around `into`, no window moves.
+    /// The period around `into` in which no window moves.
     fn still(&self, into: u64) -> (u64, u64) {
         let whole = (0, nanos(self.duration));
         self.accesses.iter().filter_map(Access::period).fold(whole, |(from, until), every| {
@@ -78,8 +77,8 @@ impl Access {
         }
     }
 
-    /// Where the window of a drifting pattern begins, `into` its phase, from the part's beginning;
-    /// 0 for other patterns.
+    /// Offset of a drifting pattern's window in its part, at time `into` of the phase; 0 for other
+    /// patterns.
     #[must_use]
     pub fn drifted(&self, into: Duration) -> u64 {
         match self.pattern {

@@ -1,23 +1,23 @@
-//! Stand-ins for applications that cannot run here: **not** RUBiS, SPECpower, xalan or lusearch, but
-//! memory with the three kinds of pages that the MULTI-CLOCK paper (HPCA 2022, section II-A) tells from
-//! samples of theirs: some hot all the time, some hardly touched, and some *tier-friendly*: at times hot,
-//! at times not. Whatever comes of them says so: their names begin with `stand-in-`.
+//! Stand-ins for applications that cannot run here: **not** RUBiS, SPECpower, xalan or lusearch,
+//! but memory with the three kinds of pages that the MULTI-CLOCK paper (HPCA 2022, section II-A)
+//! distinguishes in samples of theirs: always hot, hardly accessed, and *tier-friendly*: hot at
+//! times only. Results are labelled as such: the names begin with `stand-in-`.
 //!
-//! The heat maps of the paper's figure 1 are pictures without numbers. So every number here is assumed:
-//! services under steady load (RUBiS, SPECpower) get long times and a large part that is always hot; programs
-//! that go through their input (xalan, lusearch) short times and more pages that take turns. All of them
-//! are keys, to be varied.
+//! The heat maps of the paper's figure 1 are pictures without numbers, so every number here is
+//! assumed: services under steady load (RUBiS, SPECpower) get long turns and a large part that is
+//! always hot; programs that stream through their input (xalan, lusearch) get short turns and more
+//! tier-friendly pages. All numbers are keys, to be varied.
 //!
 //! | key | meaning |
 //! |---|---|
-//! | `space` | bytes, 1GiB unless told |
+//! | `space` | bytes; default 1GiB |
 //! | `dram` | share of the bytes that is always hot |
 //! | `tier` | share of the bytes that is hot at times |
-//! | `groups` | parts of the latter that take turns, one after the other |
-//! | `every` | how long a turn is |
-//! | `ratio` | how many times hotter a byte is in its turn than out of it |
+//! | `groups` | parts of the latter, which are hot one after the other |
+//! | `every` | how long one group is hot |
+//! | `ratio` | how many times hotter a tier-friendly byte is in its turn than otherwise |
 //! | `writes` | share of the accesses |
-//! | `seed` | tells where in the space which pages lie |
+//! | `seed` | of the random positions of the pages in the space |
 
 use std::time::Duration;
 
@@ -27,10 +27,10 @@ use crate::Workload;
 use crate::description::{Access, Area, DEFAULT_HOT_SHARE, Mix, Pattern, Phase};
 use crate::spec::{Faulty, Keys};
 
-/// Parts of the space that are alike within: finer than any share told.
+/// Uniformly accessed chunks of the space: finer than the resolution of the shares.
 const CHUNKS: u64 = 200;
-/// How hot bytes that hardly are touched are, where tier-friendly bytes out of their turn are 1.
-/// Assumed, for "very infrequent accesses" of the paper.
+/// Heat of hardly accessed bytes, relative to tier-friendly bytes outside of their turn. Assumed,
+/// for "very infrequent accesses" of the paper.
 const COLDER: f64 = 0.1;
 
 struct Assumed {
@@ -106,7 +106,7 @@ fn check(told: &Assumed, space: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// Which chunks are of which kind.
+/// The chunks of each kind.
 struct Places {
     dram: Vec<u64>,
     groups: Vec<Vec<u64>>,
@@ -132,7 +132,7 @@ impl Places {
         }
     }
 
-    /// One access a chunk; its weight is its heat.
+    /// One access per chunk; its weight is the chunk's heat.
     fn accesses(&self, told: &Assumed, space: u64, turn: u64) -> Vec<Access> {
         let chunk = space / CHUNKS;
         let mix = Mix::Writes(told.writes);
@@ -180,7 +180,8 @@ mod tests {
         assert!(from_spec("stand-in-xalan:groups=0").is_err());
     }
 
-    // 1 of 10 chunks always, 3 at times, in 3 turns, of 200: 20 and 20 of 60 hot, 40 of them warm.
+    // Of 200 chunks, 1 in 10 is always hot, and 3 in 10 at times, in 3 turns: in each turn 20 and
+    // 20 of 60 are hot, and the other 40 warm.
     #[test]
     fn some_bytes_take_turns() {
         let spec = "stand-in-rubis:dram=0.1,tier=0.3,groups=3,ratio=8,space=200KiB";
@@ -197,8 +198,9 @@ mod tests {
         assert_eq!((warm, workload.phases[0].accesses.len()), (40, 200));
     }
 
-    // What the paper's figure 2 says: pages accessed more than once in a window are accessed more often
-    // in the next window than pages accessed once. 2000 pages, 4000 accesses a window, a turn.
+    // The claim of the paper's figure 2: pages accessed more than once in a window are accessed
+    // more often in the next window than pages accessed once. 2000 pages, 4000 accesses per window,
+    // one turn.
     #[test]
     fn pages_seen_more_than_once_are_hotter_later() {
         for spec in ALL {

@@ -1,28 +1,30 @@
-//! Stand-ins for programs of SPEC CPU2006, PARSEC and SPLASH-2, which cannot be had here: **not** mcf, cactusADM and so on, but
-//! memory accessed in patterns after theirs. Whatever comes of them says so: their names begin with `stand-in-`.
+//! Stand-ins for programs of SPEC CPU2006, PARSEC and SPLASH-2, which are not available here:
+//! **not** mcf, cactusADM and so on, but memory with access patterns modelled after theirs. Results
+//! are labelled as such: the names begin with `stand-in-`.
 //!
-//! What is known of a program is what its sources do; sizes are of the order of its resident memory. Which share of its accesses
-//! goes where, and which stays in a few lines of its stack, is **assumed**, here and for all, and never fitted to anything: where
-//! such a share matters, `local`, `writes` and `shrink` tell another.
+//! The patterns follow the programs' sources; sizes are of the order of their resident memory. The
+//! distribution of a program's accesses over its areas, and the share that stays in a few lines of
+//! its stack, are **assumed**, once and for all, and never fitted to any result: where such a share
+//! matters, `local`, `writes` and `shrink` override it.
 //!
-//! | name | after | what it does |
+//! | name | modelled after | pattern |
 //! |---|---|---|
-//! | `stand-in-mcf` | 429.mcf | arcs are swept, and their nodes looked up anywhere; some arcs are met by pointers |
-//! | `stand-in-cactusadm` | 436.cactusADM | a stencil over a grid of many variables: every step along the outer axis is a page further |
-//! | `stand-in-astar` | 473.astar | paths grow about a place of a map that moves on |
-//! | `stand-in-leslie3d` | 437.leslie3d | fields are streamed through |
-//! | `stand-in-streamcluster` | PARSEC | points are streamed through, centres anywhere |
-//! | `stand-in-canneal` | PARSEC | elements of a netlist are swapped, two anywhere at a time, and their nets' looked at |
-//! | `stand-in-raytrace` | PARSEC | rays go down a tree, whose upper nodes all of them meet |
-//! | `stand-in-fft` | SPLASH-2 | columns of a matrix are gathered, rows worked on |
-//! | `stand-in-x264` | PARSEC | blocks of a frame are looked for near where they were |
+//! | `stand-in-mcf` | 429.mcf | sweeps arcs, random look-ups of nodes and of some arcs |
+//! | `stand-in-cactusadm` | 436.cactusADM | stencil over a grid; outer steps are a page apart |
+//! | `stand-in-astar` | 473.astar | paths grow around a place of a map that moves on |
+//! | `stand-in-leslie3d` | 437.leslie3d | streams through fields |
+//! | `stand-in-streamcluster` | PARSEC | streams through points, random centres |
+//! | `stand-in-canneal` | PARSEC | swaps random netlist elements and reads their nets |
+//! | `stand-in-raytrace` | PARSEC | rays descend a tree with hot upper nodes |
+//! | `stand-in-fft` | SPLASH-2 | gathers columns of a matrix, works on rows |
+//! | `stand-in-x264` | PARSEC | searches blocks of a frame near their old positions |
 //!
 //! | key | meaning |
 //! |---|---|
-//! | `shrink` | all sizes but the stack's are divided by it; 1 unless told |
+//! | `shrink` | divisor of all sizes except the stack's; default 1 |
 //! | `local` | share of the accesses that go to 16 KiB of stack |
 //! | `writes` | share of all accesses that write |
-//! | `seed` | of its draws |
+//! | `seed` | of the random draws |
 
 use std::time::Duration;
 
@@ -30,13 +32,13 @@ use crate::Workload;
 use crate::description::{Access, Area, DEFAULT_HOT_SHARE, Mix, Pattern, Phase};
 use crate::spec::{Faulty, Keys};
 
-/// Bytes that stay in any first-level cache.
+/// Bytes of stack that stay in any first-level cache.
 const STACK: u64 = 16 << 10;
 const MIB: u64 = 1 << 20;
-/// Bytes from one access of a stencil's outer step to the next: a page and a line.
+/// Stride of a stencil's outer axis: a page and a line.
 const OUTER: u64 = 4096 + 64;
 
-/// What of a program's accesses goes to an area, in which pattern.
+/// The accesses of a program to one area, and their pattern.
 struct Part {
     area: &'static str,
     bytes: u64,
@@ -44,7 +46,7 @@ struct Part {
     weight: f64,
 }
 
-/// A program: its parts, the share of its accesses that stays on its stack, and that writes.
+/// A program's parts, and the shares of its accesses that stay on its stack and that write.
 struct Program {
     parts: Vec<Part>,
     local: f64,
@@ -64,7 +66,7 @@ fn near(kib: u64) -> Pattern {
     Pattern::Drift { window, step: window / 2, every: Duration::from_millis(5) }
 }
 
-/// The program of that name; `None` if there is none.
+/// The model of a program; `None` if the name is unknown.
 fn program(name: &str) -> Option<Program> {
     let random = Pattern::Random;
     let (parts, local, writes) = match name {
@@ -158,7 +160,7 @@ pub(crate) fn build(name: &str, keys: &mut Keys<'_>) -> Faulty<Workload> {
         hot_share: DEFAULT_HOT_SHARE,
         accesses,
     };
-    // What a program does next has little to do with what it did before: no runs in one part.
+    // Consecutive accesses of these programs are hardly correlated: bursts have one access.
     Ok(Workload { name, seed, burst: 1, areas, phases: vec![phase] })
 }
 
@@ -190,7 +192,8 @@ mod tests {
         assert!(from_spec("stand-in-mcf:shrink=0").is_err());
     }
 
-    // mcf: 1, 0.5 and 2 are 30 % of all, so that 70 % on the stack weigh 3.5 / 0.3 * 0.7.
+    // mcf: the weights 1, 0.5 and 2 are 30 % of all, so the 70 % on the stack weigh 3.5 / 0.3 *
+    // 0.7.
     #[test]
     fn shares_are_of_all_accesses() {
         let workload = from_spec("stand-in-mcf:shrink=4").unwrap();

@@ -1,5 +1,5 @@
-//! The accesses of a workload, one by one: deterministic by seed, and fast enough for a simulated
-//! machine to spend its time elsewhere.
+//! The accesses of a workload as a stream: deterministic by seed, and so cheap that a simulated
+//! machine spends its time elsewhere.
 
 use std::sync::Arc;
 
@@ -12,12 +12,12 @@ use crate::description::{Access, Mix, Pattern, Workload};
 use crate::scatter;
 use crate::schedule::Segment;
 
-/// Values that masim draws beforehand, in runs of [`TABLE_RUN`].
+/// Values that masim precomputes, in runs of [`TABLE_RUN`].
 const TABLE_VALUES: usize = 1_000_000;
-/// Values in a row before the next run is picked.
+/// Length of a run: consecutive values used before another run is picked.
 const TABLE_RUN: usize = 1000;
 
-/// One access: an address, and whether it is read, written, or read and then written.
+/// One access: an address, and whether it is a read, a write, or a read followed by a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Touch(u64);
 
@@ -46,64 +46,64 @@ impl Touch {
         Self::new(address, Self::WRITE)
     }
 
-    /// A read of the byte at `address`, which lies below 2^60, and then a write: what an atomic
-    /// operation does.
+    /// A read and then a write of the byte at `address`, which lies below 2^60: an atomic
+    /// operation.
     #[inline]
     #[must_use]
     pub fn update(address: u64) -> Self {
         Self::new(address, Self::READ | Self::WRITE)
     }
 
-    /// A write of the byte at `address`, which lies below 2^60, past the caches.
+    /// A non-temporal store to the byte at `address`, which lies below 2^60.
     #[inline]
     #[must_use]
     pub fn non_temporal(address: u64) -> Self {
         Self::new(address, Self::WRITE | Self::NON_TEMPORAL)
     }
 
-    /// Whether it goes past the caches.
+    /// Whether it is a non-temporal store, which bypasses the caches.
     #[inline]
     #[must_use]
     pub fn is_non_temporal(self) -> bool {
         self.0 & Self::NON_TEMPORAL != 0
     }
 
-    /// The same access as the last of an operation: of a request to a store, say. Whoever carries
-    /// accesses out tells from it how long operations take.
+    /// The same access, marked as the last of an operation, such as a request to a store. The
+    /// machine that executes the accesses measures the latency of operations with it.
     #[inline]
     #[must_use]
     pub fn last(self) -> Self {
         Self(self.0 | Self::LAST)
     }
 
-    /// Whether an operation is completed by it.
+    /// Whether the access completes an operation.
     #[inline]
     #[must_use]
     pub fn is_last(self) -> bool {
         self.0 & Self::LAST != 0
     }
 
-    /// The byte's address: where the area begins, plus the offset into it.
+    /// The byte's address: the beginning of the area plus the offset in it.
     #[inline]
     #[must_use]
     pub fn address(self) -> u64 {
         self.0 >> 4
     }
 
-    /// Address, kind and whether it is the last, in one word.
+    /// Address, kind and last-of-operation mark in one word.
     #[inline]
     pub(crate) fn bits(self) -> u64 {
         self.0
     }
 
-    /// Whether it is read.
+    /// Whether the byte is read.
     #[inline]
     #[must_use]
     pub fn reads(self) -> bool {
         self.0 & Self::READ != 0
     }
 
-    /// Whether it is written, after the read if there is one.
+    /// Whether the byte is written, after the read if there is one.
     #[inline]
     #[must_use]
     pub fn writes(self) -> bool {
@@ -111,7 +111,7 @@ impl Touch {
     }
 }
 
-/// A workload made ready: tables are built once, for any number of streams.
+/// A compiled workload: its tables are built once, for any number of streams.
 pub struct Program {
     burst: u32,
     phases: Vec<PhaseCode>,
@@ -120,11 +120,11 @@ pub struct Program {
 
 struct PhaseCode {
     accesses: Vec<Code>,
-    /// An access is picked if the draw lies below its bound and not below the one before.
+    /// An access is picked if the draw is below its bound and not below the previous one.
     bounds: Vec<u64>,
 }
 
-/// An access made ready. Offsets are from the area's beginning.
+/// A compiled access. Offsets are relative to the area's beginning.
 struct Code {
     access: Access,
     kind: Kind,
@@ -138,7 +138,7 @@ enum Source {
     Uniform {
         bytes: u64,
     },
-    /// Drawn modulo the part's size from the first [`TABLE_REACH`] bytes at most.
+    /// Draws precomputed values modulo the part's size, within the first [`TABLE_REACH`] bytes.
     Table,
     Slots {
         starts: Vec<u64>,
@@ -162,7 +162,7 @@ struct Bytes {
     bytes: u64,
 }
 
-/// Reads and writes, decided by the low 16 bits of a draw whose high bits tell the address.
+/// Decides between read and write by the low 16 bits of a draw whose high bits give the address.
 #[derive(Clone, Copy)]
 struct Kind {
     below: u32,
@@ -191,7 +191,7 @@ impl Kind {
 }
 
 impl Program {
-    /// Makes a workload ready. Only a description that passes its check will do.
+    /// Compiles a workload, which must have passed its check.
     #[must_use]
     pub fn new(workload: &Workload) -> Self {
         let code = |phase: usize, index: usize, access: &Access| Code {
@@ -211,7 +211,7 @@ impl Program {
     }
 }
 
-/// Upper bounds of a draw of 64 bits for each access; the last is open.
+/// Upper bounds of 64-bit draws, one per access; the last bound is the maximum.
 fn bounds(accesses: &[Access]) -> Vec<u64> {
     let total: f64 = accesses.iter().map(|access| access.weight).sum();
     let last = accesses.iter().rposition(|access| access.weight > 0.0).unwrap_or(0);
@@ -275,7 +275,7 @@ pub struct Stream {
     lane: u64,
     lanes: u64,
     phase: usize,
-    /// Where each access of the phase stands: its first byte's address now, and for sequential
+    /// State of each access of the phase: the base address of its part now, and for sequential
     /// patterns the last offset.
     places: Vec<Place>,
     table_at: usize,
@@ -290,10 +290,11 @@ struct Place {
 }
 
 impl Stream {
-    /// The stream of thread `lane` of `lanes`, when area `i` begins at `bases[i]`. It stands at the
-    /// beginning of the workload.
+    /// The stream of thread `lane` of `lanes`, at the beginning of the workload, when area `i`
+    /// begins at `bases[i]`.
     ///
-    /// The same program, bases, seed and lane give the same accesses, however they are asked for.
+    /// The same program, bases, seed and lane give the same accesses, independent of the sizes of
+    /// the requested batches.
     ///
     /// # Panics
     /// If an area has no base, or `lane` is not below `lanes`.
@@ -316,8 +317,8 @@ impl Stream {
         stream
     }
 
-    /// Goes on with another segment. Sequential patterns begin anew with a phase, each thread at
-    /// its own share of the part.
+    /// Switches to another segment. Sequential patterns restart with each phase, each thread at the
+    /// beginning of its own share of the part.
     pub fn enter(&mut self, segment: &Segment) {
         self.stand(segment.phase, segment.into);
     }
@@ -420,7 +421,7 @@ impl Stream {
 }
 
 impl Code {
-    /// The offset that a sequential pattern stands at before its first access.
+    /// The initial offset of a sequential pattern, before its first access.
     fn begin(&self, lane: u64, lanes: u64) -> u64 {
         match self.source {
             Source::Sequential { stride } => {
@@ -433,7 +434,8 @@ impl Code {
     }
 }
 
-/// Strides on from `offset`, back to the beginning at the end; gives where it stands then.
+/// Makes sequential accesses from `offset` on, wrapping to the beginning at the end; returns the
+/// final offset.
 fn sequential(
     out: &mut [Touch],
     base: u64,
@@ -460,8 +462,8 @@ fn sequential(
     offset
 }
 
-/// `draw`, uniform over `u64`, brought below `bound`; its low bits stay as good as independent while
-/// `bound` is far below 2^48.
+/// Scales `draw`, uniform over `u64`, to below `bound`; its low bits remain practically independent
+/// if `bound` is far below 2^48.
 #[inline]
 fn high(draw: u64, bound: u64) -> u64 {
     ((u128::from(draw) * u128::from(bound)) >> 64) as u64
@@ -523,9 +525,9 @@ mod tests {
         assert_eq!((first(0), first(1)), (vec![10, 20], vec![30, 0]));
     }
 
-    // 1 % of 4096 pages outside the hot ones, 100,000 accesses: 1000 ± 31 fall outside by the
-    // second access, of which a quarter hits the hot part again: 750 ± 27 lie outside. Bursts of 64
-    // widen that eightfold; 5 sigma allowed.
+    // 1 % of 4096 pages outside the hot ones, 100,000 accesses: the second access makes 1000 ± 31
+    // of them, a quarter of which hits the hot part again: 750 ± 27 lie outside. Bursts of 64 widen
+    // that eightfold; 5 sigma allowed.
     #[test]
     fn the_hot_part_takes_its_share() {
         let hot = 4 << 20;
@@ -541,7 +543,7 @@ mod tests {
         assert!(cold.abs_diff(750) < 5 * 27, "{cold}");
     }
 
-    // 30 % writes of 100,000: 30,000 ± 145; six sigma. The share is told in 65,536ths.
+    // 30 % writes of 100,000: 30,000 ± 145; six sigma allowed. The share is rounded to 65,536ths.
     #[test]
     fn writes_have_their_share() {
         let workload = from_spec("contiguous:space=1MiB,hot=1MiB,writes=0.3").unwrap();
@@ -591,8 +593,8 @@ mod tests {
         }
     }
 
-    // The share of the accesses that falls into each tenth of the densities' probability, against
-    // the stream: 200,000 accesses, 20,000 ± 134 each; six sigma.
+    // Compares the stream's accesses in each tenth of the densities' probability mass: 200,000
+    // accesses, 20,000 ± 134 each; six sigma allowed.
     #[test]
     fn streams_and_densities_agree() {
         for spec in [

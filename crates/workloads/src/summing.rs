@@ -1,8 +1,9 @@
-//! A reader that keeps a sum of what was read: two streams with the same sum are the same, but for a chance in 2^64.
+//! A reader that checksums the bytes that are read: streams with equal sums are equal, except with
+//! a probability of 2^-64.
 
 use std::io::{self, BufRead, Read};
 
-/// Bytes of a stream, each by its place; however they were cut.
+/// Position-dependent checksum of a stream, independent of how it is cut into buffers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum {
     bytes: u64,
@@ -10,9 +11,9 @@ pub struct Sum {
 }
 
 impl Sum {
-    /// Adds the next bytes.
+    /// Adds the next bytes of the stream.
     pub fn add(&mut self, bytes: &[u8]) {
-        // A step that is odd and large: neighbours that change places change the sum.
+        // The weight of a byte grows by this odd, large step: swapping neighbours changes the sum.
         const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
         let mut place = self.bytes.wrapping_mul(STEP).wrapping_add(STEP);
         for byte in bytes {
@@ -22,7 +23,7 @@ impl Sum {
         self.bytes += bytes.len() as u64;
     }
 
-    /// Of these bytes.
+    /// The sum of the concatenated parts.
     #[must_use]
     pub fn of(parts: &[&[u8]]) -> Self {
         let mut sum = Sum::default();
@@ -31,14 +32,14 @@ impl Sum {
     }
 }
 
-/// Sums what is consumed, while it is asked to.
+/// A reader that can checksum the bytes consumed from it.
 pub struct Summing<R> {
     inner: R,
     sum: Option<Sum>,
 }
 
 impl<R: BufRead> Summing<R> {
-    /// Sums nothing yet.
+    /// Wraps a reader; no sum is active.
     pub fn new(inner: R) -> Self {
         Self { inner, sum: None }
     }
@@ -48,7 +49,7 @@ impl<R: BufRead> Summing<R> {
         self.sum = Some(Sum::default());
     }
 
-    /// Ends it; nothing if none was begun.
+    /// Ends the sum and returns it; the empty sum if none was begun.
     pub fn end(&mut self) -> Sum {
         self.sum.take().unwrap_or_default()
     }
@@ -72,7 +73,7 @@ impl<R: BufRead> BufRead for Summing<R> {
     fn consume(&mut self, bytes: usize) {
         if let Some(sum) = &mut self.sum
             && bytes > 0
-            // What was filled is there still: this asks for no more.
+            // The buffer still holds the bytes, so this reads nothing more.
             && let Ok(filled) = self.inner.fill_buf()
         {
             sum.add(&filled[..bytes.min(filled.len())]);
@@ -95,7 +96,7 @@ mod tests {
     }
 
     proptest! {
-        // However small the buffer, and whatever of it is read line by line.
+        // Holds for any buffer size, and if a part is read line by line.
         #[test]
         fn cuts_make_no_difference(bytes in prop::collection::vec(any::<u8>(), 0..300), buffer in 1usize..40) {
             let mut from = Summing::new(BufReader::with_capacity(buffer, bytes.as_slice()));

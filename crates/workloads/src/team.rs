@@ -1,19 +1,19 @@
-//! Threads that compute together: loops whose items are handed out in chunks, with a barrier after
-//! each, as OpenMP's `schedule(dynamic)` does.
+//! Threads that compute together: parallel loops whose items are dispatched in chunks, with a
+//! barrier after each, as OpenMP's `schedule(dynamic)` does.
 //!
-//! A [`Kernel`] computes; a [`TeamLane`] hands out what it accessed. All state lies behind one lock,
-//! taken once for some thousand accesses, so that machines that run lanes one after another get the
-//! same accesses in every run, and real threads may ask too.
+//! A [`Kernel`] computes; a [`TeamLane`] hands out the accesses. One lock protects all state; it is
+//! taken once per some thousand accesses, so that machines that run lanes one after another get the
+//! same accesses in every run, and real threads can run lanes as well.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::{Lane, Next, Touch};
 
-/// Accesses that are computed at a time, at least.
+/// Minimum number of accesses that a lane computes before it hands them out.
 const FULL: usize = 2048;
 
-/// An array of equal elements in memory.
+/// An array of fixed-size elements in the program's memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Array {
     base: u64,
@@ -36,7 +36,7 @@ impl Array {
     }
 }
 
-/// Accesses made and not yet handed out.
+/// Accesses that were computed but not handed out yet.
 #[derive(Debug, Default)]
 pub(crate) struct Out {
     touches: Vec<Touch>,
@@ -54,19 +54,19 @@ impl Out {
         self.touches.push(Touch::write(array.at(index.into())));
     }
 
-    /// Reads and then writes: a counter, or an atomic exchange.
+    /// Reads and then writes an element: a counter, or an atomic exchange.
     #[inline(always)]
     pub(crate) fn update(&mut self, array: Array, index: impl Into<u64>) {
         self.touches.push(Touch::update(array.at(index.into())));
     }
 
-    /// So many operations are complete with the accesses up to here.
+    /// Counts operations that are complete with the accesses so far.
     #[inline(always)]
     pub(crate) fn complete(&mut self, operations: u64) {
         self.operations += operations;
     }
 
-    /// Whether a kernel should go on another time.
+    /// Whether the kernel should pause: there are enough accesses to hand out.
     #[inline(always)]
     pub(crate) fn is_full(&self) -> bool {
         self.touches.len() >= FULL
@@ -79,44 +79,44 @@ impl Out {
     }
 }
 
-/// Bytes of a cache line: what a fill stores at a time.
+/// Bytes of a cache line: a fill stores one at a time.
 pub(crate) const LINE: u64 = 64;
 
 /// A parallel loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Loop {
-    /// How many items.
+    /// Number of items.
     pub(crate) items: u64,
-    /// How many a lane takes at a time.
+    /// Number of items that a lane takes at a time.
     pub(crate) chunk: u64,
 }
 
-/// A computation of parallel loops.
+/// A computation as a sequence of parallel loops.
 pub(crate) trait Kernel: Send {
-    /// All lanes are through with the loop before: what comes next, or `None` if all is done. What
-    /// one thread does in between goes to `out`.
+    /// Returns the next loop, once all lanes have completed the previous one; `None` at the end.
+    /// Accesses of the sequential part in between go to `out`.
     fn next_loop(&mut self, out: &mut Out) -> Option<Loop>;
 
     /// Computes an item.
     fn one(&mut self, lane: usize, item: u64, out: &mut Out);
 
-    /// What a lane does when no item is left for it, before the barrier. `false` if `out` got full
-    /// and there is more to do.
+    /// Completes a lane's part of the loop when no items are left, before the barrier. `false` if
+    /// `out` is full and work remains.
     fn finish(&mut self, _lane: usize, _out: &mut Out) -> bool {
         true
     }
 }
 
-/// A kernel and how far its lanes are.
+/// A kernel and the progress of its lanes.
 struct Team<K> {
     kernel: K,
     lanes: usize,
-    /// Number of the loop, from 1.
+    /// Number of the current loop, from 1.
     number: u64,
     current: Loop,
-    /// The first item that nobody took.
+    /// The first item that no lane has taken.
     next: u64,
-    /// Lanes that are through with the loop.
+    /// Lanes that have reached the barrier of the current loop.
     arrived: usize,
     over: bool,
 }
@@ -125,16 +125,16 @@ struct Team<K> {
 struct TeamLane<K> {
     team: Arc<Mutex<Team<K>>>,
     lane: usize,
-    /// The loop that it works on or waits after.
+    /// Number of the loop that the lane works on, or whose barrier it waits at.
     number: u64,
     items: Range<u64>,
     arrived: bool,
     out: Out,
-    /// Accesses handed out of what is in `out`.
+    /// Number of accesses in `out` that were handed out.
     handed: usize,
 }
 
-/// Lanes that compute a kernel.
+/// The lanes that compute a kernel.
 pub(crate) fn team<K: Kernel + 'static>(kernel: K, lanes: u32) -> Vec<Box<dyn Lane>> {
     let lanes = lanes as usize;
     let current = Loop { items: 0, chunk: 1 };
@@ -153,7 +153,7 @@ pub(crate) fn team<K: Kernel + 'static>(kernel: K, lanes: u32) -> Vec<Box<dyn La
 }
 
 impl<K: Kernel> Team<K> {
-    /// Begins the next loop, once all arrived.
+    /// Begins the next loop if all lanes have reached the barrier.
     fn advance(&mut self, out: &mut Out) {
         if self.arrived == self.lanes && !self.over {
             match self.kernel.next_loop(out) {
@@ -166,7 +166,7 @@ impl<K: Kernel> Team<K> {
         }
     }
 
-    /// Items that nobody took.
+    /// Takes the next chunk of items.
     fn take(&mut self) -> Range<u64> {
         let first = self.next;
         self.next = first.saturating_add(self.current.chunk).min(self.current.items);
@@ -175,9 +175,10 @@ impl<K: Kernel> Team<K> {
 }
 
 impl<K: Kernel> TeamLane<K> {
-    /// Computes until there is enough to hand out; otherwise says why not.
+    /// Computes until there are enough accesses to hand out; otherwise returns the reason for the
+    /// pause.
     fn compute(&mut self) -> Option<Next> {
-        // A lane that panicked left a kernel that is as good as any: nobody else should panic.
+        // A panic in one lane leaves the kernel usable: the other lanes must not panic too.
         let mut team = self.team.lock().unwrap_or_else(PoisonError::into_inner);
         let team = &mut *team;
         while !self.out.is_full() {
@@ -223,7 +224,7 @@ impl<K: Kernel> Lane for TeamLane<K> {
         Next::Touches(count)
     }
 
-    // A loop entered, and its end reached.
+    // Two steps per loop: entering it, and reaching its barrier.
     fn steps(&self) -> u64 {
         2 * self.number + u64::from(self.arrived)
     }
@@ -233,10 +234,10 @@ impl<K: Kernel> Lane for TeamLane<K> {
     }
 }
 
-/// A kernel whose input is first brought into memory: arrays written from front to back, as by
-/// reading them from a file.
+/// A kernel whose input is first loaded into memory: arrays are written from front to back, as if
+/// read from a file.
 pub(crate) struct Loaded<K> {
-    /// Arrays still to be written, and their bytes.
+    /// Arrays still to be loaded, and their bytes.
     arrays: Vec<(Array, u64)>,
     current: Array,
     kernel: K,
@@ -254,7 +255,7 @@ impl<K: Kernel> Kernel for Loaded<K> {
         self.current = Array::default();
         let Some((array, bytes)) = self.arrays.pop() else { return self.kernel.next_loop(out) };
         self.current = Array::new(array.base, LINE);
-        // 1 MiB at a time.
+        // A chunk of 1 MiB.
         Some(Loop { items: bytes.div_ceil(LINE), chunk: 16_384 })
     }
 
@@ -271,8 +272,8 @@ impl<K: Kernel> Kernel for Loaded<K> {
     }
 }
 
-/// Runs all lanes in turn until they end; gives what they handed out. A lane that waits is asked
-/// again when another made a step, and not before.
+/// Runs all lanes in turn until they end; returns the accesses that they handed out. A waiting lane
+/// is stepped again only after another lane made a step.
 #[cfg(test)]
 pub(crate) fn run_out(lanes: &mut [Box<dyn Lane>], batch: usize) -> Vec<Vec<Touch>> {
     let mut all = vec![Vec::new(); lanes.len()];
@@ -308,7 +309,7 @@ pub(crate) fn run_out(lanes: &mut [Box<dyn Lane>], batch: usize) -> Vec<Vec<Touc
 mod tests {
     use super::*;
 
-    /// Adds up 0..10, then 0..5, in chunks of 3; finishing writes element 100.
+    /// Sums up 0..10, then 0..5, in chunks of 3; finishing writes element 100.
     struct Sum {
         loops: Vec<u64>,
         total: u64,
@@ -342,7 +343,7 @@ mod tests {
                 .map(|t| (t.address() - 1000) / 8)
                 .collect::<Vec<_>>()
         };
-        // The first lane does not stop before it has 2048 accesses or nothing is left.
+        // The first lane runs until it has 2048 accesses or no items are left.
         assert_eq!(reads(&handed[0]), (0..10).collect::<Vec<_>>());
         assert_eq!(reads(&handed[1]), (0..5).collect::<Vec<_>>());
         let done: Vec<u64> = lanes.iter().map(|lane| lane.operations()).collect();

@@ -1,9 +1,10 @@
-//! The truth about a Redis or memcached server: where in its memory the values of its hot keys lie.
+//! Ground truth about a Redis or memcached server: where in its memory the values of its hot keys
+//! lie.
 //!
-//! Copies of values are everywhere in a server: query buffers, replies, freed memory. The value
-//! itself is told from them by its header: Redis keeps a string as an SDS, whose length and type
-//! stand right before its bytes (redis, src/sds.h); memcached keeps it in an item, behind its key, and a
-//! line's end behind it (memcached, memcached.h, struct _stritem).
+//! A server holds copies of values in many places: query buffers, replies, freed memory. The header
+//! identifies the value itself: Redis keeps a string as an SDS, with length and type directly
+//! before its bytes (redis, src/sds.h); memcached keeps it in an item, after its key and before a
+//! line end (memcached, memcached.h, struct _stritem).
 
 use std::collections::HashMap;
 
@@ -17,24 +18,24 @@ use crate::value::{self, MAGIC, MARK, Mark};
 /// Bytes read at once in the search for marks.
 const CHUNK: usize = 4 << 20;
 
-/// Where hot values lie.
+/// Address ranges of hot and cold values of a server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Truth {
-    /// The server.
+    /// Pid of the server.
     pub pid: u32,
-    /// Keys looked for.
+    /// Number of keys searched for.
     pub keys: u32,
     /// Bytes of one value.
     pub value_bytes: usize,
     /// Start and end of the hot values, ascending, adjacent ones merged.
     pub hot: Vec<[u64; 2]>,
-    /// Bytes in `hot`.
+    /// Sum of the bytes in `hot`.
     pub hot_bytes: u64,
-    /// Start and end of the values of all other keys, likewise.
+    /// Start and end of the values of all other keys, ascending, adjacent ones merged.
     pub cold: Vec<[u64; 2]>,
-    /// Bytes in `cold`.
+    /// Sum of the bytes in `cold`.
     pub cold_bytes: u64,
-    /// `/sys/kernel/mm/transparent_hugepage/enabled`.
+    /// Content of `/sys/kernel/mm/transparent_hugepage/enabled`.
     pub thp: String,
     /// KiB of the server in transparent huge pages.
     pub thp_kib: u64,
@@ -43,7 +44,7 @@ pub struct Truth {
 /// Finds the values of `keys` keys of a Redis server.
 ///
 /// # Errors
-/// [`ErrorKind::Data`] if a key's value is not there, or is there more than once.
+/// [`ErrorKind::Data`] if a key's value is missing, or occurs more than once.
 pub fn find(mem: &ProcMem, pid: u32, keys: u32, value_bytes: usize, thp: String) -> Result<Truth> {
     let search = Search::done(mem, (Dialect::Redis, keys, value_bytes))?;
     let ranges = |hot| search.ranges(hot);
@@ -61,8 +62,8 @@ pub fn find(mem: &ProcMem, pid: u32, keys: u32, value_bytes: usize, thp: String)
     })
 }
 
-/// Where in a server the value of each of `keys` keys lies, by key. memcached's largest items, above half a
-/// MiB, are in several pieces and are not found.
+/// Address of the value of each of `keys` keys in a server, by key. memcached splits its largest
+/// items, above half a MiB, into several chunks: those are not found.
 ///
 /// # Errors
 /// As [`find`].
@@ -83,10 +84,11 @@ fn pairs(set: &RangeSet) -> Vec<[u64; 2]> {
     set.as_slice().iter().map(|range| [range.start, range.end]).collect()
 }
 
-/// Bytes of an SDS header with its type byte: sdshdr64, 32, 16, 8.
+/// Bytes of an SDS header including its type byte: sdshdr64, 32, 16, 8.
 const SDS_HEADERS: [usize; 4] = [17, 9, 5, 3];
 
-/// Bytes between an item's key and its value: the end of the key, and flags where there are any.
+/// Bytes between an item's key and its value: the key's terminating zero, and flags if there are
+/// any.
 const ITEM_GAPS: [usize; 2] = [1, 5];
 
 struct Search<'a> {
@@ -98,7 +100,7 @@ struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    /// All of a server's values found.
+    /// Finds all values of a server.
     fn done(mem: &'a ProcMem, (server, keys, value_bytes): (Dialect, u32, usize)) -> Result<Self> {
         let mut search = Search { mem, server, value_bytes, found: HashMap::new(), twice: 0 };
         for (start, end) in mem.data_mappings()? {
@@ -108,7 +110,7 @@ impl<'a> Search<'a> {
         Ok(search)
     }
 
-    /// Looks for values in `start..end`.
+    /// Searches `start..end` for values.
     fn mapping(&mut self, start: u64, end: u64) {
         let mut chunk = vec![0; CHUNK];
         let mut at = start;
@@ -119,13 +121,13 @@ impl<'a> Search<'a> {
                 return;
             }
             let past = self.chunk(at, &chunk[..there]);
-            // A mark may begin in this chunk and end in the next.
+            // A mark may straddle two chunks.
             at += past.max(there - MARK + 1) as u64;
         }
     }
 
-    /// Looks for values that begin in `chunk`, which lies at `base`; gives the offset up to which
-    /// nothing is left to find.
+    /// Finds values that begin in `chunk`, which lies at `base`; returns the offset up to which the
+    /// search is complete.
     fn chunk(&mut self, base: u64, chunk: &[u8]) -> usize {
         let mut at = 0;
         while let Some(next) = chunk.get(at..).and_then(|rest| value::find(rest, MAGIC)) {
@@ -137,7 +139,7 @@ impl<'a> Search<'a> {
         at
     }
 
-    /// Keeps the value at `at` if it is one and whole.
+    /// Records the value at `at` if it is whole and has the header of a stored value.
     fn take(&mut self, at: u64, mark: Mark) -> bool {
         let mut bytes = vec![0; self.value_bytes];
         let there = self.mem.read(at, &mut bytes);
@@ -153,8 +155,9 @@ impl<'a> Search<'a> {
         true
     }
 
-    /// Whether an SDS header of our values' length stands before `at`. A header may be the first
-    /// thing in a mapping: then less than the longest can be read before the string.
+    /// Whether an SDS header with the length of our values precedes `at`. A header may be at the
+    /// start of a mapping: then fewer bytes than those of the longest header can be read before the
+    /// string.
     fn is_string(&self, at: u64) -> bool {
         SDS_HEADERS.iter().any(|bytes| {
             let mut before = [0; 17];
@@ -164,7 +167,7 @@ impl<'a> Search<'a> {
         })
     }
 
-    /// Whether the value at `at` stands in an item: its key before it, a line's end behind it.
+    /// Whether the value at `at` is in an item: its key before it, a line end after it.
     fn is_item(&self, at: u64, key: u32) -> bool {
         let key = redis::key_name(key);
         let mut end = [0; 2];
@@ -194,8 +197,8 @@ impl<'a> Search<'a> {
     }
 }
 
-/// The length in the SDS header that `before`, the bytes before a string, ends with: length,
-/// allocation, then a byte of type, which tells the width of both; its upper bits are zero.
+/// The length in the SDS header that ends `before`, the bytes before a string: length, allocation,
+/// then a type byte, whose value gives the width of both, and whose upper bits are zero.
 fn sds_length(before: &[u8; 17]) -> Option<u64> {
     let width = match before[16] {
         1 => 1,
@@ -228,7 +231,7 @@ mod tests {
         assert_eq!(sds_length(&header(b"$4096\r\n")), None);
     }
 
-    /// A value in our own memory with an SDS header of its length before it, or with a reply's.
+    /// A value in our own memory, preceded by an SDS header of its length or by a reply's header.
     fn planted(key: u32, hot: bool, bytes: usize, header: bool) -> Vec<u8> {
         let mut data = vec![0; 17 + bytes];
         value::fill(&mut data[17..], key, hot);
@@ -241,7 +244,7 @@ mod tests {
         Search { mem, server, value_bytes, found: HashMap::new(), twice: 0 }
     }
 
-    // A value in an item, one as it came over the wire, and one in another key's item.
+    // A value in an item, one as received from the network, and one in another key's item.
     #[test]
     fn an_item_has_its_key_before_it() {
         let bytes = 600;

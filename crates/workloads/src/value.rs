@@ -1,18 +1,18 @@
 //! Values that can be recognised in a server's memory.
 //!
-//! A value is a run of blocks of [`BLOCK`] bytes. Each block begins with a mark that tells the
-//! key, whether it is hot, and where in the value the block lies; the rest is filler.
+//! A value is a run of blocks of [`BLOCK`] bytes. Each block begins with a mark that holds the key,
+//! whether it is hot, and the block's offset in the value; the rest is filler.
 
 /// Bytes from one mark to the next.
 pub const BLOCK: usize = 512;
 
-/// What every mark begins with.
+/// First bytes of every mark.
 pub const MAGIC: &[u8; 16] = b"\x07TierscopeValue\x1b";
 
 /// Bytes of a mark: magic, flag, key, offset of the block in its value.
 pub const MARK: usize = MAGIC.len() + 1 + 4 + 4;
 
-/// One mark.
+/// The mark at the beginning of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mark {
     /// Number of the key.
@@ -33,7 +33,7 @@ impl Mark {
         bytes
     }
 
-    /// The mark that `bytes` begin with, if they do.
+    /// Parses the mark at the beginning of `bytes`; `None` if there is none.
     #[must_use]
     pub fn read(bytes: &[u8]) -> Option<Mark> {
         let rest = bytes.strip_prefix(MAGIC)?;
@@ -47,7 +47,7 @@ impl Mark {
     }
 }
 
-/// Fills `value` as the value of `key`.
+/// Fills `value` with the marked blocks of `key`.
 pub fn fill(value: &mut [u8], key: u32, hot: bool) {
     for (i, block) in value.chunks_mut(BLOCK).enumerate() {
         let mark = Mark { key, hot, offset: (i * BLOCK) as u32 }.bytes();
@@ -57,7 +57,7 @@ pub fn fill(value: &mut [u8], key: u32, hot: bool) {
     }
 }
 
-/// Whether `bytes` are the whole value of `key`: every mark is in its place.
+/// Whether `bytes` are the whole value of `key`: every block begins with the right mark.
 #[must_use]
 pub fn is_whole(bytes: &[u8], key: u32, hot: bool) -> bool {
     let whole_marks = bytes.chunks(BLOCK).enumerate().filter(|(_, block)| block.len() >= MARK);
@@ -66,7 +66,8 @@ pub fn is_whole(bytes: &[u8], key: u32, hot: bool) -> bool {
         .all(|(i, mark)| mark == Some(Mark { key, hot, offset: (i * BLOCK) as u32 }))
 }
 
-/// Where `needle` first occurs (Horspool 1980): a mark is rare, so most bytes are never looked at.
+/// Offset of the first occurrence of `needle` (Horspool 1980): marks are rare, so most bytes are
+/// skipped.
 #[must_use]
 pub fn find(haystack: &[u8], needle: &[u8; 16]) -> Option<usize> {
     let last = needle.len() - 1;

@@ -1,4 +1,4 @@
-//! What a process does: accesses by description, or a program that computes them.
+//! What a process executes: accesses by description, or a program that computes them.
 
 use std::sync::Arc;
 
@@ -8,24 +8,25 @@ use crate::description::Area;
 use crate::masim::Mode;
 use crate::{App, Workload, file, generate, programs};
 
-/// What a workload's line begins with that replays a recorded trace; a file's path follows.
+/// Prefix of the lines that replay a recorded trace; the path of the trace follows.
 pub const TRACE: &str = "trace:";
 
-/// What any other workload's line may begin with.
+/// Names that any line may begin with, except traces.
 pub fn names() -> impl Iterator<Item = &'static str> {
     generate::NAMES.into_iter().chain(programs::names())
 }
 
-/// Names for people.
+/// Names joined for messages.
 pub fn listed(names: impl Iterator<Item = &'static str>) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
-/// Reads any workload: a program's line ([`programs`]) or a description ([`file::load`]). `mode` is
-/// for masim alone.
+/// Reads any workload: a program's line ([`programs`]) or a description ([`file::load`]). `mode`
+/// applies to masim configurations only.
 ///
 /// # Errors
-/// The line or the file is wrong, or cannot be read; it is a trace's, whose reader lies elsewhere.
+/// The line or the file is invalid, or cannot be read; or it names a trace, which this crate cannot
+/// read.
 pub fn load(text: &str, mode: Mode) -> Result<Work> {
     if text.starts_with(TRACE) {
         return Err(Error::new(ErrorKind::Usage, format!("cannot replay `{text}` here"))
@@ -41,14 +42,14 @@ pub fn load(text: &str, mode: Mode) -> Result<Work> {
 /// A description of accesses, or a program that makes them.
 #[derive(Clone, Debug)]
 pub enum Work {
-    /// Patterns and phases. It knows densities, and what is hot.
+    /// Patterns and phases: densities and hot ranges are known in advance.
     Described(Workload),
-    /// A program: its accesses are known when it makes them, and not before.
+    /// A program: its accesses are known only as it runs.
     Computed(Arc<dyn App>),
 }
 
 impl Work {
-    /// The description with its accesses, if there is one ([`App::described`]).
+    /// The description of the accesses, if there is one ([`App::described`]).
     #[must_use]
     pub fn described(&self) -> Option<Workload> {
         match self {
@@ -57,7 +58,7 @@ impl Work {
         }
     }
 
-    /// What went wrong from outside while it ran ([`App::failed`]).
+    /// The external error that ended the program early ([`App::failed`]).
     #[must_use]
     pub fn failed(&self) -> Option<Error> {
         match self {
@@ -66,7 +67,7 @@ impl Work {
         }
     }
 
-    /// For people.
+    /// Name for messages.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
@@ -75,7 +76,7 @@ impl Work {
         }
     }
 
-    /// The memory that it maps when it starts.
+    /// The memory that the process maps when it starts.
     #[must_use]
     pub fn areas(&self) -> &[Area] {
         match self {
@@ -90,7 +91,7 @@ impl Work {
         self.areas().iter().map(|area| area.bytes).fold(0, u64::saturating_add)
     }
 
-    /// What it does so many of, in the plural.
+    /// What the process counts as operations, in the plural.
     #[must_use]
     pub fn unit(&self) -> &'static str {
         match self {
@@ -99,7 +100,7 @@ impl Work {
         }
     }
 
-    /// How many threads it wants; 1 if nothing tells.
+    /// Number of threads that the program requests; 1 by default.
     #[must_use]
     pub fn threads(&self) -> u32 {
         match self {
@@ -108,16 +109,16 @@ impl Work {
         }
     }
 
-    /// Whether its stores go past the caches.
+    /// Whether any of its stores are non-temporal, i.e. bypass the caches.
     #[must_use]
     pub fn is_non_temporal(&self) -> bool {
         matches!(self, Work::Described(workload) if workload.is_non_temporal())
     }
 
-    /// Whether it can be started.
+    /// Checks that the workload can be started.
     ///
     /// # Errors
-    /// What makes no sense.
+    /// The first fault.
     pub fn check(&self) -> Result<(), String> {
         match self {
             Work::Described(workload) => workload.check().map_err(|fault| fault.what),

@@ -1,30 +1,30 @@
 //! Requests of YCSB's core workloads (Cooper et al., SoCC 2010; the property files of its
-//! distribution), whatever the store.
+//! distribution), independent of the store.
 
 use tierscope_core::Rng;
 
 use crate::hotspot::unit;
 use crate::keys::{Chooser, Law, YCSB_THETA};
 
-/// Records in a scan: 1 to so many, uniform (`maxscanlength` of workload E).
+/// Longest scan in records; lengths are uniform from 1 (`maxscanlength` of workload E).
 pub const LONGEST_SCAN: u32 = 100;
 
-/// What a client asks for.
+/// A client's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// The record of a key.
+    /// Read the record of a key.
     Read(u64),
-    /// Another value for a key.
+    /// Replace the value of a key.
     Update(u64),
-    /// A key that was never there before.
+    /// Insert a new key.
     Insert,
-    /// So many records from a key on.
+    /// Read a number of records in key order, from a key on.
     Scan(u64, u32),
-    /// The record, and then another value made from it.
+    /// Read the record of a key, then write a modified value.
     Modify(u64),
 }
 
-/// How many of which requests; the shares add up to 1.
+/// Shares of the kinds of requests; they add up to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mix {
     /// Share of reads.
@@ -42,14 +42,14 @@ pub struct Mix {
 impl Mix {
     const NONE: Mix = Mix { reads: 0.0, updates: 0.0, inserts: 0.0, scans: 0.0, modifies: 0.0 };
 
-    /// Reads, and this share of updates.
+    /// Reads with the given share of updates.
     #[must_use]
     pub fn updating(share: f64) -> Self {
         Mix { reads: 1.0 - share, updates: share, ..Self::NONE }
     }
 
-    /// Mix and law of a core workload, `a` to `f`, or of `w`: writes only, as the MULTI-CLOCK paper
-    /// adds (HPCA 2022, section IV-B).
+    /// Mix and key distribution of a core workload, `a` to `f`, or of `w`: the write-only workload
+    /// that the MULTI-CLOCK paper adds (HPCA 2022, section IV-B).
     #[must_use]
     pub fn of(workload: &str) -> Option<(Self, Law)> {
         let zipf = Law::YCSB;
@@ -65,14 +65,14 @@ impl Mix {
         })
     }
 
-    /// Whether a request changes a value that is there.
+    /// Whether any request changes an existing value.
     #[must_use]
     pub fn changes(&self) -> bool {
         self.updates + self.modifies > 0.0
     }
 }
 
-/// A client.
+/// A client that generates requests.
 #[derive(Clone, Debug)]
 pub struct Client {
     mix: Mix,
@@ -81,18 +81,18 @@ pub struct Client {
 }
 
 impl Client {
-    /// The same seed gives the same requests.
+    /// A client; the same seed gives the same requests.
     #[must_use]
     pub fn new(mix: Mix, chooser: Chooser, seed: u64) -> Self {
         Self { mix, chooser, rng: Rng::seeded(seed) }
     }
 
-    /// Tells how long ago it began.
+    /// Sets the time since the client began.
     pub fn now(&mut self, since: std::time::Duration) {
         self.chooser.now(since);
     }
 
-    /// The next request, when `present` keys are there.
+    /// The next request, given that `present` keys exist.
     pub fn next(&mut self, present: u64) -> Request {
         let mut draw = unit(&mut self.rng);
         let mut within = |share: f64| {
@@ -134,7 +134,7 @@ mod tests {
         (0..count).map(|_| next()).collect()
     }
 
-    // 10,000 requests: a half is 5000 ± 50, 5 % are 500 ± 22; six sigma.
+    // 10,000 requests: a half is 5000 ± 50, 5 % are 500 ± 22; six sigma allowed.
     #[test]
     fn workloads_have_their_shares() {
         let share = |workload: &str, what: fn(&Request) -> bool| {
@@ -157,7 +157,7 @@ mod tests {
         assert!(Mix::of("g").is_none());
     }
 
-    // 9500 scans of 50.5 records on average, sd 29: the mean is off by 0.3; six sigma.
+    // 9500 scans of 50.5 records on average, sd 29: the mean is off by 0.3; six sigma allowed.
     #[test]
     fn scans_are_up_to_a_hundred_records_long() {
         let lengths: Vec<u32> = requests("e", 10_000)

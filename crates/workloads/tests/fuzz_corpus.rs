@@ -1,4 +1,4 @@
-//! The corpora of the fuzz targets, replayed.
+//! Replays the corpora of the fuzz targets.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ fn corpus(name: &str) -> Vec<(String, Vec<u8>)> {
     std::fs::read_dir(dir).unwrap().map(entry).collect()
 }
 
-/// Those whose name begins with `good` are read, all others refused.
+/// Files whose names begin with `good` are accepted, all others rejected.
 #[test]
 fn masim_configurations_are_read_or_refused() {
     let seeds = corpus("masim");

@@ -1,4 +1,4 @@
-//! The program `toucher` from the outside.
+//! Tests of the program `toucher` as a child process.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -26,7 +26,7 @@ fn truth_of(dir: &Path) -> TruthDir {
     TruthDir::open(dir).unwrap()
 }
 
-/// Starts a toucher whose standard output says first that it is ready.
+/// Starts a toucher that prints its ready line first on standard output.
 fn ready(args: &[&str]) -> (Child, BufReader<std::process::ChildStdout>, String) {
     let mut child = toucher(args).args(["--ready-fd", "1"]).spawn().unwrap();
     let mut from = BufReader::new(child.stdout.take().unwrap());
@@ -153,7 +153,7 @@ fn what_is_printed_as_toml_is_the_same_workload() {
     assert_eq!(run(&[file.to_str().unwrap(), "--toml"]).stdout, first);
 }
 
-/// All configurations that come with tierscope can be read.
+/// All configurations shipped with tierscope are valid.
 #[test]
 fn ready_made_configurations_are_whole() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("configs");
@@ -169,7 +169,7 @@ fn ready_made_configurations_are_whole() {
     assert!(seen >= 10, "{seen}");
 }
 
-/// Runs a program and gives the lines of its truth, and what it printed.
+/// Runs a program; returns the lines of its truth, and the summary that it printed.
 fn truth_of_a_program(args: &[&str]) -> (Vec<serde_json::Value>, serde_json::Value) {
     let dir = tempfile::tempdir().unwrap();
     let output = run(&[args, &["--truth", dir.path().to_str().unwrap()]].concat());
@@ -186,7 +186,7 @@ fn pages_of(lines: &[serde_json::Value], area: usize) -> std::collections::BTree
     runs.map(run).flat_map(|(first, count)| first..first + count).collect()
 }
 
-// 2^14 words in 32 pages, four updates a word: every page is touched.
+// 2^14 words in 32 pages, four updates per word: every page is touched.
 #[test]
 fn a_program_touches_what_it_computes() {
     let (lines, summary) = truth_of_a_program(&["gups:table=128KiB,threads=3", "--grain", "1ms"]);

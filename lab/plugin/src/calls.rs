@@ -1,80 +1,82 @@
-//! QEMU's plugin interface, as far as it is used: include/qemu/qemu-plugin.h of QEMU 7.2, declared by hand.
+//! The part of QEMU's plugin interface that is used here: include/qemu/qemu-plugin.h of QEMU 7.2,
+//! declared by hand.
 //!
-//! The functions are looked up when the plugin is installed, so that a QEMU that lacks one is told by name
-//! instead of refusing to load the file.
+//! The functions are looked up when the plugin is installed: if QEMU lacks one, the error names it,
+//! instead of the file failing to load.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 
-/// Names the plugin towards QEMU.
+/// Identifies the plugin in calls to QEMU.
 pub type Id = u64;
 
-/// The interface that this was written for: QEMU 7.2 speaks 1, and still 0.
+/// Interface version that this plugin is written for: QEMU 7.2 has version 1 and still supports 0.
 pub const VERSION: c_int = 1;
 
-/// What QEMU tells at the start.
+/// Information that QEMU passes at installation.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Info {
-    /// `x86_64`.
+    /// Target architecture, `x86_64`.
     pub target: *const c_char,
-    /// The lowest interface that it speaks.
+    /// Lowest interface version that QEMU supports.
     pub least: c_int,
-    /// The one that it speaks.
+    /// Current interface version of QEMU.
     pub current: c_int,
-    /// Whole machines, not programs.
+    /// System emulation, not user emulation.
     pub system: bool,
-    /// CPUs at the start, 0 for programs.
+    /// Number of vCPUs at the start; 0 in user emulation.
     pub cpus: c_int,
-    /// CPUs at most.
+    /// Maximum number of vCPUs.
     pub most_cpus: c_int,
 }
 
-/// A block of instructions that is being translated.
+/// A translation block, during its translation.
 #[repr(C)]
 pub struct Block([u8; 0]);
 
-/// An instruction of it.
+/// An instruction of a translation block.
 #[repr(C)]
 pub struct Instruction([u8; 0]);
 
-/// Where an access went.
+/// Hardware address of an access.
 #[repr(C)]
 pub struct Place([u8; 0]);
 
-/// A look at a vCPU that begins.
+/// Callback when a vCPU starts.
 pub type OnVcpu = extern "C" fn(Id, u32);
-/// A look at a block that is being translated.
+/// Callback when a block is translated.
 pub type OnBlock = extern "C" fn(Id, *mut Block);
-/// An access: vCPU, what it was, virtual address, what was said when it was asked for.
+/// Callback for an access: vCPU, QEMU's description of the access, virtual address, and the user
+/// data given at registration.
 pub type OnAccess = extern "C" fn(u32, u32, u64, *mut c_void);
-/// A block that is carried out: vCPU, what was said when it was asked for.
+/// Callback for the execution of a block: vCPU, and the user data given at registration.
 pub type OnExecution = extern "C" fn(u32, *mut c_void);
-/// The end of QEMU.
+/// Callback at QEMU's exit.
 pub type AtExit = extern "C" fn(Id, *mut c_void);
-/// A system call of a program: number and eight arguments.
+/// Callback for a system call of a program: number and eight arguments.
 pub type OnCall = extern "C" fn(Id, u32, i64, u64, u64, u64, u64, u64, u64, u64, u64);
-/// Its result.
+/// Callback for the return of a system call: number and result.
 pub type OnReturn = extern "C" fn(Id, u32, i64, i64);
 
-/// Loads and stores; `enum qemu_plugin_mem_rw`. QEMU 7.2 calls back for stores at loads too if it is asked for stores
-/// only: ask for both, and [`Calls::mem_is_store`] what it was.
+/// Callbacks for loads and stores; `enum qemu_plugin_mem_rw`. If registered for stores only, QEMU
+/// 7.2 also calls back for loads: register for both, and use [`Calls::mem_is_store`].
 pub const READS_AND_WRITES: c_int = 3;
-/// A callback looks at no register; `enum qemu_plugin_cb_flags`.
+/// The callback reads no registers; `enum qemu_plugin_cb_flags`.
 pub const NO_REGISTERS: c_int = 0;
 
 macro_rules! calls {
     ($($(#[$about:meta])* $name:ident: fn($($argument:ty),*) $(-> $result:ty)?;)*) => {
-        /// The functions, by their names without `qemu_plugin_`.
+        /// QEMU's plugin functions, named without the prefix `qemu_plugin_`.
         #[derive(Clone, Copy, Debug)]
         pub struct Calls {
             $($(#[$about])* pub $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
         }
 
         impl Calls {
-            /// Finds all of them in the program that loaded this.
+            /// Looks up all functions in the program that loaded this plugin.
             ///
             /// # Errors
-            /// The name of the first that is missing.
+            /// Name of the first missing function.
             pub fn find() -> Result<Self, String> {
                 $(let $name = symbol(concat!("qemu_plugin_", stringify!($name)))?;)*
                 // SAFETY: the symbols have the types that the header declares.
@@ -92,49 +94,49 @@ macro_rules! calls {
 }
 
 calls! {
-    /// Calls back when a vCPU, or a thread of a program, begins.
+    /// Registers a callback for the start of a vCPU, or of a thread of a program.
     register_vcpu_init_cb: fn(Id, OnVcpu);
-    /// Calls back when a block is translated.
+    /// Registers a callback for the translation of a block.
     register_vcpu_tb_trans_cb: fn(Id, OnBlock);
-    /// Calls back at the end.
+    /// Registers a callback for QEMU's exit.
     register_atexit_cb: fn(Id, AtExit, *mut c_void);
-    /// Calls back at each access of the instruction.
+    /// Registers a callback for each memory access of an instruction.
     register_vcpu_mem_cb: fn(*mut Instruction, OnAccess, c_int, c_int, *mut c_void);
-    /// Calls back when the block is carried out.
+    /// Registers a callback for each execution of a block.
     register_vcpu_tb_exec_cb: fn(*mut Block, OnExecution, c_int, *mut c_void);
-    /// Calls back at system calls.
+    /// Registers a callback for system calls.
     register_vcpu_syscall_cb: fn(Id, OnCall);
-    /// Calls back when they return.
+    /// Registers a callback for returns of system calls.
     register_vcpu_syscall_ret_cb: fn(Id, OnReturn);
-    /// Instructions of a block.
+    /// Number of instructions in a block.
     tb_n_insns: fn(*const Block) -> usize;
-    /// One of them.
+    /// An instruction of a block, by index.
     tb_get_insn: fn(*const Block, usize) -> *mut Instruction;
-    /// Its virtual address.
+    /// Virtual address of an instruction.
     insn_vaddr: fn(*const Instruction) -> u64;
-    /// Its bytes.
+    /// Machine code of an instruction.
     insn_data: fn(*const Instruction) -> *const c_void;
-    /// How many.
+    /// Length of an instruction in bytes.
     insn_size: fn(*const Instruction) -> usize;
-    /// log2 of the bytes of an access.
+    /// log2 of an access's size in bytes.
     mem_size_shift: fn(u32) -> u32;
-    /// Whether an access stores.
+    /// Whether an access is a store.
     mem_is_store: fn(u32) -> bool;
-    /// Where the access in the making goes; null for programs.
+    /// Hardware address of the access in progress; null in user emulation.
     get_hwaddr: fn(u32, u64) -> *mut Place;
-    /// Not to RAM.
+    /// Whether a hardware address is outside of RAM.
     hwaddr_is_io: fn(*const Place) -> bool;
-    /// The physical address, as far as QEMU has it right.
+    /// Physical address; QEMU 7.2 returns wrong ones beyond the first node.
     hwaddr_phys_addr: fn(*const Place) -> u64;
 }
 
-/// A function or variable of the program that loaded this.
+/// Address of a function or variable of the program that loaded this plugin.
 ///
 /// # Errors
-/// It has none of that name.
+/// There is no symbol of that name.
 pub fn symbol(name: &str) -> Result<*mut c_void, String> {
     let text = CString::new(name).map_err(|_| format!("{name} is no name"))?;
-    // SAFETY: a name that ends with zero; RTLD_DEFAULT needs no handle.
+    // SAFETY: the name ends with a zero byte; RTLD_DEFAULT needs no handle.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, text.as_ptr()) };
     if found.is_null() { Err(format!("this QEMU has no {name}")) } else { Ok(found) }
 }
@@ -150,7 +152,7 @@ mod tests {
         assert!(Calls::find().is_err(), "a test is no QEMU");
     }
 
-    // struct qemu_info_t: a pointer, two ints, a bool, a union of two ints.
+    // struct qemu_info_t: a pointer, two ints, a bool, and a union of two ints.
     #[test]
     fn what_qemu_tells_lies_as_its_header_has_it() {
         assert_eq!(std::mem::offset_of!(Info, system), 16);

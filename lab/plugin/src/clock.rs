@@ -1,22 +1,24 @@
-//! Time in nanoseconds, cheap enough for every access: the processor's time-stamp counter, measured against
-//! CLOCK_MONOTONIC at the start, or that clock itself where the counter is not constant.
+//! Time in nanoseconds, cheap enough to read at every access: the processor's time-stamp counter,
+//! calibrated against CLOCK_MONOTONIC at the start, or that clock itself if the counter is not
+//! constant.
 
 use std::time::Instant;
 
-/// Long enough that the counter's rate is right to a millionth: clock_gettime is right to tens of ns.
+/// Duration of the calibration: the rate is accurate to a millionth, since clock_gettime is
+/// accurate to tens of ns.
 const MEASURE_NS: u64 = 50_000_000;
 
-/// Reads time.
+/// A clock with its start as origin.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     started: Instant,
     first: u64,
-    /// Nanoseconds of 2^32 ticks; 0: the counter is not used.
+    /// Nanoseconds per 2^32 ticks; 0: the counter is not used.
     scale: u64,
 }
 
 impl Clock {
-    /// A clock that begins at 0 now. Takes 50 ms where the counter is constant.
+    /// Starts a clock at 0. Takes 50 ms if the counter is constant.
     #[must_use]
     pub fn start() -> Self {
         let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -35,7 +37,7 @@ impl Clock {
         nanos(ticks().wrapping_sub(self.first), self.scale)
     }
 
-    /// Spins until that moment.
+    /// Spins until `moment`.
     #[inline]
     pub fn spin_until(&self, moment: u64) {
         while self.now() < moment {
@@ -57,7 +59,7 @@ fn nanos(ticks: u64, scale: u64) -> u64 {
     ((u128::from(ticks) * u128::from(scale)) >> 32) as u64
 }
 
-/// Whether the counter runs at one rate and never stops (Intel SDM volume 3, section 17.17.1).
+/// Whether the counter has a constant rate and never stops (Intel SDM volume 3, section 17.17.1).
 fn is_constant(cpuinfo: &str) -> bool {
     let flags = cpuinfo.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
     ["constant_tsc", "nonstop_tsc"].iter().all(|flag| flags.split(' ').any(|each| each == *flag))
@@ -65,7 +67,7 @@ fn is_constant(cpuinfo: &str) -> bool {
 
 #[inline(always)]
 fn ticks() -> u64 {
-    // SAFETY: every x86-64 has the counter.
+    // SAFETY: every x86-64 processor has the counter.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
@@ -75,7 +77,7 @@ mod tests {
 
     #[test]
     fn ticks_become_nanoseconds() {
-        // 2 GHz: half a nanosecond a tick
+        // 2 GHz: half a nanosecond per tick.
         assert_eq!(nanos(2_000_000_000, 1 << 31), 1_000_000_000);
         assert_eq!(nanos(u64::MAX, 1 << 31), u64::MAX / 2, "no overflow after centuries");
     }

@@ -1,8 +1,10 @@
-//! Programmable memory controllers behind the telemetry device: the fast model of `nemo`, one controller a node, fed
-//! with what misses the caches. Their driver runs in the guest and writes to their registers by doorbell.
+//! Programmable memory controllers behind the telemetry device: the fast model of `nemo`, one
+//! controller per node, fed with cache misses. Their driver runs in the guest and writes to their
+//! registers by doorbell.
 //!
-//! A vCPU gathers its requests under a lock of its own and hands them over by the batch, so that vCPUs seldom wait for
-//! each other. Whoever rings hands over everybody's first: an answer tells of all requests before the doorbell.
+//! Each vCPU collects its requests under a lock of its own and submits them in batches, so that
+//! vCPUs seldom wait for each other. A doorbell first submits the batches of all vCPUs: replies
+//! take into account all requests before the doorbell.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,14 +20,14 @@ use tierscope_wire::guest_ram::Piece;
 
 use crate::clock::Clock;
 
-/// What the options say of them.
+/// Configuration of the controllers, in the options file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Controllers {
-    /// Pipelines of each.
+    /// Pipelines of each controller.
     #[serde(default = "default_pipelines")]
     pub pipelines: usize,
-    /// Memory channels of each.
+    /// Memory channels of each controller.
     #[serde(default = "default_channels")]
     pub channels: usize,
     /// Banks of state in each channel.
@@ -33,7 +35,7 @@ pub struct Controllers {
     pub banks: usize,
 }
 
-/// The largest that the paper evaluates.
+/// The largest number that the paper evaluates.
 fn default_pipelines() -> usize {
     Geometry::PROTOTYPE.pipelines
 }
@@ -46,31 +48,32 @@ fn default_banks() -> usize {
     Geometry::PROTOTYPE.banks
 }
 
-/// Requests that are handed over together; where somebody wants to be told, and where nobody does.
+/// Batch sizes in requests: with triggers installed, and without.
 const SOON: usize = 256;
 const LATE: usize = 4096;
 
-/// Requests between looks at the clock.
+/// Number of requests between two reads of the clock.
 const CLOCK_EVERY: usize = 64;
 
-/// What a vCPU gathered.
+/// Requests that a vCPU has collected.
 #[derive(Debug, Default)]
 struct Batch {
     requests: Vec<BusRecord>,
     now: Time,
 }
 
-/// The controllers of a machine.
+/// The memory controllers of a machine.
 #[derive(Debug)]
 pub struct Telemetry {
     geometry: Geometry,
     engine: Mutex<Functional>,
     batches: Vec<Mutex<Batch>>,
-    /// Pipelines that are programmed, a bit each, by controller; without any nobody takes a lock.
+    /// Bit mask of the programmed pipelines of each controller; requests take no lock while all are
+    /// 0.
     programmed: Vec<AtomicU64>,
-    /// Likewise, those with a trigger.
+    /// Bit mask of the pipelines with a trigger, for each controller.
     telling: Vec<AtomicU64>,
-    /// The driver was told, and has not answered yet.
+    /// The driver was interrupted and has not acknowledged yet.
     told: AtomicBool,
 }
 
@@ -79,10 +82,10 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Telemetry {
-    /// Idle controllers for so many vCPUs, one for each node of the machine's RAM.
+    /// Idle controllers for `cpus` vCPUs, one for each node of the machine's RAM.
     ///
     /// # Errors
-    /// No controller can be like that.
+    /// The configuration is invalid.
     pub fn new(wanted: &Controllers, ram: &[Piece], cpus: u32) -> Result<Self, String> {
         let Controllers { pipelines, channels, banks } = *wanted;
         let geometry = Geometry { pipelines, channels, banks };
@@ -108,7 +111,7 @@ impl Telemetry {
         })
     }
 
-    /// A request of a vCPU. Returns whether the driver is to be interrupted.
+    /// Counts a request of a vCPU. Returns whether to interrupt the driver.
     #[inline]
     pub fn count(&self, cpu: u32, address: u64, write: bool, clock: &Clock) -> bool {
         if any(&self.programmed) { self.gather(cpu, address, write, clock) } else { false }
@@ -132,18 +135,19 @@ impl Telemetry {
         tells && self.is_due(&mut engine)
     }
 
-    /// Whether the driver is to be interrupted: once, until it acknowledges.
+    /// Whether to interrupt the driver: true once until it acknowledges.
     fn is_due(&self, engine: &mut Functional) -> bool {
         let hinted = (0..self.programmed.len()).any(|node| engine.pending(node) != 0);
         hinted && !self.told.swap(true, Relaxed)
     }
 
-    /// Likewise, after a command: who rang may have handed over what tells somebody else.
+    /// Whether to interrupt the driver after a command, which may have submitted requests that
+    /// cause an alert.
     pub fn is_due_now(&self) -> bool {
         any(&self.telling) && self.is_due(&mut lock(&self.engine))
     }
 
-    /// The controllers, once they have seen all requests so far.
+    /// The controllers, after all requests so far are submitted.
     fn settled(&self) -> MutexGuard<'_, Functional> {
         let taken: Vec<Vec<BusRecord>> =
             self.batches.iter().map(|batch| std::mem::take(&mut lock(batch).requests)).collect();
@@ -152,10 +156,10 @@ impl Telemetry {
         engine
     }
 
-    /// Answers a command of theirs: result and reply.
+    /// Carries out a command for the controllers; returns result and reply.
     ///
     /// # Errors
-    /// What the device says.
+    /// The device's error code.
     pub fn perform(
         &self,
         command: Command,
@@ -250,7 +254,7 @@ mod tests {
         Telemetry::new(&wanted, &q35(&[16 * MIB, 16 * MIB]), 2).unwrap()
     }
 
-    /// The driver's side, without a guest in between.
+    /// Engine of a driver that calls the device directly, without a guest.
     struct Rung<'a> {
         device: &'a Telemetry,
         geometry: Geometry,
@@ -311,7 +315,7 @@ mod tests {
         }
     }
 
-    // Pages of both nodes, of both vCPUs, selected by two states.
+    // Two states count accesses of both vCPUs to pages of both nodes.
     #[test]
     fn a_driver_counts_through_the_registers() {
         let (device, clock) = (telemetry(), Clock::start());
@@ -337,7 +341,7 @@ mod tests {
         assert!(!any(&device.programmed));
     }
 
-    // A trigger at 100: told once, until it is acknowledged.
+    // A trigger at 100 causes one interrupt until it is acknowledged.
     #[test]
     fn whoever_asked_is_told_once() {
         let (device, clock) = (telemetry(), Clock::start());

@@ -1,7 +1,9 @@
-//! Counters of the telemetry device: per page or per region of physical memory, fed with what misses the caches.
+//! Counters of the telemetry device: per page or per region of physical memory, fed with cache
+//! misses.
 //!
-//! This is the subset of telemetry rules that needs no translation table: a key and an offset select a state
-//! densely, `+` with a constant updates it. The whole engine comes behind the same registers.
+//! This is the subset of telemetry rules that needs no translation table: a key and an offset
+//! select a state from a dense array, and `+` with a constant updates it. The full engine uses the
+//! same registers.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -10,31 +12,31 @@ use tierscope_core::{
 };
 use tierscope_wire::device::Answer;
 
-/// Rules at a time.
+/// Maximum number of installed rules.
 pub const RULES: usize = 8;
 
-/// A rule that is installed.
+/// An installed rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Installed {
     rule: Rule,
     add: u64,
     first_key: u64,
-    /// States of a key.
+    /// Number of states per key.
     offsets: u64,
-    /// Its first state.
+    /// Index of its first state.
     pub base: u64,
-    /// Its states.
+    /// Number of its states.
     pub count: u64,
 }
 
-/// A state that an update made the rule's trigger hold for.
+/// A state for which an update satisfied the rule's trigger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fired {
-    /// Number of the rule.
+    /// Number of the rule in its table.
     pub rule: usize,
-    /// Which of its states.
+    /// Index of the state within the rule.
     pub state: u64,
-    /// What it has become.
+    /// Value of the state after the update.
     pub value: u64,
 }
 
@@ -58,7 +60,7 @@ impl Installed {
         Ok(Self { rule, add, first_key, offsets, base: 0, count })
     }
 
-    /// The state of an address; `None` if the request does not match.
+    /// Index of the state for an address; `None` if the request does not match.
     #[inline(always)]
     fn state_of(&self, address: u64, write: bool) -> Option<u64> {
         if !matches(&self.rule.filter, address, write) {
@@ -79,7 +81,8 @@ fn matches(filter: &Filter, address: u64, write: bool) -> bool {
     kind && address >= filter.start && address < filter.end
 }
 
-/// Whether the bits that a key takes lie together from its shift on, so that keys of neighbours are neighbours.
+/// Whether the bits selected by a key are contiguous from its shift on, so that neighbouring
+/// addresses have neighbouring keys.
 fn is_dense(key: Key) -> bool {
     let taken = (key.mask >> key.shift) as u128 + 1;
     taken.is_power_of_two()
@@ -95,17 +98,17 @@ fn holds(trigger: Trigger, state: u64) -> bool {
     }
 }
 
-/// The rules and where their states lie. Changed under the caller's lock, used by all vCPUs.
+/// Rules and the positions of their states. Every vCPU has a copy, and all are changed together.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     rules: [Option<Installed>; RULES],
 }
 
 impl Table {
-    /// Installs a rule if that many states are free in a row; returns its number.
+    /// Installs a rule if enough contiguous states are free; returns its number.
     ///
     /// # Errors
-    /// Why not.
+    /// The rule is invalid or unsupported, or there is no space.
     pub fn install(&mut self, rule: Rule, states: u64) -> Result<usize, Answer> {
         let mut installed = Installed::new(rule)?;
         let free = self.rules.iter().position(Option::is_none).ok_or(Answer::Full)?;
@@ -114,7 +117,7 @@ impl Table {
         Ok(free)
     }
 
-    /// Where `count` states in a row are free: the first such place.
+    /// First position of `count` contiguous free states.
     fn room(&self, count: u64, states: u64) -> Option<u64> {
         let mut taken: Vec<(u64, u64)> =
             self.rules.iter().flatten().map(|rule| (rule.base, rule.base + rule.count)).collect();
@@ -132,7 +135,7 @@ impl Table {
     /// Removes a rule.
     ///
     /// # Errors
-    /// There is none of that number.
+    /// There is no rule of that number.
     pub fn remove(&mut self, number: u64) -> Result<(), Answer> {
         let slot = usize::try_from(number).ok().and_then(|number| self.rules.get_mut(number));
         slot.and_then(Option::take).map(|_| ()).ok_or(Answer::BadArgument)
@@ -144,13 +147,14 @@ impl Table {
         self.rules.iter().all(Option::is_none)
     }
 
-    /// The rule of that number.
+    /// The rule with that number.
     #[must_use]
     pub fn get(&self, number: u64) -> Option<&Installed> {
         self.rules.get(usize::try_from(number).ok()?)?.as_ref()
     }
 
-    /// Counts a request. Returns how many rules did; each trigger that it made hold is told.
+    /// Counts a request. Returns the number of rules that it matched; calls `fired` for each
+    /// trigger that it satisfied.
     #[inline(always)]
     pub fn count(
         &self,
@@ -167,7 +171,8 @@ impl Table {
             let before =
                 states[(installed.base + state) as usize].fetch_add(installed.add, Relaxed);
             let value = before.wrapping_add(installed.add);
-            // Told once, when it begins to hold: a hint to look again, not a stream.
+            // Only the update that first satisfies a trigger is reported, as a hint to read the
+            // state.
             if let Some(trigger) = installed.rule.notify
                 && holds(trigger, value)
                 && !holds(trigger, before)
@@ -180,7 +185,8 @@ impl Table {
 }
 
 impl Installed {
-    /// Reads a state, with the rule's effect on it: what is counted meanwhile is in this reading or in the next.
+    /// Reads a state and applies the rule's effect of reading. Concurrent updates are contained in
+    /// this reading or in the next.
     #[must_use]
     pub fn read(&self, states: &[AtomicU64], state: u64) -> u64 {
         let state = &states[(self.base + state) as usize];

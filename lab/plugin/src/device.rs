@@ -1,8 +1,10 @@
-//! The telemetry device: registers in memory that the guest has mapped, answered by the thread of the vCPU that
-//! rings the doorbell, before its next instruction. Layout: [`tierscope_wire::device`].
+//! The telemetry device: registers in memory that the guest has mapped. A doorbell is handled by
+//! the thread of the vCPU that rings it, before its next instruction. Layout:
+//! [`tierscope_wire::device`].
 //!
-//! Every vCPU counts with a table of rules of its own, under a lock of its own; who changes rules takes all locks.
-//! So a rule that is gone counts nothing any more, and counting disturbs nobody.
+//! Every vCPU counts with its own copy of the rule table, under a lock of its own; a change of
+//! rules takes all locks. So a removed rule never counts again, and vCPUs do not contend while
+//! counting.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -23,42 +25,43 @@ use crate::counters::{Fired, RULES, Table};
 use crate::interrupts::Interrupts;
 use crate::tiers::Tiers;
 
-/// Interrupts by what they tell.
+/// Interrupt vector for notifications of triggers.
 pub const NOTICE_VECTOR: usize = 0;
 
-/// What commands may need beside the device itself.
+/// Context of commands, in addition to the device itself.
 #[derive(Debug)]
 pub struct Machine<'a> {
-    /// Its clock.
+    /// Clock of the machine.
     pub clock: Clock,
-    /// Latency and bandwidth, if that part is on.
+    /// Latency and bandwidth of nodes, if that part is enabled.
     pub tiers: Option<&'a Tiers>,
-    /// Counts of all vCPUs.
+    /// Counters of all vCPUs.
     pub stats: &'a [AtomicU64],
-    /// Whether counters are fed.
+    /// Whether the device's counters are fed.
     pub counts: bool,
-    /// Number of the address space that rings, where it is known.
+    /// Number of the address space that rings the doorbell, if known.
     pub space: Option<u8>,
 }
 
-/// The device.
+/// The telemetry device.
 #[derive(Debug)]
 pub struct Device {
     region: &'static [AtomicU64],
     states: usize,
     tables: Vec<Mutex<Table>>,
-    /// Whether any rule is there: without, nobody takes a lock.
+    /// Whether any rule is installed; otherwise requests take no lock.
     ruled: AtomicBool,
     notices: Mutex<()>,
     interrupts: Interrupts,
-    /// Programmable controllers, if the machine has any.
+    /// Programmable memory controllers, if the machine has any.
     controllers: Option<Telemetry>,
 }
 
 type Reply = Result<u64, Answer>;
 
 impl Device {
-    /// Makes an empty device of the region, for so many vCPUs; its last bytes are `ring_bytes` for a ring of each.
+    /// Initialises a device in the region for `cpus` vCPUs; the end of the region holds a ring of
+    /// `ring_bytes` for each.
     ///
     /// # Errors
     /// The region is too small.
@@ -89,13 +92,13 @@ impl Device {
         Ok(Self { region, states, tables, ruled, notices, interrupts, controllers })
     }
 
-    /// The same, with programmable controllers.
+    /// Adds programmable memory controllers.
     #[must_use]
     pub fn with_controllers(self, controllers: Telemetry) -> Self {
         Self { controllers: Some(controllers), ..self }
     }
 
-    /// The memory of a vCPU's ring of TLB misses, if the guest reads them.
+    /// The memory of a vCPU's ring of TLB misses, if the guest reads the rings.
     #[must_use]
     pub fn ring(&self, cpu: u32) -> Option<&'static [AtomicU64]> {
         wire::rings(self.region).get(cpu as usize).copied()
@@ -109,7 +112,7 @@ impl Device {
         self.tables[cpu].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the rules of all vCPUs alike.
+    /// Changes the rule tables of all vCPUs.
     fn change<T>(&self, change: impl FnOnce(&mut Table) -> Result<T, Answer>) -> Result<T, Answer> {
         let mut tables: Vec<_> = (0..self.tables.len()).map(|cpu| self.table(cpu)).collect();
         let (first, others) = tables.split_first_mut().ok_or(Answer::Off)?;
@@ -153,13 +156,13 @@ impl Device {
             word.store(value, Relaxed);
         }
         self.region[W_NOTICES].store(head + 1, Release);
-        // The driver is told when there is something new, not of each.
+        // Interrupt only if the driver had read all earlier notices.
         if head == tail && self.interrupts.raise(NOTICE_VECTOR) {
             stats.share(Count::Interrupts, 1);
         }
     }
 
-    /// The guest stored to the byte `offset` of the region: answers if that was a doorbell.
+    /// Handles a store of the guest to the byte `offset` of the region, if that is a doorbell.
     #[inline]
     pub fn stored(&self, offset: u64, machine: &Machine, stats: Block) {
         let word = (offset / 8) as usize;
@@ -307,7 +310,8 @@ mod tests {
             Block::of(self.stats, 0).unwrap()
         }
 
-        /// Rings as a guest does, with the plugin's look at the store in between.
+        /// Rings the doorbell as a guest does, and passes the store to the device as the plugin
+        /// does.
         fn ring(&self, command: u64, arguments: &[u64]) -> (Answer, u64) {
             let block = &self.region[W_BLOCKS + BLOCK_WORDS..][..BLOCK_WORDS];
             arguments

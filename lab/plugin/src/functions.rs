@@ -1,5 +1,5 @@
-//! Which function a program's code belongs to, and which functions give memory out: looked up once, as code is translated,
-//! in the files that are mapped where it lies.
+//! The functions of a program's code, and those among them that allocate memory: looked up in the
+//! mapped files when code is translated.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
@@ -10,39 +10,39 @@ use tierscope_wire::elf::Elf;
 
 use crate::given::Asks;
 
-/// Code of which no function is known is told in pieces of so many bytes.
+/// Code without known functions is attributed to aligned blocks of this many bytes instead.
 const PIECE: u64 = 1 << 16;
 
-/// What is mapped changed since it was looked at.
+/// Whether mappings have changed since they were last read.
 static CHANGED: AtomicBool = AtomicBool::new(true);
 
-/// Tells that code may lie elsewhere from now on.
+/// Marks the known mappings as outdated.
 pub(crate) fn mappings_changed() {
     CHANGED.store(true, Ordering::Release);
 }
 
-/// What is known of a file.
+/// Symbols of a file.
 #[derive(Debug, Default)]
 struct Known {
     elf: Elf,
-    /// Functions that ask for memory, in ascending order.
+    /// Functions that allocate memory, with the source of their size, in ascending order.
     asks: Vec<(u64, Asks)>,
 }
 
-/// A piece of a file in memory.
+/// A mapping of a file.
 #[derive(Debug)]
 struct Piece {
     start: u64,
     end: u64,
-    /// What is added to the file's addresses.
+    /// Load bias: added to the file's addresses.
     bias: u64,
     of: Arc<Known>,
 }
 
-/// Files by their paths; `None` for one that says nothing.
+/// Files by path; `None` for files without symbols.
 type Files = HashMap<String, Option<Arc<Known>>>;
 
-/// Functions of a program.
+/// Functions of a running program.
 #[derive(Debug, Default)]
 pub struct Functions {
     wrappers: Vec<String>,
@@ -50,13 +50,14 @@ pub struct Functions {
 }
 
 impl Functions {
-    /// None yet; functions of these names ask for memory too.
+    /// An empty set; functions with names in `wrappers` count as wrappers of allocation functions.
     #[must_use]
     pub fn new(wrappers: &[String]) -> Self {
         Self { wrappers: wrappers.to_vec(), state: Mutex::default() }
     }
 
-    /// Where the function begins that has code at an address, and what it asks for if it begins right there.
+    /// The start of the function that contains the code at `address`, and the size source if
+    /// `address` is the start of an allocation function.
     pub fn at(&self, address: u64) -> (u64, Option<Asks>) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let (pieces, files) = &mut *state;
@@ -76,20 +77,20 @@ impl Functions {
         (start, asks.map(|at| piece.of.asks[at].1))
     }
 
-    /// Whether a file that has functions is mapped at an address.
+    /// Whether a file with functions is mapped at an address.
     #[must_use]
     pub fn holds(&self, address: u64) -> bool {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.0.iter().any(|piece| (piece.start..piece.end).contains(&address))
     }
 
-    /// A line of /proc/self/maps, if a file with functions stands in it.
+    /// Parses a line of /proc/self/maps; `None` unless a file with functions is mapped.
     fn piece(&self, line: &str, files: &mut Files) -> Option<Piece> {
         let mut words = line.split_ascii_whitespace();
         let (start, end) = words.next()?.split_once('-')?;
         let hex = |text| u64::from_str_radix(text, 16).ok();
         let (start, end, offset) = (hex(start)?, hex(end)?, hex(words.nth(1)?)?);
-        // Device and inode have no slash; a path may have spaces.
+        // Device and inode contain no slash; paths may contain spaces.
         let path = &line[line.find('/')?..];
         let read = || Some(Arc::new(self.known(Elf::open(Path::new(path))?)));
         let of = files.entry(path.to_owned()).or_insert_with(read).clone()?;
@@ -112,8 +113,8 @@ impl Functions {
 mod tests {
     use super::*;
 
-    // A copy of this very program by a name with spaces, and memory that several processes may share: the system calls that
-    // `/dev/zero (deleted)`.
+    // A copy of this program under a name with spaces, and a shared anonymous mapping, which the
+    // kernel shows as `/dev/zero (deleted)`.
     #[test]
     fn files_are_found_whatever_their_names() {
         let functions = Functions::new(&[]);
@@ -130,7 +131,7 @@ mod tests {
         assert!(piece("").is_none() && piece("[heap]").is_none());
     }
 
-    // This very program, as the system mapped it.
+    // This program itself, as it is mapped.
     #[test]
     fn functions_of_what_runs_are_found() {
         let functions = Functions::new(&[]);

@@ -1,9 +1,10 @@
-//! Memory that a program is given, and who asked for it: calls of malloc(3) and its like, seen where code of theirs begins and
-//! where it returns to.
+//! Heap allocations of a program and their call sites: calls of malloc(3) and similar functions,
+//! observed where the functions start and where they return to.
 //!
-//! The plugin interface of QEMU 7.2 has no registers. QEMU exports the function that its debugger's stub reads them with
-//! (target/i386/gdbstub.c), and at the first instruction of a block none is on its way elsewhere. What is read on the stack
-//! counts only if code lies there.
+//! The plugin interface of QEMU 7.2 gives no access to registers. QEMU exports the function with
+//! which its debugger stub reads them (target/i386/gdbstub.c), and at the first instruction of a
+//! block all registers are up to date in memory. A return address read from the stack is accepted
+//! only if there is code at that address.
 
 use std::collections::HashSet;
 use std::ffi::{c_int, c_void};
@@ -11,25 +12,27 @@ use std::sync::{PoisonError, RwLock};
 
 use crate::calls::symbol;
 
-/// How a function is asked for memory (System V ABI for x86-64: rdi, rsi, rdx; the result in rax).
+/// Source of an allocation's size and address (System V ABI for x86-64: arguments in rdi, rsi, rdx;
+/// the result in rax).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Asks {
-    /// The first argument tells how many bytes.
+    /// The first argument is the number of bytes.
     First,
-    /// The second does.
+    /// The second argument is the number of bytes.
     Second,
-    /// The first times the second.
+    /// The number of bytes is the product of the first and the second argument.
     Product,
-    /// The second times the third.
+    /// The number of bytes is the product of the second and the third argument.
     SecondProduct,
-    /// The third does, and the result goes to where the first points.
+    /// The third argument is the number of bytes; the address is stored where the first argument
+    /// points.
     Pointer,
-    /// It asks another function, for its own caller.
+    /// The function is a wrapper: it calls another allocation function on behalf of its own caller.
     Elsewhere,
 }
 
 impl Asks {
-    /// All of them, in the order of their numbers.
+    /// All variants, in the order of their numbers.
     pub const ALL: [Self; 6] = [
         Asks::First,
         Asks::Second,
@@ -39,8 +42,8 @@ impl Asks {
         Asks::Elsewhere,
     ];
 
-    /// By the name of the function: malloc(3), posix_memalign(3), operator new; and functions around them whose callers are who
-    /// asks: those of gnulib, GLib, CPython and strdup(3).
+    /// By the name of the function: malloc(3), posix_memalign(3), operator new, and wrappers whose
+    /// callers count as the call sites: those of gnulib, GLib, CPython and strdup(3).
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
         Some(match name {
@@ -58,51 +61,52 @@ impl Asks {
             "PyMem_Malloc" | "PyMem_Calloc" | "PyMem_Realloc" | "PyMem_RawMalloc"
             | "PyMem_RawCalloc" | "PyMem_RawRealloc" | "PyObject_Malloc" | "PyObject_Calloc"
             | "PyObject_Realloc" => Asks::Elsewhere,
-            // operator new, and new[]: Itanium C++ ABI, section 5.1.
+            // operator new and new[]: Itanium C++ ABI, section 5.1.
             _ if name.starts_with("_Znwm") || name.starts_with("_Znam") => Asks::First,
             _ => return None,
         })
     }
 }
 
-/// A call that has not returned.
+/// An allocation call that has not returned.
 #[derive(Clone, Copy, Debug)]
 struct Call {
     asks: Asks,
-    /// The stack when it began: its first word is where it returns to.
+    /// Stack pointer at the start of the function; it points to the return address.
     stack: u64,
     site: u64,
     bytes: u64,
-    /// Where the result goes, if not to rax.
+    /// Address at which the result is stored, if not in rax.
     pointer: u64,
-    /// A call within it was told already.
+    /// The allocation was already recorded for a nested call.
     told: bool,
 }
 
-/// Memory that was given.
+/// A heap allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Given {
-    /// Its first byte.
+    /// Address of the first byte.
     pub start: u64,
-    /// How many.
+    /// Size in bytes.
     pub bytes: u64,
-    /// Where the outermost call returns to.
+    /// Call site: return address of the outermost call.
     pub site: u64,
 }
 
-/// Calls of a thread, one within another.
+/// Nested allocation calls of a thread, outermost first.
 #[derive(Debug, Default)]
 pub struct Open(Vec<Call>);
 
-/// Deeper than that nobody asks for memory: what is there was left by a jump.
+/// Maximum depth of nested calls: deeper ones can only be left over from calls that ended by a
+/// jump.
 const DEEPEST: usize = 64;
 
 impl Open {
-    /// A call begins; `registers` are rdi, rsi, rdx.
+    /// An allocation function starts; `registers` are rdi, rsi, rdx.
     fn begin(&mut self, asks: Asks, stack: u64, site: u64, registers: [u64; 3]) {
         let [first, second, third] = registers;
-        // A call that goes on as another has its stack and returns where it would have; one that was left by a jump, or whose
-        // return was not seen, has a place below.
+        // A tail call has the same stack pointer and return address as its caller. Calls that ended
+        // by a jump, or whose return was missed, have a stack pointer that is not above this one.
         let goes_on = |call: &Call| call.stack == stack && call.site == site && call.asks != asks;
         while self.0.last().is_some_and(|call| call.stack <= stack && !goes_on(call)) {
             self.0.pop();
@@ -120,7 +124,8 @@ impl Open {
         }
     }
 
-    /// Code goes on at `site` with that stack: what was given, and where its address stands if not in rax.
+    /// Execution continues at `site` with this stack pointer: returns the completed allocation, if
+    /// any. `read` reads a result that is stored in memory.
     fn end(
         &mut self,
         site: u64,
@@ -129,7 +134,7 @@ impl Open {
         read: impl Fn(u64) -> Option<u64>,
     ) -> Option<Given> {
         let mut found = None;
-        // Calls that went on as others return together.
+        // A function and its tail calls return together.
         while let Some(call) = self.0.pop_if(|call| call.site == site && call.stack + 8 == stack) {
             if call.told || call.asks == Asks::Elsewhere || found.is_some() {
                 continue;
@@ -162,25 +167,25 @@ struct Bytes {
     length: u32,
 }
 
-/// Numbers of registers towards a debugger: gdb's org.gnu.gdb.i386.core.
+/// Register numbers of the debugger interface: gdb's org.gnu.gdb.i386.core.
 const RAX: c_int = 0;
 const RDX: c_int = 3;
 const RSI: c_int = 4;
 const RDI: c_int = 5;
 const RSP: c_int = 7;
 
-/// A function of QEMU's or of GLib's, which QEMU links.
+/// Looks up a function of QEMU, or of GLib, which QEMU links.
 ///
 /// # Safety
-/// `F` is the type that its header declares.
+/// `F` must be the type that the function's header declares.
 unsafe fn function<F: Copy>(name: &str) -> Result<F, String> {
     const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
     let found = symbol(name)?;
-    // SAFETY: a pointer to a function of that type, as the caller promises.
+    // SAFETY: the caller guarantees that the function has that type.
     Ok(unsafe { std::mem::transmute_copy::<*mut c_void, F>(&found) })
 }
 
-/// Registers of a program's threads, and its memory.
+/// Access to the registers of a program's threads, and to its memory.
 #[derive(Debug)]
 pub struct Registers {
     get_cpu: GetCpu,
@@ -188,20 +193,21 @@ pub struct Registers {
     read: ReadRegister,
     new: NewBytes,
     set: SetBytes,
-    /// Where QEMU keeps what it adds to the program's addresses, which it chooses when it loads the program.
+    /// Address of QEMU's offset of the program's addresses, which is set when the program is
+    /// loaded.
     base: usize,
-    /// Where calls return to, and where blocks began.
+    /// Return addresses of allocation calls, and start addresses of translated blocks.
     places: RwLock<[HashSet<u64>; 2]>,
 }
 
 impl Registers {
-    /// Finds what reads them.
+    /// Looks up the functions that read registers.
     ///
     /// # Errors
     /// The name of a function that is missing.
     pub fn find() -> Result<Self, String> {
-        // SAFETY: types as in include/hw/core/cpu.h, include/exec/exec-all.h, target/i386/cpu.h and include/exec/cpu-all.h of
-        // QEMU, and glib/garray.h.
+        // SAFETY: types as in include/hw/core/cpu.h, include/exec/exec-all.h, target/i386/cpu.h and
+        // include/exec/cpu-all.h of QEMU, and glib/garray.h.
         unsafe {
             Ok(Self {
                 get_cpu: function("qemu_get_cpu")?,
@@ -215,28 +221,30 @@ impl Registers {
         }
     }
 
-    /// Whether the program's addresses are this process's own.
+    /// Whether the program's addresses equal host addresses.
     #[must_use]
     pub fn are_plain(&self) -> bool {
         self.base() == 0
     }
 
     fn base(&self) -> u64 {
-        // SAFETY: a variable of QEMU's, of a word (include/exec/cpu-all.h, `extern uintptr_t guest_base`), that is not written once
-        // the program runs.
+        // SAFETY: a word-sized variable of QEMU (include/exec/cpu-all.h, `extern uintptr_t
+        // guest_base`), which is not written once the program runs.
         unsafe { *std::ptr::with_exposed_provenance::<u64>(self.base) }
     }
 
-    /// A block begins there; whether a call returns to it.
+    /// Registers the start of a translated block; returns whether an allocation call returns to it.
     pub fn begins(&self, block: u64) -> bool {
         let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);
         places[1].insert(block);
         places[0].contains(&block)
     }
 
-    /// Reads registers of a thread; within a callback at the first instruction of a block.
+    /// Reads registers of a thread; must be called in a callback at the first instruction of a
+    /// block.
     fn of<const N: usize>(&self, cpu: u32, numbers: [c_int; N]) -> Option<[u64; N]> {
-        // SAFETY: the thread that runs now is in QEMU's list; the array is made and given back here.
+        // SAFETY: the running thread is in QEMU's list; the array is allocated here and never
+        // freed.
         unsafe {
             let object = (self.get_cpu)(cpu as c_int);
             if object.is_null() {
@@ -261,20 +269,21 @@ impl Registers {
         }
     }
 
-    /// A word of the program's memory, if there is any.
+    /// A word of the program's memory; `None` if it is not mapped.
     fn word(&self, address: u64) -> Option<u64> {
         let mut value = 0u64;
         let local = libc::iovec { iov_base: (&raw mut value).cast(), iov_len: 8 };
         let there = std::ptr::without_provenance_mut(address.wrapping_add(self.base()) as usize);
         let remote = libc::iovec { iov_base: there, iov_len: 8 };
-        // SAFETY: the kernel checks the address, which is why it is asked.
+        // SAFETY: the kernel checks the address.
         let got = unsafe {
             libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0)
         };
         (got == 8).then_some(value)
     }
 
-    /// A function that asks for memory begins. `is_code` tells whether code lies at an address.
+    /// Called when an allocation function starts. `is_code` returns whether there is code at an
+    /// address.
     pub fn asked(
         &self,
         open: &mut Open,
@@ -293,14 +302,14 @@ impl Registers {
         places[0].insert(site);
         if places[1].contains(&site) {
             drop(places);
-            // SAFETY: accel/tcg/translate-all.c, tb_flush, waits for a moment when no thread runs; the block is made anew then, with
-            // its callback.
+            // SAFETY: accel/tcg/translate-all.c, tb_flush, waits until no thread is running; the
+            // block is then translated again, with its callback.
             unsafe { (self.forget_code)((self.get_cpu)(cpu as c_int)) }
         }
         Some(())
     }
 
-    /// A call returns to a place: what was given by it.
+    /// Called when an allocation call returns to `site`; returns the allocation.
     pub fn returned(&self, open: &mut Open, cpu: u32, site: u64) -> Option<Given> {
         if open.0.is_empty() {
             return None;
@@ -328,7 +337,7 @@ mod tests {
         assert!(open.0.is_empty());
     }
 
-    // realloc(0, n) goes on as malloc(n): same stack, same return.
+    // realloc(0, n) tail-calls malloc(n): same stack pointer, same return address.
     #[test]
     fn a_call_that_goes_on_as_another_is_told_once() {
         let mut open = Open::default();
@@ -342,7 +351,8 @@ mod tests {
     fn calls_that_were_left_are_forgotten() {
         let mut open = Open::default();
         open.begin(Asks::First, 900, 0x22, [8, 0, 0]);
-        // The same again: its return was not seen. Then one further up: it was left by longjmp(3).
+        // The same call again: the first one's return was missed. Then one with a higher stack
+        // pointer: the call before was left by longjmp(3).
         open.begin(Asks::First, 900, 0x22, [16, 0, 0]);
         open.begin(Asks::Product, 1000, 0x33, [4, 6, 0]);
         assert_eq!(open.end(0x33, 1008, 7, NONE), Some(Given { start: 7, bytes: 24, site: 0x33 }));

@@ -1,11 +1,11 @@
-//! What depends on QEMU's insides: the host address behind an access, CR3 and CR4 of a vCPU, flushing its emulated
-//! TLB. The plugin interface of QEMU 7.2 has none of it; QEMU exports the functions and keeps the registers in
-//! memory.
+//! Internals of QEMU: host addresses of accesses, CR3 and CR4 of a vCPU, and flushes of its
+//! emulated TLB. The plugin interface of QEMU 7.2 offers none of them, but QEMU exports the
+//! functions and keeps the registers in memory.
 //!
-//! Nothing here is believed before it is proven in the running machine: the registers are searched for by what
-//! they must look like, and a candidate counts only after page tables walked from it led, for accesses of
-//! programs in more than one address space, to the very bytes that QEMU accessed. That proves the host addresses
-//! and the layout of RAM at the same time.
+//! All of this is proven in the running machine before it is used. Candidates for the registers are
+//! found by plausibility; a candidate is accepted only after page-table walks from it agreed with
+//! the physical addresses of accesses by programs in more than one address space. That also proves
+//! the host addresses and the layout of RAM.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -14,13 +14,13 @@ use crate::calls::symbol;
 use crate::memory::Memory;
 use crate::tlb::resolve;
 
-/// Versions of QEMU in which everything here was tried.
+/// QEMU versions for which this code has been tested.
 pub const KNOWN: &[&str] = &["7.2"];
 
 type GetCpu = unsafe extern "C" fn(c_int) -> *mut c_void;
 type OnCpu = unsafe extern "C" fn(*mut c_void);
 
-/// Functions that QEMU exports although its plugin interface does not name them.
+/// Functions that QEMU exports, but not in its plugin interface.
 #[derive(Clone, Copy, Debug)]
 pub struct Inside {
     get_cpu: GetCpu,
@@ -29,14 +29,14 @@ pub struct Inside {
 }
 
 impl Inside {
-    /// Finds them.
+    /// Looks up the functions.
     ///
     /// # Errors
-    /// The name of one that is missing.
+    /// Name of a missing function.
     pub fn find() -> Result<Self, String> {
         let (get_cpu, flush) = (symbol("qemu_get_cpu")?, symbol("tlb_flush")?);
         let forget_code = symbol("tb_flush")?;
-        // SAFETY: types as in include/hw/core/cpu.h and include/exec/exec-all.h of QEMU.
+        // SAFETY: the types are those in include/hw/core/cpu.h and include/exec/exec-all.h of QEMU.
         Ok(unsafe {
             Self {
                 get_cpu: std::mem::transmute::<*mut c_void, GetCpu>(get_cpu),
@@ -46,29 +46,32 @@ impl Inside {
         })
     }
 
-    /// QEMU's object of a vCPU; null if there is none.
+    /// QEMU's object for a vCPU; null if there is none.
     #[must_use]
     pub fn cpu(&self, number: u32) -> *mut c_void {
-        // SAFETY: looks a number up in a list that does not change once the machine runs.
+        // SAFETY: a look-up in a list that does not change once the machine runs.
         unsafe { (self.get_cpu)(number as c_int) }
     }
 
-    /// Flushes the emulated TLB of a vCPU, from any thread: QEMU does it when the vCPU next can.
+    /// Flushes the emulated TLB of a vCPU; may be called from any thread: QEMU queues it for the
+    /// vCPU.
     pub fn flush(&self, number: u32) {
         let cpu = self.cpu(number);
         if !cpu.is_null() {
-            // SAFETY: a vCPU of this machine; accel/tcg/cputlb.c, tlb_flush_by_mmuidx, queues work for another thread.
+            // SAFETY: a vCPU of this machine; accel/tcg/cputlb.c, tlb_flush_by_mmuidx, queues work
+            // from other threads.
             unsafe { (self.flush)(cpu) }
         }
     }
 }
 
 impl Inside {
-    /// Lets QEMU translate all code anew, so that callbacks are put into it.
+    /// Makes QEMU translate all code again, so that callbacks are inserted.
     pub fn forget_code(&self) {
         let cpu = self.cpu(0);
         if !cpu.is_null() {
-            // SAFETY: a vCPU of this machine; accel/tcg/translate-all.c, tb_flush, waits for a moment when none runs.
+            // SAFETY: a vCPU of this machine; accel/tcg/translate-all.c, tb_flush, waits until no
+            // vCPU is running.
             unsafe { (self.forget_code)(cpu) }
         }
     }
@@ -80,7 +83,7 @@ const CR4_PAE: u64 = 1 << 5;
 const CR4_LA57: u64 = 1 << 12;
 const ROOT_MASK: u64 = 0x000f_ffff_ffff_f000;
 
-/// Where a vCPU's CR0 to CR4 lie.
+/// Location of a vCPU's CR0 to CR4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Registers {
     /// Address of CR0 in this process.
@@ -90,19 +93,20 @@ pub struct Registers {
 impl Registers {
     #[inline(always)]
     fn read(self, number: usize) -> u64 {
-        // SAFETY: candidates lie in memory that was readable, in an object that lives as long as the machine; the
-        // thread of the vCPU writes it, which is the one that reads here.
+        // SAFETY: candidates are in memory that was readable, in an object that lives as long as
+        // the machine; only the vCPU's thread writes it, and that thread is the one that reads
+        // here.
         unsafe { &*((self.address + number * 8) as *const AtomicU64) }.load(Relaxed)
     }
 
-    /// Physical address of the top table.
+    /// Physical address of the top-level page table.
     #[inline(always)]
     #[must_use]
     pub fn root(self) -> u64 {
         self.read(3) & ROOT_MASK
     }
 
-    /// Levels of the page table.
+    /// Number of levels of the page tables.
     #[inline(always)]
     #[must_use]
     pub fn levels(self) -> u8 {
@@ -110,7 +114,8 @@ impl Registers {
     }
 }
 
-/// Whether five words look like CR0 to CR4 of a CPU in 64-bit mode whose RAM ends at `end`.
+/// Whether five words are plausible values of CR0 to CR4 in 64-bit mode, with RAM that ends at
+/// `end`.
 fn look_like_control_registers(words: &[u64], end: u64) -> bool {
     let [cr0, cr1, _, cr3, cr4] = words else { return false };
     cr0 & (CR0_PAGING | CR0_PROTECTED) == CR0_PAGING | CR0_PROTECTED
@@ -123,25 +128,25 @@ fn look_like_control_registers(words: &[u64], end: u64) -> bool {
         && cr4 >> 32 == 0
 }
 
-/// Bytes of the object of a vCPU that are searched.
+/// Number of bytes searched in a vCPU's object.
 const SEARCHED: usize = 64 << 10;
-/// Accesses that must agree.
+/// Number of accesses that have to agree with a candidate.
 const AGREEMENTS: u32 = 256;
-/// Accesses that are looked at before it is given up.
+/// Number of accesses after which the search fails if there is no candidate.
 const PATIENCE: u32 = 1 << 16;
 
-/// What became of the search.
+/// State of the search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Not enough was seen.
+    /// The search needs more accesses.
     Open,
-    /// These are the registers.
+    /// The search found these registers.
     Proven(Registers),
-    /// None are.
+    /// The search failed: no candidate agrees with the accesses.
     Failed,
 }
 
-/// The search for the registers of one vCPU.
+/// Search for the control registers of one vCPU.
 #[derive(Debug, Default)]
 pub struct Search {
     candidates: Vec<(Registers, u32)>,
@@ -151,7 +156,7 @@ pub struct Search {
 }
 
 impl Search {
-    /// Looks at an access of a program: `linear` went to `physical`.
+    /// Checks the candidates with an access of a program: `linear` was translated to `physical`.
     pub fn look(
         &mut self,
         cpu: *const c_void,
@@ -194,12 +199,14 @@ fn candidates(cpu: usize, end: u64) -> Vec<(Registers, u32)> {
     words.windows(5).enumerate().filter_map(looks).collect()
 }
 
-/// Words of this process, as far as they can be read; what lies behind the object may not be mapped.
+/// Reads words of this process up to the first unreadable byte: memory after the object may not be
+/// mapped.
 fn read_words(address: usize, bytes: usize) -> Vec<u64> {
     let mut words = vec![0u64; bytes / 8];
     let local = libc::iovec { iov_base: words.as_mut_ptr().cast(), iov_len: bytes };
     let remote = libc::iovec { iov_base: address as *mut c_void, iov_len: bytes };
-    // SAFETY: the kernel writes at most `bytes` into `words` and answers with an error where nothing can be read.
+    // SAFETY: the kernel writes at most `bytes` bytes into `words`, and returns an error for
+    // unreadable memory.
     let read = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
     words.truncate(usize::try_from(read).unwrap_or(0) / 8);
     words
@@ -227,7 +234,7 @@ mod tests {
         }
     }
 
-    /// A machine of 64 KiB: two address spaces whose one page lies at 0x8000 and 0x9000.
+    /// A machine of 64 KiB with two address spaces, whose only page is at 0x8000 and at 0x9000.
     fn machine() -> (Vec<u64>, Memory) {
         let mut ram = vec![0u64; 8192];
         for (root, page) in [(0x1000u64, 0x8000u64), (0x2000, 0x9000)] {
@@ -245,7 +252,7 @@ mod tests {
     #[test]
     fn registers_are_proven_by_where_accesses_went() {
         let (_ram, memory) = machine();
-        // A stale copy first, then the real ones.
+        // A stale copy of the registers, followed by the real ones.
         let mut cpu = vec![0u64; SEARCHED / 8];
         cpu[100..105].copy_from_slice(&[CR0, 0, 0, 0x1000, CR4]);
         cpu[500..505].copy_from_slice(&[CR0, 0, 0, 0x1000, CR4]);

@@ -1,8 +1,10 @@
-//! Interrupts of the telemetry device: the lab serves QEMU's ivshmem-doorbell with one eventfd a vector; whoever
-//! writes to such an eventfd raises that interrupt in the guest. The plugin asks the same server for them.
+//! Interrupts of the telemetry device: the lab serves QEMU's ivshmem-doorbell with one eventfd per
+//! vector; a write to such an eventfd raises that interrupt in the guest. The plugin gets the
+//! eventfds from the same server.
 //!
-//! The protocol: docs/specs/ivshmem-spec.txt of QEMU, "Interrupts and the ivshmem client-server protocol": messages
-//! of eight bytes, some with a descriptor. Version, own number, the memory (-1), then the vectors.
+//! The protocol: docs/specs/ivshmem-spec.txt of QEMU, "Interrupts and the ivshmem client-server
+//! protocol": messages of eight bytes, some with a descriptor, in this order: version, client id,
+//! the memory (-1), then the vectors.
 
 use std::io;
 use std::mem::size_of;
@@ -11,26 +13,26 @@ use std::os::unix::net::UnixStream;
 
 use tierscope_wire::device::VECTORS;
 
-/// Messages before those of the vectors.
+/// Number of messages before those of the vectors.
 const BEFORE: usize = 3;
 
-/// The raising ends.
+/// The eventfds that raise the interrupts.
 #[derive(Debug, Default)]
 pub struct Interrupts {
     vectors: Vec<OwnedFd>,
 }
 
 impl Interrupts {
-    /// None: nobody can be interrupted.
+    /// No interrupts: raising them has no effect.
     #[must_use]
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// Asks the server at `path`.
+    /// Gets the eventfds from the server at `path`.
     ///
     /// # Errors
-    /// It does not answer as it should.
+    /// The server does not follow the protocol.
     pub fn ask(path: &str) -> Result<Self, String> {
         let because = |e: io::Error| format!("{path}: {e}");
         let server = UnixStream::connect(path).map_err(because)?;
@@ -40,22 +42,22 @@ impl Interrupts {
         Ok(Self { vectors })
     }
 
-    /// Raises the interrupt of a vector. Returns whether there is one.
+    /// Raises the interrupt of a vector. Returns whether that succeeded.
     pub fn raise(&self, vector: usize) -> bool {
         let Some(fd) = self.vectors.get(vector) else { return false };
         let one = 1u64.to_ne_bytes();
-        // SAFETY: the eventfd is open as long as self is; eight bytes are read from `one`.
+        // SAFETY: the eventfd is open as long as self exists; eight bytes are read from `one`.
         unsafe { libc::write(fd.as_raw_fd(), one.as_ptr().cast(), one.len()) == 8 }
     }
 }
 
-/// Takes a message, and the descriptor that came with it.
+/// Receives a message; returns its descriptor, if it has one.
 fn receive(server: &UnixStream) -> io::Result<Option<OwnedFd>> {
     let mut bytes = [0u8; 8];
     let mut vector = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
     let mut control = [0u64; 4];
-    // SAFETY: zero is a valid msghdr; its pointers lead to memory that outlives the call. A descriptor that came is
-    // ours alone.
+    // SAFETY: zero is a valid msghdr; its pointers refer to memory that outlives the call. A
+    // received descriptor is owned by this process alone.
     unsafe {
         let mut message: libc::msghdr = std::mem::zeroed();
         message.msg_iov = &raw mut vector;

@@ -1,17 +1,19 @@
 //! The instrumented virtual machine: a plugin of QEMU's code generator.
 //!
-//! It sees every access of the guest and makes of it what real machines make: hits and misses of a last-level
-//! cache, the latency and the bandwidth of the node that a miss falls on, TLB misses with the entry that answered
-//! them, counters of a telemetry device, counts of how often each address space touched its pages, a raw trace. Each
-//! part is switched by name in one file ([`options::Options`]); what is off costs nothing, since the code of an
-//! access is made for the parts that are on ([`vcpu`]).
+//! It sees every access of the guest and derives events of real machines: hits and misses of a
+//! last-level cache, latency and bandwidth of the nodes, TLB misses with the page-table entry used,
+//! counters of a telemetry device, touches of pages per address space, and a raw trace. Each part
+//! is enabled by name in one file ([`options::Options`]); disabled parts cost nothing, because the
+//! code for an access is specialised for the enabled ones ([`vcpu`]).
 //!
-//! The plugin is started by the lab with `-plugin libtierscope_plugin.so,options=FILE`; all memory that it shares
-//! with others lies in files of one directory, which the lab makes and removes. It runs in system emulation and,
-//! for unmodified programs, in user emulation; there only what needs no guest kernel is there.
+//! The lab starts the plugin with `-plugin libtierscope_plugin.so,options=FILE`; all shared memory
+//! is in files of one directory, which the lab creates and removes. The plugin runs in system
+//! emulation and, for unmodified programs, in user emulation, where only parts that need no guest
+//! kernel are available.
 //!
-//! Invariants: no record is lost silently; what depends on QEMU's insides is proven at the start before it counts
-//! ([`inside`]), and what is not proven is off and said to be ([`said`]); a callback never panics across QEMU.
+//! Invariants: no record is lost silently; dependencies on QEMU's internals are proven at runtime
+//! before they are used ([`inside`]), and parts that depend on unproven ones stay off with a
+//! message ([`said`]); a callback never panics across QEMU.
 
 pub mod calls;
 pub mod clock;

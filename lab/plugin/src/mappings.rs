@@ -1,9 +1,10 @@
-//! Mappings of a program in user emulation: those at the start, then the system calls that change them with their
-//! results, so that addresses can be named afterwards. Lines of text in `mappings.log` of the run's directory:
+//! Mappings of a program in user emulation: the initial ones, and the system calls that change them
+//! with their results, so that addresses can be attributed later. Text lines in `mappings.log` in
+//! the run's directory:
 //!
 //! ```text
-//! map START-END PERMISSIONS OFFSET PATH                 what there is when the program begins
-//! call NANOSECONDS THREAD NUMBER RESULT ARGUMENT…       mmap, munmap, mprotect, mremap, brk: hexadecimal
+//! map START-END PERMISSIONS OFFSET PATH           a mapping at the start of the program
+//! call NANOSECONDS THREAD NUMBER RESULT ARGUMENT… mmap, munmap, mprotect, mremap, brk: hexadecimal
 //! ```
 
 use std::fs::File;
@@ -16,12 +17,13 @@ use crate::options::MOST_CPUS;
 use crate::run::Run;
 use crate::said::say;
 
-/// mmap, mprotect, munmap, brk, mremap: arch/x86/entry/syscalls/syscall_64.tbl.
+/// System calls that change mappings: mmap, mprotect, munmap, brk, mremap
+/// (arch/x86/entry/syscalls/syscall_64.tbl).
 const CHANGES: [i64; 5] = [9, 10, 11, 12, 25];
 const BRK: i64 = 12;
 const ARGUMENTS: usize = 6;
 
-/// What a thread has called and has not come back from.
+/// Arguments of a system call that has not returned; None outside of calls.
 type Called = Option<[u64; ARGUMENTS]>;
 
 struct Log {
@@ -32,7 +34,7 @@ struct Log {
 
 static LOG: OnceLock<Log> = OnceLock::new();
 
-/// Begins the log with what is mapped.
+/// Starts the log with the current mappings.
 pub(crate) fn begin(run: &str, maps: &str, clock: Clock) {
     let path = format!("{run}/mappings.log");
     match File::create(&path) {
@@ -47,7 +49,7 @@ pub(crate) fn begin(run: &str, maps: &str, clock: Clock) {
     }
 }
 
-/// A line of /proc/self/maps as the log has it.
+/// Converts a line of /proc/self/maps to a line of the log.
 fn map_line(line: &str) -> Option<String> {
     let mut words = line.split_ascii_whitespace();
     let (range, permissions, offset) = (words.next()?, words.next()?, words.next()?);
@@ -92,7 +94,7 @@ pub(crate) extern "C" fn on_return(_: Id, cpu: u32, number: i64, result: i64) {
     }
     let line = call_line(log.clock.now(), cpu, number, result, &arguments);
     let mut file = log.file.lock().unwrap_or_else(PoisonError::into_inner);
-    // A program may be killed at any time: nothing stays in the buffer.
+    // The program may be killed at any time, so the buffer is flushed after each line.
     let _ = writeln!(file, "{line}").and_then(|()| file.flush());
 }
 

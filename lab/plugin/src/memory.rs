@@ -1,31 +1,32 @@
-//! The guest's RAM: from an address of this process to the physical one and the node, and back.
+//! The guest's RAM: translates host addresses to physical addresses and nodes, and reads physical
+//! memory.
 //!
-//! The plugin maps the files behind the guest's nodes itself, so that page tables can be read wherever they lie;
-//! QEMU's own mapping of the same files is found in /proc/self/maps, so that the host address of an access tells
-//! the physical one. (The official function counts the base twice beyond the first node in QEMU 7.2, and takes
-//! longer.)
+//! The plugin itself maps the files of the guest's nodes, to read page tables anywhere in RAM.
+//! QEMU's own mapping of the same files is found in /proc/self/maps, so that the host address of an
+//! access yields the physical one. (QEMU's official function is slower, and in QEMU 7.2 it counts
+//! the base twice beyond the first node.)
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use serde::Deserialize;
 use tierscope_wire::guest_ram;
 
-/// A file that holds a node's memory: its first byte's offset in the machine's RAM follows from those before it.
+/// A file with a node's memory. The nodes' memories are contiguous in the machine's RAM, in order.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeFile {
-    /// Absolute path.
+    /// Absolute path of the file.
     pub path: String,
-    /// Bytes.
+    /// Size in bytes.
     pub bytes: u64,
 }
 
-/// A part of RAM that is contiguous in every respect.
+/// A part of RAM that is contiguous in physical memory, in the file and in both mappings.
 #[derive(Debug)]
 struct Piece {
-    /// Where QEMU has it.
+    /// Address in QEMU's mapping.
     host: AtomicU64,
-    /// Where we have it.
+    /// Address in the plugin's mapping.
     ours: u64,
     ram: guest_ram::Piece,
 }
@@ -36,7 +37,7 @@ impl Piece {
     }
 }
 
-/// Where nothing is: no difference to it is smaller than a piece.
+/// Address of an unknown mapping: further from any other address than the size of a piece.
 const UNKNOWN: u64 = 1 << 63;
 
 /// RAM of the machine.
@@ -45,17 +46,17 @@ pub struct Memory {
     pieces: Vec<Piece>,
 }
 
-/// Where an access went.
+/// Location of an access in RAM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct At {
-    /// Physical address.
+    /// Physical address of the access.
     pub physical: u64,
-    /// The node that holds it.
+    /// Node of that address.
     pub node: u8,
 }
 
 impl Memory {
-    /// The layout of a q35 machine whose nodes lie in `files`, mapped by us at `ours`.
+    /// The layout of a q35 machine whose nodes are in `files`, mapped by the plugin at `ours`.
     #[must_use]
     pub fn of_q35(files: &[NodeFile], ours: &[u64]) -> Self {
         let bytes: Vec<u64> = files.iter().map(|file| file.bytes).collect();
@@ -67,10 +68,10 @@ impl Memory {
         Self { pieces: guest_ram::q35(&bytes).into_iter().map(mapped).collect() }
     }
 
-    /// Learns from /proc/self/maps where QEMU has the files; our own mappings of them are left out.
+    /// Finds QEMU's mappings of the files in /proc/self/maps, ignoring the plugin's own.
     ///
     /// # Errors
-    /// A file that is mapped nowhere.
+    /// A file that QEMU has not mapped.
     pub fn find_host(&self, files: &[NodeFile], maps: &str) -> Result<(), String> {
         for (node, file) in files.iter().enumerate() {
             let base = self.pieces.iter().filter(|piece| piece.ram.node == node);
@@ -84,7 +85,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Where the byte at a host address of QEMU's is; `None` if it is no RAM of the nodes.
+    /// Location of the byte at a host address of QEMU; `None` outside of the nodes' RAM.
     #[inline(always)]
     #[must_use]
     pub fn at_host(&self, host: u64) -> Option<At> {
@@ -95,7 +96,7 @@ impl Memory {
         })
     }
 
-    /// The node of a physical address.
+    /// The node of a physical address; `None` outside of RAM.
     #[must_use]
     pub fn node_of(&self, physical: u64) -> Option<u8> {
         Some(self.place_of(physical)?.0.node())
@@ -106,24 +107,26 @@ impl Memory {
         self.pieces.iter().find_map(|piece| Some((piece, piece.ram.offset_of(physical)?)))
     }
 
-    /// The eight bytes at a physical address, a multiple of 8; 0, which is no page-table entry, where no RAM is.
+    /// The 64-bit word at a physical address (a multiple of 8); 0, an absent page-table entry,
+    /// outside of RAM.
     #[inline(always)]
     #[must_use]
     pub fn word(&self, physical: u64) -> u64 {
         let Some((piece, offset)) = self.place_of(physical & !7) else { return 0 };
         let address = piece.ours + offset;
-        // SAFETY: the file is mapped there, shared and for good; the guest writes to it meanwhile, hence an atomic.
+        // SAFETY: the file is permanently mapped there, shared; atomic because the guest writes to
+        // it concurrently.
         unsafe { &*(address as *const AtomicU64) }.load(Relaxed)
     }
 
-    /// One past the last physical byte.
+    /// End of physical memory (exclusive).
     #[must_use]
     pub fn end(&self) -> u64 {
         self.pieces.iter().map(|piece| piece.ram.physical + piece.ram.bytes).max().unwrap_or(0)
     }
 }
 
-/// Where a file is mapped from its first byte on, apart from `ours`.
+/// Address at which the start of a file is mapped, other than `ours`.
 #[must_use]
 pub fn mapping_of(maps: &str, path: &str, ours: u64) -> Option<u64> {
     maps.lines().find_map(|line| {
@@ -176,7 +179,7 @@ mod tests {
 
     #[test]
     fn beyond_2816_mib_ram_goes_on_above_4_gib() {
-        // 3 GiB: 2 GiB below the hole, so that node 1 lies on both sides of it
+        // 3 GiB of RAM, 2 GiB of it below the hole: node 1 is on both sides of the hole.
         let files = files(&[GIB, 2 * GIB]);
         let memory = Memory::of_q35(&files, &[1 << 40, 2 << 40]);
         memory.find_host(&files, MAPS).unwrap();

@@ -1,4 +1,4 @@
-//! What the bytes of an instruction tell: whether its stores go past the caches.
+//! Decodes from the bytes of an instruction whether its stores are non-temporal.
 //!
 //! Source: Intel SDM volume 2, appendix A (opcode maps) and section 2.3.5 (VEX).
 
@@ -10,13 +10,13 @@ fn is_prefix(byte: u8) -> bool {
     matches!(byte, 0x26 | 0x2e | 0x36 | 0x3e | 0x64 | 0x65 | 0x66 | 0x67 | 0xf0 | 0xf2 | 0xf3)
 }
 
-/// A ModRM byte whose operand lies in memory.
+/// Whether a ModRM byte has a memory operand.
 fn in_memory(modrm: u8) -> bool {
     modrm >> 6 != 3
 }
 
-/// Whether an instruction of 64-bit mode is a non-temporal store: MOVNTI, MOVNTPS, MOVNTPD, MOVNTDQ, MOVNTQ and
-/// their VEX forms.
+/// Whether a 64-bit mode instruction is a non-temporal store: MOVNTI, MOVNTPS, MOVNTPD, MOVNTDQ,
+/// MOVNTQ and their VEX forms.
 #[must_use]
 pub fn is_non_temporal(bytes: &[u8]) -> bool {
     let prefixes = bytes.iter().take_while(|byte| is_prefix(**byte)).count();
@@ -36,7 +36,7 @@ pub fn is_non_temporal(bytes: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    // Bytes as the GNU assembler makes them.
+    // Machine code as emitted by the GNU assembler.
     #[test]
     fn known_instructions_are_told_apart() {
         let cases: &[(&[u8], bool)] = &[

@@ -1,8 +1,8 @@
-//! The file that says which parts are on: TOML, written by the lab or by hand.
+//! The options file, which enables parts of the plugin: TOML, written by the lab or by hand.
 //!
 //! ```toml
-//! run = "/dev/shm/tierscope-1"   # where the shared files lie
-//! machine = "qemu-two-tiers"     # geometry of caches and TLBs: ready-made, or a file
+//! run = "/dev/shm/tierscope-1"   # directory of the shared files
+//! machine = "qemu-two-tiers"     # caches and TLBs of a ready-made machine, or a file
 //! parts = ["llc", "tiers", "counters"]
 //! nodes = [{ path = "/dev/shm/tierscope-1/ram-0", bytes = 1073741824 }]
 //! ```
@@ -14,30 +14,30 @@ use tierscope_hw::config::MemoryTier;
 use crate::controllers::Controllers;
 use crate::memory::NodeFile;
 
-/// What can be switched.
+/// A part of the plugin that can be enabled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Part {
     /// A last-level cache for each vCPU.
     Llc,
-    /// Latency and bandwidth of the nodes that misses of it fall on.
+    /// Latency and bandwidth of nodes, applied to misses of the last-level cache.
     Tiers,
     /// The telemetry device: registers, doorbell, interrupts.
     Device,
-    /// Its counters, fed with what misses the cache.
+    /// Counters of the telemetry device, fed with cache misses.
     Counters,
-    /// A TLB for each vCPU, and a ring of its misses.
+    /// A model of TLBs for each vCPU, and a ring of their misses.
     Tlb,
     /// A ring of all accesses.
     Raw,
-    /// How often each address space touched its pages.
+    /// Numbers of touches of each page by each address space.
     Touched,
-    /// Flushes the emulated TLBs on time, so that ACCESSED bits are set anew.
+    /// Periodic flushes of the emulated TLBs, so that ACCESSED bits are set again.
     Flush,
 }
 
 impl Part {
-    /// Its name in the file.
+    /// Name of the part in the options file.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -52,7 +52,7 @@ impl Part {
         }
     }
 
-    /// What else it needs.
+    /// Other parts that this part depends on.
     fn needs(self) -> &'static [Part] {
         match self {
             Part::Tiers => &[Part::Llc],
@@ -61,20 +61,20 @@ impl Part {
         }
     }
 
-    /// Whether a program without a guest kernel can have it.
+    /// Whether the part is available in user emulation, without a guest kernel.
     fn in_user_mode(self) -> bool {
         matches!(self, Part::Llc | Part::Raw | Part::Touched)
     }
 }
 
-/// What happens to a record that finds its ring full.
+/// Handling of records whose ring is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WhenFull {
-    /// The vCPU waits as long as somebody reads.
+    /// The vCPU waits for space as long as a reader is attached.
     #[default]
     Wait,
-    /// It is counted as lost.
+    /// The record is dropped and counted as lost.
     Count,
 }
 
@@ -82,61 +82,61 @@ pub enum WhenFull {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Node {
-    /// Nanoseconds that each miss takes longer than emulation itself takes.
+    /// Nanoseconds added to each miss.
     #[serde(default)]
     pub spin_ns: u32,
-    /// MiB a second of lines in and out; 0 for as many as come.
+    /// Bandwidth in MiB/s, for reads and writes together; 0 for no limit.
     #[serde(default)]
     pub mib_s: u32,
 }
 
-/// The file.
+/// Contents of the options file.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Options {
     /// Directory of the shared files.
     pub run: String,
-    /// Ready-made machine, or a file: its LLC, TLBs and tiers are modelled.
+    /// Name of a ready-made machine, or path of a file: its LLC, TLBs and tiers are modelled.
     #[serde(default = "default_machine")]
     pub machine: String,
-    /// What is on.
+    /// Enabled parts.
     pub parts: Vec<Part>,
-    /// The files behind the guest's nodes; none for programs.
+    /// Files with the memory of the guest's nodes; empty in user emulation.
     #[serde(default)]
     pub nodes: Vec<NodeFile>,
-    /// Latency and bandwidth by node, in their order; those left out are as fast as can be. None: as the machine's
-    /// tiers are.
+    /// Latency and bandwidth of the nodes, in order; further nodes are not slowed. None: as the
+    /// machine's tiers.
     pub tiers: Option<Vec<Node>>,
-    /// Of every ring.
+    /// Size of each ring in bytes.
     #[serde(default = "default_ring_bytes")]
     pub ring_bytes: u64,
-    /// Of the rings.
+    /// Handling of records whose ring is full.
     #[serde(default)]
     pub when_full: WhenFull,
-    /// The rings of TLB misses lie in the device's memory, for the guest to read.
+    /// The rings of TLB misses are in the device's memory, and the guest reads them.
     #[serde(default)]
     pub guest_rings: bool,
-    /// Programmable memory controllers behind the device, one a node.
+    /// Programmable memory controllers behind the device, one per node.
     pub controllers: Option<Controllers>,
-    /// Microseconds from flush to flush.
+    /// Microseconds between two flushes of the emulated TLBs.
     #[serde(default = "default_flush_us")]
     pub flush_us: u32,
-    /// 2 MiB ranges that each vCPU's table of touched pages has room for.
+    /// Capacity of each vCPU's table of touched pages, in 2 MiB ranges.
     #[serde(default = "default_slots")]
     pub touched_slots: u64,
-    /// vCPUs, or threads of a program, at most.
+    /// Maximum number of vCPUs, or of threads of a program.
     #[serde(default = "default_cpus")]
     pub cpus: u32,
-    /// Nothing is looked at before the lab says so, so that the guest boots as fast as without the plugin.
+    /// The plugin is inactive until the lab wakes it, so that the guest boots at full speed.
     #[serde(default)]
     pub asleep: bool,
-    /// Functions, and memory that is given out, are told among a program's raw records.
+    /// Functions and heap allocations are recorded among a program's raw records.
     #[serde(default)]
     pub names: bool,
-    /// Functions beside the usual ones whose callers are said to ask for memory.
+    /// Names of additional allocation wrappers: allocations are attributed to their callers.
     #[serde(default)]
     pub wrappers: Vec<String>,
-    /// Only accesses of programs, not of the kernel, go into rings, counts and the model of TLBs.
+    /// Accesses of the kernel are excluded from rings, counts and the TLB model.
     #[serde(default)]
     pub programs_only: bool,
 }
@@ -161,17 +161,17 @@ fn default_cpus() -> u32 {
     2
 }
 
-/// No emulated processor reads so many MiB a second: a limit beyond it would only cost time.
+/// Bandwidth in MiB/s that no emulated processor reaches: a higher limit would only cost time.
 const EMULATED_MIB_S: u64 = 8192;
 
-/// vCPUs that the plugin has room for.
+/// Maximum number of vCPUs that the plugin supports.
 pub const MOST_CPUS: u32 = 64;
 
 impl Options {
-    /// Reads the file's text.
+    /// Parses the contents of an options file.
     ///
     /// # Errors
-    /// An unknown key or part, or parts that do not go together: which.
+    /// An unknown key or part, or an invalid combination of parts.
     pub fn parse(text: &str) -> Result<Self, String> {
         let options: Options =
             toml::from_str(text).map_err(|error| error.to_string().replace('\n', " "))?;
@@ -179,7 +179,7 @@ impl Options {
         Ok(options)
     }
 
-    /// Whether a part is on.
+    /// Whether a part is enabled.
     #[must_use]
     pub fn has(&self, part: Part) -> bool {
         self.parts.contains(&part)
@@ -198,7 +198,7 @@ impl Options {
             return Err("controllers need part counters".into());
         }
         if self.guest_rings && self.when_full == WhenFull::Wait {
-            // The reader may be what should run on the vCPU that waits.
+            // The reader may be a program that needs the waiting vCPU.
             return Err(
                 "guest_rings needs when_full = \"count\": a vCPU cannot wait for itself".into()
             );
@@ -222,10 +222,10 @@ impl Options {
         }
     }
 
-    /// Whether everything that is on can be had in user emulation.
+    /// Checks that all enabled parts are available in user emulation.
     ///
     /// # Errors
-    /// The first part that cannot.
+    /// The first part that is not available.
     pub fn check_user_mode(&self) -> Result<(), String> {
         match self.parts.iter().find(|part| !part.in_user_mode()) {
             Some(part) => Err(format!("part {} needs a machine, not a program", part.name())),
@@ -233,7 +233,8 @@ impl Options {
         }
     }
 
-    /// Latency and bandwidth by node: what was asked for, or how much slower than its first the machine's tiers are.
+    /// Latency and bandwidth of each node: as configured, or the difference of the machine's tiers
+    /// to its first tier.
     #[must_use]
     pub fn tiers_of(&self, machine: &Machine) -> Vec<Node> {
         let first = machine.tiers.first().map_or(0, |tier| tier.read_ns);
@@ -248,7 +249,7 @@ impl Options {
     /// The machine whose caches, TLBs and tiers are modelled.
     ///
     /// # Errors
-    /// There is none of that name, or its file is wrong.
+    /// There is no machine of that name, or its file is invalid.
     pub fn machine(&self) -> Result<Machine, String> {
         let machine = if self.machine.contains('/') || self.machine.ends_with(".toml") {
             let text = std::fs::read_to_string(&self.machine)
@@ -299,7 +300,7 @@ mod tests {
         assert!(error("run = '/r'\nparts = ['llc']\nnames = true").contains("part raw"));
     }
 
-    // 250 ns against 80: 170 more. 20 and 96 GiB/s are beyond emulation.
+    // 250 ns against 80 ns: 170 ns more. 20 and 96 GiB/s are beyond emulation.
     #[test]
     fn tiers_are_the_machines_unless_told_otherwise() {
         let nodes = "nodes = [{ path = '/0', bytes = 1 }, { path = '/1', bytes = 1 }]";

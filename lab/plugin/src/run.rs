@@ -1,4 +1,4 @@
-//! A run: what the plugin is made of while QEMU runs, and what QEMU calls.
+//! State of the plugin while QEMU runs, and the callbacks that QEMU calls.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -28,52 +28,52 @@ use crate::shared::map_words;
 use crate::tiers::Tiers;
 use crate::vcpu::{CALLBACKS, Ring, TOUCHED, Vcpu, parts_of, said_of};
 
-/// The interface that this plugin was written for; QEMU looks at it first.
+/// Version of the plugin interface, which QEMU checks before it loads the plugin.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals, reason = "QEMU looks it up by this name")]
 pub static qemu_plugin_version: c_int = calls::VERSION;
 
-/// Everything.
+/// State of the plugin.
 #[derive(Debug)]
 pub struct Run {
-    /// As read.
+    /// The parsed options.
     pub options: Options,
     /// Geometry of caches and TLBs.
     pub machine: tierscope_hw::Machine,
-    /// Time.
+    /// The clock of all records.
     pub clock: Clock,
     /// The guest's RAM.
     pub memory: Memory,
-    /// A machine, not a program.
+    /// System emulation, not user emulation.
     pub system: bool,
-    /// QEMU's insides, as far as they are there.
+    /// QEMU's internal functions, if they were found.
     pub inside: Option<Inside>,
-    /// Latency and bandwidth, if that part is on.
+    /// Latency and bandwidth of nodes, if that part is enabled.
     pub tiers: Option<Tiers>,
-    /// The telemetry device, if that part is on.
+    /// The telemetry device, if that part is enabled.
     pub device: Option<Device>,
-    /// Whether its counters are fed.
+    /// Whether the device's counters are fed.
     pub counts: bool,
-    /// Functions of the program, if they are told.
+    /// Functions of the program, if they are recorded.
     pub functions: Option<Functions>,
-    /// What tells who asks for memory, if that is told.
+    /// Access to the program's registers, if allocations are recorded.
     pub registers: Option<Registers>,
-    /// Counts and switches.
+    /// Counters and switches, in shared memory.
     pub stats: &'static [AtomicU64],
     calls: Calls,
     parts: u32,
-    /// Where QEMU has the device's memory; 0 while unknown.
+    /// Host address of QEMU's mapping of the device's memory; 0 while unknown.
     device_at: AtomicU64,
     device_bytes: u64,
     device_ours: u64,
-    /// The official function for physical addresses is used.
+    /// Use QEMU's official function for physical addresses.
     official: AtomicBool,
     stop: AtomicBool,
-    /// Code that is translated now gets no callbacks.
+    /// Do not insert callbacks into code that is translated now.
     asleep: AtomicBool,
 }
 
-/// A sleeping plugin looks so often whether it should wake.
+/// Interval at which an inactive plugin checks whether to wake.
 const WAKING: Duration = Duration::from_millis(5);
 
 static RUN: OnceLock<Run> = OnceLock::new();
@@ -81,10 +81,10 @@ static VCPUS: [AtomicPtr<Vcpu>; MOST_CPUS as usize] =
     [const { AtomicPtr::new(std::ptr::null_mut()) }; MOST_CPUS as usize];
 static FIRST_BLOCK: Once = Once::new();
 
-/// What QEMU calls first.
+/// Entry point, called by QEMU when it loads the plugin.
 ///
 /// # Safety
-/// QEMU hands over what its header says: `info` is valid, `arguments` are `count` strings.
+/// QEMU passes arguments as its header specifies: `info` is valid, `arguments` are `count` strings.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qemu_plugin_install(
     id: Id,
@@ -93,10 +93,10 @@ pub unsafe extern "C" fn qemu_plugin_install(
     arguments: *const *const c_char,
 ) -> c_int {
     let words: Vec<String> = (0..count.max(0) as usize)
-        // SAFETY: as many strings as QEMU says.
+        // SAFETY: QEMU passes `count` strings.
         .map(|n| unsafe { CStr::from_ptr(*arguments.add(n)) }.to_string_lossy().into_owned())
         .collect();
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller guarantees that `info` is valid.
     let info = unsafe { &*info };
     match install(id, info, &words) {
         Ok(()) => 0,
@@ -108,7 +108,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
 }
 
 fn install(id: Id, info: &Info, words: &[String]) -> Result<(), String> {
-    // SAFETY: a string of QEMU's that stays.
+    // SAFETY: a string of QEMU's that is never freed.
     let target = unsafe { CStr::from_ptr(info.target) };
     if target != c"x86_64" {
         return Err(format!("this is a QEMU for {target:?}, not for x86_64"));
@@ -122,7 +122,8 @@ fn install(id: Id, info: &Info, words: &[String]) -> Result<(), String> {
     let run = Run::new(options, calls, info)?;
     let system = run.system;
     RUN.set(run).map_err(|_| "the plugin is loaded twice".to_owned())?;
-    // SAFETY: functions of QEMU with the types of its header; the callbacks live as long as the program.
+    // SAFETY: functions of QEMU with the types of its header; the callbacks live as long as the
+    // process.
     unsafe {
         (calls.register_vcpu_init_cb)(id, on_vcpu);
         (calls.register_vcpu_tb_trans_cb)(id, on_block);
@@ -192,7 +193,7 @@ impl Run {
         Ok(run)
     }
 
-    /// Functions are told in any case; who asks for memory, if QEMU lets its registers be read.
+    /// Enables the recording of functions, and of allocations if QEMU's registers can be read.
     fn find_names(&mut self) {
         self.functions = Some(Functions::new(&self.options.wrappers));
         match Registers::find() {
@@ -218,28 +219,29 @@ impl Run {
         Ok(())
     }
 
-    /// The run and one of its vCPUs, for the thread of that vCPU.
+    /// The run and one of its vCPUs; called in the thread of that vCPU.
     #[inline(always)]
     pub(crate) fn and_vcpu(cpu: u32) -> Option<(&'static Run, &'static mut Vcpu)> {
         let vcpu = VCPUS.get(cpu as usize)?.load(Relaxed);
-        // SAFETY: made once and never freed; QEMU calls back for a vCPU only in that vCPU's thread, and never from
-        // within a callback.
+        // SAFETY: allocated once and never freed; QEMU calls back for a vCPU only in that vCPU's
+        // thread, and never from within a callback.
         Some((RUN.get()?, unsafe { vcpu.as_mut() }?))
     }
 
-    /// Whether an access stores.
+    /// Whether an access is a store.
     pub(crate) fn is_store(&self, info: u32) -> bool {
-        // SAFETY: a pure function of QEMU's.
+        // SAFETY: a pure function of QEMU.
         unsafe { (self.calls.mem_is_store)(info) }
     }
 
-    /// log2 of the bytes of an access.
+    /// log2 of an access's size in bytes.
     pub(crate) fn size_log2(&self, info: u32) -> u8 {
-        // SAFETY: a pure function of QEMU's.
+        // SAFETY: a pure function of QEMU.
         unsafe { (self.calls.mem_size_shift)(info) as u8 & 7 }
     }
 
-    /// Where an access goes; `None` if not to RAM. A store to the telemetry device is answered on the way.
+    /// Location of an access in RAM; `None` outside of RAM. Stores to the telemetry device are
+    /// handled here.
     #[inline(always)]
     pub(crate) fn place_of<const STORE: bool>(
         &self,
@@ -250,13 +252,13 @@ impl Run {
         if !self.system {
             return Some(At { physical: linear & ((1 << 47) - 1), node: 0 });
         }
-        // SAFETY: within a callback of an access, as the header wants it.
+        // SAFETY: called in the callback of an access, as the header requires.
         let place = unsafe { (self.calls.get_hwaddr)(info, linear) }.cast::<u8>();
         if place.is_null() {
             return None;
         }
-        // SAFETY: struct qemu_plugin_hwaddr of plugins/api.c in QEMU 7.2: bool is_io, and from byte 8 on the host's
-        // address. Proven by `inside::Search`.
+        // SAFETY: struct qemu_plugin_hwaddr of plugins/api.c in QEMU 7.2: bool is_io, and from byte
+        // 8 on the host address. Proven by `inside::Search`.
         let (is_io, host) = unsafe { (*place != 0, *place.add(8).cast::<u64>()) };
         if is_io {
             vcpu.stats.add(Count::Elsewhere, 1);
@@ -264,7 +266,7 @@ impl Run {
         }
         match self.memory.at_host(host) {
             Some(at) if !self.official.load(Relaxed) => Some(at),
-            // SAFETY: as above.
+            // SAFETY: `place` was returned for this access, in whose callback this is called.
             Some(at) => {
                 Some(At { physical: unsafe { (self.calls.hwaddr_phys_addr)(place.cast()) }, ..at })
             }
@@ -295,7 +297,7 @@ impl Run {
         }
     }
 
-    /// What happens where insides could not be proven; returns what to say.
+    /// Switches to the official function, where possible, after a failed proof; returns a message.
     pub(crate) fn fall_back(&self) -> &'static str {
         if self.options.nodes.len() == 1 {
             self.official.store(true, Relaxed);
@@ -305,7 +307,7 @@ impl Run {
         }
     }
 
-    /// Once the machine is complete: where QEMU has the files.
+    /// Called at the first block, when the machine is complete: finds QEMU's mappings of the files.
     fn first_block(&'static self) {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
         if !self.system {
@@ -335,7 +337,7 @@ impl Run {
         }
     }
 
-    /// Sleeps until the lab wants the plugin to look, then has all code translated anew.
+    /// Waits until the lab wakes the plugin, then has all code translated again.
     fn wait_for_the_guest(&self) {
         let (Some(word), Some(inside)) = (stats::wakefulness(self.stats), self.inside) else {
             return;
@@ -360,7 +362,7 @@ impl Run {
         }
     }
 
-    /// A vCPU begins: its parts are made.
+    /// Creates the state and the parts of a new vCPU.
     fn make_vcpu(&self, number: u32) -> Result<Vcpu, String> {
         let stats = Block::of(self.stats, number).ok_or("there are more vCPUs than `cpus` says")?;
         let mut vcpu = Vcpu::new(number, stats);
@@ -392,7 +394,7 @@ impl Run {
         Ok(Ring::new(producer, self.options.when_full))
     }
 
-    /// Where a ring lies: in a file of its own, or where the guest can read it.
+    /// Memory for a ring: a file of its own, or device memory that the guest can read.
     fn ring_memory(&self, name: &str, number: u32) -> Result<&'static [AtomicU64], String> {
         match &self.device {
             Some(device) if name == "tlb" && self.options.guest_rings => device
@@ -407,7 +409,7 @@ impl Run {
     }
 }
 
-/// Ends QEMU, which cannot be told otherwise once it runs.
+/// Ends QEMU: at runtime, a plugin has no other way to fail.
 fn stop_qemu(cause: &str) -> ! {
     say(cause);
     std::process::exit(1)
@@ -419,7 +421,7 @@ extern "C" fn on_vcpu(_: Id, number: u32) {
         say(format_args!("vCPU {number} is not seen: `cpus` is {}", run.options.cpus));
         return;
     };
-    // A thread's number comes again after the thread; its files go on.
+    // Thread numbers are reused after a thread's end; its files continue to be used.
     if !place.load(Acquire).is_null() {
         return;
     }
@@ -442,12 +444,12 @@ extern "C" fn on_block(_: Id, block: *mut calls::Block) {
     if run.parts & TOUCHED != 0 {
         pages_of(run, block).for_each(|page| {
             let page = std::ptr::without_provenance_mut::<c_void>(page as usize);
-            // SAFETY: within the callback of a translation, on the block that it gave.
+            // SAFETY: in the callback of a translation, on its block.
             unsafe { (calls.register_vcpu_tb_exec_cb)(block, on_execution, NO_REGISTERS, page) };
         });
     }
     let function = run.functions.as_ref().map_or(0, |functions| name(run, functions, block));
-    // SAFETY: as above.
+    // SAFETY: in the callback of a translation, on its block.
     unsafe {
         for number in 0..(calls.tb_n_insns)(block) {
             let instruction = (calls.tb_get_insn)(block, number);
@@ -466,11 +468,11 @@ extern "C" fn on_block(_: Id, block: *mut calls::Block) {
     }
 }
 
-/// The function that a block belongs to. If it asks for memory, or if a call that asked returns here, that is looked at whenever
-/// the block is carried out.
+/// The function that a block belongs to. If the block starts an allocation function, or is the
+/// return site of an allocation call, callbacks for its execution are registered.
 fn name(run: &'static Run, functions: &Functions, block: *mut calls::Block) -> u64 {
     let calls = &run.calls;
-    // SAFETY: within the callback of a translation, on the block that it gave; a block has an instruction.
+    // SAFETY: in the callback of a translation, on its block; a block has at least one instruction.
     let first = unsafe { (calls.insn_vaddr)((calls.tb_get_insn)(block, 0)) };
     if run.registers.as_ref().is_some_and(|registers| !registers.are_plain()) {
         return 0;
@@ -478,7 +480,7 @@ fn name(run: &'static Run, functions: &Functions, block: *mut calls::Block) -> u
     let (function, asks) = functions.at(first);
     let Some(registers) = &run.registers else { return function };
     let word = |value: u64| std::ptr::without_provenance_mut::<c_void>(value as usize);
-    // SAFETY: as above.
+    // SAFETY: in the callback of a translation, on its block.
     unsafe {
         if registers.begins(first) {
             (calls.register_vcpu_tb_exec_cb)(block, on_returned, NO_REGISTERS, word(first));
@@ -490,7 +492,7 @@ fn name(run: &'static Run, functions: &Functions, block: *mut calls::Block) -> u
     function
 }
 
-/// What QEMU calls where a function begins that asks for memory.
+/// Callback for the execution of a block that starts an allocation function.
 extern "C" fn on_asked(cpu: u32, asks: *mut c_void) {
     let Some((run, vcpu)) = Run::and_vcpu(cpu) else { return };
     let asks = Asks::ALL.get(asks.addr());
@@ -499,7 +501,7 @@ extern "C" fn on_asked(cpu: u32, asks: *mut c_void) {
     }
 }
 
-/// What QEMU calls where a call that asked for memory returns to.
+/// Callback for the execution of a block to which an allocation call returns.
 extern "C" fn on_returned(cpu: u32, site: *mut c_void) {
     let Some((run, vcpu)) = Run::and_vcpu(cpu) else { return };
     let Some(registers) = &run.registers else { return };
@@ -508,13 +510,13 @@ extern "C" fn on_returned(cpu: u32, site: *mut c_void) {
     }
 }
 
-/// Bytes of a page.
+/// Size of a base page in bytes.
 const PAGE: u64 = 4096;
 
-/// The pages that a block's instructions lie on: one or two.
+/// The pages of a block's instructions: one or two.
 fn pages_of(run: &Run, block: *mut calls::Block) -> impl Iterator<Item = u64> {
     let calls = &run.calls;
-    // SAFETY: within the callback of a translation, on the block that it gave; a block has an instruction.
+    // SAFETY: in the callback of a translation, on its block; a block has at least one instruction.
     let (first, last) = unsafe {
         let instruction = |number| (calls.tb_get_insn)(block, number);
         let last = instruction((calls.tb_n_insns)(block).saturating_sub(1));
@@ -524,7 +526,7 @@ fn pages_of(run: &Run, block: *mut calls::Block) -> impl Iterator<Item = u64> {
     (first / PAGE..=last / PAGE).map(|page| page * PAGE)
 }
 
-/// What QEMU calls when a block is carried out: its page is touched as much as one that is loaded from.
+/// Callback for the execution of a block: counts as a touch of its page, like a load.
 extern "C" fn on_execution(cpu: u32, page: *mut c_void) {
     if let Some((run, vcpu)) = Run::and_vcpu(cpu) {
         vcpu.executes(run, page.addr() as u64);

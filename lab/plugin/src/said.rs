@@ -1,5 +1,5 @@
-//! What a run has to say: lines in `plugin.log` of its directory, which the lab puts beside the results, and the
-//! same on QEMU's standard error.
+//! Messages of the plugin: lines in `plugin.log` in the run's directory, which the lab saves with
+//! the results, and on QEMU's standard error.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -7,10 +7,10 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 static LOG: OnceLock<Mutex<File>> = OnceLock::new();
 
-/// Where the lines go from now on.
+/// Opens the log file for all further messages.
 ///
 /// # Errors
-/// The file cannot be made.
+/// The file cannot be created.
 pub fn open(run: &str) -> Result<(), String> {
     let path = format!("{run}/plugin.log");
     let file = OpenOptions::new()
@@ -22,7 +22,7 @@ pub fn open(run: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Says a line. What cannot be said is no reason to stop.
+/// Prints a message. Errors are ignored: a lost message is no reason to stop.
 pub fn say(line: impl std::fmt::Display) {
     eprintln!("tierscope plugin: {line}");
     if let Some(log) = LOG.get() {

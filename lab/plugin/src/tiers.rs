@@ -1,47 +1,48 @@
-//! Latency and bandwidth of nodes: a miss that falls on a node takes as much longer as the node is slow, by spinning,
-//! and waits its turn if the node's bandwidth is used up.
+//! Latency and bandwidth of nodes: a miss on a slow node spins for the additional latency, and
+//! waits if the node's bandwidth is exhausted.
 //!
-//! The bandwidth is shared by all vCPUs: each line takes its time on the node's channel, one after the other, so
-//! that a noisy neighbour is felt. A processor has lines under way while it computes; an emulated one has not, and its
-//! host stops it for milliseconds. So a channel makes up for what it idled within `BEHIND_NS`, and for no more: over
-//! any longer time the bandwidth is what was asked for.
+//! All vCPUs share the bandwidth: lines occupy the node's channel one after the other, so that a
+//! noisy neighbour has an effect. A real processor computes while lines are in flight; an emulated
+//! one does not, and its host stops it for milliseconds. Therefore a channel may catch up on idle
+//! time within `BEHIND_NS`, but not on more: over longer times the bandwidth is as configured.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::clock::Clock;
 use crate::options;
 
-/// Bytes that cross with a miss or a write-back.
+/// Bytes transferred by a miss or a write-back.
 const LINE_BYTES: u64 = 64;
 
-/// Nanoseconds that a channel's work may lie behind its clock: a host's scheduler stops a thread for about as long
-/// (`sysctl_sched_base_slice` of the kernel, 3 ms on machines of eight CPUs or more).
+/// Maximum time in nanoseconds by which a channel's work may lag behind the clock: a host's
+/// scheduler stops a thread for about that long (`sysctl_sched_base_slice` of the kernel, 3 ms on
+/// machines of eight CPUs or more).
 const BEHIND_NS: u64 = 4_000_000;
 
-/// Femtoseconds in a nanosecond: what a line takes at many GiB/s is less than a nanosecond.
+/// Femtoseconds per nanosecond: at many GiB/s a line takes less than a nanosecond.
 const FINE: u64 = 1_000_000;
 
-/// One node.
+/// State of one node.
 #[derive(Debug, Default)]
 struct Node {
-    /// Nanoseconds that a miss takes longer.
+    /// Nanoseconds added to each miss.
     spin: AtomicU64,
-    /// Femtoseconds that a line takes on the channel; 0 for none.
+    /// Femtoseconds for which a line occupies the channel; 0: no limit.
     line: AtomicU64,
-    /// The moment from which the channel is free, in femtoseconds of the clock. Wraps after five hours, as all
-    /// differences do.
+    /// Time at which the channel becomes free, in femtoseconds of the clock. It wraps after five
+    /// hours; differences are computed modulo 2^64.
     free: AtomicU64,
     mib_s: AtomicU64,
 }
 
-/// All nodes.
+/// Latency and bandwidth of all nodes.
 #[derive(Debug)]
 pub struct Tiers {
     nodes: Vec<Node>,
 }
 
 impl Tiers {
-    /// `count` nodes, the first of them as `configs` say.
+    /// `count` nodes, the first of them configured by `configs`.
     #[must_use]
     pub fn new(configs: &[options::Node], count: usize) -> Self {
         let tiers = Self { nodes: (0..count).map(|_| Node::default()).collect() };
@@ -52,13 +53,14 @@ impl Tiers {
         tiers
     }
 
-    /// Sets the nanoseconds that misses on a node take longer, and returns what it was; `None` if there is no such
-    /// node.
+    /// Sets the nanoseconds added to misses on a node, and returns the old value; `None` if there
+    /// is no such node.
     pub fn set_latency(&self, node: usize, nanos: u64) -> Option<u64> {
         Some(self.nodes.get(node)?.spin.swap(nanos, Relaxed))
     }
 
-    /// Sets the bandwidth of a node in MiB/s, 0 for no limit; as [`Tiers::set_latency`].
+    /// Sets the bandwidth of a node in MiB/s, 0 for no limit, and returns the old value; `None` if
+    /// there is no such node.
     pub fn set_bandwidth(&self, node: usize, mib_s: u64) -> Option<u64> {
         let node = self.nodes.get(node)?;
         let line = (LINE_BYTES * 1_000_000_000 * FINE).checked_div(mib_s << 20).unwrap_or(0);
@@ -66,14 +68,14 @@ impl Tiers {
         Some(node.mib_s.swap(mib_s, Relaxed))
     }
 
-    /// Whether a line to or from the node takes any time.
+    /// The node, if it has a latency or a bandwidth limit.
     #[inline(always)]
     fn is_slow(&self, node: usize) -> Option<&Node> {
         let node = self.nodes.get(node)?;
         (node.spin.load(Relaxed) | node.line.load(Relaxed) != 0).then_some(node)
     }
 
-    /// A miss is served: spins as long as that takes. Returns the nanoseconds.
+    /// Spins for the duration of a miss. Returns the nanoseconds.
     #[inline(always)]
     pub fn serve(&self, node: u8, clock: &Clock) -> u64 {
         match self.is_slow(node.into()) {
@@ -82,7 +84,7 @@ impl Tiers {
         }
     }
 
-    /// A line is written back: it takes its time on the channel, for which nobody waits.
+    /// Accounts for a write-back, which occupies the channel without a wait.
     #[inline(always)]
     pub fn write_back(&self, node: u8, clock: &Clock) {
         if let Some(node) = self.is_slow(node.into()) {
@@ -100,8 +102,8 @@ fn serve(node: &Node, clock: &Clock) -> u64 {
     end - now
 }
 
-/// Takes the next time on the channel for a line; nanoseconds until it is over, 0 if it could have been under way for
-/// long enough.
+/// Reserves the channel for a line; returns the nanoseconds until the transfer is complete, 0 if it
+/// can be treated as complete by now.
 fn book(node: &Node, now: u64) -> u64 {
     let line = node.line.load(Relaxed);
     if line == 0 {
@@ -126,14 +128,14 @@ mod tests {
         Tiers::new(&[options::Node::default(), options::Node { spin_ns: 0, mib_s }], 2)
     }
 
-    /// Takes the time that the channel has left over.
+    /// Uses up the time that the channel may catch up on.
     fn use_up(node: &Node, now: u64) {
         while book(node, now) == 0 {}
     }
 
     #[test]
     fn a_channel_serves_one_line_after_the_other() {
-        // 64 MiB/s: a line takes 953.67 ns
+        // At 64 MiB/s a line takes 953.67 ns.
         let tiers = tiers(64);
         let node = &tiers.nodes[1];
         use_up(node, BEHIND_NS);
@@ -146,7 +148,8 @@ mod tests {
         assert!(book(node, BEHIND_NS + 1000).abs_diff(first + 2814) <= 1, "953.67 x 4 - 1000");
     }
 
-    // Who takes 500 ns for a line by himself is held to 953.67 ns a line all the same.
+    // A thread that needs 500 ns of its own per line is limited to one line per 953.67 ns
+    // nevertheless.
     #[test]
     fn work_between_lines_overlaps_with_the_channel() {
         let tiers = tiers(64);
@@ -173,7 +176,7 @@ mod tests {
             let (one, other) = (scope.spawn(run), scope.spawn(run));
             one.join().unwrap().max(other.join().unwrap())
         });
-        // 200,000 lines of 64 B at 1 GiB/s, from the beginning of time on
+        // 200,000 lines of 64 B at 1 GiB/s, starting at time 0.
         assert_eq!(ends, 200_000 * 64 * 1_000_000_000 / (1 << 30));
     }
 

@@ -1,9 +1,11 @@
-//! TLB misses of a vCPU: a model of its TLBs and paging-structure caches, and on a miss a walk through the guest's
-//! page tables where they lie in RAM. The tables are only read: QEMU sets the ACCESSED and DIRTY bits itself.
+//! TLB misses of a vCPU: a model of its TLBs and paging-structure caches; on a miss it walks the
+//! guest's page tables in RAM. The tables are only read: QEMU sets the ACCESSED and DIRTY bits
+//! itself.
 //!
-//! Translations are tagged with their address space, as with PCIDs, so that a switch forgets nothing. INVLPG is not
-//! seen; instead the page that an access really went to is compared with the model's: a translation that the guest
-//! changed is forgotten when it is next used ([`Seen::stale`]).
+//! Translations are tagged with their address space, as with PCIDs, so that a switch of address
+//! spaces flushes nothing. INVLPG is not visible; instead the physical address of each access is
+//! compared with the model's: a translation that the guest has changed is dropped at its next use
+//! ([`Seen::stale`]).
 
 use std::collections::HashMap;
 
@@ -14,18 +16,18 @@ use tierscope_hw::{Asid, Fault, Mmu, PageTable, Root, Source, Translation, confi
 use crate::memory::Memory;
 use crate::said::say;
 
-/// Where a plain walk of the tables ends.
+/// Result of a page-table walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resolved {
-    /// The physical address of the byte.
+    /// The physical address of the accessed byte.
     pub physical: u64,
     /// The physical address of the leaf entry.
     pub entry: u64,
-    /// Its level.
+    /// The level of the leaf entry.
     pub level: Level,
 }
 
-/// Walks the tables without any cache: what the hardware would find now. `None` if no page is there.
+/// Walks the tables without any cache, as the hardware would now. `None` if no page is mapped.
 #[must_use]
 pub fn resolve(memory: &Memory, root: u64, levels: u8, linear: u64) -> Option<Resolved> {
     let mut table = root;
@@ -49,7 +51,7 @@ pub fn resolve(memory: &Memory, root: u64, levels: u8, linear: u64) -> Option<Re
     None
 }
 
-/// Whether a translation leads where the access went.
+/// Whether a translation leads to the physical address of the access; true if that is unknown.
 #[inline(always)]
 fn leads(found: Translation, linear: u64, physical: Option<u64>) -> bool {
     physical.is_none_or(|physical| found.physical(linear) == physical)
@@ -66,20 +68,20 @@ impl PageTable for Tables<'_> {
     fn set(&mut self, _: u64, _: u64) {}
 }
 
-/// What an access was to the TLBs.
+/// Result of an access to the TLBs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// It missed: the physical address of the entry that answered, and its level.
+    /// TLB miss: the physical address and the level of the leaf entry.
     pub missed: Option<(u64, Level)>,
-    /// A translation was there that the guest had changed.
+    /// The model had a translation that the guest has changed meanwhile.
     pub stale: bool,
-    /// The walk led elsewhere than the access: the tables were changed in between.
+    /// The walk led to another page than the access: the tables changed in between.
     pub mismatch: bool,
     /// The walk found no page.
     pub fault: bool,
 }
 
-/// The model of one vCPU.
+/// Model of the TLBs of one vCPU.
 #[derive(Debug)]
 pub struct Model {
     mmu: Mmu,
@@ -89,22 +91,23 @@ pub struct Model {
 }
 
 impl Model {
-    /// An empty one; `levels` are the guest's.
+    /// An empty model, with `levels` levels of page tables.
     ///
     /// # Errors
-    /// The geometry is impossible.
+    /// The geometry is invalid.
     pub fn new(geometry: &config::Translation, levels: u8) -> Result<Self, String> {
         let geometry = config::Translation { levels, ..geometry.clone() };
         let mmu = Mmu::new(&geometry).map_err(|e| e.to_string())?;
         Ok(Self { mmu, tags: HashMap::new(), last: (u64::MAX, Asid::ZERO), faults: 0 })
     }
 
-    /// Forgets all translations.
+    /// Drops all translations.
     pub fn forget(&mut self) {
         self.mmu.flush_all();
     }
 
-    /// The tag of an address space: new ones in turn; when none is left, everything is forgotten.
+    /// The tag of an address space. Tags are assigned in order; when none is left, all translations
+    /// are dropped.
     #[inline(always)]
     pub fn tag(&mut self, root: u64) -> Asid {
         if self.last.0 != root {
@@ -126,7 +129,8 @@ impl Model {
         tag
     }
 
-    /// An access that went to `physical`, or to no RAM: then the walk is believed.
+    /// Handles an access to `physical`; None if not in RAM: then any result of the walk is
+    /// accepted.
     #[inline(always)]
     pub fn access(
         &mut self,
@@ -152,7 +156,7 @@ impl Model {
         Seen { missed: entry.map(|entry| (*entry, found.size().level())), ..Seen::default() }
     }
 
-    /// The first few faults are told: none is expected.
+    /// Prints the first few faults, which are unexpected.
     fn tell(&mut self, linear: u64, fault: Fault) {
         self.faults += 1;
         if self.faults <= 4 {
@@ -162,7 +166,8 @@ impl Model {
         }
     }
 
-    /// What the model knew led elsewhere: the guest changed its tables since.
+    /// Drops a translation that led elsewhere, because the guest changed its tables, and walks
+    /// again.
     #[cold]
     fn again(
         &mut self,
@@ -194,8 +199,9 @@ mod tests {
 
     const RW: u64 = 0x67;
 
-    /// RAM of 4 MiB with tables for two address spaces, at 0x1000 and 0x2000, that share all but the top: page 5 of
-    /// 4 KiB at 0x8000, and from 2 MiB on a page of 2 MiB at 2 MiB.
+    /// RAM of 4 MiB with tables for two address spaces, at 0x1000 and 0x2000, that share all but
+    /// the top table: page 5 of 4 KiB at 0x8000, and a 2 MiB page at 2 MiB, mapped to the same
+    /// address.
     struct Guest {
         ram: Vec<u64>,
         memory: Memory,
@@ -220,7 +226,7 @@ mod tests {
         }
 
         fn set(&mut self, place: usize, entry: u64) {
-            // SAFETY: within `ram`; volatile, since `memory` reads it through another pointer.
+            // SAFETY: within `ram`; volatile, because `memory` reads it through another pointer.
             unsafe { self.ram.as_mut_ptr().add(place / 8).write_volatile(entry) }
         }
     }
@@ -273,7 +279,7 @@ mod tests {
             seen,
             Seen { missed: Some((0x5028, Level::PTE)), stale: true, ..Seen::default() }
         );
-        // A new table behind the paging-structure caches.
+        // A new page table below the paging-structure caches.
         guest.set(0x4000, 0x6000 | RW);
         guest.set(0x6030, 0xa000 | RW);
         let seen = model.access(&guest.memory, 0x1000, 0x6000, LOAD, Some(0xa000));

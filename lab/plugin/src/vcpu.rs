@@ -1,8 +1,8 @@
-//! What happens at an access: the code is made once for each combination of parts, so that what is off costs
-//! nothing.
+//! Handling of a memory access. The code is monomorphised for each combination of parts, so that
+//! disabled parts cost nothing.
 //!
-//! An access that lies on two lines or pages counts where it begins. Everything here runs in the thread of its
-//! vCPU.
+//! An access that crosses a line or page boundary counts for the line and page of its first byte.
+//! All code here runs in the thread of its vCPU.
 
 use std::ffi::c_void;
 
@@ -20,20 +20,20 @@ use crate::run::Run;
 use crate::said::say;
 use crate::tlb::{Model, Seen};
 
-/// The cache, and with it tiers and counters.
+/// The cache, with the tiers and counters behind it.
 pub const LLC: u32 = 1;
-/// TLB misses.
+/// Records of TLB misses.
 pub const TLB: u32 = 2;
-/// Raw records.
+/// Raw records of all accesses.
 pub const RAW: u32 = 4;
-/// Touched pages.
+/// Tables of touched pages.
 pub const TOUCHED: u32 = 8;
-/// The telemetry device looks at stores.
+/// The telemetry device, which is notified of stores.
 pub const DEVICE: u32 = 16;
-/// Combinations.
+/// Number of combinations of the plugin's parts that can be enabled.
 pub const COMBINATIONS: usize = 32;
 
-/// The bits of the parts that are on.
+/// Bit mask of the enabled parts.
 #[must_use]
 pub fn parts_of(options: &Options) -> u32 {
     let bit = |part, bit| if options.has(part) { bit } else { 0 };
@@ -44,10 +44,10 @@ pub fn parts_of(options: &Options) -> u32 {
         | bit(Part::Device, DEVICE)
 }
 
-/// The first address of the kernel's half.
+/// First address of the kernel's half of the address space.
 const KERNEL: u64 = 1 << 63;
 
-/// What an access does to a line.
+/// Kind of an access to a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Load,
@@ -55,22 +55,22 @@ enum Kind {
     NonTemporal,
 }
 
-/// Bytes that are one to every cache here.
+/// Size of a cache line in bytes, the same in all caches here.
 const LINE: u64 = 64;
-/// No access went there.
+/// Matches no access.
 const NO_LINE: (u64, Kind, u64) = (u64::MAX, Kind::Load, 0);
 
-/// Accesses between looks of the search for registers.
+/// Number of accesses between two samples for the search for CR3.
 const SEARCH_EVERY: u64 = 64;
 
-/// Accesses from one look at the clock to the next, a power of two: reading the time-stamp counter takes as long as
-/// all else about a record.
+/// Number of accesses between two reads of the clock, a power of two: reading the time-stamp
+/// counter costs as much as the rest of a record.
 const CLOCK_EVERY: u64 = 8;
 
-/// How long a record waits for the first reader.
+/// Time for which a full ring waits for its first reader.
 const FIRST_READER_NS: u64 = 5_000_000_000;
 
-/// A ring of records, and what to do when it is full.
+/// A ring of records, with its behaviour when full.
 #[derive(Debug)]
 pub struct Ring<R: 'static> {
     producer: Producer<'static, R>,
@@ -78,7 +78,7 @@ pub struct Ring<R: 'static> {
 }
 
 impl<R: Record> Ring<R> {
-    /// A ring.
+    /// Makes a ring from a producer and its behaviour when full.
     #[must_use]
     pub fn new(producer: Producer<'static, R>, when_full: WhenFull) -> Self {
         Self { producer, when_full }
@@ -93,7 +93,8 @@ impl<R: Record> Ring<R> {
         stats.add(count, 1);
     }
 
-    /// Waits for room as long as somebody reads. A reader that is gone is not waited for twice.
+    /// Waits for space as long as a reader is attached. If the reader is gone, later records are
+    /// dropped without waiting.
     #[cold]
     fn wait(&mut self, run: &Run, stats: Block) {
         let begun = run.clock.now();
@@ -117,55 +118,56 @@ impl<R: Record> Ring<R> {
     }
 }
 
-/// What QEMU's word for an access means.
+/// A decoded description of an access.
 #[derive(Clone, Copy, Debug, Default)]
 struct Word {
-    /// The word, above the bit that says that it is known.
+    /// QEMU's word for the access, shifted left; bit 0 marks a valid entry.
     known: u64,
     is_store: bool,
     size_log2: u8,
 }
 
-/// Words that are remembered: few occur, and asking QEMU takes as long as a record.
+/// Size of the cache of decoded words: few different ones occur, and decoding by QEMU costs as much
+/// as a record.
 const WORDS: usize = 16;
 
-/// A vCPU, or a thread of a program.
+/// State of a vCPU, or of a thread of a program.
 #[derive(Debug)]
 pub struct Vcpu {
-    /// Its number.
+    /// Number of the vCPU.
     pub number: u32,
-    /// Its counts.
+    /// Counters of the vCPU.
     pub stats: Block<'static>,
-    /// Its cache.
+    /// Model of its last-level cache.
     pub llc: Option<Cache>,
-    /// Its ring of accesses.
+    /// Ring for records of accesses.
     pub raw: Option<Ring<RawAccess>>,
-    /// Its ring of TLB misses.
+    /// Ring for records of TLB misses.
     pub misses: Option<Ring<TlbMiss>>,
-    /// Its counts of touched pages.
+    /// Table of touched pages.
     pub marker: Option<Marker<'static>>,
-    /// CR3 and CR4, once proven.
+    /// Location of CR3 and CR4, once proven.
     pub registers: Option<Registers>,
-    /// The search for them, while it lasts.
+    /// Search for CR3 and CR4, until it ends.
     pub search: Option<Search>,
-    /// The model of its TLBs, once the number of levels is known.
+    /// Model of its TLBs, once the number of page-table levels is known.
     pub tlb: Option<Model>,
-    /// Calls of its thread that ask for memory.
+    /// Allocation calls of its thread that have not returned.
     pub open: Open,
-    /// The function that made the record before; 0 before the first.
+    /// Function of the previous record; 0 before the first.
     function: u64,
     accesses: u64,
-    /// The clock when it was looked at last; 0: look again.
+    /// Last value read from the clock; 0: read it again.
     now: u64,
-    /// The model was switched off.
+    /// The TLB model was switched off, so its translations are outdated.
     forgets: bool,
-    /// Line and kind of the access before, and what was off.
+    /// Line and kind of the previous access, and the parts switched off at that time.
     last: (u64, Kind, u64),
     words: [Word; WORDS],
 }
 
 impl Vcpu {
-    /// A vCPU without parts.
+    /// A vCPU without any parts.
     #[must_use]
     pub fn new(number: u32, stats: Block<'static>) -> Self {
         Self {
@@ -188,7 +190,7 @@ impl Vcpu {
         }
     }
 
-    /// What QEMU's word for an access means.
+    /// Decodes QEMU's word for an access.
     #[inline(always)]
     fn word(&mut self, run: &Run, info: u32) -> Word {
         let known = u64::from(info) << 1 | 1;
@@ -200,7 +202,7 @@ impl Vcpu {
         self.words[place]
     }
 
-    /// An access: `info` is QEMU's word for it.
+    /// Handles an access; `info` is QEMU's word for it.
     #[inline(always)]
     fn access<const PARTS: u32, const STORE: bool>(
         &mut self,
@@ -218,7 +220,7 @@ impl Vcpu {
             (true, true) => Kind::NonTemporal,
         };
         let of_interest = linear < KERNEL || !run.options.programs_only;
-        // Once an access, so that parts that are switched together see the same accesses.
+        // Read once per access, so that parts that are switched together record the same accesses.
         let off = if PARTS & (RAW | TLB | TOUCHED) != 0 { switched_off(run.stats) } else { 0 };
         if PARTS & RAW != 0 && of_interest && Switch::Raw.is_on(off) {
             self.record::<STORE>(run, info, linear, said);
@@ -251,9 +253,10 @@ impl Vcpu {
         }
     }
 
-    /// Whether the access before this one went to the same line and did all that this one does: to caches and TLBs it
-    /// is no news, and nobody can have changed a translation in between. Non-temporal stores to a line leave the
-    /// processor as one (Intel SDM volume 1, section 11.3.1: write combining).
+    /// Whether the previous access went to the same line and had the same effects: then this access
+    /// changes nothing in caches and TLBs, and no translation can have changed in between.
+    /// Non-temporal stores to one line leave the processor as a single write (Intel SDM volume 1,
+    /// section 11.3.1: write combining).
     #[inline(always)]
     fn again(&self, linear: u64, kind: Kind, off: u64) -> bool {
         let (line, before, was_off) = self.last;
@@ -286,7 +289,7 @@ impl Vcpu {
         ring.push(&access, run, self.stats);
     }
 
-    /// Tells something among its records.
+    /// Inserts a note among the records of accesses.
     #[cold]
     fn note(&mut self, run: &Run, note: Note) {
         let space = self.space().unwrap_or(0);
@@ -296,7 +299,7 @@ impl Vcpu {
         }
     }
 
-    /// Its thread was given memory.
+    /// Records an allocation by this thread.
     #[cold]
     pub fn given(&mut self, run: &Run, given: Given) {
         let Given { start, bytes, site } = given;
@@ -305,12 +308,12 @@ impl Vcpu {
             .for_each(|note| self.note(run, note));
     }
 
-    /// It waited, for how long nobody knows: the clock is looked at before the next record.
+    /// Called after a wait of unknown length: the clock will be read before the next record.
     pub fn resumes(&mut self) {
         self.now = 0;
     }
 
-    /// The number of the address space, as records of accesses have it; where TLBs are modelled.
+    /// Number of the address space as used in records of accesses; None unless TLBs are modelled.
     #[inline(always)]
     #[must_use]
     pub fn space(&mut self) -> Option<u8> {
@@ -318,7 +321,7 @@ impl Vcpu {
         Some((self.tlb.as_mut()?.tag(root).number() & 63) as u8)
     }
 
-    /// The root of the address space; user emulation has one, called 0.
+    /// Root table of the address space; 0 in user emulation.
     #[inline(always)]
     fn root(&self, run: &Run) -> Option<u64> {
         if run.system { self.registers.map(Registers::root) } else { Some(0) }
@@ -331,7 +334,7 @@ impl Vcpu {
         }
     }
 
-    /// Instructions of the page at `linear` are carried out.
+    /// Marks the page at `linear` as touched by execution.
     pub fn executes(&mut self, run: &Run, linear: u64) {
         let of_interest = linear < KERNEL || !run.options.programs_only;
         if of_interest && Switch::Touched.is_on(switched_off(run.stats)) {
@@ -391,7 +394,7 @@ impl Vcpu {
         self.on_bus(run, at, request, reply.hit, reply.writeback);
     }
 
-    /// What crosses the memory bus: the line that came, the line that went.
+    /// Handles bus traffic: the line that was loaded and the line that was written back.
     fn on_bus(&mut self, run: &Run, at: At, request: Request, hit: bool, written: Option<u64>) {
         let stores = request == Request::NonTemporal;
         self.stats.add(Count::NonTemporal, stores.into());
@@ -421,7 +424,7 @@ impl Vcpu {
         }
     }
 
-    /// Looks whether the search for CR3 has come to an end.
+    /// Continues the search for CR3, and ends it if there is a verdict.
     #[cold]
     fn prove(&mut self, run: &Run, linear: u64, at: At) {
         if linear >= KERNEL || !self.accesses.is_multiple_of(SEARCH_EVERY) {
@@ -457,16 +460,16 @@ impl Vcpu {
     }
 }
 
-/// Set in what is said of an instruction whose stores are non-temporal.
+/// Bit in an instruction's user data that marks its stores as non-temporal.
 const NON_TEMPORAL: u64 = 1;
 
-/// What is said of an instruction when its callback is asked for: its function, if functions are told, and whether its stores are
-/// non-temporal.
+/// User data for an instruction's callback: the function's address, if functions are recorded, and
+/// whether its stores are non-temporal.
 pub(crate) fn said_of(function: u64, non_temporal: bool) -> u64 {
     function << 1 | u64::from(non_temporal)
 }
 
-/// What QEMU calls at a load or store of an instruction; `said` is as [`said_of`] has it.
+/// Callback for a load or store of an instruction; `said` is a value of [`said_of`].
 extern "C" fn on_access<const PARTS: u32>(cpu: u32, info: u32, linear: u64, said: *mut c_void) {
     let Some((run, vcpu)) = Run::and_vcpu(cpu) else { return };
     let said = said.addr() as u64;
@@ -479,7 +482,7 @@ extern "C" fn on_access<const PARTS: u32>(cpu: u32, info: u32, linear: u64, said
 
 macro_rules! combinations {
     ($($parts:literal)*) => {
-        /// The callbacks by the bits of the parts.
+        /// The access callbacks, indexed by the bit mask of parts.
         pub const CALLBACKS: [crate::calls::OnAccess; COMBINATIONS] = [$(on_access::<$parts>),*];
     };
 }

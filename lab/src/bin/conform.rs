@@ -1,8 +1,8 @@
-//! `conform`: the conformance suite of ACCESSED bits, on the live machine.
+//! `conform`: the conformance suite for ACCESSED bits, run on the live machine.
 //!
-//! Starts itself once more as a target that touches a page whenever it is told to, and judges it
-//! through the kernel module. The target makes the CPU forget the translation before each touch
-//! (mprotect flushes it at every level and keeps the bits), so that no touch is hidden by a TLB.
+//! Starts itself again as a target that touches pages on request, and observes it through the
+//! kernel module. Before each touch the target drops the page's translation from the TLBs (mprotect
+//! flushes it at every level and preserves the bits), so that no touch is hidden by a TLB.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
@@ -20,8 +20,8 @@ use tierscope_linux::{LiveMachine, Selection};
 
 const PAGE: usize = 4096;
 const MIB: usize = 1 << 20;
-/// The area of the suite, and behind it 2 MiB with a hole in the middle: two mappings beneath one
-/// level-2 entry.
+/// Size of the suite's area. It is followed by 2 MiB with a hole in the middle: two mappings below
+/// one level-2 entry.
 const AREA: usize = 6 * MIB;
 const SPLIT: usize = 2 * MIB;
 
@@ -51,7 +51,7 @@ fn suite() -> io::Result<()> {
     machine.target.stop()
 }
 
-/// The live machine, and a target that touches what it is told to.
+/// The live machine, and a target that touches pages on request.
 struct Machine {
     live: LiveMachine,
     target: Touched,
@@ -89,7 +89,7 @@ impl Ports for Machine {
     }
 }
 
-/// The other end: a child that runs [`be_touched`].
+/// A target: a child process that runs [`be_touched`].
 struct Touched {
     child: Child,
     commands: ChildStdin,
@@ -97,7 +97,7 @@ struct Touched {
 }
 
 impl Touched {
-    /// Starts it; returns the address of its area too.
+    /// Starts a target; also returns the address of its area.
     fn start() -> io::Result<(Self, u64)> {
         let mut command = Command::new("/proc/self/exe");
         command.arg("target").stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -127,7 +127,8 @@ impl Touched {
     }
 }
 
-/// The target: maps its area, says where, then touches each page it reads from standard input.
+/// Main function of the target: maps its area, prints the address, then touches the pages whose
+/// addresses it reads from standard input.
 fn be_touched() -> io::Result<()> {
     let start = map_area()?;
     println!("{}", start as usize);
@@ -135,25 +136,25 @@ fn be_touched() -> io::Result<()> {
         let address: usize = line?.parse().map_err(io::Error::other)?;
         let page = ptr::with_exposed_provenance_mut::<u8>(address & !(PAGE - 1));
         flush(page)?;
-        // SAFETY: the suite names addresses of the area that this process has mapped.
+        // SAFETY: the suite sends only addresses in the area that this process has mapped.
         unsafe { ptr::read_volatile(page) };
         println!("{address}");
     }
     Ok(())
 }
 
-/// Maps the area at a multiple of 2 MiB, in 4 KiB pages that are all present.
+/// Maps the area at a multiple of 2 MiB, with all 4 KiB pages present.
 fn map_area() -> io::Result<*mut u8> {
     let bytes = AREA + SPLIT + 2 * MIB;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     let prot = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: a fresh mapping takes nobody's memory.
+    // SAFETY: a new mapping at an address of the kernel's choice.
     let raw = unsafe { libc::mmap(ptr::null_mut(), bytes, prot, flags, -1, 0) };
     if raw == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
     let start = raw.cast::<u8>().wrapping_add(raw.align_offset(2 * MIB));
-    // SAFETY: all within the mapping made above.
+    // SAFETY: all addresses are within the mapping made above.
     unsafe {
         checked(libc::madvise(raw, bytes, libc::MADV_NOHUGEPAGE))?;
         for page in 0..(AREA + SPLIT) / PAGE {
@@ -165,10 +166,10 @@ fn map_area() -> io::Result<*mut u8> {
     Ok(start)
 }
 
-/// Makes every CPU forget the translation of `page`, at every level.
+/// Drops the translation of `page` from the TLBs of all CPUs, at every level.
 fn flush(page: *mut u8) -> io::Result<()> {
     for prot in [libc::PROT_READ, libc::PROT_READ | libc::PROT_WRITE] {
-        // SAFETY: the page is mapped by this process and holds nothing that matters.
+        // SAFETY: this process has mapped the page, and its contents do not matter.
         checked(unsafe { libc::mprotect(page.cast(), PAGE, prot) })?;
     }
     Ok(())

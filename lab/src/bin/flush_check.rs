@@ -1,10 +1,11 @@
-//! `flush-check`: what FLUSH of the kernel module does, on a real kernel.
+//! `flush-check`: checks the FLUSH operation of the kernel module on a real kernel.
 //!
-//! A child keeps a small resident set in use. Emulated TLBs hold such a set for good, so that bits once
-//! cleared stay clear; after a FLUSH they are set again. Once the child spins on a CPU of its own (the
-//! interrupt drops its translations), once it sleeps while FLUSH comes (it drops them as it wakes). The
-//! system calls of the latter take a page or two of its TLB, so that upper bits are judged on the former.
-//! Under page-table isolation only what comes after a FLUSH is judged.
+//! A child keeps using a small set of pages. Emulated TLBs hold such a set indefinitely, so that
+//! bits stay clear once cleared; after a FLUSH they are set again. The child runs in two ways:
+//! spinning on a CPU of its own (the interrupt drops its translations), and sleeping during the
+//! FLUSH (it drops them when it wakes). Its system calls in the second case use a page or two of
+//! its TLB, so that upper levels are judged in the first case only. Under page-table isolation only
+//! the state after a FLUSH is judged.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
@@ -19,17 +20,19 @@ use tierscope_linux::module::{Attachment, Module, Presence};
 
 const PAGE: usize = 4096;
 const HUGE: usize = 2 << 20;
-/// Pages of the set: few enough to stay in a TLB of 256 entries without conflict.
+/// Number of pages in the set: they fit in a TLB of 256 entries without conflict.
 const PAGES: usize = 64;
-/// Rounds of each way; a child that was interrupted loses what its TLB held, which spoils a round.
+/// Number of rounds with and without a flush; an interrupt drops the child's TLB entries and spoils
+/// a round.
 const ROUNDS: usize = 20;
-/// Levels 1 to 4, bit `level - 1`.
+/// Mask of levels 1 to 4, bit `level - 1`.
 const ALL: u8 = 0b1111;
-/// The two that lead to the set alone; a look at other memory in its gigabyte sets those above.
+/// Mask of levels 1 and 2, whose tables belong to the set alone; accesses to other memory in the
+/// same gigabyte set the bits above.
 const LOWEST: u8 = 0b11;
-/// How long a spinning child may use its set before a look.
+/// Time for which a spinning child uses its set before a look.
 const PAUSE: Duration = Duration::from_millis(30);
-/// Flushes in a row, for the pace and the counts.
+/// Number of consecutive flushes, for the checks of their rate and counts.
 const IN_A_ROW: u32 = 20;
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
@@ -49,17 +52,17 @@ fn main() -> ExitCode {
     }
 }
 
-/// What was found of one way of using the set.
+/// Results for one way of using the set.
 #[derive(Debug, Default, Serialize)]
 struct Found {
     way: &'static str,
-    /// Most of the pages still clear without a flush, over all rounds, of [`PAGES`].
+    /// Maximum number of pages, over all rounds and of [`PAGES`], that stay clear without a flush.
     clear_without: usize,
-    /// Levels that were clear still in that round, bit `level - 1`.
+    /// Levels that stayed clear in that round, bit `level - 1`.
     levels_without: u8,
-    /// Fewest of the pages set again after a flush, over all rounds.
+    /// Minimum number of pages, over all rounds, that are set again after a flush.
     young_after: usize,
-    /// Levels set again after every flush, bit `level - 1`.
+    /// Levels that are set again after every flush, bit `level - 1`.
     levels_after: u8,
     flushes: u64,
     interrupts: u64,
@@ -68,7 +71,8 @@ struct Found {
 fn check() -> Outcome<()> {
     pin(0)?;
     refusals()?;
-    // Without PCIDs, which emulated CPUs lack, it drops translations on every way into the kernel.
+    // With page-table isolation and without PCIDs, which emulated CPUs lack, every entry into the
+    // kernel drops translations.
     let turns_over = Module::open()?.info().features & abi::FEATURE_PTI != 0;
     for way in ["spin", "serve"] {
         let found = Watched::start(way)?.judge()?;
@@ -84,7 +88,7 @@ fn check() -> Outcome<()> {
     pace_and_end()
 }
 
-/// Errors of FLUSH that have nothing to do with a target.
+/// Checks errors of FLUSH that do not depend on a target.
 fn refusals() -> Outcome<()> {
     let mut channel = CharDevice::default().open()?;
     let size = size_of::<abi::Flush>() as u32;
@@ -97,7 +101,7 @@ fn expect(answer: io::Result<()>, errno: i32) -> Outcome<()> {
     if got == Some(errno) { Ok(()) } else { Err(format!("{got:?} instead of {errno}").into()) }
 }
 
-/// Flushes keep their distance, are counted, and end with the target.
+/// Checks that flushes are rate-limited and counted, and that they report the target's end.
 fn pace_and_end() -> Outcome<()> {
     let mut watched = Watched::start("spin")?;
     let least = Module::open()?.flush_interval();
@@ -117,7 +121,7 @@ fn pace_and_end() -> Outcome<()> {
     }
     watched.child.kill()?;
     watched.child.wait()?;
-    // The kernel takes the address space down a little later.
+    // Wait for the kernel to tear down the address space.
     thread::sleep(Duration::from_millis(100));
     match watched.attachment.flush()? {
         None => Ok(()),
@@ -125,7 +129,7 @@ fn pace_and_end() -> Outcome<()> {
     }
 }
 
-/// A child, its set, and what watches it.
+/// A child, its set of pages, and the attachment that observes it.
 struct Watched {
     way: &'static str,
     child: Child,
@@ -166,7 +170,8 @@ impl Watched {
         Ok(found)
     }
 
-    /// Clears, flushes or not, lets the child use its set; how many pages and which levels are young.
+    /// Clears the bits, optionally flushes, and lets the child use its set; returns the number of
+    /// young pages and the young levels.
     fn round(&mut self, flush: bool) -> Outcome<(usize, u8)> {
         self.use_set()?;
         self.look(abi::OP_TEST_AND_CLEAR)?;
@@ -214,7 +219,7 @@ fn answer(answers: &mut impl BufRead) -> Outcome<u64> {
     Ok(line.trim().parse()?)
 }
 
-/// The child: keeps its set in use for good, or uses it once for each line that it reads.
+/// Main function of the child: uses its set permanently, or once for each line that it reads.
 fn child(serves: bool) -> Outcome<()> {
     pin(1)?;
     let set = map_set()?;
@@ -233,22 +238,22 @@ fn child(serves: bool) -> Outcome<()> {
 
 fn read_all(set: *const u8) {
     for page in 0..PAGES {
-        // SAFETY: within the set, which this process has mapped for good.
+        // SAFETY: within the set, which this process has mapped permanently.
         unsafe { ptr::read_volatile(set.add(page * PAGE)) };
     }
 }
 
-/// Pages of 4 KiB, all present, alone beneath their level-2 entry.
+/// Maps the set in pages of 4 KiB, all present, with a level-2 entry of their own.
 fn map_set() -> io::Result<*mut u8> {
     let prot = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: a fresh mapping takes no memory of others.
+    // SAFETY: a new mapping at an address of the kernel's choice.
     let raw = unsafe { libc::mmap(ptr::null_mut(), 2 * HUGE, prot, flags, -1, 0) };
     if raw == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
     let set = raw.cast::<u8>().wrapping_add(raw.align_offset(HUGE));
-    // SAFETY: all within the mapping made above.
+    // SAFETY: all addresses are within the mapping made above.
     unsafe {
         checked(libc::madvise(raw, 2 * HUGE, libc::MADV_NOHUGEPAGE))?;
         for page in 0..PAGES {
@@ -259,7 +264,7 @@ fn map_set() -> io::Result<*mut u8> {
 }
 
 fn pin(cpu: usize) -> io::Result<()> {
-    // SAFETY: a set of CPUs is plain bits, and the call reads it.
+    // SAFETY: a CPU set is plain bits, and the call only reads it.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(cpu, &mut set);

@@ -1,5 +1,5 @@
-//! `kernel_damon`: lets the kernel's DAMON watch a process whose hot set is known, and says how
-//! much of it was found, and what that cost.
+//! `kernel_damon`: measures the accuracy and the cost of the kernel's DAMON on a process whose hot
+//! set is known.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -13,46 +13,47 @@ use tierscope_instruments::region_source::RegionSource;
 use tierscope_linux::kernel_damon::{Config, KernelDamon, Roots, WithKernelDamon};
 use tierscope_linux::{LiveMachine, Selection};
 
-/// Watch a process by the kernel's DAMON. Exit codes: 0 the bars hold, 1 they do not, 2 wrong use.
+/// Observe a process with the kernel's DAMON. Exit codes: 0 the threshold is met, 1 it is not, 2
+/// wrong use.
 #[derive(Parser)]
 struct Cli {
-    /// Process to watch.
+    /// Process to observe.
     pid: u32,
-    /// First byte of its hot set.
+    /// Start address of the hot set.
     start: u64,
-    /// One past the last.
+    /// End address of the hot set (exclusive).
     end: u64,
-    /// Seconds to watch.
+    /// Seconds to observe.
     #[arg(long, default_value_t = 20)]
     seconds: u64,
-    /// Least number of regions.
+    /// Minimum number of regions.
     #[arg(long, default_value_t = 10)]
     min_regions: usize,
-    /// Greatest number of regions.
+    /// Maximum number of regions.
     #[arg(long, default_value_t = 1000)]
     max_regions: usize,
-    /// Recall and precision that the second half of the windows must reach in the mean.
+    /// Minimum for the mean recall and precision over the second half of the windows.
     #[arg(long, default_value_t = 0.0)]
     bar: f64,
 }
 
-/// What came of it.
+/// Results of the measurement.
 #[derive(Debug, Serialize)]
 struct Report {
     windows: usize,
     regions_mean: f64,
-    /// Means over the second half of the windows.
+    /// Mean over the second half of the windows.
     recall: f64,
     precision: f64,
     window_ms: f64,
-    /// kdamond and this process, 1 = one CPU.
+    /// CPU usage of kdamond and this process; 1 = one CPU.
     profiler_cpu: f64,
     kdamond_cpu: f64,
     lost_windows: u64,
     overrun: bool,
 }
 
-/// Accuracy and number of regions, window by window.
+/// Accuracy and number of regions of each window.
 struct Score {
     truth: RangeSet,
     windows: Vec<(Accuracy, usize)>,
@@ -72,7 +73,7 @@ impl Sink for Score {
 }
 
 impl Score {
-    /// Mean over the second half.
+    /// Mean over the second half of the windows.
     fn late(&self, share: impl Fn(&Accuracy) -> Option<f64>) -> f64 {
         let late = &self.windows[self.windows.len() / 2..];
         late.iter().map(|(accuracy, _)| share(accuracy).unwrap_or(0.0)).sum::<f64>()
@@ -134,7 +135,7 @@ fn watch(cli: &Cli) -> Result<Report> {
     })
 }
 
-/// Two that clear the same bits are no use to each other.
+/// Error for a second instrument on the same ACCESSED bits: both would clear each other's.
 fn not_wanted() -> Error {
     Missing {
         port: "access bits",

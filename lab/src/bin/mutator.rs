@@ -1,7 +1,8 @@
-//! `mutator`: an address space that never holds still. Threads map, unmap, move, protect and
-//! advise memory, fork, execute this program again and die, as the seed says.
+//! `mutator`: a process whose address space changes all the time. Threads map, unmap, move, protect
+//! and advise memory, fork, execute this program again and exit, in a pseudo-random order that the
+//! seed determines.
 //!
-//! Usage: mutator SEED THREADS LIFE_MS. The process keeps its pid through its lives.
+//! Usage: mutator SEED THREADS LIFE_MS. The process keeps its pid across executions.
 
 use std::io;
 use std::process::ExitCode;
@@ -12,14 +13,14 @@ use std::time::{Duration, Instant};
 use tierscope_core::Rng;
 
 const PAGE: usize = 4096;
-/// Largest mapping: a few page-middle-directory entries, so that huge pages come and go.
+/// Maximum size of a mapping: a few level-2 entries, so that huge pages are made and split.
 const LARGEST: usize = 8 << 20;
-/// Mappings a thread keeps.
+/// Maximum number of mappings of a thread.
 const KEPT: usize = 8;
 /// `MADV_COLLAPSE` of Linux 6.1 (include/uapi/asm-generic/mman-common.h).
 const MADV_COLLAPSE: libc::c_int = 25;
 
-/// A mapping of one thread's own.
+/// A mapping that belongs to one thread.
 #[derive(Clone, Copy)]
 struct Area {
     start: usize,
@@ -40,7 +41,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     }
-    // Half of all lives end in another program, half in death.
+    // Half of all lives end with exec, half with exit.
     if Rng::seeded(seed).below(2) == 0 {
         again(seed + 1000, threads, life_ms)
     } else {
@@ -48,7 +49,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Executes this program in this process.
+/// Executes this program again in the same process.
 fn again(seed: u64, threads: u64, life_ms: u64) -> ExitCode {
     use std::os::unix::process::CommandExt;
     let arguments = [seed, threads, life_ms].map(|n| n.to_string());
@@ -96,7 +97,7 @@ impl Worker {
         let shared = self.rng.below(4) == 0;
         let kind = if shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
         let flags = kind | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: a fresh mapping at an address of the kernel's choice.
+        // SAFETY: a new mapping at an address of the kernel's choice.
         let start = unsafe {
             libc::mmap(
                 ptr::null_mut(),
@@ -110,14 +111,14 @@ impl Worker {
         if start != libc::MAP_FAILED {
             self.areas.push(Area { start: start as usize, bytes: pages * PAGE });
             if self.rng.below(2) == 0 {
-                // SAFETY: advice about a mapping of ours.
+                // SAFETY: advice about a mapping of this thread.
                 unsafe { libc::madvise(start, pages * PAGE, libc::MADV_NOHUGEPAGE) };
             }
             self.touch(self.areas.len() - 1);
         }
     }
 
-    /// A random part of an area, whole pages, never empty.
+    /// A random non-empty range of whole pages in an area.
     fn part(&mut self, area: Area) -> (usize, usize) {
         let pages = (area.bytes / PAGE) as u64;
         let first = self.rng.below(pages);
@@ -128,14 +129,15 @@ impl Worker {
     fn touch(&mut self, i: usize) {
         let (start, bytes) = self.part(self.areas[i]);
         for page in (start..start + bytes).step_by(PAGE) {
-            // SAFETY: the page is of an area of ours, which is writable between calls of act.
+            // SAFETY: the page is in an area of this thread, which is writable between calls of
+            // act.
             unsafe { (page as *mut u8).write_volatile(1) };
         }
     }
 
     fn unmap(&mut self, i: usize) {
         let area = self.areas.swap_remove(i);
-        // SAFETY: the area is ours alone and forgotten with this call.
+        // SAFETY: the area belongs to this thread and is not used after this call.
         unsafe { libc::munmap(area.start as *mut _, area.bytes) };
     }
 
@@ -143,26 +145,26 @@ impl Worker {
     fn remap(&mut self, i: usize) {
         let area = self.areas[i];
         let bytes = PAGE * (1 + self.rng.below((LARGEST / PAGE) as u64) as usize);
-        // SAFETY: the area is ours alone; the kernel chooses where it goes.
+        // SAFETY: the area belongs to this thread; the kernel chooses the new address.
         let start =
             unsafe { libc::mremap(area.start as *mut _, area.bytes, bytes, libc::MREMAP_MAYMOVE) };
         if start == libc::MAP_FAILED {
             return;
         }
-        // Pages behind the end of a shared area's object cannot be touched: keep what there was.
+        // Pages beyond the end of a shared area's object cannot be touched: keep the old size.
         let kept = bytes.min(area.bytes);
         self.areas[i] = Area { start: start as usize, bytes: kept };
         if bytes > kept {
-            // SAFETY: the tail was just added by mremap and nobody knows of it.
+            // SAFETY: the tail was just added by mremap and is not used anywhere.
             unsafe { libc::munmap((start as usize + kept) as *mut _, bytes - kept) };
         }
     }
 
-    /// Takes access away from a part and gives it back.
+    /// Temporarily removes all access rights of a part of an area.
     fn protect(&mut self, i: usize) {
         let (start, bytes) = self.part(self.areas[i]);
         let protect = |protection| {
-            // SAFETY: no other thread touches this thread's areas.
+            // SAFETY: no other thread uses this thread's areas.
             unsafe { libc::mprotect(start as *mut _, bytes, protection) }
         };
         protect(libc::PROT_NONE);
@@ -172,21 +174,22 @@ impl Worker {
 
     fn advise(&mut self, i: usize, advice: libc::c_int) {
         let (start, bytes) = self.part(self.areas[i]);
-        // SAFETY: the contents of our areas do not matter; the kernel checks the rest.
+        // SAFETY: the contents of the areas do not matter; the kernel checks the rest.
         unsafe { libc::madvise(start as *mut _, bytes, advice) };
     }
 
-    /// A child that breaks copy-on-write pages, unmaps some and dies.
+    /// Forks a child that breaks copy-on-write pages, unmaps some and exits.
     fn fork(&mut self, i: usize) {
         let area = self.areas[i];
-        // SAFETY: the child calls only what is safe after fork in a program with threads.
+        // SAFETY: the child calls only functions that are safe after fork in a program with
+        // threads.
         match unsafe { libc::fork() } {
             0 => {
                 for page in (area.start..area.start + area.bytes).step_by(PAGE) {
                     // SAFETY: the child has its own copy of the area.
                     unsafe { (page as *mut u8).write_volatile(2) };
                 }
-                // SAFETY: the area is not used again; _exit runs nothing of ours.
+                // SAFETY: the area is not used again; _exit runs no code of this program.
                 unsafe {
                     libc::munmap(area.start as *mut _, area.bytes);
                     libc::_exit(0)
@@ -194,7 +197,7 @@ impl Worker {
             }
             -1 => eprintln!("mutator: fork: {}", io::Error::last_os_error()),
             child => {
-                // SAFETY: waits for our own child; no status is wanted.
+                // SAFETY: waits for a child of this process; its status is not needed.
                 unsafe { libc::waitpid(child, ptr::null_mut(), 0) };
             }
         }

@@ -1,7 +1,7 @@
-//! `probe-bench`: what the module's calls cost, and how long they hold the mmap lock.
+//! `probe-bench`: cost of the module's calls, and how long they hold the mmap lock.
 //!
-//! A child process populates memory in small pages; every row attaches afresh, so that the lock
-//! holds in it are its own.
+//! A child process populates memory in small pages. Every row uses a new attachment, so that its
+//! statistics of lock holds contain only its own calls.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
@@ -20,16 +20,16 @@ struct Cli {
     /// MiB that the child populates.
     #[arg(long, default_value_t = 1024)]
     memory_mb: u64,
-    /// MiB that stay in use where a row wants little of it hot.
+    /// MiB that are touched repeatedly in rows with a small hot set.
     #[arg(long, default_value_t = 16)]
     hot_mb: u64,
-    /// Probes of a row.
+    /// Number of probes in a row.
     #[arg(long, default_value_t = 100_000)]
     probes: usize,
-    /// Scans of a row that can be repeated.
+    /// Number of scans in a row, where they can be repeated.
     #[arg(long, default_value_t = 10)]
     scans: usize,
-    /// Be the child.
+    /// Run as the child.
     #[arg(long, hide = true)]
     child: bool,
 }
@@ -41,7 +41,7 @@ struct Report {
     rows: Vec<Row>,
 }
 
-/// One figure, with the lock holds of the calls behind it.
+/// One figure, with statistics of the mmap lock holds of its calls.
 #[derive(Serialize)]
 struct Row {
     name: String,
@@ -104,7 +104,7 @@ fn bench(cli: &Cli) -> Result<Report> {
     Ok(Report { kernel: kernel.trim().to_owned(), memory_mb: cli.memory_mb, rows })
 }
 
-/// Microseconds a probe, at random addresses of the leaf level.
+/// Microseconds per probe, at random addresses of level 1.
 fn probes(module: &Module, memory: &Memory, name: &str, batch: usize, count: usize) -> Result<Row> {
     let mut attachment = module.attach(memory.child.id())?;
     let mut rng = Rng::seeded(1);
@@ -125,7 +125,7 @@ fn probes(module: &Module, memory: &Memory, name: &str, batch: usize, count: usi
     row(name, microseconds / count as f64, "µs/probe", &mut attachment)
 }
 
-/// Milliseconds a scan of everything at the leaf level.
+/// Milliseconds per scan of the whole memory at level 1.
 fn scans(
     module: &Module,
     memory: &Memory,
@@ -141,7 +141,7 @@ fn scans(
     row(name, seconds * 1e3 / count as f64, "ms/scan", &mut attachment)
 }
 
-/// As [`scans`], the hot part touched before each.
+/// Milliseconds per scan as in [`scans`], with the hot part touched before each scan.
 fn hot_scans(
     module: &Module,
     memory: &mut Memory,
@@ -202,7 +202,7 @@ fn row(name: &str, value: f64, unit: &'static str, attachment: &mut Attachment) 
     })
 }
 
-/// A child whose memory is measured.
+/// A child process whose memory is measured.
 struct Memory {
     child: Child,
     to: ChildStdin,
@@ -226,12 +226,12 @@ impl Memory {
         Ok(memory)
     }
 
-    /// Has all memory given back and touched again: everything is young.
+    /// Makes the child discard and touch all its memory again: all entries become young.
     fn fill(&mut self) -> Result<()> {
         self.order("fill 0")
     }
 
-    /// Has the first `megabytes` touched.
+    /// Makes the child touch its first `megabytes` MiB.
     fn touch(&mut self, megabytes: u64) -> Result<()> {
         self.order(&format!("touch {megabytes}"))
     }
@@ -255,11 +255,12 @@ impl Drop for Memory {
     }
 }
 
-/// Maps memory in small pages, populates it and obeys: `fill 0`, `touch MIB`. Answers with the address.
+/// Main function of the child: maps and populates memory in small pages, prints its address, and
+/// carries out the commands `fill 0` and `touch MIB`.
 fn child(memory_mb: u64) -> ExitCode {
     let bytes = (memory_mb << 20) as usize;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: a fresh mapping at an address of the kernel's choice.
+    // SAFETY: a new mapping at an address of the kernel's choice.
     let start = unsafe {
         libc::mmap(ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
     };
@@ -267,7 +268,7 @@ fn child(memory_mb: u64) -> ExitCode {
         eprintln!("probe-bench: {memory_mb} MiB: {}", io::Error::last_os_error());
         return ExitCode::FAILURE;
     }
-    // SAFETY: advice about a mapping of ours.
+    // SAFETY: advice about a mapping of this process.
     unsafe { libc::madvise(start, bytes, libc::MADV_NOHUGEPAGE) };
     touch(start, bytes);
     println!("{}", start as usize);
@@ -289,7 +290,7 @@ fn child(memory_mb: u64) -> ExitCode {
 
 fn touch(start: *mut libc::c_void, bytes: usize) {
     for offset in (0..bytes).step_by(4096) {
-        // SAFETY: within the mapping, which is writable and nobody else's.
+        // SAFETY: within the mapping, which is writable and not used by other code.
         unsafe { start.cast::<u8>().add(offset).write_volatile(1) };
     }
 }

@@ -1,5 +1,5 @@
-//! `prober`: probes and scans random addresses at random levels of mutators, attaching again when they
-//! turn into something else, and checks that nothing of them stays behind.
+//! `prober`: probes and scans random addresses at random levels of mutators, attaches again when
+//! they exec or exit, and checks that no address spaces or page tables are leaked.
 
 use std::fs;
 use std::path::PathBuf;
@@ -17,30 +17,30 @@ use tierscope_lab::guest::unload::{Unload, unload};
 use tierscope_linux::abi;
 use tierscope_linux::module::{Attachment, Module, Presence};
 
-/// Stress the kernel module. Exit codes: 0 all checks hold, 1 one does not, 2 wrong use.
+/// Stress the kernel module. Exit codes: 0 all checks pass, 1 a check fails, 2 wrong use.
 #[derive(Parser)]
 struct Cli {
-    /// Probes to make, over all threads.
+    /// Number of probes, over all threads.
     #[arg(long, default_value_t = 10_000_000)]
     probes: u64,
-    /// Mutators alive at any time.
+    /// Number of mutators at any time.
     #[arg(long, default_value_t = 3)]
     mutators: usize,
-    /// Threads that probe.
+    /// Number of probing threads.
     #[arg(long, default_value_t = 2)]
     threads: u64,
-    /// Milliseconds that a mutator lives before it executes itself again or dies.
+    /// Milliseconds after which a mutator executes itself again or exits.
     #[arg(long, default_value_t = 700)]
     life_ms: u64,
-    /// Seed of all that is drawn.
+    /// Seed of all random numbers.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// The mutator program.
+    /// Name or path of the mutator program.
     #[arg(long, default_value = "mutator")]
     mutator: PathBuf,
 }
 
-/// What was done and what came of it.
+/// Counts of operations, and results of the checks.
 #[derive(Debug, Default, Serialize)]
 struct Report {
     probes: u64,
@@ -118,10 +118,10 @@ fn failures(cli: &Cli, report: &Report, freed: bool) -> Vec<String> {
     checks.iter().filter(|(holds, _)| !holds).map(|(_, failure)| (*failure).to_owned()).collect()
 }
 
-/// How long to wait, all probes made, for a target that ends or executes another program.
+/// Time to wait, after all probes, for a target that exits or executes another program.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What all threads have still to do.
+/// Remaining work of all threads.
 struct Task {
     probes_left: AtomicU64,
     gone: AtomicU64,
@@ -136,7 +136,7 @@ impl Task {
 
     fn made(&self, probes: u64) {
         let less = |left: u64| Some(left.saturating_sub(probes));
-        // Never None, so never an error.
+        // The closure never returns None, so this never fails.
         let _ = self.probes_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 }
@@ -184,7 +184,7 @@ fn sum(mut all: Report, one: Report) -> Report {
     all
 }
 
-/// Mutators; one that dies is replaced.
+/// Running mutators; one that exits is replaced.
 struct Herd {
     program: PathBuf,
     life_ms: u64,
@@ -216,7 +216,7 @@ impl Herd {
         })
     }
 
-    /// The pid in a place, that of a new mutator if the old one died.
+    /// Pid of mutator number `place`; starts a new one if it has exited.
     fn pid(&self, place: usize) -> Result<u32> {
         let mut child = self.children[place].lock().map_err(|_| panicked())?;
         match child.try_wait() {
@@ -232,7 +232,7 @@ impl Herd {
         Ok(child.id())
     }
 
-    /// Attaches to the mutator in a place; one that dies meanwhile is followed by the next.
+    /// Attaches to mutator number `place`, or to its successor if it exits meanwhile.
     fn attach(&self, module: &Module, place: usize) -> Result<Watched> {
         loop {
             let pid = self.pid(place)?;
@@ -262,12 +262,12 @@ struct Watched {
     attachment: Attachment,
     mappings: Vec<(u64, u64)>,
     flushes: u64,
-    /// CPUs asked by them.
+    /// Number of CPUs that the module reported as requested to flush.
     asked: u64,
 }
 
 impl Watched {
-    /// Whether it is still there.
+    /// Flushes the target's translations; returns whether it still exists.
     fn flush(&mut self) -> Result<bool> {
         let cpus = self.attachment.flush()?;
         self.flushes += u64::from(cpus.is_some());
@@ -283,14 +283,14 @@ fn mappings(pid: u32) -> Vec<(u64, u64)> {
         let (start, end) = line.split_whitespace().next()?.split_once('-')?;
         Some((hex(start)?, hex(end)?))
     });
-    // The vsyscall page lies in the kernel's half.
+    // The vsyscall page is in the kernel's half of the address space.
     ranges.filter(|(_, end)| *end < 1 << 47).collect()
 }
 
 const BATCH: usize = 1000;
-/// Batches after which a prober looks at the mappings again.
+/// Number of batches after which a prober reads the mappings again.
 const REFRESH: u64 = 16;
-/// Bytes of one scan at most: 64 Ki entries of 4 KiB, and entries of every level.
+/// Maximum bytes of a scan: 64 Ki entries of 4 KiB, and entries of every level.
 const SCAN_MOST: u64 = 256 << 20;
 
 struct Prober<'a> {
@@ -318,7 +318,7 @@ impl<'a> Prober<'a> {
         Ok(self.report)
     }
 
-    /// Watches one address space until it is gone, or for a while.
+    /// Observes one address space for a number of batches, or until it is gone.
     fn stay(&mut self, watched: &mut Watched, task: &Task) -> Result<()> {
         for batch in 0..4 * REFRESH {
             if batch % REFRESH == 0 {
@@ -340,7 +340,8 @@ impl<'a> Prober<'a> {
         Ok(())
     }
 
-    /// The module counts what we did, and no more interrupts than CPUs were asked.
+    /// Checks that the module counted all flushes, and no more interrupts than CPUs requested to
+    /// flush.
     fn count_flushes(&mut self, watched: &mut Watched) -> Result<()> {
         let stats = watched.attachment.stats()?;
         self.report.flushes += stats.flushes;
@@ -369,7 +370,7 @@ impl<'a> Prober<'a> {
         abi::Probe { addr: self.address(mappings), level: level.number(), op, ..Default::default() }
     }
 
-    /// Mostly in a mapping, sometimes anywhere in the lower half.
+    /// A random address: mostly in a mapping, sometimes anywhere in the lower half.
     fn address(&mut self, mappings: &[(u64, u64)]) -> u64 {
         if mappings.is_empty() || self.rng.below(16) == 0 {
             return self.rng.below(1 << 47);

@@ -1,4 +1,4 @@
-//! Whether address spaces and page tables come back after use.
+//! Detects leaks of address spaces and page tables.
 
 use std::fs;
 use std::thread;
@@ -6,24 +6,25 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-/// Kernel objects that a forgotten reference to an address space keeps alive.
+/// Amounts of kernel objects that a leaked reference to an address space keeps alive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Held {
-    /// KiB of page tables (PageTables and SecPageTables of /proc/meminfo).
+    /// KiB of page tables (PageTables and SecPageTables in /proc/meminfo).
     pub page_tables_kib: u64,
-    /// Address spaces (mm_struct of /proc/slabinfo).
+    /// Number of address spaces (mm_struct in /proc/slabinfo).
     pub mm_structs: u64,
 }
 
-/// How much more than before may be held: the slab allocator keeps free objects of each CPU
-/// counted, and a shell may run that did not before. One leak an attach is thousands.
+/// Tolerated growth: the slab allocator counts free objects that it caches for each CPU, and
+/// another shell may be running. A leak with every attach would add thousands.
 const SLACK: Held = Held { page_tables_kib: 1024, mm_structs: 40 };
 
 impl Held {
-    /// What is held now.
+    /// The current amounts of these kernel objects.
     #[must_use]
     pub fn now() -> Held {
-        // Gives free objects of each CPU back, so that they are not counted (mm/slub.c).
+        // Release the free objects that are cached for each CPU, so that they are not counted
+        // (mm/slub.c).
         let _ = fs::write("/sys/kernel/slab/mm_struct/shrink", "1");
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         Held {
@@ -32,7 +33,7 @@ impl Held {
         }
     }
 
-    /// Whether no more is held than `before`, give or take what is not ours to free.
+    /// Whether the amounts are back at `before`, within the tolerance.
     #[must_use]
     pub fn is_back_at(&self, before: &Held) -> bool {
         self.page_tables_kib <= before.page_tables_kib + SLACK.page_tables_kib
@@ -40,8 +41,8 @@ impl Held {
     }
 }
 
-/// Waits for the kernel to free what it frees later (mmput_async, RCU), up to `patience`; gives
-/// what is held in the end.
+/// Waits until the kernel has freed objects whose release is deferred (mmput_async, RCU), up to
+/// `patience`; returns the final amounts.
 #[must_use]
 pub fn settle(before: &Held, patience: Duration) -> Held {
     let started = Instant::now();

@@ -1,4 +1,4 @@
-//! What the programs that run in the guest have in common.
+//! Code shared by the programs that run in the guest.
 
 pub mod leaks;
 pub mod unload;

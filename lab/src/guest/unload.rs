@@ -1,16 +1,16 @@
-//! Unloading a kernel module without rmmod, so that the refusal can be told apart.
+//! Unloads a kernel module without rmmod, so that the reason for a refusal is known.
 
 use std::ffi::CString;
 use std::io;
 
-/// What the kernel answered to an attempt to unload a module.
+/// The kernel's response to an attempt to unload a module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unload {
-    /// It is gone.
+    /// The module was unloaded.
     Done,
-    /// It is in use.
+    /// The module is in use.
     InUse,
-    /// Anything else, by errno.
+    /// Any other error, as errno.
     Failed(i32),
 }
 
@@ -18,7 +18,7 @@ pub enum Unload {
 #[must_use]
 pub fn unload(module: &str) -> Unload {
     let Ok(name) = CString::new(module) else { return Unload::Failed(libc::EINVAL) };
-    // SAFETY: the name is a C string that lives through the call.
+    // SAFETY: the name is a C string that outlives the call.
     let answer = unsafe { libc::syscall(libc::SYS_delete_module, name.as_ptr(), libc::O_NONBLOCK) };
     let error = io::Error::last_os_error().raw_os_error().unwrap_or(0);
     match (answer, error) {

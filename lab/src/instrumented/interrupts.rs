@@ -1,8 +1,10 @@
-//! Interrupts of the telemetry device: QEMU's ivshmem-doorbell asks a server on a socket for the shared memory and
-//! for one eventfd a vector; whoever writes to such an eventfd raises that interrupt in the guest. The lab is the
-//! server; the plugin asks it too, and so gets the ends to write to.
+//! Interrupts of the telemetry device. QEMU's ivshmem-doorbell connects to a server on a socket,
+//! which passes it the shared memory and one eventfd for each vector; a write to such an eventfd
+//! raises that interrupt in the guest. The lab is the server; the plugin connects too, to get the
+//! eventfds to write to.
 //!
-//! The protocol: docs/specs/ivshmem-spec.txt of QEMU, "Interrupts and the ivshmem client-server protocol".
+//! Protocol: docs/specs/ivshmem-spec.txt of QEMU, "Interrupts and the ivshmem client-server
+//! protocol".
 
 use std::fs::File;
 use std::io;
@@ -17,22 +19,23 @@ use crate::error::{Context, Result};
 
 /// The server's version of the protocol.
 const PROTOCOL: i64 = 0;
-/// What every client is called.
+/// Client id, the same for every client.
 const CLIENT: i64 = 0;
-/// Announces the shared memory.
+/// Message that announces the shared memory.
 const MEMORY: i64 = -1;
 
-/// Serves the socket at `path` for as long as the lab runs, and gives the file at `memory` to who connects.
+/// Serves the socket at `path` as long as the lab runs, and passes the file at `memory` to every
+/// client.
 ///
 /// # Errors
-/// The socket or an eventfd cannot be made.
+/// The socket or an eventfd cannot be created.
 pub(super) fn serve(path: &Path, memory: &Path) -> Result<()> {
     let listener = UnixListener::bind(path).at(path.display())?;
     let memory = File::options().read(true).write(true).open(memory).at(memory.display())?;
     let vectors: Vec<OwnedFd> =
         (0..VECTORS).map(|_| eventfd()).collect::<io::Result<_>>().at("eventfd")?;
     std::thread::spawn(move || {
-        // The connections are kept: one that ends tells QEMU that its peer is gone.
+        // Connections stay open: closing one would signal to QEMU that its peer is gone.
         let mut clients = Vec::new();
         for client in listener.incoming() {
             match client.and_then(|client| introduce(&client, &memory, &vectors).map(|()| client)) {
@@ -45,7 +48,8 @@ pub(super) fn serve(path: &Path, memory: &Path) -> Result<()> {
 }
 
 fn eventfd() -> io::Result<OwnedFd> {
-    // SAFETY: no memory is touched; the result is checked and then ours.
+    // SAFETY: eventfd accesses no memory of this process; the result is checked, and owned from
+    // here on.
     unsafe {
         match libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) {
             -1 => Err(io::Error::last_os_error()),
@@ -61,13 +65,14 @@ fn introduce(client: &UnixStream, memory: &File, vectors: &[OwnedFd]) -> io::Res
     vectors.iter().try_for_each(|vector| send(client, CLIENT, Some(vector.as_raw_fd())))
 }
 
-/// Sends a message: eight bytes, little-endian, and perhaps a descriptor.
+/// Sends a message: a 64-bit little-endian number, optionally with a descriptor.
 fn send(to: &UnixStream, number: i64, descriptor: Option<RawFd>) -> io::Result<()> {
     let mut bytes = number.to_le_bytes();
     let mut vector = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
     let mut control = [0u64; 4];
-    // SAFETY: zero is a valid msghdr; its pointers are set below to memory that outlives the call, and the control
-    // message is written into `control`, which is aligned and longer than CMSG_SPACE of one descriptor.
+    // SAFETY: zero is a valid msghdr; its pointers are set below to memory that outlives the call,
+    // and the control message is written into `control`, which is aligned and longer than
+    // CMSG_SPACE for one descriptor.
     let sent = unsafe {
         let mut message: libc::msghdr = std::mem::zeroed();
         message.msg_iov = &raw mut vector;
@@ -102,7 +107,7 @@ mod tests {
         std::fs::write(path("memory"), [0; 64]).unwrap();
         serve(&path("socket"), &path("memory")).unwrap();
         let mut client = UnixStream::connect(path("socket")).unwrap();
-        // Descriptors that nobody takes are dropped; the numbers remain.
+        // Descriptors are dropped on reception; only the numbers are checked.
         let mut bytes = [0; 8 * (3 + VECTORS)];
         let mut got = 0;
         while got < bytes.len() {

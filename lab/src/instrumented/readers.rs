@@ -16,26 +16,26 @@ use tierscope_wire::{Consumer, RawAccess, Record, Shared, TlbMiss};
 use super::{Files, Words};
 use crate::error::{Context, Error, Kind, Result};
 
-/// Maps a file's words for as long as the lab runs.
+/// Maps a file as words for the lifetime of the process.
 ///
 /// # Errors
-/// It cannot be mapped.
+/// The file cannot be mapped.
 pub(super) fn map(path: &Path, bytes: u64) -> Result<Words> {
     let shared = Shared::open(path, bytes).at(path.display())?;
     let words = shared.leak();
     words.map_err(|error| Error::new(Kind::Environment, path.display().to_string(), error))
 }
 
-/// What came out of the rings.
+/// Numbers of records read from the rings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Heard {
-    /// Records of accesses.
+    /// Number of records of accesses.
     pub raw: u64,
-    /// Records of TLB misses.
+    /// Number of records of TLB misses.
     pub tlb: u64,
-    /// Records that found their ring full.
+    /// Number of records dropped because their ring was full.
     pub lost: u64,
-    /// Why a ring could not be read to its end.
+    /// Errors because of which a ring was not read to its end.
     pub failed: Vec<String>,
 }
 
@@ -48,7 +48,7 @@ impl Heard {
     }
 }
 
-/// The guest's RAM as the lab has it mapped.
+/// The guest's RAM, mapped into the lab.
 #[derive(Debug)]
 pub(crate) struct Ram {
     nodes: Vec<Shared>,
@@ -56,7 +56,7 @@ pub(crate) struct Ram {
 }
 
 impl Ram {
-    /// Maps the nodes' files.
+    /// Maps the files of all nodes.
     pub(crate) fn open(files: &Files) -> Result<Self> {
         let map = |(node, bytes): (usize, &u64)| {
             let path = files.path(&format!("ram-{node}"));
@@ -70,25 +70,25 @@ impl Ram {
         self.pieces.iter().find_map(|piece| Some((piece, piece.offset_of(physical)?)))
     }
 
-    /// The eight bytes at a physical address; 0 where no RAM is.
+    /// The 64-bit word at a physical address; 0 outside of RAM.
     pub(crate) fn word(&self, physical: u64) -> u64 {
         let Some((piece, offset)) = self.place_of(physical) else { return 0 };
         let words = self.nodes[piece.node].words().unwrap_or_default();
         words[((piece.offset + offset) / 8) as usize].load(Relaxed)
     }
 
-    /// The node of a physical address.
+    /// The node of a physical address; None outside of RAM.
     pub(crate) fn node_of(&self, physical: u64) -> Option<usize> {
         self.place_of(physical).map(|(piece, _)| piece.node)
     }
 }
 
-/// What happens to the records of a ring.
+/// Consumer of a ring's records.
 trait Keeper<R>: Send {
     fn take(&mut self, records: &[R]) -> std::io::Result<()>;
 }
 
-/// Counts only.
+/// Only counts records.
 struct Counted;
 
 impl<R> Keeper<R> for Counted {
@@ -97,7 +97,8 @@ impl<R> Keeper<R> for Counted {
     }
 }
 
-/// Writes records as they are; those of TLB misses with the entry that the guest has there now.
+/// Writes records unchanged to a file; records of TLB misses are followed by the current page-table
+/// entry in the guest's memory.
 struct Kept {
     file: BufWriter<File>,
     ram: Ram,
@@ -128,14 +129,16 @@ impl Keeper<TlbMiss> for Kept {
     }
 }
 
-/// Looks at a ring so often, and at one that stays empty up to [`LAZY`] times less often. A reader that looks again at once shares the line of the ring's head with the vCPU, which
-/// then waits for it at every record.
+/// Time between two looks at a ring, extended up to [`LAZY`] times while it stays empty. Polling
+/// without a pause would share the cache line of the ring's head with the vCPU, which then waits
+/// for it at every record.
 const PAUSE: Duration = Duration::from_micros(200);
 const LAZY: u32 = 32;
-/// A ring so full is looked at again at once: 1 of so many records.
+/// A ring is polled again without a pause if at least this fraction (1 of `FULL`) of it was filled.
 const FULL: u64 = 8;
 
-/// Reads a ring until its producer is done, or the machine is gone. Returns records and losses.
+/// Reads a ring until its producer is done or the machine has ended. Returns numbers of records and
+/// losses, and an error.
 fn follow<R: Record>(
     words: Words,
     keeper: &mut dyn Keeper<R>,
@@ -146,7 +149,7 @@ fn follow<R: Record>(
     let mut consumer = loop {
         match Consumer::<R>::attach(words) {
             Ok(consumer) => break consumer,
-            // A thread that never began.
+            // The ring of a thread that never started.
             Err(_) if gone.load(Acquire) && words[0].load(Relaxed) == 0 => return (0, 0, None),
             Err(error) if gone.load(Acquire) => return (0, 0, Some(error.to_string())),
             Err(_) => std::thread::sleep(PAUSE * LAZY),
@@ -175,7 +178,7 @@ fn follow<R: Record>(
     }
 }
 
-/// The threads.
+/// The reader threads of a machine.
 #[derive(Debug)]
 pub struct Readers {
     threads: Vec<JoinHandle<Heard>>,
@@ -183,10 +186,10 @@ pub struct Readers {
 }
 
 impl Readers {
-    /// Starts one for each ring; what is kept goes to `out`.
+    /// Starts a reader for each ring; kept records are written to `out`.
     ///
     /// # Errors
-    /// A ring cannot be mapped, or a file not be made.
+    /// A ring cannot be mapped, or a file cannot be created.
     pub fn start(files: &Files, out: &Path) -> Result<Self> {
         let mut readers = Self { threads: Vec::new(), gone: Arc::default() };
         for cpu in 0..files.cpus() {
@@ -231,7 +234,7 @@ impl Readers {
         Ok(())
     }
 
-    /// The machine is gone: what is still in the rings is read, then all is told.
+    /// Called when the machine has ended: reads the remaining records and returns the totals.
     #[must_use]
     pub fn finish(self) -> Heard {
         self.gone.store(true, Release);

@@ -1,8 +1,10 @@
-//! The referee: where a guest's pages are and which of them programs touched, seen from outside. Nothing of the
-//! guest is asked or disturbed: page tables are walked in the shared files of its RAM, and the touched pages are the
-//! plugin's; no ACCESSED bit is read or cleared.
+//! The referee: determines from outside on which nodes a guest's pages are, and which of them
+//! programs touched. It does not involve or disturb the guest: it walks page tables in the shared
+//! files of the guest's RAM and uses the plugin's tables of touched pages; it neither reads nor
+//! clears ACCESSED bits.
 //!
-//! A guest program that wants to be judged writes its question to [`QUESTION`] below /out and waits for [`ANSWER`].
+//! A guest program that is to be judged writes its request to [`QUESTION`] in /out and waits for
+//! [`ANSWER`].
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,51 +21,52 @@ use super::Files;
 use super::readers::Ram;
 use crate::error::{Context, Error, Kind, Result};
 
-/// Where a program asks.
+/// File in /out with a program's request.
 pub const QUESTION: &str = "where.json";
-/// Where it finds the answer.
+/// File in /out with the response.
 pub const ANSWER: &str = "placement.json";
-/// Where the touched pages of a run are kept.
+/// File in /out with the touched pages of a run.
 pub const TOUCHED: &str = "touched.json";
 
-/// Which pages somebody wants to know about.
+/// Request for the nodes of a range of pages.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Question {
-    /// Physical address of the address space's top table.
+    /// Physical address of the top-level page table.
     pub root: u64,
-    /// Levels of its tables.
+    /// Number of levels of the page tables.
     pub levels: u8,
     /// First linear address.
     pub start: u64,
-    /// One past the last.
+    /// End of the linear addresses (exclusive).
     pub end: u64,
 }
 
-/// Pages one after the other on one node.
+/// Consecutive pages on one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
     /// First linear address.
     pub start: u64,
-    /// One past the last.
+    /// End of the linear addresses (exclusive).
     pub end: u64,
     /// The node.
     pub node: usize,
 }
 
-/// What an address space touched.
+/// Pages that address spaces touched.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Touched {
-    /// Linear addresses of pages and how often each was touched, ascending, by the physical address of the top table.
+    /// Linear addresses of pages with their numbers of touches, ascending; keyed by the physical
+    /// address of the top-level page table.
     pub spaces: BTreeMap<u64, Vec<(u64, u64)>>,
-    /// Touches that found no room: with any, what is missing may have been touched all the same.
+    /// Touches lost because the table was full: if not 0, pages missing here may have been touched.
     pub lost: u64,
 }
 
-/// The guest's RAM, as far as a walk looks at it.
+/// The guest's RAM, as used by page-table walks.
 trait Memory {
-    /// The eight bytes at a physical address; 0 where no RAM is.
+    /// The 64-bit word at a physical address; 0 outside of RAM.
     fn word(&self, physical: u64) -> u64;
-    /// The node that holds it.
+    /// The node of a physical address; None outside of RAM.
     fn node_of(&self, physical: u64) -> Option<usize>;
 }
 
@@ -77,7 +80,7 @@ impl Memory for Ram {
     }
 }
 
-/// A walk over all present pages of a question, in order of address.
+/// Walk over all present pages of a request, in order of address.
 struct Walk<'a, M> {
     memory: &'a M,
     question: Question,
@@ -85,7 +88,7 @@ struct Walk<'a, M> {
 }
 
 impl<M: Memory> Walk<'_, M> {
-    /// The entries of a table of `level` whose first address is `base`.
+    /// Visits the entries of a table of `level` whose first linear address is `base`.
     fn table(&mut self, table: u64, level: Level, base: u64) {
         let Question { start, end, .. } = self.question;
         for index in 0..512 {
@@ -127,10 +130,10 @@ fn placement(memory: &impl Memory, question: Question) -> Vec<Run> {
     walk.runs
 }
 
-/// Answers a question, if there is one.
+/// Answers a pending request, if there is one.
 ///
 /// # Errors
-/// It cannot be read, or the answer not be written.
+/// The request cannot be read, or the response cannot be written.
 pub fn answer(files: &Files, out: &Path) -> Result<()> {
     let path = out.join(QUESTION);
     let Ok(text) = fs::read_to_string(&path) else { return Ok(()) };
@@ -141,10 +144,10 @@ pub fn answer(files: &Files, out: &Path) -> Result<()> {
     keep(&out.join(ANSWER), &runs)
 }
 
-/// Writes what was touched since it was last asked for.
+/// Writes the touches since the previous call.
 ///
 /// # Errors
-/// A table cannot be read, or the file not be written.
+/// A table cannot be read, or the file cannot be written.
 pub fn keep_touched(files: &Files, out: &Path) -> Result<()> {
     let (mut counts, mut lost) = (BTreeMap::<u64, BTreeMap<u64, u64>>::new(), 0);
     for cpu in 0..files.cpus() {
@@ -164,10 +167,11 @@ pub fn keep_touched(files: &Files, out: &Path) -> Result<()> {
     keep(&out.join(TOUCHED), &Touched { spaces, lost })
 }
 
-/// Pages of the address space that `root.json` names, and how often each was touched, from what a run left in `out`.
+/// Touched pages of the address space named in `root.json`, with their numbers of touches, from a
+/// run's files in `out`.
 ///
 /// # Errors
-/// A file is missing or foreign, or touches were lost.
+/// A file is missing or malformed, or touches were lost.
 pub(crate) fn touched(out: &Path) -> Result<Vec<(u64, u64)>> {
     let read = |name: &str| {
         let path = out.join(name);
@@ -185,7 +189,7 @@ pub(crate) fn touched(out: &Path) -> Result<Vec<(u64, u64)>> {
     all.spaces.remove(&root).ok_or_else(|| broken(format!("nothing was touched by {root:#x}")))
 }
 
-/// Writes a file that whoever waits for it finds whole.
+/// Writes a file atomically, so that its reader never sees a part of it.
 fn keep(path: &Path, value: &impl Serialize) -> Result<()> {
     let text = serde_json::to_string(value).map_err(std::io::Error::from).at(path.display())?;
     let half = path.with_extension("half");
@@ -197,7 +201,7 @@ fn keep(path: &Path, value: &impl Serialize) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// Words by address; the upper half is node 1.
+    /// Toy memory: words by address; the upper half is node 1.
     struct Toy(BTreeMap<u64, u64>);
 
     impl Memory for Toy {
@@ -210,8 +214,8 @@ mod tests {
         }
     }
 
-    // A huge page at 0, of which 1 MiB is asked for; behind it, at 2 MiB, pages on node 0, node 1, node 1, and, after
-    // a hole, on node 1.
+    // A huge page at 0, of which 1 MiB is requested; after it, at 2 MiB, pages on nodes 0, 1 and 1,
+    // and, after a hole, on node 1.
     #[test]
     fn pages_of_both_sizes_are_found_on_their_nodes() {
         let mut words = BTreeMap::from([

@@ -1,5 +1,5 @@
-//! `make bench-machine`: how slow a slow node is, whether counts are exact, what each part costs, in
-//! target/bench/machine.json.
+//! `make bench-machine`, written to target/bench/machine.json: slowness of slow nodes, exactness of
+//! counts, and cost of each part of the plugin.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use crate::scenario::Scenario;
 
 use super::{broken, json, misses, programs, referee};
 
-/// The kernel of all rows.
+/// The kernel for all rows.
 const KERNEL: &str = "6.12";
 
 const CHAPTERS: &[Chapter] = &[
@@ -35,15 +35,16 @@ const CHAPTERS: &[Chapter] = &[
     Chapter { name: "user mode: redis-server", measure: programs::served },
 ];
 
-/// Measures the chapters that are not in the file yet; `only`: whose name contains this.
+/// Runs the chapters that are not yet in the file and whose name contains `only`.
 ///
 /// # Errors
-/// A chapter could not be measured; the others were.
+/// At least one chapter could not be measured; the others were.
 pub fn bench(matrix: &Matrix, only: &str) -> Result<()> {
     chapters::run("machine", CHAPTERS, matrix, only)
 }
 
-/// Runs a scenario with a change; `label` tells it from its other runs. Returns where /out was.
+/// Runs a scenario after applying a change; `label` distinguishes the output directory from those
+/// of other runs. Returns the host directory of /out.
 pub(crate) fn boot(
     desk: &Desk<'_>,
     name: &str,
@@ -53,7 +54,7 @@ pub(crate) fn boot(
     Ok(done(desk, name, label, change)?.out)
 }
 
-/// Likewise; returns how it ended, too.
+/// Runs a scenario as [`boot`] does; returns the whole result.
 fn done(
     desk: &Desk<'_>,
     name: &str,
@@ -71,7 +72,7 @@ fn done(
     Ok(done)
 }
 
-/// What runs a scenario so.
+/// The command that runs a scenario with a parameter.
 pub(crate) fn command_of(name: &str, set: &str) -> String {
     format!("lab run {name} --set '{set}'")
 }
@@ -84,7 +85,7 @@ fn lines(path: &Path) -> Result<Vec<Value>> {
     text.lines().map(parse).collect()
 }
 
-/// Latency by factor and bandwidth by cap.
+/// Measures the latency of a slow node for several factors, and its bandwidth for several caps.
 fn slow_node(desk: &Desk<'_>) -> Result<Vec<Row>> {
     let out = boot(desk, "machine-speed", "", |_| Ok(()))?;
     rows_of_speed(&lines(&out.join("speed.txt"))?)
@@ -120,7 +121,8 @@ fn rows_of_speed(lines: &[Value]) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// KiB that fit the machine's cache; what is compared beside is far beyond it.
+/// Buffer sizes up to this many KiB fit in the machine's cache; the others that are compared exceed
+/// it by far.
 const CACHED_KIB: f64 = 512.0;
 
 fn rows_of_factor(factor: f64, compared: &Value) -> Result<Vec<Row>> {
@@ -136,7 +138,7 @@ fn rows_of_factor(factor: f64, compared: &Value) -> Result<Vec<Row>> {
     ])
 }
 
-/// Counters, readings, interrupts, TLB misses.
+/// Measures the exactness of counters, counter reads, interrupts and records of TLB misses.
 fn exact(desk: &Desk<'_>) -> Result<Vec<Row>> {
     let out = boot(desk, "machine", "", |_| Ok(()))?;
     let command = "lab test --only 'instrumented machine'";
@@ -211,7 +213,7 @@ fn exact(desk: &Desk<'_>) -> Result<Vec<Row>> {
     ])
 }
 
-/// What the row is called, and which parts are on.
+/// Names of rows, and the parts of the plugin that are enabled for them.
 const STEPS: &[(&str, &[&str])] = &[
     ("plain emulation", &[]),
     ("cache", &["llc"]),
@@ -221,17 +223,17 @@ const STEPS: &[(&str, &[&str])] = &[
     ("raw trace", &["raw"]),
 ];
 
-/// The plugin without debug assertions, as whoever cares about speed builds it.
+/// Builds the plugin without debug assertions, for measurements of speed; returns its path.
 pub(crate) fn fast_plugin() -> Result<PathBuf> {
     let words = ["build", "--release", "--quiet", "--lib", "--package", "tierscope-plugin"];
     capture(Command::new("cargo").args(words).current_dir(paths::root()))?;
     Ok(PathBuf::from(FAST_PLUGIN))
 }
 
-/// Where that build leaves it, from the root of the project.
+/// Output path of that build, relative to the project's root.
 pub(crate) const FAST_PLUGIN: &str = "target/release/libtierscope_plugin.so";
 
-/// Slow-down by part.
+/// Measures the slow-down by each part of the plugin.
 fn cost(desk: &Desk<'_>) -> Result<Vec<Row>> {
     let plugin = fast_plugin()?;
     let (mut rows, mut plain) = (Vec::new(), None);
@@ -256,9 +258,9 @@ fn cost(desk: &Desk<'_>) -> Result<Vec<Row>> {
 
 #[derive(Clone, Copy)]
 struct Cost {
-    /// MiB/s of lines, a load each.
+    /// MiB/s of sequential reads with one load per cache line.
     stream: f64,
-    /// MiB/s of lines, eight loads each.
+    /// MiB/s of sequential reads with eight loads per cache line.
     words: f64,
     chase: f64,
     redis: f64,
@@ -294,18 +296,18 @@ impl Cost {
         ]
     }
 
-    /// Millions of sequential loads a second, a line each.
+    /// Millions of sequential loads per second, one per cache line.
     fn loads(self) -> f64 {
         self.stream * f64::from(1 << 20) / 64.0 / 1e6
     }
 
-    /// Likewise, a word each.
+    /// Millions of sequential loads per second, one per word.
     fn words(self) -> f64 {
         self.words * f64::from(1 << 20) / 8.0 / 1e6
     }
 }
 
-/// The loops of sequential loads make a record a load, and nothing else.
+/// Rows for the raw trace. A loop of sequential loads makes one record for each load and no others.
 fn rows_of_trace(figures: Cost, out: &Path, command: &str) -> Result<Vec<Row>> {
     let plugin = json(&out.join("plugin.json"))?;
     let records = number(&plugin, "/counts/records")? / 1e6;
@@ -324,7 +326,7 @@ fn rows_of_trace(figures: Cost, out: &Path, command: &str) -> Result<Vec<Row>> {
     ])
 }
 
-/// Seconds from QEMU's start to the job's, on machines without the plugin.
+/// Measures boot times, from QEMU's start to the job's start, on machines without the plugin.
 fn guests(desk: &Desk<'_>) -> Result<Vec<Row>> {
     let seconds = |(name, what): (&str, &str)| {
         let done = done(desk, name, "-plain", |scenario| {
@@ -342,7 +344,7 @@ fn guests(desk: &Desk<'_>) -> Result<Vec<Row>> {
         .collect()
 }
 
-/// The kernel's own tiering: a hot set that starts on the slow node.
+/// Measures the kernel's own tiering with a hot set that starts on the slow node.
 fn tiering(desk: &Desk<'_>) -> Result<Vec<Row>> {
     let out = boot(desk, "machine-tiering", "", |_| Ok(()))?;
     let command = "lab run machine-tiering";

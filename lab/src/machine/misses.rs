@@ -1,5 +1,5 @@
-//! Records of TLB misses against the guest's own page map, and their number against a model fed with the records of
-//! accesses.
+//! Compares records of TLB misses with the guest's own page map, and their number with a model that
+//! is fed with the records of accesses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,26 +11,26 @@ use super::naive::Tlb;
 use super::{broken, json};
 use crate::error::{Context, Result};
 
-/// What was found.
+/// Result of the comparison.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Found {
-    /// Records of the buffer's pages.
+    /// Records of misses in the buffer's pages.
     pub(super) records: u64,
-    /// Those whose entry holds the frame that the page map tells.
+    /// Records whose page-table entry has the same frame as the page map.
     pub(super) agreeing: u64,
-    /// Misses of the program.
+    /// TLB misses of the program.
     pub(super) misses: u64,
-    /// What the naive model makes of its accesses.
+    /// TLB misses of the naive model for the program's accesses.
     pub(super) expected: u64,
 }
 
 const FRAME: u64 = 0x000f_ffff_ffff_f000;
 
-/// L1 and L2 of qemu-two-tiers for pages of 4 KiB: entries and ways.
+/// L1 and L2 TLB of qemu-two-tiers for pages of 4 KiB: entries and ways.
 const FIRST: (usize, usize) = (64, 4);
 const SECOND: (usize, usize) = (1536, 12);
 
-/// Reads what the run left.
+/// Compares the results of a run in `out`.
 pub(super) fn read(out: &Path) -> Result<Found> {
     let frames = read_pagemap(&out.join("pagemap.txt"))?;
     let space = json(&out.join("misses.json"))?["space"].as_u64().unwrap_or(u64::MAX);
@@ -84,7 +84,7 @@ fn read_accesses(path: &Path) -> Result<Vec<RawAccess>> {
     Ok(words(path)?.chunks_exact(RawAccess::WORDS).filter_map(RawAccess::read).collect())
 }
 
-/// Records, each with the entry that the guest had there.
+/// Reads the records of TLB misses, each with the guest's page-table entry.
 fn read_misses(path: &Path) -> Result<Vec<(TlbMiss, u64)>> {
     let record = |words: &[u64]| Some((TlbMiss::read(words)?, words[TlbMiss::WORDS]));
     Ok(words(path)?.chunks_exact(TlbMiss::WORDS + 1).filter_map(record).collect())
@@ -108,7 +108,7 @@ fn judge(
     let mut tlb = Tlb::new(FIRST, SECOND);
     let own = accesses.iter().filter(|access| u64::from(access.space) == space);
     found.expected += own.filter(|access| tlb.access(access.address >> 12)).count() as u64;
-    // Whoever else ran meanwhile has another table.
+    // Misses of other processes have another root table.
     found.misses += misses.iter().filter(|(miss, _)| roots.contains(&miss.root)).count() as u64;
 }
 

@@ -1,7 +1,7 @@
-//! A TLB as plain as can be: what the plugin's is held against. Two levels, least recently used, written for
-//! nothing but to be obviously right.
+//! A minimal TLB as a reference for the plugin's: two levels, least recently used, written to be
+//! obviously correct.
 
-/// A set-associative array of pages, each set in order of use.
+/// A set-associative array of page numbers, each set ordered from least to most recently used.
 #[derive(Debug)]
 struct Array {
     sets: Vec<Vec<u64>>,
@@ -13,7 +13,7 @@ impl Array {
         Array { sets: vec![Vec::new(); entries / ways], ways }
     }
 
-    /// Whether the page is there; it is the last used afterwards if so.
+    /// Whether the page is present; if so, marks it as most recently used.
     fn find(&mut self, page: u64) -> bool {
         let number = (page % self.sets.len() as u64) as usize;
         let set = &mut self.sets[number];
@@ -37,7 +37,8 @@ impl Array {
     }
 }
 
-/// Two levels: a miss fills both, the second fills the first, neither follows the other.
+/// Two levels: a miss fills both, a hit in the second level fills the first; they are neither
+/// inclusive nor exclusive.
 #[derive(Debug)]
 pub(super) struct Tlb {
     first: Array,
@@ -45,12 +46,12 @@ pub(super) struct Tlb {
 }
 
 impl Tlb {
-    /// Of so many entries and ways, level by level.
+    /// A TLB with the given entries and ways of its first and second level.
     pub(super) fn new(first: (usize, usize), second: (usize, usize)) -> Self {
         Tlb { first: Array::new(first.0, first.1), second: Array::new(second.0, second.1) }
     }
 
-    /// An access to a page; whether it missed both.
+    /// Accesses a page; returns whether both levels missed.
     pub(super) fn access(&mut self, page: u64) -> bool {
         if self.first.find(page) {
             return false;
@@ -68,12 +69,13 @@ impl Tlb {
 mod tests {
     use super::*;
 
-    // One set of two ways before two sets of two: pages 0, 2, 4 share a set of the second.
+    // One set of two ways in front of two sets of two: pages 0, 2, 4 share a set of the second
+    // level.
     #[test]
     fn the_second_level_catches_what_the_first_lets_go() {
         let mut tlb = Tlb::new((2, 2), (4, 2));
         let missed: Vec<bool> = [0, 2, 0, 1, 2, 0, 4, 2].map(|page| tlb.access(page)).into();
-        // 1 pushes 2 out of the first, and the second has it; 4 pushes 2 out of both.
+        // Page 1 evicts 2 from the first level, but not from the second; 4 evicts 2 from both.
         assert_eq!(missed, [true, true, false, true, false, false, true, true]);
     }
 }

@@ -1,4 +1,5 @@
-//! Unmodified programs traced under user emulation: what it costs, beside Valgrind's lackey on the same input.
+//! Cost of tracing unmodified programs under user emulation, compared with Valgrind's lackey on the
+//! same input.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -18,33 +19,33 @@ use crate::instrumented::Outcome;
 use crate::paths;
 use crate::user::Program;
 
-/// Lines to sort, and to compress: under lackey that takes many minutes for more.
+/// Numbers of lines to sort and to compress: with more, lackey would take many minutes.
 const SORTED: usize = 10_000;
 const COMPRESSED: usize = 4000;
 
-/// Every access, written to a log that goes nowhere.
+/// lackey tracing every access, with its log discarded.
 const LACKEY: [&str; 4] = ["valgrind", "--tool=lackey", "--trace-mem=yes", "--log-file=/dev/null"];
 
-/// sort(1).
+/// Traces sort(1).
 pub(super) fn sort(desk: &Desk<'_>) -> Result<Vec<Row>> {
     let lines = lines(desk, SORTED)?;
     traced(desk, "sort", &["sort", "-o", "/dev/null", &lines])
 }
 
-/// An interpreter.
+/// Traces an interpreter.
 pub(super) fn python(desk: &Desk<'_>) -> Result<Vec<Row>> {
     let program = "print(sum(i * i for i in range(200000)))";
-    // Debian's: what PATH has may be a script that looks for one.
+    // Debian's python3: the one in PATH may be a wrapper script.
     traced(desk, "python3", &["/usr/bin/python3", "-S", "-c", program])
 }
 
-/// Two threads.
+/// Traces a program with two threads.
 pub(super) fn xz(desk: &Desk<'_>) -> Result<Vec<Row>> {
     let lines = lines(desk, COMPRESSED)?;
     traced(desk, "xz of two threads", &["xz", "-T2", "--block-size=16384", "-k", "-c", &lines])
 }
 
-/// A file of so many lines of 14 digits in random order.
+/// Writes a file of `count` lines of 14 digits in random order; returns its path.
 fn lines(desk: &Desk<'_>, count: usize) -> Result<String> {
     let mut state = 1u64;
     let mut line = |_| {
@@ -73,12 +74,12 @@ fn command(words: &[impl AsRef<str>]) -> Command {
     command
 }
 
-/// The words after lackey's own.
+/// A command line that runs `words` under lackey.
 fn under_lackey(words: &[String]) -> Vec<String> {
     LACKEY.iter().map(|word| (*word).to_owned()).chain(words.iter().cloned()).collect()
 }
 
-/// Records and losses.
+/// Numbers of records and of lost records.
 fn records(outcome: Option<Outcome>) -> (f64, f64) {
     let counts = outcome.map(|outcome| outcome.counts).unwrap_or_default();
     let of = |name: &str| counts.get(name).copied().unwrap_or(0) as f64;
@@ -121,19 +122,20 @@ fn traced(desk: &Desk<'_>, name: &str, words: &[&str]) -> Result<Vec<Row>> {
     ])
 }
 
-/// A server that is asked for values: keys, bytes of a value, and for how long.
+/// Load for the server: number of keys, size of a value in bytes, and duration in seconds.
 const KEYS: &str = "2000";
 const VALUE_BYTES: &str = "1000";
 const SECONDS: &str = "5";
-/// Under lackey a server takes seconds to begin.
+/// Time limit for the server's start: under lackey it takes seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// redis-server: requests a second by itself, emulated, traced, under lackey.
+/// Measures the request rate of redis-server: native, emulated, traced, and under lackey.
 pub(super) fn served(desk: &Desk<'_>) -> Result<Vec<Row>> {
     fast_plugin()?;
     let server = desk.work.join("redis-server");
     let _ = fs::remove_file(&server);
-    // Debian's redis-check-rdb is the server, by another name.
+    // In Debian, redis-check-rdb is the same binary as redis-server, which behaves according to its
+    // name.
     symlink("/usr/bin/redis-check-rdb", &server).at(server.display())?;
     let socket = desk.work.join("redis.sock");
     let options =
@@ -189,7 +191,7 @@ fn spawn(words: &[String]) -> Result<Child> {
     command.spawn().map_err(|e| missing(&words[0], e))
 }
 
-/// A server that does not outlive us.
+/// A server process that is killed on drop.
 struct Killed(Child);
 
 impl Drop for Killed {
@@ -199,7 +201,7 @@ impl Drop for Killed {
     }
 }
 
-/// Fills the server, reads for a while, ends it. Returns requests a second.
+/// Fills the server, reads from it for a while and shuts it down. Returns requests per second.
 fn ask(socket: &Path) -> Result<f64> {
     let begun = Instant::now();
     while !socket.exists() {

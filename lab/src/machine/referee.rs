@@ -1,4 +1,5 @@
-//! All instruments against the referee: what they call hot, and what the target's pages were seen to be from outside.
+//! Compares all instruments with the referee: pages reported hot, with pages seen accessed from
+//! outside of the guest.
 
 use std::path::Path;
 
@@ -14,13 +15,13 @@ use crate::chapters::{Desk, number};
 use crate::error::Result;
 use crate::instrumented::referee;
 
-/// Hot sets: what the rows call them, and the workload.
+/// Hot sets: name in the rows, and workload.
 const HOT_SETS: [(&str, &str); 2] = [
     ("512 KiB of 256 MiB", "contiguous:space=256MiB,hot=512KiB,at=100MiB"),
     ("64 MiB of 512 MiB", "contiguous:space=512MiB,hot=64MiB,at=300MiB"),
 ];
 
-/// The scenario's instruments.
+/// Output directories of the scenario's instruments.
 const INSTRUMENTS: [&str; 6] = [
     "rates-bayes",
     "telescope-bounded",
@@ -30,10 +31,10 @@ const INSTRUMENTS: [&str; 6] = [
     "kernel-damon-fixed",
 ];
 
-/// What `rates` reaches where the emulated machine's TLBs are flushed.
+/// Threshold for `rates` where the emulated machine's TLBs are flushed.
 const OURS: Bar = Bar::Least(0.9);
 
-/// Rows of both hot sets, with the flusher and without.
+/// Rows for both hot sets, with the TLB flusher and without.
 pub(super) fn referee(desk: &Desk<'_>) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for (name, workload) in HOT_SETS {
@@ -71,7 +72,7 @@ fn rows_of(hot_set: &str, out: &Path, command: &str) -> Result<Vec<Row>> {
             let recording = out.join(format!("flusher-{flusher}-{instrument}"));
             let reported = accuracy::reported(&recording)?;
             let precision = Accuracy::of(&reported, &touched).precision();
-            // Code and stacks are touched too; what the question is about is the workload's memory.
+            // Code and stacks are touched too, but recall is about the workload's memory.
             let recall = Accuracy::of(&reported, &touched.intersect(&areas)).recall();
             let bar = match (flusher, instrument) {
                 ("on", "rates-bayes") => OURS,
@@ -86,13 +87,13 @@ fn rows_of(hot_set: &str, out: &Path, command: &str) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// What the toucher's address space touched while instruments looked.
+/// Pages of the toucher's address space that were touched during the measurement.
 fn touched(out: &Path) -> Result<RangeSet> {
     let page = |(at, _): (u64, u64)| Range::new(SpaceId(0), at, at + PAGE_SIZE);
     Ok(referee::touched(out)?.into_iter().map(page).collect())
 }
 
-/// The memory of the toucher's workload, and the hot set that it says it had.
+/// The areas of the toucher's workload, and the hot set according to its own truth.
 fn said(out: &Path) -> Result<(RangeSet, RangeSet)> {
     let truth = TruthDir::open(&out.join("truth")).map_err(broken)?;
     let areas = truth.begin().areas.iter().map(|area| Range::new(SpaceId(0), area.start, area.end));

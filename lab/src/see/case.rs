@@ -1,46 +1,50 @@
-//! The cases, and the bars that issue and papers set for them.
+//! The cases, and their thresholds from the issue and the papers.
 
-/// Our own instrument.
+/// Our instrument.
 pub(super) const OURS: &str = "rates:bayes";
 
-/// Everybody, in turn. `damon:tuned` is the auto-tuned DAMON on a kernel whose own cannot tune.
+/// All instruments, in order. `damon:tuned` is the auto-tuned DAMON for a kernel whose own DAMON
+/// does not tune.
 const EVERYBODY: &str = "rates:bayes telescope:bounded telescope:flexible damon:fixed \
      damon:tuned scan:plain kernel-damon:fixed kernel-damon:wide kernel-damon:tuned";
 
-/// Precision and recall to reach, and in how many seconds from attach or from a change.
+/// Required precision and recall, and the time limit in seconds after attach or a change.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reach {
     pub(super) share: f64,
     pub(super) seconds: f64,
 }
 
-/// A boot.
+/// A case, which is measured in one boot.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Case {
     pub(super) name: &'static str,
     pub(super) workload: &'static str,
-    /// Of the machine: page tables take 2 GiB a TiB.
+    /// Memory of the machine in MB: page tables take 2 GiB per TiB.
     pub(super) memory_mb: u64,
-    /// Of each instrument.
+    /// Seconds that each instrument runs.
     pub(super) seconds: u32,
-    /// Seconds for all phases once; 0 without phases.
+    /// Duration of a cycle of all phases in seconds; 0 without phases.
     pub(super) pass: u32,
     instruments: &'static str,
-    /// What our own instrument, `rates`, is to reach.
+    /// Requirement for our instrument, `rates`.
     pub(super) ours: Option<Reach>,
-    /// What telescope bounded and flexible are to reach: the article's.
+    /// Requirement for Telescope bounded and flexible, from the paper.
     pub(super) article: Option<Reach>,
-    /// The profiler CPU of `rates` over that of the kernel's DAMON at its default settings.
+    /// Maximum ratio of the profiler CPU of `rates` to that of the kernel's DAMON with default
+    /// settings.
     pub(super) cpu_ratio: Option<f64>,
-    /// Most memory of `rates` and of a telescope, in MB.
+    /// Maximum memory of `rates` and of Telescope, in MB.
     pub(super) memory_bar: Option<f64>,
-    /// Pairs for the slowdown by `rates`, of [`super::rows::TURNS`] slots each with and as many without.
+    /// Number of pairs for the slowdown by `rates`, each of [`super::rows::TURNS`] slots with the
+    /// instrument and as many without.
     pub(super) pairs: u32,
-    /// Seconds between two looks at the recorder's memory.
+    /// Seconds between two measurements of the recorder's memory.
     pub(super) look: u32,
-    /// Microseconds between two flushes by the lab's flusher, for all; 0: an instrument's own alone.
+    /// Microseconds between two TLB flushes by the lab's flusher, for all instruments; 0: only the
+    /// flushes of the instruments themselves.
     pub(super) flush_us: u32,
-    /// What instruments that keep to a budget may take of one CPU.
+    /// CPU budget of instruments that have one, as a share of one CPU.
     pub(super) cpu: &'static str,
 }
 
@@ -61,8 +65,8 @@ const PLAIN: Case = Case {
     cpu: "1%",
 };
 
-/// Cold memory is touched too, and no flusher but the instrument's own: as a user gets the tools; at no more CPU than
-/// the kernel's DAMON takes here, 11 to 12 %.
+/// Cold memory is touched too, and TLBs are flushed only by the instruments themselves, as in real
+/// use; CPU is limited to that of the kernel's DAMON here, 11 to 12 %.
 const NOISY: Case = Case {
     memory_mb: TERABYTE_MB,
     seconds: 30,
@@ -79,7 +83,7 @@ const FIVE_TERABYTES_MB: u64 = 11_776;
 const WITHIN_A_SECOND: Option<Reach> = Some(Reach { share: 0.95, seconds: 1.0 });
 const THE_ARTICLES: Option<Reach> = Some(Reach { share: 0.9, seconds: 3.0 });
 
-/// Small ones first.
+/// All cases, small ones first.
 pub(super) const CASES: &[Case] = &[
     Case { name: "64mb-of-1gb", workload: "contiguous:space=1GiB,hot=64MiB,at=512MiB", ..PLAIN },
     Case { name: "1gb-of-8gb", workload: "contiguous:space=8GiB,hot=1GiB,at=3GiB", ..PLAIN },
@@ -158,12 +162,13 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 impl Case {
-    /// `NAME:VARIANT` of each.
+    /// The case's instruments as `NAME:VARIANT`.
     pub(super) fn instruments(&self) -> impl Iterator<Item = &'static str> {
         self.instruments.split_whitespace()
     }
 
-    /// A whole name means that case alone; no name means all.
+    /// Whether the case is chosen: an exact name chooses one case, another text all cases whose
+    /// names contain it.
     pub(super) fn is_chosen(&self, only: &str) -> bool {
         match CASES.iter().any(|case| case.name == only) {
             true => self.name == only,
@@ -171,7 +176,7 @@ impl Case {
         }
     }
 
-    /// What an instrument is to reach here.
+    /// Requirement for an instrument in this case.
     pub(super) fn reach(&self, instrument: &str) -> Option<Reach> {
         match instrument {
             OURS => self.ours,
@@ -180,12 +185,13 @@ impl Case {
         }
     }
 
-    /// Whether truth by pages is asked for: it takes all accesses once more, and hours where they are scattered.
+    /// Whether page truth is compared: it processes all accesses again, which takes hours where
+    /// they are scattered.
     pub(super) fn has_page_truth(&self) -> bool {
         !self.is_long() && self.flush_us != 0
     }
 
-    /// Whether memory must stay flat: an hour says it.
+    /// Whether the case runs for an hour, so that the recorder's memory must not grow.
     pub(super) fn is_long(&self) -> bool {
         self.seconds >= 3600
     }

@@ -1,4 +1,4 @@
-//! What `tierscope compare` says of one instrument.
+//! Figures from `tierscope compare` for one instrument.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,10 +10,10 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::paths;
 use crate::progress::say;
 
-/// Windows that say how well an instrument does once it has settled.
+/// Number of windows at the end of a run that determine the settled accuracy.
 const LATE: usize = 10;
 
-/// The part of a comparison that rows are made of.
+/// The part of `tierscope compare --json` that is used for rows.
 #[derive(Debug, Deserialize)]
 pub(super) struct Comparison {
     pub(super) detections: Vec<Detection>,
@@ -55,7 +55,7 @@ fn share(part: u64, of: u64) -> f64 {
 }
 
 impl Shares {
-    /// Nothing reported is no precision.
+    /// Precision; 0 if nothing was reported.
     pub(super) fn precision(&self) -> f64 {
         share(self.both_bytes, self.reported_bytes)
     }
@@ -78,13 +78,14 @@ impl Shares {
 }
 
 impl Comparison {
-    /// The last windows in which nothing changed, by their bytes.
+    /// Sum over the last windows in which the hot set did not change.
     pub(super) fn late(&self, kind: impl Fn(&Kinds) -> Option<Shares>) -> Shares {
         let quiet = self.windows.iter().rev().filter(|window| !window.changed);
         Shares::sum(quiet.take(LATE).filter_map(|window| kind(&window.figures)))
     }
 
-    /// The slowest detection among those that had `seconds` of time; `None` if one never came.
+    /// The slowest of the detections with at least `seconds` of time; `None` if one of them never
+    /// succeeded.
     pub(super) fn slowest(&self, seconds: f64) -> Option<f64> {
         let last = self.windows.last().map_or(0.0, |window| window.end_seconds);
         let fair = |d: &&Detection| d.seconds.is_some() || d.from_seconds + seconds + 1.0 < last;
@@ -93,12 +94,12 @@ impl Comparison {
         all?.into_iter().reduce(f64::max)
     }
 
-    /// Seconds from the first window's beginning to the last one's end.
+    /// Seconds from the start of the first window to the end of the last one.
     pub(super) fn seconds(&self) -> f64 {
         self.windows.last().map_or(0.0, |window| window.end_seconds)
     }
 
-    /// The workload's own rate.
+    /// Mean rate of the workload's touches.
     pub(super) fn touches_per_second(&self) -> f64 {
         let rates: Vec<f64> =
             self.windows.iter().filter_map(|window| window.touches_per_second).collect();
@@ -106,7 +107,8 @@ impl Comparison {
     }
 }
 
-/// Compares a recording below `dir` with the truth beside it; keeps JSON and chart as `kept.*`.
+/// Compares a recording below `dir` with the truth next to `dir`; writes JSON and chart to
+/// `kept.*`.
 pub(super) fn compare(dir: &Path, bar: f64, kept: &Path, pages: bool) -> Result<Comparison> {
     let truth = dir.parent().unwrap_or(dir).join("truth");
     let mut command = Command::new(tierscope());
@@ -128,11 +130,11 @@ fn tierscope() -> PathBuf {
     paths::programs().map_or_else(|| "tierscope".into(), |dir| dir.join("tierscope"))
 }
 
-/// Holds recordings that a scenario such as `see` left in `out` against a bar for the precision and recall that
-/// the first of them reaches at the end; the others are told.
+/// Checks the precision and recall at the end of the first of several recordings that a scenario
+/// such as `see` left in `out`; those of the others are only printed.
 ///
 /// # Errors
-/// It falls short.
+/// The first recording falls below the threshold.
 pub fn check(out: &Path, names: &[String], bar: f64) -> Result<()> {
     let mut first = None;
     for name in names {
@@ -184,14 +186,15 @@ mod tests {
         }
     }
 
-    // The ten last but the fifteenth: nine of 10 / 10 / 20 bytes and one, the tenth, of none.
+    // The last ten windows without the fifteenth: nine with 10 / 10 / 20 bytes, and the tenth with
+    // none.
     #[test]
     fn late_windows_are_pooled_without_those_that_changed() {
         let late = comparison(&[]).late(|kinds| Some(kinds.region));
         assert_eq!((late.precision(), late.recall(), late.false_hot()), (0.9, 0.45, 0.05));
     }
 
-    // 20 s: a change at 18.5 s with 1 s to go by is not held against anybody.
+    // A run of 20 s: a change at 18.5 s that leaves too little time for detection does not count.
     #[test]
     fn the_slowest_detection_counts_and_never_is_never() {
         let slowest = |all: &[(f64, Option<f64>)]| comparison(all).slowest(1.0);

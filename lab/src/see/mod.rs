@@ -1,9 +1,11 @@
-//! `make bench-see`: instruments take turns on one machine, and are held against the truth.
+//! `make bench-see`: accuracy of instruments, which run one after the other on one machine, against
+//! the truth.
 //!
 //! A case is one boot of the scenario `see`: one toucher, whose hot set is known, and one
-//! instrument after the other. Rows are kept by case and instrument: what is in target/bench/see.json
-//! is not measured again. Comparisons and charts lie in target/bench/see/CASE. Simulated scenarios
-//! come first, and are named `noise …` and `resident …`; real servers last, named `served …`.
+//! instrument after the other. Rows are identified by case and instrument: those already in
+//! target/bench/see.json are not measured again. Comparisons and charts are in
+//! target/bench/see/CASE. Simulated scenarios run first, with names `noise ...` and `resident ...`;
+//! real servers last, with names `served ...`.
 
 mod case;
 mod figures;
@@ -28,30 +30,31 @@ use crate::scenario::Scenario;
 use case::{CASES, Case};
 pub use figures::check;
 
-/// The kernel that has a DAMON to compare with.
+/// The kernel whose DAMON is compared with.
 const KERNEL: &str = "6.12";
 
-/// The kernel whose DAMON tunes its intervals, and who is measured there: no module is built for it, so
-/// that its toucher maps a memory file again and again and flushes the TLBs itself.
+/// The kernel whose DAMON tunes its intervals, and the instrument that is measured on it. No module
+/// is built for this kernel, so the toucher flushes the TLBs itself, by mapping a memory file
+/// repeatedly.
 const TUNING_KERNEL: &str = "newest";
 const TUNED: &str = "kernel-damon:tuned";
 
-/// Left to the host's others.
+/// Memory of the host that must stay available for other programs.
 const HOST_RESERVE_MB: u64 = 1024;
 
-/// What a caller may choose.
+/// Options of the benchmark.
 #[derive(Debug, Clone, Default)]
 pub struct Choice {
-    /// Only cases whose name contains this.
+    /// Run only cases whose name contains this.
     pub only: String,
-    /// Seconds of each instrument instead of the case's.
+    /// Seconds that each instrument runs, instead of the case's.
     pub seconds: Option<u32>,
 }
 
-/// Measures what is not in target/bench/see.json yet.
+/// Measures the rows that are not yet in target/bench/see.json.
 ///
 /// # Errors
-/// A case could not be measured; the others were.
+/// At least one case could not be measured; the others were.
 pub fn bench(matrix: &Matrix, choice: &Choice) -> Result<()> {
     let path = paths::root().join("target/bench/see.json");
     fs::create_dir_all(results(&path)).at(path.display())?;
@@ -91,12 +94,12 @@ pub fn bench(matrix: &Matrix, choice: &Choice) -> Result<()> {
     }
 }
 
-/// `target/bench/see` for `target/bench/see.json`.
+/// Directory for results: `target/bench/see` for `target/bench/see.json`.
 fn results(json: &Path) -> PathBuf {
     json.with_extension("")
 }
 
-/// The kernel on which an instrument takes its turn.
+/// The kernel on which an instrument is measured.
 fn kernel_of(instrument: &str) -> &'static str {
     if instrument == TUNED { TUNING_KERNEL } else { KERNEL }
 }
@@ -139,7 +142,7 @@ fn measure(
     table.add(ratio, path)
 }
 
-/// One boot.
+/// Boots a case's machine and runs some of its instruments.
 fn turns(
     case: &Case,
     kernel: &Kernel,
@@ -177,7 +180,7 @@ fn turns(
     Ok(done)
 }
 
-/// A machine that swaps or dies measures nothing.
+/// Checks that the host has enough memory: the results of a machine that swaps would be useless.
 fn check_room(case: &Case) -> Result<()> {
     let text = fs::read_to_string("/proc/meminfo").at("/proc/meminfo")?;
     let available = available_mb(&text).unwrap_or(u64::MAX);
@@ -193,7 +196,7 @@ fn available_mb(meminfo: &str) -> Option<u64> {
     Some(line.split_whitespace().next()?.parse::<u64>().ok()? / 1024)
 }
 
-/// The command that measures a case again.
+/// The command that measures a case.
 fn command(case: &Case) -> String {
     format!("target/debug/lab bench see --only {}", case.name)
 }

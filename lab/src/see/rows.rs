@@ -1,4 +1,4 @@
-//! From a case's results to rows.
+//! Rows of a case, computed from its results.
 
 use std::fs;
 use std::path::Path;
@@ -13,16 +13,16 @@ use super::row;
 use crate::bench::{Bar, Row, Table};
 use crate::error::{Context, Error, Kind, Result};
 
-/// Precision and recall that count as detected where no bar says otherwise.
+/// Precision and recall that count as detection in cases without a requirement.
 const USUAL_SHARE: f64 = 0.9;
 
-/// METRICS.md.
+/// Maximum slowdown of the target (METRICS.md).
 const SLOWDOWN: f64 = 0.02;
 
-/// Memory may grow by so much in an hour: a page here and there, no leak.
+/// Maximum growth of the recorder's memory in an hour: some pages, but no leak.
 const FLAT: f64 = 1.05;
 
-/// How the names of all rows of an instrument begin.
+/// Prefix of the names of an instrument's rows.
 pub(super) fn begin(case: &Case, instrument: &str) -> String {
     format!("{}, {}", case.name, instrument.replace(':', " "))
 }
@@ -35,7 +35,7 @@ fn cpu_name(case: &Case, instrument: &str) -> String {
     format!("{}: profiler CPU", begin(case, instrument))
 }
 
-/// Rows of one instrument; comparison and chart are kept in `results`.
+/// Rows for one instrument; comparison and chart are written to `results`.
 pub(super) fn of(case: &Case, instrument: &str, out: &Path, results: &Path) -> Result<Vec<Row>> {
     let dir = out.join(instrument.replace(':', "-"));
     let named = |what: &str| format!("{}: {what}", begin(case, instrument));
@@ -72,7 +72,7 @@ fn detection(case: &Case, instrument: &str, found: &Comparison, share: f64) -> R
     };
     match found.slowest(reach.map_or(0.0, |reach| reach.seconds)) {
         Some(seconds) => row(case, name(""), seconds, "s", bar),
-        // A figure for never: at least as long as it was waited for.
+        // If never detected, the value is a lower bound: the length of the run.
         None => Row {
             holds: reach.is_none(),
             ..row(case, name(", never"), found.seconds(), "s waited", bar)
@@ -102,7 +102,7 @@ fn accuracy(case: &Case, named: &dyn Fn(&str) -> String, found: &Comparison) -> 
     rows
 }
 
-/// A look at the recorder: resident and peak memory in KiB, then what nobody asks here.
+/// A sample of the recorder's resident and peak memory in KiB; the line's other fields are ignored.
 #[derive(Debug, PartialEq)]
 struct Look {
     resident: f64,
@@ -135,7 +135,7 @@ fn memory(
     let mut rows =
         vec![row(case, named("memory of the profiler"), last.peak * 1024.0 / 1e6, "MB", bar)];
     if case.is_long() {
-        // The first tenth is for settling.
+        // Skip the first tenth, in which the recorder's memory settles.
         let settled = &looks[looks.len() / 10];
         let growth = last.resident / settled.resident;
         rows.push(row(case, named("memory after an hour"), growth, "times", Bar::Most(FLAT)));
@@ -143,7 +143,7 @@ fn memory(
     Ok(rows)
 }
 
-/// The CPU of `rates` over that of the kernel's DAMON, once both are known.
+/// Row for the CPU of `rates` over that of the kernel's DAMON, if both are known.
 pub(super) fn ratio(case: &Case, table: &Table) -> Option<Row> {
     let name = format!("{}, profiler CPU: rates bayes over kernel-damon fixed", case.name);
     let cpu = |instrument| table.value(&cpu_name(case, instrument));
@@ -152,12 +152,13 @@ pub(super) fn ratio(case: &Case, table: &Table) -> Option<Row> {
     (!table.begins(&name) && kernel > 0.0).then(|| row(case, name, ours / kernel, "times", bar))
 }
 
-/// Slots with and slots without, in turns, that make one pair of the slowdown's. The rate of a single
-/// slot varies by a tenth on an emulated machine, and a mean of quotients of such rates lies a
-/// percent above the quotient of the means: by the variance of what they are divided by.
+/// Number of slots with and without the instrument, alternating, in one pair for the slowdown. The
+/// rate of a single slot varies by a tenth on an emulated machine; the mean of quotients of such
+/// rates would be a percent above the quotient of the means, because of the divisors' variance.
 pub(super) const TURNS: u32 = 10;
 
-/// From `slots.txt`: `with|without FROM TO` in seconds since boot, in turns.
+/// Rows for the slowdown, from `slots.txt` with alternating lines `with|without FROM TO` in seconds
+/// since boot.
 pub(super) fn slowdown(case: &Case, out: &Path) -> Result<Vec<Row>> {
     let path = out.join("slots.txt");
     let text = fs::read_to_string(&path).at(path.display())?;
@@ -176,14 +177,15 @@ pub(super) fn slowdown(case: &Case, out: &Path) -> Result<Vec<Row>> {
     ])
 }
 
-/// Mean rates `(with, without)` over the turns of each pair.
+/// Mean rates `(with, without)` over the slots of each pair.
 fn pairs(rates: &[f64]) -> Vec<(f64, f64)> {
     let mean =
         |slots: &[f64], first| slots.iter().skip(first).step_by(2).sum::<f64>() / f64::from(TURNS);
     rates.chunks_exact(2 * TURNS as usize).map(|slots| (mean(slots, 0), mean(slots, 1))).collect()
 }
 
-/// Nanoseconds; 100 ms at both ends are left out, for what a change of sides stirs up.
+/// Times of the slots in nanoseconds, without 100 ms at both ends, which are disturbed by the
+/// switch.
 fn slots(text: &str) -> Vec<(u64, u64)> {
     const EDGE: f64 = 0.1;
     let slot = |line: &str| {
@@ -207,8 +209,8 @@ mod tests {
         );
     }
 
-    // Rates that differ from turn to turn, but by nothing between the sides: no slowdown, where a
-    // mean over turns would find (1/2 + 2)/2 - 1 = 25 %.
+    // Rates that differ between slots, but equally with and without: no slowdown, where a mean of
+    // quotients would find (1/2 + 2)/2 - 1 = 25 %.
     #[test]
     fn a_pair_is_several_turns() {
         let turns = [1.0, 2.0, 2.0, 1.0].repeat(TURNS as usize);

@@ -1,51 +1,53 @@
-//! The simulated rows of issue 22 and their bars. Each is a ready-made scenario of
-//! `tierscope bench accuracy` with another workload: no flusher, page tables as something else left
-//! them, except where a process is simulated access by access.
+//! The simulated rows of issue 22 and their thresholds. Each is a ready-made scenario of `tierscope
+//! bench accuracy` with another workload: no TLB flusher, and page tables in the state that earlier
+//! activity left; processes of some scenarios are simulated access by access.
 
 use crate::bench::Bar;
 
-/// What is asked of a scenario.
+/// Requirement for a scenario's results.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Ask {
-    /// Precision and recall of at least the first within so many seconds, from attach and from each
-    /// change.
+    /// Precision and recall reach the first value within this many seconds, after attach and after
+    /// each change.
     Reach(f64, f64),
-    /// Both still so high in every window from that second on.
+    /// Precision and recall stay above the first value in every window after this many seconds.
     Held(f64, f64),
-    /// A figure at that second.
+    /// The named figure meets the threshold after this many seconds.
     Figure(&'static str, f64, Bar),
-    /// At least so much of what is hot found at that second, or unknown.
+    /// After this many seconds at least this share of the hot bytes is found or reported as
+    /// unknown.
     FoundOrUnknown(f64, f64),
 }
 
-/// A scenario and its bars.
+/// A scenario and its requirements.
 #[derive(Debug, Clone)]
 pub(super) struct Simulated {
-    /// Begins the names of its rows.
+    /// Name, with which the names of its rows begin.
     pub(super) name: String,
-    /// A ready-made scenario.
+    /// Name of a ready-made scenario.
     pub(super) file: &'static str,
-    /// Changes of it.
+    /// Changes to the scenario, as `key=value`.
     pub(super) set: Vec<String>,
-    /// Simulated seconds.
+    /// Simulated duration in seconds.
     pub(super) seconds: u32,
     pub(super) asks: Vec<Ask>,
-    /// Whether a hot set is declared: then bounds and widths have bars as well.
+    /// Whether the workload declares a hot set: then bounds and widths have thresholds as well.
     pub(super) declared: bool,
-    /// Whether what is unknown has a bar: issue 22 sets it for 1 TiB.
+    /// Whether the unknown bytes have a threshold: issue 22 sets it for 1 TiB.
     pub(super) known: bool,
-    /// Most CPU of the profiler, in per cent of one; none where an instrument has no budget.
+    /// Maximum profiler CPU in per cent of one CPU; None for instruments without a budget.
     pub(super) cpu: Option<f64>,
-    /// The contender that is judged.
+    /// Name of the contender that is judged.
     pub(super) contender: &'static str,
-    /// Time between two flushes of all TLBs by the lab's flusher; none for an instrument's own alone.
+    /// Time between two flushes of all TLBs by the lab's flusher; None: only the instrument's own
+    /// flushes.
     pub(super) flush: Option<&'static str>,
 }
 
-/// Our instrument.
+/// Name of our instrument, `rates`, as a contender.
 const OURS: &str = "rates";
 
-/// Seconds at which figures are taken, apart from the end.
+/// Seconds at which figures are computed, in addition to the end of the run.
 pub(super) const AT: [f64; 4] = [4.0, 8.0, 10.0, 12.0];
 
 impl Simulated {
@@ -68,19 +70,19 @@ impl Simulated {
         Self { declared: false, ..Self::noise(name, workload, 12, asks) }
     }
 
-    /// Seconds whose figures judge intervals and the unknown: 10, or the end of what is shorter.
+    /// Seconds after which intervals and unknown bytes are judged: 10, or the end of a shorter run.
     pub(super) fn judged_at(&self) -> f64 {
         f64::from(self.seconds).min(10.0)
     }
 }
 
-/// Share of the accesses that follow the pattern, and a share that the hot ranges take for sure:
-/// the rest falls on all memory, and is not hot.
+/// Settings for a share of accesses that follow the pattern, and the share of the hot ranges: the
+/// other accesses are spread over all memory, which is not hot.
 fn mixed(background: u32) -> String {
     format!("share={},hot_share=0.4", f64::from(100 - background) / 100.0)
 }
 
-/// All of them, the quick ones of a kind first.
+/// All simulated scenarios, the quick ones of a kind first.
 pub(super) fn all() -> Vec<Simulated> {
     let cases = [
         terabyte(),
@@ -153,7 +155,7 @@ fn rates() -> Vec<Simulated> {
     vec![case("300 k/s", 300_000, 8.0), case("10 M/s", 10_000_000, 4.0)]
 }
 
-/// A machine whose CPUs are busy: so many of 40 samples a window arrive.
+/// Scenarios with busy CPUs, on which only `samples` of the 40 samples of a window are taken.
 fn busy() -> Vec<Simulated> {
     let case = |samples: u32| {
         let workload =
@@ -277,7 +279,8 @@ fn odd() -> Vec<Simulated> {
     ]
 }
 
-/// All contenders that read page tables, as they come and with the lab's flusher: two tables (METRICS).
+/// All contenders that read page tables, with their own flushes only and with the lab's flusher:
+/// two tables (METRICS.md).
 fn peers() -> Vec<Simulated> {
     let terabyte = |background: u32| {
         format!("contiguous:space=1TiB,hot=10GiB,at=307567MiB,{},rate=3000000", mixed(background))
@@ -330,7 +333,7 @@ mod tests {
         assert_eq!(names.len(), all.len());
     }
 
-    // 10 GiB at any background of the table, and not a byte more.
+    // The hot set has exactly 10 GiB with any share of background accesses.
     #[test]
     fn background_is_never_hot() {
         for case in terabyte() {

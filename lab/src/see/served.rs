@@ -1,5 +1,5 @@
-//! Real servers under a zipfian load with scans: the memory that an instrument ranks first, against how often the host
-//! saw each page accessed.
+//! Real servers under a zipfian load with scans: compares the memory that an instrument ranks first
+//! with the access counts of all pages, as seen by the host.
 
 use std::fs;
 use std::path::Path;
@@ -16,20 +16,20 @@ use crate::instrumented::referee;
 use crate::machine::bench::{boot, command_of};
 use crate::progress::say;
 
-/// Servers, by the names of their rows.
+/// Prefix of the rows' names, and name of each server.
 pub(super) const SERVED: [(&str, &str); 2] =
     [("served redis", "redis"), ("served memcached", "memcached")];
 
-/// Directories that the scenario's instruments leave; ours is held to the bar.
+/// Output directories of the scenario's instruments; only ours has a threshold.
 const INSTRUMENTS: [(&str, Bar); 2] =
     [("kernel-damon-fixed", Bar::None), ("rates-bayes", Bar::Least(0.9))];
 
-/// When an answer is judged, after the instrument's start.
+/// Time after the instrument's start at which its result is judged.
 const JUDGED_AT: Duration = Duration::from_secs(20);
-/// What is chosen of the resident memory: a quarter.
+/// Divisor for the bytes that are selected, of the resident memory: a quarter.
 const PART: u64 = 4;
 
-/// Measures a server's rows, if they are not there yet.
+/// Measures a server's rows, unless they are in the table already.
 pub(super) fn bench(
     name: &str,
     server: &str,
@@ -81,7 +81,7 @@ fn broken(cause: impl std::fmt::Display) -> Error {
     Error::new(Kind::Job, "served", cause)
 }
 
-/// How often each page of the server was accessed while instruments looked.
+/// Number of accesses to each page of the server during the measurement.
 fn truth(out: &Path) -> Result<TrueRates> {
     let pages = referee::touched(out).map_err(broken)?;
     let page = |(at, count): (u64, u64)| {
@@ -98,7 +98,7 @@ fn resident(out: &Path) -> Result<u64> {
     Ok(kib.ok_or_else(|| broken(format!("{}: no figure", path.display())))? << 10)
 }
 
-/// The window that ends last before the instrument is judged.
+/// The last window of the recording that ends before the result is judged.
 fn judged(recording: &Path) -> Result<Snapshot> {
     let recording = Recording::open(recording).map_err(broken)?;
     let time = recording.time().ok_or_else(|| broken("nothing was recorded"))?;
@@ -107,12 +107,12 @@ fn judged(recording: &Path) -> Result<Snapshot> {
     let last =
         windows.end.checked_sub(1).ok_or_else(|| broken("no window was recorded in time"))?;
     let mut snapshot = recording.snapshot(last).map_err(broken)?;
-    // There is one process; the truth knows it as the first.
+    // There is only one process, which has id 0 in the truth.
     snapshot.regions.iter_mut().for_each(|region| region.range.space = SpaceId(0));
     Ok(snapshot)
 }
 
-/// Percent of a CPU, from what `tierscope record` says in the end.
+/// CPU usage in percent, from the final output of `tierscope record`.
 fn cpu(said: &Path) -> Result<f64> {
     let text = fs::read_to_string(said).at(said.display())?;
     percent(&text).ok_or_else(|| broken(format!("{}: it says no share of a CPU", said.display())))

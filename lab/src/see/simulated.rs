@@ -1,4 +1,4 @@
-//! The simulated rows: `tierscope bench accuracy`, the worst of five seeds.
+//! The simulated rows: results of `tierscope bench accuracy`, the worst of five seeds.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,19 +13,19 @@ use crate::error::{Error, Kind, Result};
 use crate::paths;
 use crate::progress::say;
 
-/// METRICS.md: at least five.
+/// Number of seeds; METRICS.md requires at least five.
 const SEEDS: u32 = 5;
 
-/// Shares of intervals that are to hold the truth (issue 22).
+/// Minimum share of intervals that contain the true value (issue 22).
 const CALIBRATED: f64 = 0.85;
 
-/// Most that the instrument's flushes may slow the target down by, in per cent (issue 22).
+/// Maximum slowdown of the target by the instrument's flushes, in per cent (issue 22).
 const SLOWDOWN: f64 = 0.5;
 
-/// Begins the names of the rows over all scenarios.
+/// Prefix of the rows over all scenarios.
 const CALIBRATION: &str = "calibration over all simulated rows";
 
-/// Intervals by the heat of their regions: a figure's name, and a name for people.
+/// Coverage of intervals, by heat of their regions: name of the figure, and description.
 const COVERAGE: [(&str, &str); 3] = [
     ("cover_hot", "intervals of hot regions that hold the truth"),
     ("cover_warm", "intervals of warm regions that hold the truth"),
@@ -33,19 +33,19 @@ const COVERAGE: [(&str, &str); 3] = [
 ];
 const WIDTH: &str = "high over low of hot regions, median";
 
-/// Figures that have a bar where a hot set is declared, and the most that each may be.
+/// Figures with an upper threshold where a hot set is declared: name, description, threshold.
 const BOUNDED: [(&str, &str, f64); 3] = [
     ("width_hot", WIDTH, 2.0),
     ("unknown", "unknown bytes", 0.1),
     ("bound_cold", "upper bound of cold regions, median", 0.1),
 ];
 
-/// How many simulated rows have this in their name.
+/// The simulated scenarios whose name contains `only`.
 pub(super) fn chosen(only: &str) -> Vec<Simulated> {
     all().into_iter().filter(|case| case.name.contains(only)).collect()
 }
 
-/// Measures what is not in the table yet; names of what could not be measured come back.
+/// Measures the rows that are not yet in the table; returns the names of scenarios that failed.
 ///
 /// # Errors
 /// The table cannot be written.
@@ -109,7 +109,7 @@ fn measure(case: &Simulated) -> Result<Vec<Row>> {
     Rows { case, worst, command: &command }.all()
 }
 
-/// Makes the rows of a scenario.
+/// Computes the rows of a scenario from the worst results of its seeds.
 struct Rows<'a> {
     case: &'a Simulated,
     worst: &'a Value,
@@ -123,14 +123,14 @@ impl Rows<'_> {
             rows.extend(self.asked(ask)?);
         }
         let percent = 100.0 * number(self.worst, "/profiler_cpu/worst")?;
-        // To the hundredth of a per cent: the last look of a budget may end a microsecond late.
+        // Rounded to a hundredth of a per cent: a budget's last look may end a microsecond late.
         let cpu = (percent * 100.0).round() / 100.0;
         let most = self.case.cpu.map_or(Bar::None, Bar::Most);
         rows.push(self.row("profiler CPU, all included", cpu, "%", most));
         let slowdown = self.case.cpu.map_or(Bar::None, |_| Bar::Most(SLOWDOWN));
         let slower = 100.0 * number(self.worst, "/slowdown/worst")?;
         rows.push(self.row("slowdown of the target", slower, "%", slowdown));
-        // Peers are there to be read beside each other, not to be judged.
+        // Rows of peers are for comparison only and have no thresholds.
         if self.case.cpu.is_some() {
             rows.extend(self.intervals());
         }
@@ -182,12 +182,11 @@ impl Rows<'_> {
         Ok(std::iter::once(first).chain(ends).collect())
     }
 
-    /// Bars of all scenarios with a declared hot set; figures of the others, as far as there are
-    /// any.
+    /// Interval figures: judged in scenarios with a declared hot set, only reported in others.
     fn intervals(&self) -> Vec<Row> {
         let at = self.case.judged_at();
-        // In the mean over seeds: of five runs, a right 90 % interval misses in one or more four
-        // times out of ten.
+        // Mean over the seeds: of five runs with a correct 90 % interval, at least one misses in
+        // four of ten cases.
         let coverage = COVERAGE.map(|(name, what)| {
             let value = self.spread(name, at)?.get("mean")?.as_f64()?;
             Some(self.row(&format!("{what}, at {at} s"), value, "share", Bar::None))
@@ -204,7 +203,7 @@ impl Rows<'_> {
         coverage.into_iter().chain(more).flatten().collect()
     }
 
-    /// A row whose bar does not hold where there is no figure.
+    /// A row for a figure; a missing figure misses its threshold.
     fn judged(&self, what: &str, value: Option<f64>, bar: Bar) -> Row {
         let Some(value) = value else {
             let row = self.row(&format!("{what}, no figure"), 0.0, "share", bar);
@@ -213,14 +212,14 @@ impl Rows<'_> {
         self.row(what, value, "share", bar)
     }
 
-    /// The worst of all seeds; none if one of the seeds has none.
+    /// The worst value over all seeds; None if a seed lacks the figure.
     fn figure(&self, name: &str, at: f64) -> Option<f64> {
         let figure = self.spread(name, at)?;
         let whole = figure.get("seeds")?.as_u64() == self.worst.get("seeds")?.as_u64();
         if whole { figure.get("worst")?.as_f64() } else { None }
     }
 
-    /// A figure over the seeds that have it.
+    /// Statistics of a figure over the seeds that have it.
     fn spread(&self, name: &str, at: f64) -> Option<&Value> {
         let times = self.worst.get("times")?.as_array()?;
         let here = times.iter().find(|time| time["at_seconds"].as_f64() == Some(at))?;
@@ -228,7 +227,7 @@ impl Rows<'_> {
     }
 }
 
-/// The unit of a figure.
+/// Unit of a figure.
 fn unit(figure: &str) -> &'static str {
     match figure {
         "width_hot" | "rate_factor" | "hot_ratio" => "times",
@@ -238,9 +237,8 @@ fn unit(figure: &str) -> &'static str {
     }
 }
 
-/// Over all scenarios that are in the table: the mean of each kind, and the least, which has no
-/// bar: where a scenario has but one hot region, five seeds are five draws of a right or a wrong
-/// interval.
+/// Rows over all scenarios in the table: the mean of each kind of interval, and the minimum, which
+/// has no threshold: with a single hot region per scenario, five seeds are only five draws.
 fn calibration(table: &Table) -> Vec<Row> {
     let command = "target/debug/lab bench see --only ''";
     let mut rows = Vec::new();
@@ -314,9 +312,9 @@ mod tests {
         assert!(cpu.value == 1.0 && cpu.holds);
         assert!(find(&rows, WIDTH).holds && find(&rows, WIDTH).unit == "times");
         assert!(!find(&rows, "unknown bytes").holds);
-        // One seed has no cold region, the others count.
+        // One seed has no cold region; the mean is over the others.
         assert_eq!(find(&rows, "cold regions that hold").value, 0.99);
-        // Without a worst of five there is no figure that could hold.
+        // The figure is missing in one of five seeds, so it misses its threshold.
         let bound = find(&rows, "upper bound of cold");
         assert!(bound.name.ends_with("no figure") && !bound.holds);
     }

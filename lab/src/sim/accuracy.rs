@@ -1,4 +1,4 @@
-//! Instruments side by side, by densities (`tierscope bench accuracy`).
+//! Accuracy of instruments, compared in density mode (`tierscope bench accuracy`).
 
 use std::fs;
 use std::process::Command;
@@ -12,14 +12,14 @@ use crate::command::capture;
 use crate::error::{Context, Error, Kind, Result};
 use crate::paths;
 
-/// The host's time for a minute of all instruments.
+/// Threshold for the wall time in seconds of simulating a minute with all instruments.
 const MINUTE: Bar = Bar::Most(60.0);
-/// Of one CPU: the article's figure.
+/// Threshold for the profiler CPU in per cent of one CPU: the paper's figure.
 const ARTICLE_CPU: Bar = Bar::Most(0.9);
-/// Recall at which DAMON sees nothing at all.
+/// Recall below which DAMON is considered to find nothing.
 const NOTHING: f64 = 0.001;
 
-/// Reports of scenarios, and the command.
+/// Reports of scenarios, and the command that produced them.
 fn reports(arguments: &[&str]) -> Result<(Value, String)> {
     let words = [&["bench", "accuracy", "--json"], arguments].concat();
     let output = capture(Command::new(tierscope()?).args(&words))?;
@@ -45,24 +45,24 @@ fn timed(name: &str, scenario: &str) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// A minute of 5 TiB.
+/// Simulates a minute with 5 TiB.
 pub(super) fn terabytes(_: &Desk<'_>) -> Result<Vec<Row>> {
     timed("5 TiB", "contiguous-5tb")
 }
 
-/// A minute of 1 PiB.
+/// Simulates a minute with 1 PiB.
 pub(super) fn petabyte(_: &Desk<'_>) -> Result<Vec<Row>> {
     timed("1 PiB", "contiguous-1pb")
 }
 
-/// The outcome of a contender.
+/// A contender's outcome in a report.
 fn outcome<'a>(report: &'a Value, contender: &str) -> Result<&'a Value> {
     let all = report[0]["outcomes"].as_array().map_or(&[][..], Vec::as_slice);
     let missing = || Error::new(Kind::Job, contender, "is not in the report");
     all.iter().find(|outcome| outcome["contender"] == contender).ok_or_else(missing)
 }
 
-/// Precision and recall to quote: once detected, over all windows where nothing ever was.
+/// Precision and recall to report: after detection, or over all windows if nothing was detected.
 fn quoted(outcome: &Value) -> (f64, f64) {
     let shares = if outcome["settled"].is_null() { &outcome["all"] } else { &outcome["settled"] };
     let share = |key: &str| shares[key].as_f64().unwrap_or(0.0);
@@ -73,7 +73,7 @@ fn percent(outcome: &Value, key: &str) -> f64 {
     outcome[key].as_f64().unwrap_or(0.0) * 100.0
 }
 
-/// The recall of the best window.
+/// Recall of the best window.
 fn best_recall(outcome: &Value) -> f64 {
     let windows = outcome["windows"].as_array().map_or(&[][..], Vec::as_slice);
     let bytes = |window: &Value, key: &str| window[key].as_f64().unwrap_or(0.0);
@@ -82,7 +82,7 @@ fn best_recall(outcome: &Value) -> f64 {
     })
 }
 
-/// Rows of a scenario whose names begin with `accuracy: NAME`; `ours`: the least precision and
+/// Rows of a scenario whose names begin with `accuracy: NAME`; `ours` is the minimum precision and
 /// recall of `rates`.
 fn accuracy(name: &str, scenario: &str, ours: f64) -> Result<Vec<Row>> {
     let (report, command) = reports(&[scenario])?;
@@ -111,17 +111,18 @@ fn accuracy(name: &str, scenario: &str, ours: f64) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// 10 GiB that move up through 5 TiB.
+/// A hot set of 10 GiB that moves up through 5 TiB.
 pub(super) fn stairs(_: &Desk<'_>) -> Result<Vec<Row>> {
     accuracy("stairs", "stairs-5tb", 0.95)
 }
 
-/// 5 MB of 5 TiB.
+/// A hot set of 5 MB in 5 TiB.
 pub(super) fn needle(_: &Desk<'_>) -> Result<Vec<Row>> {
     accuracy("needle 5 MB", "needle-5mb", 0.9)
 }
 
-/// What DAMON sees where it works: without it, seeing nothing at 5 TiB would prove nothing.
+/// Control experiment: recall of DAMON on 1 GB. Without it, finding nothing in 5 TiB would prove
+/// nothing.
 pub(super) fn damon_where_it_works(desk: &Desk<'_>) -> Result<Vec<Row>> {
     let path = desk.work.join("damon-1gb.toml");
     let scenario = "name = \"damon-1gb\"\nabout = \"100 MB hot in 1 GB\"\n\
@@ -135,7 +136,8 @@ pub(super) fn damon_where_it_works(desk: &Desk<'_>) -> Result<Vec<Row>> {
     Ok(vec![row(name, recall, "share", Bar::Least(0.9), &command)])
 }
 
-/// The papers' claims: verdicts, never bars. What is held is that the page is current.
+/// The papers' claims. Their verdicts have no thresholds; only the page's being up to date is
+/// checked.
 pub(super) fn claims(_: &Desk<'_>) -> Result<Vec<Row>> {
     let path = paths::root().join("REPRODUCTION.md");
     let page = fs::read_to_string(&path).at(path.display())?;
@@ -159,7 +161,7 @@ pub(super) fn claims(_: &Desk<'_>) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Lines of the page's tables whose last cell begins with that verdict.
+/// Number of table lines on the page whose last cell begins with `verdict`.
 fn verdicts(page: &str, verdict: &str) -> usize {
     let last = |line: &str| {
         let cell = line.trim_end().strip_suffix('|')?.rsplit('|').next()?.trim().to_owned();
@@ -181,7 +183,7 @@ mod tests {
         assert_eq!((verdicts(page, "reproduced"), verdicts(page, "not reproduced")), (2, 1));
     }
 
-    // 1 of 4, then 3 of 4.
+    // Recall 1/4 in the first window, 3/4 in the second.
     #[test]
     fn the_best_window_and_what_to_quote() {
         let window = |both: u64| json!({"both_bytes": both, "true_bytes": 4});

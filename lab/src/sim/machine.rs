@@ -1,4 +1,4 @@
-//! The machine against a naive one, against itself, and against its configuration.
+//! The simulated machine compared with a naive one, with itself, and with its configuration.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -15,16 +15,17 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::paths;
 use crate::progress::say;
 
-/// Random operations of a comparison with an oracle, and parts that they are done in.
+/// Number of random operations that are compared with an oracle, and number of parts they are split
+/// into.
 const OPERATIONS: f64 = 1e9;
 const PARTS: u32 = 50;
 
-/// The issue's bars for tiers: exact, and five percent.
+/// Thresholds of the issue for tiers: exact latency, bandwidth within five percent.
 const LATENCY: Bar = Bar::Most(0.001);
 const BANDWIDTH: Bar = Bar::Most(0.05);
 
-/// The machine beside a naive one. Parts that passed are noted, for this very code: a bench that was
-/// interrupted goes on with the next.
+/// Compares the machine with a naive one. Parts that passed are recorded for this version of the
+/// code, so that an interrupted benchmark continues with the next part.
 pub(super) fn exactness(desk: &Desk<'_>) -> Result<Vec<Row>> {
     let notes = desk.work.join(format!("exactness-{}.passed", code()?));
     let passed =
@@ -54,7 +55,7 @@ pub(super) fn exactness(desk: &Desk<'_>) -> Result<Vec<Row>> {
     )])
 }
 
-/// What the machine's code is known by.
+/// Identifies the version of the machine's code.
 fn code() -> Result<String> {
     let mut git = Command::new("git");
     git.args(["rev-parse", "HEAD:crates/hw", "HEAD:crates/sim"]);
@@ -66,7 +67,7 @@ fn code() -> Result<String> {
         .join("-"))
 }
 
-/// The two modes against each other: what may differ by how much stands in the tests.
+/// Compares the two modes with each other; the tests define the tolerances.
 pub(super) fn agreement(_: &Desk<'_>) -> Result<Vec<Row>> {
     let words = ["test", "--package", "tierscope-sim", "--test", "agreement"];
     let command = format!("cargo {}", words.join(" "));
@@ -85,7 +86,7 @@ pub(super) fn agreement(_: &Desk<'_>) -> Result<Vec<Row>> {
     ])
 }
 
-/// Tests that passed and that failed, by what `cargo test` says of a program.
+/// Numbers of passed and failed tests, from the output of `cargo test`.
 fn tally(said: &str) -> Option<(f64, f64)> {
     let line = said.lines().find(|line| line.starts_with("test result:"))?;
     let count = |what: &str| {
@@ -95,7 +96,7 @@ fn tally(said: &str) -> Option<(f64, f64)> {
     Some((count(" passed")?, count(" failed")?))
 }
 
-/// A report twice, in each mode.
+/// Runs a report twice in each mode and compares the results.
 pub(super) fn same_seed(desk: &Desk<'_>) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for mode in ["exact", "density"] {
@@ -119,7 +120,7 @@ pub(super) fn same_seed(desk: &Desk<'_>) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// A report without what depends on the host.
+/// A report without its host-dependent parts.
 fn reproducible(report: &str) -> Result<String> {
     let mut report: Value =
         serde_json::from_str(report).map_err(|e| Error::new(Kind::Job, "report", e))?;
@@ -130,14 +131,14 @@ fn reproducible(report: &str) -> Result<String> {
     Ok(report.to_string())
 }
 
-/// FNV-1a, folded to what a JSON number holds exactly.
+/// FNV-1a, folded to a number that JSON represents exactly.
 fn hash(text: &str) -> u64 {
     let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325, step);
     (hash >> 48) ^ (hash & ((1 << 48) - 1))
 }
 
-/// Latency unloaded and bandwidth loaded, of every tier of every ready-made machine.
+/// Unloaded latency and loaded bandwidth of every tier of every ready-made machine.
 pub(super) fn tiers(_: &Desk<'_>) -> Result<Vec<Row>> {
     let (figures, command) = example("tierscope-sim", "tiers", &[], &[])?;
     let Some(tiers) = figures.as_object() else {

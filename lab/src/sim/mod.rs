@@ -1,10 +1,10 @@
-//! `make bench-sim`: what the simulated machine is held to, in target/bench/sim.json.
+//! `make bench-sim`: checks and speed of the simulated machine, written to target/bench/sim.json.
 //!
 //! | file | its chapters |
 //! |---|---|
 //! | `speed` | accesses a second, layer by layer, and memory of the host |
-//! | `accuracy` | instruments by densities: time, accuracy, cost |
-//! | `machine` | the machine against oracles, itself and its configuration |
+//! | `accuracy` | instruments in density mode: time, accuracy, cost |
+//! | `machine` | the machine compared with oracles, itself and its configuration |
 //! | `same` | one workload on a real kernel and in exact mode |
 
 mod accuracy;
@@ -18,7 +18,7 @@ use crate::kernels::Matrix;
 
 pub use same::check;
 
-/// What is measured, one after the other.
+/// The chapters of `bench-sim`, in order of execution.
 const CHAPTERS: &[Chapter] = &[
     Chapter { name: "speed: TLB-friendly", measure: speed::friendly },
     Chapter { name: "speed: 1 TiB hotspot", measure: speed::hotspot },
@@ -40,10 +40,10 @@ const CHAPTERS: &[Chapter] = &[
     Chapter { name: "same: 10gb-of-256gb", measure: same::large },
 ];
 
-/// Measures the chapters that are not in the file yet; `only`: whose name contains this.
+/// Runs the chapters that are not yet in the file and whose name contains `only`.
 ///
 /// # Errors
-/// A chapter could not be measured; the others were.
+/// At least one chapter could not be measured; the others were.
 pub fn bench(matrix: &Matrix, only: &str) -> Result<()> {
     chapters::run("sim", CHAPTERS, matrix, only)
 }

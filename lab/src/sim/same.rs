@@ -1,16 +1,20 @@
-//! One description, twice: a real kernel in the virtual machine, and the exact machine.
+//! Compares one workload on a real kernel in the virtual machine with the exact simulated machine.
 //!
-//! Both see the same areas and hot ranges, as much cold memory around them as an instrument's regions
-//! span in the real process, a stack, by whose hits DAMON judges which regions are alike, TLBs that are flushed as often as the lab's flusher came to it, and
-//! accesses at the rate that the toucher reached; the same instruments look at them as often, and for
-//! as many windows, as the recorder came to it: an emulated processor keeps it waiting, and DAMON's
-//! regions multiply from window to window, all the faster the less often a page is found young.
-//! What they report must agree. The tolerance was stated before anything was compared:
+//! The simulation copies these properties of the real run: areas and hot ranges; the amount of cold
+//! memory around them that an instrument's regions span; a stack, whose hits make DAMON judge which
+//! regions are alike; the actual period of the lab's TLB flusher; the toucher's actual access rate;
+//! and the recorder's actual sampling rate and number of windows. The last two matter because an
+//! emulated processor delays the recorder, and because DAMON's regions multiply from window to
+//! window, the faster the more rarely a page is found young. The reports must agree. The tolerance
+//! was fixed before any comparison:
 //!
-//! - statistic: precision and recall by the bytes of the last [`LATE`] windows of a run, and the median
-//!   number of regions in these windows; of each, the median over all boots, and over as many seeds;
-//! - precision and recall differ by at most [`SHARE_TOLERANCE`]; a run that reports nothing has no precision;
-//! - regions differ by at most [`REGION_TOLERANCE`] of the larger number, of [`FEW_REGIONS`] at least.
+//! - statistic: precision and recall by the bytes of the last [`LATE`] windows of a run, and the
+//!   median number of regions in these windows; of each, the median over all boots, and over as
+//!   many seeds;
+//! - precision and recall differ by at most [`SHARE_TOLERANCE`]; a run that reports nothing has no
+//!   precision;
+//! - regions differ by at most [`REGION_TOLERANCE`] of the larger number, of [`FEW_REGIONS`] at
+//!   least.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -32,23 +36,24 @@ use crate::progress::say;
 use crate::run::{self, Options};
 use crate::scenario::Scenario;
 
-/// The kernel.
+/// The kernel that is booted.
 const KERNEL: &str = "6.12";
-/// Windows at the end of a run that are judged.
+/// Number of windows at the end of a run that are judged.
 const LATE: usize = 10;
-/// Between shares, 0..1.
+/// Maximum difference of precision and recall (0..1).
 const SHARE_TOLERANCE: f64 = 0.05;
-/// Between numbers of regions, over the larger.
+/// Maximum difference of numbers of regions, relative to the larger one.
 const REGION_TOLERANCE: f64 = 0.25;
-/// Below so many regions it takes more than one or two to differ.
+/// Minimum divisor for relative differences: among fewer regions, one or two would exceed the
+/// tolerance.
 const FEW_REGIONS: f64 = 20.0;
 
-/// An instrument as the recorder and as the bench call it.
+/// An instrument, by its name for the recorder and for `tierscope bench`.
 #[derive(Debug, Clone, Copy)]
 struct Instrument {
     recorded: &'static str,
     simulated: &'static str,
-    /// Sampling intervals from one look to the next, on a machine that keeps nobody waiting.
+    /// Sampling intervals between two looks at a region, on a machine without delays.
     intervals: f64,
 }
 
@@ -64,19 +69,19 @@ static INSTRUMENTS: [Instrument; 5] = [
     instrument("scan:plain", "scan", 5.0),
 ];
 
-/// A comparison.
+/// A comparison: workload, machine and number of runs.
 struct Case {
     name: &'static str,
     workload: &'static str,
     memory_mb: u64,
     instruments: &'static [Instrument],
-    /// Of each instrument.
+    /// Seconds that each instrument runs.
     seconds: u32,
-    /// Boots, and seeds.
+    /// Number of boots, and of seeds.
     runs: u32,
 }
 
-/// 64 MiB of 1 GiB.
+/// 64 MiB hot in 1 GiB.
 pub(super) fn small(desk: &Desk<'_>) -> Result<Vec<Row>> {
     let workload = "contiguous:space=1GiB,hot=64MiB,at=512MiB";
     let name = "64mb-of-1gb";
@@ -84,7 +89,7 @@ pub(super) fn small(desk: &Desk<'_>) -> Result<Vec<Row>> {
     compare(desk, &Case { name, workload, memory_mb: 1024, instruments, seconds: 10, runs: 5 })
 }
 
-/// 1 GiB of 8 GiB.
+/// 1 GiB hot in 8 GiB.
 pub(super) fn medium(desk: &Desk<'_>) -> Result<Vec<Row>> {
     let workload = "contiguous:space=8GiB,hot=1GiB,at=3GiB";
     let name = "1gb-of-8gb";
@@ -92,7 +97,7 @@ pub(super) fn medium(desk: &Desk<'_>) -> Result<Vec<Row>> {
     compare(desk, &Case { name, workload, memory_mb: 1024, instruments, seconds: 10, runs: 5 })
 }
 
-/// 10 GiB of 256 GiB. A scan of that has not come around by the end of a run.
+/// 10 GiB hot in 256 GiB, without the scan, which would not finish a pass within a run.
 pub(super) fn large(desk: &Desk<'_>) -> Result<Vec<Row>> {
     let workload = "contiguous:space=256GiB,hot=10GiB,at=102737MiB";
     let name = "10gb-of-256gb";
@@ -100,34 +105,34 @@ pub(super) fn large(desk: &Desk<'_>) -> Result<Vec<Row>> {
     compare(desk, &Case { name, workload, memory_mb: 1536, instruments, seconds: 10, runs: 3 })
 }
 
-/// A run of an instrument, on either.
+/// Figures of an instrument's run, real or simulated.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Figures {
-    /// Not a number where nothing was reported.
+    /// NaN if nothing was reported.
     precision: f64,
     recall: f64,
     regions: f64,
-    /// Looks at the region that was looked at most, in a window.
+    /// Looks at the most sampled region of a window.
     samples: f64,
 }
 
-/// One of the figures.
+/// Selects one of the figures.
 type Figure = fn(&Figures) -> f64;
 
-/// A run on the real kernel, and what it was like.
+/// Figures and properties of a run on the real kernel.
 #[derive(Debug, Clone, PartialEq)]
 struct Recorded {
     figures: Figures,
     workload: Workload,
-    /// Accesses a second.
+    /// Accesses per second.
     rate: f64,
-    /// Microseconds from one flush of the TLBs to the next.
+    /// Microseconds between two TLB flushes.
     flush_us: f64,
-    /// From one window's end to the next, on average.
+    /// Mean seconds between the ends of two windows.
     window_seconds: f64,
-    /// Looks in a window, as [`Figures::samples`] has them.
+    /// Looks per window, as in [`Figures::samples`].
     looks: f64,
-    /// Windows.
+    /// Number of windows.
     windows: usize,
     /// Bytes outside of the workload's areas that the instrument's regions span.
     around: u64,
@@ -179,12 +184,12 @@ fn boot(case: &Case, seed: u32, tree: &Tree) -> Result<PathBuf> {
     Ok(done.out)
 }
 
-/// What the case of `make test` holds: precision and recall of `rates` and bounded agree with a
-/// simulated run's, in the directory that the scenario `see` left. Regions are told only: beside other
-/// work the emulated machine is kept waiting, and their number spreads from ten to hundreds.
+/// Check of `make test`: precision and recall of `rates` and Telescope bounded in the output of the
+/// scenario `see` agree with those of a simulated run. Numbers of regions are only printed: they
+/// spread from ten to hundreds because other load delays the emulated machine.
 ///
 /// # Errors
-/// They do not.
+/// They do not agree.
 pub fn check(out: &Path, scenario: &Scenario) -> Result<()> {
     let work = out.join("simulated");
     fs::create_dir_all(&work).at(work.display())?;
@@ -200,11 +205,11 @@ pub fn check(out: &Path, scenario: &Scenario) -> Result<()> {
     Ok(())
 }
 
-/// One window of either.
+/// One window of a real or simulated run.
 #[derive(Debug, Clone, Copy)]
 struct Window {
     changed: bool,
-    /// Bytes reported, true, and both.
+    /// Bytes that are reported, true, and both.
     bytes: [u64; 3],
     regions: usize,
     samples: u32,
@@ -223,7 +228,7 @@ fn figures(windows: &[Window]) -> Figures {
     }
 }
 
-/// Between the two in the middle if they are even in number; 0 of none.
+/// The median: the mean of the two middle values of an even number; 0 without values.
 fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut all: Vec<f64> = values.collect();
     all.sort_by(f64::total_cmp);
@@ -233,7 +238,7 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     }
 }
 
-/// What `tierscope compare --json` says.
+/// Output of `tierscope compare --json`.
 #[derive(Deserialize)]
 struct Compared {
     windows: Vec<ComparedWindow>,
@@ -304,7 +309,7 @@ fn recorded(out: &Path, instrument: Instrument) -> Result<Recorded> {
     })
 }
 
-/// How often the flusher came to it, by its own count.
+/// Mean time between flushes, from the flusher's own count.
 fn flush_us(out: &Path, truth: &TruthDir) -> Result<f64> {
     let path = out.join("flusher.txt");
     let text = fs::read_to_string(&path).at(path.display())?;
@@ -323,7 +328,7 @@ fn parse<T: for<'de> Deserialize<'de>>(what: &str, text: &str) -> Result<T> {
     })
 }
 
-/// What `tierscope bench accuracy --json` says.
+/// Output of `tierscope bench accuracy --json`.
 #[derive(Deserialize)]
 struct Report {
     outcomes: Vec<Outcome>,
@@ -343,7 +348,7 @@ struct SimulatedWindow {
     bytes: Bytes,
 }
 
-/// A simulated run for each real one: with its rate, and a seed of its own.
+/// Simulates each real run, at its access rate and with a different seed.
 fn simulate(
     scenario: &Scenario,
     instrument: Instrument,
@@ -375,18 +380,20 @@ fn simulate(
     Ok(reports.iter().map(of).collect())
 }
 
-/// A parameter of the job.
+/// A parameter of the job as text.
 fn set(scenario: &Scenario, key: &str) -> String {
     let value = scenario.set.get(key);
     value.map_or_else(String::new, |v| v.as_str().map_or_else(|| v.to_string(), str::to_owned))
 }
 
-/// Bytes that a stack begins with, its guard page apart (setup_arg_pages, fs/exec.c: 128 KiB and a page).
+/// Initial size of a stack, without its guard page (setup_arg_pages, fs/exec.c: 128 KiB and a
+/// page).
 const STACK: u64 = 132 << 10;
 const PAGE: u64 = 4096;
 
-/// What ran, at the rate that it reached, and around it as much memory that nobody touches as in the real process; in
-/// a mapping of its own the stack, a page of which the toucher uses once a burst. Nobody declares that hot.
+/// The workload of a run at its actual rate, with as much untouched memory around it as in the real
+/// process, and a mapping for the stack, of which the toucher uses one page per burst. That page is
+/// not declared hot.
 fn surrounded(run: &Recorded) -> Workload {
     let mut workload = run.workload.clone();
     if run.around > STACK {
@@ -411,7 +418,7 @@ fn surrounded(run: &Recorded) -> Workload {
     workload
 }
 
-/// The bench's scenario for a real run.
+/// Scenario for `tierscope bench` that corresponds to a real run.
 fn description(
     name: &str,
     instrument: Instrument,
@@ -437,7 +444,7 @@ fn description(
     )
 }
 
-/// Both sides of a comparison: medians, and how far runs spread.
+/// Both sides of a comparison: medians and extremes over the runs.
 struct Pair {
     real: Side,
     simulated: Side,
@@ -484,13 +491,13 @@ impl Pair {
         (of(&self.real.median) - of(&self.simulated.median)).abs()
     }
 
-    /// Regions by which they differ, over the larger number.
+    /// Difference of the numbers of regions, relative to the larger one.
     fn regions_off(&self) -> f64 {
         let larger = self.real.median.regions.max(self.simulated.median.regions);
         self.off(|f| f.regions) / larger.max(FEW_REGIONS)
     }
 
-    /// Which share is beyond the tolerance.
+    /// Describes the share that differs by more than the tolerance, if any.
     fn shares_disagree(&self) -> Option<String> {
         let all = [("precision", self.off(|f| f.precision)), ("recall", self.off(|f| f.recall))];
         let (what, off) = all.into_iter().find(|(_, off)| *off > SHARE_TOLERANCE)?;
@@ -558,7 +565,7 @@ impl Pair {
     }
 }
 
-/// As in [`super::CHAPTERS`].
+/// Name of the chapter, as in [`super::CHAPTERS`].
 fn chapter(case: &Case) -> String {
     format!("same: {}", case.name)
 }
@@ -587,7 +594,8 @@ mod tests {
         Recorded { figures, workload, rate, flush_us, window_seconds, looks, windows, around }
     }
 
-    // Eleven windows, of which the first is too early: 10 x 10 reported, 20 true, 5 both.
+    // Eleven windows, the first of which is too early: 10 x 10 bytes reported, 10 x 20 true, 10 x 5
+    // both.
     #[test]
     fn late_windows_are_pooled() {
         let mut windows = vec![window([0, 20, 0], 900)];
@@ -597,7 +605,7 @@ mod tests {
         assert!(figures(&[]).precision.is_nan() && figures(&[]).recall == 0.0);
     }
 
-    // Of three runs one reported nothing.
+    // One of three runs reported nothing.
     #[test]
     fn who_reports_nothing_has_no_precision() {
         let of = |precision| Figures { precision, recall: 0.0, regions: 1.0, samples: 1.0 };
@@ -624,7 +632,7 @@ mod tests {
             said(Figures { recall: 0.9, ..some }).as_deref(),
             Some("recall differs by 0.100, more than 0.05")
         );
-        // 30 of 40; and five of eight, over the twenty that count at least.
+        // 30 against 40 regions; and three against eight, relative to the minimum of twenty.
         assert_eq!(pair(some, Figures { regions: 30.0, ..some }).regions_off(), 0.25);
         let few = Figures { regions: 8.0, ..some };
         assert_eq!(pair(few, Figures { regions: 3.0, ..some }).regions_off(), 0.25);
@@ -656,7 +664,7 @@ mod tests {
         assert_eq!(set(&scenario, "seed"), "4");
         let workload = surrounded(&run());
         assert!(workload.check().is_ok());
-        // 8 KiB around it are no more than a stack; one access to that for each burst of 64.
+        // 8 KiB around the areas are less than a stack; the stack gets one access per burst of 64.
         assert_eq!(workload.bytes(), (1 << 30) + STACK);
         assert_eq!(workload.phases[0].rate, Some(1234 + 1234 / 64));
         let around = surrounded(&Recorded { around: STACK + 8192, ..run() });

@@ -1,4 +1,4 @@
-//! How fast the exact machine is, and what it takes of the host (the example `exact_speed`).
+//! Speed of the exact machine, and its memory use on the host (example `exact_speed`).
 
 use std::fs;
 use std::process::Command;
@@ -11,17 +11,17 @@ use crate::command::capture;
 use crate::error::{Context, Error, Kind, Result};
 use crate::paths;
 
-/// A line of the example's.
+/// A line of the example's output.
 #[derive(Debug, Deserialize)]
 struct Figure {
     pattern: String,
     part: String,
     value: f64,
     unit: String,
-    /// To the naive loop of the same run.
+    /// The value relative to that of a naive loop in the same run.
     ratio: Option<f64>,
     bar: Option<f64>,
-    /// Whether the bar is a limit from above.
+    /// Whether the threshold `bar` is an upper limit.
     at_most: bool,
 }
 
@@ -79,7 +79,7 @@ pub(super) fn four(_: &Desk<'_>) -> Result<Vec<Row>> {
     speed("4 TiB uniform")
 }
 
-/// 5 TiB fit this machine: what they take of its memory.
+/// Measures 5 TiB and the memory that they take on this host.
 pub(super) fn five(_: &Desk<'_>) -> Result<Vec<Row>> {
     let (figures, command) = measure("5 TiB uniform")?;
     let mut rows: Vec<Row> = figures.iter().flat_map(|figure| figure.rows(&command)).collect();

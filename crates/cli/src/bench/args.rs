@@ -13,15 +13,15 @@ use crate::sim::change;
 use crate::units;
 use crate::work::about;
 
-/// What to measure.
+/// Subcommands of `tierscope bench`.
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
     /// All instruments side by side on a simulated machine: precision, recall, detection, cost
     #[command(long_about = about("All instruments side by side on a simulated machine: precision, \
                                   recall, detection, cost"))]
     Accuracy(AccuracyArgs),
-    /// What a walk over page tables costs as memory grows and what is accessed of it does not:
-    /// policies that give memory back, on simulated machines
+    /// Cost of a walk over page tables as mapped memory grows while the accessed part stays
+    /// constant: reclaim policies, on simulated machines
     ScanCost(ScanCostArgs),
 }
 
@@ -39,7 +39,7 @@ fn contender(text: &str) -> Result<Contender, String> {
     Contender::named(text).map_err(|error| error.to_string())
 }
 
-/// Time between two flushes of all TLBs; none for never.
+/// Time between two flushes of all TLBs; `None` for no flushes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flush(pub Option<Duration>);
 
@@ -61,11 +61,11 @@ pub struct AccuracyArgs {
     #[arg(value_name = "SCENARIO", required = true, help = scenarios())]
     pub scenarios: Vec<String>,
 
-    /// Run only this one
+    /// Run only this contender
     #[arg(long = "only", value_name = "NAME", value_parser = contender, help = contenders())]
     pub only: Vec<Contender>,
 
-    /// Simulate so long instead of the scenario's time
+    /// Simulate for this time instead of the scenario's
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub time: Option<Duration>,
 
@@ -73,11 +73,11 @@ pub struct AccuracyArgs {
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
 
-    /// Run with so many seeds, from that one on; figures are the worst of them
+    /// Number of consecutive seeds to run with; figures are the worst of them
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub seeds: u16,
 
-    /// Flush all TLBs so often instead of as the scenario says: a period, or never
+    /// Interval of TLB flushes instead of the scenario's: a period, or never
     #[arg(long, value_name = "PERIOD", value_parser = flush)]
     pub flush: Option<Flush>,
 
@@ -90,15 +90,15 @@ pub struct AccuracyArgs {
     #[arg(long, value_name = "SHARE", value_parser = units::share)]
     pub cpu: Option<f64>,
 
-    /// Simulated times whose figures are shown, apart from the end
+    /// Simulated times whose figures are shown, in addition to the end
     #[arg(long, value_name = "TIME,…", value_delimiter = ',', default_value = "4s,8s,10s", value_parser = units::duration)]
     pub at: Vec<Duration>,
 
-    /// Precision and recall that count as detected
+    /// Precision and recall from which a hot set counts as detected
     #[arg(long, value_name = "SHARE", default_value = "0.9", value_parser = units::share)]
     pub bar: f64,
 
-    /// Print JSON, with every window
+    /// Print JSON, including every window
     #[arg(long)]
     pub json: bool,
 
@@ -106,7 +106,7 @@ pub struct AccuracyArgs {
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
 
-    /// Write a page with tables and drawings of all scenarios into this file
+    /// Write a page with tables and charts of all scenarios into this file
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 }
@@ -114,15 +114,15 @@ pub struct AccuracyArgs {
 /// Flags of `tierscope bench scan-cost`.
 #[derive(Debug, Args)]
 pub struct ScanCostArgs {
-    /// Bytes that are mapped, the smallest first
+    /// Sizes of mapped memory, ascending
     #[arg(value_name = "SIZE,…", value_delimiter = ',', default_value = "1G,4G,16G,64G,256G,1T", value_parser = units::bytes)]
     pub sizes: Vec<u64>,
 
-    /// A policy of those that give memory back, as NAME:key=value,…; can be given more than once
+    /// A reclaim policy, as NAME:key=value,…; can be given more than once
     #[arg(long = "policy", value_name = "P", default_values = ["mglru-linear", "mglru", "mglru-telescope"])]
     pub policies: Vec<String>,
 
-    /// Bytes that are accessed of each size
+    /// Accessed bytes, the same for each size
     #[arg(long, value_name = "SIZE", default_value = "512M", value_parser = units::bytes)]
     pub hot: u64,
 
@@ -130,7 +130,7 @@ pub struct ScanCostArgs {
     #[arg(long)]
     pub json: bool,
 
-    /// Draw milliseconds of a walk against bytes mapped into this file
+    /// Draw milliseconds per walk against mapped bytes into this file
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
 }

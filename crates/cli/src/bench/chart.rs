@@ -1,4 +1,4 @@
-//! Outcomes over time, as SVG, and as a page.
+//! Results of contenders over time, as SVG charts, and as an HTML page.
 
 use std::fmt::Write;
 
@@ -6,10 +6,10 @@ use super::Report;
 use crate::plot::{Plot, escaped};
 
 const HEIGHT: f64 = 360.0;
-/// For the names of contenders.
+/// Right margin for the contenders' names.
 const RIGHT: f64 = 170.0;
 
-/// F1 of each contender over simulated time, with the changes of the hot set.
+/// Draws F1 of each contender over simulated time, with changes of the hot set marked.
 pub(super) fn draw(report: &Report) -> String {
     let title = format!("F1 over simulated time: {}", report.about);
     let mut plot = Plot::new(&title, HEIGHT, RIGHT, report.seconds);
@@ -23,7 +23,7 @@ pub(super) fn draw(report: &Report) -> String {
     plot.finish()
 }
 
-/// A page of all scenarios, without outside assets.
+/// A page of all scenarios, without external assets.
 pub(super) fn page(reports: &[Report]) -> String {
     let mut html = String::from(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>tierscope bench accuracy</title>\n\

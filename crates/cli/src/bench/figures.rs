@@ -1,4 +1,4 @@
-//! Figures about rates at stated times, and the worst of them over several seeds (METRICS.md,
+//! Accuracy of rates at given times, and its worst values over several seeds (METRICS.md,
 //! `core::metrics::rates`).
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use tierscope_core::{PAGE_SIZE, RangeSet, Region, Snapshot};
 
 use super::judge::{Outcome, Row};
 
-/// What a figure means, and which side of it is the better one.
+/// A kind of figure, with its direction: whether higher or lower values are better.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kind {
     pub(crate) name: &'static str,
@@ -26,25 +26,28 @@ const fn low(name: &'static str) -> Kind {
     Kind { name, high_is_good: false }
 }
 
-/// All figures. A figure that makes no sense for a scenario is missing there.
+/// All kinds of figures. A figure that is undefined for a scenario is left out.
 ///
-/// - `precision`, `recall`: of the window; `…_after`: the least of all windows from then on.
-/// - `oracle_hot`, `oracle_10gib`, `oracle_100gib`: oracle share at as many bytes as are truly hot,
-///   and at these sizes, in blocks of 2 MiB; `ceiling_…`: what the best choice of such blocks
-///   reaches of the best choice of 4 KiB pages.
-/// - `cover_hot`, `cover_warm`, `cover_cold`: share of the intervals, by bytes, that hold the true
-///   rate, where they are of 64 MiB and more: fewer entries do not tell 85 % from 90 %.
+/// - `precision`, `recall`: of the window; `…_after`: the minimum over this and all later windows.
+/// - `oracle_hot`, `oracle_10gib`, `oracle_100gib`: oracle share at the size of the true hot set,
+///   and at these sizes, in blocks of 2 MiB; `ceiling_…`: the best choice of such blocks relative
+///   to the best choice of 4 KiB pages.
+/// - `cover_hot`, `cover_warm`, `cover_cold`: share of the intervals, by bytes, that contain the
+///   true rate, if the intervals cover at least 64 MiB: fewer entries cannot distinguish 85 % from
+///   90 %.
 /// - `width_hot`: upper over lower bound of hot regions, the median by bytes (at most 10^9).
 /// - `bound_cold`: upper bound of cold regions over the hot rate, the median by bytes.
-/// - `unknown`, `unknown_hot`: share of the bytes, and of those of hot regions.
-/// - `found_or_unknown`: share of the bytes that are truly hot and are called hot or unknown, or were not looked at.
-/// - `rate_factor`: by how much the mean rate of what is accessed alike is wrong, the worst factor,
-///   but for the largest part where there are several; `order`: 1 if these rates are in the right
-///   order.
-/// - `reported`: share of the mapped bytes that is called hot; `hot_ratio`: bytes called hot over
-///   bytes truly hot.
-/// - `cpu`: CPU time of the profiler until then over the time, 1 is one CPU.
-/// - `false_sure`: bytes called hot or not with a confidence of 0.995 and more, and falsely, over the bytes truly hot.
+/// - `unknown`, `unknown_hot`: share of unknown bytes, overall and within the hot regions.
+/// - `found_or_unknown`: share of the truly hot bytes that are reported hot, reported unknown, or
+///   were not probed.
+/// - `rate_factor`: error factor of the mean rate of memory that is accessed at the same rate; the
+///   worst one, where the largest part is left out if there are several; `order`: 1 if the mean
+///   rates are in the right order.
+/// - `reported`: share of the mapped bytes that is reported hot; `hot_ratio`: bytes reported hot
+///   over bytes truly hot.
+/// - `cpu`: CPU time of the profiler up to the window relative to the time, 1 is one CPU.
+/// - `false_sure`: bytes misclassified with a confidence of 0.995 or more, over the bytes truly
+///   hot.
 pub(crate) const KINDS: [Kind; 22] = [
     high("precision"),
     high("recall"),
@@ -70,23 +73,23 @@ pub(crate) const KINDS: [Kind; 22] = [
     low("false_sure"),
 ];
 
-/// Sizes of the oracle shares: names of the share and of its ceiling.
+/// Sizes of the oracle shares, with the names of the share and of its ceiling.
 const SIZES: [(&str, &str, u64); 2] =
     [("oracle_10gib", "ceiling_10gib", 10 << 30), ("oracle_100gib", "ceiling_100gib", 100 << 30)];
 
-/// Bytes of intervals from which on their coverage is judged: 32 entries of 2 MiB.
+/// Smallest sum of intervals, in bytes, for which coverage is judged: 32 entries of 2 MiB.
 const JUDGED: u64 = 64 << 20;
 
-/// True rates that are kept apart, at most.
+/// Largest number of distinct true rates for the figures `rate_factor` and `order`.
 const LEVELS: usize = 16;
 
-/// The confidence that is shown as certainty: 1.00.
+/// Confidence that is rounded to 1.00 in reports.
 const SURE: f32 = 0.995;
 
-/// The widest interval that is written as such: JSON has no infinity.
+/// Cap on the width of an interval: JSON has no infinity.
 const WIDEST: f64 = 1e9;
 
-/// What the figures of one window are worked out from.
+/// Inputs of one window's figures.
 pub(crate) struct Seen<'a> {
     pub(crate) snapshot: &'a Snapshot,
     pub(crate) truth: TrueRates,
@@ -96,19 +99,19 @@ pub(crate) struct Seen<'a> {
     pub(crate) profiler: Duration,
 }
 
-/// Figures at a time, by name (`KINDS`).
+/// Figures of a window, by name (`KINDS`).
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figures {
-    /// The time asked for, in simulated seconds.
+    /// Requested time, in simulated seconds.
     pub at_seconds: f64,
-    /// When the window ended whose figures these are: the last that had ended by then.
+    /// End of the window that the figures are from: the last one that ended by the requested time.
     pub end_seconds: f64,
-    /// The figures.
+    /// Values by name.
     pub values: BTreeMap<&'static str, f64>,
 }
 
 impl Figures {
-    /// At a time, from the last window that had ended by then.
+    /// Computes the figures for a requested time from the given window.
     pub(crate) fn of(at: Duration, seen: &Seen<'_>) -> Self {
         let mut figures = Self {
             at_seconds: at.as_secs_f64(),
@@ -188,8 +191,8 @@ impl Figures {
         self.set("order", Some(f64::from(u8::from(ordered))));
     }
 
-    /// Adds the least precision and recall of the windows from its own on; a window without any
-    /// precision, where something is hot, has found nothing.
+    /// Adds the minimum of precision and recall over this and all later windows. Undefined
+    /// precision in a window with hot memory counts as 0.
     pub(crate) fn look_ahead(&mut self, rows: &[Row]) {
         let from = self.end_seconds;
         let rest = || rows.iter().filter(|row| row.end_seconds >= from && !row.changed);
@@ -202,7 +205,7 @@ impl Figures {
     }
 }
 
-/// Bytes that are truly hot and are not taken for anything else.
+/// Truly hot bytes that are not classified as cold.
 fn found_or_unknown(seen: &Seen<'_>) -> u64 {
     let is_such = |region: &&Region| region.is_unknown() || region.is_hot(HOT_FREQUENCY);
     let other: RangeSet =
@@ -210,7 +213,7 @@ fn found_or_unknown(seen: &Seen<'_>) -> u64 {
     seen.hot.bytes() - other.intersect(seen.hot).bytes()
 }
 
-/// Bytes that are called hot or not as surely as can be, and falsely.
+/// Bytes classified wrongly, as hot or cold, with confidence of at least `SURE`.
 fn false_sure(seen: &Seen<'_>) -> u64 {
     let of = |hot: bool| -> RangeSet {
         let is_such = |region: &&Region| {
@@ -222,22 +225,21 @@ fn false_sure(seen: &Seen<'_>) -> u64 {
     hot.bytes() - hot.intersect(seen.hot).bytes() + cold.intersect(seen.hot).bytes()
 }
 
-/// The factor between two rates, at least 1.
+/// Ratio of two rates, at least 1.
 fn off(truth: f64, given: f64) -> f64 {
     if given > 0.0 { (truth / given).max(given / truth) } else { f64::INFINITY }
 }
 
-/// A figure over several seeds.
+/// Worst, best and mean of a figure over several seeds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {
-    /// The worst.
+    /// The worst value.
     pub worst: f64,
-    /// The best.
+    /// The best value.
     pub best: f64,
-    /// The mean: what a coverage is to be judged by, as a 90 % interval misses in a tenth of all
-    /// runs.
+    /// The mean, by which coverage is judged: a 90 % interval misses in a tenth of all runs.
     pub mean: f64,
-    /// How many seeds have it.
+    /// Number of seeds that have the figure.
     pub seeds: usize,
 }
 
@@ -255,32 +257,32 @@ impl Spread {
 /// A contender's figures over all seeds.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
-    /// Its name.
+    /// Name of the contender.
     pub contender: String,
-    /// How many seeds ran.
+    /// Number of seeds that were run.
     pub seeds: usize,
-    /// Of these, how many did not detect after attach or after some change.
+    /// Number of seeds with a failed detection, after attach or after a change.
     pub undetected: usize,
-    /// Seconds of the slowest detection of each of the other seeds.
+    /// Time of each other seed's slowest detection, in seconds.
     pub detected_seconds: Option<Spread>,
-    /// CPU time of the profiler over the time, 1 is one CPU.
+    /// CPU time of the profiler relative to the time, 1 is one CPU.
     pub profiler_cpu: Option<Spread>,
-    /// How much slower the target would be if nothing paced it.
+    /// Slowdown of the target, assuming that it is not paced.
     pub slowdown: Option<Spread>,
-    /// Figures at the times asked for.
+    /// Figures at the requested times.
     pub times: Vec<Worst>,
 }
 
-/// The worst figures at a time.
+/// Spread of the figures at a requested time.
 #[derive(Clone, Debug, Serialize)]
 pub struct Worst {
-    /// The time asked for, in simulated seconds.
+    /// Requested time, in simulated seconds.
     pub at_seconds: f64,
-    /// The figures, by name.
+    /// Spread of each figure, by name.
     pub figures: BTreeMap<&'static str, Spread>,
 }
 
-/// One for each contender, in the order of the first outcomes.
+/// One summary for each contender, in order of first appearance.
 pub(super) fn summaries(outcomes: &[Outcome]) -> Vec<Summary> {
     let mut names: Vec<&str> = Vec::new();
     for outcome in outcomes {
@@ -343,7 +345,7 @@ mod tests {
         }
     }
 
-    // Three steps of one block, at 8, 4 and 2 a second, on a ground of 97 at 0.1.
+    // Three blocks with rates of 8, 4 and 2 a second, and 97 blocks of background with 0.1.
     fn figures(given: [f32; 3]) -> Figures {
         figures_of(BLOCK, given)
     }
@@ -380,21 +382,21 @@ mod tests {
         assert_eq!((value("precision"), value("recall")), (Some(2.0 / 3.0), Some(1.0)));
         assert_eq!((value("reported"), value("hot_ratio")), (Some(0.03), Some(1.5)));
         assert_eq!((value("oracle_hot"), value("cpu")), (Some(1.0), Some(0.01)));
-        // No region has any hits: both hot blocks are called cold, with confidence 1.
+        // No region has any hits: both hot blocks are classified as cold, with confidence 1.
         assert_eq!((value("false_sure"), value("found_or_unknown")), (Some(1.0), Some(0.0)));
         assert!((value("rate_factor").unwrap() - 1.25).abs() < 1e-6, "{figures:?}");
         assert_eq!((value("order"), value("width_hot")), (Some(1.0), Some(4.0)));
-        // Hot is 6 in the mean: 8 and 4 are hot, 2 is warm, 0.1 is cold; all within a factor of
-        // two.
+        // The mean hot rate is 6: 8 and 4 are hot, 2 is warm, 0.1 is cold; all are within a factor
+        // of two.
         for name in ["cover_hot", "cover_warm", "cover_cold"] {
             assert_eq!(value(name), Some(1.0), "{name}");
         }
         assert!((value("bound_cold").unwrap() - 0.2 / 6.0).abs() < 1e-6, "{figures:?}");
-        // There are no ten GiB.
+        // Less than 10 GiB is mapped.
         assert_eq!(value("oracle_10gib"), None);
     }
 
-    // Of two hot blocks one is called hot, the other one unknown; then cold.
+    // One of two hot blocks is reported hot; the other one first unknown, then cold.
     #[test]
     fn hot_memory_is_found_or_admitted_to_be_unknown() {
         let share = |other: Region| {
@@ -417,7 +419,7 @@ mod tests {
         assert_eq!(share(region(1, 2, 0.1)), 0.5);
     }
 
-    // Two blocks of 2 MiB are too little to judge intervals by.
+    // Two blocks of 2 MiB are too little memory to judge intervals by.
     #[test]
     fn intervals_of_little_memory_are_not_judged() {
         let figures = figures_of(GRANULE, [8.0, 4.0, 2.0]);

@@ -1,4 +1,4 @@
-//! One contender on one machine, judged window by window (METRICS.md, `core::metrics`).
+//! Judges one contender on one machine, window by window (METRICS.md, `core::metrics`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,10 +16,10 @@ use super::figures::{Figures, Seen};
 use super::machine::build;
 use crate::watch::Watch;
 
-/// A window.
+/// Accuracy of one window.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// When it ended, in simulated seconds.
+    /// End of the window, in simulated seconds.
     pub end_seconds: f64,
     /// Whether the hot ranges changed within it.
     pub changed: bool,
@@ -27,19 +27,19 @@ pub struct Row {
     pub reported_bytes: u64,
     /// Bytes truly hot.
     pub true_bytes: u64,
-    /// Bytes both.
+    /// Bytes both reported and truly hot.
     pub both_bytes: u64,
-    /// Bytes of the pages really touched in the window, and in the last ten.
+    /// Bytes of the pages actually touched in the window, and in the last ten windows.
     pub touched_bytes: [u64; 2],
-    /// Of these, reported hot.
+    /// Bytes of those pages that were reported hot.
     pub touched_both_bytes: [u64; 2],
-    /// Regions, but for those in areas that the workload never accesses.
+    /// Number of regions that overlap areas which the workload accesses.
     pub regions: usize,
-    /// Looks at the region that was looked at most.
+    /// Probes of the region that was probed most.
     pub samples: u32,
-    /// Share of the mapped bytes that was looked at so far.
+    /// Share of the mapped bytes in regions that the window's snapshot reports as probed.
     pub looked_at: f64,
-    /// CPU time of the profiler so far, simulated, in seconds.
+    /// CPU time of the profiler so far, in simulated seconds.
     pub profiler_seconds: f64,
 }
 
@@ -48,7 +48,7 @@ impl Row {
         Accuracy { reported: self.reported_bytes, truth: self.true_bytes, both: self.both_bytes }
     }
 
-    /// Against the pages touched in the window (0), or in the last ten (1).
+    /// Accuracy against the pages touched in the window (0), or in the last ten windows (1).
     fn page_accuracy(&self, span: usize) -> Accuracy {
         Accuracy {
             reported: self.reported_bytes,
@@ -70,16 +70,16 @@ impl Row {
     }
 }
 
-/// Agreement over many windows, by bytes.
+/// Accuracy over many windows, weighted by bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Shares {
     /// Of the reported bytes, the share truly hot.
     pub precision: Option<f64>,
     /// Of the truly hot bytes, the share reported.
     pub recall: Option<f64>,
-    /// Their harmonic mean.
+    /// Harmonic mean of precision and recall.
     pub f1: Option<f64>,
-    /// Bytes wrongly reported over bytes truly hot.
+    /// Bytes wrongly reported hot relative to bytes truly hot.
     pub false_hot_share: Option<f64>,
 }
 
@@ -100,62 +100,65 @@ impl Shares {
     }
 }
 
-/// How long it took to see what is hot.
+/// Time to detect a hot set.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Detection {
-    /// From when it counts, in simulated seconds.
+    /// Time of the attach or change, in simulated seconds.
     pub from_seconds: f64,
-    /// `attach`, or the phase that began.
+    /// `attach`, or the name of the phase that began.
     pub cause: String,
-    /// To the end of the first of four windows in a row that reach the bar; none if there are none.
+    /// Seconds until the end of the first of four consecutive windows that reach the bar; `None` if
+    /// there are none.
     pub seconds: Option<f64>,
 }
 
-/// What a contender came to.
+/// Result of a contender.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Outcome {
-    /// Its name.
+    /// Name of the contender.
     pub contender: String,
     /// Seed of all draws.
     pub seed: u64,
-    /// Its settings.
+    /// Settings of the instrument.
     pub settings: Vec<(String, String)>,
-    /// Simulated seconds it ran for.
+    /// Duration of the run, in simulated seconds.
     pub seconds: f64,
-    /// Whether it ran for all the time asked for.
+    /// Whether the run reached its end.
     pub complete: bool,
-    /// All windows together.
+    /// Accuracy over all windows.
     pub all: Shares,
-    /// The windows from each detection to the next change together; none if nothing was detected.
+    /// Accuracy over the windows from each detection to the next change; `None` if nothing was
+    /// detected.
     pub settled: Option<Shares>,
-    /// The same windows as are quoted, against the pages touched in each, and in the last ten up to
-    /// each.
+    /// Accuracy over the quoted windows against the pages touched in each, and in the ten windows
+    /// up to each.
     pub pages: [Shares; 2],
-    /// From attach, and from each change of the hot ranges.
+    /// Detections after attach, and after each change of the hot ranges.
     pub detections: Vec<Detection>,
-    /// CPU time of the profiler over the time that it ran, 1 is one CPU. Simulated.
+    /// Simulated CPU time of the profiler relative to the duration of the run, 1 is one CPU.
     pub profiler_cpu: f64,
-    /// Share of the target's time that went into interrupts and faults for the profiler. Simulated.
+    /// Share of the target's time spent in interrupts and faults for the profiler. Simulated.
     pub disturbed: f64,
-    /// How much slower the target would be for it if nothing paced it: the ratio of the rates without
-    /// and with, less 1.
+    /// Slowdown of the target, assuming that it is not paced: the rate without the profiler over
+    /// the rate with it, less 1.
     pub slowdown: f64,
-    /// Wall time of the simulation, in seconds; not reproducible, so not for comparison.
+    /// Wall time of the simulation in seconds; not reproducible, so not suited for comparison.
     pub wall_seconds: f64,
-    /// Figures at the times asked for, and at the end.
+    /// Figures at the requested times, and at the end.
     pub times: Vec<Figures>,
-    /// The windows.
+    /// Accuracy of each window.
     pub windows: Vec<Row>,
 }
 
 impl Outcome {
-    /// The figures to quote: once detected, or over all where nothing ever was.
+    /// The accuracy to quote: over the windows after detections, or over all if nothing was
+    /// detected.
     #[must_use]
     pub fn quoted(&self) -> Shares {
         self.settled.unwrap_or(self.all)
     }
 
-    /// The slowest detection; `None` if one failed.
+    /// Time of the slowest detection; `None` if one failed.
     #[must_use]
     pub fn slowest_detection(&self) -> Option<f64> {
         let times = self.detections.iter().map(|detection| detection.seconds);
@@ -163,22 +166,22 @@ impl Outcome {
     }
 }
 
-/// What is asked of an outcome.
+/// Parameters of the judgement.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
-    /// Precision and recall that count as detected.
+    /// Precision and recall from which a hot set counts as detected.
     pub(crate) bar: f64,
-    /// Times at which figures are wanted, apart from the end.
+    /// Times at which figures are computed, in addition to the end.
     pub(crate) at: Vec<Duration>,
 }
 
 impl Asked {
-    /// A bar, and figures at the end alone.
+    /// Only a bar: figures are computed at the end only.
     pub(crate) fn bar(bar: f64) -> Self {
         Self { bar, at: Vec::new() }
     }
 
-    /// The times within a run, and its end, ascending.
+    /// The requested times within a run, and its end, ascending.
     fn times(&self, end: Duration) -> Vec<Duration> {
         let mut times: Vec<Duration> = self.at.iter().copied().filter(|at| *at < end).collect();
         times.push(end);
@@ -188,20 +191,20 @@ impl Asked {
     }
 }
 
-/// Receives windows and judges them.
+/// A sink that judges windows.
 struct Judge<'a> {
     truths: Vec<Truth>,
     /// Areas that the workloads access.
     accessed: RangeSet,
-    /// Hot ranges of the segment that begins at a time.
+    /// Cached hot ranges, with the start of their segment.
     known: Option<(Duration, RangeSet)>,
     mapped: u64,
-    /// When windows began.
+    /// Starts of all windows so far.
     starts: Vec<Time>,
     rows: Vec<Row>,
-    /// Time from one window to the next.
+    /// Length of a window.
     window: Duration,
-    /// Times at which figures are wanted still, the latest first.
+    /// Requested times not yet reached, the latest first.
     wanted: Vec<Duration>,
     times: Vec<Figures>,
     reached: &'a AtomicU64,
@@ -215,7 +218,7 @@ impl Judge<'_> {
         snapshot.regions.iter().filter(inside).count()
     }
 
-    /// The truth about the process whose segment began last.
+    /// The truth of the process with the most recent segment.
     fn youngest(&self, time: Time) -> Option<&Truth> {
         self.truths.iter().max_by_key(|truth| truth.segment_at(time).begin)
     }
@@ -232,7 +235,7 @@ impl Judge<'_> {
         self.truths.iter().flat_map(|truth| truth.hot_at(time).as_slice().to_vec()).collect()
     }
 
-    /// Bytes that the processes touch within `from..to`, and those of them that were reported.
+    /// Bytes that the processes touch within `from..to`, and of them the reported ones.
     fn touched(&mut self, from: Time, to: Time, reported: &RangeSet) -> (u64, u64) {
         self.truths.iter_mut().fold((0, 0), |(bytes, both), truth| {
             let touched = truth.touched(from, to);
@@ -240,7 +243,7 @@ impl Judge<'_> {
         })
     }
 
-    /// Figures at the times that come before another window ends.
+    /// Computes figures for the requested times before the end of the next window.
     fn figures(&mut self, window: &Window<'_>, hot: &RangeSet, accuracy: Accuracy) {
         let snapshot = window.snapshot;
         let next = Duration::from_nanos(snapshot.end.0) + self.window;
@@ -306,11 +309,11 @@ impl Sink for Judge<'_> {
     }
 }
 
-/// Runs `watch` on the experiment until its time is over or `stop` is set; `reached` tells how far it
-/// is, in simulated nanoseconds.
+/// Runs `watch` on the experiment to its end, or until `stop` is set; progress is published in
+/// `reached`, in simulated nanoseconds.
 ///
 /// # Errors
-/// If the machine cannot be built, or the instrument fails.
+/// The machine cannot be built, or the instrument fails.
 pub(crate) fn judge(
     experiment: &Experiment,
     watch: &Watch,
@@ -334,7 +337,7 @@ pub(crate) fn judge(
         times: Vec::new(),
         reached,
     };
-    // The end of a window belongs to it.
+    // One nanosecond more, so that the last window, which ends at the deadline, is included.
     let course = Course::until(Time(0) + experiment.time + Duration::from_nanos(1));
     let ended = profile(&mut *machine, &mut *instrument, &course, &mut judge)?;
     experiment.ran()?;
@@ -368,15 +371,15 @@ pub(crate) fn judge(
     })
 }
 
-/// From attach and from each change of the hot ranges: a window that holds a change belongs to what
-/// comes after it.
+/// Detections after attach, and after each change of the hot ranges. A change within a window
+/// counts with the phase at the window's end; the window itself is not judged.
 fn detections(judge: &Judge<'_>, bar: f64) -> Vec<Detection> {
     let mut starts = vec![(0.0, "attach".to_owned())];
     for row in judge.rows.iter().filter(|row| row.changed) {
         let end = Time((row.end_seconds * 1e9) as u64 - 1);
         starts.push((judge.begin_at(end).as_secs_f64(), judge.phase_at(end)));
     }
-    // A change between two windows is seen by neither.
+    // A change exactly between two windows marks neither of them as changed.
     for pair in judge.rows.windows(2) {
         let [last, next] =
             [pair[0].end_seconds, pair[1].end_seconds].map(|s| Time((s * 1e9) as u64 - 1));

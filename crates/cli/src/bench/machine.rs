@@ -1,4 +1,4 @@
-//! The machine of an experiment: by densities, or exact.
+//! Builds the simulated machine of an experiment: density or exact.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -14,36 +14,37 @@ use tierscope_sim::{Truth, density, exact};
 
 use crate::watch::Watch;
 
-/// A simulated machine that tells what it lost to the profiler.
+/// A simulated machine with counters for judging instruments and policies.
 pub(crate) trait Simulated: Ports {
-    /// Time that the target lost to interrupts and faults for the profiler.
+    /// Time that the target spent in interrupts and faults for the profiler.
     fn disturbed(&self) -> Duration;
 
-    /// How much slower the target is if nothing paces it and `stolen` of its time is lost: the ratio of
-    /// the rates without and with, less 1.
+    /// Slowdown of the target without pacing, if the share `stolen` of its time is lost: the rate
+    /// without loss over the rate with it, less 1.
     fn slowdown(&mut self, stolen: f64) -> f64;
 
-    /// What an exact machine counted.
+    /// Counts of an exact machine.
     fn account(&self) -> Option<Account>;
 
-    /// What was counted so far, exactly or as expected.
+    /// Counts so far: exact ones, or expected values in density mode.
     fn counted(&mut self) -> Account;
 
-    /// What became of what its mover moved.
+    /// Sums of moved bytes, by their outcome.
     fn moved(&self) -> Moved;
 
-    /// Bytes promoted and demoted so far, and bytes promoted and touched since where that is counted.
+    /// Bytes promoted and demoted so far, and bytes promoted and touched since, if these are
+    /// counted.
     fn moved_so_far(&self) -> ([u64; 2], Option<u64>);
 
-    /// Something that carries out actions on it.
+    /// A mover for the machine.
     fn mover(&self) -> Mover;
 
-    /// What of the target is in memory and what is out, where memory can be given back and that is counted.
+    /// Resident and swapped bytes of the target, if the machine has swap and counts them.
     fn swap_use(&self) -> Option<density::SwapUse> {
         None
     }
 
-    /// Nanoseconds that these shares of the accesses do not exceed now, where it can be told.
+    /// Percentiles of access latency in nanoseconds, if the machine has them.
     fn latencies(&mut self, shares: [f64; 3]) -> Option<[f64; 3]>;
 }
 
@@ -52,7 +53,7 @@ impl Simulated for density::Machine {
         density::Machine::disturbed(self)
     }
 
-    /// By the solver: a target that waits for a full tier loses less.
+    /// Solved by the throughput model: a target that waits for a saturated tier loses less.
     fn slowdown(&mut self, stolen: f64) -> f64 {
         self.flow(0.0).capacity / self.flow(stolen).capacity - 1.0
     }
@@ -113,35 +114,37 @@ impl<B: BusObserver> Simulated for exact::Machine<B> {
         exact::Machine::mover(self)
     }
 
-    /// Of accesses none: programs tell of their operations.
+    /// Not available for accesses; programs report latencies of operations.
     fn latencies(&mut self, _: [f64; 3]) -> Option<[f64; 3]> {
         None
     }
 
-    /// Of the time that the target has, which is all of that of its CPUs if nothing paces it.
+    /// Lost time relative to the target's time, which is the whole time of its CPUs if it is not
+    /// paced.
     fn slowdown(&mut self, _: f64) -> f64 {
         let spent = exact::Machine::account(self).spent;
         spent.interrupts.as_secs_f64() / (spent.target + spent.paced).as_secs_f64().max(1e-9)
     }
 }
 
-/// What of the hardware a machine needs beside the experiment's.
+/// Equipment of the machine in addition to the experiment's hardware.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fitted {
-    /// Accesses sampled like that.
+    /// Configuration of hardware sampling.
     pub(crate) sampling: Option<Sampling>,
-    /// Telemetry in the memory controllers.
+    /// Whether the memory controllers have telemetry.
     pub(crate) counters: bool,
 }
 
 impl Fitted {
-    /// For an instrument.
+    /// Equipment that an instrument needs.
     pub(crate) fn for_watch(experiment: &Experiment, watch: &Watch) -> Self {
         Self { sampling: watch.sampling(experiment), counters: watch.counts() }
     }
 }
 
-/// The machine of an experiment for who watches it, with its processes running, and what is hot there.
+/// Builds an experiment's machine, equipped for an instrument and with its processes running, and
+/// the truth about its hot memory.
 ///
 /// # Errors
 /// It cannot be built: the host has too little memory.
@@ -154,7 +157,7 @@ pub(crate) fn build(
     build_fitted(experiment, fitted.unwrap_or_default(), stop)
 }
 
-/// As [`build`], with what somebody needs beside.
+/// As [`build`], with the given equipment.
 ///
 /// # Errors
 /// As [`build`].
@@ -198,10 +201,10 @@ fn run_exact<B: BusObserver + 'static>(
     Ok((Box::new(machine), truth))
 }
 
-/// A controller like the paper's largest deployment in front of each range of physical memory.
+/// Memory controllers like the paper's largest deployment, one for each range of physical memory.
 ///
 /// # Errors
-/// There is no such memory.
+/// The ranges are invalid.
 pub(crate) fn controllers(memory: &[(u64, u64)]) -> Result<Driver<Functional>> {
     let Geometry { pipelines, channels, banks } = Geometry::PROTOTYPE;
     let zone = |(first, (start, end)): (usize, &(u64, u64))| Zone {

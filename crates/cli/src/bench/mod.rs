@@ -1,4 +1,4 @@
-//! `tierscope bench`: instruments, and walks of policies, side by side on simulated machines.
+//! `tierscope bench`: compares instruments, and walks of reclaim policies, on simulated machines.
 
 mod args;
 mod chart;
@@ -30,41 +30,41 @@ pub use tierscope_sim::experiment::Mode;
 use judge::Asked;
 use race::{Job, race, stop_flag};
 
-/// What the contenders of a scenario came to.
+/// Results of the contenders in a scenario.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// The scenario.
+    /// Name of the scenario.
     pub scenario: String,
-    /// What it is about.
+    /// Description of the scenario.
     pub about: String,
-    /// Where its numbers come from.
+    /// Source of its parameters.
     pub source: String,
-    /// The hardware whose caches are simulated.
+    /// Hardware whose caches are simulated.
     pub hardware: String,
-    /// How accesses are simulated.
+    /// Simulation mode.
     pub mode: Mode,
     /// Bytes mapped.
     pub mapped_bytes: u64,
-    /// Simulated seconds.
+    /// Simulated time, in seconds.
     pub seconds: f64,
-    /// Seconds between flushes of all TLBs; none for never.
+    /// Seconds between flushes of all TLBs; `None` for no flushes.
     pub flush_seconds: Option<f64>,
-    /// Seed of all draws; the first one.
+    /// Seed of all draws; with several seeds the first one.
     pub seed: u64,
-    /// How many seeds ran, one after another from the first.
+    /// Number of consecutive seeds.
     pub seeds: u16,
-    /// Precision and recall that count as detected.
+    /// Precision and recall from which a hot set counts as detected.
     pub bar: f64,
-    /// In the order of the scenario; those not begun when the user said stop are missing.
+    /// Ordered as in the scenario; those not begun when the user stopped are missing.
     pub outcomes: Vec<Outcome>,
-    /// Figures of each contender at the times asked for: the worst of all seeds, and the best.
+    /// Each contender's figures at the requested times: worst and best over all seeds.
     pub worst: Vec<Summary>,
 }
 
-/// Runs a command.
+/// Runs a subcommand.
 ///
 /// # Errors
-/// A scenario that cannot be read or is wrong, before anything runs; a file that cannot be written.
+/// A scenario cannot be read or is invalid, reported before any run; or a file cannot be written.
 pub fn run(command: &BenchCommand) -> Result<()> {
     match command {
         BenchCommand::Accuracy(args) => accuracy(args),
@@ -129,7 +129,7 @@ fn scenarios(args: &AccuracyArgs) -> Result<Vec<Scenario>> {
     Ok(scenarios)
 }
 
-/// The scenario with its seed and the next ones.
+/// Copies of the scenario with consecutive seeds.
 fn seeded(scenario: &Scenario, seeds: u16) -> Vec<Scenario> {
     let with = |shift: u16| {
         let mut scenario = scenario.clone();

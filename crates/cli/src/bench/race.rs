@@ -1,4 +1,5 @@
-//! Many runs at once: as many as there are cores, with progress, and an end when the user says so.
+//! Runs many simulations in parallel, up to the number of cores, with a progress line and a stop on
+//! request.
 
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
@@ -13,27 +14,27 @@ use tierscope_sim::experiment::Experiment;
 use super::judge::{Asked, Outcome, judge};
 use crate::watch::Watch;
 
-/// Before this nobody is told how it goes.
+/// Delay before the progress line is shown.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Time between two looks at how it goes.
+/// Interval of updates of the progress line.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// One run to be made.
+/// One run of an instrument on an experiment.
 pub(crate) struct Job<'a> {
     pub(crate) experiment: &'a Experiment,
     pub(crate) watch: Watch,
     pub(crate) asked: Asked,
 }
 
-/// Sets a flag when the user asks to stop, from here on.
+/// Returns a flag that is set when the user requests a stop.
 ///
 /// # Errors
-/// If signals cannot be waited for.
+/// The signal handlers cannot be installed.
 pub(crate) fn stop_flag() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let signals = StopSignals::hold()?;
     let flag = Arc::clone(&stop);
-    // Ends with the process.
+    // The thread ends with the process.
     thread::spawn(move || {
         signals.wait();
         flag.store(true, Ordering::Relaxed);
@@ -41,8 +42,8 @@ pub(crate) fn stop_flag() -> Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// Runs all jobs and returns their outcomes in the same order. Once `stop` is set, runs end where
-/// they are, and those not begun are left out.
+/// Runs all jobs and returns their outcomes in the same order. Once `stop` is set, runs end early,
+/// and those not begun are `None`.
 ///
 /// # Errors
 /// The first error of a run.
@@ -55,9 +56,9 @@ pub(crate) fn race(jobs: &[Job<'_>], stop: &Arc<AtomicBool>) -> Result<Vec<Optio
     side_by_side(&nanos, stop, work)
 }
 
-/// Runs simulations of so many simulated nanoseconds each, as many at a time as there are cores, and
-/// returns what they came to in the same order. `work` tells how far a run is. Once `stop` is set
-/// those not begun are left out.
+/// Runs one simulation for each element of `nanos`, its length in simulated nanoseconds, in
+/// parallel up to the number of cores, and returns their results in the same order. `work`
+/// publishes the progress of a run. Once `stop` is set, no further run begins; those are `None`.
 ///
 /// # Errors
 /// The first error of a run.
@@ -99,7 +100,7 @@ pub(crate) fn side_by_side<T: Send>(
     })
 }
 
-/// Tells a terminal how it goes until `over`.
+/// Shows the progress line on a terminal until `over`.
 fn show(nanos: &[u64], reached: &[AtomicU64], over: impl Fn() -> bool) {
     let begun = Instant::now();
     let total: u64 = nanos.iter().sum();

@@ -1,4 +1,5 @@
-//! Scenarios: experiments whose instruments are judged by what their workload declares hot.
+//! Scenarios: experiments whose instruments are judged by the ranges that the workload declares
+//! hot.
 
 use std::ops::Deref;
 use std::path::Path;
@@ -24,11 +25,12 @@ pub(crate) const READY_MADE: [(&str, &str); 10] = [
     ("resident", include_str!("../../../../experiments/accuracy/resident.toml")),
 ];
 
-/// An experiment, and who is judged.
+/// An experiment, and the contenders to be judged.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     experiment: Experiment,
-    /// Who runs, each on a machine of its own: all contenders where the experiment names none.
+    /// Contenders, each on its own copy of the machine; the default ones if the experiment names
+    /// none.
     pub contenders: Vec<Watch>,
 }
 
@@ -41,10 +43,10 @@ impl Deref for Scenario {
 }
 
 impl Scenario {
-    /// The ready-made scenario of that name, or the file.
+    /// Loads a ready-made scenario by name, or from a file.
     ///
     /// # Errors
-    /// If there is neither, or what it says is wrong: line and column.
+    /// There is neither, or its text is invalid: with line and column.
     pub fn load(text: &str) -> Result<Scenario> {
         Scenario::parse(text, &content(text)?)
     }
@@ -52,7 +54,7 @@ impl Scenario {
     /// As [`Scenario::load`], with changes.
     ///
     /// # Errors
-    /// As [`Scenario::load`], or a change that makes no sense.
+    /// As [`Scenario::load`], or an invalid change.
     pub fn changed(text: &str, changes: &[Change]) -> Result<Scenario> {
         match changes {
             [] => Scenario::load(text),
@@ -60,7 +62,7 @@ impl Scenario {
         }
     }
 
-    /// Reads TOML.
+    /// Parses a scenario's TOML text.
     ///
     /// # Errors
     /// As [`Scenario::load`].
@@ -68,7 +70,7 @@ impl Scenario {
         Scenario::part(name, text, &read(name, text)?)
     }
 
-    /// A scenario that is a part of a file.
+    /// Parses a scenario that is one part of a file.
     ///
     /// # Errors
     /// As [`Scenario::load`].
@@ -76,10 +78,10 @@ impl Scenario {
         Scenario::of(Experiment::part(name, text, file, read_workload)?)
     }
 
-    /// The experiment, judged.
+    /// Makes a scenario of an experiment.
     ///
     /// # Errors
-    /// Nobody declares what is hot, or there is no such instrument.
+    /// No workload declares hot ranges, or an instrument is unknown.
     pub fn of(experiment: Experiment) -> Result<Scenario> {
         if experiment.processes.iter().all(|process| process.work.described().is_none()) {
             let what = format!("scenario {} cannot be judged", experiment.name);
@@ -96,13 +98,13 @@ impl Scenario {
         Ok(Scenario { experiment, contenders })
     }
 
-    /// The experiment, to be changed.
+    /// Mutable access to the experiment.
     pub(crate) fn experiment_mut(&mut self) -> &mut Experiment {
         &mut self.experiment
     }
 }
 
-/// The text of the ready-made scenario of that name, or of the file.
+/// Text of the ready-made scenario of that name, or of the file.
 fn content(text: &str) -> Result<String> {
     if let Some((_, content)) = READY_MADE.iter().find(|(name, _)| *name == text) {
         return Ok((*content).to_owned());

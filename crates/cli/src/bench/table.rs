@@ -1,4 +1,4 @@
-//! A scenario's outcomes for people.
+//! Results of a scenario's contenders as text.
 
 use std::io::{self, Write};
 
@@ -59,7 +59,7 @@ pub(super) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     )
 }
 
-/// Columns of the figures at stated times: heading, and the figure's name.
+/// Columns of the figures at requested times: heading, and the figure's name.
 const COLUMNS: [(&str, &str); 14] = [
     ("precision", "precision"),
     ("recall", "recall"),
@@ -77,7 +77,8 @@ const COLUMNS: [(&str, &str); 14] = [
     ("CPU", "cpu"),
 ];
 
-/// The figures at stated times: the worst of the seeds, and below it the best where it differs.
+/// Writes the figures at requested times: the worst over the seeds, and below it the best if it
+/// differs.
 fn rates(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     let times = report.worst.iter().map(|summary| summary.times.len()).max().unwrap_or(0);
     if times == 0 {
@@ -120,7 +121,7 @@ fn cells(worst: &Worst, side: fn(&Spread) -> f64, out: &mut dyn Write) -> io::Re
     writeln!(out)
 }
 
-/// Three digits where they say something.
+/// Formats a value with three decimals, or fewer if it is large.
 fn short(value: f64) -> String {
     match value {
         v if v >= 1e6 => ">10^6".into(),

@@ -1,5 +1,5 @@
-//! Makes what a package holds beside the program: `tierscope-assets DIR` writes man pages to
-//! DIR/man and completions to DIR/completions, all from the table of flags.
+//! Writes the generated files of a package: `tierscope-assets DIR` writes man pages to DIR/man and
+//! shell completions to DIR/completions, all from the command-line definition.
 
 use std::fs;
 use std::io;

@@ -1,4 +1,4 @@
-//! A comparison over time, as SVG.
+//! A comparison over time, as an SVG chart.
 
 use std::fmt::Write;
 
@@ -10,14 +10,15 @@ const RIGHT: f64 = 20.0;
 
 type Series = (&'static str, &'static str, fn(&Row) -> Option<f64>);
 
-/// What is drawn, with its colour (Okabe and Ito's, told apart by everybody).
+/// The lines, with colours that readers with colour blindness can distinguish (Okabe and Ito).
 const SERIES: [Series; 3] = [
     ("precision", "#0072b2", |row| row.figures.region.precision),
     ("recall", "#009e73", |row| row.figures.region.recall),
     ("false-hot share", "#d55e00", |row| row.figures.region.false_hot_share),
 ];
 
-/// Precision, recall and false-hot share (cut at 1) of each window, with the changes as lines.
+/// Draws precision, recall and false-hot share (cut off at 1) of each window, with the hot-set
+/// changes marked.
 pub(super) fn draw(comparison: &Comparison) -> String {
     let end = comparison.windows.last().map_or(1.0, |row| row.end_seconds);
     let title = format!("{} on {}", comparison.instrument, comparison.target);
@@ -29,7 +30,7 @@ pub(super) fn draw(comparison: &Comparison) -> String {
         for run in comparison.windows.split(|row| of(row).is_none()).filter(|run| !run.is_empty()) {
             let points = run.iter().filter_map(|row| Some((row.end_seconds, of(row)?)));
             let points = plot.points(points);
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             let _ = writeln!(
                 plot.svg,
                 r#"<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.5" stroke-linecap="square"/>"#

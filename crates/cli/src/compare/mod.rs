@@ -1,4 +1,4 @@
-//! `tierscope compare`: a recording against the truth.
+//! `tierscope compare`: compares a recording with the ground truth.
 
 mod chart;
 mod study;
@@ -13,10 +13,11 @@ use crate::report::print_report;
 
 pub use study::{Comparison, Detection, Figures, Row, Shares, study};
 
-/// Compares, prints the figures on stdout, and draws them if asked to.
+/// Compares, prints the figures on stdout, and draws a chart if requested.
 ///
 /// # Errors
-/// [`ErrorKind::Data`] for what is no recording or no truth, or if they do not belong together.
+/// [`ErrorKind::Data`] if the recording or the truth cannot be read, or if they do not belong
+/// together.
 pub fn run(args: &CompareArgs) -> Result<()> {
     let recording = Recording::open(&args.recording)?;
     if let Some(damage) = recording.damage() {

@@ -1,4 +1,4 @@
-//! What a recording got right, window by window, by the definitions of METRICS.md.
+//! Accuracy of a recording, window by window, as defined in METRICS.md.
 
 use std::sync::Arc;
 
@@ -8,104 +8,107 @@ use tierscope_core::{Error, ErrorKind, RangeSet, Result, Snapshot, Space, SpaceI
 use tierscope_record::Recording;
 use tierscope_workloads::truth_dir::{AreaLine, Replay, TruthDir};
 
-/// Windows that the longer page truth spans.
+/// Number of windows that the longer page truth spans.
 const TEN: usize = 10;
 
-/// A recording against the truth.
+/// Comparison of a recording with the truth.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
-    /// The recording.
+    /// Path of the recording.
     pub recording: String,
-    /// The truth.
+    /// Path of the truth.
     pub truth: String,
-    /// The instrument.
+    /// Name of the instrument.
     pub instrument: String,
-    /// What was watched.
+    /// Name of the target.
     pub target: String,
     /// Length of a window, in seconds.
     pub window_seconds: f64,
-    /// Precision and recall that count as detected.
+    /// Precision and recall from which a hot set counts as detected.
     pub bar: f64,
-    /// All windows together.
+    /// Figures over all windows.
     pub all: Figures,
-    /// The windows from each detection to the next change together; none if nothing was detected.
+    /// Figures over the windows from each detection to the next change; `None` if nothing was
+    /// detected.
     pub settled: Option<Figures>,
-    /// From attach, and from each change of the hot ranges.
+    /// Detection times after attach, and after each change of the hot ranges.
     pub detections: Vec<Detection>,
-    /// CPU time of the profiler over wall time, 1 is one CPU; none for a single window.
+    /// CPU time of the profiler relative to wall time, 1 is one CPU; `None` for a single window.
     pub profiler_cpu: Option<f64>,
-    /// Windows that the truth does not cover, left out of everything.
+    /// Windows that the truth does not cover; they are excluded from all figures.
     pub uncovered_windows: usize,
-    /// Most bytes that a window reports outside of the truth's areas: the toucher's own code, stack
-    /// and tables are hot, too, but no truth says how much of them. They are not judged.
+    /// Most bytes that a window reports hot outside of the truth's areas: the toucher's own code,
+    /// stack and tables are hot too, but the truth does not cover them. They are not judged.
     pub unjudged_bytes: u64,
-    /// The windows.
+    /// Figures of each window.
     pub windows: Vec<Row>,
 }
 
-/// Agreement with the three truths.
+/// Agreement with the three kinds of truth.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Figures {
-    /// Ranges that the workload declares hot.
+    /// With the ranges that the workload declares hot.
     pub region: Shares,
-    /// Pages touched in the window; none if they were not asked for.
+    /// With the pages touched in the window; `None` if the page truth was skipped.
     pub pages: Option<Shares>,
-    /// Pages touched in the last ten windows, likewise.
+    /// With the pages touched in the last ten windows; `None` if the page truth was skipped.
     pub pages_of_ten: Option<Shares>,
 }
 
-/// [`Accuracy`] with its shares; none where they would divide by zero.
+/// Byte counts of [`Accuracy`] and its shares; a share is `None` if it would divide by zero.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Shares {
     /// Bytes reported hot.
     pub reported_bytes: u64,
     /// Bytes truly hot.
     pub true_bytes: u64,
-    /// Bytes both.
+    /// Bytes both reported and truly hot.
     pub both_bytes: u64,
     /// Of the reported bytes, the share truly hot.
     pub precision: Option<f64>,
     /// Of the truly hot bytes, the share reported.
     pub recall: Option<f64>,
-    /// Their harmonic mean.
+    /// Harmonic mean of precision and recall.
     pub f1: Option<f64>,
-    /// Bytes wrongly reported over bytes truly hot.
+    /// Bytes wrongly reported hot relative to bytes truly hot.
     pub false_hot_share: Option<f64>,
 }
 
-/// How long it took to see what is hot.
+/// Time to detect a hot set.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Detection {
-    /// From when it counts, in seconds since the first window began.
+    /// Time of the attach or change, in seconds since the first window began.
     pub from_seconds: f64,
     /// `attach`, or the name of the phase that began.
     pub cause: String,
-    /// To the end of the first of four windows in a row that reach the bar; none if there are none.
+    /// Seconds until the end of the first of four consecutive windows that reach the bar; `None` if
+    /// there are none.
     pub seconds: Option<f64>,
 }
 
-/// A window.
+/// Figures of one window.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// When it ended, in seconds since the first window began.
+    /// End of the window, in seconds since the first window began.
     pub end_seconds: f64,
     /// Index of the workload's phase.
     pub phase: usize,
     /// Whether the hot ranges changed within it.
     pub changed: bool,
-    /// Agreement.
+    /// Agreement with the truth.
     pub figures: Figures,
     /// Bytes reported hot outside of the truth's areas.
     pub unjudged_bytes: u64,
-    /// Regions that lie in the truth's areas, be it in part.
+    /// Regions that overlap the truth's areas.
     pub regions: usize,
-    /// Bytes of all regions of the truth's space: what the instrument watches, be it between mappings.
+    /// Bytes of all regions of the truth's space, watched by the instrument, including gaps between
+    /// mappings.
     pub observed_bytes: u64,
-    /// Bytes of those that were looked at with too little evidence to tell hot from cold.
+    /// Bytes of these regions whose evidence was too weak to classify them.
     pub unknown_bytes: u64,
-    /// Looks at the region that was looked at most.
+    /// Probes of the region that was probed most.
     pub samples: u32,
-    /// The workload's own accesses a second.
+    /// The workload's own accesses per second.
     pub touches_per_second: Option<f64>,
 }
 
@@ -141,7 +144,7 @@ impl Shares {
 }
 
 impl Figures {
-    /// By the bytes of all windows.
+    /// Sums byte counts over windows, so that shares are weighted by bytes.
     fn sum<'a>(rows: impl Iterator<Item = &'a Row> + Clone) -> Option<Figures> {
         let first = rows.clone().next()?;
         let pooled = |of: fn(&Figures) -> Option<Shares>| {
@@ -156,11 +159,11 @@ impl Figures {
     }
 }
 
-/// Compares window by window; `pages` asks for the page truth, which takes as long as drawing all
-/// accesses once more.
+/// Compares window by window; `pages` enables the page truth, which takes another pass over all
+/// accesses.
 ///
 /// # Errors
-/// [`ErrorKind::Data`] if they do not belong together, or either is damaged.
+/// [`ErrorKind::Data`] if recording and truth do not belong together, or either is damaged.
 pub fn study(recording: &Recording, truth: &TruthDir, bar: f64, pages: bool) -> Result<Comparison> {
     let Some(time) = recording.time() else {
         return Err(Error::new(
@@ -203,7 +206,7 @@ pub fn study(recording: &Recording, truth: &TruthDir, bar: f64, pages: bool) -> 
     })
 }
 
-/// Every space that was ever seen.
+/// All spaces that occur in the recording.
 fn spaces_of(recording: &Recording) -> Result<Vec<Space>> {
     let mut spaces: Vec<Space> = Vec::new();
     let mut seen = None;
@@ -258,14 +261,14 @@ fn row(
     }))
 }
 
-/// What is called hot in one space, told in space 0 as the truth does.
+/// Hot ranges of one space, converted to space 0, which the truth uses.
 fn reported(snapshot: &Snapshot, space: SpaceId) -> RangeSet {
     let hot = metrics::hot(snapshot, HOT_FREQUENCY);
     let here = hot.as_slice().iter().filter(|range| range.space == space);
     here.map(|range| tierscope_core::Range { space: SpaceId(0), ..*range }).collect()
 }
 
-/// Regions of a space that lie in the areas, be it in part, and bytes of all of its regions.
+/// Number of a space's regions that overlap the areas, and bytes of all its regions.
 fn observed(snapshot: &Snapshot, space: SpaceId, areas: &RangeSet) -> (usize, u64) {
     let here = snapshot.regions.iter().map(|region| region.range);
     let here = here.filter(|range| range.space == space);
@@ -276,14 +279,14 @@ fn observed(snapshot: &Snapshot, space: SpaceId, areas: &RangeSet) -> (usize, u6
     })
 }
 
-/// Bytes of a space that were looked at with too little evidence.
+/// Bytes of a space whose evidence was too weak to classify them.
 fn unknown(snapshot: &Snapshot, space: SpaceId) -> u64 {
     let here = snapshot.regions.iter().filter(|region| region.range.space == space);
     let unknown = here.filter(|region| region.is_unknown() && !region.is_unseen());
     unknown.map(|region| region.range.bytes()).sum()
 }
 
-/// What the truth speaks of.
+/// The areas that the truth covers.
 fn areas(truth: &TruthDir) -> RangeSet {
     let range = |area: &AreaLine| tierscope_core::Range::new(SpaceId(0), area.start, area.end);
     truth.begin().areas.iter().map(range).collect()
@@ -293,7 +296,7 @@ fn seconds_into(recording: &Recording, time: Time) -> f64 {
     time.since(recording.commits()[0].start).as_secs_f64()
 }
 
-/// Attach, and the changes after it, each with its cause.
+/// Times of the attach and of each later change, with their causes.
 fn changes_within(recording: &Recording, truth: &TruthDir) -> Vec<(f64, String)> {
     let start = recording.commits()[0].start;
     let mut changes = vec![(0.0, "attach".to_owned())];
@@ -324,7 +327,7 @@ fn nanos(seconds: f64) -> Time {
     Time((seconds * 1e9).round() as u64)
 }
 
-/// The windows after a detection and before the next change.
+/// Windows between a detection and the next change.
 fn settled<'a>(windows: &'a [Row], detections: &[Detection]) -> Vec<&'a Row> {
     let is_settled = |row: &&Row| {
         let current = detections.iter().rfind(|d| d.from_seconds < row.end_seconds);
@@ -361,8 +364,9 @@ mod tests {
         }
     }
 
+    // Bytes both reported and truly hot, of 10, in windows of a second; the hot set changes at 6:
     //  seconds   1  2  3  4  5  6 | 7  8  9 10 11 12
-    //  both of 10 2  9  9  9  9  9 | 0  0  9  9  9  9      change at 6, detected at 9
+    //  both      2  9  9  9  9  9 | 0  0  9  9  9  9      detected at 2 and at 9
     #[test]
     fn detections_begin_anew_with_each_change() {
         let both = [2, 9, 9, 9, 9, 9, 0, 0, 9, 9, 9, 9];
@@ -375,7 +379,7 @@ mod tests {
         assert_eq!(detect(&rows[..8], &changes, 0.9)[1].seconds, None);
     }
 
-    // 20 reported, 20 true, 2 + 8 both.
+    // Together 20 bytes reported, 20 true, and 2 + 8 both.
     #[test]
     fn windows_are_pooled_by_their_bytes() {
         let rows = [row(1.0, 2), row(2.0, 8)];

@@ -1,4 +1,4 @@
-//! A comparison for people.
+//! A comparison as text.
 
 use std::io::{self, Write};
 
@@ -6,7 +6,7 @@ use crate::units::show_bytes;
 
 use super::{Comparison, Figures, Shares};
 
-/// Writes the figures; windows are for JSON and the chart.
+/// Writes the figures; those of single windows are only in JSON and the chart.
 pub(super) fn write(comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> {
     let c = comparison;
     writeln!(out, "{} on {}, against {}", c.instrument, c.target, c.truth)?;

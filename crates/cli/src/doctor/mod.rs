@@ -1,4 +1,5 @@
-//! `tierscope doctor`: what is there, what is not, why, and what to do about it.
+//! `tierscope doctor`: checks which features the machine supports, why the others are missing, and
+//! how to enable them.
 
 mod text;
 
@@ -16,11 +17,11 @@ use crate::report::{self, written};
 /// Flags of `tierscope doctor`.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// Look at the process PID, too
+    /// Check the process PID, too
     #[arg(short, long, value_name = "PID")]
     pub pid: Option<u32>,
 
-    /// Look at the processes of a cgroup (version 2), too
+    /// Check the processes of a cgroup (version 2), too
     #[arg(long, value_name = "PATH", conflicts_with = "pid")]
     pub cgroup: Option<PathBuf>,
 
@@ -29,21 +30,21 @@ pub struct DoctorArgs {
     pub json: bool,
 }
 
-/// Processes of a cgroup that are looked at; the others are told by number.
+/// Largest number of processes of a cgroup that are checked; the remaining ones are only counted.
 const MOST: usize = 20;
 
-/// What was found of the machine, and of the processes asked for.
+/// Findings about the machine, and about the requested processes.
 pub struct Report {
     machine: Vec<Answer>,
     processes: Vec<(u32, Vec<Answer>)>,
-    /// Processes of the cgroup that were not looked at.
+    /// Number of processes of the cgroup that were not checked.
     others: usize,
 }
 
-/// Looks, tells on stdout, and ends well if recording can work.
+/// Runs the checks, prints the findings on stdout, and succeeds if recording can work.
 ///
 /// # Errors
-/// [`ErrorKind::Missing`] or [`ErrorKind::Permission`] if no way to record is open;
+/// [`ErrorKind::Missing`] or [`ErrorKind::Permission`] if no way to record is available;
 /// [`ErrorKind::NoTarget`] if the process or cgroup cannot be watched.
 pub fn run(args: &DoctorArgs) -> Result<()> {
     let scene = Scene::here();
@@ -57,7 +58,7 @@ pub fn run(args: &DoctorArgs) -> Result<()> {
     report.verdict()
 }
 
-/// Looks at what `args` name.
+/// Checks the machine and the targets in `args`.
 ///
 /// # Errors
 /// [`ErrorKind::NoTarget`] if there is no such cgroup.
@@ -82,13 +83,14 @@ fn look(scene: &Scene, args: &DoctorArgs) -> Result<Report> {
 }
 
 impl Report {
-    /// What stands in the way of recording: of each way the first need not met; none if one is open.
+    /// The obstacles to recording: the first unmet need of each way to record; empty if some way is
+    /// available.
     fn obstacles(&self) -> Vec<(&'static str, &Answer)> {
         let lack = WAYS.iter().map(|way| Some((way.title, way.lacks(&self.machine)?)));
         lack.collect::<Option<Vec<_>>>().unwrap_or_default()
     }
 
-    /// Whether recording can work; the error that ends the program otherwise.
+    /// Success if recording can work; otherwise the error that ends the program.
     fn verdict(&self) -> Result<()> {
         let obstacles = self.obstacles();
         if let Some((_, first)) = obstacles.first() {

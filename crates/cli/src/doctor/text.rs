@@ -1,4 +1,4 @@
-//! The findings as a table.
+//! The findings of `tierscope doctor` as a table.
 
 use std::io::{self, Write};
 
@@ -6,11 +6,11 @@ use tierscope_linux::doctor::{Answer, WAYS};
 
 use super::Report;
 
-/// Columns of verdict and title.
+/// Width of the column of verdicts, then of titles.
 const VERDICT: usize = 9;
 const TITLE: usize = 25;
 
-/// Writes the report; remedies stand below what they would mend.
+/// Writes the report; each remedy is on the line below its finding.
 pub(super) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     for answers in report.machine.chunk_by(|a, b| a.group == b.group) {
         group(answers[0].group, answers, out)?;

@@ -11,7 +11,7 @@ use crate::args::When;
 use crate::how::HowArgs;
 use crate::units;
 
-/// What cannot be replayed.
+/// Flags of a live target, which conflict with those of a replay.
 const TARGETS: [&str; 3] = ["pid", "cgroup", "program"];
 
 /// Flags of `tierscope live`.
@@ -22,39 +22,39 @@ pub struct LiveArgs {
     #[arg(short, long, value_name = "PID")]
     pub pid: Option<u32>,
 
-    /// With -p: watch its descendants as well, those to come included
+    /// With -p: watch its descendants as well, including future ones
     #[arg(long, requires = "pid", conflicts_with_all = ["cgroup", "program", "replay"])]
     pub children: bool,
 
-    /// Watch all processes of a cgroup (version 2) and of those below it
+    /// Watch all processes of a cgroup (version 2) and of its descendants
     #[arg(long, value_name = "PATH")]
     pub cgroup: Option<PathBuf>,
 
-    /// Start COMMAND and watch it with all its descendants; if it still runs at the end, it is
-    /// ended with SIGTERM. Its input is empty
+    /// Start COMMAND and watch it with all its descendants; if it is still running at the end, it
+    /// is ended with SIGTERM. Its standard input is empty
     #[arg(last = true, value_name = "COMMAND")]
     pub program: Vec<OsString>,
 
-    /// Show a recording instead; one that is still being written is followed
+    /// Show a recording instead; a recording in progress is followed
     #[arg(long, value_name = "DIR")]
     pub replay: Option<PathBuf>,
 
-    /// With --replay: where to begin, as time since the recording began
+    /// With --replay: start position, as time since the recording began
     #[arg(short, long, value_name = "TIME", value_parser = units::duration)]
     #[arg(conflicts_with_all = TARGETS)]
     pub time: Option<Duration>,
 
-    /// With --replay: so many times as fast as it was recorded
+    /// With --replay: speed relative to the recording
     #[arg(long, value_name = "N", default_value = "1", value_parser = speed)]
     #[arg(conflicts_with_all = TARGETS)]
     pub speed: f64,
 
-    /// Keep the recording in this directory, which must be new or empty; without it the recording
-    /// is in a temporary one (TMPDIR) and removed at the end
+    /// Keep the recording in this directory, which must be new or empty; by default the recording
+    /// is in a temporary directory (TMPDIR) and removed at the end
     #[arg(short, long, value_name = "DIR", conflicts_with = "replay")]
     pub output: Option<PathBuf>,
 
-    /// Where what COMMAND prints goes; without it, nowhere: the screen is taken
+    /// File for the output of COMMAND; by default it is discarded, because the screen is in use
     #[arg(long, value_name = "FILE", conflicts_with_all = ["pid", "cgroup", "replay"])]
     pub command_output: Option<PathBuf>,
 
@@ -62,7 +62,7 @@ pub struct LiveArgs {
     #[command(flatten)]
     pub how: HowArgs,
 
-    /// Use colours; without them density is shown by characters
+    /// Use colours; without them characters show the density
     #[arg(
         long,
         value_enum,
@@ -75,7 +75,7 @@ pub struct LiveArgs {
     pub color: When,
 }
 
-/// A speed of a replay: `1`, `0.5`, `20`.
+/// Parses the speed of a replay: `1`, `0.5`, `20`.
 fn speed(text: &str) -> Result<f64, String> {
     let speed = text.parse::<f64>().ok().filter(|speed| SPEEDS.contains(speed));
     speed.ok_or_else(|| {

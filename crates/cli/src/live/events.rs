@@ -1,4 +1,4 @@
-//! What the screen waits for, from wherever it comes, in one queue.
+//! The event queue of the live screen: keys, resizes, committed windows and signals.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
@@ -11,21 +11,22 @@ use tierscope_report::live::Key;
 
 use crate::record::Done;
 
-/// Something happened.
+/// An event that the screen's loop waits for.
 pub(crate) enum Event {
     /// A key was pressed.
     Key(Key),
-    /// The terminal has another size.
+    /// The terminal was resized.
     Resized,
     /// A window that ended at this time was committed.
     Window(Time),
-    /// There will be no more windows.
+    /// The recording has ended: no more windows will follow.
     Ended(Box<Result<Done>>),
-    /// A signal asks to stop, or the terminal is gone.
+    /// A signal requested a stop, or the terminal is gone.
     Stop,
 }
 
-/// A queue, with the signals that end a program in it: from here on they do nothing else.
+/// Creates the queue and redirects SIGINT, SIGTERM and SIGHUP into it; from now on they have no
+/// other effect.
 pub(crate) fn queue() -> Result<(Sender<Event>, Receiver<Event>)> {
     let (sender, receiver) = channel();
     let failed = |e| Error::new(ErrorKind::Other, "cannot set up signals").cause(e);
@@ -33,7 +34,7 @@ pub(crate) fn queue() -> Result<(Sender<Event>, Receiver<Event>)> {
     let stop = sender.clone();
     thread::spawn(move || {
         for _ in signals.forever() {
-            // Nobody waits any more: the program is about to end.
+            // The receiver is gone: the program is about to end.
             if stop.send(Event::Stop).is_err() {
                 break;
             }
@@ -42,7 +43,7 @@ pub(crate) fn queue() -> Result<(Sender<Event>, Receiver<Event>)> {
     Ok((sender, receiver))
 }
 
-/// Puts what the terminal says into the queue, from now on.
+/// Starts a thread that feeds the terminal's events into the queue.
 pub(crate) fn listen(sender: Sender<Event>) {
     thread::spawn(move || {
         loop {

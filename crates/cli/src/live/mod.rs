@@ -1,6 +1,6 @@
-//! `tierscope live`: one screen of a target while it is watched, or of a recording.
+//! `tierscope live`: a screen that shows a target while it is watched, or a recording.
 //!
-//! Both are the same: the screen shows a recording, and watching a target makes one.
+//! Both work the same way: the screen shows a recording, and watching a target makes one.
 
 pub mod args;
 mod events;
@@ -13,11 +13,11 @@ use tierscope_core::Result;
 
 use args::LiveArgs;
 
-/// Shows what `args` ask for, until the user quits.
+/// Shows the target or recording in `args` until the user quits.
 ///
 /// # Errors
-/// [`Usage`](tierscope_core::ErrorKind::Usage) without a terminal that can show it; else as
-/// [`crate::record::run`] of a target, as [`crate::report::run`] of a recording.
+/// [`Usage`](tierscope_core::ErrorKind::Usage) without a suitable terminal; otherwise as
+/// [`crate::record::run`] for a target, or [`crate::report::run`] for a recording.
 pub fn run(args: LiveArgs, line: String) -> Result<()> {
     match args.replay.clone() {
         Some(dir) => replay::run(&dir, &args),

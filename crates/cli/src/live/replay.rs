@@ -1,4 +1,4 @@
-//! `tierscope live --replay DIR`.
+//! `tierscope live --replay DIR`: shows a recording on the live screen.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use crate::newest;
 /// Shows the recording in `dir`.
 ///
 /// # Errors
-/// [`Data`](tierscope_core::ErrorKind::Data) for what is no recording.
+/// [`Data`](tierscope_core::ErrorKind::Data) if `dir` is not a recording.
 pub(crate) fn run(dir: &Path, args: &LiveArgs) -> Result<()> {
     let recording = Recording::open(newest::resolve(dir)?)?;
     let instead = format!("try `tierscope report heatmap {}`", dir.display());

@@ -1,4 +1,4 @@
-//! The loop of the screen: prepare, draw, wait.
+//! The loop of the live screen: prepare, draw, wait for events.
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -12,22 +12,22 @@ use super::events::Event;
 use super::terminal::Screen;
 use crate::record::Done;
 
-/// A screen is not drawn more often than this while a replay runs.
+/// Shortest time between two frames of a replay.
 const FRAME: Duration = Duration::from_millis(33);
-/// A recording that somebody else writes is looked at so often, at least and at most.
+/// Shortest and longest polling interval for a recording that another process writes.
 const POLL: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
-/// Without anything due, a wait is as long as it likes.
+/// Timeout of a wait while nothing is due.
 const IDLE: Duration = Duration::from_secs(3600);
 
-/// How windows were shown, for the last word.
+/// Display latencies of the windows shown, for the closing message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shown {
-    /// Time from the end of a window until it was on the screen, of each that was.
+    /// Time from the end of each window until it was on the screen.
     lags: Vec<Duration>,
 }
 
 impl Shown {
-    /// For people: how many windows, and how late.
+    /// The closing message: number of windows and their latencies.
     pub(crate) fn line(&self) -> String {
         let mut sorted = self.lags.clone();
         sorted.sort_unstable();
@@ -45,25 +45,25 @@ impl Shown {
     }
 }
 
-/// What came of the recording that was made, if one was, and how windows were shown.
+/// Result of the recording, if one was made, and the display latencies.
 pub(crate) struct Outcome {
     pub(crate) recorded: Option<Result<Done>>,
     pub(crate) shown: Shown,
 }
 
-/// Where windows come from.
+/// Source of new windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Windows {
-    /// Told by events as they are committed here, by the clock that is ours, too.
+    /// Windows are committed by this process, announced by events, and timed by this host's clock.
     Told,
-    /// Somebody else writes them, or nobody any more.
+    /// Windows are written by another process, or all complete already; they are found by polling.
     Found,
 }
 
-/// Shows `live` until the user quits or a signal asks to.
+/// Shows `live` until the user quits or a signal requests a stop.
 ///
 /// # Errors
-/// If the terminal cannot be written to.
+/// The terminal cannot be written to.
 pub(crate) fn show(
     live: &mut Live,
     screen: &mut Screen,
@@ -108,7 +108,8 @@ pub(crate) fn show(
     }
 }
 
-/// Draws; `ended` is when the newest window did, if it is new. Whether all is drawn there is.
+/// Draws a frame; `ended` is the end of the newest window, if it is new. Returns whether the frame
+/// is complete.
 fn draw(
     live: &mut Live,
     screen: &mut Screen,
@@ -127,7 +128,7 @@ fn draw(
     Ok(whole)
 }
 
-/// Time until there is something to do, if nothing happens.
+/// Time until the next frame or poll is due, if no event arrives.
 fn pause(live: &Live, windows: Windows) -> Duration {
     let due = live.due().map(|due| due.max(FRAME));
     let look = (windows == Windows::Found && live.grows())
@@ -135,7 +136,7 @@ fn pause(live: &Live, windows: Windows) -> Duration {
     due.into_iter().chain(look).min().unwrap_or(IDLE)
 }
 
-/// Whether there is something new to be shown.
+/// Reads new windows of the recording; returns whether the screen has to be redrawn.
 fn refresh(live: &mut Live) -> bool {
     let grew = live.grows();
     match live.refresh() {
@@ -155,7 +156,7 @@ fn say_end(live: &mut Live, done: &Result<Done>) {
     });
 }
 
-/// CLOCK_MONOTONIC, by which windows of this host are timed.
+/// The current CLOCK_MONOTONIC time, which times the windows of this host.
 fn now() -> Time {
     let now = clock_gettime(ClockId::Monotonic);
     Time(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)

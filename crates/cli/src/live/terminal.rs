@@ -1,4 +1,4 @@
-//! The terminal: whether it will do, and how it is left as it was found.
+//! The terminal of the live screen: checks, set-up and restoration.
 
 use std::io::{self, IsTerminal, Stdout, stdout};
 use std::sync::Once;
@@ -16,7 +16,7 @@ use crate::args::When;
 /// The colours to use on the terminal.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] if there is none, or it cannot be drawn on; `instead` is the remedy.
+/// [`ErrorKind::Usage`] if there is no terminal, or it cannot be drawn on; `instead` is the remedy.
 pub(crate) fn check(when: When, instead: &str) -> Result<Color> {
     let refuse = |cause: &str| {
         Err(Error::new(ErrorKind::Usage, "cannot show a live screen").cause(cause).remedy(instead))
@@ -39,15 +39,14 @@ pub(crate) fn check(when: When, instead: &str) -> Result<Color> {
     Ok(Color::choose(when, true, |name| std::env::var(name).ok()))
 }
 
-/// The terminal while it shows the screen. However it goes out of scope, also by a panic, the
-/// terminal is as it was.
+/// The terminal in full-screen mode. Dropping it restores the terminal, also on a panic.
 pub(crate) struct Screen {
-    /// To draw on.
+    /// Backend for drawing.
     pub(crate) terminal: Terminal<CrosstermBackend<Stdout>>,
 }
 
 impl Screen {
-    /// Takes the terminal over.
+    /// Switches the terminal to full-screen mode.
     pub(crate) fn enter() -> Result<Self> {
         restore_on_panic();
         let failed = |e: io::Error| {
@@ -67,13 +66,13 @@ impl Drop for Screen {
     }
 }
 
-/// A terminal that went away needs no restoring: errors have no one to be told to.
+/// Restores the terminal. Errors are ignored: a terminal that is gone needs no restoring.
 fn restore() {
     let _ = execute!(stdout(), LeaveAlternateScreen, cursor::Show);
     let _ = terminal::disable_raw_mode();
 }
 
-/// What a panic says is to be read: first the terminal is restored.
+/// Restores the terminal before a panic's message is printed, so that it can be read.
 fn restore_on_panic() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

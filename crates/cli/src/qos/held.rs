@@ -1,21 +1,23 @@
-//! What becomes of a tenant, whoever counts its traffic and whoever limits it: `tierscope qos` on a machine, `tierscope
-//! reproduce nemo-neighbour` on a simulated one.
+//! State of a tenant under a bandwidth cap, independent of how traffic is counted and CPU time
+//! limited: shared by `tierscope qos` on a live machine and `tierscope reproduce nemo-neighbour` on
+//! a simulated one.
 
 use std::time::Duration;
 
 use tierscope_policies::bandwidth_cap::{BandwidthCap, Settings};
 
-/// A tenant that is held to a cap.
+/// A tenant with a bandwidth cap.
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
     cap: BandwidthCap,
-    /// Told in this epoch: what the epoch's end says is known.
+    /// The allowance was exceeded in this epoch, and the quota lowered: the end of the epoch
+    /// changes nothing more.
     told: bool,
-    /// Bytes that it moved.
+    /// Bytes moved in finished epochs.
     pub(crate) bytes: u64,
-    /// Epochs in which it had had enough before their end.
+    /// Epochs in which the tenant exceeded its allowance before their end.
     pub(crate) notices: u64,
-    /// The least CPUs that it ever had.
+    /// Smallest quota so far, in CPUs.
     pub(crate) least: f64,
 }
 
@@ -25,18 +27,18 @@ impl Held {
         Self { told: false, bytes: 0, notices: 0, least: cap.quota(), cap }
     }
 
-    /// CPUs that it may use.
+    /// Current quota in CPUs.
     pub(crate) fn quota(&self) -> f64 {
         self.cap.quota()
     }
 
-    /// Bytes that it may move in an epoch.
+    /// Bytes that the tenant may move in an epoch.
     pub(crate) fn allowance(&self, epoch: Duration) -> u64 {
         self.cap.allowance(epoch)
     }
 
-    /// It has moved so many bytes `elapsed` into an epoch. Returns whether that was its allowance, for the first time in this
-    /// epoch: it has another quota then.
+    /// Checks the tenant's bytes `elapsed` into an epoch. Returns whether they reach its allowance,
+    /// for the first time in this epoch: the quota has changed then.
     pub(crate) fn look(&mut self, bytes: u64, elapsed: Duration, epoch: Duration) -> bool {
         if self.told || bytes < self.allowance(epoch) {
             return false;
@@ -48,7 +50,8 @@ impl Held {
         true
     }
 
-    /// An epoch of so long ends in which it moved so many bytes. Returns whether it has another quota.
+    /// Ends an epoch of length `time`, in which the tenant moved `bytes`. Returns whether the quota
+    /// has changed.
     pub(crate) fn end_of_epoch(&mut self, bytes: u64, time: Duration) -> bool {
         self.bytes += bytes;
         if std::mem::take(&mut self.told) {
@@ -67,8 +70,9 @@ mod tests {
 
     const EPOCH: Duration = Duration::from_millis(50);
 
-    // 1 GB/s is 50 MB an epoch. They are through after a quarter of it: a quarter of the CPU is left, whatever the end of
-    // this epoch says; the next one's end counts again.
+    // 1 GB/s is 50 MB an epoch. The allowance is used up after a quarter of the epoch: a quarter of
+    // the CPU remains, and the end of this epoch changes nothing; the end of the next one does
+    // again.
     #[test]
     fn whoever_is_told_of_is_judged_once_an_epoch() {
         let mut held = Held::new(Settings::new(1e9, 1.0));

@@ -1,4 +1,5 @@
-//! The kernel's own choice, by memory.reclaim of a cgroup: asked for a little at a time, within the same limits.
+//! The kernel's own choice of pages, by memory.reclaim of a cgroup: requested in small pieces,
+//! within the same limits.
 
 use std::time::{Duration, Instant};
 
@@ -11,16 +12,17 @@ use super::directory;
 use crate::stop::Stop;
 use crate::units::show_bytes;
 
-/// Asked for at a time: what a kernel gives back in some 100 ms.
+/// Bytes per request: the amount that a kernel reclaims in about 100 ms.
 const PIECE: u64 = 64 << 20;
-/// Between two requests.
+/// Pause between two requests.
 const PAUSE: Duration = Duration::from_millis(100);
-/// After a request that found less than asked for, or when something speaks against one.
+/// Pause after a request that was only partly fulfilled.
 const REST: Duration = Duration::from_secs(1);
-/// Time over which refaults count.
+/// Interval over which refaults are compared with reclaimed memory.
 const SPAN: Duration = Duration::from_secs(10);
 
-/// What became of what was asked for.
+/// Sums over the requests: bytes requested and reclaimed, and requests that fell short or were held
+/// back.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     asked: u64,
@@ -29,10 +31,10 @@ struct Tally {
     held: u64,
 }
 
-/// Runs.
+/// Runs `tierscope reclaim --policy kernel`.
 ///
 /// # Errors
-/// No cgroup, no controller, no swap, or a target that does not fit.
+/// No cgroup, no memory controller, no swap, or a target that exceeds the free swap.
 pub(super) fn run(args: &ReclaimArgs) -> Result<()> {
     let Some(path) = &args.cgroup else {
         return Err(Error::new(ErrorKind::Usage, "cannot ask the kernel")
@@ -61,7 +63,7 @@ pub(super) fn run(args: &ReclaimArgs) -> Result<()> {
     tell(args, began.elapsed(), &tally, cgroup.refaults() - refaults)
 }
 
-/// Asks until it is over.
+/// Sends requests until the run ends.
 fn hold(
     args: &ReclaimArgs,
     cgroup: &Reclaimable,

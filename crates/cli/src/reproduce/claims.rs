@@ -1,5 +1,5 @@
-//! What experiments on policies share, whatever they measure: who runs side by side, what a claim may be, how it is
-//! judged and told, and sections that take the place of their own in a page.
+//! Common part of the experiments on policies: the contestants, the form of a claim, its judgement
+//! and its row in a table, and the replacement of sections in a page.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -17,16 +17,16 @@ use crate::sim::tier::contestant::{Contestant, contestants};
 use crate::sim::tier::outcome::{Outcome, place};
 use crate::work::read_workload;
 
-/// Head of a table of claims.
+/// Header of a table of claims.
 pub(super) const TABLE: &str =
     "| claim | of | figure | paper | ours | verdict |\n|---|---|---|---|---|---|\n";
 
-/// What is measured of a policy.
+/// A quantity that claims are about.
 pub(super) trait Figure: Copy {
-    /// For people.
+    /// Name in tables.
     fn name(self) -> &'static str;
 
-    /// Whether it is a ratio to somebody's.
+    /// Whether it is a ratio to the same quantity of another policy.
     fn is_ratio(self) -> bool;
 }
 
@@ -34,26 +34,26 @@ pub(super) trait Figure: Copy {
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct Claim<F> {
-    /// Where it stands.
+    /// Place in the paper.
     pub(super) paper: String,
-    /// What it says.
+    /// The claim in words.
     pub(super) says: String,
-    /// Whom it is about, as the experiment names it.
+    /// The policy, by its name in the experiment.
     pub(super) policy: String,
-    /// What is measured.
+    /// The measured quantity.
     pub(super) figure: F,
-    /// Whom the figure is held against.
+    /// For a ratio, the policy in the denominator.
     pub(super) to: Option<String>,
-    /// The figure is at least this.
+    /// Lower bound of the figure.
     pub(super) least: Option<f64>,
-    /// The figure is at most this.
+    /// Upper bound of the figure.
     pub(super) most: Option<f64>,
-    /// Why it comes out as it does, where that needs to be said.
+    /// Explanation of the outcome, if it needs one.
     pub(super) reason: Option<String>,
 }
 
 impl<F: Figure> Claim<F> {
-    /// As it is judged and told.
+    /// The common part of the claim.
     pub(super) fn told(&self) -> Told<'_> {
         Told {
             paper: &self.paper,
@@ -69,13 +69,13 @@ impl<F: Figure> Claim<F> {
     }
 }
 
-/// A claim, whatever else belongs to it.
+/// The part of a claim that all kinds of experiments share.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Told<'a> {
     pub(super) paper: &'a str,
     pub(super) says: &'a str,
     pub(super) policy: &'a str,
-    /// In which of an experiment's cases.
+    /// The case of the experiment, if it has several.
     pub(super) case: Option<&'a str>,
     pub(super) figure: &'static str,
     pub(super) is_ratio: bool,
@@ -85,18 +85,18 @@ pub(super) struct Told<'a> {
 }
 
 impl Told<'_> {
-    /// Whether it can be judged by these policies.
+    /// Checks that the claim can be judged with these policies.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why it cannot.
     pub(super) fn check(&self, contestants: &[Contestant]) -> Result<(), String> {
         self.check_names(|named| contestants.iter().any(|contestant| contestant.text == named))
     }
 
-    /// Whether it can be judged where those are known.
+    /// Checks that the claim can be judged, given a test for known names.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why it cannot.
     pub(super) fn check_names(&self, known: impl Fn(&str) -> bool) -> Result<(), String> {
         let named = [Some(self.policy), self.to].into_iter().flatten();
         if let Some(named) = named.into_iter().find(|named| !known(named)) {
@@ -111,7 +111,8 @@ impl Told<'_> {
         Ok(())
     }
 
-    /// Judges it by the figure of each policy; `missing` where there is none.
+    /// Judges the claim by the figures of the outcomes; the verdict is `missing` if a figure is
+    /// undefined.
     pub(super) fn judged(
         &self,
         outcomes: &[Outcome],
@@ -122,7 +123,8 @@ impl Told<'_> {
         self.judge(missing, of(self.policy), self.to.map(of))
     }
 
-    /// Judges it by its figure and that of whom it is held against, if it is; `missing` where there is none.
+    /// Judges the claim by its figure and, for a ratio, the figure in the denominator; the verdict
+    /// is `missing` if one is undefined.
     pub(super) fn judge(
         &self,
         missing: Verdict,
@@ -133,17 +135,17 @@ impl Told<'_> {
         let Some(ours) = ours.zip(over).map(|(figure, over)| figure / over) else {
             return Judgement { ours: None, verdict: missing };
         };
-        // Of a ratio the direction is which of the two is ahead.
+        // The direction of a ratio is the side of 1 that it is on.
         let direction = self.is_ratio && self.bounds.is_ahead(ours);
         Judgement { ours: Some(ours), verdict: Verdict::of(self.bounds.hold(ours), direction) }
     }
 
-    /// Its row of a [`TABLE`].
+    /// Appends the claim's row of a [`TABLE`].
     pub(super) fn row(&self, judgement: Judgement, text: &mut String) {
         let case = self.case.map_or(String::new(), |case| format!(", {case}"));
         let to = self.to.map_or(String::new(), |to| format!(" {to}"));
         let reason = self.reason.map_or(String::new(), |reason| format!(": {reason}"));
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(
             text,
             "| {} ({}) | {}{case} | {}{to} | {} | {} | {}{reason} |",
@@ -158,17 +160,17 @@ impl Told<'_> {
     }
 }
 
-/// An experiment, whose policies run side by side, and what is claimed of them.
+/// An experiment that compares policies, and the claims about them.
 #[derive(Clone, Debug)]
 pub(super) struct Planned<F> {
     pub(super) name: &'static str,
     pub(super) experiment: Experiment,
     pub(super) contestants: Vec<Contestant>,
-    /// None where a paper asks and does not answer.
+    /// Empty if the paper poses a question without answering it.
     pub(super) claims: Vec<Claim<F>>,
 }
 
-/// The file of a [`Planned`].
+/// TOML of an experiment with the paper's claims, as [`Planned`] is read from it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, bound(deserialize = "F: DeserializeOwned"))]
 struct Text<F> {
@@ -178,10 +180,11 @@ struct Text<F> {
 }
 
 impl<F: Figure + DeserializeOwned> Planned<F> {
-    /// Reads an experiment and its claims.
+    /// Parses an experiment and its claims.
     ///
     /// # Errors
-    /// An experiment that makes no sense; a claim about nobody, or one that cannot be judged: where it stands.
+    /// The experiment is invalid; or a claim names an unknown policy or cannot be judged: with its
+    /// position.
     pub(super) fn parse(name: &'static str, text: &str) -> Result<Self> {
         let read: Text<F> = read(name, text)?;
         let experiment = Experiment::part(name, text, &read.experiment, read_workload)?;
@@ -195,10 +198,10 @@ impl<F: Figure + DeserializeOwned> Planned<F> {
     }
 }
 
-/// The experiment of a text without its claims, as a file of its own would tell it.
+/// The experiment within a text, without its claims, as TOML text of its own.
 ///
 /// # Errors
-/// The text is no TOML, or has none.
+/// The text is not TOML, or has no experiment.
 pub(super) fn alone(text: &str) -> Result<String> {
     let broken = |cause: String| Error::new(ErrorKind::Data, "an experiment").cause(cause);
     let table: toml::Table =
@@ -208,11 +211,11 @@ pub(super) fn alone(text: &str) -> Result<String> {
     toml::to_string(experiment).map_err(|error| broken(error.to_string()))
 }
 
-/// Runs every policy of every stage, side by side; what they came to, stage by stage. Those that were not begun when
-/// `stop` was set are missing.
+/// Runs all policies of all stages in parallel; returns their outcomes stage by stage. Those not
+/// begun when `stop` was set are missing.
 ///
 /// # Errors
-/// A machine that cannot be built.
+/// A machine cannot be built.
 pub(super) fn run(
     stages: &[(&Experiment, &[Contestant])],
     stop: &Arc<AtomicBool>,
@@ -229,7 +232,8 @@ pub(super) fn run(
     Ok(stages.iter().map(of).collect())
 }
 
-/// Sections of a page, in the order of their names: a fresh one in the place of that of the same name.
+/// Rebuilds the sections of a page in the order of their names: fresh ones replace those of the
+/// same name.
 pub(super) fn sections<'a>(
     page: &str,
     names: impl Iterator<Item = &'a str>,

@@ -1,4 +1,4 @@
-//! Experiments as data.
+//! Experiments on instruments, as TOML files with the claims about them.
 
 use serde::Deserialize;
 use tierscope_core::{Error, ErrorKind, Result};
@@ -12,7 +12,7 @@ use crate::watch::Watch;
 
 macro_rules! experiments {
     ($($name:literal),* $(,)?) => {
-        /// Names and TOML texts.
+        /// Names and TOML texts of the experiments.
         const ALL: &[(&str, &str)] = &[$((
             $name,
             include_str!(concat!("../../../../experiments/telescope/", $name, ".toml")),
@@ -33,12 +33,12 @@ experiments!(
     "linear-scan-1tb",
 );
 
-/// A scenario, and what a paper says of it.
+/// A scenario, and a paper's claims about it.
 #[derive(Clone, Debug)]
 pub struct Experiment {
-    /// What is run.
+    /// The scenario to run.
     pub scenario: Scenario,
-    /// What is claimed.
+    /// The claims about it.
     pub claims: Vec<Claim>,
 }
 
@@ -49,58 +49,60 @@ struct Text {
     claim: Vec<Spanned<Claim>>,
 }
 
-/// A claim of a paper.
+/// A claim of a paper about an instrument.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Claim {
-    /// Where it stands.
+    /// Place in the paper.
     pub paper: String,
-    /// What it says.
+    /// The claim in words.
     pub says: String,
-    /// Whom it is about.
+    /// The contender that it is about.
     pub contender: String,
-    /// What is measured.
+    /// The measured quantity.
     pub figure: Figure,
-    /// Whom the figure is held against, where it is a ratio.
+    /// For a ratio, the contender in the denominator.
     pub to: Option<String>,
-    /// The figure is at least this.
+    /// Lower bound of the figure.
     pub least: Option<f64>,
-    /// The figure is at most this.
+    /// Upper bound of the figure.
     pub most: Option<f64>,
-    /// The direction of the claim: the figure is below that of this contender.
+    /// Direction of the claim: the figure is below that of this contender.
     pub below: Option<String>,
-    /// The direction of the claim: the figure is above that of this contender.
+    /// Direction of the claim: the figure is above that of this contender.
     pub above: Option<String>,
-    /// Why it comes out as it does, where that needs to be said.
+    /// Explanation of the outcome, if it needs one.
     pub reason: Option<String>,
 }
 
-/// What is measured.
+/// Quantities that claims are about.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub enum Figure {
-    /// Of the reported bytes, the share truly hot; once detected, or over all windows.
+    /// Share of the reported bytes that are truly hot, over windows after detections, or over all
+    /// windows.
     Precision,
-    /// Of the truly hot bytes, the share reported; likewise.
+    /// Share of the truly hot bytes that are reported, over windows after detections, or over all
+    /// windows.
     Recall,
     /// The recall of the best window.
     BestRecall,
-    /// Seconds to the slowest detection.
+    /// Seconds of the slowest detection.
     DetectionSeconds,
-    /// CPU time of the profiler over time; 1 is one CPU.
+    /// CPU time of the profiler relative to the time; 1 is one CPU.
     ProfilerCpu,
-    /// The same over that of the contender named by `to`.
+    /// CPU time of the profiler relative to that of the contender `to`.
     ProfilerCpuRatio,
-    /// Share of the target's time that it lost.
+    /// Share of the target's time lost to the profiler.
     Stolen,
-    /// Seconds until the first pass over all memory was done.
+    /// Seconds until the first pass over all memory was complete.
     FirstPassSeconds,
-    /// CPU share until then.
+    /// CPU share of the profiler during the first pass.
     FirstPassCpu,
 }
 
 impl Figure {
-    /// For people.
+    /// Name in tables.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -116,14 +118,16 @@ impl Figure {
         }
     }
 
-    /// Its value, of a ratio what stands above; infinite for what never came, `None` for what cannot be told.
+    /// Value for an outcome; for a ratio, its numerator. Infinite for an event that never happened,
+    /// `None` if it is undefined.
     #[must_use]
     pub fn of(self, outcome: &Outcome) -> Option<f64> {
         let quoted = outcome.quoted();
-        // The second pass begins where the first one's verdicts come from.
+        // A scan reports verdicts once its first pass is complete: the first window that has any
+        // ends the pass.
         let passed = outcome.windows.iter().find(|row| row.looked_at > 0.0);
         match self {
-            // Nothing reported: nothing wrong either, and no share.
+            // `None` if nothing was reported: then nothing is wrong either.
             Figure::Precision => quoted.precision,
             Figure::Recall => quoted.recall,
             Figure::BestRecall => {
@@ -143,10 +147,10 @@ impl Figure {
 }
 
 impl Experiment {
-    /// Reads TOML; `name` is for errors.
+    /// Parses TOML; `name` is for error messages.
     ///
     /// # Errors
-    /// What is wrong, with line and column.
+    /// A description of the problem, with line and column.
     pub fn parse(name: &str, text: &str) -> Result<Experiment> {
         let read: Text = read(name, text)?;
         let bad = |(offset, what): (usize, String)| place(name, text, offset, what);
@@ -175,14 +179,14 @@ impl Experiment {
                 return Err(bad((claim.span().start, "a ratio, and only that, has a `to`".into())));
             }
         }
-        // Whoever nobody speaks of does not run.
+        // Only contenders that occur in a claim are run.
         scenario.contenders = needed;
         let claims = read.claim.into_iter().map(Spanned::into_inner).collect();
         Ok(Experiment { scenario, claims })
     }
 }
 
-/// The experiments of these names; all if there are none.
+/// The experiments of these names; all if no names are given.
 pub(super) fn choose(names: &[String]) -> Result<Vec<Experiment>> {
     for name in names {
         if !ALL.iter().any(|(known, _)| known == name) {

@@ -1,6 +1,7 @@
-//! Whether pages that were accessed more than once are accessed more later than those accessed once: figure 2
-//! of the MULTI-CLOCK paper, of stand-ins. Time is cut into windows; pages are told apart by their accesses in
-//! one, and followed through the next. Accesses to some pages are drawn from the densities of a description.
+//! Figure 2 of the MULTI-CLOCK paper, with stand-in workloads: whether pages accessed more than
+//! once in a window are accessed more in the next window than pages accessed once. Time is divided
+//! into windows; pages are classified by their accesses in one window, and followed through the
+//! next. Accesses to sampled pages are drawn from the densities of a workload description.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -23,7 +24,7 @@ struct Text {
     claim: Claim,
 }
 
-/// What is looked at.
+/// Parameters of the observation.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Look {
@@ -31,22 +32,22 @@ pub(super) struct Look {
     pub(super) about: String,
     pub(super) source: String,
     workloads: Vec<Spanned<String>>,
-    /// Accesses a second.
+    /// Accesses per second.
     pub(super) rate: u32,
-    /// Pages followed.
+    /// Number of sampled pages.
     pub(super) pages: u32,
-    /// How long a window is.
+    /// Length of a window.
     window: Spanned<String>,
-    /// Windows, or pairs of one and the next.
+    /// Number of windows, or of pairs of consecutive windows.
     pub(super) windows: u32,
     pub(super) seed: u64,
 }
 
 impl Look {
-    /// How long a window is, and the workloads; `name` and `text` are the file's.
+    /// Parses the length of a window and the workloads; `name` and `text` are the file's.
     ///
     /// # Errors
-    /// One of them is wrong: line and column.
+    /// A value is invalid: line and column.
     pub(super) fn read(&self, name: &str, text: &str) -> Result<(Duration, Vec<Workload>)> {
         let bad = |offset: usize, what: String| at_place(name, text, offset, what);
         let window = units::duration(self.window.get_ref());
@@ -58,19 +59,19 @@ impl Look {
     }
 }
 
-/// What the paper says of it.
+/// The paper's claim about the ratio.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Claim {
     paper: String,
     says: String,
-    /// Accesses in the next window of those accessed more than once, over those accessed once: at least this,
-    /// of each workload.
+    /// Lower bound, for each workload: accesses in the next window of pages accessed more than
+    /// once, relative to those of pages accessed once.
     least: f64,
     reason: Option<String>,
 }
 
-/// Pages of a kind, and their accesses in the next window.
+/// Number of pages in a class, and their accesses in the next window.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Later {
     pages: u64,
@@ -83,7 +84,7 @@ impl Later {
     }
 }
 
-/// What becomes of pages accessed once, and of those accessed more than once.
+/// Accesses in the next window, of pages accessed once and of pages accessed more than once.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Followed {
     once: Later,
@@ -106,7 +107,8 @@ impl Followed {
     }
 }
 
-/// Accesses of each page within a window, expected.
+/// Expected number of accesses to each page between two times, at a workload's rate of one access
+/// per second.
 fn expected(workload: &Workload, pages: &[(usize, u64)], from: Duration, to: Duration) -> Vec<f64> {
     let mut sums = vec![0.0; pages.len()];
     let mut at = from;
@@ -130,7 +132,8 @@ fn expected(workload: &Workload, pages: &[(usize, u64)], from: Duration, to: Dur
     sums
 }
 
-/// A count by Poisson's law: how many exponential pauses fit into the mean, thirty at a time.
+/// Draws from a Poisson distribution: counts exponential intervals that fit into the mean, in parts
+/// of at most thirty.
 fn poisson(rng: &mut Rng, mut mean: f64) -> u64 {
     const PART: f64 = 30.0;
     let mut count = 0;
@@ -150,11 +153,11 @@ fn unit(rng: &mut Rng) -> f64 {
     (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// Pages of a workload, drawn evenly, and their accesses.
+/// Sampled pages of a workload, drawn uniformly, and a generator of their accesses.
 pub(super) struct Sample<'a> {
     workload: &'a Workload,
     rng: Rng,
-    /// Areas, and bytes within.
+    /// Each page as area and byte offset.
     pages: Vec<(usize, u64)>,
     rate: f64,
 }
@@ -180,7 +183,7 @@ impl<'a> Sample<'a> {
         Self { workload, rng, pages, rate: f64::from(look.rate) }
     }
 
-    /// Accesses of each page within the window of that number.
+    /// Draws the accesses to each page in the window with this number.
     pub(super) fn counts(&mut self, number: u32, window: Duration) -> Vec<u64> {
         let (from, to) = (window * number, window * (number + 1));
         let means = expected(self.workload, &self.pages, from, to);
@@ -188,7 +191,7 @@ impl<'a> Sample<'a> {
     }
 }
 
-/// Follows pages of a workload.
+/// Follows the sampled pages of a workload through all windows.
 fn follow(workload: &Workload, look: &Look, window: Duration) -> Followed {
     let mut sample = Sample::draw(workload, look);
     let mut followed = Followed::default();
@@ -203,10 +206,10 @@ fn follow(workload: &Workload, look: &Look, window: Duration) -> Followed {
     followed
 }
 
-/// Looks, and writes the section.
+/// Runs the observation, and writes its section of the page.
 ///
 /// # Errors
-/// The text is wrong: line and column.
+/// The text is invalid: line and column.
 pub(super) fn section(name: &str, text: &str) -> Result<String> {
     let Text { look, claim } = read(name, text)?;
     let (window, workloads) = look.read(name, text)?;
@@ -217,7 +220,7 @@ pub(super) fn section(name: &str, text: &str) -> Result<String> {
         let mean = |later: Later| later.mean().map_or("–".into(), |mean| format!("{mean:.2}"));
         let ratio = followed.ratio();
         least = least.zip(ratio).map(|(least, ratio)| least.min(ratio));
-        // Writing to a string does not fail, here and below.
+        // Writing to a string cannot fail, here and below.
         let _ = writeln!(
             rows,
             "| {} | {} | {} | {} | {} | {} |",
@@ -263,7 +266,7 @@ pub(super) fn section(name: &str, text: &str) -> Result<String> {
 mod tests {
     use super::*;
 
-    // 100 pages of which 10 take nine tenths: 0.09 of the accesses each, and 0.1 / 100 besides.
+    // 10 of 100 pages get nine tenths of the accesses: 0.09 each, plus 0.1 / 100.
     #[test]
     fn what_is_expected_of_a_page() {
         let spec = "contiguous:space=409600B,hot=40960B,share=0.9,rate=1000";
@@ -279,7 +282,7 @@ mod tests {
         assert!((two[0] / one[0] - 2.0).abs() < 1e-9);
     }
 
-    // Of 10,000 draws of mean 50: 50 ± 0.07; and none of mean 0.
+    // The mean of 10,000 draws with mean 50 is 50 ± 0.07; draws with mean 0 are 0.
     #[test]
     fn counts_have_their_mean() {
         let mut rng = Rng::seeded(1);

@@ -1,5 +1,6 @@
-//! Whether sampled pages are of three kinds: figure 1 of the MULTI-CLOCK paper, of stand-ins. A page is often
-//! accessed in a window if it is so more often than the mean of all sampled pages and windows.
+//! Figure 1 of the MULTI-CLOCK paper, with stand-in workloads: whether sampled pages fall into
+//! three classes. A page is accessed often in a window if its accesses exceed the mean over all
+//! sampled pages and windows.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -12,8 +13,8 @@ use tierscope_workloads::Workload;
 use super::frequencies::{Look, Sample};
 use super::verdict::{Bounds, Verdict};
 
-/// Shares of the windows in which a page is often accessed: all the time from the second on, hardly ever up to
-/// the first. Assumed.
+/// Class limits, as shares of windows in which a page is accessed often: up to the first it is
+/// rarely accessed often, from the second on always, in between at times. Assumed.
 const AT_TIMES: (f64, f64) = (0.02, 0.9);
 
 #[derive(Deserialize)]
@@ -23,7 +24,7 @@ struct Text {
     claim: Vec<Claim>,
 }
 
-/// What the paper says of it.
+/// A claim of the paper about the classes.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Claim {
@@ -35,15 +36,16 @@ struct Claim {
     reason: Option<String>,
 }
 
-/// What is measured, of the workload of which it is worst.
+/// Measured quantities; the worst value over the workloads counts.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 enum Figure {
-    /// Pages of the kind that has the fewest.
+    /// Number of pages in the smallest class.
     FewestOfAKind,
-    /// Share of the accesses that go to pages which are hardly ever accessed often.
+    /// Share of the accesses that go to pages rarely accessed often.
     RareShare,
-    /// Of pages that are often accessed at times: accesses of a window then, over those of other windows.
+    /// For pages accessed often at times: accesses in such windows relative to accesses in their
+    /// other windows.
     RateAtTimes,
 }
 
@@ -56,7 +58,7 @@ impl Figure {
         }
     }
 
-    /// Over all workloads; `None` if one of them has none.
+    /// Worst value over all workloads; `None` if it is undefined for one of them.
     fn of(self, all: &[Kinds]) -> Option<f64> {
         let least = |figure: fn(&Kinds) -> Option<f64>| {
             all.iter().map(figure).try_fold(f64::INFINITY, |least, f| Some(least.min(f?)))
@@ -69,7 +71,7 @@ impl Figure {
     }
 }
 
-/// Accesses, and windows of single pages.
+/// Number of windows of single pages, and accesses within them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Sum {
     accesses: u64,
@@ -87,20 +89,20 @@ impl Sum {
     }
 }
 
-/// What the pages of a workload are.
+/// Classification of a workload's pages.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Kinds {
-    /// Pages accessed often all the time, at times, hardly ever.
+    /// Number of pages accessed often always, at times, and rarely.
     pages: [u32; 3],
-    /// Accesses to each kind.
+    /// Accesses to each class.
     accesses: [u64; 3],
-    /// Of pages that are accessed often at times: windows in which they are, and others.
+    /// For pages accessed often at times: the windows in which they are, and their other windows.
     often: Sum,
     otherwise: Sum,
 }
 
 impl Kinds {
-    /// Of accesses by window and page.
+    /// Classifies pages by their accesses, indexed by window and page.
     fn of(windows: &[Vec<u64>]) -> Self {
         let pages = windows.first().map_or(0, Vec::len);
         let all: u64 = windows.iter().flatten().sum();
@@ -142,10 +144,10 @@ fn look_at(workload: &Workload, look: &Look, window: Duration) -> Kinds {
     Kinds::of(&windows)
 }
 
-/// Looks, and writes the section.
+/// Runs the observation, and writes its section of the page.
 ///
 /// # Errors
-/// The text is wrong: line and column.
+/// The text is invalid: line and column.
 pub(super) fn section(name: &str, text: &str) -> Result<String> {
     let Text { look, claim } = read(name, text)?;
     let (window, workloads) = look.read(name, text)?;
@@ -162,7 +164,7 @@ pub(super) fn section(name: &str, text: &str) -> Result<String> {
         let sum: u64 = kinds.accesses.iter().sum();
         let shares = kinds.accesses.map(|a| format!("{:.1}", a as f64 * 100.0 / sum.max(1) as f64));
         let mean = |sum: Sum| sum.mean().map_or("–".into(), |mean| format!("{mean:.2}"));
-        // Writing to a string does not fail, here and below.
+        // Writing to a string cannot fail.
         let _ = writeln!(
             text,
             "| {} | {hot}, {at_times}, {rare} | {} % | {} | {} |",
@@ -198,7 +200,8 @@ fn row(claim: &Claim, ours: Option<f64>, text: &mut String) {
 mod tests {
     use super::*;
 
-    // Ten windows, three pages: 9 accesses in each; 9 in two and 1 in eight; none. The mean of all is 3.87.
+    // Ten windows, three pages: 9 accesses in each window; 9 in two windows and 1 in eight; none.
+    // The overall mean is 3.87.
     #[test]
     fn pages_are_told_apart_by_how_often_they_are_hot() {
         let window = |n: u64| vec![9, if n < 2 { 9 } else { 1 }, 0];

@@ -1,7 +1,9 @@
-//! `tierscope reproduce`: the papers' experiments, run anew, and their claims beside our results.
+//! `tierscope reproduce`: reruns the papers' experiments, and compares their claims with our
+//! results.
 //!
-//! An experiment is a scenario and the claims that a paper makes of it, as TOML in `experiments/`.
-//! Claims are never targets: parameters come from cited sources and are not fitted to them.
+//! An experiment is a scenario and the claims that a paper makes about it, as TOML in
+//! `experiments/`. Claims are never targets: parameters come from cited sources and are not fitted
+//! to them.
 
 mod claims;
 mod experiment;
@@ -33,16 +35,16 @@ pub use experiment::{Claim, Experiment, Figure};
 pub use sensitivity::Varied;
 pub use verdict::{Judgement, Verdict};
 
-/// Precision and recall that count as detected.
+/// Precision and recall from which a hot set counts as detected.
 const BAR: f64 = 0.9;
 
 /// Flags of `tierscope reproduce`.
 #[derive(Debug, Args)]
 pub struct ReproduceArgs {
-    /// Experiments to run; or `placement` for all on policies that place memory, which take many minutes,
-    /// `reclaim` for those on giving it back, which have parts of the same page; `nemo` for all on counters in
-    /// the memory controller, `ptat` and perhaps names for those on TLB misses, which have pages of their own.
-    /// All those on telemetry unless told
+    /// Experiments to run, by name; by default all on telemetry. Groups: `placement`, all on
+    /// placement policies, takes many minutes; `reclaim`, all on reclaim policies; both write parts
+    /// of the same page. `nemo`, all on counters in the memory controller, and `ptat`, optionally
+    /// followed by names, on TLB misses, write pages of their own
     #[arg(value_name = "EXPERIMENT")]
     pub experiments: Vec<String>,
 
@@ -50,27 +52,28 @@ pub struct ReproduceArgs {
     #[arg(short, long, value_name = "FILE", conflicts_with = "check")]
     pub output: Option<PathBuf>,
 
-    /// Leave out how verdicts change with what is assumed: a tenth of the time
+    /// Skip the sensitivity of verdicts to assumed parameters: takes a tenth of the time
     #[arg(long)]
     pub quick: bool,
 
-    /// Fail unless the experiments' sections of this page are as they would be written now
+    /// Fail unless this page contains the experiments' sections exactly as they would be written
+    /// now
     #[arg(long, value_name = "FILE")]
     pub check: Option<PathBuf>,
 }
 
-/// An experiment and what its contenders came to.
+/// Results of an experiment.
 #[derive(Debug)]
 pub struct Ran {
     /// The experiment.
     pub experiment: Experiment,
-    /// Outcomes, in no order.
+    /// Outcomes, unordered.
     pub outcomes: Vec<Outcome>,
-    /// The same with one parameter changed at a time; none if they were left out.
+    /// Outcomes with one parameter changed at a time; empty if these runs were skipped.
     pub varied: Vec<Varied>,
 }
 
-/// An experiment, and what else is to be run for it.
+/// An experiment, and its variants with changed parameters.
 struct Planned {
     experiment: Experiment,
     variants: Vec<Variant>,
@@ -85,7 +88,7 @@ impl Planned {
         Ok(Self { experiment, variants })
     }
 
-    /// One for each contender of the scenario, then of each variant.
+    /// One run for each contender of the scenario, then of each variant.
     fn jobs(&self) -> impl Iterator<Item = Job<'_>> {
         let varied = self.variants.iter().map(|variant| &variant.scenario);
         let scenarios = std::iter::once(&self.experiment.scenario).chain(varied);
@@ -95,7 +98,7 @@ impl Planned {
         })
     }
 
-    /// Takes its outcomes, in the order of its jobs.
+    /// Takes this experiment's outcomes from `all`, in the order of its jobs.
     fn finish(self, all: &mut impl Iterator<Item = Outcome>) -> Ran {
         let mut next = |scenario: &Scenario| -> Vec<Outcome> {
             all.by_ref().take(scenario.contenders.len()).collect()
@@ -177,7 +180,7 @@ pub fn run(args: &ReproduceArgs) -> Result<()> {
     }
     let page = page::page(&ran)?;
     match &args.output {
-        // What stands there on placement stays.
+        // The page's parts on placement and reclaim are kept.
         Some(path) => {
             let old = std::fs::read_to_string(path).unwrap_or_default();
             let (old, given_back) = reclaim::split(&old);
@@ -187,7 +190,7 @@ pub fn run(args: &ReproduceArgs) -> Result<()> {
     }
 }
 
-/// NEMO's experiments, and their page: each is written as soon as it is done.
+/// Runs NEMO's experiments, writing the section of each as soon as it is done.
 fn run_nemo(args: &ReproduceArgs) -> Result<()> {
     let planned = nemo::choose(&args.experiments)?;
     let whole = args.experiments.iter().any(|name| name == nemo::GROUP);
@@ -209,7 +212,7 @@ fn run_nemo(args: &ReproduceArgs) -> Result<()> {
     Ok(())
 }
 
-/// Experiments on placement, and their part of the page: each is written as soon as it is done.
+/// Runs experiments on placement, writing the section of each as soon as it is done.
 fn run_placement(args: &ReproduceArgs, names: &[String]) -> Result<()> {
     let planned = placement::choose(names)?;
     let stop = stop_flag()?;
@@ -228,7 +231,7 @@ fn run_placement(args: &ReproduceArgs, names: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Experiments on giving memory back, and their part of the page.
+/// Runs experiments on reclaim, and writes their part of the page.
 fn run_reclaim(args: &ReproduceArgs, names: &[String]) -> Result<()> {
     let planned = reclaim::choose(names)?;
     let stop = stop_flag()?;
@@ -252,10 +255,11 @@ fn stopped() -> Error {
         .remedy("name the experiments to run, to run fewer")
 }
 
-/// Whether the page holds the section on `name` as it would be written now; `command` writes it anew.
+/// Checks that a page contains the section on `name` exactly as it would be written now; `command`
+/// would rewrite it.
 ///
 /// # Errors
-/// [`ErrorKind::Data`] if it does not; a page that cannot be read.
+/// [`ErrorKind::Data`] if it does not; or the page cannot be read.
 fn check(path: &Path, name: &str, section: &str, command: &str) -> Result<()> {
     let page = path.display();
     let text = std::fs::read_to_string(path).map_err(|error| {

@@ -1,4 +1,4 @@
-//! The page of claims, verdicts and commands, as Markdown.
+//! The page of claims, verdicts and commands on telemetry, as Markdown.
 
 use std::fmt::Write;
 
@@ -22,7 +22,7 @@ CPU, at the costs of `crates/sim/costs/linux.toml`.
 const RANGES: &str = "What is assumed, and the values at which every verdict is given anew, one changed at a time \
 (`experiments/sensitivity.toml`):\n\n";
 
-/// The whole page.
+/// Writes the whole page.
 ///
 /// # Errors
 /// As [`legend`].
@@ -34,7 +34,7 @@ pub(super) fn page(ran: &[Ran]) -> Result<String> {
     Ok(format!("{HEAD}{ranges}{}", sections.join("\n")))
 }
 
-/// How the verdicts of an experiment change; nothing if that was left out.
+/// Table of the verdicts of an experiment over parameter changes; empty if these runs were skipped.
 pub(super) fn sensitivity(ran: &Ran) -> String {
     if ran.varied.is_empty() {
         return String::new();
@@ -50,7 +50,7 @@ pub(super) fn sensitivity(ran: &Ran) -> String {
             .iter()
             .map(|varied| (varied.label.as_str(), judged(claim, &varied.outcomes)))
             .collect();
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(
             text,
             "| {} | {} {} | {} | {} | {} | {} |",
@@ -66,14 +66,15 @@ pub(super) fn sensitivity(ran: &Ran) -> String {
     text
 }
 
-/// The figure that `is` beyond all others, and where it was; nothing if there is none.
+/// The most extreme figure by the comparison `is`, with its variant; "none" if no figure is
+/// defined.
 fn extreme(all: &[(&str, Judgement)], is: fn(&f64, &f64) -> bool) -> String {
     let known = all.iter().filter_map(|(label, judgement)| Some((label, judgement.ours?)));
     let found = known.reduce(|best, next| if is(&next.1, &best.1) { next } else { best });
     found.map_or("none".into(), |(label, ours)| format!("{} ({label})", number(ours)))
 }
 
-/// What the verdict is where it is another.
+/// The verdict, and the variants in which it differs.
 fn changes(verdict: Verdict, all: &[(&str, Judgement)]) -> String {
     let others: Vec<String> = all
         .iter()
@@ -86,13 +87,13 @@ fn changes(verdict: Verdict, all: &[(&str, Judgement)]) -> String {
     }
 }
 
-/// The section of an experiment.
+/// Writes the section of an experiment.
 pub(super) fn section(ran: &Ran) -> String {
     let scenario = &ran.experiment.scenario;
     let mut text = String::new();
     let flush =
         scenario.setup.flush.map_or("no flush".into(), |every| format!("a flush each {every:?}"));
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     let _ = write!(
         text,
         "## {name}\n{about}. {mapped} mapped, {time:?} simulated, caches of {hardware}, {flush}, seed {seed}.\nSource: {source}.\n\

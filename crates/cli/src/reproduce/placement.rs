@@ -1,6 +1,7 @@
-//! The papers' experiments on placement: policies side by side, and claims about them.
+//! The papers' experiments on placement: policies in comparison, and claims about them.
 //!
-//! Sensitivity is left to the reader (`tierscope sim tier NAME --set …`): a run takes a minute or so.
+//! Sensitivity is left to the reader (`tierscope sim tier NAME --set …`): a run takes a minute or
+//! so.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -18,7 +19,7 @@ use crate::units::{duration, show_bytes};
 
 macro_rules! experiments {
     ($($path:literal as $name:literal),* $(,)?) => {
-        /// Names and TOML texts.
+        /// Names and TOML texts of the experiments.
         const ALL: &[(&str, &str)] = &[$((
             $name,
             include_str!(concat!("../../../../experiments/", $path, ".toml")),
@@ -55,7 +56,7 @@ experiments!(
     "telescope/tiering-redis-memtier-memory-bound" as "tiering-redis-memtier-memory-bound",
 );
 
-/// Those that let nobody place memory: name, text, and who looks.
+/// Experiments without a placement policy: name, TOML text, section writer.
 const LOOKS: &[(&str, &str, Looker)] = &[
     ("figure-1", include_str!("../../../../experiments/multi-clock/figure-1.toml"), kinds::section),
     (
@@ -65,12 +66,12 @@ const LOOKS: &[(&str, &str, Looker)] = &[
     ),
 ];
 
-/// Looks at a text's pages, and writes the section.
+/// Observes the pages that a TOML text describes, and writes the section.
 type Looker = fn(&str, &str) -> Result<String>;
 
-/// What all of them together are called on the command line.
+/// Name of the whole group on the command line.
 pub(super) const GROUP: &str = "placement";
-/// Where their part of the page begins.
+/// Heading of the group's part of the page.
 pub(super) const MARK: &str = "\n# Placement policies\n";
 
 const HEAD: &str = "
@@ -82,17 +83,17 @@ takes minutes: ratios of footprint to fast memory are kept, sizes are not. What 
 
 type Claim = claims::Claim<Figure>;
 
-/// What is measured of a policy.
+/// Quantities that claims are about.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Figure {
-    /// Operations a second over those of `to`.
+    /// Operations per second relative to those of `to`.
     RateOver,
-    /// The 95th percentile of latency over that of `to`.
+    /// 95th percentile of latency relative to that of `to`.
     P95Over,
-    /// Of the promoted bytes, the share touched since, over that of `to`.
+    /// Share of the promoted bytes touched afterwards, relative to that of `to`.
     ReuseOver,
-    /// Pages of 4 KiB promoted in an `interval` of the policy: in a scan of its daemon.
+    /// Pages of 4 KiB promoted per `interval` of the policy, which is one scan of its daemon.
     PagesAScan,
     /// Gigabytes promoted.
     PromotedGb,
@@ -109,7 +110,7 @@ impl claims::Figure for Figure {
         }
     }
 
-    /// Whether it is a ratio to somebody's.
+    /// Whether it is a ratio to the same quantity of another policy.
     fn is_ratio(self) -> bool {
         matches!(self, Figure::RateOver | Figure::P95Over | Figure::ReuseOver)
     }
@@ -133,38 +134,38 @@ impl Figure {
     }
 }
 
-/// Time from one run of a policy's daemon to the next; `None` of one that has no such setting.
+/// Interval of a policy's daemon; `None` if the policy has no such setting.
 fn interval(outcome: &Outcome) -> Option<Duration> {
     let (_, text) = outcome.settings.iter().find(|(name, _)| name == "interval")?;
     duration(text).ok().filter(|interval| !interval.is_zero())
 }
 
-/// An experiment, who places memory in it, and what is claimed.
+/// An experiment that compares policies, with claims about them.
 pub(super) type Race = claims::Planned<Figure>;
 
-/// Whether a name is one of ours, or all of them.
+/// Whether a name is one of these experiments, or the group's.
 pub(super) fn knows(name: &str) -> bool {
     names().any(|known| known == name)
 }
 
-/// Names that the command takes.
+/// Names that the command accepts.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
     let looks = LOOKS.iter().map(|(name, ..)| *name);
     [GROUP].into_iter().chain(looks).chain(ALL.iter().map(|(name, _)| *name))
 }
 
-/// The experiment of that name, without its claims, as a file of its own would tell it.
+/// TOML text of the experiment of that name, without its claims.
 pub(crate) fn experiment_text(name: &str) -> Option<String> {
     let (_, text) = ALL.iter().find(|(known, _)| *known == name)?;
     claims::alone(text).ok()
 }
 
-/// What runs.
+/// An experiment to be run.
 #[derive(Clone, Debug)]
 pub(super) enum Planned {
-    /// Policies side by side.
+    /// A comparison of policies.
     Race(Box<Race>),
-    /// Pages that are followed: which of [`LOOKS`].
+    /// An observation of pages: an index into [`LOOKS`].
     Look(usize),
 }
 
@@ -176,10 +177,10 @@ impl Planned {
         }
     }
 
-    /// Runs it; `None` if `stop` was set before it was done.
+    /// Runs it; `None` if `stop` was set before the end.
     ///
     /// # Errors
-    /// A machine that cannot be built.
+    /// A machine cannot be built.
     pub(super) fn run(self, stop: &Arc<AtomicBool>) -> Result<Option<Section>> {
         let name = self.name();
         let text = match self {
@@ -203,14 +204,14 @@ pub(super) fn choose(names: &[String]) -> Result<Vec<Planned>> {
     looks.chain(races).collect()
 }
 
-/// An experiment's part of the page.
+/// An experiment's section of the page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Section {
     name: &'static str,
     pub(super) text: String,
 }
 
-/// An experiment and what its policies came to.
+/// An experiment and the outcomes of its policies.
 #[derive(Debug)]
 struct Ran {
     race: Race,
@@ -229,7 +230,7 @@ fn judged(claim: &Claim, outcomes: &[Outcome]) -> Judgement {
     claim.told().judged(outcomes, Verdict::NotTestable, |outcome| claim.figure.of(outcome))
 }
 
-/// The section of an experiment.
+/// Writes the section of an experiment.
 fn section(ran: &Ran) -> String {
     let Race { name, experiment, claims, .. } = &ran.race;
     let hardware = &experiment.setup.hardware;
@@ -239,7 +240,7 @@ fn section(ran: &Ran) -> String {
         .map(|tier| format!("{} of {}", show_bytes(tier.mib << 20), tier.name))
         .collect();
     let mut text = String::new();
-    // Writing to a string does not fail, here and below.
+    // Writing to a string cannot fail, here and below.
     let _ = write!(
         text,
         "## {name}\n{about}. {how}, {mapped} mapped, {hardware} with {tiers}, {time:?} of which {warm:?} are not measured, \
@@ -291,7 +292,7 @@ fn section(ran: &Ran) -> String {
     text
 }
 
-/// The page with this section in the place of that of the same name.
+/// The page with this section in place of the old one of the same name.
 pub(super) fn merged(page: &str, fresh: &Section) -> String {
     let (before, ours) = match page.find(MARK) {
         Some(at) => (&page[..at], &page[at + MARK.len()..]),
@@ -301,12 +302,12 @@ pub(super) fn merged(page: &str, fresh: &Section) -> String {
     format!("{before}{MARK}{HEAD}{}", claims::sections(ours, names(), fresh))
 }
 
-/// What of a page is ours.
+/// The part of a page that belongs to this group.
 pub(super) fn part(page: &str) -> &str {
     page.find(MARK).map_or("", |at| &page[at..])
 }
 
-/// Whether the page holds a section as it would be written now.
+/// Checks that the page contains a section exactly as it would be written now.
 pub(super) fn check(path: &Path, fresh: &Section) -> Result<()> {
     let Section { name, text } = fresh;
     super::check(path, name, text, &format!("reproduce {name}"))
@@ -363,7 +364,7 @@ mod tests {
         assert_eq!(of(claim("nimble", "static", 1.2, None)), Verdict::NotTestable);
     }
 
-    // 100 pages in 10 s are 10 a second, and 1 in 100 ms.
+    // 100 pages in 10 s are 10 per interval of a second, and 1 per 100 ms.
     #[test]
     fn a_scan_is_as_long_as_the_policy_waits() {
         let mut outcome = Outcome { seconds: 10.0, ..outcome("multi_clock", 1.0) };

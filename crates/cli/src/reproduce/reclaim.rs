@@ -1,6 +1,7 @@
-//! The papers' experiments on giving memory back: policies side by side, and claims about them.
+//! The papers' experiments on reclaim: policies in comparison, and claims about them.
 //!
-//! Sensitivity is left to the reader (`tierscope sim tier FILE --set costs.access_bits.entry_ns=…`).
+//! Sensitivity is left to the reader (`tierscope sim tier FILE --set
+//! costs.access_bits.entry_ns=…`).
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -15,13 +16,13 @@ use super::verdict::{Judgement, Verdict};
 use crate::sim::tier::outcome::Outcome;
 use crate::units::show_bytes;
 
-/// Names and TOML texts.
+/// Names and TOML texts of the experiments.
 const ALL: &[(&str, &str)] =
     &[("reclaim-976gb", include_str!("../../../../experiments/telescope/reclaim-976gb.toml"))];
 
-/// What all of them together are called on the command line.
+/// Name of the whole group on the command line.
 pub(super) const GROUP: &str = "reclaim";
-/// Where their part of the page begins.
+/// Heading of the group's part of the page.
 const MARK: &str = "\n# Reclaim\n";
 
 const HEAD: &str = "
@@ -33,21 +34,21 @@ these looks and of the policy's own steps, at the machine's clock.
 
 type Claim = claims::Claim<Figure>;
 
-/// What is measured of a policy.
+/// Quantities that claims are about.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Figure {
-    /// Seconds of looking at page tables in a walk.
+    /// CPU seconds of probes and scans in one walk.
     ScanSeconds,
-    /// Likewise, over that of `to`.
+    /// CPU seconds of probes and scans in one walk, relative to that of `to`.
     ScanSecondsOver,
-    /// Billions of cycles of a walk, the policy's steps included.
+    /// Billions of cycles of a walk, including the policy's own steps.
     ScanGcycles,
-    /// Likewise, over that of `to`.
+    /// Cycles of a walk, relative to that of `to`.
     ScanGcyclesOver,
-    /// Operations a second over those of `to`.
+    /// Operations per second relative to those of `to`.
     RateOver,
-    /// Bytes in memory in the mean over the run, over those of `to`.
+    /// Mean resident bytes over the run, relative to those of `to`.
     ResidentOver,
 }
 
@@ -63,7 +64,7 @@ impl claims::Figure for Figure {
         }
     }
 
-    /// Whether it is a ratio to somebody's.
+    /// Whether it is a ratio to the same quantity of another policy.
     fn is_ratio(self) -> bool {
         !matches!(self, Figure::ScanSeconds | Figure::ScanGcycles)
     }
@@ -82,11 +83,11 @@ impl Figure {
     }
 }
 
-/// CPU time of a share, by walk.
+/// CPU seconds per walk, from a share of a CPU over the whole run.
 fn of_walks(outcome: &Outcome, share: f64) -> Option<f64> {
     let interval = outcome.settings.iter().find(|(name, _)| name == "interval")?;
     let seconds: f64 = interval.1.strip_suffix('s')?.parse().ok()?;
-    // The first begins at once.
+    // The first walk begins at once.
     let walks = (outcome.seconds / seconds).ceil().max(1.0);
     Some(share * outcome.seconds / walks)
 }
@@ -101,7 +102,7 @@ fn mean_resident(outcome: &Outcome) -> Option<f64> {
     (rows > 0).then(|| sum / f64::from(rows))
 }
 
-/// An experiment, who gives memory back in it, and what is claimed: at least something.
+/// An experiment that compares reclaim policies, with at least one claim.
 pub(super) type Planned = claims::Planned<Figure>;
 
 fn parse(name: &'static str, text: &str) -> Result<Planned> {
@@ -113,17 +114,17 @@ fn parse(name: &'static str, text: &str) -> Result<Planned> {
     }
 }
 
-/// Whether a name is one of ours, or all of them.
+/// Whether a name is one of these experiments, or the group's.
 pub(super) fn knows(name: &str) -> bool {
     name == GROUP || ALL.iter().any(|(known, _)| *known == name)
 }
 
-/// Names that the command takes.
+/// Names that the command accepts.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
     std::iter::once(GROUP).chain(ALL.iter().map(|(name, _)| *name))
 }
 
-/// The experiment of that name, without its claims, as a file of its own would tell it.
+/// TOML text of the experiment of that name, without its claims.
 pub(crate) fn experiment_text(name: &str) -> Option<String> {
     let (_, text) = ALL.iter().find(|(known, _)| *known == name)?;
     claims::alone(text).ok()
@@ -136,14 +137,14 @@ pub(super) fn choose(names: &[String]) -> Result<Vec<Planned>> {
     chosen.map(|(name, text)| parse(name, text)).collect()
 }
 
-/// An experiment and what its policies came to.
+/// An experiment and the outcomes of its policies.
 #[derive(Debug)]
 pub(super) struct Ran {
     planned: Planned,
     outcomes: Vec<Outcome>,
 }
 
-/// Runs all.
+/// Runs all policies of all experiments.
 pub(super) fn run(planned: Vec<Planned>, stop: &Arc<AtomicBool>) -> Result<Vec<Ran>> {
     let stages = planned.iter().map(|plan| (&plan.experiment, &*plan.contestants));
     let outcomes = claims::run(&stages.collect::<Vec<_>>(), stop)?;
@@ -156,13 +157,13 @@ fn judged(claim: &Claim, outcomes: &[Outcome], mhz: f64) -> Judgement {
     claim.told().judged(outcomes, Verdict::NotTestable, |outcome| claim.figure.of(outcome, mhz))
 }
 
-/// The section of an experiment.
+/// Writes the section of an experiment.
 pub(super) fn section(ran: &Ran) -> String {
     let Planned { name, experiment, claims, .. } = &ran.planned;
     let hardware = &experiment.setup.hardware;
     let mhz = f64::from(hardware.processor.mhz);
     let mut text = String::new();
-    // Writing to a string does not fail, here and below.
+    // Writing to a string cannot fail, here and below.
     let _ = write!(
         text,
         "## {name}\n{about}. {how}, {mapped} mapped, {hardware}, {time:?}, seed {seed}.\nSource: {source}.\n\
@@ -202,10 +203,10 @@ pub(super) fn section(ran: &Ran) -> String {
     text
 }
 
-/// Points of the resident set that are told.
+/// Number of points of the resident set in the table.
 const POINTS: usize = 10;
 
-/// The resident set over time, as figure 8 draws it.
+/// Writes the resident set over time, the contents of figure 8.
 fn over_time(ran: &Ran, text: &mut String) {
     let Some(first) = ran.outcomes.first() else { return };
     let step = first.rows.len().div_ceil(POINTS).max(1);
@@ -226,12 +227,12 @@ fn over_time(ran: &Ran, text: &mut String) {
     }
 }
 
-/// The page before our part, and our part.
+/// Splits a page before the group's part.
 pub(super) fn split(page: &str) -> (&str, &str) {
     page.split_at(page.find(MARK).unwrap_or(page.len()))
 }
 
-/// The page with these sections in the place of those of the same names.
+/// The page with these sections in place of the old ones of the same names.
 pub(super) fn merged(page: &str, ran: &[Ran]) -> String {
     let (before, ours) = split(page);
     let fresh = |name: &str| ran.iter().find(|ran| ran.planned.name == name).map(section);
@@ -239,7 +240,7 @@ pub(super) fn merged(page: &str, ran: &[Ran]) -> String {
     format!("{before}{MARK}{HEAD}{}", claims::sections(ours, names, fresh))
 }
 
-/// Whether the page holds each experiment's section as it would be written now.
+/// Checks that the page contains each experiment's section exactly as it would be written now.
 pub(super) fn check(path: &Path, ran: &[Ran]) -> Result<()> {
     let command = format!("reproduce {GROUP}");
     ran.iter().try_for_each(|ran| super::check(path, ran.planned.name, &section(ran), &command))

@@ -1,4 +1,4 @@
-//! Verdicts over the ranges of what is assumed (METRICS.md, claim verdicts).
+//! Verdicts over the ranges of assumed parameters (METRICS.md, claim verdicts).
 
 use serde::Deserialize;
 use tierscope_core::Result;
@@ -22,33 +22,33 @@ struct File {
     parameter: Vec<Parameter>,
 }
 
-/// What is assumed, and where it may lie.
+/// An assumed parameter, and the values to try.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Parameter {
     varies: Varies,
     values: Vec<Spanned<String>>,
-    /// Why this range.
+    /// Reason for this range.
     source: String,
 }
 
-/// What varies.
+/// Parameters that can be varied.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 enum Varies {
-    /// Accesses a second.
+    /// Accesses per second.
     Rate,
-    /// From one flush of the TLBs to the next, or `never`.
+    /// Interval of TLB flushes, or `never`.
     Flush,
     /// The ready-made machine whose TLBs and caches are simulated.
     Machine,
-    /// Nanoseconds of a probe.
+    /// Cost of a probe in nanoseconds.
     ProbeNs,
-    /// Nanoseconds of an entry in a scan.
+    /// Cost of an entry in a scan, in nanoseconds.
     EntryNs,
-    /// Nanoseconds of a PEBS record.
+    /// Cost of a PEBS record in nanoseconds.
     RecordNs,
-    /// Nanoseconds of a PEBS interrupt.
+    /// Cost of a PEBS interrupt in nanoseconds.
     InterruptNs,
     /// Seed of all draws.
     Seed,
@@ -68,7 +68,7 @@ impl Varies {
         }
     }
 
-    /// Whether it means anything to a contender: one that it does not is not run again.
+    /// Whether the parameter affects a contender: others are not run again.
     fn concerns(self, watch: &Watch) -> bool {
         let (sampled, scans) = (watch.samples > 0, watch.name.starts_with("scan"));
         match self {
@@ -116,20 +116,20 @@ impl Varies {
     }
 }
 
-/// A scenario with one parameter changed, and the contenders that it concerns.
+/// A scenario with one parameter changed, and the contenders that it affects.
 #[derive(Debug)]
 pub(super) struct Variant {
-    /// `flush 1ms`.
+    /// Parameter and value, as `flush 1ms`.
     pub(super) label: String,
     pub(super) scenario: Scenario,
 }
 
-/// What contenders came to with one parameter changed.
+/// Outcomes with one parameter changed.
 #[derive(Debug)]
 pub struct Varied {
-    /// `flush 1ms`.
+    /// Parameter and value, as `flush 1ms`.
     pub label: String,
-    /// Outcomes, in no order; those of contenders that it does not concern are the plain ones.
+    /// Outcomes, unordered; contenders that are not affected have their original outcomes.
     pub outcomes: Vec<Outcome>,
 }
 
@@ -137,10 +137,10 @@ fn parameters() -> Result<Vec<Parameter>> {
     read::<File>(NAME, TEXT).map(|file| file.parameter)
 }
 
-/// The scenario with each parameter at each value, one at a time.
+/// All variants of a scenario, with one parameter changed each.
 ///
 /// # Errors
-/// The file of parameters is wrong: line and column.
+/// The file of parameters is invalid: line and column.
 pub(super) fn variants(scenario: &Scenario) -> Result<Vec<Variant>> {
     let mut all = Vec::new();
     for parameter in parameters()? {
@@ -159,7 +159,7 @@ pub(super) fn variants(scenario: &Scenario) -> Result<Vec<Variant>> {
     Ok(all)
 }
 
-/// Parameters, their values and sources, as lines of Markdown.
+/// Parameters, their values and sources, as a Markdown list.
 pub(super) fn legend() -> Result<String> {
     let line = |parameter: &Parameter| {
         let values: Vec<&str> = parameter.values.iter().map(|v| v.get_ref().as_str()).collect();
@@ -190,7 +190,7 @@ mod tests {
         assert_ne!(of("machine xeon-e5-2620v2").config.upper_entries, [0; 6]);
         assert_eq!(of("machine xeon-e5-2620v2").config.costs, plain.config.costs);
         assert_eq!(of("seed 2").config.seed, 2);
-        // Only whoever pays for it runs again.
+        // Only contenders that incur the cost are run again.
         assert!(of("entry ns 5").contenders.iter().all(|c| c.name.starts_with("scan")));
         assert!(of("record ns 200").contenders.iter().all(|c| c.samples > 0));
         for variant in &all {

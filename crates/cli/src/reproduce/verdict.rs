@@ -5,21 +5,22 @@ use std::fmt;
 use super::experiment::Claim;
 use crate::bench::judge::Outcome;
 
-/// How a claim came out.
+/// Outcome of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Inside the paper's range.
+    /// The figure is within the paper's range.
     Reproduced,
-    /// Outside of it, but on the side that the paper says of whom it is compared to.
+    /// The figure is outside of the range, but its comparison with another contender has the
+    /// claimed direction.
     DirectionOnly,
-    /// Neither.
+    /// The figure is outside of the range, and lacks the claimed direction.
     NotReproduced,
-    /// The figure does not exist here.
+    /// The figure is undefined here.
     NotTestable,
 }
 
 impl Verdict {
-    /// Of a figure that is inside the paper's range or not, and on its side or not.
+    /// Verdict for a figure, by whether it is in range, and whether it has the claimed direction.
     #[must_use]
     pub(super) fn of(inside: bool, direction: bool) -> Self {
         match (inside, direction) {
@@ -29,7 +30,7 @@ impl Verdict {
         }
     }
 
-    /// As in METRICS.md.
+    /// Name as in METRICS.md.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -41,7 +42,7 @@ impl Verdict {
     }
 }
 
-/// A paper's range.
+/// The range that a paper claims.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Bounds {
     pub(super) least: Option<f64>,
@@ -49,12 +50,12 @@ pub(super) struct Bounds {
 }
 
 impl Bounds {
-    /// Whether a figure lies inside.
+    /// Whether a figure is in range.
     pub(super) fn hold(self, ours: f64) -> bool {
         self.least.is_none_or(|least| ours >= least) && self.most.is_none_or(|most| ours <= most)
     }
 
-    /// Whether a ratio lies on the same side of 1 as the range does.
+    /// Whether a ratio is on the same side of 1 as the range.
     pub(super) fn is_ahead(self, ours: f64) -> bool {
         let ahead = self.least.is_some_and(|least| least >= 1.0) && ours > 1.0;
         let behind = self.most.is_some_and(|most| most <= 1.0) && ours < 1.0;
@@ -62,7 +63,7 @@ impl Bounds {
     }
 }
 
-/// For people.
+/// Range as shown in tables.
 impl fmt::Display for Bounds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.least, self.most) {
@@ -74,12 +75,12 @@ impl fmt::Display for Bounds {
     }
 }
 
-/// A claim, our figure and the verdict.
+/// Our figure for a claim, and the verdict.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Judgement {
-    /// Our figure.
+    /// Our figure, if it is defined.
     pub ours: Option<f64>,
-    /// How the claim came out.
+    /// Verdict on the claim.
     pub verdict: Verdict,
 }
 

@@ -12,7 +12,7 @@ use crate::keep::KeepArgs;
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("source").required(true).args(["recording", "pid", "cgroup"])))]
 pub struct ServeArgs {
-    /// Serve this recording, or the newest of this series; it may still be written
+    /// Serve this recording, or the newest one of this series; it may be in progress
     #[arg(value_name = "DIR")]
     pub recording: Option<PathBuf>,
 
@@ -20,24 +20,25 @@ pub struct ServeArgs {
     #[arg(short, long, value_name = "PID")]
     pub pid: Option<u32>,
 
-    /// With -p: watch its descendants as well, those to come included
+    /// With -p: watch its descendants as well, including future ones
     #[arg(long, requires = "pid")]
     pub children: bool,
 
-    /// Record all processes of a cgroup (version 2) and of those below it, and serve that
+    /// Record all processes of a cgroup (version 2) and of its descendants, and serve that
     #[arg(long, value_name = "PATH")]
     pub cgroup: Option<PathBuf>,
 
-    /// With -p or --cgroup: directory of the series; without it, it is in a temporary directory of
-    /// which no more than 1G is kept, and that goes in the end
+    /// With -p or --cgroup: directory of the series; by default a temporary directory that keeps at
+    /// most 1G and is removed at the end
     #[arg(short, long, value_name = "DIR", conflicts_with = "recording")]
     pub output: Option<PathBuf>,
 
-    /// Where to listen. Whoever can connect sees what is mapped where, and how hot it is
+    /// Address to listen on. Every client that can connect sees the target's mappings and their
+    /// heat
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9464")]
     pub listen: SocketAddr,
 
-    /// With -p or --cgroup: how much is kept.
+    /// With -p or --cgroup: retention of the series.
     #[command(flatten)]
     pub keep: KeepArgs,
 

@@ -1,4 +1,4 @@
-//! Follows what is being recorded, and keeps an exposition ready for whoever asks.
+//! Follows a recording in progress, and keeps its metrics exposition ready for scrapes.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,23 +9,23 @@ use tierscope_record::series::{is_series, members};
 use tierscope_report::html;
 use tierscope_report::metrics::Collector;
 
-/// What is ready to be answered with.
+/// The state that requests are answered from.
 #[derive(Clone, Debug)]
 pub(super) struct Ready {
-    /// The newest recording that has a window; before there is one, the newest.
+    /// The newest recording that has a window; if none has one, the newest.
     pub(super) recording: PathBuf,
-    /// The name of the recording that it goes on from, if that is there.
+    /// Name of the preceding recording of the series, if it still exists.
     pub(super) before: Option<String>,
     /// The exposition of its last window.
     pub(super) metrics: Arc<[u8]>,
-    /// Changes with every window.
+    /// Entity tag; changes with every window.
     pub(super) tag: String,
 }
 
-/// What the last look has come to: nothing yet, something, or why not.
+/// Result of the last poll: nothing recorded yet, a state, or an error.
 pub(super) type Found = Result<Option<Ready>>;
 
-/// The last look, for many readers.
+/// The result of the last poll, shared with the server's threads.
 #[derive(Debug)]
 pub(super) struct Board(Mutex<Found>);
 
@@ -43,11 +43,11 @@ impl Board {
     }
 }
 
-/// Follows a recording, or the newest recording of a series.
+/// Follower of a recording, or of the newest recording of a series.
 pub(super) struct Follower {
     place: PathBuf,
     now: Option<(PathBuf, Recording)>,
-    /// The recording that the page shows, and the one that it goes on from.
+    /// The recording that the page shows, and its predecessor in the series.
     shown: Option<(PathBuf, Option<PathBuf>)>,
     collector: Collector,
 }
@@ -57,18 +57,18 @@ impl Follower {
         Self { place, now: None, shown: None, collector: Collector::default() }
     }
 
-    /// Looks, and puts what there is on the board. Only a pass over the last window is made, by
-    /// the thread that calls: whoever records is not waited for, and does not wait.
+    /// Polls the recording and updates the board. The calling thread only reads the last window; it
+    /// neither blocks the recorder nor waits for it.
     pub(super) fn look(&mut self, board: &Board) {
         match self.found() {
-            // Nothing new: what is there stays, unless it was an error.
+            // Nothing new: the board keeps its state, unless that is an error.
             Ok(None) if board.read().is_ok() => {}
             Ok(None) => board.write(self.ready()),
             found => board.write(found),
         }
     }
 
-    /// Something new, if there is.
+    /// The new state, if there are new windows.
     fn found(&mut self) -> Found {
         let begun = self.move_on()?;
         let Some((_, recording)) = &mut self.now else { return Ok(None) };
@@ -81,7 +81,8 @@ impl Follower {
 
     fn ready(&mut self) -> Found {
         let Some((path, recording)) = &self.now else { return Ok(None) };
-        // A recording that has just begun has nothing to show: the one before stays until then.
+        // A recording without a window has nothing to show: the page keeps the previous recording
+        // until the first window.
         let shown = match self.shown.take() {
             Some(shown) if shown.0 == *path || recording.commits().is_empty() => shown,
             _ => (path.clone(), predecessor(&self.place, path)?),
@@ -93,14 +94,14 @@ impl Follower {
         Ok(Some(Ready { recording: newest, before, metrics, tag: html::tag(recording) }))
     }
 
-    /// Opens what comes after the present recording, each counted to its end; whether there was
-    /// something.
+    /// Opens the recordings after the current one, counting each to its end. Returns whether there
+    /// were any.
     fn move_on(&mut self) -> Result<bool> {
         let mut begun = false;
         for path in &self.following()? {
             let recording = match Recording::open(path) {
                 Ok(recording) => recording,
-                // It is just being begun: the next look will find it.
+                // It is being created: the next poll will open it.
                 Err(_) if self.now.is_some() => break,
                 Err(error) => return Err(error),
             };
@@ -120,7 +121,7 @@ impl Follower {
     fn following(&self) -> Result<Vec<PathBuf>> {
         let at = self.now.as_ref().map(|(path, _)| path.as_path());
         if !is_series(&self.place) {
-            // A series begins with its lock: until then there may be nothing at all.
+            // A series is created lock first: until then the directory may be empty.
             let there = at.is_none() && self.place.join("windows.arrows").exists();
             return Ok(if there { vec![self.place.clone()] } else { Vec::new() });
         }
@@ -137,13 +138,13 @@ impl Follower {
     }
 }
 
-/// The recording of the series that comes before the one at `path`.
+/// The recording of the series that precedes the one at `path`.
 fn predecessor(place: &Path, path: &Path) -> Result<Option<PathBuf>> {
     let earlier = by_name(place)?.into_iter().map(|(_, member)| member.path);
     Ok(earlier.take_while(|earlier| earlier != path).last())
 }
 
-/// The recordings that can be asked for by name; none where there is only one.
+/// Names and recordings of a series; empty for a single recording.
 pub(super) fn by_name(place: &Path) -> Result<Vec<(String, tierscope_record::series::Member)>> {
     if !is_series(place) {
         return Ok(Vec::new());
@@ -170,7 +171,7 @@ mod tests {
         sink.window(&Window::of(&snapshot)).unwrap();
     }
 
-    /// Windows counted by what is on the board.
+    /// Number of windows in the exposition on the board.
     fn counted(board: &Board) -> Option<u64> {
         let ready = board.read().unwrap()?;
         let text = std::str::from_utf8(&ready.metrics).unwrap();
@@ -196,7 +197,7 @@ mod tests {
         assert_eq!(tag(&board), before, "nothing new");
     }
 
-    // Kept for 48 s: a recording lasts 2 s. Three recordings begin between two looks.
+    // A retention of 48 s makes recordings of 2 s. Three recordings begin between two polls.
     #[test]
     fn no_window_of_a_series_is_missed() {
         let dir = tempfile::tempdir().unwrap();
@@ -215,7 +216,7 @@ mod tests {
         assert_eq!(by_name(dir.path()).unwrap().len(), 5);
     }
 
-    // Two recorders one after the other: the second begins a recording of its own.
+    // Two recorders, one after the other: the second begins a new recording.
     #[test]
     fn a_page_goes_on_until_the_next_recording_has_a_window() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The page and its data, made when asked for and kept until the recording has grown.
+//! The page and its data, generated on request and cached until the recording has grown.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -12,26 +12,26 @@ use super::http::Response;
 const HTML: &str = "text/html; charset=utf-8";
 const JSON: &str = "application/json";
 
-/// Which recording, and where its page is.
+/// A recording, and the URL of its predecessor's page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
-    /// The recording.
+    /// Path of the recording.
     pub(super) path: PathBuf,
-    /// The page of the recording that it goes on from, relative to its own.
+    /// Relative URL of the page of the preceding recording.
     pub(super) before: Option<String>,
 }
 
-/// Which part is asked for.
+/// The requested part of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
-    /// The page, which fetches its data from `data` beside it.
+    /// The page, which fetches its data from the relative URL `data`.
     Page,
-    /// The data.
+    /// The page's data.
     Data,
 }
 
-/// The recording that was asked for last, and the answers made of it. Many may ask for the same:
-/// the first one makes it, the others wait for it.
+/// Cache of the responses for the last requested recording. Concurrent requests wait for the first
+/// one to generate them.
 #[derive(Default)]
 pub(super) struct Pages(Mutex<Option<Made>>);
 
@@ -44,7 +44,7 @@ struct Made {
 }
 
 impl Pages {
-    /// A part of the recording at `place`.
+    /// A part of the page of the recording at `place`.
     ///
     /// # Errors
     /// As [`html::page`] and [`html::data`].

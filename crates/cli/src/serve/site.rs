@@ -1,4 +1,4 @@
-//! What is found under which path.
+//! Routes: the resource for each URL path.
 
 use std::path::PathBuf;
 use std::time::UNIX_EPOCH;
@@ -11,7 +11,7 @@ use super::follow::{Board, by_name};
 use super::http::{Request, Response, Status};
 use super::pages::{Pages, Part, Place};
 
-/// Everything that can be asked for.
+/// All resources that the server offers.
 pub(super) struct Site {
     place: PathBuf,
     board: Board,
@@ -70,8 +70,8 @@ impl Site {
         self.pages.answer(place, part).unwrap_or_else(|error| failed(&error))
     }
 
-    /// `/recordings/NAME/` and `/recordings/NAME/data`. A name is looked for among those that are
-    /// there; it never becomes a path.
+    /// `/recordings/NAME/` and `/recordings/NAME/data`. NAME is compared with the existing
+    /// recordings; it is never used as a file path.
     fn recording(&self, path: &str) -> Response {
         let asked = path.strip_prefix("/recordings/").and_then(|rest| rest.split_once('/'));
         let part = match asked {

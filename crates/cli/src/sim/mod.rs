@@ -1,7 +1,8 @@
-//! `tierscope sim`: experiments on the simulated machine, recorded as live ones are.
+//! `tierscope sim`: experiments on the simulated machine, recorded like live targets.
 //!
-//! Each instrument runs on a machine of its own that begins alike: whoever clears ACCESSED bits
-//! takes them from all others. One more machine runs with nobody watching, to tell the slowdown.
+//! Each instrument runs on its own copy of the machine, with the same initial state, because
+//! instruments that clear ACCESSED bits would take them from each other. One more copy runs without
+//! instrument, as the baseline for the slowdown.
 
 pub mod account;
 mod run;
@@ -31,7 +32,7 @@ use run::{Job, run_all};
 use tier::TierArgs;
 use vary::VaryArgs;
 
-/// What to simulate.
+/// Subcommands of `tierscope sim`.
 #[derive(Debug, Subcommand)]
 pub enum SimCommand {
     /// Run an experiment: record what its instruments see, and account for what the machine did
@@ -42,7 +43,7 @@ pub enum SimCommand {
     #[command(long_about = about("Let placement policies run side by side, each on a machine of its \
                                   own that begins alike"))]
     Tier(TierArgs),
-    /// Run an experiment again and again with one parameter changed, and judge its instruments
+    /// Run an experiment repeatedly with one parameter changed, and judge its instruments
     Vary(VaryArgs),
 }
 
@@ -64,21 +65,21 @@ pub struct RunArgs {
     #[arg(value_name = "EXPERIMENT", help = experiments())]
     pub experiment: String,
 
-    /// Run only this instrument of the experiment, or this one of `bench accuracy`; can be given
-    /// more than once
+    /// Run only this instrument of the experiment, or this contender of `bench accuracy`; can be
+    /// given more than once
     #[arg(long = "instrument", value_name = "NAME")]
     pub instruments: Vec<String>,
 
-    /// Directory to record to, new or empty; with several instruments a directory in it for each.
-    /// Nothing is recorded without it
+    /// Directory to record to, new or empty; several instruments get a subdirectory each. By
+    /// default nothing is recorded
     #[arg(short, long, value_name = "DIR")]
     pub output: Option<PathBuf>,
 
-    /// What is otherwise than the experiment says.
+    /// Overrides of the experiment's settings.
     #[command(flatten)]
     pub otherwise: Otherwise,
 
-    /// Leave out the machine that nobody watches, and so the slowdown
+    /// Skip the baseline run without instrument, and so the slowdown
     #[arg(long)]
     pub no_baseline: bool,
 
@@ -87,10 +88,10 @@ pub struct RunArgs {
     pub json: bool,
 }
 
-/// What is otherwise than an experiment says.
+/// Overrides of an experiment's settings.
 #[derive(Debug, Args)]
 pub struct Otherwise {
-    /// Simulate so long instead of the experiment's time
+    /// Simulate for this time instead of the experiment's
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub time: Option<Duration>,
 
@@ -104,10 +105,10 @@ pub struct Otherwise {
     pub changes: Vec<Change>,
 }
 
-/// Reads `KEY=VALUE`.
+/// Parses `KEY=VALUE`.
 ///
 /// # Errors
-/// What it should be like, if it has no `=` or nothing before it.
+/// A message with the expected form, if there is no `=`, or no key before it.
 pub(crate) fn change(text: &str) -> Result<Change, String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => {
@@ -117,11 +118,11 @@ pub(crate) fn change(text: &str) -> Result<Change, String> {
     }
 }
 
-/// Runs a command.
+/// Runs a subcommand.
 ///
 /// # Errors
-/// An experiment that cannot be read or is wrong, an output that cannot be written: before anything
-/// runs. The first error of a run; what was recorded before is kept.
+/// The experiment cannot be read or is invalid, or the output cannot be written: reported before
+/// any run. Later the first error of a run; recordings up to then are kept.
 pub fn run(command: &SimCommand, line: &str) -> Result<()> {
     match command {
         SimCommand::Run(args) => run_once(args, line),
@@ -144,7 +145,7 @@ fn run_once(args: &RunArgs, line: &str) -> Result<()> {
     print_report(&report, args.json, table::write)
 }
 
-/// The experiment as it is wanted, with more changes.
+/// Loads an experiment by name, with overrides and further changes applied.
 pub(crate) fn experiment(name: &str, wanted: &Otherwise, more: &[Change]) -> Result<Experiment> {
     let ready = READY_MADE.iter().find(|(known, _)| *known == name);
     let ready = ready.map(|(_, text)| (*text).to_owned());
@@ -160,7 +161,7 @@ pub(crate) fn experiment(name: &str, wanted: &Otherwise, more: &[Change]) -> Res
     experiment_of(name, &text, wanted, more)
 }
 
-/// The experiment of a text, as it is wanted, with more changes.
+/// Parses an experiment's text, with overrides and further changes applied.
 pub(crate) fn experiment_of(
     name: &str,
     text: &str,
@@ -183,11 +184,12 @@ pub(crate) fn experiment_of(
     Ok(experiment)
 }
 
-/// One for each instrument, and the one that nobody watches.
+/// One run for each instrument, and the baseline run without instrument.
 fn jobs(experiment: &Experiment, watches: Vec<Watch>, args: &RunArgs) -> Result<Vec<Job>> {
     let alone = watches.len() == 1;
     let mut jobs = Vec::new();
-    // Densities know no throughput: nothing slows down there.
+    // A density machine keeps no exact counts of accesses, so a baseline run has nothing to
+    // compare.
     let baseline = experiment.mode == Mode::Exact && !args.no_baseline;
     if baseline || watches.is_empty() {
         jobs.push(Job { watch: None, output: None });

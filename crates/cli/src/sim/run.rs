@@ -1,4 +1,5 @@
-//! One machine for each instrument, as many at a time as there are cores.
+//! Runs of `tierscope sim run`: one machine for each instrument, in parallel up to the number of
+//! cores.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,40 +17,40 @@ use crate::bench::machine::{Simulated, build};
 use crate::bench::race::side_by_side;
 use crate::watch::Watch;
 
-/// A machine to run.
+/// One run: a machine with an instrument, or without.
 #[derive(Debug)]
 pub(super) struct Job {
-    /// Who watches it, if anybody does.
+    /// The instrument; `None` for the baseline run.
     pub(super) watch: Option<Watch>,
-    /// Where to record to.
+    /// Directory of the recording, if there is one.
     pub(super) output: Option<PathBuf>,
 }
 
-/// What became of a run.
+/// Result of a run.
 #[derive(Clone, Debug)]
 pub struct Ran {
-    /// Who watched.
+    /// Name of the instrument; `None` for the baseline run.
     pub watcher: Option<String>,
-    /// Where it was recorded.
+    /// Directory of the recording, if there is one.
     pub recording: Option<PathBuf>,
-    /// Why it ended.
+    /// Reason for the end of the run.
     pub ended: Ended,
-    /// Simulated time.
+    /// Duration of the run, in simulated time.
     pub time: Duration,
-    /// Windows that the instrument gave.
+    /// Windows that the instrument delivered.
     pub windows: u64,
-    /// CPU time, simulated.
+    /// Simulated CPU time.
     pub cpu: CpuTime,
-    /// What an exact machine counted.
+    /// Counts of an exact machine.
     pub account: Option<Account>,
-    /// Time of the host.
+    /// Wall time on the host.
     pub wall: Duration,
 }
 
-/// Runs all; those not begun when the user says stop are left out.
+/// Runs all jobs; those not begun when the user stops are left out.
 ///
 /// # Errors
-/// The first of a run.
+/// The first error of a run.
 pub(super) fn run_all(
     experiment: &Experiment,
     jobs: &[Job],
@@ -64,12 +65,12 @@ pub(super) fn run_all(
     Ok(ran.into_iter().flatten().collect())
 }
 
-/// A machine on which an experiment runs.
+/// A run in progress: an experiment with one job.
 struct Stage<'a> {
     experiment: &'a Experiment,
     job: &'a Job,
     line: &'a str,
-    /// How far it is, in simulated nanoseconds.
+    /// Progress, in simulated nanoseconds.
     reached: &'a AtomicU64,
 }
 
@@ -95,7 +96,7 @@ impl Stage<'_> {
         })
     }
 
-    /// Lets time pass.
+    /// Runs the machine without instrument.
     fn alone(&self, machine: &mut dyn Simulated) -> Ended {
         let end = Time(0) + self.experiment.time;
         while machine.now() < end {
@@ -112,7 +113,7 @@ impl Stage<'_> {
 
     fn watched(&self, ports: &mut dyn Ports, watch: &Watch, windows: &mut u64) -> Result<Ended> {
         let mut instrument = watch.make(self.experiment)?;
-        // The end of a window belongs to it.
+        // One nanosecond more, so that the last window, which ends at the deadline, is included.
         let course = Course::until(Time(0) + self.experiment.time + Duration::from_nanos(1));
         let Some(dir) = &self.job.output else {
             let mut told = Told { sink: None, reached: self.reached, windows };
@@ -124,7 +125,7 @@ impl Stage<'_> {
         let mut recorder = Recorder::create(dir, &meta)?;
         let mut told = Told { sink: Some(&mut recorder), reached: self.reached, windows };
         let ended = profile(ports, &mut *instrument, &course, &mut told);
-        // An error of the recording comes back from here as well; the first one is the cause.
+        // A failed recording is reported here as well; the error of the drive loop is the cause.
         let closed = recorder.finish();
         let ended = ended?;
         closed?;
@@ -132,7 +133,7 @@ impl Stage<'_> {
     }
 }
 
-/// What the recording of a simulated machine says about itself.
+/// Metadata for the recording of a simulated machine.
 pub(super) fn meta(
     experiment: &Experiment,
     ports: &mut dyn Ports,
@@ -169,7 +170,7 @@ pub(super) fn meta(
     }
 }
 
-/// Passes windows on, counts them, and tells how far the run is.
+/// Sink that passes windows on, counts them, and publishes the run's progress.
 struct Told<'a> {
     sink: Option<&'a mut dyn Sink>,
     reached: &'a AtomicU64,

@@ -1,11 +1,11 @@
-//! An experiment's runs for people.
+//! Results of `tierscope sim run` as text.
 
 use std::io::{self, Write};
 
 use super::account::{Completed, Figures, LatencyFigures, Report, Run};
 use crate::units::show_bytes;
 
-/// Writes what was run, a line for each run, and what the machine did.
+/// Writes a line for each run, then the machine's counts.
 pub(super) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     let Report { experiment, about, mode, hardware, mapped_bytes, seed, .. } = report;
     writeln!(out, "{experiment}: {about}")?;
@@ -72,7 +72,7 @@ fn line(out: &mut dyn Write, run: &Run) -> io::Result<()> {
     }
 }
 
-/// What processes completed, run by run.
+/// Pairs of a run and a process with its completed operations.
 fn completed(report: &Report) -> impl Iterator<Item = (&Run, &Completed)> {
     report.runs.iter().flat_map(|run| processes(run).map(move |done| (run, done)))
 }
@@ -81,7 +81,7 @@ fn processes(run: &Run) -> impl Iterator<Item = &Completed> {
     run.account.iter().flat_map(|account| &account.processes)
 }
 
-/// How long operations took, where programs mark their ends.
+/// Writes latencies of operations, for programs that mark their ends.
 fn latencies(out: &mut dyn Write, report: &Report) -> io::Result<()> {
     let mut first = true;
     for (run, done) in completed(report) {

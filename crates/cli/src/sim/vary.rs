@@ -1,4 +1,4 @@
-//! `tierscope sim vary`: what instruments come to when one parameter changes.
+//! `tierscope sim vary`: accuracy and cost of instruments as single parameters change.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,25 +24,25 @@ pub struct VaryArgs {
     #[arg(value_name = "EXPERIMENT", help = experiments())]
     pub experiment: String,
 
-    /// Give this parameter one value after the other, as simulation.exact.tick=never,1ms,4ms; can be
-    /// given more than once
+    /// Values of a parameter to try, as simulation.exact.tick=never,1ms,4ms; can be given more than
+    /// once
     #[arg(long = "key", value_name = "KEY=VALUE,…", value_parser = values)]
     pub keys: Vec<Values>,
 
-    /// Give every parameter of hardware and costs that is uncertain its least and its greatest value
+    /// Try the smallest and the largest value of every uncertain parameter of hardware and costs
     #[arg(long)]
     pub ranges: bool,
 
-    /// Run only this instrument of the experiment, or this one of `bench accuracy`; can be given
-    /// more than once
+    /// Run only this instrument of the experiment, or this contender of `bench accuracy`; can be
+    /// given more than once
     #[arg(long = "instrument", value_name = "NAME")]
     pub instruments: Vec<String>,
 
-    /// What is otherwise in every run.
+    /// Overrides of the experiment's settings, in every run.
     #[command(flatten)]
     pub otherwise: Otherwise,
 
-    /// Precision and recall that count as detected
+    /// Precision and recall from which a hot set counts as detected
     #[arg(long, value_name = "SHARE", default_value = "0.9", value_parser = units::share)]
     pub bar: f64,
 
@@ -51,7 +51,7 @@ pub struct VaryArgs {
     pub json: bool,
 }
 
-/// A parameter, and the values that it is to have.
+/// A parameter, and its values to try.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Values {
     key: String,
@@ -67,30 +67,30 @@ fn values(text: &str) -> Result<Values, String> {
     }
 }
 
-/// What an instrument came to with one parameter changed.
+/// Result of an instrument with one parameter changed.
 #[derive(Clone, Debug, Serialize)]
 struct Row {
-    /// The parameter; none for the experiment as it is.
+    /// The parameter; `None` for the unchanged experiment.
     key: Option<String>,
-    /// Its value.
+    /// Value of the parameter.
     value: Option<String>,
-    /// Who watched.
+    /// Name of the instrument.
     instrument: String,
-    /// Once detected, or over all windows where nothing ever was (METRICS.md).
+    /// Precision after detection, or over all windows if nothing was detected (METRICS.md).
     precision: Option<f64>,
-    /// Likewise.
+    /// Recall over the same windows.
     recall: Option<f64>,
-    /// Likewise.
+    /// F1 over the same windows.
     f1: Option<f64>,
-    /// The slowest detection; none if one failed.
+    /// Time of the slowest detection; `None` if one failed.
     detected_seconds: Option<f64>,
-    /// CPU time of the profiler over time, 1 is one CPU; simulated.
+    /// Simulated CPU time of the profiler relative to simulated time, 1 is one CPU.
     profiler_cpu: f64,
-    /// Whether it ran for all the time asked for.
+    /// Whether the run reached its end.
     complete: bool,
 }
 
-/// What was run.
+/// Results of all runs.
 #[derive(Clone, Debug, Serialize)]
 struct Report {
     experiment: String,
@@ -104,17 +104,17 @@ struct Report {
     rows: Vec<Row>,
 }
 
-/// An experiment with one parameter changed, and who watches it.
+/// One run: the experiment with one parameter changed, and an instrument.
 struct Job {
     change: Option<Change>,
     experiment: Experiment,
     watch: Watch,
 }
 
-/// Runs them all.
+/// Runs `tierscope sim vary`.
 ///
 /// # Errors
-/// An experiment or a change that makes no sense, before anything runs; the first error of a run.
+/// An invalid experiment or change, reported before any run; or the first error of a run.
 pub(super) fn run(args: &VaryArgs) -> Result<()> {
     let base = Scenario::of(experiment(&args.experiment, &args.otherwise, &[])?)?;
     let jobs = jobs(args, &base)?;
@@ -144,7 +144,7 @@ pub(super) fn run(args: &VaryArgs) -> Result<()> {
     print_report(&report, args.json, table)
 }
 
-/// The experiment as it is, then one change after the other.
+/// Runs of the unchanged experiment, then of each change.
 fn jobs(args: &VaryArgs, base: &Scenario) -> Result<Vec<Job>> {
     let mut changes: Vec<Option<Change>> = vec![None];
     for Values { key, values } in &args.keys {

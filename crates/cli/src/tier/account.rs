@@ -1,4 +1,4 @@
-//! The account of a run, for people and as JSON.
+//! The mover's account of a run, as text and as JSON.
 
 use std::fmt::Write as _;
 
@@ -7,12 +7,12 @@ use tierscope_linux::tiering::Account;
 
 use crate::units::show_bytes;
 
-/// A few lines.
+/// The account as lines of text.
 #[must_use]
 pub(super) fn text(account: &Account) -> String {
     let mut out = String::new();
     let mut line = |name: &str, bytes: u64, note: &str| {
-        // Strings take everything.
+        // Writing to a string cannot fail.
         let _ = writeln!(out, "  {name:<32} {:>10}{note}", show_bytes(bytes));
     };
     if account.reclaimed == 0 || account.moved() > 0 {
@@ -39,7 +39,7 @@ pub(super) fn text(account: &Account) -> String {
     out
 }
 
-/// For programs.
+/// The account as JSON.
 #[must_use]
 pub(super) fn json(account: &Account) -> Value {
     let failed: serde_json::Map<String, Value> =

@@ -16,35 +16,36 @@ pub struct TierArgs {
     #[arg(short, long, value_name = "PID")]
     pub pid: Option<u32>,
 
-    /// With -p: and of its descendants, those to come included
+    /// With -p: and of its descendants, including future ones
     #[arg(long, requires = "pid", conflicts_with = "cgroup")]
     pub children: bool,
 
-    /// Move memory of all processes of a cgroup (version 2) and of those below it
+    /// Move memory of all processes of a cgroup (version 2) and of its descendants
     #[arg(long, value_name = "PATH")]
     pub cgroup: Option<PathBuf>,
 
-    /// Policy that decides, and its settings: NAME or NAME:key=value,…; without it, the configuration's
+    /// Policy that decides, and its settings: NAME or NAME:key=value,…; by default the
+    /// configuration's
     #[arg(long, value_name = "POLICY")]
     pub policy: Option<String>,
 
-    /// Policy, tiers and limits; SIGHUP reads the limits anew
+    /// Policy, tiers and limits; SIGHUP reloads the limits
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// Only tell whether configuration and machine will do
+    /// Only check whether configuration and machine are suitable
     #[arg(long)]
     pub check: bool,
 
-    /// Decide, look and account, and move nothing
+    /// Decide, observe and account, but move nothing
     #[arg(long)]
     pub dry_run: bool,
 
-    /// How to see what is hot, for a policy that works on regions.
+    /// Instrument that finds hot memory, for a policy that works on regions.
     #[command(flatten)]
     pub how: HowArgs,
 
-    /// How long; without it until the target ends, or until Ctrl-C
+    /// Duration; by default until the target ends, or until Ctrl-C
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub duration: Option<Duration>,
 

@@ -17,7 +17,8 @@
 //! kill_switch = "/run/tierscope/hold"
 //! ```
 //!
-//! SIGHUP reads it anew: limits hold from then on; whatever else changed wants a restart, and is told.
+//! SIGHUP reloads the file: new limits take effect at once; for any other change a message says
+//! that it needs a restart.
 
 use std::fmt::{self, Formatter};
 use std::fs;
@@ -30,15 +31,15 @@ use tierscope_linux::tiering::{Limits, TierConfig};
 
 use crate::units;
 
-/// What a file says.
+/// Contents of a configuration file.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// The policy's line.
+    /// The policy and its settings: NAME or NAME:key=value,...
     pub policy: Option<String>,
-    /// The instrument, by its name.
+    /// Name of the instrument.
     pub instrument: Option<String>,
-    /// Its variant.
+    /// Variant of the instrument.
     pub variant: Option<String>,
     tiers: Tiers,
     limits: Limit,
@@ -61,7 +62,7 @@ struct Limit {
     kill_switch: Option<PathBuf>,
 }
 
-/// A size as the file has it: text like "4GiB", or a number of bytes.
+/// A size as written in the file: text like "4GiB", or a number of bytes.
 #[derive(Clone, Debug, PartialEq)]
 struct Size(String);
 
@@ -91,7 +92,7 @@ impl Config {
     /// Reads a file.
     ///
     /// # Errors
-    /// It cannot be read, or says something that cannot be understood: with line and column.
+    /// The file cannot be read or parsed: with line and column.
     pub fn load(path: &Path) -> Result<Self> {
         let text = fs::read_to_string(path).map_err(|e| {
             Error::new(ErrorKind::Usage, format!("cannot read {}", path.display()))
@@ -112,10 +113,10 @@ impl Config {
         Ok(config)
     }
 
-    /// The tiers that it asks for.
+    /// The tiers that the file describes.
     ///
     /// # Errors
-    /// A capacity that is no size.
+    /// A capacity is not a size.
     pub fn tier_config(&self, path: &Path) -> Result<TierConfig> {
         let size = |Size(text): &Size| match text.as_str() {
             "" => Ok(None),
@@ -125,10 +126,10 @@ impl Config {
         Ok(TierConfig { nodes: self.tiers.nodes.clone(), capacity })
     }
 
-    /// The limits, with defaults for what it does not name.
+    /// The limits; those missing in the file have defaults.
     ///
     /// # Errors
-    /// A value that is none, or limits that make no sense.
+    /// A value is not a size or time, or the limits are invalid.
     pub fn limits(&self, path: &Path) -> Result<Limits> {
         let mut limits = Limits::default();
         let given = &self.limits;
@@ -148,7 +149,7 @@ impl Config {
         Ok(limits)
     }
 
-    /// Whether the two differ in anything but limits.
+    /// Whether the two configurations differ in anything other than limits.
     #[must_use]
     pub fn wants_restart(&self, other: &Self) -> bool {
         Self { limits: Limit::default(), ..self.clone() }

@@ -1,4 +1,4 @@
-//! How a run goes on: counted as its windows pass, shown on a terminal.
+//! Progress of a placement run: counts windows as they pass, and shows a status line on a terminal.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
@@ -10,10 +10,10 @@ use tierscope_linux::tiering::MoverHandle;
 use crate::progress::{Progress, Tally};
 use crate::units::{show_bytes, show_duration};
 
-/// Time between two lines shown.
+/// Interval of updates of the status line.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Passes windows on; on a terminal it says now and then what was moved.
+/// A sink that passes windows on, and on a terminal shows the bytes moved so far.
 pub(super) struct Shown<'s> {
     progress: Progress<'s, 'static>,
     mover: MoverHandle,
@@ -36,7 +36,7 @@ impl<'s> Shown<'s> {
         Self { progress, mover, duration, terminal, reclaims, began: None, shown: None }
     }
 
-    /// Takes the line off the terminal.
+    /// Clears the status line, and returns the totals.
     pub(super) fn finish(self) -> Tally {
         if self.shown.is_some() {
             write("\r\x1b[K");
@@ -69,7 +69,7 @@ impl<'s> Shown<'s> {
     }
 }
 
-/// A terminal that went away is no reason to stop.
+/// Errors of the terminal are ignored: they are no reason to stop.
 fn write(text: &str) {
     let mut stderr = io::stderr();
     let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());

@@ -1,4 +1,4 @@
-//! `tierscope tlb capture`: the simulated machine under a monitor on its memory bus.
+//! `tierscope tlb capture`: runs the simulated machine with a monitor on its memory bus (PTAT).
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -27,18 +27,18 @@ use crate::sim::{Otherwise, experiment};
 use crate::ticker::Ticker;
 use crate::units::show_duration;
 
-/// Tables of the paper's region: 256 MB, half of it control blocks.
+/// Page tables that fit into the paper's uncached region: 256 MB, half of it control blocks.
 pub(crate) const TABLES: u32 = 32_768;
-/// What a capture's names of mappings are in.
+/// File of a capture that holds the names of mappings.
 pub(super) const NAMES: &str = "names.trace";
-/// Simulated time between two looks at what the kernel told.
+/// Simulated time between two drains of the kernel's messages to the monitor.
 const STEP: Duration = Duration::from_millis(1);
 
 /// Flags of `tierscope tlb capture`.
 #[derive(Debug, Args)]
 pub struct CaptureArgs {
-    /// A ready-made experiment of `tierscope sim run`, or a TOML file. All its processes have their page tables in the
-    /// uncached region, of the size of its table-region, or 256 MiB
+    /// A ready-made experiment of `tierscope sim run`, or a TOML file. All its processes have their
+    /// page tables in the uncached region, of the size of its table-region, or 256 MiB
     #[arg(value_name = "EXPERIMENT")]
     pub experiment: String,
 
@@ -46,38 +46,40 @@ pub struct CaptureArgs {
     #[arg(short, long, value_name = "DIR")]
     pub output: PathBuf,
 
-    /// Boards of the monitor; lines go to them by turns
+    /// Boards of the monitor; cache lines are interleaved over them
     #[arg(long, value_name = "N", default_value_t = 2,
           value_parser = clap::value_parser!(u8).range(1..=16))]
     pub boards: u8,
 
-    /// Bytes that the monitor tells apart
+    /// Granularity of the monitor, in bytes
     #[arg(long, value_name = "BYTES", default_value = "64", value_parser = ["64", "32"])]
     pub grain: String,
 
-    /// Requests that a board keeps, and nanoseconds until one is fetched, as 1024,5; boards lose nothing unless told
+    /// Requests that a board buffers, and nanoseconds to fetch one, as 1024,5; by default boards
+    /// lose nothing
     #[arg(long, value_name = "N,NS", value_parser = buffer)]
     pub buffer: Option<(u64, u64)>,
 
-    /// Areas of the processes that the monitor is to see every access to, by name: they lie in the uncached region as well,
-    /// in pages of 4 KiB
+    /// Areas of the processes whose every access the monitor is to see, by name: they are put into
+    /// the uncached region as well, in pages of 4 KiB
     #[arg(long, value_name = "AREAS", value_delimiter = ',')]
     pub watch: Vec<String>,
 
-    /// Run the processes in a guest, to which a hypervisor gives pages of this size: both dimensions of its walks are captured.
-    /// The programs then go through TLBs alone, without caches and time
+    /// Run the processes in a guest, which a hypervisor backs with pages of this size: both
+    /// dimensions of its walks are captured. The programs then go through TLBs only; caches and
+    /// time are not simulated
     #[arg(long, value_name = "SIZE", value_parser = page_size, conflicts_with_all = ["watch", "buffer"])]
     pub guest: Option<PageSize>,
 
-    /// Accesses of each process in a guest
+    /// Number of accesses of each process in a guest
     #[arg(long, value_name = "N", default_value_t = 1_000_000, requires = "guest")]
     pub accesses: u64,
 
-    /// What is otherwise than the experiment says.
+    /// Overrides of the experiment's settings.
     #[command(flatten)]
     pub otherwise: Otherwise,
 
-    /// Print what was captured as JSON
+    /// Print a summary of the capture as JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -89,7 +91,7 @@ fn buffer(text: &str) -> Result<(u64, u64), String> {
     parts.ok_or_else(|| "give requests and nanoseconds, as 1024,5".into())
 }
 
-/// A machine under a monitor that writes files.
+/// The simulated machine with a monitor that writes to files.
 pub(crate) type Watched = Machine<Monitor<BufWriter<File>>>;
 
 pub(super) fn run(args: &CaptureArgs) -> Result<()> {
@@ -127,7 +129,7 @@ pub(super) fn run(args: &CaptureArgs) -> Result<()> {
     told(args, time, [walks, accesses], stop.load(Ordering::Relaxed))
 }
 
-/// Captures walks of programs in a guest.
+/// Runs a capture with `--guest`: walks of programs in a guest.
 fn of_guest(args: &CaptureArgs, experiment: &Experiment, size: PageSize) -> Result<()> {
     let stop = stop_flag()?;
     let directory = PartialDir::create(&args.output)?;
@@ -154,7 +156,7 @@ fn of_guest(args: &CaptureArgs, experiment: &Experiment, size: PageSize) -> Resu
     report::print(&format!("{said:#}\n"))
 }
 
-/// A process with its tables, and areas of these names, in the region.
+/// The process with its page tables, and its areas among the given ones, in the uncached region.
 fn watched(process: &Process, areas: &[String]) -> Process {
     let own = process.work.areas();
     let chosen = areas.iter().filter(|name| own.iter().any(|area| area.name == **name));
@@ -162,7 +164,7 @@ fn watched(process: &Process, areas: &[String]) -> Process {
     Process { uncached_tables: true, watched, ..process.clone() }
 }
 
-/// Whether every area that is to be watched is one of some process.
+/// Refuses an area of `--watch` that no process has.
 fn check_areas(experiment: &Experiment, areas: &[String]) -> Result<()> {
     let known: Vec<String> = experiment
         .processes
@@ -209,14 +211,14 @@ fn setup(experiment: &Experiment) -> Setup {
     Setup { uncached_tables: tables, watch_tables: true, ..experiment.setup.clone() }
 }
 
-/// A monitor of a machine, that writes into a directory.
+/// Creates a monitor for a machine, writing its boards and dump into a directory.
 pub(crate) fn monitor(
     boards: Boards,
     setup: &Setup,
     directory: &Path,
 ) -> Result<Monitor<BufWriter<File>>> {
     let (region, tags) = setup.watched();
-    // Tiers lie one after another, each from a GiB on.
+    // Tiers are laid out one after another, each starting at a multiple of 1 GiB.
     let end =
         setup.hardware.tiers.iter().fold(0u64, |end, tier| end.next_multiple_of(1024) + tier.mib);
     let record = if end > 64 << 10 { 14 } else { 13 };
@@ -227,7 +229,7 @@ pub(crate) fn monitor(
     })
 }
 
-/// A file of a capture, and its name.
+/// Creates a file of a capture; returns its name and a buffered writer.
 pub(super) fn create(path: &Path) -> Result<(String, BufWriter<File>)> {
     let name = path.display().to_string();
     let file = File::create(path).map_err(|e| {
@@ -236,7 +238,7 @@ pub(super) fn create(path: &Path) -> Result<(String, BufWriter<File>)> {
     Ok((name, BufWriter::with_capacity(1 << 18, file)))
 }
 
-/// Lets time pass, and writes what the kernel tells.
+/// Runs the machine for the experiment's time, writing mappings and the kernel's messages.
 fn watch(
     machine: &mut Watched,
     experiment: &Experiment,
@@ -262,20 +264,20 @@ fn watch(
     Ok(())
 }
 
-/// Writes what the kernel told since this was called last; `told` is room for it.
+/// Writes the kernel's messages since the last call; the vector is a buffer for reuse.
 pub(crate) fn hand_on(machine: &mut Watched, told: &mut Vec<Told>) -> Result<()> {
     told.clear();
     let lost = machine.told(told);
     machine.observer().told(told, lost.0)
 }
 
-/// Closes the traces.
+/// Writes the last messages and closes the monitor's files.
 pub(crate) fn finish(mut machine: Watched) -> Result<()> {
     hand_on(&mut machine, &mut Vec::new())?;
     machine.into_observer().finish().map(drop)
 }
 
-/// Writes what is mapped where, for reports: events of a compact trace.
+/// Writes mappings, and their changes, as events of a compact trace: reports name objects by them.
 struct Names {
     writer: Writer<BufWriter<File>>,
     known: BTreeMap<(u64, u64), u64>,

@@ -1,5 +1,5 @@
-//! A program under QEMU's user emulation with tierscope's plugin: the files that they share, and the rings that the
-//! plugin writes every access into.
+//! A program under QEMU's user emulation with tierscope's plugin: the files that both share, and
+//! the rings into which the plugin writes every access.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -12,21 +12,23 @@ use tierscope_core::{Error, ErrorKind, Result};
 use tierscope_wire::stats::{self, Count};
 use tierscope_wire::{Consumer, RawAccess, Shared};
 
-/// Threads at a time that are seen, at most: what the plugin has room for.
+/// Largest number of concurrent threads: the plugin's limit.
 pub(super) const MOST_THREADS: u32 = 64;
 /// Bytes of a thread's ring: a million records.
 const RING: u64 = 16 << 20;
 const PLUGIN: &str = "libtierscope_plugin.so";
-/// Where shared files lie: in memory.
+/// Directory of the shared files: a tmpfs.
 const SHARED: &str = "/dev/shm";
 
-/// How to run a program.
+/// Parameters of a run under QEMU.
 pub(super) struct Emulation<'a> {
     /// QEMU's name or path.
     pub(super) qemu: &'a Path,
     pub(super) plugin: PathBuf,
     pub(super) threads: u32,
-    /// Functions, and who asks for memory, are told; functions beside the usual ones that ask for their callers.
+    /// Record functions and call sites of allocations; the list names allocation wrappers in
+    /// addition to malloc and its like, whose callers count as the call sites. `None`: record
+    /// neither.
     pub(super) names: Option<&'a [String]>,
 }
 
@@ -34,10 +36,10 @@ fn failed(what: impl std::fmt::Display, cause: impl std::fmt::Display, remedy: &
     Error::new(ErrorKind::Io, format!("cannot use {what}")).cause(cause).remedy(remedy)
 }
 
-/// The plugin: where the user says, or beside this program.
+/// Path of the plugin: as given by the user, otherwise next to this executable.
 ///
 /// # Errors
-/// [`ErrorKind::Missing`] if it is not there.
+/// [`ErrorKind::Missing`] if the file does not exist.
 pub(super) fn plugin(told: Option<&Path>) -> Result<PathBuf> {
     let beside = || Some(std::env::current_exe().ok()?.parent()?.join(PLUGIN));
     let path = told.map(Path::to_owned).or_else(beside).unwrap_or_else(|| PLUGIN.into());
@@ -51,10 +53,10 @@ pub(super) fn plugin(told: Option<&Path>) -> Result<PathBuf> {
         ))
 }
 
-/// A program as the shell finds it: QEMU does not look into PATH.
+/// Resolves a program in PATH as a shell does; QEMU does not search PATH.
 ///
 /// # Errors
-/// [`ErrorKind::NoTarget`] if it is not there.
+/// [`ErrorKind::NoTarget`] if it is not found.
 pub(super) fn in_path(program: &OsString) -> Result<PathBuf> {
     let own = PathBuf::from(program);
     let places = std::env::var_os("PATH").unwrap_or_default();
@@ -69,7 +71,7 @@ pub(super) fn in_path(program: &OsString) -> Result<PathBuf> {
     })
 }
 
-/// A program that runs; what is shared with it goes with this.
+/// A running emulated program; dropping it removes the shared files.
 pub(super) struct Emulated {
     pub(super) child: Child,
     directory: tempfile::TempDir,
@@ -77,19 +79,20 @@ pub(super) struct Emulated {
     rings: Vec<Ring>,
 }
 
-/// A thread's ring. The plugin gives up one whose reader is gone, so the reader stays.
+/// A thread's ring. The plugin gives up a ring whose consumer is gone, so the reader is kept until
+/// the end.
 struct Ring {
     words: &'static [AtomicU64],
-    /// Nobody writes before the thread begins.
+    /// `None` until the thread has started and set up the ring.
     reader: Option<Consumer<'static, RawAccess>>,
     lost: u64,
 }
 
 impl Emulation<'_> {
-    /// Starts a program with its arguments.
+    /// Starts the program under QEMU.
     ///
     /// # Errors
-    /// QEMU is not there, or there is no room for the rings.
+    /// QEMU is not found, or the rings cannot be allocated.
     pub(super) fn start(&self, program: &Path, arguments: &[OsString]) -> Result<Emulated> {
         let room = "free memory in /dev/shm, or record fewer threads";
         let directory = tempfile::Builder::new()
@@ -115,10 +118,11 @@ impl Emulation<'_> {
         let argument = format!("{},options={}", self.plugin.display(), options.display());
         let mut command = Command::new(self.qemu);
         command.args(["-plugin", &argument]).arg(program).args(arguments);
-        // SAFETY: between fork and exec there is one call of the system, which touches no memory.
+        // SAFETY: between fork and exec the closure makes a single system call, which touches no
+        // memory.
         unsafe {
             command.pre_exec(|| {
-                // A program whose reader was killed would wait for it for ever.
+                // The program would wait forever for a reader that was killed.
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                 Ok(())
             });
@@ -145,8 +149,8 @@ impl Emulation<'_> {
 }
 
 impl Emulated {
-    /// Appends what every thread did since this was called last; whether a ring was so full that more is likely to
-    /// be there by now.
+    /// Appends the records of all threads since the last call. Returns whether some ring was full
+    /// enough that more records are likely to have arrived meanwhile.
     ///
     /// # Errors
     /// A ring is damaged.
@@ -164,12 +168,12 @@ impl Emulated {
         Ok(full)
     }
 
-    /// A file that the plugin writes.
+    /// Path of a file that the plugin writes.
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    /// Accesses that the plugin saw, and records that found no room.
+    /// Accesses counted by the plugin, and records lost to full rings.
     pub(super) fn counted(&self) -> Result<(u64, u64)> {
         let words = self.stats.words()?;
         let lost: u64 = self.rings.iter().map(|ring| ring.lost).sum();
@@ -178,7 +182,7 @@ impl Emulated {
 }
 
 impl Drop for Emulated {
-    /// A program that nobody watches any more is ended: it would wait for its reader.
+    /// Kills a program that is still running: without a reader it would block on a full ring.
     fn drop(&mut self) {
         if let Ok(None) = self.child.try_wait() {
             let _ = self.child.kill();

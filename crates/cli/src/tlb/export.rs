@@ -1,15 +1,21 @@
-//! Misses as tables of a directory that many machines share (`tlb report --parquet DIR --host NAME`).
+//! Misses as tables of a directory that many machines share (`tlb report --parquet DIR --host
+//! NAME`).
 //!
-//! | table | a row | columns |
-//! |---|---|---|
-//! | `misses` | a read of a block in which pages are mapped, as the bus had it; the few that the kernel announces later are among them | `ticks`, `pid`, `page` (first byte of the block's first page), `bytes`, `pages` (in the block) |
-//! | `settled` | misses of a page between two changes of its block, exact or a share | `tag` (number of the kernel's tag at its end), `pid`, `page`, `bytes`, `kind` (`exact`, `mean`, `mixed`), `misses_840` |
-//! | `owners` | a page, and the object that it belongs to | `pid`, `page`, `bytes`, `object`, `object_start` |
-//! | `pages` | what `settled` comes to by page, as our own parser adds it up | `pid`, `page`, `bytes`, `exact`, `mean_840`, `mixed_840` |
-//! | `objects` | what it comes to by object | `pid`, `object`, `object_start`, `object_end`, `misses_840`, `bytes_in_use` |
+//! - `misses`: a row for each read of a page-table block with mapped pages, as seen on the bus,
+//!   including the few pages that the kernel announces later. Columns `ticks`, `pid`, `page` (first
+//!   byte of the block's first page), `bytes`, `pages` (in the block).
+//! - `settled`: a row for the misses of a page between two changes of its block, exact or a share.
+//!   Columns `tag` (number of the kernel's tag at its end), `pid`, `page`, `bytes`, `kind`
+//!   (`exact`, `mean`, `mixed`), `misses_840`.
+//! - `owners`: a row for each page, with the object that it belongs to. Columns `pid`, `page`,
+//!   `bytes`, `object`, `object_start`.
+//! - `pages`: `settled` summed by page, by our own parser. Columns `pid`, `page`, `bytes`, `exact`,
+//!   `mean_840`, `mixed_840`.
+//! - `objects`: misses summed by object. Columns `pid`, `object`, `object_start`, `object_end`,
+//!   `misses_840`, `bytes_in_use`.
 //!
-//! A block's misses are shared among its pages, so they are counted in parts of 1/840. The first two tables come of captures
-//! alone.
+//! A block's misses are shared among its pages, so they are counted in units of 1/840. The first
+//! two tables are written for captures only.
 
 use std::path::Path;
 
@@ -67,20 +73,20 @@ mod with {
         ("bytes_in_use", false),
     ];
 
-    /// A machine's parts of the tables.
+    /// One machine's partitions of the tables.
     pub(in crate::tlb) struct Export {
         directory: PathBuf,
         host: String,
-        /// Misses one by one, and what they were.
+        /// Writers of the tables `misses` and `settled`; `None` for a trace of accesses.
         streams: Option<(Partition, Partition)>,
         failed: Option<Error>,
     }
 
     impl Export {
-        /// Begins them. Nothing has its name before [`Export::finish`].
+        /// Creates the partitions under temporary names; [`Export::finish`] renames them.
         ///
         /// # Errors
-        /// The machine has its parts already, or there is no room.
+        /// Partitions of this host exist already, or the disk is full.
         pub(in crate::tlb) fn create(directory: &Path, host: &str, capture: bool) -> Result<Self> {
             check_machine(host)?;
             let part = |table, columns| Partition::create(directory, table, host, columns);
@@ -129,10 +135,10 @@ mod with {
             }
         }
 
-        /// Writes what everything came to, and gives all parts their names.
+        /// Writes the sums by page and object, and renames all partitions to their final names.
         ///
         /// # Errors
-        /// The disk's, here or earlier.
+        /// A write to the disk failed, here or earlier.
         pub(in crate::tlb) fn finish(self, misses: Option<&Misses>, table: &Table) -> Result<()> {
             if let Some(error) = self.failed {
                 return Err(error);
@@ -192,7 +198,7 @@ mod without {
 
     use super::*;
 
-    /// Nothing: this program was built without Parquet.
+    /// Uninhabited: this build has no Parquet support.
     pub(in crate::tlb) enum Export {}
 
     impl Export {

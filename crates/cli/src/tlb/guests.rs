@@ -1,9 +1,12 @@
-//! `tierscope tlb capture --guest`: programs in a guest under a monitor on the memory bus (PTAT, section 7).
+//! `tierscope tlb capture --guest`: programs in a guest, with a monitor on the memory bus (PTAT,
+//! section 7).
 //!
-//! The hypervisor keeps tables whose entries map pages in the uncached region, the guest's and its own, so that the bus shows both
-//! dimensions of a walk: reads of the guest's entries, and of those that translate where these lie and where they lead. Its dump
-//! marks who is the machine, and who runs in it. The programs go through the MMUs of a machine; caches and time are not simulated:
-//! a request a tick and more.
+//! The hypervisor keeps those page tables whose entries map pages, the guest's and its own, in the
+//! uncached region, so that the bus shows both dimensions of a walk: reads of the guest's entries,
+//! and reads of the host entries that translate the addresses of these entries and of the page. The
+//! dump marks the guest machine itself, and the processes that run in it. The programs go through
+//! the MMUs of a machine; caches and time are not simulated: requests are spaced by a fixed
+//! interval of more than a tick.
 
 use std::collections::{HashMap, HashSet};
 use std::io::Write;
@@ -25,24 +28,25 @@ use tierscope_workloads::{Program, Stream, Touch};
 use super::model::{Model, Tables};
 use super::nested::{Second, Side, Step};
 
-/// The machine's number in the dump; processes come behind it.
+/// The guest machine's id in the dump; its processes have the ids that follow.
 const MACHINE: u32 = 1;
-/// Accesses of a process before the next one's turn.
+/// Accesses of a process per turn in the round robin.
 const TURN: usize = 512;
 /// Nanoseconds from one request to the next: more than a tick of the boards.
 const STEP: u64 = 10;
 
-/// What of the region is in use, and what was told.
+/// The hypervisor's state: use of the uncached region, and the messages to the monitor.
 struct Hypervisor<W: Write> {
     monitor: Monitor<W>,
     region: Window,
     tags: Window,
-    /// By whose they are and where they lie: tables in the region, each behind its control block.
+    /// Index of each page table in the region, by side and address; each table follows its control
+    /// block.
     tables: HashMap<(Side, u64), u64>,
     mapped: HashSet<u64>,
-    /// Reads of entries that mapped nothing: walks that end in a fault.
+    /// Reads of entries that were not present: walks that ended in a fault.
     faulted: HashMap<u64, u8>,
-    /// Processes by their top tables.
+    /// Processes by the address of their root table.
     pids: HashMap<u64, u32>,
     now: u64,
     tag: u64,
@@ -63,7 +67,7 @@ impl<W: Write> Hypervisor<W> {
         }
     }
 
-    /// Where the region has an entry; `None` if its table is not there.
+    /// Address of an entry within the region; `None` if its table is not in the region.
     fn place(&self, side: Side, entry: u64) -> Option<u64> {
         let table = self.tables.get(&(side, entry & !4095))?;
         Some(self.region.start + (table << 13) + 4096 + (entry & 4095))
@@ -74,7 +78,7 @@ impl<W: Write> Hypervisor<W> {
         self.monitor.observe(&[BusRecord::new(Time(self.now), address, false)]);
     }
 
-    /// What a walk did, or whoever resolves its fault.
+    /// Replays one step of a walk, or the resolution of its fault, on the bus.
     fn step(&mut self, step: &Step, guest: &Tables, host: &Tables) -> Result<()> {
         match *step {
             Step::Read(side, entry) => {
@@ -93,7 +97,7 @@ impl<W: Write> Hypervisor<W> {
         }
     }
 
-    /// An entry maps a page from here on, and the dump says so.
+    /// Makes an entry map a page, and writes the change to the dump.
     fn map(
         &mut self,
         side: Side,
@@ -106,7 +110,7 @@ impl<W: Write> Hypervisor<W> {
         if next < room {
             self.tables.entry((side, entry & !4095)).or_insert(next);
         }
-        // A table that finds no room lies elsewhere, and is not seen.
+        // A table that does not fit into the region is placed elsewhere, unseen by the monitor.
         let address = self.place(side, entry).unwrap_or(entry & 0xffff_f000);
         let pid = if side == Side::Host { MACHINE } else { self.pid(root)? };
         let change = Change {
@@ -123,7 +127,7 @@ impl<W: Write> Hypervisor<W> {
         self.tell(Told::Change(change))
     }
 
-    /// The number of the process with that top table; a new one is announced.
+    /// The process id of a root table; a new process is announced to the monitor first.
     fn pid(&mut self, root: u64) -> Result<u32> {
         if let Some(pid) = self.pids.get(&root) {
             return Ok(*pid);
@@ -136,7 +140,7 @@ impl<W: Write> Hypervisor<W> {
         Ok(pid)
     }
 
-    /// Tells something that is in force from here on.
+    /// Sends the monitor a message, followed by a tag that marks when it takes effect.
     fn tell(&mut self, told: Told) -> Result<()> {
         self.monitor.told(&[told, Told::Tag(self.tag)], 0)?;
         self.read(self.tags.start + self.tag * 64 % self.tags.bytes);
@@ -145,7 +149,8 @@ impl<W: Write> Hypervisor<W> {
     }
 }
 
-/// What was captured: walks of the guest's programs, and what they took in the hypervisor's tables.
+/// Counts of a capture: accesses and walks of the guest's programs, and lookups in the hypervisor's
+/// tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Captured {
     pub(super) accesses: u64,
@@ -153,17 +158,18 @@ pub(super) struct Captured {
     pub(super) second: Second,
 }
 
-/// A program's accesses, without end.
+/// A program's endless stream of accesses.
 struct Running {
     stream: Stream,
     touches: Vec<Touch>,
     size: PageSize,
 }
 
-/// Runs the experiment's processes in a guest whose hypervisor gives it pages of that size, so many accesses of each.
+/// Runs the experiment's processes in a guest that the hypervisor backs with pages of the given
+/// size, for `accesses` accesses each.
 ///
 /// # Errors
-/// A process computes its accesses; what the disk says.
+/// A process computes its accesses, which needs a machine with time; or a write failed.
 pub(super) fn run<W: Write>(
     experiment: &Experiment,
     host_pages: PageSize,
@@ -212,7 +218,7 @@ pub(super) fn run<W: Write>(
     Ok(Captured { accesses: model.counts.accesses, walks: model.counts.walks, second })
 }
 
-/// Where the areas of a process lie: one after another, each at whole GiB.
+/// Base addresses of a process's areas: one after another, each aligned to 1 GiB.
 fn bases(process: &tierscope_sim::exact::Process) -> Vec<u64> {
     let mut next = 1 << 32;
     let place = |bytes: u64| {
@@ -223,7 +229,7 @@ fn bases(process: &tierscope_sim::exact::Process) -> Vec<u64> {
     process.work.areas().iter().map(|area| area.bytes).map(place).collect()
 }
 
-/// Where the region lies, and the tags: as in a machine without a guest.
+/// Placement of the uncached region and of the tags, the same as on a machine without a guest.
 pub(super) fn header(physical_bits: u32, tables: u32) -> DumpHeader {
     let (half, tags) = (1u64 << (physical_bits - 1), 1u64 << 20);
     DumpHeader {
@@ -233,10 +239,10 @@ pub(super) fn header(physical_bits: u32, tables: u32) -> DumpHeader {
     }
 }
 
-/// Writes what lies where: areas of the processes, and the guest's memory.
+/// Writes the names of mappings: areas of the processes, and the guest's memory.
 ///
 /// # Errors
-/// What the disk says.
+/// A write failed.
 pub(super) fn names(experiment: &Experiment, path: &Path) -> Result<()> {
     let (name, out) = super::capture::create(path)?;
     let mut names = Writer::new(&name, out)?;
@@ -268,7 +274,8 @@ name = 'guests'\nabout = 'toy'\nsource = 'toy'\ntime = '1ms'\nwindow = '1ms'\n
 [[process]]\nworkload = 'contiguous:space=16MiB,hot=16MiB'\n
 [[process]]\nworkload = 'contiguous:space=8MiB,hot=8MiB'\n";
 
-    // Two programs by turns: what the parser finds of each, and of the hypervisor's tables, is what the MMUs counted.
+    // Two alternating programs: the parser finds exactly the walks of each, and of the hypervisor's
+    // tables, that the MMUs counted.
     #[test]
     fn both_dimensions_are_seen_to_the_last() {
         let experiment = Experiment::parse("toy", TEXT).expect("it makes sense");

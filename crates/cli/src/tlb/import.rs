@@ -1,4 +1,5 @@
-//! `tierscope tlb import`: walks that the instrumented virtual machine recorded ([`WalkFile`]), as a capture.
+//! `tierscope tlb import`: converts walks recorded by the instrumented virtual machine
+//! ([`WalkFile`]) to a capture.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -15,9 +16,9 @@ use tierscope_wire::TlbMiss;
 
 use super::capture::{NAMES, create};
 
-/// Pages of 2 MiB that lie further apart than so many belong to different objects.
+/// Largest distance, in pages of 2 MiB, between neighbouring pages of one object.
 const APART: u64 = 8;
-/// From here on addresses are the kernel's.
+/// Start of the kernel's half of the address space.
 const KERNEL: u64 = 1 << 63;
 
 /// Flags of `tierscope tlb import`.
@@ -36,7 +37,7 @@ pub struct ImportArgs {
     pub no_kernel: bool,
 }
 
-/// Hands on the walks of all files in the order of their time.
+/// Calls `take` for the walks of all files, merged by time.
 fn each(paths: &[PathBuf], take: impl FnMut(&TlbMiss, u64) -> Result<()>) -> Result<()> {
     let open = |path: &PathBuf| {
         let name = path.display().to_string();
@@ -51,12 +52,13 @@ fn each(paths: &[PathBuf], take: impl FnMut(&TlbMiss, u64) -> Result<()>) -> Res
     each_walk(&mut files, take)
 }
 
-/// What a first look tells: where entries lie, and which memory is walked to.
+/// Result of the first pass over the files: range of the entries' addresses, number of walks, and
+/// the memory that they translate.
 #[derive(Default)]
 struct Survey {
     entries: Option<(u64, u64)>,
     walks: u64,
-    /// By top table: pages of 2 MiB.
+    /// Pages of 2 MiB, by root table.
     pages: BTreeMap<u64, BTreeSet<u64>>,
 }
 
@@ -94,7 +96,8 @@ pub(super) fn run(args: &ImportArgs) -> Result<()> {
     Ok(())
 }
 
-/// Nobody told what is mapped: memory that lies close together is an object.
+/// Writes names of mappings. The recording has none, so memory that lies close together is taken
+/// for one object.
 fn names<W: std::io::Write>(path: &Path, survey: &Survey, writer: &WalkWriter<W>) -> Result<()> {
     let (name, out) = create(path)?;
     let mut names = Writer::new(&name, out)?;
@@ -110,7 +113,7 @@ fn names<W: std::io::Write>(path: &Path, survey: &Survey, writer: &WalkWriter<W>
     names.finish(true).map(drop)
 }
 
-/// The first and the last of numbers that lie close together.
+/// First and last page of each cluster of neighbouring pages.
 fn stretches(pages: &BTreeSet<u64>) -> Vec<(u64, u64)> {
     let mut found: Vec<(u64, u64)> = Vec::new();
     for page in pages {
@@ -128,7 +131,7 @@ mod tests {
     use tierscope_core::Level;
     use tierscope_wire::Record;
 
-    /// Words of a record.
+    /// Words of a record on disk.
     const WORDS: usize = TlbMiss::WORDS + 1;
 
     fn record(time: u64, address: u64) -> Vec<u8> {
@@ -158,7 +161,8 @@ mod tests {
         (directory, done)
     }
 
-    // Two CPUs by turns: three walks to one page, one to another, one of the kernel that is left out.
+    // Two CPUs, interleaved: three walks to one page, one to another, and one of the kernel, which
+    // is left out.
     #[test]
     fn walks_of_two_cpus_are_one_capture() {
         let kernel = 0xffff_8880_0000_0000;

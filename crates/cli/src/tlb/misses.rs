@@ -1,4 +1,4 @@
-//! Misses by page, object and function.
+//! TLB misses by page, object and function.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -11,23 +11,25 @@ use super::model::{Counts, Model};
 use super::objects::{Object, Objects};
 use super::source::{Listener, Seen};
 
-/// Misses are counted in parts of one: those that a block of entries shares are divided among its pages.
+/// Unit of miss counts: misses of a block of entries are divided among its pages without a
+/// remainder.
 pub(super) const UNIT: u64 = tierscope_trace::ptat::SHARE;
 
-/// What an object misses.
+/// Misses and memory of one object.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     pub(super) object: Object,
-    /// In 1/840.
+    /// Misses in units of 1/840.
     pub(super) misses: u64,
     /// Bytes of its pages that were in use.
     pub(super) used: u64,
-    /// Pages of 2 MiB and 1 GiB that these lie in, if the object begins at one.
+    /// Number of pages of 2 MiB and of 1 GiB that would cover the pages in use, with the object's
+    /// start aligned to such a page.
     pub(super) huge: [u64; 2],
 }
 
 impl Row {
-    /// Bytes that pages of that size would take beyond those in use.
+    /// Bytes by which pages of that size would exceed the memory in use.
     pub(super) fn bloat(&self, size: PageSize) -> u64 {
         let pages = match size {
             PageSize::K4 => return 0,
@@ -38,21 +40,21 @@ impl Row {
     }
 }
 
-/// What a trace comes to.
+/// Misses of a whole trace, by object, function and page.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Table {
-    /// In 1/840.
+    /// All misses, in units of 1/840.
     pub(super) misses: u64,
     pub(super) rows: Vec<Row>,
-    /// Functions and their misses, in 1/840, those with most first.
+    /// Functions and their misses, in units of 1/840, most misses first.
     pub(super) functions: Vec<(Arc<str>, u64)>,
-    /// Misses of pages, in 1/840.
+    /// Misses of each page, in units of 1/840.
     pub(super) pages: Vec<u64>,
     /// Every page, and the object that it belongs to.
     pub(super) owners: Vec<Owned>,
 }
 
-/// A page, what it misses in 1/840, and its object.
+/// A page, its misses in units of 1/840, and the object that it belongs to.
 #[derive(Clone, Debug)]
 pub(super) struct Owned {
     pub(super) place: Place,
@@ -62,13 +64,14 @@ pub(super) struct Owned {
     pub(super) start: u64,
 }
 
-/// A page of a process, by its first byte, and its size.
+/// A page: process, first byte, and size in bytes.
 pub(super) type Place = (u64, u64, u64);
 
-/// Misses by page, in 1/840, and by which object of a page had them, as far as that is known.
+/// Misses by page, in units of 1/840, and by the object within the page that missed, where it is
+/// known.
 pub(super) type Missed = BTreeMap<(Place, Option<usize>), u64>;
 
-/// Makes a table of misses. Objects with most misses come first.
+/// Sums misses into a table; objects with the most misses are first.
 pub(super) fn table(
     objects: &mut Objects,
     missed: &Missed,
@@ -79,7 +82,7 @@ pub(super) fn table(
     let mut rows: BTreeMap<usize, (Row, [u64; 2])> = BTreeMap::new();
     let mut owners: Vec<Owned> = Vec::new();
     let mut pages: Vec<(Place, u64)> = Vec::new();
-    // The most that an object missed of the page at hand.
+    // Largest count of one object within the current page: that object becomes the page's owner.
     let mut most = 0;
     for ((place, object), misses) in missed {
         let (pid, start, bytes) = *place;
@@ -109,11 +112,12 @@ pub(super) fn table(
         let (row, last) = rows.entry(at).or_insert_with(|| (none(), [u64::MAX; 2]));
         row.misses += misses;
         row.used += bytes;
-        // What lies here and there stays where it is; anything else may begin at a larger page.
+        // Scattered allocations stay at their addresses; any other object may be moved to the start
+        // of a larger page.
         let from = if object.given.is_some() { 0 } else { object.start };
         let offset = start.saturating_sub(from);
         for ((last, count), size) in last.iter_mut().zip(&mut row.huge).zip(LARGER) {
-            // Pages come in ascending order.
+            // Pages are visited in ascending order.
             if *last != offset / size.bytes() {
                 *last = offset / size.bytes();
                 *count += 1;
@@ -129,17 +133,17 @@ pub(super) fn table(
     Table { misses: all, rows, functions, pages, owners }
 }
 
-/// Page sizes that objects may be given.
+/// Larger page sizes that objects are tried on.
 pub(super) const LARGER: [PageSize; 2] = [PageSize::M2, PageSize::G1];
 
-/// Runs accesses through a machine's MMUs, and keeps who missed.
+/// Runs accesses through a machine's MMUs, and counts misses by page, object and function.
 pub(super) struct Baseline {
     pub(super) model: Model,
     size: PageSize,
     objects: Objects,
     missed: HashMap<(Place, Option<usize>), u64>,
     functions: BTreeMap<Arc<str>, u64>,
-    /// The trace told who was given memory.
+    /// The trace contains allocations with their call sites.
     pub(super) gifts: bool,
 }
 
@@ -159,7 +163,7 @@ impl Baseline {
         self.model.counts
     }
 
-    /// What the trace comes to, and its objects.
+    /// The table of misses, and the objects of the trace.
     pub(super) fn table(self) -> (Table, Objects) {
         let mut objects = self.objects;
         let missed = self.missed.into_iter().collect();
@@ -173,7 +177,8 @@ impl Baseline {
         *self.missed.entry((place, object)).or_default() += UNIT;
         let Some(from) = seen.from else { return };
         let named = self.objects.code(seen.pid, from.address);
-        // An instruction without a function is told by its file; a function that nobody named where it begins.
+        // An instruction outside of any known function is named by its mapping; the start address
+        // of an unnamed function is not.
         let named =
             named.or_else(|| self.objects.find(seen.pid, from.address).filter(|_| !from.function));
         let name = match named {
@@ -203,35 +208,37 @@ impl Listener for Baseline {
     }
 }
 
-/// Where objects with pages of their own are put: high up, one behind another.
+/// Base of objects that are moved to larger pages, in a part of the address space that is otherwise
+/// unused.
 const APART: u64 = 1 << 45;
-/// Every one begins at a page of 1 GiB.
+/// Alignment of moved objects: pages of 1 GiB.
 const GRAIN: u64 = 1 << 30;
-/// Where larger pages are put of objects that lie here and there.
+/// Base of the larger pages of scattered allocations.
 const SCATTERED: u64 = 1 << 46;
 
-/// An object on larger pages.
+/// An object that is put on larger pages.
 #[derive(Clone, Copy, Debug)]
 struct Chosen {
-    /// Its place in `misses`.
+    /// Index into `misses`.
     at: usize,
-    /// Where it begins, and where it is put; none if it lies here and there.
+    /// The object's start, and the address that it is moved to; `None` for scattered allocations.
     put: Option<(u64, u64)>,
 }
 
-/// Runs accesses through MMUs where some objects lie on larger pages: what each of them misses then.
+/// Runs accesses through MMUs with some objects on larger pages, and counts the misses of each.
 pub(super) struct Variant {
     model: Model,
     size: PageSize,
-    /// By the object's number.
+    /// By index of the object.
     chosen: HashMap<usize, Chosen>,
-    /// Larger pages of objects that lie here and there: by object and number of the page, which of them it is.
+    /// Larger pages of scattered allocations: from object and page number to the index of the page
+    /// in the scattered area.
     pages: HashMap<(usize, u64), u64>,
     pub(super) misses: Vec<u64>,
 }
 
 impl Variant {
-    /// Objects by their numbers.
+    /// Puts the given objects, each with its index, on pages of `size`.
     pub(super) fn new<'a>(
         machine: &Machine,
         size: PageSize,
@@ -250,12 +257,13 @@ impl Variant {
         Ok(Self { model, size, chosen, pages: HashMap::new(), misses })
     }
 
-    /// All walks.
+    /// Page walks of all accesses, also to objects that are not on larger pages.
     pub(super) fn walks(&self) -> u64 {
         self.model.counts.walks
     }
 
-    /// Where an address of an object is put, if that is on larger pages.
+    /// The address to which an access to this object is moved, with the object's index in `misses`;
+    /// `None` if it is not on larger pages.
     fn moved(&mut self, object: usize, address: u64) -> Option<(usize, u64)> {
         let Chosen { at, put } = *self.chosen.get(&object)?;
         if let Some((start, put)) = put {
@@ -267,7 +275,7 @@ impl Variant {
         Some((at, SCATTERED + page * bytes + address % bytes))
     }
 
-    /// An access of a thread of a process to an object, wherever it goes.
+    /// An access by a thread of a process; the object, if known, decides whether it is moved.
     #[inline]
     pub(super) fn touch(
         &mut self,
@@ -286,14 +294,14 @@ impl Variant {
     }
 }
 
-/// Variants that hear the same trace.
+/// Variants that are fed from one pass over the trace.
 pub(super) struct Tried {
     objects: Objects,
     pub(super) variants: Vec<Variant>,
 }
 
 impl Tried {
-    /// `known` is what a first look at the trace left.
+    /// `known` holds the objects of the first pass over the trace.
     pub(super) fn new(known: &Objects, variants: Vec<Variant>) -> Self {
         Self { objects: known.anew(), variants }
     }
@@ -317,7 +325,7 @@ impl Listener for Tried {
     }
 }
 
-/// Several that hear the same.
+/// Several listeners on one pass over a trace.
 pub(super) struct All<T>(pub(super) Vec<T>);
 
 impl<T: Listener> Listener for All<T> {

@@ -1,4 +1,5 @@
-//! `tierscope tlb`: TLB misses of programs, by whom they are caused, and what larger pages or other TLBs would change.
+//! `tierscope tlb`: TLB misses of programs, their causes, and the effect of larger pages or other
+//! TLBs.
 
 pub(crate) mod capture;
 mod emulator;
@@ -25,25 +26,30 @@ pub use record::RecordArgs;
 pub use report::ReportArgs;
 pub use whatif::WhatifArgs;
 
-/// What can be done.
+/// Subcommands of `tierscope tlb`.
 #[derive(Debug, Subcommand)]
 pub enum TlbCommand {
-    /// Run an unmodified program, and send every access of it through a model of a machine's TLBs, or into a file
+    /// Run an unmodified program, and send its every access through a model of a machine's TLBs, or
+    /// into a file
     Record(RecordArgs),
-    /// Tell which mappings, objects and functions miss the TLB, and what larger pages would save
+    /// Report which mappings, objects and functions miss the TLB, and how much larger pages would
+    /// save
     Report(ReportArgs),
-    /// Hold other TLBs, page sizes and places of page tables against each other on one trace
+    /// Compare other TLBs, page sizes and placements of page tables on one trace
     Whatif(WhatifArgs),
-    /// Simulate a machine whose page tables a monitor on the memory bus watches, and write what it sees
+    /// Simulate a machine with a bus monitor that watches its page tables, and write the monitor's
+    /// capture
     Capture(CaptureArgs),
-    /// Make a capture of walks that the instrumented virtual machine recorded, for `tierscope tlb report`
+    /// Convert walks recorded by the instrumented virtual machine to a capture, for `tierscope tlb
+    /// report`
     Import(ImportArgs),
 }
 
-/// Runs it.
+/// Runs a subcommand.
 ///
 /// # Errors
-/// [`tierscope_core::ErrorKind::Data`] with the place for a trace that is damaged; what could be read was used.
+/// [`tierscope_core::ErrorKind::Data`] with the position of the damage in a trace; the readable
+/// part was used.
 pub fn run(command: &TlbCommand) -> Result<()> {
     match command {
         TlbCommand::Record(args) => record::run(args),

@@ -1,4 +1,5 @@
-//! Accesses through the MMUs of a machine: page tables are made as addresses are met.
+//! Model of a machine's MMUs for a stream of accesses: page tables are built on first access to an
+//! address.
 
 use std::collections::BTreeMap;
 
@@ -11,43 +12,44 @@ use tierscope_hw::{
 
 use super::nested::{Guest, Nested, Second, Side, Step};
 
-/// Where page tables lie.
+/// Caching of page tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Placement {
-    /// In memory like any other: walks read them through the last-level cache.
+    /// Cacheable like any other memory: walks read them through the last-level cache.
     Cached,
-    /// Those of the last level in memory that caches leave alone (PTAT).
+    /// Last-level tables are in uncached memory (PTAT).
     Uncached,
 }
 
-/// What became of accesses.
+/// Counts of accesses by their translation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) accesses: u64,
-    /// The second-level TLB had the translation.
+    /// Hits in the second-level TLB.
     pub(crate) second: u64,
-    /// No TLB had it, or a store found its page clean: walks.
+    /// Page walks: the access missed all TLBs, or was a store to a page whose cached entry is
+    /// clean.
     pub(crate) walks: u64,
-    /// Entries that walks read.
+    /// Page-table entries read by walks.
     pub(crate) reads: u64,
-    /// Of these, what memory had to give.
+    /// Reads of entries that went to memory.
     pub(crate) memory: u64,
-    /// Addresses that the machine cannot translate.
+    /// Accesses to addresses that the machine cannot translate.
     pub(crate) refused: u64,
 }
 
 /// Page tables of processes.
 pub(super) struct Tables {
     tables: Vec<[u64; 512]>,
-    /// First physical address of the tables; pages lie below.
+    /// First physical address of the tables; data pages are below it.
     base: u64,
     levels: u8,
-    /// The end of the pages that were given out.
+    /// End of the data pages allocated so far.
     end: u64,
 }
 
 impl Tables {
-    /// No tables yet, in the upper half of so many bits of physical addresses.
+    /// An empty set of tables, in the upper half of a physical address space of `bits` bits.
     pub(super) fn new(bits: u32, levels: u8) -> Self {
         Self { tables: Vec::new(), base: 1 << (bits - 1), levels, end: 0 }
     }
@@ -62,7 +64,7 @@ impl Tables {
         &mut self.tables[table as usize][(address >> 3) as usize & 511]
     }
 
-    /// The entry that maps an address: where it lies, what it says, its level.
+    /// The leaf entry that maps an address: its own address, its value and its level.
     pub(super) fn leaf(&self, root: Root, linear: u64) -> Option<(u64, u64, Level)> {
         let mut table = root.table;
         for level in (1..=self.levels).rev().filter_map(Level::new) {
@@ -80,7 +82,7 @@ impl Tables {
         None
     }
 
-    /// Gives an address a page, unless it has one.
+    /// Maps a new page at an address, unless one is mapped already.
     pub(super) fn map(&mut self, root: Root, linear: u64, size: PageSize) {
         let mut table = root.table;
         for level in (1..=self.levels).rev().filter_map(Level::new) {
@@ -116,7 +118,7 @@ impl PageTable for Tables {
     }
 }
 
-/// A machine's MMUs, one a core.
+/// The MMUs of a machine, one per core, and the page tables that they walk.
 pub(crate) struct Model {
     tables: Tables,
     roots: BTreeMap<u64, Root>,
@@ -124,15 +126,16 @@ pub(crate) struct Model {
     mmus: Vec<Mmu>,
     cores: usize,
     config: tierscope_hw::config::Translation,
-    /// The last-level cache, where walks are followed into memory.
+    /// The last-level cache, if reads of entries are followed into memory.
     caches: Option<(Cache, Placement)>,
-    /// The hypervisor's tables, if all of this is a guest's.
+    /// The hypervisor's tables, if the model is of a guest.
     nested: Option<Nested>,
     pub(crate) counts: Counts,
 }
 
 impl Model {
-    /// Nothing is mapped, nothing known. With `placement` entries and data go through the last-level cache.
+    /// Starts with empty tables and TLBs. With `placement`, reads of entries and of data go through
+    /// the last-level cache.
     pub(crate) fn new(machine: &Machine, placement: Option<Placement>) -> Result<Self> {
         let caches = match (placement, &machine.llc) {
             (Some(placement), Some(llc)) => {
@@ -142,7 +145,8 @@ impl Model {
         };
         let config = machine.translation.clone();
         let tables = Tables::new(machine.processor.physical_bits, config.levels);
-        // A configuration that no MMU can have is told here, not at the first access.
+        // Building one MMU up front reports an invalid configuration here instead of at the first
+        // access.
         let mmus = vec![Mmu::new(&config)?];
         let cores = machine.processor.cpus() as usize;
         let (roots, counts) = (BTreeMap::new(), Counts::default());
@@ -150,13 +154,13 @@ impl Model {
         Ok(Self { tables, roots, last: None, mmus, cores, config, caches, nested, counts })
     }
 
-    /// The same as a guest whose hypervisor gives it pages of that size.
+    /// Turns the model into a guest that the hypervisor backs with pages of that size.
     pub(super) fn nested(self, machine: &Machine, size: PageSize) -> Result<Self> {
         let nested = Nested::new(&self.config, machine.processor.physical_bits, size)?;
         Ok(Self { nested: Some(nested), ..self })
     }
 
-    /// What happens at walks is kept from here on, for [`Model::take_steps`].
+    /// Records the steps of walks from now on, for [`Model::take_steps`].
     pub(super) fn heard(mut self) -> Self {
         if let Some(nested) = &mut self.nested {
             nested.hear();
@@ -164,7 +168,7 @@ impl Model {
         self
     }
 
-    /// What happened at walks since this was called last, and the tables of the guest and of the hypervisor.
+    /// The steps of walks since the last call, and the tables of the guest and of the hypervisor.
     pub(super) fn take_steps(&mut self) -> (Vec<Step>, &Tables, &Tables) {
         let Self { tables, nested, .. } = self;
         let tables = &*tables;
@@ -175,12 +179,12 @@ impl Model {
         (steps, tables, host)
     }
 
-    /// What walks took in the hypervisor's tables, if there are any.
+    /// Counts of the second dimension of walks (the hypervisor's tables), if there is one.
     pub(super) fn second(&self) -> Option<Second> {
         self.nested.as_ref().map(|nested| nested.counts)
     }
 
-    /// Translates for a core.
+    /// Translates an address on a core, through the hypervisor's tables too if there are any.
     #[inline]
     fn translate(
         &mut self,
@@ -201,7 +205,7 @@ impl Model {
         Ok(found)
     }
 
-    /// An access of a thread, to a page of that size; whether it walked.
+    /// An access of a thread to a page of that size. Returns whether it walked.
     #[inline]
     pub(crate) fn access(
         &mut self,
@@ -291,8 +295,8 @@ mod tests {
         Model::new(&Machine::ready_made("xeon-e5-2620v2").unwrap(), placement).unwrap()
     }
 
-    // Two rounds over 4096 pages of 4 KiB: far more than the 512 entries of the second level, so each walks. Of 2 MiB
-    // they are eight pages.
+    // Two rounds over 4096 pages of 4 KiB: far more than the 512 entries of the second-level TLB,
+    // so each access walks. With pages of 2 MiB it is eight pages.
     #[test]
     fn pages_are_walked_for_as_often_as_tlbs_forget() {
         for (size, walks) in [(PageSize::K4, 8192), (PageSize::M2, 8)] {
@@ -312,7 +316,8 @@ mod tests {
         assert_eq!(walked, [true, false, true, true]);
     }
 
-    // The walks of a second round read entries that the cache has, unless those of the last level are left out.
+    // Walks of a second round read entries that the cache holds, except the uncached last-level
+    // ones.
     #[test]
     fn uncached_entries_come_from_memory() {
         let memory = |placement| {

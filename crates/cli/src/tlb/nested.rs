@@ -1,8 +1,11 @@
-//! Nested page tables: a guest's entries lie at guest-physical addresses, which a second set of tables, the hypervisor's, translates.
+//! Nested page tables: a guest's entries are at guest-physical addresses, which a second set of
+//! tables, the hypervisor's, translates.
 //!
-//! TLBs hold what both come to, so nobody notices before one misses. Then every entry that the guest's walk reads, and the page that it
-//! ends at, is looked up in a TLB of guest-physical addresses, or walked to (Intel SDM volume 3, section 30.3.2): up to 24 reads where
-//! there were four. That TLB and its paging-structure caches are assumed to be as large as those of the machine without a guest.
+//! TLBs cache the combined translation, so the second dimension costs nothing until a TLB miss.
+//! Then every entry that the guest's walk reads, and the page at its end, is looked up in a TLB of
+//! guest-physical addresses, or walked to (Intel SDM volume 3, section 30.3.2): up to 24 reads
+//! instead of four. That TLB and its paging-structure caches are assumed to be as large as those of
+//! the machine without a guest.
 
 use tierscope_core::{Access, Result};
 use tierscope_hw::config::Translation;
@@ -10,36 +13,36 @@ use tierscope_hw::{Asid, Mmu, PageSize, PageTable, Root, Source};
 
 use super::model::Tables;
 
-/// What the second dimension of walks took.
+/// Counts of the second dimension of walks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Second {
-    /// Guest-physical addresses that were looked up.
+    /// Lookups of guest-physical addresses.
     pub(crate) lookups: u64,
-    /// Of these, walks.
+    /// Lookups that needed a walk of the hypervisor's tables.
     pub(crate) walks: u64,
-    /// Entries of the hypervisor's tables that these read.
+    /// Entries of the hypervisor's tables that these walks read.
     pub(crate) reads: u64,
 }
 
-/// Whose tables.
+/// The two sets of tables in a nested walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Side {
-    /// The guest's: they translate to guest-physical addresses.
+    /// The guest's tables: they translate to guest-physical addresses.
     Guest,
-    /// The hypervisor's: they translate these.
+    /// The hypervisor's tables: they translate guest-physical addresses.
     Host,
 }
 
-/// What happened at a walk, in order.
+/// A step of a nested walk, recorded in order.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Step {
-    /// An entry at that address was read.
+    /// The entry at that address was read.
     Read(Side, u64),
-    /// An address has a page from here on.
+    /// A page was mapped at an address.
     Map { side: Side, root: Root, linear: u64 },
 }
 
-/// A hypervisor's tables, and what cores know of them.
+/// A hypervisor's tables, and per core the TLBs that cache their translations.
 pub(super) struct Nested {
     tables: Tables,
     root: Root,
@@ -47,12 +50,13 @@ pub(super) struct Nested {
     mmus: Vec<Mmu>,
     config: Translation,
     pub(super) counts: Second,
-    /// What happened since this was taken, if anybody wants to know.
+    /// Steps since the last [`Nested::take_steps`], if they are recorded.
     steps: Option<Vec<Step>>,
 }
 
 impl Nested {
-    /// A hypervisor that gives a guest pages of that size, on a machine of so many bits of physical addresses.
+    /// A hypervisor that backs a guest with pages of `size`, on a machine with `bits` bits of
+    /// physical address.
     pub(super) fn new(config: &Translation, bits: u32, size: PageSize) -> Result<Self> {
         let mut tables = Tables::new(bits, config.levels);
         let root = Root { table: tables.new_table(), asid: Asid::ZERO };
@@ -61,12 +65,12 @@ impl Nested {
         Ok(Self { tables, root, size, mmus, config: config.clone(), counts, steps: None })
     }
 
-    /// Keeps what happens from here on.
+    /// Records steps from now on.
     pub(super) fn hear(&mut self) {
         self.steps = Some(Vec::new());
     }
 
-    /// What happened, and the tables as they are now.
+    /// The steps recorded since the last call, and the current tables.
     pub(super) fn take_steps(&mut self) -> (Vec<Step>, &Tables) {
         (self.steps.as_mut().map(std::mem::take).unwrap_or_default(), &self.tables)
     }
@@ -77,7 +81,7 @@ impl Nested {
         }
     }
 
-    /// What a core's last walk of the hypervisor's tables read.
+    /// Records the reads of a core's last walk of the hypervisor's tables.
     fn note_reads(&mut self, core: usize) {
         if let Some(steps) = &mut self.steps {
             let reads = self.mmus[core].last_reads().as_slice();
@@ -85,14 +89,14 @@ impl Nested {
         }
     }
 
-    /// Cores up to that one have an MMU.
+    /// Creates the MMUs of all cores up to this one.
     pub(super) fn reach(&mut self, core: usize) {
         while self.mmus.len() <= core {
             self.mmus.push(Mmu::new(&self.config).expect("the first could be made"));
         }
     }
 
-    /// A core reads at a guest-physical address.
+    /// Translates a guest-physical address that a core reads, mapping a page on first use.
     pub(super) fn look_up(&mut self, core: usize, guest_physical: u64) {
         self.counts.lookups += 1;
         let mut found = self.translate(core, guest_physical);
@@ -120,7 +124,8 @@ impl Nested {
     }
 }
 
-/// A guest's tables as a core walks them.
+/// The guest's tables as seen by one core's walker: each read is translated by the hypervisor's
+/// tables.
 pub(super) struct Guest<'a> {
     pub(super) tables: &'a mut Tables,
     pub(super) nested: &'a mut Nested,
@@ -145,8 +150,9 @@ mod tests {
     use super::*;
     use tierscope_hw::Machine;
 
-    // The first walk knows nothing: four entries of the guest and the page, each of which takes a walk of its own through the
-    // hypervisor's four levels, or what of them its paging-structure caches know since the one before.
+    // The first walk hits nothing: four guest entries and the page, each translated by a walk
+    // through the hypervisor's four levels, shortened by the paging-structure cache entries that
+    // the previous one left.
     #[test]
     fn a_first_walk_has_two_dimensions() {
         let machine = Machine::ready_made("xeon-e5-2620v2").unwrap();
@@ -159,12 +165,13 @@ mod tests {
             first.reads >= 4 + (first.walks - 1) && first.reads <= 4 * first.walks,
             "{first:?}"
         );
-        // What TLBs hold asks nobody.
+        // A TLB hit needs no lookup of guest-physical addresses.
         assert!(!model.access((0, 1), 0x4000_0008, Access::Load, PageSize::K4));
         assert_eq!(model.second(), Some(first));
     }
 
-    // 4096 pages, twice: guest and host walk for each; pages of 2 MiB beneath them leave the second dimension with few.
+    // 4096 pages, twice: guest and host walk for each; host pages of 2 MiB leave few walks in the
+    // second dimension.
     #[test]
     fn larger_pages_beneath_spare_the_second_dimension() {
         let machine = Machine::ready_made("xeon-e5-2620v2").unwrap();

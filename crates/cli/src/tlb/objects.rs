@@ -1,4 +1,5 @@
-//! What addresses belong to: mappings, objects with a name in them, and memory that the program was given, by who asked.
+//! The objects that addresses belong to: mappings, named symbols within them, and heap allocations,
+//! grouped by call site.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -6,38 +7,39 @@ use std::sync::Arc;
 use tierscope_core::Backing;
 use tierscope_trace::Event;
 
-/// Addresses further apart than this belong to different objects, where no mapping is known.
+/// Without known mappings, addresses further apart than this belong to different objects.
 const GAP: u64 = 16 << 20;
 
-/// Something that addresses belong to.
+/// A range of memory with a name, or all allocations of one call site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Object {
     pub(super) pid: u64,
     pub(super) name: Arc<str>,
     pub(super) start: u64,
-    /// One past its last byte, at its largest.
+    /// One past its last byte, at its largest extent.
     pub(super) end: u64,
-    /// If it is what somebody was given, here and there: how often, and how many bytes.
+    /// For the allocations of a call site: their number, and their bytes.
     pub(super) given: Option<(u64, u64)>,
 }
 
-/// All of them, and what is where now.
+/// All objects of a trace, and the current ranges of each.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Objects {
     pub(super) list: Vec<Object>,
-    /// By process and first byte: end, place in the list.
+    /// By process and first byte: end of the range, index into the list.
     maps: BTreeMap<(u64, u64), (u64, usize)>,
     symbols: BTreeMap<(u64, u64), (u64, usize)>,
     gifts: BTreeMap<(u64, u64), (u64, usize)>,
-    /// Places in the list: of objects by process, first byte and name; of gifts by process and who asked.
+    /// Indices into the list: of mappings and symbols by process, first byte and name; of call
+    /// sites by process and name.
     known: HashMap<(u64, u64, Arc<str>), usize>,
     askers: HashMap<(u64, Arc<str>), usize>,
-    /// Of addresses that nothing else is known of.
+    /// Clusters of addresses that belong to no known object.
     clusters: BTreeMap<(u64, u64), (u64, usize)>,
 }
 
 impl Objects {
-    /// Takes note of what is mapped, unmapped or named.
+    /// Applies a map, unmap or symbol event.
     pub(super) fn event(&mut self, event: &Event) {
         match event {
             Event::Map { pid, start, bytes, name, backing, .. } => {
@@ -57,12 +59,13 @@ impl Objects {
                 cut(&mut self.symbols, *pid, *start, end);
                 self.symbols.insert((*pid, *start), (end, at));
             }
-            // Whose process it is only the thread knows.
+            // These events carry no pid; the listener resolves it from the thread.
             Event::Thread { .. } | Event::Given { .. } => {}
         }
     }
 
-    /// A process was given memory that somebody asked for. It stays theirs until somebody else is given it.
+    /// Records an allocation by a call site. The range stays with that call site until it is
+    /// allocated again, or unmapped.
     pub(super) fn given(&mut self, pid: u64, start: u64, bytes: u64, site: &Arc<str>) {
         let end = start.saturating_add(bytes.max(1));
         let at = match self.askers.get(&(pid, Arc::clone(site))) {
@@ -82,7 +85,8 @@ impl Objects {
         self.gifts.insert((pid, start), (end, at));
     }
 
-    /// A mapping; one that goes on where another of that name ends belongs to the same object.
+    /// Finds or adds the object of a mapping; a mapping that continues another one of the same name
+    /// extends its object.
     fn mapped(&mut self, pid: u64, start: u64, end: u64, name: &Arc<str>) -> usize {
         let before = self.maps.range((pid, 0)..(pid, start)).next_back();
         if let Some((_, (touching, at))) = before
@@ -106,7 +110,7 @@ impl Objects {
         self.list.len() - 1
     }
 
-    /// Where in the list the object is that an address belongs to now.
+    /// Index of the object that an address currently belongs to.
     pub(super) fn find(&self, pid: u64, address: u64) -> Option<usize> {
         let in_map = |map: &BTreeMap<(u64, u64), (u64, usize)>| {
             let (_, (end, at)) = map.range((pid, 0)..=(pid, address)).next_back()?;
@@ -118,13 +122,14 @@ impl Objects {
             .or_else(|| in_map(&self.clusters))
     }
 
-    /// The code that an address is of: a function with a name.
+    /// Index of the named function that contains a code address.
     pub(super) fn code(&self, pid: u64, address: u64) -> Option<usize> {
         let (_, (end, at)) = self.symbols.range((pid, 0)..=(pid, address)).next_back()?;
         (address < *end).then_some(*at)
     }
 
-    /// Objects for addresses of which nothing is known: those that lie near each other are one.
+    /// Groups addresses of unknown objects into clusters by distance, each of which becomes an
+    /// object.
     pub(super) fn cluster(&mut self, mut pages: Vec<(u64, u64)>) {
         pages.sort_unstable();
         let mut groups: Vec<(u64, u64, u64)> = Vec::new();
@@ -141,13 +146,14 @@ impl Objects {
         }
     }
 
-    /// As before a trace is heard that gave these: its objects will have the same numbers, and what nobody names stays in groups.
+    /// State for a second pass over the same trace: its events will assign the same indices again,
+    /// and the clusters are kept.
     pub(super) fn anew(&self) -> Self {
         Self { clusters: self.clusters.clone(), ..Self::default() }
     }
 }
 
-/// A mapping's name.
+/// Display name of a mapping.
 fn called(name: &Arc<str>, backing: Backing) -> Arc<str> {
     match (&**name, backing) {
         ("", Backing::Heap) => "[heap]".into(),
@@ -157,7 +163,7 @@ fn called(name: &Arc<str>, backing: Backing) -> Arc<str> {
     }
 }
 
-/// Takes a range out of what is known.
+/// Removes a range from a map of ranges, splitting those at its edges.
 fn cut(map: &mut BTreeMap<(u64, u64), (u64, usize)>, pid: u64, start: u64, end: u64) {
     while let Some((&(_, from), &(to, at))) = map.range((pid, 0)..(pid, end)).next_back()
         && to > start
@@ -182,6 +188,7 @@ mod tests {
         Event::Map { time, pid, start, bytes, backing, writable: true, name: name.into() }
     }
 
+    // Two adjoining mappings of one name, a symbol in the second, and its tail unmapped ("gone"):
     //   0    100       200       300
     //   heap heap      [     gone ]
     //          symbol
@@ -198,7 +205,7 @@ mod tests {
         assert_eq!((objects.list[0].start, objects.list[0].end), (0, 300));
     }
 
-    // Twice for a table, once for a list, which gets what the table had first.
+    // The table allocates twice; the list allocates once, from within the table's first block.
     #[test]
     fn memory_belongs_to_who_was_given_it_last() {
         let mut objects = Objects::default();

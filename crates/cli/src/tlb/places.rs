@@ -1,4 +1,4 @@
-//! Places in a program's code by name: functions of its files, or, where a file does not tell, how far into it.
+//! Names of code addresses: function plus offset, or file plus offset where the file has no symbol.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
@@ -6,19 +6,19 @@ use std::sync::Arc;
 
 use tierscope_trace::elf::Elf;
 
-/// A file's code in memory.
+/// A mapped code segment of a file.
 #[derive(Debug)]
 struct Piece {
     end: u64,
-    /// What is added to the file's addresses.
+    /// Difference between addresses in memory and addresses in the file.
     bias: u64,
     name: Arc<str>,
 }
 
-/// A function: where it ends, and its name if it has one.
+/// End of a function, and its name if it has one.
 type Function = (u64, Option<Arc<str>>);
 
-/// Code of a process.
+/// Code of a process: its mapped files, and their functions.
 #[derive(Debug, Default)]
 pub(super) struct Places {
     pieces: BTreeMap<u64, Piece>,
@@ -28,7 +28,7 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// A file is mapped there; `first` if none of it was before.
+    /// Adds a mapped file; `first` if no part of it was mapped at this bias before.
     pub(super) fn add(
         &mut self,
         path: &str,
@@ -47,7 +47,7 @@ impl Places {
         }
         let ends = elf.functions.iter().skip(1).copied().chain([u64::MAX]);
         for (function, end) in elf.functions.iter().zip(ends) {
-            // The last one ends where its mapping does, if nobody says.
+            // Without a symbol, the size of the last function is unknown: it is taken as one byte.
             let end = if end == u64::MAX { function.saturating_add(1) } else { end };
             self.functions.insert(function.wrapping_add(bias), (end.wrapping_add(bias), None));
         }
@@ -58,7 +58,7 @@ impl Places {
         }
     }
 
-    /// A function by the file that it is in.
+    /// An address as file plus offset.
     fn in_file(&self, address: u64) -> Arc<str> {
         match self.pieces.range(..=address).next_back().filter(|(_, piece)| address < piece.end) {
             Some((_, piece)) => {
@@ -68,12 +68,12 @@ impl Places {
         }
     }
 
-    /// Who asked: a call that returns to that address.
+    /// Name of an allocation's call site, by the return address of the call.
     pub(super) fn site(&mut self, returns_to: u64) -> Arc<str> {
         if let Some(name) = self.sites.get(&returns_to) {
             return Arc::clone(name);
         }
-        // The call may be the last that its function does.
+        // If the call is the last instruction of its function, the return address is outside of it.
         let call = returns_to.wrapping_sub(1);
         let function = self.functions.range(..=call).next_back();
         let name = match function {
@@ -86,12 +86,12 @@ impl Places {
         name
     }
 
-    /// A function's bytes and name, the first time that it is met.
+    /// Size and name of a function on its first call; `None` on later ones.
     pub(super) fn met(&mut self, function: u64) -> Option<(u64, Arc<str>)> {
         if self.met.contains(&function) {
             return None;
         }
-        // Its file may be told of later.
+        // Not marked as seen yet: the file's mapping may arrive later.
         let (end, name) = self.functions.get(&function)?;
         let name = name.clone().unwrap_or_else(|| self.in_file(function));
         self.met.insert(function);
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
     use tierscope_trace::elf::Symbol;
 
-    // A file whose address 0x1000 lies at 0x7000: a function without a name, one that is called main.
+    // A file mapped with address 0x1000 at 0x7000: an unnamed function, and one named main.
     #[test]
     fn places_are_told_by_function_or_by_file() {
         let main = Symbol { address: 0x1040, bytes: 16, function: true, name: "main".into() };

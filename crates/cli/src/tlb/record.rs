@@ -1,5 +1,5 @@
-//! `tierscope tlb record`: every access of an unmodified program, through a model of a machine's TLBs as it runs, and
-//! into a compact trace.
+//! `tierscope tlb record`: every access of an unmodified program goes through a model of a
+//! machine's TLBs while the program runs, and into a compact trace.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -32,38 +32,40 @@ use crate::report;
 use crate::ticker::Ticker;
 use crate::units::show_bytes;
 
-/// Time between two looks at rings that were not full.
+/// Pause between two drains of the rings, unless one was nearly full.
 const PAUSE: Duration = Duration::from_micros(500);
 
-/// Nanoseconds that times are told to. The plugin looks at its clock at every eighth access, and telling all of that would take
-/// a fifth of a trace and more; a rate takes a thousand times as long to see.
+/// Resolution of times in the trace, in nanoseconds. The plugin reads its clock at every eighth
+/// access; storing full resolution would take a fifth of the trace and more, while measuring a rate
+/// needs a thousand times as long.
 const TICK: u64 = 4096;
 
 /// Flags of `tierscope tlb record`.
 #[derive(Debug, Args)]
 pub struct RecordArgs {
-    /// File to write, for `tierscope tlb report` and `whatif`; must be new. Nothing is written without it. Times in it are
-    /// told to four microseconds
+    /// File to write, for `tierscope tlb report` and `whatif`; must be new. Without it nothing is
+    /// written. Times in it have a resolution of four microseconds
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 
-    /// The machine whose TLBs the accesses go through as the program runs: a ready-made one, or a TOML file
+    /// The machine whose TLBs the accesses go through as the program runs: a ready-made one, or a
+    /// TOML file
     #[arg(long, value_name = "MACHINE", default_value = "xeon-e5-2620v2")]
     pub machine: String,
 
-    /// Pages that the accesses go to: 4K, 2M or 1G
+    /// Page size of the accesses: 4K, 2M or 1G
     #[arg(long, value_name = "SIZE", default_value = "4K", value_parser = page_size)]
     pub pages: PageSize,
 
-    /// Only write the trace: no model runs beside the program
+    /// Only write the trace: run no model at the same time
     #[arg(long, requires = "output")]
     pub no_model: bool,
 
-    /// Run the program once without anybody watching first, and tell how much slower it is
+    /// Run the program once without instrumentation first, and report the slowdown
     #[arg(long)]
     pub compare: bool,
 
-    /// Threads at a time that are seen
+    /// Largest number of concurrent threads that are recorded
     #[arg(long, value_name = "N", default_value_t = 16,
           value_parser = clap::value_parser!(u32).range(1..=MOST_THREADS as i64))]
     pub threads: u32,
@@ -72,19 +74,21 @@ pub struct RecordArgs {
     #[arg(long, value_name = "PATH", default_value = "qemu-x86_64")]
     pub qemu: PathBuf,
 
-    /// QEMU's plugin; without it $TIERSCOPE_PLUGIN, or libtierscope_plugin.so beside this program
+    /// QEMU's plugin; by default $TIERSCOPE_PLUGIN, or libtierscope_plugin.so next to this program
     #[arg(long, value_name = "PATH")]
     pub plugin: Option<PathBuf>,
 
-    /// Leave out functions, and who asks for memory: less is written, and reports tell of mappings alone
+    /// Leave out functions and call sites of allocations: the file is smaller, and reports show
+    /// mappings only
     #[arg(long)]
     pub no_names: bool,
 
-    /// Functions whose callers are said to ask for memory, as those of xmalloc are; they need a symbol in their file
+    /// Allocation wrappers, such as xmalloc: functions whose callers count as the call sites of
+    /// allocations; they need a symbol in their file
     #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with = "no_names")]
     pub wrappers: Vec<String>,
 
-    /// Print what was recorded as JSON on stdout, behind what the program prints
+    /// Print a summary of the recording as JSON on stdout, after the program's own output
     #[arg(long)]
     pub json: bool,
 
@@ -134,7 +138,8 @@ pub(super) fn run(args: &RecordArgs) -> Result<()> {
     }
 }
 
-/// The first Ctrl-C ends the program, which gets it as well; what it did is kept.
+/// Sets a flag on the first SIGINT or SIGTERM; the program gets the terminal's Ctrl-C as well, and
+/// the trace so far is kept. A second signal has its default effect.
 fn stop() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
@@ -154,10 +159,10 @@ fn time_alone(program: &Path, arguments: &[OsString]) -> Result<Duration> {
     Ok(begun.elapsed())
 }
 
-/// What the plugin counted: accesses, and records that were lost.
+/// Accesses counted by the plugin, and records lost.
 type Counted = (u64, u64);
 
-/// Reads rings and the log of mappings until the program is gone.
+/// Drains the rings and the log of mappings until the program has exited.
 fn follow(
     mut emulated: Emulated,
     tape: &mut Tape,
@@ -171,7 +176,8 @@ fn follow(
             .child
             .try_wait()
             .map_err(|e| Error::new(ErrorKind::Other, "cannot wait for the program").cause(e))?;
-        // What is unmapped may still have accesses in the rings.
+        // The rings may still hold accesses to memory that is already unmapped: unmap events are
+        // written after them.
         let later = tape.mapped(&mut log)?;
         records.clear();
         let full = emulated.drain(&mut records)?;
@@ -182,7 +188,7 @@ fn follow(
             return Ok((status, emulated.counted()?));
         }
         if stop.load(Ordering::Relaxed) && status.is_none() {
-            // A program that does not mind the signal is ended.
+            // A program that ignores the signal is killed.
             let _ = emulated.child.kill();
         }
         if !full {
@@ -191,7 +197,7 @@ fn follow(
     }
 }
 
-/// The log of mappings, as far as it was read.
+/// Incremental reader of the log of mappings.
 struct Log {
     path: PathBuf,
     file: Option<BufReader<File>>,
@@ -203,7 +209,7 @@ impl Log {
         Self { path, file: None, rest: String::new() }
     }
 
-    /// The next whole line.
+    /// The next complete line, if there is one.
     fn line(&mut self) -> Option<String> {
         if self.file.is_none() {
             self.file = File::open(&self.path).ok().map(BufReader::new);
@@ -215,7 +221,7 @@ impl Log {
     }
 }
 
-/// What becomes of what is heard.
+/// Consumer of the plugin's records: feeds the model and the trace writer.
 struct Tape {
     writer: Option<Writer<BufWriter<File>>>,
     model: Option<Model>,
@@ -223,20 +229,20 @@ struct Tape {
     pid: u64,
     log: MappingLog,
     threads: BTreeSet<u16>,
-    /// Files whose symbols were told, and where they are.
+    /// Files whose symbols were written, with their bias.
     named: BTreeSet<(String, u64)>,
     files: BTreeMap<String, Option<Elf>>,
     places: Places,
-    /// By thread: where memory is given, and how much, as far as it was told.
+    /// Pending allocation by thread: address and size, until the record of its call site arrives.
     given: BTreeMap<u16, (u64, u64)>,
     accesses: u64,
     gifts: u64,
 }
 
-/// What was recorded.
+/// Summary of a recording.
 struct Recorded {
     accesses: u64,
-    /// How often the program was given memory.
+    /// Number of heap allocations.
     gifts: u64,
     bytes: u64,
     threads: usize,
@@ -273,7 +279,7 @@ impl Tape {
         }
     }
 
-    /// Takes what is mapped since; gives what is unmapped.
+    /// Writes new mappings; returns the unmap events, which are to be written later.
     fn mapped(&mut self, log: &mut Log) -> Result<Vec<Event>> {
         let mut later = Vec::new();
         let pid = self.pid;
@@ -296,7 +302,7 @@ impl Tape {
         events.iter().try_for_each(|event| self.event(event))
     }
 
-    /// Tells the objects of a file that is mapped.
+    /// Writes the data symbols of a mapped file, and adds its functions to the known places.
     fn names(&mut self, event: &Event, offset: Option<u64>) -> Result<()> {
         let (Event::Map { start, bytes, name, .. }, Some(offset)) = (event, offset) else {
             return Ok(());
@@ -313,7 +319,8 @@ impl Tape {
         if !first {
             return Ok(());
         }
-        // Functions are told when they are met: a file has thousands, and a program calls few.
+        // Symbols of functions are written on their first call: a file has thousands, and a program
+        // calls few.
         let objects = elf.symbols.iter().filter(|symbol| !symbol.function);
         let symbols: Vec<Event> = objects
             .map(|symbol| Event::Symbol {
@@ -353,7 +360,7 @@ impl Tape {
         Ok(())
     }
 
-    /// What a thread did beside accesses.
+    /// Handles a record other than an access: a function entry, or a part of an allocation.
     fn note(&mut self, record: &RawAccess, note: Note) -> Result<()> {
         let thread = u32::from(record.cpu);
         match note {
@@ -375,7 +382,7 @@ impl Tape {
                 Ok(())
             }
             Note::Site(address) => {
-                // A record of the three was lost.
+                // One of an allocation's three records was lost.
                 let Some((start, bytes)) = self.given.remove(&record.cpu) else { return Ok(()) };
                 let site = self.places.site(address);
                 self.gifts += 1;
@@ -395,13 +402,13 @@ impl Tape {
     }
 }
 
-/// The file that a process has mapped at an address, while it is there.
+/// Path of the file mapped at an address of a process, while the process runs.
 fn mapped_at(pid: u64, address: u64) -> Option<String> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
     maps.lines().find_map(|line| file_at(line, address)).map(str::to_owned)
 }
 
-/// The file of a line of /proc/PID/maps, if it is mapped at the address.
+/// Path of the file in a line of /proc/PID/maps, if that mapping contains the address.
 fn file_at(line: &str, address: u64) -> Option<&str> {
     let mapping = parse_line(line.as_bytes()).ok()?;
     let name = std::str::from_utf8(mapping.name).ok().filter(|name| name.starts_with('/'))?;

@@ -1,4 +1,4 @@
-//! `tierscope tlb report`.
+//! `tierscope tlb report`: TLB misses by object and function, and the effect of larger pages.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -26,7 +26,7 @@ use crate::units::show_bytes;
 /// Flags of `tierscope tlb report`.
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// What to read.
+    /// The trace or capture to read.
     #[command(flatten)]
     pub trace: TraceArgs,
 
@@ -34,12 +34,12 @@ pub struct ReportArgs {
     #[arg(long, value_name = "MACHINE", default_value = "xeon-e5-2620v2")]
     pub machine: String,
 
-    /// Pages that the accesses go to: 4K, 2M or 1G
+    /// Page size of the accesses: 4K, 2M or 1G
     #[arg(long, value_name = "SIZE", default_value = "4K", value_parser = page_size)]
     pub pages: PageSize,
 
-    /// Objects and functions shown, and objects that are tried on larger pages, those with most misses; of a trace of
-    /// accesses each takes two more runs through it
+    /// Number of objects and functions shown, and of objects that are tried on larger pages, those
+    /// with most misses first; for a trace of accesses each object takes two more passes
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub top: usize,
 
@@ -47,30 +47,30 @@ pub struct ReportArgs {
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
 
-    /// Write misses, and what they come to by page and object, as partitioned Parquet into DIR, which other machines'
-    /// reports may share; a trace of accesses gives pages and objects alone
+    /// Write misses, and their sums by page and object, as partitioned Parquet into DIR, which
+    /// reports of other machines may share; for a trace of accesses, sums by page and object only
     #[arg(long, value_name = "DIR", requires = "host")]
     pub parquet: Option<PathBuf>,
 
-    /// The machine whose misses they are, as the partitions are to call it
+    /// Name of the machine in the partitions
     #[arg(long, value_name = "NAME")]
     pub host: Option<String>,
 }
 
-/// What is reported.
+/// Contents of a report.
 struct Report {
     table: Table,
-    /// Of a trace of accesses.
+    /// For a trace of accesses.
     counts: Option<Counts>,
-    /// Of a capture.
+    /// For a capture.
     misses: Option<Misses>,
-    /// Chosen structures that the bus showed: object, process, reads, writes, pages.
+    /// Watched structures that the bus showed: object, process, reads, writes, pages.
     watched: Vec<Watched>,
     advice: Vec<Advice>,
     notes: Vec<String>,
 }
 
-/// A structure whose accesses crossed the bus.
+/// A watched structure, and its accesses that crossed the bus.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Watched {
     object: String,
@@ -80,11 +80,11 @@ struct Watched {
     pages: u64,
 }
 
-/// What larger pages would save.
+/// Effect of larger pages for one object or all.
 struct Advice {
     object: String,
     size: PageSize,
-    /// Misses left and saved, in the whole trace.
+    /// Misses left and misses saved, over the whole trace.
     left: u64,
     saved: i64,
     bloat: u64,
@@ -138,7 +138,7 @@ fn table_has_no_functions(report: &Report) -> bool {
     report.table.functions.is_empty() && report.table.misses > 0
 }
 
-/// The most missed objects on larger pages, alone and all objects together.
+/// Tries the most missed objects on larger pages, each one alone and all objects together.
 fn advise(
     args: &ReportArgs,
     machine: &Machine,
@@ -187,7 +187,8 @@ fn called(row: &Row) -> String {
     row.object.name.to_string()
 }
 
-/// Misses go through MMUs whose pages are larger: what the machine's own MMUs did not hold either.
+/// Estimate for a capture: sends its misses through MMUs with larger pages. It sees only accesses
+/// that the machine's own MMUs missed.
 struct Estimate {
     objects: Objects,
     variants: [Variant; 2],
@@ -202,7 +203,7 @@ impl Sink for Estimate {
     }
 
     fn miss(&mut self, ticks: u64, block: &Block) {
-        // Pages of a block lie in the same larger one.
+        // All pages of a block are in the same larger page.
         let Some(page) = block.pages().next() else { return };
         if let Some(export) = &mut self.export {
             export.miss(ticks, block);
@@ -244,7 +245,7 @@ fn of_capture(args: &ReportArgs, machine: &Machine) -> Result<()> {
     }
 }
 
-/// The tables that the user wants.
+/// Creates the Parquet tables if the user requested them.
 fn export(args: &ReportArgs) -> Result<Option<Export>> {
     let wanted = args.parquet.as_deref().zip(args.host.as_deref());
     wanted
@@ -252,7 +253,7 @@ fn export(args: &ReportArgs) -> Result<Option<Export>> {
         .transpose()
 }
 
-/// Parses a capture to its end, or until a signal asks to stop.
+/// Parses a capture to its end, or until a signal requests a stop.
 pub(super) fn parsed<S: Sink>(directory: &Path, sink: &mut S) -> Result<(Misses, Damage)> {
     let mut capture = Capture::open(directory)?;
     let stop = Stop::on_signals()?;
@@ -268,7 +269,7 @@ pub(super) fn parsed<S: Sink>(directory: &Path, sink: &mut S) -> Result<(Misses,
     Ok(capture.finish_into(sink))
 }
 
-/// What is mapped in a capture, if it tells. What is unmapped again keeps its name.
+/// Mappings of a capture, if it has the file of names. Unmapped memory keeps its name.
 fn names(path: &Path) -> Result<Objects> {
     let mut objects = Objects::default();
     if !path.is_file() {
@@ -292,7 +293,7 @@ fn capture_table(objects: &mut Objects, misses: &Misses) -> Table {
     table(objects, &missed, BTreeMap::new())
 }
 
-/// Accesses to chosen structures, by object; those with most come first.
+/// Accesses to watched structures by object, most accesses first.
 fn watched(objects: &Objects, misses: &Misses) -> Vec<Watched> {
     let mut found: BTreeMap<(u32, String), Watched> = BTreeMap::new();
     for (page, accesses) in &misses.watched {
@@ -324,7 +325,7 @@ fn estimated(table: &Table, list: &[Object], estimate: &Estimate, top: usize) ->
     advice
 }
 
-/// What the reader of a capture's report should know.
+/// Caveats for the reader of a capture's report.
 fn notes(misses: &Misses) -> Vec<String> {
     let mut notes = Vec::new();
     let mut add = |count: u64, what: &str| {
@@ -369,7 +370,7 @@ fn notes(misses: &Misses) -> Vec<String> {
     notes
 }
 
-/// How often pages were allowed to be written to, and forbidden.
+/// How often pages were made writable, and read-only.
 fn permissions(misses: &Misses) -> [u64; 2] {
     let add = |sum: [u64; 2], [given, taken]: &[u64; 2]| [sum[0] + given, sum[1] + taken];
     misses.permissions.values().fold([0; 2], add)
@@ -484,7 +485,7 @@ fn as_text(args: &ReportArgs, report: &Report, spread: &Spread) -> String {
     out
 }
 
-/// Where an object begins, or how often somebody asked for it.
+/// Start of an object, or for a call site the number and size of its allocations.
 fn whence(object: &Object) -> String {
     match object.given {
         Some((times, bytes)) => format!("asked {times} times for {}", show_bytes(bytes)),

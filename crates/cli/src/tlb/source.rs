@@ -1,4 +1,5 @@
-//! What is read: accesses of a trace, one by one, with the function that makes each; or misses of a capture.
+//! Input of `tlb report` and `tlb whatif`: accesses of a trace, each with the function that made
+//! it; or misses of a capture.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,15 +12,15 @@ use tierscope_trace::{Batch, Event, Format, Kind, Options};
 
 use crate::trace::{Read, read};
 
-/// The trace.
+/// Flags that select the trace and its format.
 #[derive(Debug, Args)]
 pub struct TraceArgs {
-    /// A trace of accesses in any format of `tierscope trace convert`, - for standard input, or a directory with a bus
-    /// monitor's board-0.bus, … and dump.ptat
+    /// A trace of accesses in any format of `tierscope trace convert`, - for standard input, or a
+    /// directory with a bus monitor's board-0.bus, … and dump.ptat
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 
-    /// The trace's format; told by its content otherwise
+    /// The trace's format; detected from its content by default
     #[arg(long, value_name = "FORMAT", value_parser = crate::trace::formats())]
     pub from: Option<Format>,
 
@@ -29,7 +30,7 @@ pub struct TraceArgs {
 }
 
 impl TraceArgs {
-    /// Whether it is a bus monitor's.
+    /// Whether the path is a directory with a bus monitor's capture.
     pub(super) fn is_capture(&self) -> bool {
         Files::are_in(&self.file)
     }
@@ -38,7 +39,7 @@ impl TraceArgs {
         self.file.as_os_str() == "-"
     }
 
-    /// Reads all accesses.
+    /// Reads the whole trace, and feeds its accesses to a listener.
     pub(super) fn accesses(&self, listener: &mut dyn Listener) -> Result<Read> {
         let options = Options { format: self.from, lenient: true };
         let mut trace = tierscope_trace::open(&self.file, options)?;
@@ -50,34 +51,34 @@ impl TraceArgs {
     }
 }
 
-/// An access to data.
+/// A data access, with its process and the code that made it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     pub(super) thread: u32,
     pub(super) pid: u64,
     pub(super) address: u64,
     pub(super) access: Touch,
-    /// Where the instruction lies, or its function begins, as far as the trace tells.
+    /// The instruction's address or its function's start, if the trace has it.
     pub(super) from: Option<From>,
 }
 
-/// Where an access comes from.
+/// Code address of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct From {
     pub(super) address: u64,
-    /// The address is that of a function, not of an instruction.
+    /// The address is a function's start, not an instruction's.
     pub(super) function: bool,
 }
 
-/// Hears what a trace says.
+/// Consumer of a trace.
 pub(super) trait Listener {
     fn event(&mut self, event: &Event);
-    /// A process was given memory.
+    /// An allocation by a process.
     fn given(&mut self, _pid: u64, _start: u64, _bytes: u64, _site: &Arc<str>) {}
     fn access(&mut self, seen: Seen);
 }
 
-/// Processes of threads, and what they execute.
+/// Process and current code address of each thread.
 #[derive(Default)]
 struct Threads(Vec<(u64, Option<From>)>);
 
@@ -121,7 +122,7 @@ impl Threads {
     }
 }
 
-/// A ready-made machine, or one of a file.
+/// Loads a ready-made machine by name, or a machine from a file.
 pub(super) fn machine(text: &str) -> Result<Machine> {
     if !Path::new(text).is_file() {
         return Machine::ready_made(text);
@@ -132,7 +133,7 @@ pub(super) fn machine(text: &str) -> Result<Machine> {
     Machine::parse(text, &content)
 }
 
-/// Page sizes by name.
+/// Parses a page size: 4K, 2M or 1G.
 pub(super) fn page_size(text: &str) -> Result<PageSize, String> {
     match text {
         "4K" | "4k" => Ok(PageSize::K4),

@@ -1,11 +1,11 @@
-//! How misses are spread over pages: the paper's figures 6 and 7.
+//! Distribution of misses over pages: the paper's figures 6 and 7.
 
 use serde_json::{Value, json};
 
 /// Points of the cumulative distribution.
 const POINTS: usize = 20;
 
-/// Misses of pages, in any unit, in ascending order.
+/// Misses of each page, in any unit, in ascending order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Spread(Vec<u64>);
 
@@ -15,12 +15,12 @@ impl Spread {
         Self(misses)
     }
 
-    /// Pages.
+    /// Number of pages.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Share of all misses in the pages that have most of them: so many of a hundred, at least one.
+    /// Share of all misses in the top `percent` per cent of pages, but at least one page.
     pub(crate) fn share_of_top(&self, percent: f64) -> f64 {
         let all: u64 = self.0.iter().sum();
         if all == 0 {
@@ -31,13 +31,13 @@ impl Spread {
         top as f64 / all as f64
     }
 
-    /// Misses of the page below which so many of a hundred lie (nearest rank).
+    /// Percentile of misses per page (nearest rank).
     pub(crate) fn percentile(&self, percent: f64) -> u64 {
         let rank = (self.0.len() as f64 * percent / 100.0).ceil() as usize;
         self.0.get(rank.saturating_sub(1)).copied().unwrap_or(0)
     }
 
-    /// The cumulative distribution: share of pages, those with the fewest first, and their share of misses.
+    /// The cumulative distribution: share of pages, fewest misses first, and their share of misses.
     pub(crate) fn cdf(&self) -> Vec<(f64, f64)> {
         let step = |point: usize| {
             let pages = point as f64 / POINTS as f64;
@@ -85,7 +85,7 @@ impl Spread {
 mod tests {
     use super::*;
 
-    // Ten pages: nine with one miss, one with eleven of twenty.
+    // Ten pages: nine with one miss each, one with eleven of the twenty.
     #[test]
     fn the_top_is_what_has_most() {
         let spread = Spread::new(vec![1, 1, 1, 11, 1, 1, 1, 1, 1, 1]);

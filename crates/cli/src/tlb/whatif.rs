@@ -1,4 +1,5 @@
-//! `tierscope tlb whatif`: the same trace through other TLBs, with other pages, and page tables elsewhere.
+//! `tierscope tlb whatif`: runs one trace through other TLBs, with other page sizes and placements
+//! of page tables.
 
 use std::fmt::Write as _;
 
@@ -18,7 +19,7 @@ use crate::report;
 /// Flags of `tierscope tlb whatif`.
 #[derive(Debug, Args)]
 pub struct WhatifArgs {
-    /// What to read.
+    /// The trace or capture to read.
     #[command(flatten)]
     pub trace: TraceArgs,
 
@@ -26,22 +27,23 @@ pub struct WhatifArgs {
     #[arg(long, value_name = "A,B", value_delimiter = ',', required = true)]
     pub machine: Vec<String>,
 
-    /// Page sizes
+    /// Page sizes to compare
     #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "4K,2M,1G",
           value_parser = page_size)]
     pub pages: Vec<PageSize>,
 
-    /// Where page tables lie: cached as any memory, or, those of the last level, uncached
+    /// Caching of page tables: cached as any memory, or with the last-level tables uncached
     #[arg(long, value_name = "PLACES", value_delimiter = ',', default_value = "cached",
           value_parser = placement)]
     pub tables: Vec<Placed>,
 
-    /// All of it runs in a guest, to which a hypervisor gives pages of these sizes: walks then have a second dimension
+    /// Run everything in a guest that a hypervisor backs with pages of these sizes: walks then have
+    /// a second dimension
     #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = page_size)]
     pub nested: Vec<PageSize>,
 }
 
-/// Where page tables lie.
+/// A value of `--tables`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placed(Placement);
 
@@ -53,15 +55,15 @@ fn placement(text: &str) -> Result<Placed, String> {
     }
 }
 
-/// One way to run a trace.
+/// One configuration of machine, pages and tables, with its model.
 struct Way {
     name: String,
     size: PageSize,
     placement: Placement,
-    /// The hypervisor's pages.
+    /// Page size of the hypervisor, if there is one.
     nested: Option<PageSize>,
     model: Model,
-    /// Nanoseconds that an entry takes from the last-level cache, and from memory.
+    /// Latency of an entry's read in nanoseconds: from the last-level cache, and from memory.
     llc_ns: f64,
     memory_ns: f64,
 }
@@ -95,7 +97,8 @@ impl Way {
         self.model.counts
     }
 
-    /// What reading entries took, if nothing else is waited for meanwhile; a hypervisor's come from the last-level cache.
+    /// Total latency of walk reads, if none overlaps with other work; reads of a hypervisor's
+    /// entries are taken to hit the last-level cache.
     fn walk_ns(&self) -> f64 {
         let Counts { reads, memory, .. } = self.counts();
         let host = self.model.second().map_or(0, |second| second.reads);
@@ -119,7 +122,7 @@ impl Listener for Way {
     }
 }
 
-/// Misses of a capture instead of accesses.
+/// Feeds the misses of a capture, in place of accesses, to all configurations.
 struct Remissed(All<Way>);
 
 impl Sink for Remissed {
@@ -180,7 +183,7 @@ fn print(args: &WhatifArgs, ways: &[Way], note: Option<&str>) -> Result<()> {
     report::print(&text)
 }
 
-/// What a hypervisor adds.
+/// Columns of the hypervisor: its page size, walks, and entries read by them.
 fn host(way: &Way) -> String {
     let second = way.model.second().unwrap_or_default();
     let size = way.nested.map_or("none", size_name);

@@ -1,4 +1,4 @@
-//! `tierscope trace convert`.
+//! `tierscope trace convert`: writes a trace in another format.
 
 use std::cell::Cell;
 use std::io::{self, BufWriter, Write};
@@ -17,7 +17,7 @@ use crate::report;
 /// Flags of `tierscope trace convert`.
 #[derive(Debug, Args)]
 pub struct ConvertArgs {
-    /// What to read.
+    /// The trace to read.
     #[command(flatten)]
     pub input: InputArgs,
 
@@ -25,11 +25,11 @@ pub struct ConvertArgs {
     #[arg(value_name = "OUT")]
     pub output: PathBuf,
 
-    /// Its format; without it CSV if OUT ends with .csv or is -, else compact
+    /// Output format; by default CSV if OUT ends with .csv or is -, otherwise compact
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub to: Option<To>,
 
-    /// The machine that the trace is of, as a partition of Parquet is to call it; machines may share a directory
+    /// Name of the traced machine in the partitions of Parquet; machines may share a directory
     #[arg(long, value_name = "NAME")]
     pub host: Option<String>,
 
@@ -37,19 +37,20 @@ pub struct ConvertArgs {
     #[arg(long)]
     pub no_fetches: bool,
 
-    /// Print what was written as JSON on stdout
+    /// Print a summary of the output as JSON on stdout
     #[arg(long)]
     pub json: bool,
 }
 
-/// What can be written.
+/// Output formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum To {
-    /// tierscope's own format: blocks with checksums, a byte or less an access
+    /// tierscope's own format: blocks with checksums, a byte or less per access
     Compact,
     /// Columns time_ns, pid, thread, address, size, kind
     Csv,
-    /// The same columns as partitioned Parquet, OUT/accesses/machine=HOST/part-0.parquet; needs --host
+    /// The columns of CSV as partitioned Parquet, OUT/accesses/machine=HOST/part-0.parquet; needs
+    /// --host
     Parquet,
 }
 
@@ -72,14 +73,14 @@ pub(super) fn run(args: &ConvertArgs) -> Result<()> {
     let closed = Cell::new(false);
     let out = Pipe { out: io::stdout().lock(), closed: &closed };
     match write(args, &mut trace, "standard output", to, out) {
-        // Whoever read it has seen enough.
+        // The reader closed the pipe: that is not an error.
         Err(_) if closed.get() => Ok(()),
         Err(error) => Err(error),
         Ok((read, ..)) => read.verdict("what could be read was written"),
     }
 }
 
-/// Standard output, and whether nobody reads it any more.
+/// Standard output, with a flag that is set once the reader has closed the pipe.
 struct Pipe<'a> {
     out: io::StdoutLock<'a>,
     closed: &'a Cell<bool>,
@@ -134,7 +135,8 @@ fn to_name(to: To) -> &'static str {
     }
 }
 
-/// Writes all of a trace; gives how reading ended, what was written and bytes of it.
+/// Writes a whole trace; returns how reading ended, the summary of the output, and its size in
+/// bytes.
 fn write(
     args: &ConvertArgs,
     trace: &mut Trace,
@@ -161,7 +163,7 @@ fn write(
     }
 }
 
-/// The batch without what is not wanted.
+/// The batch without filtered accesses; `kept` is a reused buffer.
 pub(super) fn chosen<'a>(args: &ConvertArgs, batch: &'a Batch, kept: &'a mut Batch) -> &'a Batch {
     if !args.no_fetches {
         return batch;

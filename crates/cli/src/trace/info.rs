@@ -1,4 +1,4 @@
-//! `tierscope trace info`.
+//! `tierscope trace info`: prints a summary of a trace.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::units::{show_bytes, show_duration};
 /// Flags of `tierscope trace info`.
 #[derive(Debug, Args)]
 pub struct InfoArgs {
-    /// What to read.
+    /// The trace to read.
     #[command(flatten)]
     pub input: InputArgs,
 
@@ -44,7 +44,7 @@ pub(super) fn run(args: &InfoArgs) -> Result<()> {
     read.verdict("this is what could be read")
 }
 
-/// For people.
+/// The summary as text.
 fn text(path: &Path, format: Format, bytes: u64, summary: &Summary) -> String {
     let [loads, stores, modifies, fetches] = summary.accesses();
     let mut out = format!("{}, {}", path.display(), format.about());
@@ -73,7 +73,7 @@ fn text(path: &Path, format: Format, bytes: u64, summary: &Summary) -> String {
     out
 }
 
-/// For programs.
+/// The summary as JSON.
 pub(super) fn json(
     path: &Path,
     format: &str,

@@ -1,4 +1,4 @@
-//! `tierscope trace`: access traces, from one format into another, and what is in them.
+//! `tierscope trace`: converts access traces between formats, and summarizes them.
 
 mod convert;
 mod info;
@@ -19,19 +19,19 @@ use crate::ticker::{self, Ticker};
 pub use convert::ConvertArgs;
 pub use info::InfoArgs;
 
-/// What can be done with a trace.
+/// Subcommands of `tierscope trace`.
 #[derive(Debug, Subcommand)]
 pub enum TraceCommand {
     /// Write a trace in tierscope's compact format, as CSV, or as Parquet
     Convert(ConvertArgs),
-    /// Tell what is in a trace: accesses, threads, footprint, reads and writes
+    /// Summarize a trace: accesses, threads, footprint, reads and writes
     Info(InfoArgs),
 }
 
-/// Runs it.
+/// Runs a subcommand.
 ///
 /// # Errors
-/// [`ErrorKind::Data`] with the place for a trace that is damaged; what could be read was.
+/// [`ErrorKind::Data`] with the position of the damage in a trace; the readable part was used.
 pub fn run(command: &TraceCommand) -> Result<()> {
     match command {
         TraceCommand::Convert(args) => convert::run(args),
@@ -42,16 +42,16 @@ pub fn run(command: &TraceCommand) -> Result<()> {
 /// The trace to read.
 #[derive(Debug, Args)]
 pub struct InputArgs {
-    /// The trace, or a directory of drmemtrace's; - for standard input. It may be compressed with gzip,
-    /// xz, lz4 or snappy, or be a zip archive
+    /// The trace, or a directory of drmemtrace; - for standard input. It may be compressed with
+    /// gzip, xz, lz4 or snappy, or be a zip archive
     #[arg(value_name = "IN")]
     pub input: PathBuf,
 
-    /// Its format; told by its content otherwise
+    /// The trace's format; detected from its content by default
     #[arg(long, value_name = "FORMAT", value_parser = formats())]
     pub from: Option<Format>,
 
-    /// Leave out lines of lackey's text that are no records, such as the program's own output
+    /// Skip lines of lackey's text that are not records, such as the program's own output
     #[arg(long)]
     pub lenient: bool,
 }
@@ -62,7 +62,7 @@ impl InputArgs {
     }
 }
 
-/// Formats by name, for clap.
+/// Parser of format names, for clap.
 pub(crate) fn formats() -> impl TypedValueParser<Value = Format> {
     let names = Format::ALL.map(|format| PossibleValue::new(format.name()).help(format.about()));
     PossibleValuesParser::new(names).map(|name| {
@@ -73,22 +73,22 @@ pub(crate) fn formats() -> impl TypedValueParser<Value = Format> {
 /// How reading a trace ended.
 #[derive(Debug, Default)]
 pub(crate) struct Read {
-    /// Ctrl-C or SIGTERM came.
+    /// Stopped by Ctrl-C or SIGTERM.
     pub(crate) stopped: bool,
-    /// The trace itself goes to the program's end.
+    /// The trace covers the program's whole run.
     to_the_end: bool,
-    /// The first damage, and how many there were.
+    /// The first error, and the number of damaged places.
     damage: Option<Error>,
     pub(crate) damages: u64,
 }
 
 impl Read {
-    /// Whether everything was read.
+    /// Whether the trace was read completely.
     pub(crate) fn whole(&self) -> bool {
         !self.stopped && self.to_the_end && self.damages == 0
     }
 
-    /// The error to end with.
+    /// The error to end the command with, if any.
     pub(crate) fn verdict(self, kept: &str) -> Result<()> {
         let Some(damage) = self.damage else { return Ok(()) };
         match self.damages {
@@ -101,11 +101,13 @@ impl Read {
     }
 }
 
-/// Reads a trace to its end, or until a signal asks to stop, past what is damaged if the format allows that.
+/// Reads a trace to its end, or until a signal requests a stop; skips damaged parts if the format
+/// allows it.
 pub(crate) fn read(trace: &mut Trace, mut take: impl FnMut(&Batch) -> Result<()>) -> Result<Read> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        // The second one ends the program: the first may wait for input that never comes.
+        // A second signal ends the program: after the first one it may be waiting for input that
+        // never arrives.
         signal_hook::flag::register_conditional_default(signal, Arc::clone(&stop))
             .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
             .map_err(|e| Error::new(ErrorKind::Other, "cannot wait for signals").cause(e))?;
@@ -124,7 +126,8 @@ pub(crate) fn read(trace: &mut Trace, mut take: impl FnMut(&Batch) -> Result<()>
         match filled {
             Ok(true) => {}
             Ok(false) => break,
-            // Ctrl-C stopped the tracer at the other end of a pipe as well: its last line is cut.
+            // Ctrl-C has also stopped the tracer at the other end of a pipe: its last line is
+            // truncated.
             Err(_) if stop.load(Ordering::Relaxed) => {}
             Err(error) => {
                 read.damages += 1;

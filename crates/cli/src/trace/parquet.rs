@@ -1,4 +1,5 @@
-//! `tierscope trace convert --to parquet`: accesses as a partition of a table that many machines share.
+//! `tierscope trace convert --to parquet`: accesses as a partition of a table that many machines
+//! share.
 
 use tierscope_core::{Error, ErrorKind, Result};
 use tierscope_trace::Trace;

@@ -1,7 +1,8 @@
-//! `tierscope whatif`: what policies would have done with fast tiers of other sizes.
+//! `tierscope whatif`: estimates how policies would have performed with other fast-tier sizes.
 //!
-//! A trace runs through the exact machine, access by access, under any policy. A recording gives its windows
-//! to policies that work on regions; others are refused, for it does not hold what they need.
+//! A trace is replayed through the exact machine, access by access, under any policy. A recording
+//! feeds its windows to policies that work on regions; other policies are refused, because it lacks
+//! the evidence that they need.
 
 mod replayed;
 
@@ -46,11 +47,11 @@ pub struct WhatifArgs {
     #[arg(long = "policy", value_name = "P", default_value = "all")]
     pub policies: Vec<String>,
 
-    /// With a trace: the hardware, ready-made or a file; its fastest tier gets the sizes
+    /// With a trace: the hardware, ready-made or a file; its fastest tier is set to the given sizes
     #[arg(long, value_name = "M", default_value = "xeon-gold-6238m")]
     pub machine: String,
 
-    /// With a trace: what is otherwise than usual.
+    /// With a trace: overrides of the default settings.
     #[command(flatten)]
     pub otherwise: Otherwise,
 
@@ -58,16 +59,16 @@ pub struct WhatifArgs {
     #[arg(long)]
     pub json: bool,
 
-    /// With a trace: write a page with tables and drawings into this file
+    /// With a trace: write a page with tables and charts into this file
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 }
 
-/// Runs it.
+/// Runs `tierscope whatif`.
 ///
 /// # Errors
-/// What is neither a recording nor a trace, a policy that is not known, a size of zero; evidence that is
-/// lacking. All of it before anything runs.
+/// The input is neither a recording nor a trace, a policy is unknown, a size is zero, or the input
+/// lacks a policy's evidence. All of these are reported before any run.
 pub fn run(args: &WhatifArgs) -> Result<()> {
     if args.fast.iter().any(|bytes| *bytes < 2 << 20) {
         return Err(Error::new(ErrorKind::Usage, "a fast tier is too small")
@@ -80,7 +81,7 @@ pub fn run(args: &WhatifArgs) -> Result<()> {
     of_trace(args)
 }
 
-/// Everything that policies do with a trace.
+/// Replays a trace under all policies and sizes.
 fn of_trace(args: &WhatifArgs) -> Result<()> {
     if !args.what.exists() {
         return Err(Error::new(ErrorKind::Io, format!("cannot read {}", args.what.display()))
@@ -137,59 +138,59 @@ fn tell_if_stopped(stop: &AtomicBool) {
     }
 }
 
-/// What a policy would have done with a recording.
+/// Result of one policy on a recording.
 #[derive(Clone, Debug, Serialize)]
 pub struct Replay {
-    /// As on the command line.
+    /// The policy, as on the command line.
     pub policy: String,
     /// Bytes of the fast tier.
     pub fast_bytes: u64,
-    /// Recorded seconds.
+    /// Duration of the recording, in seconds.
     pub seconds: f64,
-    /// Of the bytes that windows found accessed, the share that lay in the fast tier then.
+    /// Share of the accessed bytes of all windows that were in the fast tier at that time.
     pub fast_tier_share: Option<f64>,
-    /// What would have moved.
+    /// Moves that the policy would have made.
     pub moves: Moves,
-    /// CPU time of the policy over time, 1 is one CPU.
+    /// CPU time of the policy relative to the recorded time, 1 is one CPU.
     pub policy_cpu: f64,
-    /// CPU time of moving over time, at cited costs.
+    /// CPU time of moves relative to the recorded time, at cited costs.
     pub mover_cpu: f64,
 }
 
-/// What policies would have done, and who was refused.
+/// Results of all policies on a recording, and the policies refused.
 #[derive(Clone, Debug, Serialize)]
 pub struct Replays {
-    /// The recording.
+    /// Path of the recording.
     pub recording: String,
-    /// Who made its regions.
+    /// Instrument that made its regions.
     pub instrument: String,
-    /// In the order of sizes, then policies; those not begun when the user said stop are missing.
+    /// Ordered by size, then policy; replays not begun when the user stopped are missing.
     pub replays: Vec<Replay>,
-    /// Policies that cannot be judged by it, and why.
+    /// Policies that need other evidence than a recording has.
     pub refused: Vec<Refused>,
 }
 
-/// A policy that needs what a recording does not hold.
+/// A policy that needs evidence that a recording lacks.
 #[derive(Clone, Debug, Serialize)]
 pub struct Refused {
-    /// Its name.
+    /// Name of the policy.
     pub policy: String,
-    /// Why.
+    /// The missing evidence.
     pub cause: String,
 }
 
-/// What a recording's windows are.
+/// Evidence that a recording provides.
 const HELD: &[Need] = &[Need::Regions];
 
-/// Why a policy cannot be judged by a recording.
+/// The evidence that a policy needs and a recording lacks.
 fn refusal(entry: &Entry) -> Option<String> {
-    // Whoever needs nothing has nothing to be judged by: where pages were is not recorded page by page.
+    // A policy without needs is not refused.
     let lacks: Vec<String> = entry.lacks(HELD).map(|need| need.to_string()).collect();
     (!lacks.is_empty())
         .then(|| format!("it needs {}, and a recording holds regions", lacks.join(" and ")))
 }
 
-/// Lines to replay, and names refused. Whoever was asked for by name must not be refused.
+/// Policies to replay, and policies refused. A policy given by name must not be refused.
 fn chosen(texts: &[String]) -> Result<(Vec<String>, Vec<Refused>)> {
     let (mut lines, mut refused) = (Vec::new(), Vec::new());
     for text in texts {
@@ -247,7 +248,7 @@ fn of_recording(args: &WhatifArgs) -> Result<()> {
     print_report(&report, args.json, write_text)
 }
 
-/// Tells how far a replay is.
+/// Sink that publishes the progress of a replay.
 struct Far<'a> {
     reached: &'a AtomicU64,
     start: tierscope_core::Time,
@@ -275,7 +276,7 @@ fn replay(
     let poll = (recording.meta().window / 4).max(Duration::from_millis(1));
     let mut instrument = RegionSource::new("recording", Vec::new()).with_poll(poll);
     let mut policy = make(line)?;
-    // The end of a window belongs to it.
+    // One nanosecond more, so that the last window, which ends at `end`, is included.
     let course = Course::until(machine.end() + Duration::from_nanos(1));
     let budget = Budget { bytes: u64::MAX };
     let (ports, told) = (&mut machine, &mut instrument);

@@ -1,7 +1,9 @@
-//! A recording as a machine: its windows come when they came, and memory lies where a policy has put it.
+//! A recording as a machine: its windows arrive at their recorded times, and memory is placed by a
+//! policy.
 //!
-//! Everything mapped lies in the slow tier at first. Of accesses only what was recorded is known: the share
-//! of looks at a region that found it accessed stands for the share of its bytes.
+//! Everything mapped begins in the slow tier. Accesses are known only as far as they were recorded:
+//! the share of a region's probes that found it accessed is taken for the share of its bytes that
+//! were accessed.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +24,7 @@ use tierscope_sim::exact::Watermarks;
 const FAST: Tier = Tier(0);
 const SLOW: Tier = Tier(1);
 
-/// Where memory lies, and what waits to be moved; the machine and its mover share it.
+/// Placement of memory, and the queue of moves; shared by the machine and its mover.
 #[derive(Debug)]
 struct Places {
     mapped: RangeSet,
@@ -32,12 +34,12 @@ struct Places {
     capacity: u64,
     waiting: VecDeque<Action>,
     outcomes: Vec<Outcome>,
-    /// What moved when, of the last minute.
+    /// Moves of the last minute: time and ranges.
     lately: VecDeque<(Time, RangeSet)>,
     moved: Moved,
-    /// Nanoseconds that a byte takes to move.
+    /// Nanoseconds to move a byte.
     byte_ns: f64,
-    /// Until when the mover has worked, and how long in all.
+    /// Time up to which the mover has worked, and its busy time in total, in nanoseconds.
     time: f64,
     spent: f64,
 }
@@ -50,7 +52,7 @@ fn both(a: &RangeSet, b: &RangeSet) -> RangeSet {
     a.as_slice().iter().chain(b.as_slice()).copied().collect()
 }
 
-/// The first bytes of a set, in order of address.
+/// The first `bytes` of a set, in order of address.
 fn prefix(set: &RangeSet, mut bytes: u64) -> RangeSet {
     let take = |range: &Range| {
         let end = range.end.min(range.start + bytes);
@@ -61,7 +63,7 @@ fn prefix(set: &RangeSet, mut bytes: u64) -> RangeSet {
 }
 
 impl Places {
-    /// Exactly this is mapped from now on.
+    /// Replaces the mapped ranges.
     fn map(&mut self, mappings: &Mappings) {
         self.mapped = mappings.mappings.iter().map(|mapping| mapping.range).collect();
         self.fast = self.fast.intersect(&self.mapped);
@@ -70,8 +72,8 @@ impl Places {
         self.unused = left;
     }
 
-    /// A window says what was accessed; returns how many bytes that was, and how many of them lay in the
-    /// fast tier. Hits of what is unknown say nothing.
+    /// Applies a window's accesses. Returns the bytes accessed, and how many of them were in the
+    /// fast tier. Hits in unknown regions are ignored.
     fn see(&mut self, snapshot: &Snapshot) -> [f64; 2] {
         let mut seen = [0.0; 2];
         let accessed =
@@ -88,7 +90,8 @@ impl Places {
         seen
     }
 
-    /// The mover works until then: an action is done as a whole, once its time is over.
+    /// Advances the mover to `until`: each action takes effect as a whole at the end of its
+    /// duration.
     fn work(&mut self, until: Time) {
         while let Some(action) = self.waiting.front().copied() {
             let part = self.wanted(&action);
@@ -105,7 +108,7 @@ impl Places {
         self.time = self.time.max(until.0 as f64);
     }
 
-    /// What of an action's range lies elsewhere and has room.
+    /// The part of an action's range that is in the other tier and fits into the destination.
     fn wanted(&self, action: &Action) -> RangeSet {
         let here = self.mapped.intersect(&one(action.range));
         match action.kind {
@@ -128,7 +131,7 @@ impl Places {
             }
             ActionKind::Move(SLOW) => (0, None),
             ActionKind::Move(_) => (here.bytes(), Some(Failure::NoRoom)),
-            // A recording does not say what is huge.
+            // A recording does not contain huge pages, so they cannot be split or collapsed.
             _ => (here.bytes(), Some(Failure::Unsupported)),
         };
         let why = why.or(here.is_empty().then_some(Failure::Unmapped));
@@ -157,7 +160,8 @@ impl Places {
         self.unused = self.unused.minus(part);
     }
 
-    /// Of what moves now, so much moved a little while ago.
+    /// Counts bytes that were also moved within the ping-pong interval before, and remembers this
+    /// move.
     fn note(&mut self, part: &RangeSet, now: Time) {
         while self.lately.front().is_some_and(|(time, _)| !is_ping_pong(*time, now)) {
             self.lately.pop_front();
@@ -174,19 +178,19 @@ impl Places {
     }
 }
 
-/// A recording, a window at a time.
+/// A recording as a machine that delivers one window at a time.
 pub(super) struct Replayed<'a> {
     recording: &'a Recording,
-    /// The next window.
+    /// Index of the next window.
     index: usize,
     now: Time,
     end: Time,
     layout: Arc<Mappings>,
     places: Arc<Mutex<Places>>,
     tiers: Vec<TierUse>,
-    /// Bytes seen accessed so far, and those of them that lay in the fast tier.
+    /// Bytes seen accessed so far, and of them those in the fast tier at that time.
     pub(super) seen: [f64; 2],
-    /// What the policy said that it spent.
+    /// CPU time that the policy has reported.
     pub(super) policy: Duration,
     stop: Arc<AtomicBool>,
 }
@@ -199,8 +203,8 @@ fn places(shared: &Mutex<Places>) -> MutexGuard<'_, Places> {
 }
 
 impl<'a> Replayed<'a> {
-    /// The recording from its beginning, with a fast tier of so many bytes. Moves take the time that
-    /// `costs` say.
+    /// A machine at the start of the recording, with a fast tier of `capacity` bytes. The duration
+    /// of moves follows from `costs`.
     pub(super) fn new(
         recording: &'a Recording,
         capacity: u64,
@@ -245,7 +249,7 @@ impl<'a> Replayed<'a> {
         Hands(Arc::clone(&self.places))
     }
 
-    /// What moved, as if the run ended now, and the time that it took.
+    /// Moves so far, as if the run ended now, and their CPU time.
     pub(super) fn moved(&self) -> (Moved, Duration) {
         let places = places(&self.places);
         let wasted = places.moved.wasted + places.unused.bytes();
@@ -253,7 +257,7 @@ impl<'a> Replayed<'a> {
         (Moved { wasted, ..places.moved.clone() }, spent)
     }
 
-    /// When the last window ends.
+    /// End of the last window.
     pub(super) fn end(&self) -> Time {
         self.end
     }
@@ -263,7 +267,7 @@ impl<'a> Replayed<'a> {
         let (all, fast) = (places.mapped.bytes(), places.fast.bytes());
         vec![
             TierUse { tier: FAST, capacity: places.capacity, used: fast },
-            // As large as is wanted: what is mapped and as much again.
+            // Practically unlimited: twice the mapped bytes.
             TierUse { tier: SLOW, capacity: 2 * all, used: all - fast },
         ]
     }
@@ -297,7 +301,7 @@ impl Target for Replayed<'_> {
     }
 }
 
-/// Windows come when they have ended.
+/// Delivers each window once its end time is reached.
 impl RegionSource for Replayed<'_> {
     fn next(&mut self) -> Result<Option<Snapshot>> {
         let due = self.recording.commits().get(self.index).filter(|row| row.end <= self.now);
@@ -315,8 +319,8 @@ impl RegionSource for Replayed<'_> {
     }
 }
 
-/// Nobody can look at pages of the past: every probe is refused, so that what only a closer look would
-/// confirm stays unconfirmed.
+/// Pages of the past cannot be probed: every probe is refused, so that a policy's guesses that need
+/// a probe stay unconfirmed.
 impl AccessBits for Replayed<'_> {
     fn radix(&self) -> Radix {
         self.recording.meta().machine.radix.unwrap_or(Radix::X86_64)
@@ -339,7 +343,7 @@ impl AccessBits for Replayed<'_> {
     }
 }
 
-/// Pages are numbered through all mappings, in order of address.
+/// Pages are numbered consecutively over all mappings, in order of address.
 impl PlacementView for Replayed<'_> {
     fn tiers(&self) -> &[TierUse] {
         &self.tiers
@@ -462,7 +466,8 @@ mod tests {
         Action { id: ActionId(id), after: None, range, kind: ActionKind::Move(to) }
     }
 
-    // A page a nanosecond: 10..20 is over after 10 ns. The fast tier holds 15: of 30..50 five come.
+    // A page takes a nanosecond: the move of 10..20 ends after 10 ns. The fast tier holds 15 pages:
+    // five of 30..50 fit.
     #[test]
     fn moves_take_time_and_room() {
         let mut places = toy(15);
@@ -477,7 +482,7 @@ mod tests {
         assert_eq!(second.why, Some(Failure::NoRoom));
     }
 
-    // 0..10 comes up, 0..4 is seen accessed, half the looks; 6..10 goes down again at once.
+    // 0..10 is promoted; half of the probes find 0..4 accessed; 6..10 is demoted again at once.
     #[test]
     fn what_is_seen_accessed_was_worth_it() {
         let mut places = toy(50);
@@ -506,8 +511,8 @@ mod tests {
         assert_eq!(places.unused.bytes(), 2 * PAGE_SIZE);
     }
 
-    // 0..10 comes up. Of 0..4 half the looks found it accessed; so they did of 4..8 and 50..54, which are
-    // unknown: 4 pages at a half count, and of what came up only 0..4 was worth it.
+    // 0..10 is promoted. Half of the probes find 0..4 accessed, and also 4..8 and 50..54, which are
+    // unknown. So 4 pages count by half, and of the promoted pages only 0..4 count as used.
     #[test]
     fn what_is_unknown_counts_for_nothing() {
         let mut places = toy(50);

@@ -1,11 +1,11 @@
-//! What moving pages came to, by bytes.
+//! Results of page moves, by bytes.
 //!
 //! - **Promoted**, **demoted**: moved to a faster tier, to a slower one.
 //! - **Reclaimed**: given back (swap, write-back).
 //! - **Failed**: ordered and not moved, by cause.
-//! - **Re-accessed**: promoted, and touched before it moved again or the run ended.
-//! - **Wasted**: promoted, and not touched until then. Of a demotion nothing is a waste: that nobody
-//!   touches it is what it is for.
+//! - **Re-accessed**: promoted, and accessed before the page moved again or the run ended.
+//! - **Wasted**: promoted, and not accessed until then. Demotions are never wasted: an idle page is
+//!   their purpose.
 //! - **Ping-pong**: moved twice within [`PING_PONG`]; the second move counts.
 
 use std::time::Duration;
@@ -13,38 +13,38 @@ use std::time::Duration;
 use super::share;
 use crate::{Failure, Tier, Time};
 
-/// Two moves of a page within this are one too many.
+/// Two moves of a page within this time are a ping-pong.
 pub const PING_PONG: Duration = Duration::from_secs(60);
 
-/// Whether a page that moved at `before` and moves again at `now` goes back and forth.
+/// Whether a page that moved at `before` and moves again at `now` is a ping-pong.
 #[must_use]
 pub fn is_ping_pong(before: Time, now: Time) -> bool {
     now.since(before) < PING_PONG
 }
 
-/// Bytes that moved or did not, and what became of them.
+/// Bytes by the result of their moves.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
-    /// To a faster tier.
+    /// Bytes moved to a faster tier.
     pub promoted: u64,
-    /// To a slower tier.
+    /// Bytes moved to a slower tier.
     pub demoted: u64,
-    /// Promoted and touched since.
+    /// Bytes promoted and accessed since.
     pub reaccessed: u64,
-    /// Promoted and not touched until they moved again, were freed, or the run ended.
+    /// Bytes promoted and not accessed until they moved again, were freed, or the run ended.
     pub wasted: u64,
-    /// Moved twice within [`PING_PONG`].
+    /// Bytes moved twice within [`PING_PONG`].
     pub ping_pong: u64,
-    /// Given back, to be read again by whoever comes.
+    /// Bytes reclaimed; the next access faults them back in.
     pub reclaimed: u64,
-    /// Of huge pages that were split.
+    /// Bytes of huge pages that were split.
     pub split: u64,
-    /// Not moved, by cause, in the order in which causes came up.
+    /// Bytes not moved, by cause, in the order in which the causes first occurred.
     pub failed: Vec<(Failure, u64)>,
 }
 
 impl Moved {
-    /// Bytes went from a tier to another.
+    /// Counts a move of `bytes` between tiers.
     pub fn moves(&mut self, from: Tier, to: Tier, bytes: u64) {
         if to < from {
             self.promoted += bytes;
@@ -53,7 +53,7 @@ impl Moved {
         }
     }
 
-    /// Bytes were to move and did not.
+    /// Counts `bytes` that failed to move.
     pub fn fails(&mut self, why: Failure, bytes: u64) {
         match self.failed.iter_mut().find(|(known, _)| *known == why) {
             Some((_, sum)) => *sum += bytes,
@@ -61,13 +61,13 @@ impl Moved {
         }
     }
 
-    /// Bytes that failed, for whatever cause.
+    /// Bytes that failed, over all causes.
     #[must_use]
     pub fn all_failed(&self) -> u64 {
         self.failed.iter().map(|(_, bytes)| bytes).sum()
     }
 
-    /// Of the promoted bytes, the share that was touched since; `None` if nothing was promoted.
+    /// Share of the promoted bytes that were accessed since; `None` if nothing was promoted.
     #[must_use]
     pub fn reaccess_share(&self) -> Option<f64> {
         share(self.reaccessed, self.promoted)
@@ -81,7 +81,7 @@ mod tests {
     const FAST: Tier = Tier(0);
     const SLOW: Tier = Tier(1);
 
-    // 12 up, of which 8 are touched and 4 are not; 4 down.
+    // 12 promoted, of which 8 are accessed and 4 are not; 4 demoted.
     #[test]
     fn sums_go_where_they_belong() {
         let mut moved = Moved::default();

@@ -1,13 +1,14 @@
-//! How well rates agree with the truth (METRICS.md: rate, oracle share).
+//! Accuracy of rates against the truth (METRICS.md: rate, oracle share).
 //!
-//! Rates are accesses per second and page of 4 KiB throughout. What an instrument calls unknown has
-//! bounds that may not be acted on: it counts to [`Judged::unknown`], not to the coverage.
+//! Rates are accesses per second and 4 KiB page throughout. Regions that an instrument reports as
+//! unknown have bounds that may not be acted on: they count in [`Judged::unknown`], not in the
+//! coverage.
 
 use std::cmp::Ordering;
 
 use crate::{PAGE_SIZE, Range, RangeSet, Region, Snapshot, SpaceId};
 
-/// Bytes of the blocks that an oracle share chooses from unless stated.
+/// Default block size in bytes: an oracle share chooses memory in blocks of this size.
 pub const GRANULE: u64 = 2 << 20;
 
 /// A region is truly hot from this share of the hot rate on.
@@ -16,19 +17,19 @@ pub const HOT_FROM: f64 = 0.5;
 /// A region is truly cold up to this share of the hot rate.
 pub const COLD_TO: f64 = 0.1;
 
-/// A range and what each of its pages of 4 KiB is accessed a second.
+/// A range, and the accesses per second to each of its 4 KiB pages.
 pub type Piece = (Range, f64);
 
-/// True rates: disjoint ranges, ascending; what lies between them is never accessed.
+/// True rates: disjoint ranges, ascending; memory between them is never accessed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TrueRates {
     pieces: Vec<Piece>,
-    /// Accesses a second before each piece, and of all.
+    /// Accesses per second to all pieces before piece i; the last entry is the total.
     before: Vec<f64>,
 }
 
 impl TrueRates {
-    /// From ranges that may overlap, in any order: rates of the same page add up.
+    /// From ranges that may overlap, in any order; rates of the same page add up.
     #[must_use]
     pub fn of(ranges: impl IntoIterator<Item = Piece>) -> Self {
         let mut edges: Vec<(SpaceId, u64, f64)> = Vec::new();
@@ -58,13 +59,13 @@ impl TrueRates {
         &self.pieces
     }
 
-    /// Accesses a second to all memory.
+    /// Accesses per second to all memory.
     #[must_use]
     pub fn total(&self) -> f64 {
         self.before.last().copied().unwrap_or(0.0)
     }
 
-    /// Accesses a second to a range.
+    /// Accesses per second to a range.
     #[must_use]
     pub fn accesses(&self, range: &Range) -> f64 {
         let from =
@@ -74,7 +75,7 @@ impl TrueRates {
         if from >= to {
             return 0.0;
         }
-        // Whole pieces but for the first and the last: of these only what lies in the range.
+        // Inner pieces count whole; of the first and the last only the part inside the range.
         let inside = |index: usize| {
             let (piece, rate) = &self.pieces[index];
             piece.intersect(range).map_or(0.0, |part| pages(&part) * rate)
@@ -85,20 +86,20 @@ impl TrueRates {
         }
     }
 
-    /// Accesses per second and page of a range, in the mean over its pages.
+    /// Accesses per second and page of a range, averaged over its pages.
     #[must_use]
     pub fn mean(&self, range: &Range) -> f64 {
         if range.is_empty() { 0.0 } else { self.accesses(range) / pages(range) }
     }
 
-    /// The mean rate of the pages of a set; 0 of an empty one.
+    /// Mean rate of the pages of a set; 0 for an empty set.
     #[must_use]
     pub fn mean_of(&self, set: &RangeSet) -> f64 {
         let sum: f64 = set.as_slice().iter().map(|range| self.accesses(range)).sum();
         if set.is_empty() { 0.0 } else { sum / (set.bytes() as f64 / PAGE_SIZE as f64) }
     }
 
-    /// The share of the accesses that the hottest `bytes` take, chosen in blocks of `granule`;
+    /// Share of the accesses that the hottest `bytes` receive, chosen in blocks of `granule`;
     /// `None` if there are no accesses.
     #[must_use]
     pub fn best_share(&self, bytes: u64, granule: u64) -> Option<f64> {
@@ -106,8 +107,8 @@ impl TrueRates {
         (self.total() > 0.0).then(|| served / self.total())
     }
 
-    /// The distinct rates and the ranges that have them, the highest first; rates that differ by
-    /// less than a millionth are one. `None` if there are more than `most`.
+    /// The distinct rates and their ranges, highest first; rates that differ by less than a
+    /// millionth count as one. `None` if there are more than `most`.
     #[must_use]
     pub fn levels(&self, most: usize) -> Option<Vec<(f64, Vec<Range>)>> {
         let mut levels: Vec<(f64, Vec<Range>)> = Vec::new();
@@ -128,7 +129,8 @@ fn pages(range: &Range) -> f64 {
     range.bytes() as f64 / PAGE_SIZE as f64
 }
 
-/// Disjoint pieces from where rates begin (above zero) and end (below), sorted by address.
+/// Disjoint pieces from the edges of rates, sorted by address: positive where a rate begins,
+/// negative where it ends.
 fn sweep(edges: &[(SpaceId, u64, f64)]) -> Vec<Piece> {
     let mut pieces: Vec<Piece> = Vec::new();
     let (mut start, mut sum, mut open) = (0, 0.0, 0u64);
@@ -143,13 +145,13 @@ fn sweep(edges: &[(SpaceId, u64, f64)]) -> Vec<Piece> {
         }
         start = *at;
         open = if *change < 0.0 { open - 1 } else { open + 1 };
-        // Where no rate is left the sum is zero, whatever rounding says.
+        // Without an open range the sum is zero, whatever rounding left.
         sum = if open == 0 { 0.0 } else { sum + change };
     }
     pieces
 }
 
-/// Memory whose blocks have the same score: a range of whole blocks, or what is known of one block.
+/// Memory with one score: a range of whole blocks, or the scored parts of one block.
 #[derive(Clone, Debug)]
 struct Group {
     score: f64,
@@ -162,8 +164,8 @@ impl Group {
     }
 }
 
-/// Scored ranges, ascending and disjoint, as blocks: a block that several ranges share has their
-/// mean score, by bytes.
+/// Splits scored ranges (ascending, disjoint) into blocks; a block shared by several ranges gets
+/// their mean score, weighted by bytes.
 fn blocks(scored: &[(Range, f64)], granule: u64) -> Vec<Group> {
     let mut groups = Vec::new();
     let mut shared: Option<((SpaceId, u64), f64, Vec<Range>)> = None;
@@ -194,7 +196,8 @@ fn blocks(scored: &[(Range, f64)], granule: u64) -> Vec<Group> {
     groups
 }
 
-/// A range as the end of a block, whole blocks, and the beginning of one; those that it has.
+/// Splits a range into the end of a block, whole blocks, and the beginning of a block; empty parts
+/// are left out.
 fn cut(range: &Range, granule: u64) -> impl Iterator<Item = Range> {
     let first = range.start.next_multiple_of(granule).min(range.end);
     let last = (range.end / granule * granule).max(first);
@@ -203,10 +206,10 @@ fn cut(range: &Range, granule: u64) -> impl Iterator<Item = Range> {
     edges.into_iter().filter(|(a, b)| a < b).map(move |(a, b)| Range::new(space, a, b))
 }
 
-/// Accesses a second that the `bytes` with the highest scores take. Groups of the same score give
-/// the same share of their bytes, and of a group that is not taken whole its accesses are taken in
-/// the same share: what the score does not keep apart is drawn blindly. Bytes beyond all groups
-/// have the mean rate `rest` (accesses per second and byte).
+/// Accesses per second served by the `bytes` with the highest scores. Groups with the same score
+/// contribute in proportion to their size, and a group that is taken in part serves its accesses in
+/// proportion: among equal scores memory is drawn at random. Bytes beyond all groups have the mean
+/// rate `rest` (accesses per second and byte).
 fn served(truth: &TrueRates, mut groups: Vec<Group>, bytes: u64, rest: f64) -> f64 {
     groups.sort_by(|a, b| b.score.total_cmp(&a.score));
     let mut left = bytes as f64;
@@ -225,8 +228,8 @@ fn served(truth: &TrueRates, mut groups: Vec<Group>, bytes: u64, rest: f64) -> f
     sum + left * rest
 }
 
-/// How a region is ranked: by its rate where the snapshot has rates, those without one last; by its
-/// frequency where there are none.
+/// Ranking of the regions: by rate if the snapshot has rates (regions without one come last), else
+/// by frequency.
 fn scores(snapshot: &Snapshot) -> Vec<(Range, f64)> {
     let rated = snapshot.regions.iter().any(|region| region.rate.is_some());
     let score = |region: &Region| match (rated, region.rate) {
@@ -237,10 +240,10 @@ fn scores(snapshot: &Snapshot) -> Vec<(Range, f64)> {
     snapshot.regions.iter().map(|region| (region.range, score(region))).collect()
 }
 
-/// Oracle share at `bytes` (METRICS.md): of the accesses, the share that the hottest `bytes` by the
-/// instrument's rates serve, over the share that the truly hottest `bytes` serve; both choose
-/// blocks of `granule`. Memory that the instrument says nothing of is chosen last, and blindly;
-/// `mapped` is how much there is altogether. `None` if nothing is accessed.
+/// Oracle share at `bytes` (METRICS.md): share of the accesses served by the hottest `bytes` by the
+/// instrument's rates, over the share served by the truly hottest `bytes`; both choose blocks of
+/// `granule`. Memory that the snapshot does not report is chosen last, at random; `mapped` is the
+/// total memory. `None` if nothing is accessed.
 #[must_use]
 pub fn oracle_share(
     snapshot: &Snapshot,
@@ -260,19 +263,19 @@ pub fn oracle_share(
     (best > 0.0).then(|| share / best)
 }
 
-/// How hot a region truly is, against the mean rate of what is hot.
+/// Heat of a region: its true rate against the mean rate of the hot set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heat {
-    /// At least [`HOT_FROM`] of it.
+    /// At least [`HOT_FROM`] of the hot rate.
     Hot,
-    /// Between.
+    /// Between the limits of hot and cold.
     Warm,
-    /// At most [`COLD_TO`] of it.
+    /// At most [`COLD_TO`] of the hot rate.
     Cold,
 }
 
 impl Heat {
-    /// Of a region with this true rate, where the hot rate is `hot`.
+    /// The heat of a region with true rate `rate`, where the hot rate is `hot`.
     #[must_use]
     pub fn of(rate: f64, hot: f64) -> Self {
         if hot > 0.0 && rate >= HOT_FROM * hot {
@@ -285,7 +288,7 @@ impl Heat {
     }
 }
 
-/// Bytes whose interval holds the truth, of those that have one.
+/// Coverage of the credible intervals, by bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Coverage {
     /// Bytes whose interval holds the true mean rate of their region.
@@ -295,7 +298,7 @@ pub struct Coverage {
 }
 
 impl Coverage {
-    /// `None` of no bytes.
+    /// Covered share; `None` if no bytes have an interval.
     #[must_use]
     pub fn share(&self) -> Option<f64> {
         (self.bytes > 0).then(|| self.held as f64 / self.bytes as f64)
@@ -305,21 +308,23 @@ impl Coverage {
 /// A snapshot's rates against the truth.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Judged {
-    /// Intervals of truly hot, warm and cold regions.
+    /// Coverage of truly hot, warm and cold regions, in this order.
     pub coverage: [Coverage; 3],
-    /// Upper over lower bound of the intervals of truly hot regions, the median by bytes; infinite
+    /// Upper over lower bound of the intervals of truly hot regions, median by bytes; infinite
     /// where the lower bound is 0.
     pub hot_width: Option<f64>,
-    /// Upper bound of truly cold regions over the hot rate, the median by bytes.
+    /// Upper bound of truly cold regions over the hot rate, median by bytes.
     pub cold_bound: Option<f64>,
-    /// Share of all bytes that are unknown, or of which the snapshot says nothing.
+    /// Share of all bytes that are unknown or missing from the snapshot.
     pub unknown: f64,
-    /// Likewise of the bytes of truly hot regions; `None` if the snapshot shows none.
+    /// Share of the bytes of truly hot regions that are unknown; `None` if the snapshot has no such
+    /// regions.
     pub hot_unknown: Option<f64>,
 }
 
 impl Judged {
-    /// Against the truth; `hot` is the mean rate of what is hot, `mapped` the bytes that there are.
+    /// Compares a snapshot with the truth; `hot` is the mean rate of the hot set, `mapped` the
+    /// total bytes.
     #[must_use]
     pub fn of(snapshot: &Snapshot, truth: &TrueRates, hot: f64, mapped: u64) -> Self {
         let mut judged = Self::default();
@@ -355,7 +360,7 @@ impl Judged {
     }
 }
 
-/// The value that half of the bytes do not exceed.
+/// The median by bytes: the smallest value that at least half of the bytes do not exceed.
 fn median(mut values: Vec<(f64, u64)>) -> Option<f64> {
     values.sort_by(|a, b| a.0.total_cmp(&b.0));
     let half = values.iter().map(|(_, bytes)| bytes).sum::<u64>().div_ceil(2);
@@ -368,8 +373,7 @@ fn median(mut values: Vec<(f64, u64)>) -> Option<f64> {
 }
 
 /// The instrument's mean rate over ranges that are truly accessed alike: accesses per second and
-/// page, regions weighed by the bytes of them that lie inside. `None` where it gives no rates
-/// there.
+/// page, regions weighted by their overlap in bytes. `None` where it reports no rates there.
 #[must_use]
 pub fn reported_rate(snapshot: &Snapshot, ranges: &[Range]) -> Option<f64> {
     let regions = &snapshot.regions;
@@ -419,7 +423,7 @@ mod tests {
         Snapshot { regions, ..Default::default() }
     }
 
-    // Pages 0..10 at 1 a second, and pages 4..6 at 3 more.
+    // Pages 0..10 at 1 access per second; pages 4..6 at 3 more.
     fn truth() -> TrueRates {
         TrueRates::of([(range(0, 10), 1.0), (range(4, 6), 3.0)])
     }
@@ -440,7 +444,7 @@ mod tests {
         assert_eq!(truth().accesses(&other), 0.0);
     }
 
-    // Three tenths and one tenth are not exact: what is left must not stay behind.
+    // 0.3 and 0.1 are not exact in binary: no residue may remain where no range is open.
     #[test]
     fn rounding_leaves_nothing_behind() {
         let truth = TrueRates::of([(range(0, 2), 0.1), (range(1, 3), 0.2), (range(8, 9), 0.3)]);
@@ -457,7 +461,7 @@ mod tests {
         assert_eq!(truth.levels(1), None);
     }
 
-    // The hottest two pages take 8 of 16; four take 10.
+    // The hottest two pages receive 8 of 16 accesses; four receive 10.
     #[test]
     fn the_best_share_by_hand() {
         assert_eq!(truth().best_share(2 * PAGE, PAGE), Some(0.5));
@@ -466,7 +470,7 @@ mod tests {
         assert_eq!(TrueRates::default().best_share(PAGE, PAGE), None);
     }
 
-    // Blocks of four pages: 4..8 takes 4 + 4 + 1 + 1; 8..10 is half a block.
+    // Blocks of four pages: 4..8 receives 4 + 4 + 1 + 1; 8..10 is half a block.
     #[test]
     fn blocks_are_as_hot_as_their_pages_in_the_mean() {
         assert_eq!(truth().best_share(4 * PAGE, 4 * PAGE), Some(10.0 / 16.0));
@@ -481,14 +485,15 @@ mod tests {
     fn finding_the_hot_pages_is_as_good_as_the_oracle() {
         let right = || vec![region(0, 4, [0.0, 1.0, 2.0]), region(4, 6, [0.0, 9.0, 9.0])];
         assert_eq!(share(right(), 2), 1.0);
-        // The other pages are unheard of, and the instrument's rest is as hot as these.
+        // The other pages are missing from the snapshot, and the remaining memory is as hot as
+        // these.
         assert_eq!(share(right(), 10), 1.0);
         let wrong = vec![region(0, 4, [0.0, 9.0, 9.0]), region(4, 6, [0.0, 1.0, 9.0])];
         assert_eq!(share(wrong, 2), 2.0 / 8.0);
     }
 
-    // Two of ten pages at random take 16 / 10 * 2 = 3.2 of the best 8; and half of four pages, one
-    // hot pair among them, take 5 of 8.
+    // Two of ten pages at random receive 16 / 10 * 2 = 3.2 of the best 8; half of four pages with
+    // one hot pair among them receive 5 of 8.
     #[test]
     fn ties_and_parts_are_drawn_blindly() {
         let like = |from, to| region(from, to, [0.0, 1.0, 2.0]);
@@ -496,7 +501,7 @@ mod tests {
         assert!((share(vec![like(0, 3), like(3, 5), like(5, 10)], 2) - 0.4).abs() < 1e-12);
         let apart = vec![region(4, 8, [0.0, 2.0, 2.0]), like(8, 10)];
         assert!((share(apart, 2) - 5.0 / 8.0).abs() < 1e-12);
-        // Nothing was reported: all ten pages are drawn from.
+        // Empty snapshot: the two pages are drawn from all ten.
         assert!((share(Vec::new(), 2) - 0.4).abs() < 1e-12);
     }
 
@@ -508,7 +513,7 @@ mod tests {
         assert_eq!(share(vec![region(0, 4, [0.0, 0.1, 1.0]), plain(4, 6, 40.0)], 2), 0.25);
     }
 
-    // Hot at 4: from 2 on hot, up to 0.4 cold.
+    // Hot rate 4: hot from 2 on, cold up to 0.4.
     #[test]
     fn heat_follows_from_the_true_rate() {
         let heats = [4.0, 2.0, 1.9, 0.5, 0.4, 0.0].map(|rate| Heat::of(rate, 4.0));
@@ -535,7 +540,7 @@ mod tests {
         assert_eq!(judged.coverage[2].bytes, 4 * PAGE);
         assert_eq!((judged.hot_width, judged.unknown), (Some(2.0), 0.0));
         assert!((judged.cold_bound.unwrap() - 0.05).abs() < 1e-7, "{judged:?}");
-        // What is unknown claims nothing; of what is missing nothing is known either.
+        // Unknown regions claim nothing; missing regions count as unknown as well.
         let mut vague = regions;
         vague[1].unknown = true;
         vague.pop();

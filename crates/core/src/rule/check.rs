@@ -1,4 +1,4 @@
-//! Rules are checked when they are built: whatever is wrong is refused by the field's name.
+//! Rules are checked when they are built: an error names the offending field.
 
 use std::fmt::Display;
 
@@ -8,23 +8,23 @@ use super::{
 };
 use crate::{Error, ErrorKind, Result};
 
-/// What a rule is checked against.
+/// Limits of a memory that rules are checked against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Limits {
     /// One past the last byte of the memory.
     pub end: u64,
-    /// The counters that hold the states.
+    /// The type of the counters that hold the states.
     pub cell: Cell,
 }
 
 impl Limits {
-    /// Memory up to `end`, counted in 64-bit words.
+    /// Limits of memory up to `end`, with 64-bit counters.
     #[must_use]
     pub fn of_memory(end: u64) -> Self {
         Self { end, cell: Cell::WORD }
     }
 
-    /// Bits that an address of the memory has.
+    /// Width of an address of the memory, in bits.
     #[must_use]
     pub fn address_bits(&self) -> u32 {
         64 - self.end.saturating_sub(1).leading_zeros()
@@ -35,18 +35,18 @@ fn refused(field: &str, cause: impl Display) -> Error {
     Error::new(ErrorKind::Usage, format!("telemetry rule refused at `{field}`")).cause(cause)
 }
 
-/// Makes a rule, field by field; what is not said stays at its default: all requests, one state,
-/// counted by 1, nobody told, reads without effect.
+/// Makes a rule, field by field. Defaults: all requests, one state, incremented by 1, no
+/// notification, reads without effect.
 #[derive(Clone, Debug)]
 pub struct Builder {
     rule: Rule,
-    /// Fields said, to find those said twice.
+    /// Fields set so far, to find fields that are set twice.
     said: Vec<&'static str>,
     twice: Option<&'static str>,
 }
 
 impl Rule {
-    /// Begins a rule.
+    /// Begins a rule with default fields.
     #[must_use]
     pub fn build() -> Builder {
         let rule = Rule {
@@ -60,10 +60,10 @@ impl Rule {
         Builder { rule, said: Vec::new(), twice: None }
     }
 
-    /// Checks a rule however it came about.
+    /// Checks a rule, however it was made.
     ///
     /// # Errors
-    /// What is wrong, by the field's name.
+    /// An invalid field, by name.
     pub fn check(&self, limits: &Limits) -> Result<()> {
         check_filter(&self.filter, limits)?;
         check_key("key", self.key, limits)?;
@@ -223,14 +223,14 @@ impl Builder {
         &mut self.rule
     }
 
-    /// Which requests match.
+    /// Sets the request filter.
     #[must_use]
     pub fn filter(mut self, kind: RequestKind, start: u64, end: u64) -> Self {
         self.say("filter").filter = Filter { kind, start, end };
         self
     }
 
-    /// Requests of a kind, to all of the memory.
+    /// Matches requests of a kind, to all of the memory.
     #[must_use]
     pub fn matching(self, kind: RequestKind) -> Self {
         self.filter(kind, 0, u64::MAX)
@@ -243,50 +243,50 @@ impl Builder {
         self
     }
 
-    /// The sub-region.
+    /// Sets the sub-region of the rule.
     #[must_use]
     pub fn offset(mut self, mask: u64, shift: u8) -> Self {
         self.say("offset").offset = Key { mask, shift };
         self
     }
 
-    /// How the state changes.
+    /// How the selected state changes.
     #[must_use]
     pub fn update(mut self, operator: Operator, operand: Operand) -> Self {
         self.say("update").update = (operator, operand);
         self
     }
 
-    /// When somebody is told.
+    /// When a notification is sent.
     #[must_use]
     pub fn notify(mut self, compare: Compare, value: u64) -> Self {
         self.say("notify").notify = Some(Trigger { compare, value });
         self
     }
 
-    /// What a read does.
+    /// Sets the effect of a read on the state.
     #[must_use]
     pub fn on_read(mut self, effect: ReadEffect) -> Self {
         self.say("on_read").on_read = effect;
         self
     }
 
-    /// Nothing is left open: `notify` is said to be never.
+    /// Sets `notify` to never, explicitly.
     #[must_use]
     pub(super) fn never(mut self) -> Self {
         self.say("notify").notify = None;
         self
     }
 
-    /// The rule, unless something is wrong with it.
+    /// The rule, if it is valid.
     ///
     /// # Errors
-    /// What is wrong, by the field's name.
+    /// An invalid field, by name.
     pub fn finish(self, limits: &Limits) -> Result<Rule> {
         self.rule_said_once()?.check(limits).map(|()| self.rule)
     }
 
-    /// The rule, if each of its fields was said at most once.
+    /// The rule, if each of its fields was set at most once.
     pub(super) fn rule_said_once(&self) -> Result<&Rule> {
         match self.twice {
             None => Ok(&self.rule),
@@ -302,7 +302,7 @@ impl Builder {
 }
 
 impl RequestField {
-    /// All of them, by name.
+    /// All request fields, by name.
     pub(super) const NAMES: [(&'static str, RequestField); 4] = [
         ("address", RequestField::Address),
         ("write", RequestField::IsWrite),
@@ -366,7 +366,7 @@ mod tests {
         assert!(said.contains("chain pipelines"), "{said}");
     }
 
-    // 1 TiB less a page: 40 bits.
+    // 1 TiB minus a page: 40 bits.
     #[test]
     fn limits_know_how_wide_addresses_are() {
         assert_eq!(Limits::of_memory((1 << 40) - 4096).address_bits(), 40);

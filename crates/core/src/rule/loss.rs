@@ -1,19 +1,20 @@
-//! What is lost when a state is folded from several banks.
+//! Losses of folding a state from several banks.
 
 use std::fmt;
 
 use super::{Cell, Compare, Operator, ReadEffect, Rule};
 
-/// A part of a rule that several banks cannot do as one would. With a single bank nothing is lost.
+/// A part of a rule that several banks cannot do exactly as one would. A single bank loses nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Loss {
-    /// `on_read`: the operator of the effect does not commute with that of the update, so that
-    /// what it makes of the home bank is not what it would make of the folded state.
+    /// `on_read`: the operator of the effect does not commute with that of the update, so that its
+    /// result on the home bank differs from its result on the folded state.
     Effect,
-    /// The update takes its operand from another pipeline, which knows of its own bank's share only.
+    /// The update takes its operand from another pipeline, which sees only its own bank's share.
     Chain,
-    /// `notify`: no bank can know from its own share that the folded state may have got there.
+    /// `notify`: from its own share, no bank can detect that the folded state may satisfy the
+    /// trigger.
     Notice,
 }
 
@@ -37,7 +38,7 @@ impl fmt::Display for Loss {
 }
 
 impl Rule {
-    /// What is lost when states of this rule are folded from several banks.
+    /// The losses when states of this rule are folded from several banks.
     #[must_use]
     pub fn losses(&self, cell: Cell) -> Vec<Loss> {
         let effect = (!self.effect_folds(cell)).then_some(Loss::Effect);
@@ -50,7 +51,8 @@ impl Rule {
         match (self.update.0, self.on_read) {
             (_, ReadEffect::Keep | ReadEffect::Reset(_)) => true,
             (update, ReadEffect::Apply(effect, _)) if update == effect => true,
-            // Both move along one ring, unless it has ends.
+            // Adding and subtracting commute on a counter that wraps around, but not if it
+            // saturates.
             (Add, ReadEffect::Apply(Subtract, _)) | (Subtract, ReadEffect::Apply(Add, _)) => {
                 !cell.saturates()
             }
@@ -58,8 +60,8 @@ impl Rule {
         }
     }
 
-    /// Whether a whole that compares so implies that one of its shares got its part of the way
-    /// ([`Rule::share_of_trigger`]).
+    /// Whether the trigger can hold for the folded state only if some bank reached its share of the
+    /// distance ([`Rule::share_of_trigger`]).
     fn notice_folds(&self) -> bool {
         use Compare::{Above, AtLeast, AtMost, Below};
         match self.notify.map(|trigger| trigger.compare) {
@@ -70,9 +72,9 @@ impl Rule {
         }
     }
 
-    /// The trigger of one of `banks` banks, which began with `start`: it holds at the latest when
-    /// the folded state's trigger does, since of n shares that make up a distance one is at least
-    /// an n-th of it. Rules that lose [`Loss::Notice`] keep theirs.
+    /// The trigger of one of `banks` banks, which began with `start`. It holds at the latest when
+    /// the folded state's trigger does: of n shares that add up to a distance, at least one is an
+    /// n-th of it or more. Rules that lose [`Loss::Notice`] keep the original trigger.
     #[must_use]
     pub fn share_of_trigger(&self, start: u64, banks: u64, cell: Cell) -> Option<super::Trigger> {
         let trigger = self.notify?;
@@ -134,7 +136,7 @@ mod tests {
         assert_eq!(notice(Xor, Compare::AtLeast), [Loss::Notice]);
     }
 
-    // 10 requests over 4 banks: one of them has seen 3.
+    // 10 requests over 4 banks: at least one bank has counted 3.
     #[test]
     fn a_bank_tells_at_its_share() {
         let rule = rule(Operator::Add, ReadEffect::Reset(5), Some((Compare::AtLeast, 15)));
@@ -143,8 +145,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whenever the folded state's trigger holds, that of some bank held when it was updated
-        /// last.
+        /// Whenever the folded state's trigger holds, the trigger of some bank held at its last
+        /// update.
         #[test]
         fn no_crossing_is_missed(
             add: bool, above: bool, value in 1..60u64, start in 0..60u64,
@@ -156,7 +158,7 @@ mod tests {
                 (false, false) => (Operator::Subtract, Compare::AtMost),
                 (false, true) => (Operator::Subtract, Compare::Below),
             };
-            // Counting down begins high enough not to wrap.
+            // Counting down starts high enough not to wrap.
             let start = if add { start } else { start + 200 };
             let rule = rule(operator, ReadEffect::Reset(start), Some((compare, value)));
             let starts = [start, 0, 0, 0];

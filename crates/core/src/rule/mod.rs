@@ -1,9 +1,10 @@
 //! Telemetry rules of a programmable memory controller, as data (NEMO, section 3 and Table 1).
 //!
-//! A rule says which requests count, which state each of them selects, how that state changes,
-//! when somebody is told, and what a read of the state does to it. [`Rule::build`] makes one that
-//! is checked; [`Rule`]'s text form is that of [`text`]; [`operator`] says what operators compute
-//! and how the states of several memory channels become one; [`loss`] what that cannot keep.
+//! A rule defines which requests count, which state each of them selects, how that state changes,
+//! when a notification is sent, and the effect of reading the state. [`Rule::build`] makes a
+//! checked rule; [`text`] defines its text form; [`operator`] the arithmetic, and how the states of
+//! several memory channels are folded into one; [`loss`] the parts of a rule that folding cannot
+//! preserve.
 
 mod check;
 mod loss;
@@ -16,7 +17,7 @@ pub use operator::Cell;
 
 use crate::BusRecord;
 
-/// Which requests match.
+/// Kinds of requests that match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RequestKind {
     /// Reads only.
@@ -30,7 +31,7 @@ pub enum RequestKind {
 /// Match stage: the request filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Filter {
-    /// Reads, writes or both.
+    /// Kind of requests that match.
     pub kind: RequestKind,
     /// First physical byte that matches.
     pub start: u64,
@@ -38,10 +39,10 @@ pub struct Filter {
     pub end: u64,
 }
 
-/// `(address & mask) >> shift`: how a key or an offset is taken from a physical address.
+/// `(address & mask) >> shift`: how a key or an offset is derived from a physical address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
-    /// Bits of the address that take part; 0 for no subdivision.
+    /// Address bits that take part; 0 for no subdivision.
     pub mask: u64,
     /// log2 of the size of the (sub-)region.
     pub shift: u8,
@@ -51,10 +52,10 @@ impl Key {
     /// No subdivision: always 0.
     pub const NONE: Key = Key { mask: 0, shift: 0 };
 
-    /// The mask of every bit that an address of the memory has (`NEMO_ALL_MEM` of the listings).
+    /// All address bits of the memory (`NEMO_ALL_MEM` in the listings).
     pub const ALL_MEMORY: u64 = u64::MAX;
 
-    /// Keys that addresses below 2^48 can have: one more than the largest.
+    /// Number of possible keys of addresses below 2^48: one more than the largest.
     #[must_use]
     pub fn span(self) -> u64 {
         self.of(BusRecord::LAST_ADDRESS).saturating_add(1)
@@ -84,30 +85,30 @@ pub enum Operator {
     Xor,
 }
 
-/// A part of the request that can be an operand.
+/// A field of the request, as an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RequestField {
     /// The physical address.
     Address,
     /// 1 for a write, 0 for a read.
     IsWrite,
-    /// Bytes asked for.
+    /// Bytes requested.
     Length,
-    /// The core or device that asked.
+    /// The core or device that issued the request.
     Requester,
 }
 
-/// What an operator works with.
+/// Operand of an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operand {
-    /// The same value each time.
+    /// The same value for every request.
     Constant(u64),
     /// A field of the request.
     Field(RequestField),
 }
 
 impl Operand {
-    /// What it is for a request.
+    /// The operand's value for a request.
     #[must_use]
     #[inline]
     pub fn of(self, request: BusRecord) -> u64 {
@@ -136,17 +137,17 @@ pub enum Compare {
     AtMost,
 }
 
-/// Notify stage: tell when the updated state compares so.
+/// Notify stage: send a notification when the updated state satisfies the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Trigger {
     /// The comparison: state on the left, `value` on the right.
     pub compare: Compare,
-    /// The threshold.
+    /// The threshold of the comparison.
     pub value: u64,
 }
 
 impl Trigger {
-    /// Whether it holds for a state.
+    /// Whether a state satisfies the comparison.
     #[must_use]
     #[inline]
     pub fn holds(self, state: u64) -> bool {
@@ -160,21 +161,21 @@ impl Trigger {
     }
 }
 
-/// What a read does to the state after its value was taken.
+/// Effect of a read on the state, after its value was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReadEffect {
-    /// Nothing.
+    /// The state is kept.
     Keep,
-    /// The state becomes this value.
+    /// The state is set to this value.
     Reset(u64),
-    /// An operator is applied.
+    /// An operator is applied to the state.
     Apply(Operator, u64),
 }
 
 /// A telemetry rule (NEMO, Table 1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rule {
-    /// Which requests match.
+    /// Filter for matching requests.
     pub filter: Filter,
     /// The primary region: indexes the translation table, which gives the base index.
     pub key: Key,
@@ -182,9 +183,9 @@ pub struct Rule {
     pub offset: Key,
     /// How the selected state changes.
     pub update: (Operator, Operand),
-    /// When somebody is told; `None` for never.
+    /// Notification condition; `None` for never.
     pub notify: Option<Trigger>,
-    /// What a read does.
+    /// Effect of a read on the state.
     pub on_read: ReadEffect,
 }
 

@@ -1,15 +1,15 @@
-//! What operators compute, and how states that several memory channels keep become one.
+//! Operator arithmetic, and how the states of several memory channels are folded into one.
 //!
 //! A telemetry's state is spread over *banks*: one per channel, pipeline and controller. One of
 //! them is *home* and begins with the state's initial value; all others begin with the operator's
-//! identity, which says "nothing happened here". Folding brings into the home value what happened
-//! to each of the others ([`Operator::combine`]): sums add, and shifts add their *counts*, which
-//! stay readable because a shifted bank begins with a single bit.
+//! identity, which means "nothing happened here". Folding applies to the home value the changes of
+//! each of the others ([`Operator::combine`]): sums add, and shifts add their *counts*, which stay
+//! readable because a shifted bank begins with a single bit.
 
 use super::{Operator, ReadEffect, Rule};
 use crate::{Error, ErrorKind, Result};
 
-/// The counter that holds a state: how wide, and what happens at its ends.
+/// The counter that holds a state: its width, and whether it wraps or saturates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Cell {
     bytes: u8,
@@ -26,10 +26,10 @@ impl Cell {
     /// 64 bits that wrap around: the prototype's (NEMO, section 4).
     pub const WORD: Cell = Cell { bytes: 8, saturating: false };
 
-    /// A counter of 1 to 8 bytes that wraps around, or stays at its ends.
+    /// A counter of 1 to 8 bytes that wraps around, or saturates.
     ///
     /// # Errors
-    /// There is no such width.
+    /// If the width is not in 1..=8.
     pub fn new(bytes: u8, saturating: bool) -> Result<Self> {
         if (1..=8).contains(&bytes) {
             return Ok(Self { bytes, saturating });
@@ -39,20 +39,20 @@ impl Cell {
             .remedy("choose 1 to 8"))
     }
 
-    /// Bytes of it.
+    /// Width in bytes.
     #[must_use]
     pub fn bytes(self) -> u8 {
         self.bytes
     }
 
-    /// Bits of it.
+    /// Width in bits.
     #[must_use]
     #[inline]
     pub fn bits(self) -> u32 {
         u32::from(self.bytes) * 8
     }
 
-    /// Whether it stays at its ends.
+    /// Whether the counter saturates instead of wrapping around.
     #[must_use]
     #[inline]
     pub fn saturates(self) -> bool {
@@ -66,7 +66,7 @@ impl Cell {
         u64::MAX >> (64 - self.bits())
     }
 
-    /// How many of them a 64-bit word of SRAM holds: 8, 4, 2 or 1.
+    /// Counters per 64-bit word of SRAM: 8, 4, 2 or 1.
     #[must_use]
     #[inline]
     pub fn per_word(self) -> u32 {
@@ -93,7 +93,7 @@ impl Operator {
         }
     }
 
-    /// The state to which nothing has happened: where every bank but the home begins.
+    /// The initial state of every bank except the home: the operator's identity.
     #[must_use]
     pub fn identity(self, cell: Cell) -> u64 {
         match self {
@@ -104,7 +104,7 @@ impl Operator {
         }
     }
 
-    /// Brings into `home` what happened to a bank that began with the identity and is `bank` now.
+    /// Applies to `home` the changes of a bank that began with the identity and is `bank` now.
     ///
     /// The order of the banks does not matter.
     #[must_use]
@@ -112,7 +112,7 @@ impl Operator {
     pub fn combine(self, home: u64, bank: u64, cell: Cell) -> u64 {
         match self {
             Operator::Add | Operator::Xor => self.apply(home, bank, cell),
-            // What happened is the way down from the identity.
+            // The change is the distance below the identity.
             Operator::Subtract => {
                 self.apply(home, self.identity(cell).wrapping_sub(bank) & cell.max(), cell)
             }
@@ -122,7 +122,8 @@ impl Operator {
         }
     }
 
-    /// By how much a bank that began as a single bit was shifted; all bits if it is gone.
+    /// The number of shifts of a bank that began as a single bit; the full width if the bit is
+    /// gone.
     fn shifts(self, bank: u64, cell: Cell) -> u64 {
         match (bank, self) {
             (0, _) => u64::from(cell.bits()),
@@ -146,8 +147,7 @@ impl ReadEffect {
 }
 
 impl Rule {
-    /// What a state is before the first request: the value that reads reset it to, else the
-    /// operator's identity.
+    /// The initial state: the value that reads reset it to, else the operator's identity.
     #[must_use]
     pub fn start(&self, cell: Cell) -> u64 {
         match self.on_read {
@@ -156,7 +156,7 @@ impl Rule {
         }
     }
 
-    /// What a read does to banks other than the home: a reset takes them back to the identity; an
+    /// Effect of a read on banks other than the home: a reset sets them to the identity; an
     /// operator is applied to the home alone.
     #[must_use]
     pub fn effect_elsewhere(&self, cell: Cell) -> ReadEffect {
@@ -198,7 +198,7 @@ mod tests {
         assert!(Cell::new(0, false).is_err() && Cell::new(9, false).is_err());
     }
 
-    // A home that was shifted 2 to the left, and banks that were shifted 3 and not at all.
+    // A home that was shifted left by 2, and banks that were shifted by 3 and by 0.
     #[test]
     fn shifts_add_their_counts() {
         let (left, right) = (Operator::ShiftLeft, Operator::ShiftRight);
@@ -214,7 +214,7 @@ mod tests {
         (1..=8u8, any::<bool>()).prop_map(|(bytes, saturating)| Cell { bytes, saturating })
     }
 
-    /// Operands as they occur: mostly small, some as large as the field.
+    /// Typical operands: mostly small, some as large as the field.
     fn operands() -> impl Strategy<Value = Vec<u64>> {
         prop::collection::vec(prop_oneof![0..4u64, 0..300u64, any::<u64>()], 0..40)
     }
@@ -236,8 +236,8 @@ mod tests {
             prop_assert_eq!(ALL[which].combine(home, identity, cell), home);
         }
 
-        /// Any stream dealt out over any number of banks, folded in any order, is the stream
-        /// applied to one state.
+        /// Any stream distributed over any number of banks and folded in any order equals the
+        /// stream applied to one state.
         #[test]
         fn folding_a_split_is_the_serial_result(
             which in 0..5usize, cell in cell(), start: u64, stream in operands(),

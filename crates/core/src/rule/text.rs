@@ -1,4 +1,5 @@
-//! The text form of a rule: a line a part, or parts between semicolons; `#` begins a comment.
+//! The text form of a rule: one part per line, or parts separated by semicolons; `#` begins a
+//! comment.
 //!
 //! ```text
 //! filter all 0x0..0x400000000     # all, read or write; without a range all of the memory
@@ -9,7 +10,8 @@
 //! on_read reset 0                 # keep, reset VALUE, or an operator and a number
 //! ```
 //!
-//! Parts left out are as [`Rule::build`] has them. What is printed reads back as the same rule.
+//! Parts left out have the defaults of [`Rule::build`]. A printed rule parses back to the same
+//! rule.
 
 use std::fmt;
 use std::str::FromStr;
@@ -105,7 +107,7 @@ impl fmt::Display for Rule {
 impl FromStr for Rule {
     type Err = Error;
 
-    /// Reads the text form. [`Rule::check`] says whether it makes sense for a memory.
+    /// Parses the text form; [`Rule::check`] then validates the rule for a memory.
     fn from_str(text: &str) -> Result<Rule> {
         let parts = text.lines().enumerate().flat_map(|(line, text)| {
             let text = text.split('#').next().unwrap_or_default();
@@ -122,7 +124,7 @@ impl FromStr for Rule {
     }
 }
 
-/// What is wrong with a part, before it is known in which line.
+/// An error in a part, before its line number is known.
 struct Wrong {
     field: String,
     cause: String,
@@ -180,7 +182,7 @@ fn said(builder: Builder, words: &[&str]) -> Result<Builder, Wrong> {
     }
 }
 
-/// How a part is written.
+/// The syntax of a part.
 fn form(field: &str) -> &'static str {
     match field {
         "filter" => "write `filter all|read|write [START..END]`",
@@ -197,7 +199,7 @@ fn form(field: &str) -> &'static str {
 fn a_number(field: &str, word: &str) -> Result<u64, Wrong> {
     let digits = word.replace('_', "");
     let number = match digits.strip_prefix("0x") {
-        // `from_str_radix` would take a sign.
+        // `from_str_radix` would accept a sign.
         Some(hex) if hex.starts_with(|c: char| c.is_ascii_hexdigit()) => {
             u64::from_str_radix(hex, 16).ok()
         }

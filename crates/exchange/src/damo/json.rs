@@ -1,5 +1,5 @@
-//! damo's JSON (`DamonRecord.to_kvpairs` in src/_damo_records.py): an array of records, one a
-//! target, each with its snapshots. Numbers may be text, with commas or units.
+//! damo's JSON (`DamonRecord.to_kvpairs` in src/_damo_records.py): an array of records, one per
+//! target, each with its snapshots. Numbers may be strings, with commas or units.
 
 use std::fmt;
 use std::io::Read;
@@ -14,7 +14,7 @@ use crate::place::{Place, malformed, unreadable};
 use crate::quantity;
 use crate::spool::{Age, Hits, Origin, Ours, Refusal, Shot, Spool, StreamId, Told};
 
-/// Reads an array of records into `spool`.
+/// Reads an array of damo records into `spool`.
 pub(crate) fn read(file: &str, input: &mut dyn Read, spool: &mut Spool) -> Result<()> {
     let mut reading = Reading { spool, scratch: None };
     let mut json = serde_json::Deserializer::from_reader(input);
@@ -27,15 +27,15 @@ pub(crate) fn read(file: &str, input: &mut dyn Read, spool: &mut Spool) -> Resul
     }
 }
 
-/// serde_json says line and column itself.
+/// A JSON error of `file`; serde_json's message contains line and column.
 fn broken(file: &str, cause: &serde_json::Error) -> Error {
     malformed(file, Place::Whole, cause)
 }
 
-/// What the parts of a file are read into.
+/// Where the deserializers put snapshots.
 struct Reading<'a> {
     spool: &'a mut Spool,
-    /// Why the scratch file would not take a snapshot.
+    /// The I/O error that kept the scratch file from storing a snapshot.
     scratch: Option<std::io::Error>,
 }
 
@@ -179,7 +179,7 @@ impl Intervals {
     }
 }
 
-/// What tierscope adds to a record; damo passes over it.
+/// tierscope's additions to a record, under the key `tierscope`, which damo ignores.
 #[derive(Deserialize)]
 struct OurRecord {
     space: u32,
@@ -196,7 +196,7 @@ struct Snapshot {
     tierscope: Option<OurSnapshot>,
 }
 
-/// What tierscope adds to a snapshot.
+/// tierscope's additions to a snapshot.
 #[derive(Deserialize)]
 struct OurSnapshot {
     window: u64,
@@ -207,7 +207,7 @@ struct OurSnapshot {
     unknown: Vec<Unknown>,
 }
 
-/// A region that damo would take for idle.
+/// An unknown region: kept outside `regions`, where damo would count it as idle.
 #[derive(Deserialize)]
 struct Unknown {
     start: Bytes,
@@ -264,14 +264,14 @@ struct AgeOf {
     aggr_intervals: Option<Number>,
 }
 
-/// What tierscope adds to a region.
+/// tierscope's additions to a region.
 #[derive(Deserialize)]
 struct OurRegion {
     hits: f32,
     samples: u32,
     level: Option<u8>,
     confidence: f32,
-    /// Lower bound, estimate, upper bound.
+    /// Access rate: lower bound, estimate, upper bound.
     rate: Option<[f32; 3]>,
 }
 
@@ -287,11 +287,12 @@ impl OurRegion {
     }
 }
 
-/// Greatest number of hits that 32-bit floating point counts exactly.
+/// Greatest number of hits that a 32-bit float counts exactly.
 const MOST_HITS: f64 = (1 << 24) as f64;
 
 impl Region {
-    /// What damo ends a recording of a single window with, in formats without start times.
+    /// The dummy region with which damo ends a recording of a single window, in formats without
+    /// start times.
     fn is_fake(&self) -> bool {
         (self.start.0, self.end.0) == (0, 0)
     }
@@ -320,14 +321,14 @@ impl Region {
     }
 }
 
-/// A number as JSON has it.
+/// A quantity as JSON encodes it.
 enum Raw<'a> {
     Whole(u64),
     Real(f64),
     Text(&'a str),
 }
 
-/// Makes a quantity of a number or a text.
+/// Converts a JSON number or string to a quantity.
 struct Of<T>(&'static str, fn(Raw<'_>) -> Option<T>);
 
 impl<T> Of<T> {
@@ -360,7 +361,7 @@ impl<T> Visitor<'_> for Of<T> {
     }
 }
 
-/// Whole numbers of a float that holds one.
+/// The value of a float as an integer, if it is in range.
 fn whole(value: f64) -> Option<u64> {
     (0.0..u64::MAX as f64).contains(&value).then_some(value as u64)
 }
@@ -379,7 +380,7 @@ macro_rules! quantity {
 }
 
 quantity!(
-    /// A count or a share.
+    /// A count or a percentage, as a number or a string.
     Number(f64),
     "a number",
     |raw| match raw {
@@ -389,7 +390,7 @@ quantity!(
     }
 );
 quantity!(
-    /// An address.
+    /// An address, as a number or a string.
     Bytes(u64),
     "an address",
     |raw| match raw {
@@ -399,7 +400,7 @@ quantity!(
     }
 );
 quantity!(
-    /// A moment in ns.
+    /// A point in time, in ns.
     Nanos(u64),
     "a time",
     |raw| match raw {
@@ -409,7 +410,7 @@ quantity!(
     }
 );
 quantity!(
-    /// A time given in us, in ns.
+    /// A time given in us, converted to ns.
     Micros(f64),
     "a time in microseconds",
     |raw| match raw {
@@ -419,7 +420,7 @@ quantity!(
     }
 );
 quantity!(
-    /// The id of a target; of early kernels an address of theirs.
+    /// The id of a target; in recordings of early kernels, a kernel address.
     Id(i64),
     "the id of a target",
     |raw| match raw {
@@ -439,7 +440,7 @@ mod tests {
         read("x", &mut text.as_bytes(), &mut spool).map(|()| spool)
     }
 
-    /// As damo writes it today, and with the order of keys turned.
+    /// A record as damo writes it today, with its keys in another order.
     const RECORD: &str = r#"[{"kdamond_idx": 0, "context_idx": null,
         "intervals": {"sample_us": "5000", "aggr_us": "100 ms", "ops_update_us": "1000000",
                       "intervals_goal": {"access_bp": "0 %"}},

@@ -1,4 +1,4 @@
-//! What damo (github.com/damonitor/damo) writes and reads.
+//! Formats of damo (github.com/damonitor/damo), read and written.
 
 pub(crate) mod json;
 pub(crate) mod record_file;

@@ -1,10 +1,11 @@
-//! The record file of the debugfs interface of old kernels (Linux 5.x with DAMON's patches, Amazon's 5.10;
-//! `dbgfs_after_aggregation()` in mm/damon/dbgfs.c), which damo read until v2.0.
+//! The record file of the debugfs interface of old kernels (Linux 5.x with DAMON's patches,
+//! Amazon's 5.10; `dbgfs_after_aggregation()` in mm/damon/dbgfs.c), which damo read until v2.0.
 //!
-//! Little-endian: 16 bytes `damon_recfmt_ver` and a 32-bit version; then for each aggregation the
-//! time (64-bit seconds and nanoseconds), a 32-bit number of targets, and for each its id (version 1:
-//! 32-bit pid; 2: 64 bits), a 32-bit number of regions, and for each start and end (64 bits) and a
-//! 32-bit count of accesses. Version 0 has no header, and ids as version 2.
+//! Little-endian. A header of 16 bytes `damon_recfmt_ver` and a 32-bit version; then, for each
+//! aggregation, the time (64-bit seconds and nanoseconds), a 32-bit number of targets, and for each
+//! target its id (version 1: 32-bit pid; 2: 64 bits), a 32-bit number of regions, and for each
+//! region start and end (64 bits) and a 32-bit count of accesses. Version 0 has no header, and ids
+//! as in version 2.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead};
@@ -14,10 +15,10 @@ use tierscope_core::Result;
 use crate::place::{Place, malformed, unreadable};
 use crate::spool::{Origin, Refusal, Shot, Spool, Told, nanos_of};
 
-/// What a file of version 1 or 2 begins with.
+/// Magic number at the beginning of files of versions 1 and 2.
 pub(crate) const MARK: &[u8; 16] = b"damon_recfmt_ver";
 
-/// More targets than any machine has.
+/// Upper bound on the number of targets; more mean that the file is damaged.
 const MAX_TARGETS: u32 = 1 << 20;
 
 /// Reads a record file into `spool`.
@@ -58,7 +59,7 @@ fn version(bytes: &mut Bytes<'_>) -> Result<u32> {
     }
 }
 
-/// When the next aggregation ended; `None` at the end of the file.
+/// End of the next aggregation; `None` at the end of the file.
 fn time(bytes: &mut Bytes<'_>) -> Result<Option<u64>> {
     if bytes.input.fill_buf().map_err(|e| unreadable(bytes.file, &e))?.is_empty() {
         return Ok(None);
@@ -86,7 +87,8 @@ fn snapshot(
         let accesses = bytes.half("a count of accesses")?;
         regions.push(Told::new(from, to, accesses as f32, 0));
     }
-    // What damo adds where one snapshot would leave the window's length unknown.
+    // Drops the dummy region (0, 0) that damo appends to a recording of one snapshot, to mark the
+    // end of its window.
     regions.retain(|region| (region.start, region.end) != (0, 0));
     if regions.is_empty() && count == 1 {
         return Ok(());
@@ -99,7 +101,7 @@ fn snapshot(
     })
 }
 
-/// A file read number by number.
+/// The input with the current byte offset; reads little-endian numbers.
 struct Bytes<'a> {
     file: &'a str,
     input: &'a mut dyn BufRead,
@@ -136,7 +138,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::spool::tests::in_memory;
 
-    /// Aggregations `(seconds, [(target, [(start, end, accesses)])])`.
+    /// An aggregation for a test: `(seconds, [(target, [(start, end, accesses)])])`.
     type Aggregation<'a> = (u64, &'a [(i64, &'a [(u64, u64, u32)])]);
 
     pub(crate) fn file(version: u32, aggregations: &[Aggregation<'_>]) -> Vec<u8> {

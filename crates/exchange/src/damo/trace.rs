@@ -1,8 +1,9 @@
-//! The tracepoint `damon:damon_aggregated` as text: of `perf script`, `trace-cmd report` or ftrace.
+//! The tracepoint `damon:damon_aggregated` as text, printed by `perf script`, `trace-cmd report` or
+//! ftrace.
 //!
 //! `kdamond.0  4452 [000] 82877.315633: damon:damon_aggregated: target_id=0 nr_regions=17
-//! 140731667070976-140731668037632: 0 3`: time, target, regions of the target, a region, accesses, age
-//! (which kernels before 5.17 do not tell).
+//! 140731667070976-140731668037632: 0 3`: time, target, number of the target's regions, one region,
+//! its accesses, its age (missing before Linux 5.17).
 
 use std::collections::HashMap;
 
@@ -12,27 +13,27 @@ use tierscope_trace::perf_script::seconds;
 use crate::place::{Place, excerpt, malformed, unreadable};
 use crate::spool::{Origin, Refusal, Shot, Spool, StreamId, Told};
 
-/// The event, with and without its system.
+/// The event's name with and without its subsystem.
 const EVENTS: [&str; 2] = ["damon:damon_aggregated:", "damon_aggregated:"];
-/// Told whenever the kernel tunes its intervals (Linux 6.17).
+/// Event emitted whenever the kernel tunes DAMON's intervals (Linux 6.17).
 const TUNE: [&str; 2] = ["damon:damon_monitor_intervals_tune:", "damon_monitor_intervals_tune:"];
-/// Tells only regions that a scheme is about to be applied to.
+/// Event emitted only for regions to which a scheme is about to be applied.
 const BEFORE_APPLY: &str = "damos_before_apply:";
 
-/// What a line is.
+/// Kind of a line.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Line {
-    /// A region of a window.
+    /// A region of an aggregation window.
     Region(Event),
-    /// The sampling interval from now on, in ns.
+    /// A new sampling interval, in ns.
     Tuned(f64),
-    /// A region before a scheme is applied.
+    /// A region to which a scheme is about to be applied.
     BeforeApply,
-    /// Anything else.
+    /// Any other line.
     Other,
 }
 
-/// One region as the kernel told it.
+/// Fields of one `damon_aggregated` event.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Event {
     time: u64,
@@ -44,7 +45,7 @@ pub(crate) struct Event {
     age: i64,
 }
 
-/// Understands a line; the item that is wrong if it is one of DAMON's and damaged.
+/// Parses a line. The error names the missing or malformed field of a DAMON event.
 pub(crate) fn parse(line: &str) -> Result<Line, &'static str> {
     let mut words = line.split_ascii_whitespace();
     let mut before = None;
@@ -92,7 +93,7 @@ fn event(time: u64, words: &[&str]) -> Result<Event, &'static str> {
     })
 }
 
-/// Puts events together to snapshots, target by target.
+/// Assembles events into snapshots, per target.
 #[derive(Default)]
 pub(crate) struct Reader {
     targets: HashMap<i64, Pending>,
@@ -100,19 +101,19 @@ pub(crate) struct Reader {
     before_apply: u64,
 }
 
-/// A snapshot of which some regions were told.
+/// A snapshot of which some regions are still missing.
 struct Pending {
     stream: StreamId,
     regions: Vec<Told>,
     expected: u64,
-    /// Of the first region.
+    /// Time of its first region.
     time: u64,
     line: u64,
     last_end: Option<u64>,
 }
 
 impl Reader {
-    /// Takes a line in; whether it was one of DAMON's.
+    /// Parses a line; returns whether it was a DAMON event.
     pub(crate) fn line(
         &mut self,
         file: &str,
@@ -146,7 +147,8 @@ impl Reader {
             let cause = "time goes backwards: the lines are not in order of time";
             return Err(malformed(file, Place::Line(line), cause));
         }
-        // Events are lost when the ring buffer overflows; a new window shows by its address.
+        // Events are lost when the ring buffer overflows; a region below the last one starts a new
+        // window.
         let goes_on = event.regions == pending.expected
             && pending.regions.last().is_none_or(|last| last.end <= event.start);
         if !pending.regions.is_empty() && !goes_on {
@@ -161,7 +163,7 @@ impl Reader {
                 let age = u32::try_from(event.age.max(0)).unwrap_or(u32::MAX);
                 pending.regions.push(Told::new(event.start, event.end, hits as f32, age));
             }
-            // damo ends a recording of one window with a region of -1 accesses, for its time.
+            // damo ends a recording of one window with a dummy region of -1 accesses, for its time.
             None if event.accesses == -1 && event.end == 0 => return Ok(()),
             None => {
                 let cause = format!("{} accesses", event.accesses);
@@ -174,7 +176,7 @@ impl Reader {
         Ok(())
     }
 
-    /// What is left is incomplete.
+    /// Drops the snapshots that are incomplete at the end of the file, and counts them.
     pub(crate) fn finish(&mut self, file: &str, spool: &mut Spool) -> Result<()> {
         let open = self.targets.values_mut().filter(|pending| !pending.regions.is_empty());
         open.for_each(|pending| pending.give_up(spool));
@@ -257,7 +259,8 @@ mod tests {
         Ok(spool)
     }
 
-    // The second region of the second window is lost; the last window is cut off.
+    // The second region of the second window is lost, and the last window is truncated: both
+    // windows are dropped.
     #[test]
     fn windows_of_which_a_part_is_lost_are_left_out() {
         let spool = lines(&[

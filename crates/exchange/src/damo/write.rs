@@ -1,13 +1,14 @@
 //! A recording as the JSON that `damo report` reads.
 //!
-//! damo keeps one record a target, a recording one window for all: the first space is written as the
-//! windows come, the others wait in a scratch file. What damo has no word for (fractional counts,
-//! looks at a region, level, confidence, rate, CPU time) stands under keys `tierscope`, which damo passes
-//! over and our import reads.
+//! damo keeps one record per target, tierscope one window for all spaces: the snapshots of the
+//! first space are written immediately, those of the other spaces are buffered in a scratch file.
+//! Values that damo's format lacks (fractional counts, samples per region, level, confidence, rate,
+//! CPU time) are written under the key `tierscope`, which damo ignores and our import reads.
 //!
-//! To damo a region without accesses is idle. What is unknown, or was not looked at, is therefore left out
-//! of the `regions` that damo reads: there is a gap in its place. It stands under the snapshot's key
-//! `tierscope`, as `unknown`, so that an import misses nothing; and [`LeftOut`] says how much that was.
+//! To damo a region without accesses is idle. Regions that are unknown or were not probed are
+//! therefore omitted from the `regions` that damo reads, which leaves a gap. They are written as
+//! `unknown` under the snapshot's key `tierscope`, so that an import loses nothing; [`LeftOut`]
+//! counts them.
 
 use std::collections::BTreeMap;
 use std::io::{self, SeekFrom, Write};
@@ -21,29 +22,30 @@ use tierscope_record::{Commit, Recording};
 use crate::spool::Scratch;
 use crate::tables::{Failure, Tick};
 
-/// How damo keeps its JSON.
+/// Encoding of damo's JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// As text.
+    /// Uncompressed text.
     Plain,
     /// zlib-compressed, as `damo record` writes it.
     Compressed,
 }
 
-/// What damo does not see of an export, because it is unknown or was not looked at.
+/// Regions that are hidden from damo because they are unknown or were not probed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct LeftOut {
-    /// Regions, each counted in every window.
+    /// Number of regions, each counted in every window.
     pub regions: u64,
-    /// Windows that have some.
+    /// Windows that contain such regions.
     pub windows: u64,
 }
 
-/// Writes all windows of `recording`; `scratch` has to be empty. Says what damo will not see.
+/// Writes all windows of `recording`; `scratch` has to be empty. Returns how much damo will not
+/// see.
 ///
 /// # Errors
-/// If the recording cannot be read, or `out` or `scratch` will not take it.
+/// If the recording cannot be read, or writing to `out` or `scratch` fails.
 pub fn write(
     recording: &Recording,
     shape: Shape,
@@ -69,16 +71,16 @@ struct Writer<'a> {
     out: &'a mut dyn Write,
     scratch: &'a mut dyn Scratch,
     spilled: u64,
-    /// The space that is written at once.
+    /// The space whose snapshots are written immediately.
     first: Option<SpaceId>,
-    /// Whether it has a snapshot.
+    /// Whether a snapshot of the first space has been written.
     begun: bool,
     others: BTreeMap<SpaceId, Other>,
     text: Vec<u8>,
     left_out: LeftOut,
 }
 
-/// A space whose snapshots wait.
+/// A space whose snapshots are buffered in the scratch file.
 struct Other {
     name: String,
     parts: Vec<(u64, usize)>,
@@ -126,7 +128,7 @@ impl<'a> Writer<'a> {
         let unknown = snapshot.regions.iter().filter(|region| region.is_unknown()).count() as u64;
         self.left_out.regions += unknown;
         self.left_out.windows += u64::from(unknown > 0);
-        // A window without regions is one, too.
+        // A window without regions is written as an empty snapshot.
         if snapshot.regions.is_empty() {
             self.snapshot(first, index, row, &[])?;
         }
@@ -169,7 +171,7 @@ impl<'a> Writer<'a> {
         )
     }
 
-    /// Writes a snapshot of `space` where it belongs.
+    /// Writes a snapshot to the output if `space` is the first one, else to the scratch file.
     fn snapshot(
         &mut self,
         space: SpaceId,
@@ -198,7 +200,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Writes the records of the spaces that waited.
+    /// Copies the buffered snapshots of the other spaces from the scratch file to the output.
     fn waiting(&mut self) -> Result<(), Failure> {
         for (space, other) in std::mem::take(&mut self.others) {
             self.head(space, &other.name, false)?;
@@ -214,14 +216,14 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Looks in a window, as damo works it out.
+    /// Sampling intervals per window, computed as damo does.
     fn nominal(&self) -> f64 {
         let meta = self.recording.meta();
         (meta.window.as_secs_f64() / meta.sampling.as_secs_f64()).max(1.0)
     }
 }
 
-/// Ends a record.
+/// Text that ends a record.
 const TAIL: &[u8] = b"\n]}";
 
 fn push_snapshot(
@@ -257,7 +259,7 @@ fn push_snapshot(
     Ok(())
 }
 
-/// What damo shall not take for idle.
+/// Writes an unknown region, which damo would take for idle.
 fn push_unknown(region: &Region, text: &mut Vec<u8>) -> io::Result<()> {
     write!(
         text,
@@ -269,7 +271,7 @@ fn push_unknown(region: &Region, text: &mut Vec<u8>) -> io::Result<()> {
     Ok(())
 }
 
-/// What damo has no word for.
+/// Writes a region's fields that damo's format lacks.
 fn push_ours(region: &Region, text: &mut Vec<u8>) -> io::Result<()> {
     let level = region.level.map_or("null".into(), |level| level.number().to_string());
     write!(
@@ -305,7 +307,7 @@ fn push_region(row: &Commit, region: &Region, nominal: f64, text: &mut Vec<u8>) 
     Ok(())
 }
 
-/// Accesses of so many looks as DAMON takes: whole, and none only where there was none.
+/// Accesses per `nominal` sampling intervals, rounded to damo's integers; 0 only without any hit.
 fn accesses(region: &Region, nominal: f64) -> u64 {
     let accesses = (region.frequency() * nominal).round() as u64;
     if region.hits > 0.0 { accesses.max(1) } else { accesses }

@@ -1,4 +1,4 @@
-//! Recordings of generated windows.
+//! Generators of recordings for property tests.
 
 use std::io::Cursor;
 use std::time::{Duration, UNIX_EPOCH};
@@ -12,7 +12,7 @@ use tierscope_core::{
 use tierscope_exchange::Imported;
 use tierscope_record::{Memory, Meta, Recorder, Recording};
 
-/// A window of one to three spaces.
+/// A generated window with regions of one to three spaces.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Seen {
     pub(crate) snapshot: Snapshot,
@@ -56,7 +56,7 @@ fn regions() -> impl Strategy<Value = Vec<Region>> {
     })
 }
 
-/// Up to `most` windows in order of time.
+/// Strategy: up to `most` windows in order of time.
 pub(crate) fn windows(most: usize) -> impl Strategy<Value = Vec<Seen>> {
     let window = (0u64..200_000_000, regions(), any::<(u32, u32)>(), 0u32..50);
     prop::collection::vec(window, 1..=most).prop_map(|windows| {

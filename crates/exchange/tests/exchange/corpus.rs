@@ -1,4 +1,4 @@
-//! The corpus of the fuzz target `import`, replayed.
+//! Replays the corpus of the fuzz target `import`.
 
 use std::fs;
 use std::io::Write as _;
@@ -13,7 +13,7 @@ fn corpus() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/import")
 }
 
-/// Three windows of two targets, as text.
+/// DAMON's tracepoint as text: three windows of two targets.
 fn trace() -> String {
     let mut text = String::from("# ========\n");
     for window in 1..=3u64 {
@@ -31,7 +31,7 @@ fn trace() -> String {
     text
 }
 
-/// Two aggregations of one target, as debugfs wrote them.
+/// The debugfs record file: two aggregations of one target.
 fn record_file() -> Vec<u8> {
     let mut bytes = b"damon_recfmt_ver\x02\0\0\0".to_vec();
     for second in 1..=2u64 {
@@ -63,7 +63,8 @@ fn compressed(text: &str) -> Vec<u8> {
     zlib.finish().unwrap()
 }
 
-/// Inputs for the fuzzer to start from. Those that are whole begin with `good` and their number of windows.
+/// Seed inputs of the fuzzer. The names of valid ones begin with `good` and their number of
+/// windows.
 fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     vec![
         ("good-3-trace", trace().into()),
@@ -104,7 +105,7 @@ fn the_corpus_is_read_or_refused() {
 }
 
 proptest! {
-    // A poor man's fuzzer, for those without a nightly compiler.
+    // A minimal fuzzer, which runs without a nightly compiler.
     #[test]
     fn a_few_bytes_changed_do_no_harm(
         seed in 0..seeds().len(),

@@ -1,4 +1,4 @@
-//! damo's JSON, out and in.
+//! Export to damo's JSON, and import from it.
 
 use proptest::prelude::*;
 use tierscope_exchange::damo::{LeftOut, Shape, write};
@@ -29,7 +29,7 @@ proptest! {
         }
     }
 
-    // Cut anywhere, it is refused, and says where it ends.
+    // A file that is truncated anywhere is refused with an error.
     #[test]
     fn what_is_cut_short_is_refused(seen in windows(3), at in any::<prop::sample::Index>(), compressed in any::<bool>()) {
         let shape = if compressed { Shape::Compressed } else { Shape::Plain };
@@ -41,8 +41,8 @@ proptest! {
     }
 }
 
-/// As damo's `from_kvpairs` wants it (src/_damo_records.py, src/_damon.py): every key that it looks up
-/// without asking.
+/// Export has every key that damo's `from_kvpairs` (src/_damo_records.py, src/_damon.py) looks up
+/// without a check.
 #[test]
 fn damo_finds_every_key_that_it_needs() {
     use tierscope_core::{CpuTime, Range, Region, Snapshot, SpaceId, Time};
@@ -70,7 +70,7 @@ fn damo_finds_every_key_that_it_needs() {
     assert_eq!((&shot["start_time"], &shot["end_time"]), (&100.into(), &200.into()));
     let told: Vec<_> =
         (0..3).map(|i| shot["regions"][i]["nr_accesses"]["samples"].clone()).collect();
-    // Half of 5 looks are 20 of 40; a thousandth of one is not none.
+    // 2.5 hits of 5 samples become 20 of 40; 0.001 hits are rounded up to 1, not down to none.
     assert_eq!(told, [40, 20, 1]);
     let age = &shot["regions"][0]["age"];
     assert!(age["usec"].is_null() && age["aggr_intervals"] == 3);
@@ -78,8 +78,9 @@ fn damo_finds_every_key_that_it_needs() {
     assert_eq!(shot["regions"][1]["tierscope"]["hits"], 2.5);
 }
 
-// damo would take what is unknown, or was not looked at, for idle: it is not among the regions that damo
-// reads, it is counted, and it comes back. Of the fourth region damo lacks the rate alone.
+// damo would take regions that are unknown or were not probed for idle: they are omitted from the
+// regions that damo reads, they are counted, and an import restores them. The fourth region has a
+// rate, which damo's format lacks, and is exported otherwise.
 #[test]
 fn damo_is_told_nothing_of_what_is_unknown() {
     use tierscope_core::{CpuTime, Range, Rate, Region, Snapshot, SpaceId, Time};

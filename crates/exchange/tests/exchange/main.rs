@@ -1,4 +1,4 @@
-//! What goes out comes back equal, to the last count.
+//! Exports are imported again, and must equal the original exactly.
 
 mod common;
 mod corpus;

@@ -1,4 +1,4 @@
-//! Parquet, written and read with a reader that is not ours.
+//! Parquet files, read back with the reader of the `parquet` crate.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ fn batches(recording: &Recording, table: Table) -> Vec<RecordBatch> {
     reader.map(|batch| batch.unwrap()).collect()
 }
 
-/// Regions by window.
+/// Regions of a recording by window.
 fn regions(recording: &Recording) -> BTreeMap<u64, Vec<Region>> {
     let mut windows = BTreeMap::<u64, Vec<Region>>::new();
     for batch in batches(recording, Table::Regions) {

@@ -1,4 +1,4 @@
-//! The cache against a naive one.
+//! Compares the cache with a naive model.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::naive::Array;
 use crate::operations;
 use crate::replay::{POLICIES, geometry, words};
 
-/// Lines and whether they are dirty. One slice, so that the set is the low bits of the line.
+/// Lines and whether they are dirty. One slice, so that the set index is the low bits of the line.
 struct Naive {
     lines: Array<u64, bool>,
 }
@@ -47,7 +47,7 @@ impl Pair {
         Self { fast: Cache::new(&config, 38).expect("it is possible"), naive: Naive::new(&config) }
     }
 
-    /// Does what the word says to both and compares.
+    /// Performs the operation encoded in the word on both, and compares.
     fn step(&mut self, word: u64) {
         let line = word % 128;
         let address = line * 64 + word / 128 % 64;
@@ -70,7 +70,7 @@ impl Pair {
     }
 }
 
-/// Shapes with a path of their own in the model, and one without.
+/// Associativities with specialised code in the model, and without.
 fn shapes() -> impl Iterator<Item = (u32, Replacement)> {
     let any = [1, 2, 8, 11, 12, 15, 16, 20, 24].map(|ways| (ways, Replacement::Lru));
     let others = [2, 8, 16].into_iter().flat_map(|ways| POLICIES.map(|policy| (ways, policy)));

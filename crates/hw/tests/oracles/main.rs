@@ -1,6 +1,6 @@
-//! The models against naive oracles, over random sequences of operations.
+//! Compares the models with naive oracles over random sequences of operations.
 //!
-//! `TIERSCOPE_OPERATIONS` sets how many operations each long test does (300,000 unless set).
+//! `TIERSCOPE_OPERATIONS` sets the number of operations of each long test (default 300,000).
 
 mod cache;
 mod mmu;
@@ -8,7 +8,7 @@ mod naive;
 mod naive_mmu;
 mod replay;
 
-/// Operations of a long test.
+/// Number of operations of a long test.
 fn operations() -> u64 {
     match std::env::var("TIERSCOPE_OPERATIONS") {
         Ok(text) => text.parse().expect("TIERSCOPE_OPERATIONS is a number"),

@@ -1,5 +1,5 @@
-//! TLBs, paging-structure caches and walker against naive ones, with page tables that change
-//! under them: maps, unmaps, protections, splits, collapses, cleared flags, shootdowns.
+//! Compares TLBs, paging-structure caches and walker with naive models, while the page tables
+//! change: mappings, unmappings, protections, splits, collapses, cleared flags, shootdowns.
 
 use std::collections::BTreeSet;
 
@@ -13,18 +13,18 @@ use crate::naive_mmu::{Memory, Naive};
 use crate::operations;
 use crate::replay::{INCLUSIONS, POLICIES, small, words};
 
-/// Both machines, each with page tables of its own.
+/// The MMU model and the naive one, each with page tables of its own.
 struct Pair {
     fast: (Mmu, Memory),
     naive: (Naive, Memory),
     roots: Vec<Root>,
     levels: u8,
-    /// Kinds of answers so far.
+    /// Distinct outcomes of translations so far.
     seen: BTreeSet<String>,
 }
 
-/// An address of few: eight pages in each of four tables in each of two, and so on up, and the
-/// upper half too.
+/// An address out of a small set: eight pages in each of four tables, in each of two upper tables,
+/// and so on up; some in the upper half.
 fn address(word: u64, levels: u8) -> u64 {
     let index = |level: u64| (word >> (3 * level)) & [7, 3, 1, 1, 1][level as usize];
     let low: u64 = (0..u64::from(levels)).map(|level| index(level) << (12 + 9 * level)).sum();
@@ -49,7 +49,7 @@ impl Pair {
         }
     }
 
-    /// Does what the word says to both and compares.
+    /// Performs the operation encoded in the word on both, and compares.
     fn step(&mut self, word: u64) {
         let root = self.roots[(word >> 50 & 3).min(2) as usize];
         let linear = address(word, self.levels);
@@ -91,7 +91,8 @@ impl Pair {
         self.naive.1.entries.insert(at, entry);
     }
 
-    /// A new leaf, which splits or collapses what was there. Some are read-only, global, clean.
+    /// Maps a new leaf, which splits or collapses the previous mapping. Some leaves are read-only,
+    /// global, or old.
     fn map(&mut self, root: Root, linear: u64, level: u8, word: u64) {
         let at = self.fast.1.reach(root.table, self.levels, linear, level);
         let same = self.naive.1.reach(root.table, self.levels, linear, level);
@@ -110,7 +111,7 @@ impl Pair {
         }
     }
 
-    /// Clears ACCESSED and DIRTY without telling the TLBs, as software may.
+    /// Clears ACCESSED and DIRTY without a TLB invalidation, as software may.
     fn clear(&mut self, root: Root, linear: u64, level: u8) {
         if let Some(at) = self.fast.1.find(root.table, self.levels, linear, level) {
             let entry = self.fast.1.entries[&at] & !(ACCESSED | DIRTY);
@@ -178,7 +179,7 @@ fn equals_the_naive_mmu_for_long() {
     }
 }
 
-/// The random words really reach every outcome that the model has.
+/// Checks that the random words reach every outcome of the model.
 #[test]
 fn the_sequences_reach_everything() {
     let mut pair = Pair::new(5, Inclusion::Neither, Replacement::Lru);

@@ -1,10 +1,11 @@
-//! The naive models: vectors of sets, one rule after another, nothing shared with the fast ones.
+//! Naive models: vectors of sets, a plain implementation of each rule, no code shared with the fast
+//! models.
 
 use std::collections::VecDeque;
 
 use tierscope_hw::config::Replacement;
 
-/// A set-associative array of pairs.
+/// A set-associative array of key-value pairs.
 pub(crate) struct Array<K, V> {
     pub(crate) sets: Vec<Set<K, V>>,
     random: u64,
@@ -42,7 +43,7 @@ impl<K: PartialEq + Copy, V: Copy> Array<K, V> {
         set.touch(way);
     }
 
-    /// Puts a pair in or changes it; returns what had to go.
+    /// Inserts or updates a pair. Returns the evicted one.
     pub(crate) fn put(&mut self, set: u64, key: K, value: V) -> Option<(K, V)> {
         let index = set as usize % self.sets.len();
         let set = &mut self.sets[index];
@@ -139,8 +140,8 @@ impl<K: PartialEq, V> Set<K, V> {
     }
 }
 
-/// Descends from the root; `go` sees a node's first way, the first of its right half, and its bit,
-/// and says whether to go right.
+/// Descends from the root; `go` gets a node's first way, the first way of its right half, and its
+/// bit, and returns whether to descend to the right.
 fn walk_tree(tree: &mut [bool], ways: usize, mut go: impl FnMut(usize, usize, &mut bool) -> bool) {
     let (mut node, mut low, mut high) = (0, 0, ways);
     while high - low > 1 {

@@ -1,4 +1,4 @@
-//! A naive MMU: TLBs, paging-structure caches and a walk, one rule after another.
+//! A naive MMU: TLBs, paging-structure caches and a walk, each rule implemented plainly.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -9,7 +9,7 @@ use tierscope_hw::{Asid, Fault, Held, PageTable, Root, Source, Table, Translatio
 
 use crate::naive::Array;
 
-/// Page tables as a map of entries, and the order in which they were read.
+/// Page tables as a map of entries, with the order of reads.
 #[derive(Clone, Default)]
 pub(crate) struct Memory {
     pub(crate) entries: BTreeMap<u64, u64>,
@@ -40,7 +40,8 @@ impl Memory {
         self.next_table
     }
 
-    /// Address of the entry of `level`; makes tables on the way, instead of leaves too.
+    /// Address of the entry of `level`; missing tables above it are created, and leaves are
+    /// replaced by tables.
     pub(crate) fn reach(&mut self, root: u64, levels: u8, linear: u64, level: u8) -> u64 {
         let mut table = root;
         for upper in (level + 1..=levels).rev() {
@@ -55,7 +56,7 @@ impl Memory {
         slot(table, linear, level)
     }
 
-    /// Address of the entry of `level`, if all above it are there.
+    /// Address of the entry of `level`, if all tables above it exist.
     pub(crate) fn find(&self, root: u64, levels: u8, linear: u64, level: u8) -> Option<u64> {
         let mut table = root;
         for upper in (level + 1..=levels).rev() {
@@ -73,11 +74,11 @@ impl Memory {
 pub(crate) struct Key {
     number: u64,
     size: PageSize,
-    /// `None` = global.
+    /// Address space; `None` if global.
     pub(crate) asid: Option<Asid>,
 }
 
-/// One level of a TLB: arrays, and the sizes that each takes.
+/// One level of a TLB: arrays, each with its page sizes.
 pub(crate) struct Bank(Vec<(Vec<PageSize>, Array<Key, Translation>)>);
 
 impl Bank {
@@ -139,7 +140,7 @@ fn key(linear: u64, size: PageSize, asid: Option<Asid>) -> Key {
 
 type PscKey = (u64, Asid);
 
-/// The naive MMU.
+/// A naive MMU.
 pub(crate) struct Naive {
     pub(crate) l1: Bank,
     pub(crate) l2: Bank,
@@ -269,7 +270,7 @@ impl Naive {
         }
     }
 
-    /// The lowest cached table, or the top.
+    /// The lowest cached table and its level, or the top table.
     fn start(&mut self, root: Root, linear: u64) -> (u8, Table) {
         for level in 2..=self.levels {
             let Some(array) = self.psc.get_mut(&level) else { continue };
@@ -289,7 +290,7 @@ impl Naive {
         }
     }
 
-    /// What a fault does.
+    /// Invalidates the cached entries for the address, as a page fault does.
     fn forget(&mut self, linear: u64, asid: Asid) {
         self.forget_tlb(linear, asid);
         for (level, array) in &mut self.psc {

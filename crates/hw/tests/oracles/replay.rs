@@ -1,4 +1,4 @@
-//! Random numbers and machines for the tests.
+//! Random words and small machines for the tests.
 
 use tierscope_core::Rng;
 use tierscope_hw::config::{
@@ -11,13 +11,13 @@ pub(crate) const POLICIES: [Replacement; 3] =
 pub(crate) const INCLUSIONS: [Inclusion; 3] =
     [Inclusion::Neither, Inclusion::Inclusive, Inclusion::Exclusive];
 
-/// So many random words.
+/// Random words, `count` of them.
 pub(crate) fn words(seed: u64, count: u64) -> impl Iterator<Item = u64> {
     let mut rng = Rng::seeded(seed);
     (0..count).map(move |_| rng.next_u64())
 }
 
-/// A small machine, so that everything is evicted all the time.
+/// A machine with tiny TLBs and caches, so that evictions are frequent.
 pub(crate) fn small(levels: u8, inclusion: Inclusion, replacement: Replacement) -> Translation {
     use PageSize::{G1, K4, M2};
     let array = |pages: &[PageSize], entries, ways| TlbArray {
@@ -50,7 +50,7 @@ pub(crate) fn small(levels: u8, inclusion: Inclusion, replacement: Replacement) 
     }
 }
 
-/// A cache of that shape.
+/// A cache with lines of 64 bytes and the given geometry.
 pub(crate) fn geometry(
     slices: u32,
     sets: u32,

@@ -1,9 +1,9 @@
-//! The ground that DAMON watches: three areas, set apart by the two biggest gaps.
+//! Address ranges monitored by DAMON: three areas, separated by the two biggest gaps.
 
 use tierscope_core::{Mapping, Range};
 
-/// The areas of a space that the two biggest gaps between its mappings leave
-/// (`__damon_va_three_regions`); fewer where there are fewer gaps. `mappings` are sorted and of one
+/// The areas of a space that are separated by the two biggest gaps between its mappings
+/// (`__damon_va_three_regions`); fewer if there are fewer gaps. `mappings` are sorted and of one
 /// space.
 ///
 /// An address space is mostly holes, and the two that matter lie around the mmap area:
@@ -17,8 +17,8 @@ use tierscope_core::{Mapping, Range};
 ///         area 0                         area 1                       area 2
 /// ```
 ///
-/// Small gaps stay in: a region without access costs one look an interval, and regions that follow
-/// every mapping would never come to rest in a program that maps and unmaps.
+/// Small gaps stay in: a region without accesses costs one probe per interval, and regions that
+/// followed every mapping would never become stable in a program that maps and unmaps all the time.
 pub(super) fn three_areas(mappings: &[Mapping]) -> Vec<Range> {
     let (Some(first), Some(last)) = (mappings.first(), mappings.last()) else { return Vec::new() };
     let space = first.range.space;

@@ -1,20 +1,20 @@
-//! Regions at work: how they begin, merge, split and follow their areas.
+//! DAMON's sampling regions: how they are created, merged, split and fitted to areas.
 
 use std::time::Duration;
 
 use tierscope_core::{Level, PAGE_SIZE, Probe, Range, Rng, State};
 
-/// A region at work (`struct damon_region`).
+/// A sampling region (`struct damon_region`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Zone {
     pub(super) range: Range,
     /// Sampling intervals of this window with an access (`nr_accesses`).
     pub(super) accesses: u32,
-    /// The same of the window before (`last_nr_accesses`).
+    /// Sampling intervals of the previous window with an access (`last_nr_accesses`).
     pub(super) last: u32,
-    /// Windows for which the count has been about the same.
+    /// Windows for which the count has stayed about the same.
     pub(super) age: u32,
-    /// Coarsest leaf met in this window.
+    /// Coarsest leaf found in this window.
     pub(super) level: Option<Level>,
 }
 
@@ -30,14 +30,15 @@ impl Zone {
         self.accesses += u32::from(probe.is_young());
     }
 
-    /// `kdamond_reset_aggregated`.
+    /// `kdamond_reset_aggregated`: resets the count.
     pub(super) fn start_over(&mut self) {
         self.last = self.accesses;
         self.accesses = 0;
         self.level = None;
     }
 
-    /// Ages are counted in windows: they change with the length of one (`damon_age_for_new_attrs`).
+    /// Rescales the age, which is counted in windows, to a new window length
+    /// (`damon_age_for_new_attrs`).
     pub(super) fn rescale_age(&mut self, old: Duration, new: Duration) {
         let age = u128::from(self.age) * old.as_nanos() / new.as_nanos();
         self.age = u32::try_from(age).unwrap_or(u32::MAX);
@@ -65,7 +66,7 @@ impl Zone {
     }
 }
 
-/// `__damon_va_init_regions`: areas cut evenly, so that regions of a space come near `min_regions`.
+/// `__damon_va_init_regions`: cuts areas evenly into about `min_regions` regions per space.
 pub(super) fn initial(areas: &[Range], min_regions: usize) -> Vec<Zone> {
     let total: u64 = areas.iter().map(Range::bytes).sum();
     let size = (total / min_regions as u64).max(PAGE_SIZE);
@@ -73,8 +74,8 @@ pub(super) fn initial(areas: &[Range], min_regions: usize) -> Vec<Zone> {
     areas.iter().flat_map(cut).map(Zone::new).collect()
 }
 
-/// `damon_va_evenly_split_region`: so many pieces of whole pages, the last one takes the rest. Not
-/// cut at all where a piece would be smaller than a page.
+/// `damon_va_evenly_split_region`: `pieces` pieces of whole pages, the last one takes the rest. A
+/// range whose pieces would be smaller than a page is not cut.
 fn evenly(range: Range, pieces: u64) -> Vec<Range> {
     let pieces = pieces.max(1);
     let size = range.bytes() / pieces / PAGE_SIZE * PAGE_SIZE;
@@ -89,9 +90,9 @@ fn evenly(range: Range, pieces: u64) -> Vec<Range> {
     (0..pieces).map(piece).collect()
 }
 
-/// `damon_set_regions`: what lies outside of the areas goes; the first and the last region of an
+/// `damon_set_regions`: drops regions outside of the areas; the first and the last region of an
 /// area grow or shrink to its bounds, holes between regions become regions, and so does an area
-/// that has none. A region that reaches into two areas stays with the first.
+/// without any. A region that overlaps two areas stays with the first.
 pub(super) fn set_areas(zones: Vec<Zone>, areas: &[Range]) -> Vec<Zone> {
     let mut set: Vec<Zone> = Vec::with_capacity(zones.len() + areas.len());
     let mut rest = zones.into_iter().peekable();
@@ -118,17 +119,17 @@ pub(super) fn set_areas(zones: Vec<Zone>, areas: &[Range]) -> Vec<Zone> {
     set
 }
 
-/// `damon_region_sz_limit`: watched bytes over the least number of regions, at least a page.
+/// `damon_region_sz_limit`: monitored bytes over the minimum number of regions, at least a page.
 pub(super) fn size_limit(zones: &[Zone], min_regions: usize) -> u64 {
     let total: u64 = zones.iter().map(|zone| zone.range.bytes()).sum();
     (total / min_regions as u64).max(PAGE_SIZE)
 }
 
 /// `kdamond_merge_regions`, with a tenth of the highest count as the first threshold
-/// (`kdamond_fn`): merges, and again with twice the threshold while regions are too many and the
-/// threshold is below what a count can be.
+/// (`kdamond_fn`): merges, and repeats with twice the threshold while there are too many regions
+/// and the threshold is below the maximum count.
 ///
-/// Every round ages the regions once more, as in the kernel.
+/// Every round increments the ages, as in the kernel.
 pub(super) fn merge(zones: &mut Vec<Zone>, limit: u64, max_regions: usize, samples: u32) {
     let highest = zones.iter().map(|zone| zone.accesses).max().unwrap_or(0);
     let mut threshold = highest / 10;
@@ -141,7 +142,7 @@ pub(super) fn merge(zones: &mut Vec<Zone>, limit: u64, max_regions: usize, sampl
     }
 }
 
-/// `damon_merge_regions_of`.
+/// `damon_merge_regions_of`: merges neighbours whose counts differ by at most `threshold`.
 fn merge_alike(zones: &mut Vec<Zone>, threshold: u32, limit: u64) {
     zones.iter_mut().for_each(|zone| zone.grow_old(threshold));
     zones.dedup_by(|next, zone| {
@@ -155,15 +156,16 @@ fn merge_alike(zones: &mut Vec<Zone>, threshold: u32, limit: u64) {
     });
 }
 
-/// Splits regions and remembers how many there were (`kdamond_split_regions`).
+/// Splits regions and remembers their last number (`kdamond_split_regions`).
 #[derive(Debug, Default)]
 pub(super) struct Splitter {
     last_count: usize,
 }
 
 impl Splitter {
-    /// Every region into two, unless they are more than half of the maximum already; into three
-    /// where their number has come to rest and there is room: perhaps the middle differs.
+    /// Splits every region into two, unless there are more than half of the maximum already; into
+    /// three if their number has not changed since the last split and there is room, in case the
+    /// middle differs.
     pub(super) fn split(&mut self, zones: &mut Vec<Zone>, max_regions: usize, rng: &mut Rng) {
         let count = zones.len();
         if count > max_regions / 2 {
@@ -176,8 +178,8 @@ impl Splitter {
     }
 }
 
-/// `damon_split_regions_of`: cuts off the left one to nine tenths, at a whole page, and then again
-/// of what was cut off. Regions of two pages and less stay whole.
+/// `damon_split_regions_of`: splits off the left one to nine tenths, at a page boundary, and then
+/// splits the remainder again. Regions of two pages or less stay whole.
 fn split(mut zone: Zone, parts: u32, rng: &mut Rng) -> Vec<Zone> {
     let mut rights = Vec::with_capacity(parts as usize);
     for _ in 1..parts {
@@ -211,7 +213,7 @@ mod tests {
         Zone { accesses, ..Zone::new(r(start * P, end * P)) }
     }
 
-    /// Ranges in pages.
+    /// Ranges in units of pages.
     fn pages(zones: &[Zone]) -> Vec<(u64, u64)> {
         zones.iter().map(|zone| (zone.range.start / P, zone.range.end / P)).collect()
     }
@@ -282,7 +284,7 @@ mod tests {
         assert_eq!((zones[0].age, zones[1].age), (5, 0));
     }
 
-    // Counts 0 9 0 9 …: a tenth of nine is zero, so nothing merges; then 1, 2, 4, 8, 16.
+    // Counts 0 9 0 9 ...: a tenth of nine is zero, so nothing merges; then 1, 2, 4, 8, 16.
     #[test]
     fn too_many_regions_raise_the_threshold() {
         let alternating = |max| {
@@ -385,7 +387,7 @@ mod tests {
         assert!(at.next().is_none());
     }
 
-    /// Areas of whole pages from gap and length pairs.
+    /// Areas of whole pages, from (gap, length) pairs.
     fn chain(steps: &[(u64, u64)]) -> Vec<Range> {
         let mut at = 0;
         steps
@@ -399,7 +401,7 @@ mod tests {
     }
 
     proptest! {
-        /// Windows of random counts, with a change of areas half way.
+        /// Windows of random counts, with a change of areas halfway.
         #[test]
         fn regions_tile_their_areas_within_the_limits(
             before in prop::collection::vec((1u64..500, 1u64..5000), 1..4),
@@ -427,7 +429,7 @@ mod tests {
             }
         }
 
-        /// One area of many pages: merging never leaves fewer regions than asked for.
+        /// One area of many pages: merging never leaves fewer regions than the minimum.
         #[test]
         fn merging_stops_at_the_least_number(
             size in 1000u64..100_000,

@@ -1,4 +1,5 @@
-//! Interval tuning: sampling slows down until enough of what can be seen is seen.
+//! Interval tuning: sampling slows down until the target share of the possible accesses is
+//! observed.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,23 +8,23 @@ use tierscope_core::{Error, ErrorKind, Result};
 
 use super::regions::Zone;
 
-/// Per ten thousand.
+/// The whole in basis points (1/10,000).
 const WHOLE: u64 = 10_000;
 
-/// What tuning aims at (`struct damon_intervals_goal`, v6.15).
+/// Goal of the tuning (`struct damon_intervals_goal`, v6.15).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Goal {
-    /// Accesses seen, of those that could be seen (bytes x samples), per ten thousand.
+    /// Observed accesses over possible ones (bytes x samples), in basis points.
     pub access_bp: u32,
     /// Windows between two adjustments.
     pub windows: u32,
-    /// Sampling never gets shorter.
+    /// Shortest sampling interval.
     pub min_sampling: Duration,
-    /// Sampling never gets longer.
+    /// Longest sampling interval.
     pub max_sampling: Duration,
 }
 
-/// What Documentation/mm/damon/design.rst recommends: 4 %, 3 windows, 5 ms to 10 s.
+/// The recommendation of Documentation/mm/damon/design.rst: 4 %, 3 windows, 5 ms to 10 s.
 impl Default for Goal {
     fn default() -> Self {
         Self {
@@ -43,7 +44,7 @@ impl fmt::Display for Goal {
 }
 
 impl Goal {
-    /// `damon_valid_intervals_goal`; and what would divide by zero.
+    /// `damon_valid_intervals_goal`, and checks against division by zero.
     pub(super) fn check(&self, sampling: Duration) -> Result<()> {
         let refuse = |cause: &str, remedy: &str| {
             Err(Error::new(ErrorKind::Usage, "tuning goal").cause(cause).remedy(remedy))
@@ -65,7 +66,7 @@ impl Goal {
         next.min(self.max_sampling).max(self.min_sampling)
     }
 
-    /// How far the goal is reached, per ten thousand (`damon_get_intervals_score`).
+    /// Score against the goal, in basis points (`damon_get_intervals_score`).
     fn score_bp(&self, zones: &[Zone], samples: u32) -> u64 {
         let bytes = |zone: &Zone| u128::from(zone.range.bytes());
         let possible: u128 = zones.iter().map(|z| bytes(z) * u128::from(samples)).sum();
@@ -75,8 +76,8 @@ impl Goal {
     }
 }
 
-/// What the interval is multiplied by, per ten thousand: 2 when nothing was seen, 1 at the goal,
-/// down to half at twice the goal and beyond (`damon_get_intervals_adaptation_bp`,
+/// Factor for the sampling interval, in basis points: 2 if no access was observed, 1 at the goal,
+/// down to 1/2 at twice the goal and beyond (`damon_get_intervals_adaptation_bp`,
 /// `damon_feed_loop_next_input`).
 fn adaptation_bp(score_bp: u64) -> u64 {
     let fed_back = (2 * WHOLE).saturating_sub(score_bp).max(1);
@@ -98,7 +99,8 @@ mod tests {
         assert_eq!(adaptation_bp(u64::MAX), 5_000);
     }
 
-    // 100 bytes x 20 samples = 2000 possible; 4 % are 80; 10 bytes x 4 accesses = 40: half way.
+    // 100 bytes x 20 samples = 2000 possible; 4 % are 80; 10 bytes x 4 accesses = 40: half of the
+    // goal.
     #[test]
     fn the_score_weighs_accesses_by_size() {
         let hot = Zone { accesses: 4, ..Zone::new(r(0, 10)) };

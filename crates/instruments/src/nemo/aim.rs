@@ -1,4 +1,4 @@
-//! What is watched: blocks of the target from the hand on, and the physical blocks that hold them.
+//! Blocks to watch: the target's blocks from the hand on, and the physical blocks that hold them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,29 +11,29 @@ use super::Config;
 
 /// Entries of a pipeline's translation table, and its states (NEMO, section 4).
 pub(super) const STATES: u64 = 8192;
-/// Addresses that are looked up at a time.
+/// Bytes of addresses translated per call.
 const STRETCH: u64 = 1 << 34;
 
-/// A block of the target's addresses, by its first byte, which may lie before what is mapped.
+/// A block of the target's addresses, by its first byte, which may be below the first mapped byte.
 type Block = (SpaceId, u64);
 
-/// Blocks to watch together.
+/// Blocks to watch at the same time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Aim {
-    /// The blocks, of which a part is in memory that the controllers see.
+    /// The blocks that have at least a part in memory served by the controllers.
     pub(super) blocks: BTreeSet<Block>,
-    /// Whether they are all that the target has.
+    /// Whether these are all blocks of the target.
     pub(super) is_all: bool,
-    /// By physical block, which is a key: the blocks that lie in it, and with how many bytes.
+    /// By physical block (the rule's key): the blocks in it, and their bytes.
     parts: BTreeMap<u64, Vec<(Block, u64)>>,
-    /// Physical memory that is seen, from its first byte to its last.
+    /// Bounds of the physical memory served by the controllers.
     hull: (u64, u64),
-    /// Where the next aim begins.
+    /// Where the next sweep window begins.
     end: Addr,
 }
 
 impl Aim {
-    /// Who has which share of a physical block.
+    /// The blocks in a physical block, and their shares of it.
     pub(super) fn shares(&self, key: u64) -> impl Iterator<Item = (Block, f64)> + '_ {
         let parts = self.parts.get(&key).map_or(&[][..], Vec::as_slice);
         let all: u64 = parts.iter().map(|(_, bytes)| bytes).sum();
@@ -43,7 +43,7 @@ impl Aim {
     fn add(&mut self, piece: Framed, bytes: u64) {
         let mut piece = piece;
         while !piece.range.is_empty() {
-            // As far as both the block and the physical one go.
+            // Up to the end of the virtual or of the physical block, whichever is first.
             let left = |at: u64| bytes - at % bytes;
             let part = left(piece.range.start).min(left(piece.frame)).min(piece.range.bytes());
             let block = (piece.range.space, piece.range.start / bytes * bytes);
@@ -58,23 +58,23 @@ impl Aim {
         }
     }
 
-    /// Pipelines that it takes: one for each 8,192 keys in a row of which some are in use.
+    /// Number of pipelines needed: one for each aligned group of 8,192 keys with keys in use.
     fn pipelines(&self) -> usize {
         let windows: BTreeSet<u64> = self.parts.keys().map(|key| key / STATES).collect();
         windows.len()
     }
 }
 
-/// Where the next aim begins: the sweep's hand.
+/// Where the next sweep window begins.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Hand(Addr);
 
 impl Hand {
-    /// As many blocks from here on as `room` pipelines watch at a time; from the beginning, if this is
-    /// the end.
+    /// The blocks from here on that `room` pipelines can watch at a time; from the first area if
+    /// the hand is at the end.
     ///
     /// # Errors
-    /// There are no counters, or physical addresses are hidden.
+    /// If there are no counters, or physical addresses are hidden.
     pub(super) fn aim(
         self,
         ports: &mut dyn Ports,
@@ -100,17 +100,18 @@ impl Hand {
             if aim.pipelines() <= room || blocks == 1 {
                 return Ok(aim);
             }
-            // They lie too far from one another for so few tables.
+            // The blocks are too scattered in physical memory for this number of tables.
             blocks /= 2;
         }
     }
 
-    /// Goes on behind what is watched now.
+    /// Advances behind the blocks watched now.
     pub(super) fn go_on(&mut self, aim: &Aim) {
         self.0 = if aim.is_all { Addr::default() } else { aim.end };
     }
 
-    /// Addresses from here on that make `blocks` blocks, where they end, and whether that is all.
+    /// The next `blocks` blocks from here on as address ranges, their end, and whether they are all
+    /// of the target.
     fn ahead(self, areas: &[Range], blocks: u64, bytes: u64) -> (Vec<Range>, Addr, bool) {
         let key = (self.0.space, self.0.at);
         let next = areas.partition_point(|area| (area.space, area.end) <= key);
@@ -135,7 +136,7 @@ impl Hand {
     }
 }
 
-/// What of a piece the controllers see.
+/// The parts of a piece that the controllers serve.
 fn seen(piece: Framed, sees: &[(u64, u64)]) -> impl Iterator<Item = Framed> + '_ {
     sees.iter().filter_map(move |(first, end)| {
         let start = piece.frame.max(*first);
@@ -148,29 +149,30 @@ fn seen(piece: Framed, sees: &[(u64, u64)]) -> impl Iterator<Item = Framed> + '_
     })
 }
 
-/// A rule for 8,192 physical blocks in a row, of which some are watched.
+/// A rule for 8,192 consecutive physical blocks, some of which are watched.
 #[derive(Clone, Debug)]
 pub(super) struct Watch {
     pub(super) rule: RuleId,
-    /// Which 8,192.
+    /// Number of the group of 8,192 keys.
     window: u64,
-    /// The key of state 0.
+    /// Key that selects state 0.
     pub(super) first: u64,
     keys: BTreeSet<u64>,
 }
 
 impl Watch {
-    /// States up to the last one in use.
+    /// Number of states up to the last one in use.
     pub(super) fn reach(&self) -> usize {
         self.keys.last().map_or(0, |key| (key - self.first) as usize + 1)
     }
 }
 
-/// Lets the counters watch what is aimed at, and nothing else. What was watched before and is again
-/// goes on counting.
+/// Programs the counters to watch the blocks of `aim` and no others. Blocks watched before and
+/// after keep counting.
 ///
 /// # Errors
-/// As the counters say; no room for another pipeline: those that there are watch.
+/// Errors of the counters. If there is no room for another pipeline, the rules registered so far
+/// stay.
 pub(super) fn watch(
     counters: &mut dyn Counters,
     watches: &mut Vec<Watch>,
@@ -203,7 +205,7 @@ pub(super) fn watch(
     Ok(())
 }
 
-/// Listing 2 of the article, for one table's worth of keys.
+/// Listing 2 of the paper, for one table of keys.
 fn register(
     counters: &mut dyn Counters,
     window: u64,
@@ -269,7 +271,7 @@ mod tests {
         assert_eq!(ahead(0, &[], 1), (vec![], 0, true));
     }
 
-    // A page of 3 MiB lies at 1..4 MiB: the first physical block holds a third of it.
+    // A range of 3 MiB is at physical 1..4 MiB: the first physical block holds a third of it.
     #[test]
     fn blocks_that_share_a_physical_one_share_its_requests() {
         let mut aim = Aim::default();

@@ -1,21 +1,23 @@
-//! Counters in the memory controller: every request to memory, counted by the block that it is for.
+//! Counters in the memory controller: every memory request is counted by the block of its address.
 //!
-//! Source: Li et al., "Finding NEMO: Nimble and Expressive Memory Observability", listing 2: a counter for
-//! each block of 2 MiB, reset when it is read. A pipeline's translation table has 8,192 entries (section
-//! 4); where the target has more blocks than all pipelines have entries, as many as fit are watched for a
-//! window, then the next ones (section 6.1): a sweep takes M·τ / (P·S·G).
+//! Source: Li et al., "Finding NEMO: Nimble and Expressive Memory Observability", listing 2: a
+//! counter for each block of 2 MiB, reset when it is read. A pipeline's translation table has 8,192
+//! entries (section 4); if the target has more blocks than all pipelines have entries, as many as
+//! fit are watched for a window, then the next ones (section 6.1): a sweep takes M·τ / (P·S·G).
 //!
-//! A controller knows physical addresses: [`Frames`](tierscope_core::Frames) says which they are, again
-//! after each [`Config::frames`] and whenever mappings changed. Requests to a physical block that several of the target's blocks share
-//! are divided among them by how much of it each has. What the controllers do not serve is not told of.
+//! A controller knows physical addresses only: [`Frames`](tierscope_core::Frames) translates the
+//! target's, again after each [`Config::frames`] and whenever mappings changed. Requests to a
+//! physical block that several of the target's blocks share are divided among them in proportion to
+//! their bytes in it. Requests that the controllers do not serve are not observed.
 //!
-//! # What hits and samples mean
+//! # Meaning of hits and samples
 //!
-//! A window has as many samples as it has intervals of [`Config::sampling`], and a block as many hits as
-//! there would be intervals with a request, had its requests come at random: n·(1 − e^(−c/n)) for c of
-//! them. So a block is hot here where it would be for whoever looks at ACCESSED bits of its size (at 5 of
-//! 40: from six requests in a window on), but that requests which a cache answers reach no controller, and
-//! prefetched ones do. A verdict stands until the block is watched again; one never watched has no samples.
+//! A window has as many samples as it has intervals of [`Config::sampling`]. A block has as many
+//! hits as the expected number of intervals with a request if its c requests are spread at random
+//! over n intervals: n·(1 − e^(−c/n)). So a block is hot here where it would be hot by ACCESSED
+//! bits at its size (at 5 of 40: from six requests in a window on), except that requests served by
+//! a cache reach no controller, and prefetches do. A verdict holds until the block is watched
+//! again; a block that was never watched has no samples.
 
 mod aim;
 
@@ -35,22 +37,22 @@ use aim::{Aim, Hand, STATES, Watch};
 /// Settings of the instrument.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Bytes told apart: a power of two, a page at least.
+    /// Block size in bytes: a power of two, at least a page.
     pub granularity: u64,
-    /// Pipelines that it takes, at most: fewer where there are fewer.
+    /// Maximum number of pipelines to use; fewer if the controllers have fewer.
     pub pipelines: usize,
-    /// The interval that a hit is for.
+    /// Length of the interval that a hit refers to.
     pub sampling: Duration,
-    /// Time from one snapshot to the next, for which a block is watched.
+    /// Time between snapshots; also the time for which a block is watched.
     pub window: Duration,
-    /// Time after which mappings are read anew.
+    /// Time after which mappings are read again.
     pub update: Duration,
-    /// Time after which physical addresses are, even if no mapping changed: pages move.
+    /// Time after which physical addresses are read again even if no mapping changed: pages move.
     pub frames: Duration,
 }
 
-/// Blocks of 2 MiB; the eight pipelines of the paper's largest deployment. How long physical addresses are
-/// taken to hold is assumed: reading them costs as much as a scan of all entries, 8 ns each.
+/// Blocks of 2 MiB; the eight pipelines of the paper's largest deployment. The lifetime of physical
+/// addresses is an assumption: reading them costs as much as a scan of all entries, 8 ns each.
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -65,7 +67,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Checks that the settings make sense together.
+    /// Checks the settings.
     ///
     /// # Errors
     /// [`ErrorKind::Usage`], naming the setting.
@@ -81,7 +83,7 @@ impl Config {
         intervals(self.sampling, self.window, 1)
     }
 
-    /// Intervals of a window.
+    /// Sampling intervals per window.
     fn samples(&self) -> u32 {
         u32::try_from(self.window.as_nanos() / self.sampling.as_nanos()).unwrap_or(u32::MAX)
     }
@@ -91,19 +93,19 @@ impl Config {
     }
 }
 
-/// What is known of a block of the target's addresses.
+/// Last known heat of a block of the target's addresses.
 #[derive(Clone, Copy, Debug)]
 struct Verdict {
     hits: f32,
-    /// Window in which it last began or ceased to be requested.
+    /// Window in which requests to the block last started or ceased.
     turned: u32,
 }
 
-/// The instrument.
+/// The NEMO instrument.
 #[derive(Debug)]
 pub struct Nemo {
     config: Config,
-    /// Pipelines that there is room for, as far as known.
+    /// Number of pipelines that are available, as far as known.
     room: usize,
     areas: Vec<Range>,
     blocks: BTreeMap<(SpaceId, u64), Verdict>,
@@ -113,16 +115,16 @@ pub struct Nemo {
     window_start: Option<Time>,
     windows: u32,
     next_update: Time,
-    /// When physical addresses are read anew.
+    /// When physical addresses are read again.
     next_frames: Time,
     states: Vec<u64>,
 }
 
 impl Nemo {
-    /// The instrument with these settings.
+    /// Makes the instrument with these settings.
     ///
     /// # Errors
-    /// As [`Config::check`].
+    /// Same as [`Config::check`].
     pub fn new(config: Config) -> Result<Self> {
         config.check()?;
         Ok(Self {
@@ -154,7 +156,7 @@ impl Nemo {
             self.areas = areas;
             self.next_frames = now;
         }
-        // What is watched goes on being watched, unless it may have moved or others wait.
+        // Keep the watched blocks, unless pages may have moved or other blocks are waiting.
         if now >= self.next_frames || !self.aim.is_all {
             self.watch_next(ports)?;
             self.next_frames = now + self.config.frames;
@@ -163,7 +165,7 @@ impl Nemo {
         Ok(())
     }
 
-    /// Watches the blocks from the hand on, as many as there is room for.
+    /// Watches the next blocks from the hand on, as many as the pipelines hold.
     fn watch_next(&mut self, ports: &mut dyn Ports) -> Result<()> {
         loop {
             let aim = self.hand.aim(ports, &self.areas, &self.config, self.room)?;
@@ -174,7 +176,7 @@ impl Nemo {
                     self.aim = aim;
                     return Ok(());
                 }
-                // Fewer pipelines than asked for: others have some.
+                // Fewer pipelines than requested: others are in use.
                 Err(error)
                     if error.kind() == ErrorKind::Missing
                         && (1..self.room).contains(&self.watches.len()) =>
@@ -187,7 +189,7 @@ impl Nemo {
         }
     }
 
-    /// Reads what was counted in the window: requests of each block of the target's.
+    /// Reads the request counts of the window, by block of the target.
     fn read(&mut self, ports: &mut dyn Ports) -> Result<BTreeMap<(SpaceId, u64), f64>> {
         let mut requests = BTreeMap::new();
         let counters = ports.counters()?;
@@ -237,7 +239,7 @@ impl Nemo {
     }
 }
 
-/// Gives all pipelines back.
+/// Unregisters all rules, which frees their pipelines.
 fn forget(counters: &mut dyn Counters, watches: &mut Vec<Watch>) -> Result<()> {
     watches.drain(..).map(|watch| watch.rule).try_for_each(|rule: RuleId| counters.unregister(rule))
 }

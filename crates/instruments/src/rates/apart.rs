@@ -1,7 +1,9 @@
-//! Entries inferred each by its own looks, where neighbours say nothing of each other (scrambled keys).
+//! Inference for tables with uncorrelated entries (scrambled keys): each entry is inferred from its
+//! own looks only.
 //!
-//! Entries with the same bits have the same posterior, and bits that begin alike share the looks up to there: the
-//! posteriors are worked out along the tree of the bits that were found, a step for each look that differs.
+//! Entries with the same bits have the same posterior, and bits with a common beginning share the
+//! looks up to its end: the posteriors are computed along the tree of the patterns found, one step
+//! for each look that differs.
 
 use std::ops::Range;
 
@@ -11,13 +13,14 @@ use super::chain::{Prior, Segment, Sight, add_segment};
 use super::curve::normalise;
 use super::looks::{DEPTH, ENTRIES, Looks};
 
-/// Work, in nodes of the chain: going through the entries of a table; and how many steps and posteriors are a node.
+/// Work in nodes of the chain: a pass over the entries of a table; and the number of steps, and of
+/// posteriors, that cost as much as one node.
 const TABLE: usize = 18;
 const STEPS: usize = 12;
 const POSTERIORS: usize = 3;
 
-/// Works out the segments of a table's mapped entries as of `now` by their looks and the distribution of rates.
-/// Returns how much work that was, in nodes of the chain.
+/// Infers the segments of a table's mapped entries as of `now` from their looks and the
+/// distribution of rates. Returns the work in nodes of the chain.
 pub(super) fn infer(
     looks: &Looks,
     span: &Range<usize>,
@@ -34,7 +37,7 @@ pub(super) fn infer(
     let mut states = [*prior.rates(); DEPTH + 1];
     let (mut before, mut steps, mut posteriors) = (None, 0usize, 0usize);
     for pattern in (0..=u8::MAX).filter(|pattern| found[usize::from(*pattern)]) {
-        // The first look that differs from those of the pattern before.
+        // The first look in which this pattern differs from the previous one.
         let from = before.map_or(0, |before: u8| (before ^ pattern).leading_zeros() as usize);
         for look in from..depth {
             states[look + 1] = states[look];
@@ -55,8 +58,8 @@ pub(super) fn infer(
     TABLE + steps.div_ceil(STEPS) + posteriors.div_ceil(POSTERIORS)
 }
 
-/// Whether each entry was young, as a bit for each look, the oldest highest: in order of numbers, patterns that begin
-/// alike are neighbours.
+/// Pattern of each entry: a bit for each look in which it was young, the oldest look highest, so
+/// that patterns with a common beginning are adjacent in numerical order.
 fn patterns(looks: &Looks) -> [u8; ENTRIES] {
     let mut patterns = [0; ENTRIES];
     for (index, look) in looks.all().iter().enumerate() {
@@ -76,7 +79,7 @@ mod tests {
     use super::*;
     use tierscope_core::Rng;
 
-    /// Looks of which a fifth of the entries are young, at random.
+    /// Looks in which a fifth of the entries is young, at random.
     fn looks(count: u64) -> Looks {
         let mut rng = Rng::seeded(count);
         let mut looks = Looks::default();
@@ -91,7 +94,7 @@ mod tests {
         looks
     }
 
-    // The tree against each entry by itself: likelihood times prior.
+    // The tree against separate inference of each entry: likelihood times prior.
     #[test]
     fn shared_looks_change_no_posterior() {
         for count in [1, 3, 8, 11] {

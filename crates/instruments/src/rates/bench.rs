@@ -1,5 +1,5 @@
-//! Parts of the arithmetic by themselves, for `cargo bench -p tierscope-instruments --bench rates`, which gives the
-//! constants that simulations charge for them.
+//! Single parts of the arithmetic, for `cargo bench -p tierscope-instruments --bench rates`, which
+//! measures the constants that simulations charge for them.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,8 @@ use super::table::{Key, Table};
 use super::tally::Tally;
 use super::{FITS, Round, apart};
 
-/// Infers the rates of a table with some hot entries at random among cold ones. Returns how many nodes the chain had.
+/// Infers the rates of a table with `hot` hot entries at random places among cold ones. Returns the
+/// number of nodes of the chain.
 #[must_use]
 pub fn infer(hot: usize, seed: u64) -> usize {
     let mut rng = Rng::seeded(seed);
@@ -31,7 +32,7 @@ pub fn infer(hot: usize, seed: u64) -> usize {
     chain.infer(&looks, &(0..ENTRIES), &Prior::default(), now, &mut segments).1
 }
 
-/// Looks that find a sixth of the entries young, at random.
+/// Looks in which a sixth of the entries is young, at random.
 fn scrambled(rng: &mut Rng, depth: usize) -> Looks {
     let mut looks = Looks::default();
     for index in 0..depth as u64 {
@@ -42,7 +43,8 @@ fn scrambled(rng: &mut Rng, depth: usize) -> Looks {
     looks
 }
 
-/// Infers the rates of a table whose entries are strangers, after so many looks. Returns the work in nodes.
+/// Infers the rates of a table of uncorrelated entries from `depth` looks. Returns the work in
+/// nodes.
 #[must_use]
 pub fn infer_apart(depth: usize, seed: u64) -> usize {
     let looks = scrambled(&mut Rng::seeded(seed), depth);
@@ -50,7 +52,7 @@ pub fn infer_apart(depth: usize, seed: u64) -> usize {
     apart::infer(&looks, &(0..ENTRIES), &Prior::default(), now, &mut segments)
 }
 
-/// Fits the distribution of rates to so many entries of eight looks each.
+/// Fits the distribution of rates to `entries` entries with eight looks each. Returns their number.
 #[must_use]
 pub fn fit(entries: usize) -> usize {
     let (looks, mut prior) = (scrambled(&mut Rng::seeded(1), DEPTH), Prior::default());
@@ -61,7 +63,7 @@ pub fn fit(entries: usize) -> usize {
     entries
 }
 
-/// Tables whose entries are strangers.
+/// Tables of uncorrelated entries, whose regions are to be built.
 #[derive(Debug)]
 pub struct Drawing {
     areas: Vec<Range>,
@@ -70,7 +72,7 @@ pub struct Drawing {
 }
 
 impl Drawing {
-    /// So many of them, of five looks each.
+    /// Makes `count` tables with five looks each.
     #[must_use]
     pub fn new(count: u64) -> Self {
         let mut rng = Rng::seeded(1);
@@ -88,8 +90,8 @@ impl Drawing {
         Self { areas, tables, tally }
     }
 
-    /// Makes the regions of a window, of tables that are to be drawn afresh or copied as they are. Returns how many
-    /// were drawn and copied.
+    /// Builds the regions of a window, either from the segments (`afresh`) or by copying the last
+    /// ones. Returns the numbers of regions built and copied.
     pub fn regions(&mut self, afresh: bool) -> [usize; 2] {
         if afresh {
             self.tables.values_mut().for_each(|table| table.drawn = None);

@@ -1,29 +1,30 @@
-//! CPU time: what may be spent, and on which kind of work.
+//! CPU time: the budget, and its division among kinds of work.
 
 use std::time::Duration;
 
 use tierscope_core::Time;
 
-/// Time over which CPU time may be saved up, at least.
+/// Minimum time over which unspent CPU time accumulates.
 const SAVED: Duration = Duration::from_millis(30);
 
-/// Time by which the clock may be late without a loss of CPU time, as where CPUs are busy.
+/// Maximum delay between two refills without a loss of CPU time; delays occur on busy CPUs.
 const LATE: Duration = Duration::from_secs(1);
 
-/// Part of what comes in that may be spent outside of the instrument.
+/// Share of the budget that may be charged for CPU time outside of the instrument.
 const ELSEWHERE: f64 = 0.5;
 
-/// A share of one CPU, as a token bucket: CPU time comes in with the clock and goes out as it was spent.
+/// A share of one CPU, as a token bucket: CPU time is added as the clock advances and removed as it
+/// is spent.
 #[derive(Clone, Debug)]
 pub(super) struct Budget {
     /// Share of one CPU.
     share: f64,
-    /// Nanoseconds that may be spent now; below zero if too many were.
+    /// Nanoseconds that may be spent now; negative if the budget was overspent.
     tokens: f64,
     filled: Option<Time>,
-    /// Time over which CPU time may be saved up.
+    /// Time over which unspent CPU time accumulates.
     saved: Duration,
-    /// Nanoseconds that others may still take of it.
+    /// Nanoseconds that may still be charged for CPU time outside of the instrument.
     elsewhere: f64,
 }
 
@@ -32,7 +33,7 @@ impl Budget {
         Self { share, tokens: 0.0, filled: None, saved: SAVED, elsewhere: 0.0 }
     }
 
-    /// Lets CPU time come in up to `now`.
+    /// Adds the CPU time that has become available up to `now`.
     pub(super) fn fill(&mut self, now: Time) {
         let since = now.since(self.filled.unwrap_or(now));
         self.filled = Some(now);
@@ -44,35 +45,36 @@ impl Budget {
         self.elsewhere = (self.elsewhere + room * since.as_nanos() as f64).min(most);
     }
 
-    /// CPU time may be saved up over one and a half times the time between two rounds of visits.
+    /// Lets unspent CPU time accumulate over one and a half times the time between two rounds of
+    /// visits.
     pub(super) fn keep(&mut self, beat: Duration) {
         self.saved = SAVED.max(beat * 3 / 2);
     }
 
-    /// So much was spent.
+    /// Charges CPU time spent.
     pub(super) fn spend(&mut self, time: Duration) {
         self.tokens -= time.as_nanos() as f64;
     }
 
-    /// So much was spent outside of the instrument, by recording and waiting: it counts, but leaves half of what comes
-    /// in to the instrument.
+    /// Charges CPU time spent outside of the instrument, by recording and waiting, up to half of
+    /// the budget: the other half is left to the instrument.
     pub(super) fn spend_elsewhere(&mut self, time: Duration) {
         let counted = (time.as_nanos() as f64).min(self.elsewhere);
         self.elsewhere -= counted;
         self.tokens -= counted;
     }
 
-    /// So much was set aside, and is spent by its true price.
+    /// Returns reserved CPU time; the time spent is charged separately.
     pub(super) fn give_back(&mut self, time: Duration) {
         self.tokens += time.as_nanos() as f64;
     }
 
-    /// Whether there is any left.
+    /// Whether any CPU time is left.
     pub(super) fn is_open(&self) -> bool {
         self.tokens > 0.0
     }
 
-    /// Nanoseconds left.
+    /// Nanoseconds of CPU time left; negative if the budget was overspent.
     pub(super) fn left(&self) -> f64 {
         self.tokens
     }
@@ -81,15 +83,15 @@ impl Budget {
 /// Kinds of work among which the budget is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Work {
-    /// Looks at level-3 entries.
+    /// Visits to tables of level 3.
     Upper,
-    /// Tables that level-3 entries point out.
+    /// Visits to tables flagged by level 3.
     Hint,
-    /// All tables in turn.
+    /// Round-robin visits to all tables of level 2.
     Round,
-    /// Tables with hot or doubtful entries.
+    /// Further visits to tables with hot or undecided entries.
     Refine,
-    /// Leaves of hot entries.
+    /// Visits to the leaves of chosen entries of 2 MiB.
     Leaves,
 }
 
@@ -97,8 +99,8 @@ impl Work {
     pub(super) const ALL: [Work; 5] =
         [Work::Upper, Work::Hint, Work::Round, Work::Refine, Work::Leaves];
 
-    /// Parts of the budget that it gets where all kinds have something to do. A kind that has nothing to
-    /// do leaves its parts to the others: neither searching nor refining can starve the other.
+    /// Weight of a kind of work while all kinds have something to do. The share of an idle kind
+    /// goes to the others: neither search nor refinement can starve the other.
     fn weight(self, shares: &Shares) -> f64 {
         let &Shares { covered, begun, vast, .. } = shares;
         match self {
@@ -121,18 +123,19 @@ impl Work {
 /// Weighted fair queueing of the kinds of work (Demers, Keshav, Shenker, SIGCOMM 1989).
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shares {
-    /// Nanoseconds spent over weight, by kind.
+    /// Nanoseconds spent, divided by weight, by kind of work.
     used: [f64; 5],
-    /// All tables were visited once.
+    /// Whether all level-2 tables were visited once.
     pub(super) covered: bool,
-    /// All level-3 entries were looked at.
+    /// Whether all level-3 tables were visited once.
     pub(super) begun: bool,
-    /// Level 3 has more to point out than can be looked at whole.
+    /// Whether so much of level 3 is unvisited that it will flag more tables than full visits can
+    /// cover.
     pub(super) vast: bool,
 }
 
 impl Shares {
-    /// The kinds, the one that got least of its part first.
+    /// All kinds of work, the one that used least of its share first.
     pub(super) fn in_order(&self) -> [Work; 5] {
         let mut order = Work::ALL;
         order.sort_by(|a, b| self.used[*a as usize].total_cmp(&self.used[*b as usize]));
@@ -143,12 +146,12 @@ impl Shares {
         self.used[work as usize] += time.as_nanos() as f64 / work.weight(self);
     }
 
-    /// What was planned for a kind was not done.
+    /// Returns CPU time that was planned for a visit and not spent.
     pub(super) fn refund(&mut self, work: Work, time: Duration) {
         self.used[work as usize] -= time.as_nanos() as f64 / work.weight(self);
     }
 
-    /// A kind had nothing to do: it does not save up what others used meanwhile.
+    /// Marks a kind of work as idle: it gets no credit for the CPU time that others use meanwhile.
     pub(super) fn idle(&mut self, work: Work) {
         let most = self.used.iter().copied().fold(0.0, f64::max);
         self.used[work as usize] = most;
@@ -159,7 +162,7 @@ impl Shares {
 mod tests {
     use super::*;
 
-    // 1 % of 20 ms is 200 us; saved up for at most 30 ms.
+    // 1 % of 20 ms is 200 us; at most 30 ms accumulate.
     #[test]
     fn a_share_of_the_time_may_be_spent() {
         let mut budget = Budget::new(0.01);
@@ -173,12 +176,12 @@ mod tests {
         assert!(!budget.is_open());
         budget.fill(Time(240_000_000));
         assert_eq!(budget.left(), -700_000.0);
-        // What comes late is made up for, up to a second.
+        // A late refill adds up to a second.
         budget.fill(Time(60_000_000_000));
         assert_eq!(budget.left(), 10_000_000.0);
     }
 
-    // 1 % of a second is 10 ms, of which recording takes 5 at most.
+    // 1 % of a second is 10 ms, of which at most 5 ms are charged for recording.
     #[test]
     fn what_others_spend_counts_up_to_half() {
         let mut budget = Budget::new(0.01);

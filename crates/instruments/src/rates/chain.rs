@@ -1,19 +1,19 @@
-//! From looks at the entries of a table to rates with credible intervals.
+//! Inference: from looks at the entries of a table to rates with credible intervals.
 //!
-//! The model. Along a table an entry has the rate of the entry before it, or, with a small
-//! probability, one drawn afresh from the distribution of rates over all memory: a hidden Markov
-//! chain whose states are the cells of the grid. So neighbours that behave alike share their
-//! evidence, and neighbours that do not are told apart, by the same rule. In time likewise: between
-//! two looks a rate is drawn afresh with a small probability, so that old evidence fades and what
-//! contradicts it counts. Both probabilities of the chain, the distribution of rates and how often it
-//! is drawn from, are learned from tables visited at random (empirical Bayes).
+//! The model. Along a table an entry has the rate of the entry before it or, after a *change*,
+//! which has a small probability, a rate drawn from the distribution over all memory: a hidden
+//! Markov chain whose states are the cells of the grid. By the same rule, like neighbours share
+//! their evidence and neighbours that differ are separated. In time, too, a rate is redrawn with a
+//! small probability between two looks, so that old evidence fades and contradicting evidence
+//! counts. The distribution of rates and the probability of a change are learned from tables
+//! visited at random (empirical Bayes).
 //!
-//! The computation. Forward and backward messages over *nodes* (Rabiner, "A tutorial on hidden Markov
-//! models", Proceedings of the IEEE 1989); a redraw does not depend on the state, so that a step costs
-//! as much as there are cells. A node is one entry; or 64 of them, where their bits show no sign that
-//! they differ; or a run of entries with the same bits.
+//! The computation. Forward and backward messages over *nodes* (Rabiner, "A tutorial on hidden
+//! Markov models", Proceedings of the IEEE 1989); the rate after a change does not depend on the
+//! state, so that a step costs as much as there are cells. A node is one entry; or up to 64 entries
+//! whose bits show no sign of a difference; or a run of entries with the same bits.
 
-// Cells and words of several arrays are gone through together.
+// The loops index cells and words of several arrays together.
 #![allow(clippy::needless_range_loop)]
 
 use std::ops::Range;
@@ -24,63 +24,68 @@ use super::curve::{dot, exponentiate, normalise, running_sums, total};
 use super::grid::{CELLS, Curve, Law, PER_DECADE, law};
 use super::looks::{Look, Looks, SKETCH_STEP, WORDS, mask, sketched};
 
-/// Runs of at least so many entries with the same bits are one node.
+/// Minimum length of a run of entries with the same bits that becomes one node.
 const RUN: usize = 6;
-/// Bounds of the smallest probability that a cell keeps in the distribution of rates; between them it is that of one
-/// entry in this number of targets of the same size: the sample need not hold the rate of a single entry.
+/// Bounds of the smallest probability that a cell keeps in the distribution of rates. Between them,
+/// it is the probability of one entry in `ONE_IN` targets of the same size: the sample may miss the
+/// rate of a single entry.
 const FLOORS: (f32, f32) = (1e-7, 1e-3);
 const ONE_IN: f32 = 20.0;
-/// Bounds of the probability of a draw from one entry to the next, and what is assumed at first.
+/// Bounds of the probability of a change from one entry to the next, and its initial value.
 const LEAVES: (f32, f32) = (1e-5, 0.95);
 const FIRST_LEAVE: f32 = 0.05;
-/// Cells on each side over which that probability is smoothed.
+/// Cells on each side over which the probability of a change is smoothed.
 const NEAR: usize = 4;
-/// Entries that are learned from, fading.
+/// Number of entries in the change counts, above which older ones fade.
 const MEMORY: f32 = 512.0 * 2000.0;
-/// Entries of 64 expected to be young in two looks by chance, below which one that is draws attention.
+/// If fewer of 64 entries than this are expected to be young in two looks by chance, one such entry
+/// is a sign that the entries differ.
 const RARE: f64 = 0.3;
-/// Runs of young entries, of 64, as long as the longest that are expected by chance, below which one draws attention.
+/// If fewer runs than this, of the length of the longest run of young entries among 64, are
+/// expected by chance, the run is a sign that the entries differ.
 const RARE_RUN: f64 = 0.03;
-/// Seconds after which a rate is expected to be drawn afresh.
+/// Mean time in seconds until a rate is redrawn.
 const LASTING: f32 = 600.0;
-/// Tail on each side of a 90 % interval.
+/// Probability of each tail outside of the 90 % interval.
 const TAIL: f32 = 0.05;
-/// Likewise of what is taken for hot or cold without more ado.
+/// Probability of each tail outside of the 60 % interval that decides between hot and cold.
 const CORE: f32 = 0.2;
 
-/// What is known of rates before an entry is looked at; learned.
+/// Prior knowledge of an entry's rate: the learned distribution of rates and probabilities of
+/// changes.
 #[derive(Clone, Debug)]
 pub(super) struct Prior {
-    /// The share of entries with each rate.
+    /// Share of entries with each rate.
     rates: Curve,
-    /// Probability, by cell, that the next entry's rate is drawn and not this one's.
+    /// Probability of a change at the next entry, by cell of this entry's rate.
     leave: Curve,
-    /// Rates that are drawn.
+    /// Distribution of rates after a change.
     drawn: Curve,
-    /// Entries with each rate, and those of them that were left, of the tables learned from.
+    /// Over the tables learned from: number of entries with each rate, and number of changes from
+    /// it.
     sums: [Curve; 2],
-    /// Smallest probability of a cell.
+    /// Smallest probability that a cell of the distribution of rates keeps.
     floor: f32,
-    /// The rates drawn when the edition changed last, and its number: conclusions from an older one may
-    /// differ.
+    /// The distribution after a change when the edition last changed, and the number of the
+    /// edition: inferences from an older edition may differ.
     edition: (Curve, u32),
 }
 
-/// Share of the entries of a table that level 3 points out, that are taken to be busy before they are looked at.
+/// Share of the entries of a flagged table that are assumed to be busy before they are looked at.
 const BUSY: f32 = 0.1;
 
-/// Probability by which the rates drawn differ from one edition to the next.
+/// Change of the distribution after a change, in probability, that makes a new edition.
 const REVISED: f32 = 0.2;
 
-/// Likelihood of the highest rate from which on looks set no upper bound, and of the rates among which they cannot
-/// choose.
+/// Likelihood of the highest rate above which the looks set no upper bound; and likelihood above
+/// which they cannot distinguish between high rates.
 const UNBOUNDED: f32 = 0.5;
 
-/// Entries that are added for each whose looks set no upper bound.
+/// Pseudo-entries added in a fit for each entry whose looks set no upper bound.
 const ADDED: f32 = 0.05;
 
-/// The first of the cells among which looks cannot choose, as each of them came too late for such rates; all cells
-/// are before it where the looks set an upper bound.
+/// The first of the highest cells that the looks cannot distinguish, because all looks came too
+/// late for such rates; `CELLS` if the looks set an upper bound.
 fn open_from(likelihood: &Curve) -> usize {
     if likelihood[CELLS - 1] <= UNBOUNDED {
         return CELLS;
@@ -88,8 +93,8 @@ fn open_from(likelihood: &Curve) -> usize {
     likelihood.iter().rposition(|cell| *cell <= UNBOUNDED).map_or(0, |last| last + 1)
 }
 
-/// Adds entries to cells by Pareto's law with exponent 1: of the entries busier than a rate, a tenth is ten times as
-/// busy.
+/// Adds entries to cells by Pareto's law with exponent 1: of the entries above a rate, a tenth is
+/// above ten times that rate.
 fn pareto(cells: &mut [f32], entries: f32) {
     let step = 10f32.powf(-1.0 / PER_DECADE);
     let mut part = entries * (1.0 - step);
@@ -100,8 +105,8 @@ fn pareto(cells: &mut [f32], entries: f32) {
 }
 
 impl Default for Prior {
-    /// Low rates are likelier than high ones: a tenth of the probability per three decades. Weighs as
-    /// much as a table.
+    /// The initial prior: low rates are likelier than high ones, by a factor of ten per three
+    /// decades. It has the weight of one table.
     fn default() -> Self {
         let mut rates: Curve = std::array::from_fn(|cell| 10f32.powf(-(cell as f32) / 24.0));
         normalise(&mut rates);
@@ -121,13 +126,14 @@ impl Prior {
         &self.rates
     }
 
-    /// Sets the number of mapped entries: the fewer there are, the more one entry with a rate of its own weighs.
+    /// Sets the number of mapped entries: the fewer there are, the more probable is a rate that
+    /// only one entry has.
     pub(super) fn set_entries(&mut self, entries: u64) {
         self.floor = (1.0 / (ONE_IN * entries.max(1) as f32)).clamp(FLOORS.0, FLOORS.1);
     }
 
-    /// Of entries of a table that level 3 says to be busy: some have a rate from this cell on, whatever those of all
-    /// memory are.
+    /// The prior for the entries of a flagged table: some have at least this cell's rate, whatever
+    /// the distribution over all memory.
     pub(super) fn pointed(&self, from: f32) -> Self {
         let from = (from.max(0.0) as usize).min(CELLS - 1);
         let each = BUSY / (CELLS - from) as f32;
@@ -139,12 +145,12 @@ impl Prior {
         Self { rates: mix(&self.rates), drawn: mix(&self.drawn), ..self.clone() }
     }
 
-    /// The number of the edition.
+    /// The current number of the edition.
     pub(super) fn edition(&self) -> u32 {
         self.edition.1
     }
 
-    /// Takes in how often rates were left in a table visited at random.
+    /// Adds the change counts of a table visited at random.
     pub(super) fn learn(&mut self, lesson: &Lesson) {
         let keep = if total(&self.sums[0]) > MEMORY { 0.99 } else { 1.0 };
         for (sum, seen) in self.sums.iter_mut().zip(&lesson.sums) {
@@ -153,10 +159,10 @@ impl Prior {
         self.settle();
     }
 
-    /// Takes in likelihoods of entries drawn at random, each with its weight: a few steps of expectation
-    /// maximisation (Dempster, Laird, Rubin, 1977) towards the distribution that explains them best. That alone would
-    /// take entries whose looks set no upper bound for some of the busiest that are known, however few and far away
-    /// these are: some entries by [`pareto`] are added for them.
+    /// Fits the distribution of rates to the likelihoods of randomly sampled entries, each with its
+    /// weight, by a few steps of expectation maximisation (Dempster, Laird, Rubin, 1977). Alone,
+    /// that would give entries without an upper bound the rates of the busiest known entries,
+    /// however few and far away these are: pseudo-entries by [`pareto`] are added for them.
     pub(super) fn fit(&mut self, entries: &[(Curve, f32)], steps: usize) {
         if entries.is_empty() {
             return;
@@ -183,8 +189,8 @@ impl Prior {
         self.settle();
     }
 
-    /// Works out the probabilities that follow. How often a rate is left is smoothed over its
-    /// neighbours: rates that few entries have say little of it.
+    /// Recomputes the derived probabilities. The probability of a change is smoothed over
+    /// neighbouring cells: rates of few entries yield little evidence of it.
     fn settle(&mut self) {
         let [entries, left] = &self.sums;
         let near = |curve: &Curve, cell: usize| {
@@ -204,32 +210,33 @@ impl Prior {
     }
 }
 
-/// Nothing, by cell.
+/// Zero for each cell.
 const FIRST_RATES: Curve = [0.0; CELLS];
 
-/// What a table showed, for [`Prior::learn`].
+/// Change counts of a table, for [`Prior::learn`].
 #[derive(Clone, Debug)]
 pub(super) struct Lesson {
     sums: [Curve; 2],
 }
 
-/// Nothing.
+/// No entries and no changes.
 impl Default for Lesson {
     fn default() -> Self {
         Self { sums: [FIRST_RATES; 2] }
     }
 }
 
-/// Entries of a table of one rate; bounds and estimate in cells of the grid.
+/// Consecutive entries of a table with one rate; its bounds and mean are cells of the grid.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Segment {
     pub(super) entries: Range<usize>,
     pub(super) low: f32,
     pub(super) mean: f32,
     pub(super) high: f32,
-    /// The cells between which three fifths of the probability lie.
+    /// Bounds of the central 60 % of the probability, in cells.
     pub(super) core: [f32; 2],
-    /// Busier entries would have looked like these: no look came soon enough.
+    /// Whether no look came soon enough for an upper bound: busier entries would have looked the
+    /// same.
     pub(super) blunt: bool,
 }
 
@@ -237,13 +244,13 @@ pub(super) struct Segment {
 pub(super) const VAGUE: f32 = 3.0;
 
 impl Segment {
-    /// Entries whose rate has this probability by cell.
+    /// Makes a segment whose rate has the distribution `marginal`.
     pub(super) fn of(entries: Range<usize>, marginal: &Curve) -> Self {
         let [[low, high], core] = quantiles(marginal, [TAIL, CORE]);
         Self { entries, low, mean: dot(marginal, &NUMBERS), high, core, blunt: false }
     }
 
-    /// Entries that have this rate or another.
+    /// Makes a segment of entries that have the rate of one of two segments.
     fn or(&self, other: &Self, entries: Range<usize>) -> Self {
         Self {
             entries,
@@ -255,26 +262,26 @@ impl Segment {
         }
     }
 
-    /// The cell of its rate, but no higher than may be believed: a rate of which little more is known than
-    /// that it is high counts as no higher than it must be.
+    /// Cell of the rate as used in sums: the mean, limited to `VAGUE` cells above the lower bound,
+    /// so that a rate without an upper bound counts no higher than the evidence requires.
     pub(super) fn believed(&self) -> f32 {
         self.mean.min(self.low + VAGUE)
     }
 }
 
-/// Entries that share a likelihood.
+/// Consecutive entries that share a likelihood: a step of the chain.
 #[derive(Clone, Debug)]
 struct Node {
     entries: Range<usize>,
     likelihood: Curve,
 }
 
-/// Entries that were young in the same looks.
+/// The bits of an entry in all looks, and the likelihood of its rate.
 #[derive(Clone, Debug)]
 struct Pattern {
     bits: u8,
     likelihood: Curve,
-    /// Worked out for the first run of them.
+    /// Logarithm of the likelihood, computed for the first run of such entries.
     logarithm: Option<Curve>,
 }
 
@@ -283,7 +290,7 @@ impl Pattern {
         Self { bits, likelihood: single(sight, bits, prior), logarithm: None }
     }
 
-    /// The likelihood of so many of them that have one rate.
+    /// Likelihood of a run of entries with these bits and one common rate.
     fn run(&mut self, entries: usize) -> Curve {
         let logarithm = self.logarithm.get_or_insert_with(|| self.likelihood.map(f32::ln));
         let mut likelihood = logarithm.map(|cell| entries as f32 * cell);
@@ -292,19 +299,19 @@ impl Pattern {
     }
 }
 
-/// Scratch space of the computation, kept from table to table.
+/// Scratch space of the forward and backward messages, reused from table to table.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Chain {
     nodes: Vec<Node>,
     patterns: Vec<Pattern>,
     forward: Vec<Curve>,
-    /// Probability of a draw after each node.
+    /// Probability of a change after each node.
     left: Vec<f32>,
 }
 
 impl Chain {
-    /// Works out the segments of a table's mapped entries as of `now`. Returns what the table taught, and how
-    /// much work that was, in nodes: a pattern takes as long as three.
+    /// Infers the segments of a table's mapped entries as of `now`. Returns the change counts, and
+    /// the work in nodes: a pattern costs as much as three.
     pub(super) fn infer(
         &mut self,
         looks: &Looks,
@@ -319,7 +326,8 @@ impl Chain {
         (lesson, self.nodes.len() + 3 * self.patterns.len())
     }
 
-    /// Likewise of a sketch: the looked-at entries each speak for those around them.
+    /// Infers the segments of a sketched table as of `now`: each probed entry represents the
+    /// entries around it. Returns the change counts and the work in nodes.
     pub(super) fn infer_sketch(
         &mut self,
         looks: &Looks,
@@ -360,7 +368,8 @@ impl Chain {
                 self.pool(looks, &sight, here, mapped[word]);
                 continue;
             }
-            // Entries young once, by chance mostly, are pooled between those young more often.
+            // Entries young in at most one look, mostly by chance, are pooled between entries that
+            // were young in more looks.
             let often = looks.young_often(word);
             let turns = (often ^ often >> 1) & !(1 << 63);
             let mut at = here.start;
@@ -377,7 +386,7 @@ impl Chain {
         }
     }
 
-    /// One node of the entries of a word that are alike, whose bits are given.
+    /// Adds one node for entries of a word that are alike; `bits` selects them in the word.
     fn pool(&mut self, looks: &Looks, sight: &Sight, entries: Range<usize>, bits: u64) {
         let word = entries.start / 64;
         let young = |look: &Look| (look.young[word] & bits).count_ones() as f32;
@@ -385,7 +394,8 @@ impl Chain {
         self.nodes.push(Node { entries, likelihood });
     }
 
-    /// Nodes of entries of a word, by their patterns.
+    /// Adds nodes for entries of a word by their patterns: one per long run of a pattern, else one
+    /// per entry.
     fn split(&mut self, looks: &Looks, sight: &Sight, entries: Range<usize>, prior: &Prior) {
         let turns = looks.turns(entries.start / 64);
         let mut at = entries.start;
@@ -410,7 +420,8 @@ impl Chain {
         }
     }
 
-    /// Messages from the first node to the last: what the nodes up to each say of its rate.
+    /// Computes forward messages, from the first node to the last: the distribution of each node's
+    /// rate given the nodes up to it.
     fn pass_forward(&mut self, prior: &Prior) {
         self.forward.clear();
         self.left.clear();
@@ -434,8 +445,9 @@ impl Chain {
         }
     }
 
-    /// Messages back from the last node, and with them the segments. They are scaled so that their product
-    /// with what came forward adds up to 1.
+    /// Computes backward messages, from the last node to the first, and the segments. The messages
+    /// are scaled so that their products with the forward messages add up to 1. Returns the change
+    /// counts.
     fn pass_backward(&mut self, prior: &Prior, segments: &mut Vec<Segment>) -> Lesson {
         let mut lesson = Lesson::default();
         segments.clear();
@@ -472,8 +484,8 @@ impl Chain {
     }
 }
 
-/// Where two segments of a sketch meet, the rate changes somewhere between the two entries that were looked at: those
-/// between may have either rate.
+/// Separates the segments of a sketch: where two meet, the rate changes somewhere between the two
+/// probed entries, and the entries between these may have either rate.
 fn part_between_looks(segments: &mut Vec<Segment>) {
     let mut parted: Vec<Segment> = Vec::with_capacity(2 * segments.len());
     for mut after in segments.drain(..) {
@@ -492,12 +504,12 @@ fn part_between_looks(segments: &mut Vec<Segment>) {
     *segments = parted;
 }
 
-/// Largest probability of a draw between two nodes.
+/// Maximum probability of a change between two nodes.
 const MOST_LEAVE: f32 = 0.95;
 
 impl Prior {
-    /// Probability of a draw between two nodes, by cell: over the entries from the middle of one to the
-    /// middle of the next.
+    /// Probability of a change between two nodes, by cell: over the entries from the middle of the
+    /// first to the middle of the second.
     #[inline(always)]
     fn leave_between(&self, before: &Node, node: &Node) -> Curve {
         let between = (before.entries.len() + node.entries.len()) as f32 / 2.0;
@@ -505,7 +517,8 @@ impl Prior {
     }
 }
 
-/// Adds one in front of the segments found so far (which lie in reverse order), to the first of them if it is alike.
+/// Adds a segment in front of those found so far, which are in reverse order; merges it with the
+/// frontmost one if they are alike.
 pub(super) fn add_segment(segments: &mut Vec<Segment>, new: Segment) {
     match segments.last_mut() {
         Some(next)
@@ -525,7 +538,7 @@ pub(super) fn add_segment(segments: &mut Vec<Segment>, new: Segment) {
     }
 }
 
-/// The numbers of the cells.
+/// Index of each cell, as a floating-point number.
 const NUMBERS: Curve = {
     let mut numbers = [0.0; CELLS];
     let mut cell = 0;
@@ -536,9 +549,10 @@ const NUMBERS: Curve = {
     numbers
 };
 
-/// The cells below and above which each of two tails lies. Rates lie between cells as well: the density is a line from
-/// the middle of each cell to that of the next, so that a rate half-way is covered where one cell has all of it. Without
-/// branches, which would be foreseen badly.
+/// Lower and upper quantile, in cells, for each of two tail probabilities. Rates lie between cells
+/// as well: the density is linear between the middles of adjacent cells, so that a rate half-way is
+/// covered even if one cell has all of the probability. Without branches, which would be
+/// mispredicted.
 fn quantiles(marginal: &Curve, tails: [f32; 2]) -> [[f32; 2]; 2] {
     let sums = running_sums(marginal);
     let all = sums[CELLS - 1];
@@ -555,8 +569,8 @@ fn quantiles(marginal: &Curve, tails: [f32; 2]) -> [[f32; 2]; 2] {
     tails.map(|tail| [at(tail * all), at((1.0 - tail) * all)])
 }
 
-/// What is the same of all entries of a table: the law of each look, and how much of the rates is drawn
-/// afresh before each and until now.
+/// Data shared by all entries of a table: the likelihood curves of each look, and the probability
+/// that a rate was redrawn before each look and between the last look and now.
 pub(super) struct Sight {
     laws: Vec<(Law, f32)>,
     redrawn: f32,
@@ -574,8 +588,8 @@ impl Sight {
         Self { laws, redrawn: redrawn(last, now) }
     }
 
-    /// Takes a look of an entry into the distribution of its rate, which has faded towards the prior since the look
-    /// before.
+    /// Updates the distribution of an entry's rate by one look, after fading it towards the prior
+    /// for the time since the previous look.
     #[inline(always)]
     pub(super) fn step(&self, state: &mut Curve, look: usize, young: bool, prior: &Curve) {
         let (law, redrawn) = &self.laws[look];
@@ -587,15 +601,16 @@ impl Sight {
         normalise(state);
     }
 
-    /// Fades the distribution of a rate from the last look until now.
+    /// Fades the distribution of a rate towards the prior, for the time from the last look until
+    /// now.
     #[inline(always)]
     pub(super) fn fade(&self, state: &mut Curve, prior: &Curve) {
         (0..CELLS).for_each(|cell| state[cell] += self.redrawn * (prior[cell] - state[cell]));
     }
 }
 
-/// The likelihood of one entry's bits, by cell. From look to look, and until now, rates fade towards the
-/// prior; what comes out is a likelihood: the prior is taken off again.
+/// Likelihood of one entry's bits, by cell. From look to look, and until now, the distribution
+/// fades towards the prior; the prior is divided out at the end, which leaves a likelihood.
 pub(super) fn single(sight: &Sight, pattern: u8, prior: &Curve) -> Curve {
     let mut state = *prior;
     for look in 0..sight.laws.len() {
@@ -607,12 +622,12 @@ pub(super) fn single(sight: &Sight, pattern: u8, prior: &Curve) -> Curve {
     state.map(|cell| (cell / most).max(1e-12))
 }
 
-/// The likelihood of an entry whose rate is known closely.
+/// Likelihood of an entry whose rate is closely known: a bell curve around this cell.
 pub(super) fn near(known: f32) -> Curve {
     std::array::from_fn(|cell| (-(cell as f32 - known).powi(2)).exp().max(1e-12))
 }
 
-/// The likelihood of `size` entries of one rate of which so many were young in each look.
+/// Likelihood of `size` entries with one common rate, given the number of young ones in each look.
 fn pooled(looks: &[Look], sight: &Sight, size: f32, young: impl Fn(&Look) -> f32) -> Curve {
     let mut curve: Curve = [0.0; CELLS];
     for (look, (law, _)) in looks.iter().zip(&sight.laws) {
@@ -626,12 +641,13 @@ fn pooled(looks: &[Look], sight: &Sight, size: f32, young: impl Fn(&Look) -> f32
     curve
 }
 
-/// Where the run of an entry ends, given the entries of its word after which another one begins.
+/// End of the run that contains an entry; `turns` has a bit for each entry of the word after which
+/// another run begins.
 fn run_end(turns: u64, at: usize) -> usize {
     at + (turns >> (at % 64)).trailing_zeros() as usize + 1
 }
 
-/// How many set bits lie side by side at most.
+/// Length of the longest run of set bits.
 fn longest_run(mut bits: u64) -> i32 {
     let mut length = 0;
     while bits != 0 {
@@ -641,15 +657,15 @@ fn longest_run(mut bits: u64) -> i32 {
     length
 }
 
-/// Whether the bits of up to 64 entries give no sign that these differ: entries young in one look are not
-/// young in another more often than by chance, and do not lie together.
+/// Whether the bits of up to 64 entries show no sign of a difference: entries young in one look are
+/// not young in another more often than by chance, and young entries do not cluster.
 fn alike(looks: &[Look], word: usize, mapped: u64) -> bool {
     let size = f64::from(mapped.count_ones());
     if size < 2.0 {
         return true;
     }
     let (mut excess, mut variance) = (0.0, 0.0);
-    // Entries young in all looks, and how many would be by chance.
+    // Entries young in all looks, and their number expected by chance.
     let (mut always, mut by_chance) = (mapped, size);
     for (index, one) in looks.iter().enumerate() {
         let one = one.young[word] & mapped;
@@ -689,8 +705,9 @@ mod tests {
     use proptest::prelude::*;
     use tierscope_core::Rng;
 
-    // One look after 20 ms at 16 of 512 entries, which finds the first eight young: 240 entries are busy, what lies
-    // between the eighth and the ninth that were looked at (240 and 272) may be either.
+    // One look after 20 ms, a sketch with 16 of 512 entries probed, finds the first eight young:
+    // the entries up to 240 are busy, and those between the eighth and the ninth probed one (240
+    // and 272) may be busy or not.
     #[test]
     fn a_sketch_says_nothing_of_what_lies_between_two_rates() {
         let mut looks = Looks::default();
@@ -718,11 +735,12 @@ mod tests {
         assert_eq!(between.entries, 241..272, "{segments:?}");
         assert!(between.core[0] < cell_of(1.0) && between.core[1] >= cell_of(50.0));
         assert!(segments.windows(2).all(|pair| pair[0].entries.end == pair[1].entries.start));
-        // Level 3 raises the share of busy entries from that cell on, and of no others.
+        // Flagging raises the share of busy entries from that cell on, and of no other cells.
         let share = |prior: &Prior, from: usize| prior.rates[from..].iter().sum::<f32>();
         let from = cell_of(50.0) as usize;
         assert!((share(&busy, from) - BUSY).abs() < 1e-3 && (share(&busy, 0) - 1.0).abs() < 1e-3);
-        // Only what is mapped: no entry from 20 to 40 was looked at but the one at 48, which is outside.
+        // Mapped entries only: no entry from 20 to 40 was probed; the nearest probed ones, 16 and
+        // 48, are not mapped and must not count.
         Chain::default().infer_sketch(&looks, &(20..40), &busy, now, &mut segments);
         assert_eq!((segments[0].entries.start, segments.last().unwrap().entries.end), (20, 40));
     }
@@ -732,8 +750,8 @@ mod tests {
         assert_eq!([0, 1, 0b1101110, u64::MAX].map(longest_run), [0, 1, 3, 64]);
     }
 
-    // Of 101 entries one takes 100,000 accesses a second; of the others it is but known that they take ten and more.
-    // The likeliest distribution has all of them as busy as the one.
+    // One of 101 entries takes 100,000 accesses per second; of the others only a lower bound of ten
+    // is known. The likeliest distribution makes all of them as busy as the one.
     #[test]
     fn what_has_no_upper_bound_is_not_taken_for_the_busiest() {
         let at = |rate: f32| cell_of(rate) as usize;
@@ -744,12 +762,13 @@ mod tests {
         let mut prior = Prior::default();
         (0..10).for_each(|_| prior.fit(&entries, 15));
         let busy: f32 = prior.rates()[at(1e4)..].iter().sum();
-        // One is known to be, five are added for the others.
+        // One entry is known to be that busy, and five pseudo-entries are added for the others.
         assert!((0.01..0.2).contains(&busy), "{busy}");
     }
 
-    // A small server: 200 entries of values are accessed 25 times a second each, the others are idle, and that is all
-    // that the sample knows. A thread's stack, one entry among idle ones, was young in each of three looks.
+    // A small server: 200 entries of values are accessed 25 times per second each, the others are
+    // idle, and the sample contains only these two rates. A thread's stack, one entry among idle
+    // ones, was young in each of three looks.
     #[test]
     fn in_a_small_target_a_single_entry_may_be_as_no_other() {
         let mut looks = Looks::default();
@@ -775,11 +794,13 @@ mod tests {
             segments.iter().find(|segment| segment.entries.contains(&298)).unwrap().mean
         };
         let (few, many) = (infer(400), infer(1 << 20));
-        // 104 a second; a million entries rather have one more value, at 24.
+        // The true rate is 104 per second; in a target of a million entries, one more entry of
+        // values at about 24 is likelier.
         assert!(few > cell_of(60.0) && many < few, "{few}, among many {many}");
     }
 
-    // Where one cell has nearly all of the probability, the truth may lie half-way to the next.
+    // If one cell has nearly all of the probability, the true rate may lie half-way to the next
+    // cell.
     #[test]
     fn a_rate_between_two_cells_is_within_the_interval() {
         let mut marginal = [1e-9; CELLS];
@@ -789,7 +810,8 @@ mod tests {
         assert!((segment.high - 16.684).abs() < 1e-3, "{segment:?}");
         marginal[17] = 1.0;
         let [core, _] = Segment::of(0..1, &marginal).core;
-        // A fifth of two cells: 0.4, of which half a cell's rising half is 0.5.
+        // A fifth of two full cells is 0.4; the density rises from 0 at cell 15 to 1 at cell 16, an
+        // area of 0.5, and x^2 / 2 = 0.4.
         assert!((core - (15.0 + 0.8f32.sqrt())).abs() < 1e-3, "{core}");
     }
 
@@ -798,7 +820,8 @@ mod tests {
         Node { entries: at..at + 1, likelihood: std::array::from_fn(curve) }
     }
 
-    /// The chance of every path of rates over three entries, added up by hand.
+    /// Distributions of the rates of three entries by brute force: the sum of the probabilities of
+    /// all paths.
     fn naive(nodes: &[Node; 3], prior: &Prior) -> [Vec<f64>; 3] {
         let step = |from: usize, to: usize| {
             let leave = f64::from(prior.leave[from].min(MOST_LEAVE));
@@ -826,7 +849,8 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(16))]
-        // Messages against the sum over all paths: means within a hundredth of a cell.
+        // Message passing against the sum over all paths: the means agree within a hundredth of a
+        // cell.
         #[test]
         fn messages_add_up_all_paths(peaks in (0.0f32..63.0, 0.0f32..63.0, 0.0f32..63.0)) {
             let nodes = [node(0, peaks.0), node(1, peaks.1), node(2, peaks.2)];
@@ -846,7 +870,7 @@ mod tests {
         }
     }
 
-    /// Looks at entries of these rates at times drawn at random.
+    /// Simulated looks, at these times after their clears, at entries with these rates.
     fn looked(rates: &[f32], times: &[f32], seed: u64) -> Looks {
         let mut rng = Rng::seeded(seed);
         let mut looks = Looks::default();
@@ -870,7 +894,8 @@ mod tests {
         segments
     }
 
-    // 100 entries of 500 a second among cold ones of 0.5: at the right distance one look each is enough.
+    // 100 entries with 500 accesses per second among cold ones with 0.5: one look at a suitable
+    // time for each of the two rates suffices.
     #[test]
     fn hot_entries_are_told_from_warm_ones_by_time() {
         let rates: Vec<f32> =
@@ -885,8 +910,8 @@ mod tests {
         assert!((98..=102).contains(&hot), "{segments:?}");
     }
 
-    // Of 40 tables with a range of a rate of its own each, 90 % intervals of the range hold the rate in at
-    // least 85 % of the cases: 34; six sigma below 36 would be 25.
+    // 40 tables, each with a range at a rate of its own: 90 % intervals of the range contain the
+    // true rate in at least 85 % of the cases, 34; six standard deviations below 36 would be 25.
     #[test]
     fn intervals_hold_the_rate_as_often_as_they_say() {
         let mut held = 0;

@@ -1,13 +1,13 @@
-//! Arithmetic over the cells of the grid, in lanes, which compilers turn into vector code.
+//! Arithmetic over the cells of the grid, in lanes that compilers turn into vector code.
 
-// Cells and words of several arrays are gone through together.
+// The loops index cells of several arrays together.
 #![allow(clippy::needless_range_loop)]
 
 use super::grid::{CELLS, Curve};
 
 const LANES: usize = 8;
 
-/// The sum of the products of two curves' cells.
+/// The dot product of two curves.
 #[inline(always)]
 pub(super) fn dot(a: &Curve, b: &Curve) -> f32 {
     let mut lanes = [0.0; LANES];
@@ -32,7 +32,7 @@ pub(super) fn total(a: &Curve) -> f32 {
     lanes.iter().sum()
 }
 
-/// The sums of a curve's cells up to and including each.
+/// Prefix sums: for each cell, the sum of the curve's cells up to and including it.
 #[inline(always)]
 pub(super) fn running_sums(curve: &Curve) -> Curve {
     let mut sums = *curve;
@@ -47,11 +47,11 @@ pub(super) fn running_sums(curve: &Curve) -> Curve {
     sums
 }
 
-/// Least share of a normalised curve, and least likelihood, that a cell keeps: products of a few stay far from
-/// the numbers that processors handle slowly.
+/// Smallest value of a cell in a normalised curve or a likelihood: keeps products of a few curves
+/// far from subnormal numbers, which processors handle slowly.
 const LEAST: f32 = 1e-12;
 
-/// Scales a curve so that its cells add up to 1; flat if nothing is left of it.
+/// Scales a curve so that its cells add up to 1; makes it flat if their sum is zero or not finite.
 #[inline(always)]
 pub(super) fn normalise(curve: &mut Curve) {
     let total = total(curve);
@@ -63,7 +63,7 @@ pub(super) fn normalise(curve: &mut Curve) {
     }
 }
 
-/// Turns logarithms into numbers of which the greatest is 1.
+/// Replaces logarithms by their exponentials, scaled so that the greatest is 1.
 #[inline]
 pub(super) fn exponentiate(curve: &mut Curve) {
     let mut lanes = [f32::MIN; LANES];
@@ -74,8 +74,8 @@ pub(super) fn exponentiate(curve: &mut Curve) {
     curve.iter_mut().for_each(|cell| *cell = exp(*cell - most).max(LEAST));
 }
 
-/// e to the power of `x`, which is not above 0, within 1e-6: a polynomial of 2 to the power of the
-/// fraction, unlike a call of the library.
+/// e to the power of `x`, which is not above 0, within 1e-6: a power of 2 by its exponent bits,
+/// times a polynomial of the fraction. Inlined, unlike the library's function.
 #[inline]
 fn exp(x: f32) -> f32 {
     const ROUND: f32 = 12_582_912.0;
@@ -84,7 +84,7 @@ fn exp(x: f32) -> f32 {
     let rest = (power - whole) * std::f32::consts::LN_2;
     let series =
         1.0 + rest * (1.0 + rest * (0.5 + rest * (1.0 / 6.0 + rest * (1.0 / 24.0 + rest / 120.0))));
-    // -86 * log2(e) lies above -125: the exponent stays within its bits.
+    // -86 * log2(e) is above -125: the exponent does not underflow.
     f32::from_bits(((whole as i32 + 127) << 23) as u32) * series
 }
 

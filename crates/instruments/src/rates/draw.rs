@@ -1,4 +1,4 @@
-//! From segments to regions.
+//! Builds a snapshot's regions from the inferred segments.
 
 use std::collections::BTreeMap;
 
@@ -10,23 +10,23 @@ use super::per_page;
 use super::table::{Key, Table};
 use super::tally::{DOUBT, Tally};
 
-/// Expected accesses in a sample of an entry as busy as the least hot one: it is found accessed in 5 of
-/// 40 samples.
+/// Expected accesses per sample of an entry at the hot threshold: it is found accessed in 5 of 40
+/// samples.
 const AT_BAR: f32 = 0.133_54;
-/// Highest probability that is stated: the model itself may be wrong.
+/// Highest confidence that is reported: the model itself may be wrong.
 const MOST_SURE: f32 = 0.999;
-/// Factor within which rates of neighbours are shown as one: one and a half cells.
+/// Factor within which rates of neighbours become one region: one and a half cells.
 const ALIKE: f32 = 1.54;
-/// Cells below the bar at which a rate is shown that only seems to be above it.
+/// Cells below the hot threshold at which a rate is reported that only appears to be above it.
 const BELOW: f32 = 0.5;
-/// The cell of 10^5 accesses a second, which stands for a bar that is not known yet.
+/// The cell of 10^5 accesses per second, used as the hot threshold while that is unknown.
 const NO_BAR: f32 = 56.0;
-/// Cells by which the bar may differ from that for which was drawn.
+/// Cells by which the hot threshold may have changed since regions were built.
 const CLOSE_BARS: f32 = 1.0;
-/// Accesses a second of a page below which rates are not told apart: two a minute of 2 MiB.
+/// Accesses per second of a page below which rates are not distinguished: two per minute in 2 MiB.
 const NEGLIGIBLE: f32 = 6.5e-5;
 
-/// What regions are drawn from.
+/// Input from which regions are built.
 pub(super) struct Ground<'a> {
     pub(super) areas: &'a [Range],
     pub(super) upper: &'a [Table],
@@ -35,14 +35,16 @@ pub(super) struct Ground<'a> {
     pub(super) tally: &'a Tally,
     pub(super) samples: u32,
     pub(super) windows: u32,
-    /// How many there may be, as of the last window.
+    /// Expected number of regions: that of the last window.
     pub(super) expected: usize,
-    /// Segments drawn from which on tables that changed but by the bar wait for the next window.
+    /// Limit of rebuilt segments per window: beyond it, tables for which only the hot threshold has
+    /// changed wait for the next window.
     pub(super) redrawn: usize,
 }
 
 impl Ground<'_> {
-    /// The regions, which tile the areas; and how many were drawn, and how many were copied as they were.
+    /// Builds the regions, which tile the areas. Returns them, and the numbers of regions that were
+    /// built and that were copied unchanged.
     pub(super) fn regions(self) -> (Vec<Region>, [usize; 2]) {
         let mut canvas = Canvas::default();
         canvas.regions.reserve(self.expected);
@@ -71,8 +73,9 @@ impl Ground<'_> {
         (canvas.regions, [drawn + canvas.drawn, canvas.copied])
     }
 
-    /// Draws a table's regions, and notes which entries are hot, unless all is as it was; where only the bar changed,
-    /// that may wait. Returns how many segments that took.
+    /// Rebuilds a table's regions and its set of hot entries if they are out of date. If only the
+    /// hot threshold has changed, that may wait unless `at_once`. Returns the number of segments
+    /// rebuilt.
     fn draw_table(&self, table: &mut Table, at_once: bool) -> usize {
         let is_current = |bar| !at_once || self.is_current(bar, &table.segments);
         if table.drawn.as_ref().is_some_and(|(bar, _)| is_current(*bar)) {
@@ -101,7 +104,8 @@ impl Ground<'_> {
         table.segments.len()
     }
 
-    /// Whether what was drawn for a bar holds for today's: that is close, and all are on the same side of it.
+    /// Whether regions built for the hot threshold `drawn` are valid for the current one: the two
+    /// are close, and no bound of a segment is between them.
     fn is_current(&self, drawn: f32, segments: &[Segment]) -> bool {
         let bar = self.tally.bar();
         let sides = |cell: f32| (cell >= drawn) == (cell >= bar);
@@ -109,7 +113,8 @@ impl Ground<'_> {
         bar == drawn || (bar - drawn).abs() < CLOSE_BARS && segments.iter().all(same)
     }
 
-    /// Draws entries of 2 MiB of one rate: those whose pages are known and differ by their pages.
+    /// Adds the regions of a segment of 2 MiB entries; entries whose pages are known and differ are
+    /// added by their pages.
     fn draw_segment(&self, canvas: &mut Canvas, part: Range, segment: &Segment, table: &Table) {
         let mut at = part.start;
         let known = self.leaves.range((part.space, part.start)..(part.space, part.end));
@@ -131,8 +136,8 @@ impl Ground<'_> {
         }
     }
 
-    /// Whether the pages of an entry are worth showing: they differ, or entries in general do not speak for
-    /// their pages.
+    /// Whether the pages of an entry are worth reporting separately: some are hot and some are not,
+    /// or accesses within entries are skewed in general.
     fn is_spotted(&self, leaves: &Table) -> bool {
         let hot = |segment: &Segment| segment.core[0] >= self.tally.page_bar();
         let hot_pages: usize =
@@ -140,7 +145,8 @@ impl Ground<'_> {
         self.tally.is_uneven() || (hot_pages > 0 && hot_pages < leaves.span.len())
     }
 
-    /// Adds what of a table lies in an area: within a table nothing is left to be joined.
+    /// Adds the part of a table's regions inside an area; only the first one may merge with the
+    /// region before it.
     fn add_table(&self, canvas: &mut Canvas, table: &Table, area: &Range) {
         let Some((_, regions)) = &table.drawn else { return };
         let age = self.windows - table.changed;
@@ -157,7 +163,7 @@ impl Ground<'_> {
         }
     }
 
-    /// Adds a range that only level 3 knows.
+    /// Adds regions for a range without level-2 evidence, from level-3 segments.
     fn add_above(&self, canvas: &mut Canvas, range: Range) {
         let before = |t: &Table| (t.range.space, t.range.end) <= (range.space, range.start);
         let first = self.upper.partition_point(before);
@@ -180,7 +186,7 @@ impl Ground<'_> {
         }
     }
 
-    /// Memory that no look has reached.
+    /// A region of memory that was never looked at.
     fn unseen(&self, range: Range) -> Region {
         Region {
             range,
@@ -201,7 +207,8 @@ impl Ground<'_> {
             high: per_page(segment.high, table.level),
         };
         let (bar, hot, unknown) = match table.level {
-            // One entry of 1 GiB may owe its accesses to any 2 MiB of it: only what is too rare for that is known.
+            // The accesses of an entry of 1 GiB may be due to any 2 MiB of it: such memory is known
+            // only if the entry is accessed too rarely to contain hot memory.
             Level::PUD => {
                 let unknown = self.tally.blind || segment.high >= self.tally.bar();
                 (self.tally.bar(), false, unknown)
@@ -214,13 +221,14 @@ impl Ground<'_> {
             _ => {
                 let veiled = self.tally.is_veiled(segment);
                 let hot = self.tally.is_hot(segment) && !veiled;
-                // Without flushes a huge page in use may stay in a TLB, and look idle.
+                // Without flushes the translation of a huge page in use may stay in a TLB: its
+                // entry looks idle.
                 let hidden = self.tally.blind && table.huge && !hot;
                 let unknown = veiled || hidden || self.tally.is_unknown(segment);
                 (self.tally.bar(), hot, unknown)
             }
         };
-        // What may be no busier than memory in the mean is not shown as hot, however busy it seems.
+        // Memory that may be at the mean rate is not reported as hot, however busy it appears.
         let most = if self.tally.is_above_mean(segment) { f32::MAX } else { bar - BELOW };
         let shown = if hot { segment.mean.max(bar) } else { segment.mean.min(most) };
         let entries = if table.level == Level::PUD { 512.0 } else { 1.0 };
@@ -242,7 +250,7 @@ impl Ground<'_> {
     }
 }
 
-/// Joins neighbours that are alike as they are added.
+/// The list of regions; like neighbours merge when they are added.
 #[derive(Default)]
 struct Canvas {
     regions: Vec<Region>,
@@ -260,7 +268,7 @@ impl Canvas {
                 last.hits = mix(last.hits, region.hits);
                 last.age = last.age.min(region.age);
                 last.confidence = mix(last.confidence, region.confidence);
-                // What may not be accessed at all may be so together with its neighbours.
+                // If one of two merged regions may have no accesses at all, so may the result.
                 let least = |a: f32, b: f32| if a.min(b) > 0.0 { mix(a, b) } else { 0.0 };
                 last.rate = last.rate.zip(region.rate).map(|(a, b)| Rate {
                     low: least(a.low, b.low),
@@ -274,7 +282,7 @@ impl Canvas {
     }
 }
 
-/// Whether two neighbours are shown as one.
+/// Whether two neighbours merge into one region.
 fn alike(a: &Region, b: &Region) -> bool {
     if !a.range.touches(&b.range)
         || a.unknown != b.unknown

@@ -1,27 +1,27 @@
-//! Rates as cells of a grid, and what one look says of each of them.
+//! Rates as cells of a grid, and the likelihood of a look by cell.
 //!
-//! Accesses to an entry are taken as a Poisson process of rate r. Its bit, cleared and looked at
-//! after t seconds, is old with probability exp(-r t) and young otherwise: "at least one access since
-//! the clear". Rates lie on a logarithmic grid, eight cells a decade, so that shifting the time shifts
-//! the curve: all curves are slices of one table.
+//! Accesses to an entry are modelled as a Poisson process of rate r. A bit that is cleared and
+//! looked at t seconds later is old with probability exp(-r t) and young otherwise: "at least one
+//! access since the clear". Rates lie on a logarithmic grid, eight cells a decade, so that another
+//! time shifts the curve: all curves are slices of one table.
 
 use std::sync::OnceLock;
 
-/// Cells of the grid: eight decades.
+/// Number of cells of the grid: eight decades.
 pub(super) const CELLS: usize = 64;
-/// Cells in a factor of ten: neighbours differ by a third.
+/// Cells in a factor of ten: rates of adjacent cells differ by a third.
 pub(super) const PER_DECADE: f32 = 8.0;
-/// log10 of the rate of cell 0, in accesses a second. That cell stands for all lower rates as well.
+/// log10 of the rate of cell 0, in accesses per second. That cell includes all lower rates.
 const LEAST: f32 = -2.0;
-/// Steps of the table within a cell.
+/// Steps of the time from clear to look within a cell, in the table of likelihood curves.
 const STEPS: usize = 16;
-/// Times between a clear and a look, in seconds, that the table covers.
+/// Range of times from clear to look, in seconds, of the table of likelihood curves.
 const TIMES: (f32, f32) = (1e-6, 1e4);
 
 /// A value for each cell.
 pub(super) type Curve = [f32; CELLS];
 
-/// The rate in the middle of a cell, a second; cells may be fractions.
+/// Rate at the middle of a cell, in accesses per second; cells may be fractional.
 pub(super) fn rate_of(cell: f32) -> f32 {
     static RATES: OnceLock<Vec<f32>> = OnceLock::new();
     let rates = RATES.get_or_init(|| {
@@ -32,7 +32,7 @@ pub(super) fn rate_of(cell: f32) -> f32 {
     rates[step.min(rates.len() - 1)]
 }
 
-/// Steps of the table of rates within a cell: 0.3 % each.
+/// Steps within a cell in the table of rates: 0.2 % each.
 const FINE: usize = 128;
 
 /// The cell of a rate; below 0 for rates below the grid.
@@ -40,24 +40,24 @@ pub(super) fn cell_of(rate: f32) -> f32 {
     (rate.max(1e-9).log10() - LEAST) * PER_DECADE
 }
 
-/// What a look after some time says of an entry, by cell.
+/// Likelihood curves of a look at an entry: probability of its result, by cell of the rate.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Law {
-    /// Probability that it is old.
+    /// Probability that the entry is old.
     pub(super) old: &'static Curve,
-    /// Probability that it is young.
+    /// Probability that the entry is young.
     pub(super) young: &'static Curve,
-    /// Their logarithms.
+    /// Logarithms of `old` and `young`.
     pub(super) ln_old: &'static Curve,
     pub(super) ln_young: &'static Curve,
 }
 
-/// One curve after the other, a row of overlapping ones for each step within a cell.
+/// Table of likelihood curves: one row for each step of the time within a cell.
 struct Table {
     rows: Vec<Row>,
 }
 
-/// Curves whose times differ by whole cells: windows of these.
+/// Curves whose times differ by whole cells: overlapping slices of one sequence.
 struct Row {
     old: Vec<f32>,
     young: Vec<f32>,
@@ -65,7 +65,7 @@ struct Row {
     ln_young: Vec<f32>,
 }
 
-/// Cells by which the shortest and the longest time shift the grid.
+/// Shifts of the grid, in cells, for the shortest and the longest time.
 fn shifts() -> (i32, i32) {
     let cells = |time: f32| (time.log10() * PER_DECADE).floor() as i32;
     (cells(TIMES.0), cells(TIMES.1) + 1)
@@ -92,7 +92,7 @@ impl Table {
     }
 }
 
-/// The law of a look `seconds` after the clear.
+/// Likelihood curves of a look `seconds` after the clear.
 pub(super) fn law(seconds: f32) -> Law {
     static TABLE: OnceLock<Table> = OnceLock::new();
     let table = TABLE.get_or_init(Table::new);
@@ -114,7 +114,7 @@ pub(super) fn law(seconds: f32) -> Law {
 mod tests {
     use super::*;
 
-    // Rate 10 a second, looked at after 0.1 s: old with probability 1/e.
+    // An entry with 10 accesses per second, looked at after 0.1 s: old with probability 1/e.
     #[test]
     fn a_look_after_the_mean_time_between_accesses() {
         let cell = cell_of(10.0);
@@ -131,7 +131,7 @@ mod tests {
             let law = law(seconds);
             for cell in [0usize, 20, 40, 63] {
                 let exact = (-rate_of(cell as f32) * seconds).exp();
-                // Half a step of 1/16 of a cell: 0.9 %.
+                // The time is rounded by at most half a step of 1/16 of a cell: 0.9 %.
                 let expected = -law.ln_old[cell];
                 let wanted = rate_of(cell as f32) * seconds;
                 assert!(wanted > 1e4 || (expected / wanted - 1.0).abs() < 0.01, "{seconds} {cell}");

@@ -1,27 +1,28 @@
-//! What was seen of the 512 entries of a table, look by look.
+//! The last looks at a table: which of its 512 entries were young, and when.
 
 use tierscope_core::{Level, Time};
 
-/// Entries of a table.
+/// Number of entries of a table.
 pub(super) const ENTRIES: usize = Level::FANOUT as usize;
-/// Words of a bitmap of entries.
+/// Number of 64-bit words in a bitmap of a table's entries.
 pub(super) const WORDS: usize = ENTRIES / 64;
-/// Looks that are kept of a table.
+/// Number of looks kept per table.
 pub(super) const DEPTH: usize = 8;
 
-/// Entries from one that a sketch looks at to the next.
+/// Distance between two entries that a sketch probes.
 pub(super) const SKETCH_STEP: usize = 32;
 
-/// Entries young in two looks, or expected to be by chance, from which on unevenness is judged.
+/// Minimum number of entries young in both of two looks, found or expected by chance, for an
+/// estimate of skew.
 const LEAST_SHARED: f64 = 4.0;
 
 /// A bit for each entry of a table.
 pub(super) type Bits = [u64; WORDS];
 
-/// One look at all entries, each cleared some time before.
+/// One look at all entries of a table, which were cleared some time before.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Look {
-    /// When.
+    /// Time of the look.
     pub(super) at: Time,
     /// Seconds from the clear to the look.
     pub(super) seconds: f32,
@@ -30,34 +31,36 @@ pub(super) struct Look {
 }
 
 impl Look {
-    /// Whether none was young.
+    /// Whether no entry was young.
     pub(super) fn is_old(&self) -> bool {
         self.young == [0; WORDS]
     }
 
-    /// How many were young.
+    /// Number of young entries.
     fn count(&self) -> u32 {
         self.young.iter().map(|word| word.count_ones()).sum()
     }
 }
 
-/// Entries found young together more often than by chance: the same ones, and neighbours.
+/// Correlation of a table's entries between looks: entries found young in both of two looks
+/// (`own`), and entries whose neighbour was young in the other look (`near`), both in excess of
+/// chance.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Kinship {
     pub(super) own: f64,
     pub(super) near: f64,
-    /// Variance of the first if all were by chance.
+    /// Variance of `own` if entries were young at random.
     pub(super) variance: f64,
 }
 
-/// The last looks at a table, the oldest first.
+/// The last looks at a table, oldest first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Looks {
     kept: Vec<Look>,
 }
 
 impl Looks {
-    /// Keeps one more; the oldest goes.
+    /// Adds a look, in place of the oldest one if there are `DEPTH` already.
     pub(super) fn add(&mut self, look: Look) {
         if self.kept.len() == DEPTH {
             self.kept.remove(0);
@@ -65,19 +68,20 @@ impl Looks {
         self.kept.push(look);
     }
 
-    /// Whether another one takes the place of the oldest.
+    /// Whether the next look will replace the oldest one.
     pub(super) fn is_full(&self) -> bool {
         self.kept.len() == DEPTH
     }
 
-    /// The looks, the oldest first.
+    /// All kept looks, oldest first.
     pub(super) fn all(&self) -> &[Look] {
         &self.kept
     }
 
-    /// How unevenly accesses fall on entries: the rate of the entry that an access falls on in the mean, over
-    /// the rate of an entry in the mean. From pairs of looks: entries young in both, over as many as would be
-    /// by chance, which is right in the mean however few are young; none if these are too few to tell.
+    /// Skew of accesses over entries: the access-weighted mean rate (of the entry that an average
+    /// access falls on) over the mean rate. Estimated from pairs of looks: the number of entries
+    /// young in both, over the number expected by chance, whose expectation is right however few
+    /// entries are young; `None` if there are too few.
     pub(super) fn unevenness(&self, entries: usize) -> Option<f64> {
         let (mut both, mut chance) = (0.0, 0.0);
         for (index, one) in self.kept.iter().enumerate() {
@@ -91,9 +95,10 @@ impl Looks {
         (enough && chance > 0.0).then(|| (both / chance).max(1.0))
     }
 
-    /// How many entries more than by chance are young in two looks, and how many are young in one whose neighbour is
-    /// young in the other, over all pairs of looks: as many where neighbours are alike, none where an entry says
-    /// nothing of the next.
+    /// Correlation over all pairs of looks: `own` is the number of entries young in both looks
+    /// beyond chance, `near` the number of entries young in one whose neighbour is young in the
+    /// other. They are equal if neighbours are alike; `near` is zero if entries say nothing about
+    /// their neighbours.
     pub(super) fn kinship(&self, entries: usize) -> Kinship {
         let mut kinship = Kinship::default();
         for (index, one) in self.kept.iter().enumerate() {
@@ -107,7 +112,7 @@ impl Looks {
                     near += (a & b >> 1).count_ones() + (a >> 1 & b).count_ones();
                 }
                 kinship.own += f64::from(own) - chance;
-                // The neighbour of the last entry of a word is not counted.
+                // Pairs of neighbours in different words are not counted.
                 kinship.near += f64::from(near) / 2.0 - chance * 63.0 / 64.0;
                 kinship.variance += chance * (all - counts[0]) * (all - counts[1]) / (all * all);
             }
@@ -115,7 +120,7 @@ impl Looks {
         kinship
     }
 
-    /// A bit for each of 64 entries that was young in more than one look.
+    /// Bitmap of the entries in a word that were young in more than one look.
     pub(super) fn young_often(&self, word: usize) -> u64 {
         let (mut once, mut often) = (0, 0);
         for young in self.kept.iter().map(|look| look.young[word]) {
@@ -125,7 +130,7 @@ impl Looks {
         often
     }
 
-    /// How many entries were young in each of the last so many looks.
+    /// Number of entries that were young in all of the last `looks` looks.
     pub(super) fn young_in_last(&self, looks: usize) -> u32 {
         let last = self.kept.iter().rev().take(looks);
         let always = last.fold([u64::MAX; WORDS], |always, look| {
@@ -134,7 +139,7 @@ impl Looks {
         if self.kept.is_empty() { 0 } else { always.iter().map(|word| word.count_ones()).sum() }
     }
 
-    /// A bit for each of 64 entries after which an entry with another pattern follows.
+    /// Bitmap of the entries in a word that are followed by an entry with another pattern.
     pub(super) fn turns(&self, word: usize) -> u64 {
         self.kept
             .iter()
@@ -142,7 +147,7 @@ impl Looks {
             .fold(0, |turns, young| turns | young ^ young >> 1)
     }
 
-    /// Entries that were old in most looks, and those that were young in at least half of them.
+    /// Mapped entries in two parts: old in most looks, and young in at least half of the looks.
     pub(super) fn parted(&self, span: &std::ops::Range<usize>) -> [Vec<usize>; 2] {
         let mut parts = [Vec::new(), Vec::new()];
         for entry in span.clone() {
@@ -152,14 +157,14 @@ impl Looks {
         parts
     }
 
-    /// Whether an entry was young, as a bit for each look, the oldest lowest.
+    /// Pattern of an entry: a bit for each look in which it was young, the oldest look lowest.
     pub(super) fn pattern(&self, entry: usize) -> u8 {
         let bit = |look: &Look| (look.young[entry / 64] >> (entry % 64) & 1) as u8;
         self.kept.iter().enumerate().fold(0, |sum, (index, look)| sum | bit(look) << index)
     }
 }
 
-/// The entries that a sketch looks at: the middle one of each stretch.
+/// Entries that a sketch probes: the middle one of each group of `SKETCH_STEP`.
 pub(super) fn sketched() -> impl Iterator<Item = usize> {
     (SKETCH_STEP / 2..ENTRIES).step_by(SKETCH_STEP)
 }
@@ -203,8 +208,8 @@ mod tests {
         assert_eq!((looks.pattern(3), looks.all().len()), (0, DEPTH));
     }
 
-    // Two looks that share two of four entries each, of 512: by chance they would share 1/32; four looks
-    // at the same four entries share all: 512 / 4.
+    // Two looks, each with four of 512 entries young, share two: too few to judge. Four looks with
+    // the same four entries share all four in each pair, by chance 1/32: a skew of 512 / 4.
     #[test]
     fn unevenness_counts_what_looks_share() {
         let of = |sets: &[&[usize]]| {
@@ -219,7 +224,8 @@ mod tests {
         assert_eq!(of(&[]), None);
     }
 
-    // Four entries young in both of two looks, of 512: by chance 1/32; as neighbours six pairs, each way half.
+    // Four of 512 entries are young in both of two looks, by chance 1/32. If adjacent, they have
+    // three pairs of neighbours in each direction, and each pair counts half.
     #[test]
     fn kinship_tells_neighbours_from_strangers() {
         let of = |entries: &[usize]| {

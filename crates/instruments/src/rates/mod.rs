@@ -1,23 +1,41 @@
-//! Rates: how often each part of memory is accessed, with credible intervals, at a bounded price.
+//! Rates: estimates how often each part of memory is accessed, with credible intervals, within a
+//! CPU budget.
 //!
-//! Our own instrument. An ACCESSED bit says "at least one access since the clear", not "hot": where cold
-//! memory is touched too, entries of upper levels are set all the time, and what tells hot from cold is
-//! *how soon* an entry is set again. So every look at an entry is kept with the time since its clear, and
-//! rates are inferred from these by likelihood (`grid.rs`, `chain.rs`), for entries of 1 GiB, 2 MiB and
-//! 4 KiB.
+//! Our own instrument. An ACCESSED bit means "at least one access since the clear", not "hot":
+//! where cold memory is accessed too, entries of upper levels are young all the time, and the
+//! difference between hot and cold is *how soon* an entry becomes young again. So every look at an
+//! entry is kept with the time since its clear, and rates are inferred from the looks by likelihood
+//! (`grid.rs`, `chain.rs`), for entries of 1 GiB (level 3), 2 MiB (level 2) and 4 KiB (leaves).
 //!
-//! A *visit* to a table (a page of 512 entries, the cheapest unit to read) clears all its bits, has the
-//! target's translations flushed, waits, and reads and clears them again, once or more. How long it waits
-//! depends on the rates: short enough that cold entries stay old, long enough that hot ones do not; for
-//! tables of known heat about as long as leaves half of the hot entries old, where a look says most about
-//! the rate. The flush makes resident translations walk again: without it the hottest memory of all looks
-//! idle. The bits found at the clear are a look of their own, at the long time since the last visit.
+//! Terms, also of the other files:
 //!
-//! Which tables are visited is decided by weighted fair shares of the budget (`budget.rs`): entries of
-//! 1 GiB order the visits but exclude nothing; all tables are visited in turn; hot and doubtful ones again
-//! and again. The budget is a share of a CPU and covers everything the instrument does; what suffers where
-//! memory is large is the time to an answer, and the answer says so: what was not looked at closely enough
-//! is *unknown*.
+//! - *table*: a page of page table: 512 entries of one level, the cheapest unit to read.
+//! - *clear*: a scan that reads and clears all bits of a table. *Flush*: invalidation of the
+//!   target's translations in all TLBs, soon after a clear. Cached translations are then walked
+//!   again and set their bits; without flushes the hottest memory of all looks idle.
+//! - *look*: a scan of a table at a known time after its clear; it clears the bits again. The clear
+//!   that opens a visit is a look too, at the long time since the last visit.
+//! - *visit*: the clear of a table, and then, once or several times, a flush and a look. *Sketch*:
+//!   a visit that probes only 16 of the 512 entries, each of which represents the 32 entries around
+//!   it.
+//! - *beat*: the time from one round of visits to the next, 20 ms by default.
+//! - *flagged*: a level-2 table is flagged if the level-3 entry above it is much busier than
+//!   others; such tables are visited early. *Round-robin visits* reach all level-2 tables, flagged
+//!   or not.
+//! - *cell*: a step of the logarithmic grid of rates, eight per decade (`grid.rs`).
+//! - *hot threshold*: the minimum rate of hot memory (`tally.rs`). An entry that may be above or
+//!   below it is *undecided*, and its memory is reported as unknown.
+//! - *uncorrelated* entries have rates that say nothing about those of their neighbours (scrambled
+//!   keys, `apart.rs`).
+//!
+//! The time from clear to look depends on the rates: short enough for cold entries to stay old,
+//! long enough for hot ones to become young; for tables with known hot entries, the time that
+//! leaves about half of these old, where a look is most informative. Weighted fair shares of the
+//! budget decide which tables are visited (`budget.rs`): level-3 rates order the visits, and
+//! exclude only tables too rarely accessed to contain hot memory; all other tables are visited
+//! round-robin, hot and undecided ones repeatedly. The budget is a share of a CPU and covers all
+//! work of the instrument. With large memory the time to an answer grows, and the answer is marked:
+//! memory without enough looks is *unknown*.
 
 mod apart;
 mod budget;
@@ -51,104 +69,121 @@ use looks::{Bits, WORDS, sketched};
 use table::{Key, Table};
 use tally::Tally;
 
-/// Areas are kept apart up to this many; beyond, the smallest gaps are closed.
+/// Maximum number of areas; beyond it, the smallest gaps are closed.
 const MAX_AREAS: usize = 4096;
-/// Least time between two flushes: refilling 1536 translations at 30 ns is 46 us of each CPU, 0.23 %.
+/// Minimum time between two flushes: refilling 1536 translations at 30 ns takes 46 us of each CPU,
+/// 0.31 % at most and 0.23 % at one flush per beat of 20 ms.
 const FLUSH_EVERY: Duration = Duration::from_millis(15);
-/// Flushes are remembered for so long.
+/// Time for which flushes are remembered.
 const OLDEST_FLUSH: Duration = Duration::from_secs(100);
-/// Times from clear to look below which it matters when within a beat a table is opened, in nanoseconds.
+/// Times from clear to look, in nanoseconds, below which the clear must come right before the flush
+/// at the end of the round.
 const SHORT: u64 = 10_000_000;
 /// Shortest and longest time from a clear to a look, in seconds.
 const DISTANCES: (f32, f32) = (150e-6, 0.5);
-/// Likewise for entries of 1 GiB, which are few.
+/// Shortest time from a clear to a look at level 3, in seconds: these tables are few.
 const SHORTEST_ABOVE: f32 = 30e-6;
 /// Time from a clear to a look before rates are known, in seconds.
 const FIRST_DISTANCE: f32 = 0.02;
-/// Times from clear to look below which a visit is one look, in seconds: half a beat, as beats are by default.
+/// Times from clear to look, in seconds, below which a visit has one look only: half a default
+/// beat.
 const SHORTEST_REPEATED: f32 = 0.01;
-/// Expected accesses from clear to look of an entry of the mean rate, in search of hot ones.
+/// Expected accesses between clear and look of an entry with the mean rate, for visits in search of
+/// hot entries.
 const SEARCH: f32 = 0.1;
-/// Likewise of an entry that is as busy as those of its table are in the mean, where level 3 tells that.
+/// Expected accesses between clear and look of an entry with its table's mean rate, where that rate
+/// is known from level 3.
 const POINTED: f32 = 1.5;
-/// Likewise of a sketch, over that: each of its entries is to be seen young.
+/// Factor on the time from clear to look for a sketch: each probed entry should be found young.
 const SKETCHED: f32 = 2.0;
-/// Tables pointed out, from which on each is looked at but once.
+/// Number of flagged tables above which each gets a single look.
 const MANY_HINTS: usize = 16;
-/// Cells by which that may be less than level 3 says.
+/// Cells by which the rate of a flagged table may be below its estimate from level 3.
 const UNSURE: f32 = 4.0;
-/// Factor from one time between clear and look to the next at level 3.
+/// Factor between successive times from clear to look at level 3.
 const RUNG: f32 = 16.0;
-/// What a look is taken to cost before the first one, in openings.
+/// Assumed cost of a look before the first is measured, as a multiple of the cost of opening a
+/// visit.
 const UNKNOWN_LOOK: u32 = 2;
-/// Looks so many times later than they were to come are not those that were asked for.
+/// A look is late if its time since the clear exceeds the planned time by this factor.
 const LATE: u64 = 3;
-/// Expected accesses of an entry whose rate is to be measured: about half of them stay old.
+/// Expected accesses between clear and look of an entry whose rate is to be measured: about half of
+/// such entries stay old.
 const MEASURE: f32 = 0.7;
-/// Entries young in so many looks of a visit from which on its last look comes sooner, where entries say nothing of
-/// each other.
+/// With uncorrelated entries, the last look of a visit comes sooner only if at least this many
+/// entries were young in all of the last `FIRST_LOOKS` looks.
 const SATURATED: u32 = 4;
 const FIRST_LOOKS: usize = 3;
-/// By how much sooner than the others the last look of a visit in turn comes.
+/// Divisors of the time from clear to look for the last look of a visit, used in rotation.
 const LADDER: [u64; 4] = [2, 4, 8, 16];
-/// Level 3 points out a table at once if it tells of so many times the accesses that the table was found to have.
+/// A recently visited table is flagged at once if the lower bound of its rate at level 3 exceeds
+/// its known rate by this factor.
 const UNEXPLAINED: f32 = 2.0;
-/// Windows in which rates over all memory are worked out as soon as level 3 tells more.
+/// Number of windows at the start in which rates over all memory are recomputed after each visit at
+/// level 3.
 const FIRST_WINDOWS: u32 = 5;
-/// Time after which level 3 may point out a table again.
+/// Time after which a visited table may be flagged again.
 const HINT_AGAIN: Duration = Duration::from_secs(5);
-/// Entries drawn at random, to which the distribution of rates is fitted; and steps of a fit.
+/// Number of randomly sampled entries to which the distribution of rates is fitted, in `FITS`
+/// steps.
 const SAMPLE: usize = 256;
-/// Part of the budget that may be spent on reconsidering, and tables of which it is asked in a beat.
+/// Share of the budget for repeated inference of undecided tables, and maximum number of tables
+/// considered for it per beat.
 const RECONSIDERED: f64 = 0.1;
 const CONSIDERED: usize = 64;
-/// Visits after which rates are fitted again, and windows in which any do.
+/// Visits that a new fit of the distribution of rates requires, and number of windows at the start
+/// in which one visit suffices.
 const NEWS: u32 = 32;
 const EARLY: u32 = 25;
-/// Entries of a table drawn of each part.
+/// Entries sampled from each part of a table: the mostly old and the mostly young ones.
 const DRAWN: usize = 2;
 const FITS: usize = 15;
-/// Tables of level 3 that may be under way at a time, until all were visited.
+/// Maximum number of level-3 tables under visit at a time, until all have been visited.
 const AT_ONCE: usize = 64;
-/// Expected accesses of a page from clear to look, where pages of an entry are alike; and bounds in seconds.
+/// Expected accesses of a page between clear and look if all pages of an entry are alike; and
+/// bounds of that time in seconds.
 const LEAF_MEASURE: f32 = 0.4;
 const LEAF_DISTANCES: (f32, f32) = (0.001, 0.5);
-/// Entries whose leaves are looked at, a second, chosen by chance; in one go where pages differ; and at most.
+/// Entries of 2 MiB whose leaves are visited: randomly chosen ones per second; the busiest ones per
+/// batch, if pages of an entry differ; and the maximum number of leaf tables kept.
 const LEAF_SAMPLES: usize = 8;
 const LEAF_BATCH: usize = 512;
 const MOST_LEAVES: usize = 8192;
-/// Pages from one that the distribution of rates of pages is fitted to, to the next.
+/// Distance in pages between two pages sampled for the fit of the distribution of page rates.
 const LEAF_STRIDE: usize = 61;
-/// Time after which leaves are looked at again.
+/// Time after which the leaves of a randomly chosen entry may be visited again.
 const LEAVES_AGAIN: Duration = Duration::from_secs(10);
-/// Time after which a hot table is visited again.
+/// Time after which a table with hot entries is visited again.
 const REVISIT: Duration = Duration::from_millis(1000);
-/// Likewise where its rates are not known closely.
+/// Time after which a table is visited again if it is undecided or its rates are not closely known.
 const REVISIT_VAGUE: Duration = Duration::from_millis(200);
-/// Cells that an interval of a closely known rate spans: a factor of 1.8.
+/// Maximum width in cells of the interval of a closely known rate: a factor of 1.8.
 const CLOSE: f32 = 2.0;
 
-/// The instrument's own arithmetic: nanoseconds for a node of the chain, a table, and a region drawn or
-/// copied, and to fit the distribution of rates, for each entry of the sample: by `cargo bench -p
+/// Cost of the instrument's own arithmetic in nanoseconds: per node of the chain, per table, per
+/// region built, per region copied, and per sampled entry of a fit; measured by `cargo bench -p
 /// tierscope-instruments --bench rates`.
 const NODE_NS: u64 = 300;
 const TABLE_NS: u64 = 1000;
 const REGION_NS: u64 = 35;
 const COPY_NS: u64 = 6;
 const FIT_NS: u64 = 440;
-/// Nanoseconds a window to pass by a table in sums and drawing.
+/// Nanoseconds per table and window to pass over the table in sums and in building regions.
 const WALK_NS: u64 = 40;
 
-/// Part of the budget that is planned with: a round of visits may cost more than expected.
+/// Share of the CPU budget that is used for planning: a round of visits may cost more than
+/// expected.
 const BUDGETED: f64 = 0.98;
-/// Waking up may take one part of so many of the budget; and the longest time between two rounds of visits.
+/// The overhead of a round, such as waking up, may take the budget divided by this; and the longest
+/// beat.
 const OVERHEAD_SHARE: f64 = 10.0;
 const LONGEST_BEAT: Duration = Duration::from_secs(1);
-/// Showing regions may take one part of so many of the budget: where there are many, windows take longer.
+/// Output of regions may take the budget divided by this: with many regions, windows become longer.
 const SHOWN_SHARE: f64 = 10.0;
-/// Part of the budget of a window in which tables may be drawn for another bar alone.
+/// Share of a window's budget for rebuilding the regions of tables for which only the hot threshold
+/// has changed.
 const REDRAWN: f64 = 0.05;
-/// Reading mappings may take one part of so many of the budget.
+/// Reading mappings may take the budget divided by this.
 const MAPPINGS_SHARE: f64 = 5.0;
 
 const CLEAR: ScanMode = ScanMode { clear: true, prune: false, present: false };
@@ -157,21 +192,21 @@ const CLEAR: ScanMode = ScanMode { clear: true, prune: false, present: false };
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// Length of the samples that the derived frequency counts; a fourth of the time between two
-    /// rounds of visits.
+    /// rounds of visits, unless these are less frequent.
     pub sampling: Duration,
-    /// Time from one snapshot to the next.
+    /// Time between two snapshots.
     pub window: Duration,
     /// Time after which mappings are read again.
     pub update: Duration,
-    /// Share of one CPU that everything may take together.
+    /// Share of one CPU for all work of the instrument.
     pub cpu: f64,
-    /// Whether translations may be flushed.
+    /// Whether the instrument may flush the target's translations.
     pub flush: bool,
     /// Seed of the order of visits.
     pub seed: u64,
 }
 
-/// 5 ms, 200 ms, 1 % of a CPU, with flushes.
+/// Samples of 5 ms, windows of 200 ms, mappings every second, 1 % of a CPU, with flushes.
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -186,7 +221,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Checks that the settings make sense together.
+    /// Checks the settings.
     ///
     /// # Errors
     /// [`ErrorKind::Usage`], naming the setting.
@@ -200,7 +235,7 @@ impl Config {
     }
 }
 
-/// An entry drawn at random, and how many it stands for.
+/// A randomly sampled entry, and the number of entries that it represents.
 #[derive(Clone, Copy, Debug)]
 struct Drawn {
     key: Key,
@@ -208,7 +243,7 @@ struct Drawn {
     weight: f32,
 }
 
-/// A look that is due.
+/// A scheduled look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Due {
     at: Time,
@@ -216,39 +251,39 @@ struct Due {
     visit: Visit,
 }
 
-/// A visit under way: what is left of it.
+/// State of a planned or open visit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Visit {
     level: Level,
     key: Key,
     work: Work,
-    /// Nanoseconds from clear to look, and for the last look.
+    /// Nanoseconds from clear to look; and for the last look of the visit.
     distance: u64,
     last_distance: u64,
-    /// Looks to come.
+    /// Number of looks left.
     looks: u32,
-    /// Nanoseconds that were set aside for each of them.
+    /// CPU time in nanoseconds reserved for each look left.
     prepaid: u64,
-    /// Chance has chosen the table by its accesses.
+    /// Whether the table was chosen at random, in proportion to its accesses.
     sampled: bool,
-    /// Looks at a few entries of the table only.
+    /// Whether the visit is a sketch: probes of a few entries of the table.
     sketch: bool,
 }
 
 impl Visit {
-    /// What is set aside for the looks to come.
+    /// CPU time reserved for the looks left.
     fn prepaid(&self) -> Duration {
         Duration::from_nanos(self.prepaid) * self.looks
     }
 
-    /// Its look comes so soon that the flush must follow the clear at once. Level 3 but orders visits: all of it
-    /// is cleared before one flush.
+    /// Whether the look comes so soon that the flush must follow the clear at once. False at level
+    /// 3, which only orders visits: all its tables are cleared before one flush.
     fn is_short(&self) -> bool {
         self.distance < SHORT && self.work != Work::Upper
     }
 }
 
-/// The instrument.
+/// The `rates` instrument.
 #[derive(Debug)]
 pub struct Rates {
     config: Config,
@@ -256,81 +291,84 @@ pub struct Rates {
     next_update: Time,
     next_beat: Time,
     windows: u32,
-    /// Regions of the last window, and what it cost to show them.
+    /// Number of regions of the last window, and the CPU time of their output.
     regions: usize,
     shown: Duration,
-    /// Visits since rates were fitted last, as of priors.
+    /// Visits with accesses since the last fit, per prior.
     news: [u32; 3],
     areas: Vec<Range>,
-    /// Entries of 1 GiB, a table for each 512 GiB; ascending.
+    /// Tables of level 3 (entries of 1 GiB), one for each 512 GiB; ascending.
     upper: Vec<Table>,
-    /// Entries of 2 MiB of the tables visited so far, by the GiB that they cover.
+    /// Tables of level 2 (entries of 2 MiB) visited so far, by the GiB that they cover.
     lower: BTreeMap<Key, Table>,
-    /// Leaves of some entries of 2 MiB, by these.
+    /// Leaf tables of some entries of 2 MiB, by the entry's address.
     leaves: BTreeMap<Key, Table>,
-    /// Entries of 2 MiB whose leaves are to be looked at, with their rates a second; chance has chosen them
-    /// by their accesses, or not.
+    /// Entries of 2 MiB whose leaves are to be visited, with their rates per second, and whether
+    /// they were chosen at random in proportion to their accesses.
     wanted: VecDeque<(Key, f32, bool)>,
     priors: [Prior; 3],
     tally: Tally,
     budget: Budget,
     shares: Shares,
-    /// The thread's time when a step ended last.
+    /// The thread's CPU time at the end of the last step.
     last_time: Option<Duration>,
-    /// What a round of visits costs besides these, in the mean of the last ones.
+    /// CPU time of a round besides its visits, averaged over recent rounds.
     overhead: Duration,
-    /// What opening a table costs, in the mean of the last ones, and what was planned with.
+    /// CPU time to open a visit, averaged over recent visits; and its value in the current plan.
     price: Duration,
     planned: Duration,
-    /// What a look costs with all that follows from it, likewise; nothing before the first one.
+    /// CPU time of a look with the inference that follows, averaged over recent looks; `None`
+    /// before the first.
     look_price: Option<Duration>,
-    /// Visits that wait for the next flush.
+    /// Visits whose tables are cleared and that wait for the next flush.
     cleared: Vec<Visit>,
     due: BinaryHeap<Reverse<Due>>,
     number: u64,
-    /// Tables pointed out by level 3, with the cell of its rate there; the busiest last.
+    /// Tables flagged by level 3, with the cell of their level-3 rate; busiest last.
     hints: Vec<(f32, Key)>,
-    /// Tables with hot entries, and those with doubtful ones.
+    /// Tables to visit again: those with hot and no undecided entries, and those with undecided
+    /// ones.
     refined: [BTreeSet<Key>; 2],
-    /// The bar that these were found for.
+    /// Hot threshold for which `refined` was computed.
     sorted: f32,
-    /// The last one visited of each.
+    /// Last table visited of each set of `refined`.
     refine_from: [Key; 2],
     refine_turn: u32,
-    /// The last table reconsidered.
+    /// Last undecided table that was considered for repeated inference.
     reconsidered: Key,
     ladder: usize,
-    /// Entries drawn at random from tables visited in turn, the oldest first.
+    /// Entries sampled at random from tables of round-robin visits, oldest first.
     sample: VecDeque<Drawn>,
     rng: Rng,
     upper_turn: usize,
-    /// Tables of level 3 visited, at least, from the first on without a gap.
+    /// Number of tables at the beginning of `upper` that have all been visited.
     upper_seen: usize,
     round: Round,
-    /// When translations were flushed, ascending, as far back as looks reach.
+    /// Times of flushes, ascending, as far back as looks need them.
     flushed: VecDeque<Time>,
     can_flush: bool,
     chain: Chain,
     set: AccessedSet,
     probes: Vec<Probe>,
-    /// The last scan met a huge page.
+    /// Whether the last scan found a huge page.
     huge: bool,
 }
 
-/// Goes through all GiB of the target in an order that visits near ones far apart.
+/// Round-robin order over all GiB of the target, in which adjacent GiB are visited at distant
+/// times.
 #[derive(Debug, Default)]
 struct Round {
-    /// First GiB of each area, and how many there were before it.
+    /// First GiB of each area, and the number of GiB before it.
     starts: Vec<(Key, u64)>,
     count: u64,
     stride: u64,
     at: u64,
-    /// Visits since the layout changed last.
+    /// Visits since the last change of the areas.
     done: u64,
 }
 
 impl Round {
-    /// Over these areas, which are whole GiB.
+    /// Makes the order over `areas`, which consist of whole GiB.
     fn new(areas: &[Range], seed: u64) -> Self {
         let mut count = 0;
         let mut starts = Vec::with_capacity(areas.len());
@@ -363,10 +401,10 @@ impl Round {
 }
 
 impl Rates {
-    /// The instrument with these settings.
+    /// Makes the instrument with these settings.
     ///
     /// # Errors
-    /// As [`Config::check`].
+    /// Same as [`Config::check`].
     pub fn new(config: Config) -> Result<Self> {
         config.check()?;
         Ok(Self {
@@ -416,21 +454,23 @@ impl Rates {
         })
     }
 
-    /// Time between two rounds of visits: longer where waking up costs much, which a tenth of the budget
-    /// must pay for.
+    /// Time between two rounds of visits: long enough for the overhead of a round to stay within a
+    /// tenth of the budget.
     fn beat(&self) -> Duration {
         let affordable = self.overhead.mul_f64(OVERHEAD_SHARE / self.config.cpu);
         (4 * self.config.sampling).max(affordable).min(LONGEST_BEAT)
     }
 
-    /// Length of a window: as asked for, or as many times that as a tenth of the budget needs to pay for its regions.
+    /// Length of a window: the configured one, or the multiple of it in which a tenth of the budget
+    /// pays for the output of its regions.
     fn window(&self) -> Duration {
         let affordable = self.shown.mul_f64(SHOWN_SHARE / self.config.cpu);
         let times = affordable.as_nanos().div_ceil(self.config.window.as_nanos()).max(1);
         self.config.window * times as u32
     }
 
-    /// Reads the mappings when that is due: as often as was asked for, and as a fifth of the budget pays for.
+    /// Reads the mappings if an update is due: at the configured interval, or less often, so that a
+    /// fifth of the budget pays for it.
     fn read_mappings(&mut self, ports: &mut dyn Ports) -> Result<()> {
         let before = ports.own_time();
         let areas = refresh(ports, &mut self.next_update, self.config.update, MAX_AREAS)?;
@@ -442,7 +482,7 @@ impl Rates {
         Ok(())
     }
 
-    /// Takes over new areas; tables outside of them are dropped.
+    /// Sets new areas: fits the tables to them and drops tables outside of them.
     fn lay_out(&mut self, areas: Vec<Range>) {
         if areas == self.areas {
             return;
@@ -490,7 +530,8 @@ impl Rates {
         self.lower.get_mut(&key)
     }
 
-    /// Looks at a table's entries and clears them. Returns what was young, and when.
+    /// Reads and clears the bits of a table (of a few entries, for a sketch). Returns the time of
+    /// the scan and the young entries.
     fn scan(&mut self, ports: &mut dyn Ports, visit: Visit) -> Result<(Time, Bits)> {
         let Visit { level, key, .. } = visit;
         if visit.sketch {
@@ -506,7 +547,8 @@ impl Rates {
         Ok((began + ended.since(began) / 2, young))
     }
 
-    /// Likewise of a few entries of 2 MiB.
+    /// Probes and clears the entries of a sketch, in a level-2 table. Returns the time of the
+    /// probes and the young entries.
     fn sketch(&mut self, ports: &mut dyn Ports, key: Key) -> Result<(Time, Bits)> {
         let shift = Level::PMD.shift();
         let at = |entry: usize| Addr { space: key.0, at: key.1 + ((entry as u64) << shift) };
@@ -525,10 +567,11 @@ impl Rates {
         Ok((began + ended.since(began) / 2, young))
     }
 
-    /// From when on accesses to a table set its bits: translations that stayed in TLBs were flushed soon after its bits
-    /// were cleared last, as far as they can be. What was not held is seen from the clear on, what was from the flush
-    /// on: the middle is right for neither, and off by an eighth at most. Huge pages that are looked at within
-    /// milliseconds are busy ones, which were held.
+    /// Earliest time at which accesses to a table set its bits; `None` if that is unknown. Accesses
+    /// through translations that were cached in TLBs become visible at the first flush after the
+    /// clear, all others at the clear: the middle of the two is exact for neither, and off by at
+    /// most an eighth of the time to `now`. Huge pages that are looked at within milliseconds are
+    /// busy ones, whose translations were cached: their time counts from the flush.
     fn seen_since(&mut self, visit: Visit, now: Time) -> Option<Time> {
         let cleared = self.table(visit.level, visit.key)?.cleared?;
         if !self.can_flush {
@@ -543,7 +586,8 @@ impl Rates {
         (waited <= passed / 4).then_some(cleared + unseen)
     }
 
-    /// Clears once more what was cleared too long ago for the time until its look, just before the flush.
+    /// Right before a flush, clears those tables again whose clear is more than a quarter of the
+    /// time to their look ago.
     fn clear_again(&mut self, ports: &mut dyn Ports) -> Result<()> {
         for index in 0..self.cleared.len() {
             let visit = self.cleared[index];
@@ -561,7 +605,8 @@ impl Rates {
         Ok(())
     }
 
-    /// Clears a table; its looks follow after the next flush. Returns whether there is anything to look at.
+    /// Opens a visit: clears its table; the looks follow after the next flush. Returns false if
+    /// there is nothing to look at.
     fn open(&mut self, ports: &mut dyn Ports, visit: Visit) -> Result<bool> {
         if visit.level == Level::PTE && self.is_huge_page(ports, visit)? {
             return Ok(false);
@@ -579,8 +624,8 @@ impl Rates {
         Ok(true)
     }
 
-    /// Whether the leaves to be looked at are one huge page: to clear it would take away what its entry of level 2
-    /// has to say.
+    /// Whether the leaves to visit are a single huge page: clearing it would destroy the evidence
+    /// of its level-2 entry.
     fn is_huge_page(&mut self, ports: &mut dyn Ports, visit: Visit) -> Result<bool> {
         self.probes.clear();
         self.probes.push(Probe::test(Addr { space: visit.key.0, at: visit.key.1 }, Level::PMD));
@@ -597,8 +642,8 @@ impl Rates {
         Ok(true)
     }
 
-    /// A look that is due: the last one of a visit settles what its table says. Returns what is set aside for those
-    /// to come.
+    /// Carries out a look that is due; after the last one of a visit the table's rates are
+    /// inferred. Returns the CPU time reserved for the looks left.
     fn look(&mut self, ports: &mut dyn Ports, mut visit: Visit) -> Result<Duration> {
         if self.table(visit.level, visit.key).is_none() {
             return Ok(Duration::ZERO);
@@ -606,12 +651,14 @@ impl Rates {
         let (at, young) = self.scan(ports, visit)?;
         let since = self.seen_since(visit, at);
         let Some(table) = self.table(visit.level, visit.key) else { return Ok(Duration::ZERO) };
-        // A look that comes late says little of busy entries: it does not take the place of one that said more.
+        // A late look is weak evidence about busy entries: if it finds all entries young, it does
+        // not replace an earlier look.
         let late =
             since.is_some_and(|since| at.since(since).as_nanos() as u64 > LATE * visit.distance);
         table.look(since, at, young, !late || !table.looks.is_full());
         visit.looks -= 1;
-        // Where no entries are so busy, most are better told apart by another look like those before.
+        // With uncorrelated entries, few of them busy, another look after the same time resolves
+        // most entries better than a sooner one.
         let saturated = table.looks.young_in_last(FIRST_LOOKS) >= SATURATED;
         if visit.looks > 0 {
             if visit.work == Work::Hint {
@@ -629,7 +676,7 @@ impl Rates {
         Ok(Duration::ZERO)
     }
 
-    /// Infers a table's rates after a visit.
+    /// Infers a table's rates from its looks.
     fn settle(&mut self, ports: &mut dyn Ports, visit: Visit) -> Result<()> {
         let now = ports.now();
         let kind = match visit.level {
@@ -650,7 +697,8 @@ impl Rates {
         Ok(())
     }
 
-    /// Infers rates of level-3 entries, and which tables they point out.
+    /// Infers the rates of level-3 entries, and flags tables beneath them. Returns the work in
+    /// nodes.
     fn settle_upper(&mut self, key: Key, now: Time) -> usize {
         let Ok(at) = self.upper.binary_search_by_key(&key, Table::key) else { return 0 };
         let table = &mut self.upper[at];
@@ -676,10 +724,10 @@ impl Rates {
         nodes
     }
 
-    /// Infers rates of level-2 entries; chance has chosen the tables that are visited in turn, so that
-    /// all rates are learned from them.
+    /// Infers the rates of level-2 entries. The tables of round-robin visits are a random sample:
+    /// priors are learned from them. Returns the work in nodes.
     fn settle_lower(&mut self, visit: Visit, now: Time) -> usize {
-        // Entries as busy in the mean as level 3 says at least, if all are alike.
+        // Lower bound of the table's mean rate per entry, from level 3.
         let above =
             self.above(visit.key).map_or(0.0, |above| above.low - cell_of(512.0) + cell_of(1.0));
         let Some(table) = self.lower.get_mut(&visit.key) else { return 0 };
@@ -702,7 +750,7 @@ impl Rates {
         nodes
     }
 
-    /// Has a table visited again if it has hot entries or doubtful ones.
+    /// Adds a table to the sets of tables to visit again, or removes it.
     fn sort_in(&mut self, key: Key, [hot, doubtful]: [bool; 2]) {
         for (set, wanted) in self.refined.iter_mut().zip([hot && !doubtful, doubtful]) {
             if wanted {
@@ -713,7 +761,7 @@ impl Rates {
         }
     }
 
-    /// Likewise of all tables, if the bar has changed.
+    /// Recomputes the sets of tables to visit again if the hot threshold has changed.
     fn sort_all(&mut self, ports: &mut dyn Ports) {
         if self.sorted == self.tally.bar() {
             return;
@@ -728,8 +776,8 @@ impl Rates {
         ports.charge(Duration::from_nanos(COPY_NS * segments + WALK_NS * self.lower.len() as u64));
     }
 
-    /// Infers doubtful tables once more that were inferred before as much was learned of rates in general:
-    /// cheaper than to look at them again. Takes a part of what may be spent in this beat.
+    /// Repeats the inference of undecided tables that was made with an older edition of the prior:
+    /// cheaper than another visit. Takes a share of this beat's budget.
     fn reconsider(&mut self, ports: &mut dyn Ports) {
         let now = ports.now();
         let mut left = RECONSIDERED * self.budget.left();
@@ -757,8 +805,8 @@ impl Rates {
         }
     }
 
-    /// Infers rates of the pages of an entry of 2 MiB. What chance has chosen tells how accesses are spread
-    /// within such entries.
+    /// Infers the rates of the pages of an entry of 2 MiB. Randomly chosen entries also yield the
+    /// skew of accesses within entries. Returns the work in nodes.
     fn settle_leaves(&mut self, visit: Visit, now: Time) -> usize {
         let Some(table) = self.leaves.get_mut(&visit.key) else { return 0 };
         if self.huge {
@@ -779,7 +827,8 @@ impl Rates {
         nodes
     }
 
-    /// The next entry of 2 MiB whose leaves are looked at, and its rate.
+    /// The next entry of 2 MiB whose leaves to visit, its rate, and whether it was chosen at
+    /// random.
     fn next_leaves(&mut self, now: Time) -> Option<(Key, f32, bool)> {
         while let Some((key, rate, sampled)) = self.wanted.pop_front() {
             let known = self.leaves.get(&key);
@@ -793,8 +842,8 @@ impl Rates {
         None
     }
 
-    /// Chooses entries whose leaves are to be looked at: some by chance, an access each; and where pages
-    /// within entries differ, the busiest ones as well.
+    /// Chooses entries whose leaves to visit: some at random, in proportion to their accesses; and
+    /// if pages within entries differ, also the busiest ones.
     fn want_leaves(&mut self) {
         if !self.wanted.is_empty() {
             return;
@@ -845,8 +894,8 @@ impl Rates {
         }
     }
 
-    /// Time from clear to look for a table of level 2, in seconds; `busy` is the cell of the rate by which level 3
-    /// has pointed it out.
+    /// Time from clear to look for a level-2 table, in seconds; `busy` is the cell of its level-3
+    /// rate if the table is flagged.
     fn distance(&self, key: Key, busy: Option<f32>) -> f32 {
         let mean = self.tally.mean_rate();
         let search = if mean > 0.0 { SEARCH / mean } else { FIRST_DISTANCE };
@@ -856,7 +905,7 @@ impl Rates {
             let aims = self.tally.aims(table);
             (!aims.is_empty()).then(|| MEASURE / aims[table.visits as usize % aims.len()])
         });
-        // Some of its entries are at least as busy as all are in the mean.
+        // At least one entry of the table is as busy as the table's mean.
         let above = self.above(key).filter(|above| busy.is_some() || self.tally.points_out(above));
         let least = above.map(|above| above.low.max(busy.unwrap_or(0.0) - UNSURE));
         let pointed = least.filter(|least| *least > 0.0);
@@ -864,7 +913,7 @@ impl Rates {
         measure.or(pointed).unwrap_or(search).clamp(DISTANCES.0, DISTANCES.1)
     }
 
-    /// What is known of the level-3 entry of a table.
+    /// The segment of the level-3 entry above a table.
     fn above(&self, key: Key) -> Option<&Segment> {
         let range = Level::P4D.entry_of(Addr { space: key.0, at: key.1 });
         let at = self.upper.binary_search_by_key(&(key.0, range.start), Table::key).ok()?;
@@ -872,8 +921,9 @@ impl Rates {
         self.upper[at].segment(entry)
     }
 
-    /// Time from clear to look for a table of level 3, in seconds: from the shortest on, by factors, in
-    /// turn, up to where all would be young.
+    /// Time from clear to look for a level-3 table, in seconds: from the shortest on, multiplied by
+    /// `RUNG` from visit to visit, up to the mean time between two accesses; then from the shortest
+    /// again.
     fn distance_above(&self, key: Key) -> f32 {
         let at = self.upper.binary_search_by_key(&key, Table::key);
         let visits = at.map_or(0, |at| self.upper[at].visits);
@@ -884,7 +934,7 @@ impl Rates {
         SHORTEST_ABOVE * RUNG.powi((visits % rungs) as i32)
     }
 
-    /// The next table for a kind of work.
+    /// Chooses the next visit of a kind of work.
     fn choose(&mut self, work: Work, now: Time) -> Option<Visit> {
         if work == Work::Leaves {
             return self.choose_leaves(now);
@@ -909,20 +959,21 @@ impl Rates {
         };
         let hurried = work == Work::Hint && self.hints.len() > MANY_HINTS;
         let once = level == Level::PUD || distance < SHORTEST_REPEATED || hurried;
-        // Where entries say nothing of each other, each needs more looks.
+        // Uncorrelated entries do not share evidence: each needs more looks.
         let looks = match once {
             true => 1,
             false if self.tally.are_strangers() => 4,
             false => 3,
         };
-        // While level 3 has more to point out than can be looked at whole, a sketch of each table has to do.
+        // While much of level 3 is unvisited, it flags more tables than full visits can cover: each
+        // gets a sketch.
         let sketch = hurried
             && self.shares.vast
             && self.can_flush
             && self.table(level, key).is_none_or(|table| table.is_new());
         let distance = if sketch { SKETCHED * distance } else { distance };
-        // The last look comes sooner, by a different factor from visit to visit: whatever the rate of hot
-        // entries, some look leaves some of them old.
+        // The last look comes sooner, by a factor that changes from visit to visit: at any rate of
+        // the hot entries, some look finds part of them old.
         self.ladder = (self.ladder + 1) % LADDER.len();
         let distance = (distance * 1e9) as u64;
         let last_distance = (distance / LADDER[self.ladder]).max((DISTANCES.0 * 1e9) as u64);
@@ -939,8 +990,9 @@ impl Rates {
         })
     }
 
-    /// A visit to the leaves of an entry: it takes as long as leaves a third of them young if all are alike,
-    /// or, every other time where some are known to be hot, about half of these.
+    /// Chooses a visit to the leaves of an entry. The time to its look leaves two thirds of the
+    /// pages old if all are alike; or, in every other visit if hot pages are known, about half of
+    /// these.
     fn choose_leaves(&mut self, now: Time) -> Option<Visit> {
         let (key, rate, sampled) = self.next_leaves(now)?;
         let areas = &self.areas;
@@ -948,7 +1000,7 @@ impl Rates {
         let table = &*self.leaves.entry(key).or_insert_with(new);
         let hot = self.tally.aims(table);
         let visits = table.visits as usize;
-        // Where few pages take all accesses, they take them sooner.
+        // If few pages take all accesses, they become young sooner.
         let sooner = if self.tally.is_uneven() { 4f32.powi((visits % 3) as i32) } else { 1.0 };
         let alike = LEAF_MEASURE * 512.0 / rate / sooner;
         let measured = !hot.is_empty() && visits % 2 == 1;
@@ -972,7 +1024,7 @@ impl Rates {
         })
     }
 
-    /// Tables of level 3 in turn, those first that were not visited yet.
+    /// The next table of level 3: unvisited ones first, then round-robin.
     fn next_upper(&mut self, now: Time) -> Option<Key> {
         while self.upper.get(self.upper_seen).is_some_and(|table| table.visits > 0) {
             self.upper_seen += 1;
@@ -993,7 +1045,7 @@ impl Rates {
         None
     }
 
-    /// The next table pointed out, and the cell of the rate above it.
+    /// The next flagged table, and the cell of its level-3 rate.
     fn next_hint(&mut self) -> Option<(f32, Key)> {
         while let Some((cell, key)) = self.hints.pop() {
             if self.lower.get(&key).is_none_or(|table| !table.busy) {
@@ -1017,7 +1069,8 @@ impl Rates {
         None
     }
 
-    /// Doubtful tables come before hot ones three times of four.
+    /// The next table to visit again: in three of four calls from the undecided tables first, else
+    /// from the hot ones first.
     fn next_refined(&mut self, now: Time) -> Option<Key> {
         self.refine_turn += 1;
         let first = usize::from(!self.refine_turn.is_multiple_of(4));
@@ -1041,7 +1094,7 @@ impl Rates {
         Some(key)
     }
 
-    /// Visits for this beat, as many as the budget is expected to pay for.
+    /// Plans the visits of this beat: as many as the budget is expected to pay for.
     fn plan(&mut self, now: Time) -> Vec<Visit> {
         let mut visits = Vec::new();
         self.planned = self.price;
@@ -1060,7 +1113,8 @@ impl Rates {
                 self.shares.idle(work);
             }
             let Some(visit) = found else { break };
-            // What it then costs is added once more, alike for all kinds.
+            // The true cost is charged as well, when the visit is opened; the planned one is the
+            // same for all kinds of work.
             self.shares.spend(visit.work, self.planned);
             left -= (self.planned + visit.looks * self.look_price()).as_nanos() as f64;
             if let Some(table) = self.table(visit.level, visit.key) {
@@ -1071,8 +1125,8 @@ impl Rates {
         visits
     }
 
-    /// Opens the visits of a beat: those that wait longest first, so that the flush comes soon after those
-    /// that are to wait but shortly. Returns what that cost.
+    /// Opens the visits of a beat: those with the longest times to their looks first, so that the
+    /// flush comes soon after the clears with short times. Returns the CPU time spent.
     fn open_visits(&mut self, ports: &mut dyn Ports, spent: &mut Duration) -> Result<Duration> {
         let visits = self.plan(ports.now());
         let mut visits = self.those_in_time(visits);
@@ -1101,8 +1155,8 @@ impl Rates {
         Ok(all)
     }
 
-    /// Of the visits whose looks come soon after the clear, as many as can be opened before the flush is too
-    /// late for them; those whose tables were not looked at for longest. The others are put back.
+    /// Selects those visits with a short time to the look that can be opened before the flush would
+    /// be too late for them, least recently visited tables first. The others are cancelled.
     fn those_in_time(&mut self, mut visits: Vec<Visit>) -> Vec<Visit> {
         visits.sort_by_key(|visit| {
             let table = visit.is_short().then(|| self.table(visit.level, visit.key)).flatten();
@@ -1126,7 +1180,7 @@ impl Rates {
         visits
     }
 
-    /// A visit that did not fit into its beat.
+    /// Cancels a visit that did not fit into its beat; a flagged table is queued again.
     fn put_back(&mut self, visit: Visit) {
         self.shares.refund(visit.work, self.planned);
         if let Some(table) = self.table(visit.level, visit.key) {
@@ -1138,12 +1192,12 @@ impl Rates {
         }
     }
 
-    /// What a look is expected to cost with all that follows from it.
+    /// Expected CPU time of a look with the inference that follows.
     fn look_price(&self) -> Duration {
         self.look_price.unwrap_or(UNKNOWN_LOOK * self.price)
     }
 
-    /// Takes what was spent since the last call from the budget.
+    /// Charges the CPU time since the last call to the budget and to a kind of work. Returns it.
     fn pay(&mut self, ports: &dyn Ports, spent: &mut Duration, work: Work) -> Duration {
         let now = ports.own_time();
         let cost = now.saturating_sub(*spent);
@@ -1153,12 +1207,12 @@ impl Rates {
         cost
     }
 
-    /// Takes what was spent on no visit from the budget: flushes, snapshots.
+    /// Charges CPU time that belongs to no visit (flushes, snapshots) to the budget.
     fn pay_rest(&mut self, ports: &dyn Ports, spent: Duration) {
         self.budget.spend(ports.own_time().saturating_sub(spent));
     }
 
-    /// Has translations flushed where visits wait for it, and sets the times of their looks.
+    /// Flushes translations if visits wait for it, and schedules their looks.
     fn flush(&mut self, ports: &mut dyn Ports) -> Result<()> {
         let now = ports.now();
         if self.cleared.is_empty() {
@@ -1183,7 +1237,8 @@ impl Rates {
         let now = ports.now();
         for visit in std::mem::take(&mut self.cleared) {
             self.number += 1;
-            // The flush is to come within a quarter of the time from the clear to the look.
+            // The time from clear to flush must be at most a quarter of the time from clear to
+            // look.
             let cleared = self.table(visit.level, visit.key).and_then(|table| table.cleared);
             let waited = cleared.map_or(0, |cleared| now.since(cleared).as_nanos() as u64);
             let least = now + Duration::from_nanos(3 * waited + 1);
@@ -1193,7 +1248,8 @@ impl Rates {
         Ok(())
     }
 
-    /// Fits the distribution of rates to entries drawn at random.
+    /// Fits the distributions of rates to randomly sampled entries; which one depends on the
+    /// window.
     fn fit_priors(&mut self, ports: &mut dyn Ports, now: Time) {
         match self.windows % 15 {
             1 | 6 | 11 if self.has_news(0) => self.fit_lower(ports, now),
@@ -1203,7 +1259,7 @@ impl Rates {
         }
     }
 
-    /// Whether there were enough visits for another fit.
+    /// Whether there were enough visits for another fit; if so, resets their number.
     fn has_news(&mut self, kind: usize) -> bool {
         let few = self.windows > EARLY && self.news[kind] < NEWS;
         !few && std::mem::take(&mut self.news[kind]) > 0
@@ -1236,7 +1292,8 @@ impl Rates {
         self.priors[2].fit(&pages, FITS);
     }
 
-    /// Tables visited in turn tell what their entries of level 3 take, to which looks at these may be blind.
+    /// Fits the distribution of rates of level-3 entries: to the looks at level 3, and to the total
+    /// rates of sampled level-2 tables, since looks at level 3 may miss these accesses.
     fn fit_upper(&mut self, ports: &mut dyn Ports, now: Time) {
         let lower = &self.lower;
         let every = (self.round.count as usize).div_ceil(SAMPLE).max(1);
@@ -1261,8 +1318,8 @@ impl Rates {
         ports.charge(Duration::from_nanos(FIT_NS * curves.len() as u64));
     }
 
-    /// Draws some entries of a table visited in turn into the sample, in place of the oldest: as many of
-    /// those that were mostly young, which are few, as of the others.
+    /// Samples some entries of a table of a round-robin visit, in place of the oldest ones: as many
+    /// from the mostly young entries, which are few, as from the others.
     fn draw_sample(&mut self, key: Key) {
         let Some(table) = self.lower.get(&key) else { return };
         let parts = table.looks.parted(&table.span);
@@ -1278,8 +1335,9 @@ impl Rates {
         }
     }
 
-    /// When a look comes that is to follow a clear after some time: at the beginning of a beat, where that is
-    /// close enough, so that the flush of that beat follows at once.
+    /// Time of a look that is to come `distance` nanoseconds after a clear: at the beginning of a
+    /// beat, unless that is less than half a beat away, so that the beat's flush follows the look
+    /// at once.
     fn look_at(&self, now: Time, distance: u64) -> Time {
         let beat = self.beat().as_nanos() as u64;
         let beats = (distance + beat / 2) / beat;
@@ -1289,7 +1347,8 @@ impl Rates {
         }
     }
 
-    /// From here on what TLBs and paging-structure caches hold looks idle, and cannot be judged.
+    /// Disables flushes: entries cached in TLBs and paging-structure caches then look idle, and
+    /// cannot be judged.
     fn go_without_flushes(&mut self) {
         self.can_flush = false;
         self.tally.blind = true;
@@ -1323,7 +1382,7 @@ impl Rates {
         let (regions, [drawn, copied]) = ground.regions();
         self.regions = regions.len();
         ports.charge(Duration::from_nanos(REGION_NS * drawn as u64 + COPY_NS * copied as u64));
-        // Drawing follows visits; what comes with each window is the rest.
+        // Building regions is a cost of visits; the rest of the cost comes with every window.
         let [draw, copy] = [REGION_NS * drawn as u64, COPY_NS * copied as u64 + 1];
         let cost = ports.own_time().saturating_sub(before);
         self.shown = cost.mul_f64(copy as f64 / (draw + copy) as f64);
@@ -1397,7 +1456,7 @@ impl Instrument for Rates {
     }
 }
 
-/// The rate of an entry per page of 4 KiB.
+/// The rate of a cell per page of 4 KiB of an entry; 0 at or below the lowest cell.
 fn per_page(cell: f32, level: Level) -> f32 {
     if cell <= 0.0 { 0.0 } else { rate_of(cell) / (level.entry_bytes() >> 12) as f32 }
 }

@@ -1,4 +1,4 @@
-//! A page of page table: its looks, and what follows from them.
+//! A table (a page of page table): its looks, and the rates inferred from them.
 
 use std::ops::Range as Span;
 
@@ -9,25 +9,26 @@ use super::chain::{Chain, Lesson, Prior, Segment};
 use super::grid::{CELLS, rate_of};
 use super::looks::{Bits, ENTRIES, Look, Looks, WORDS};
 
-/// Where a table lies: its space and the first address that it covers.
+/// Key of a table: its space and the first address that it covers.
 pub(super) type Key = (SpaceId, u64);
 
-/// Longest time from a clear to a look that still counts.
+/// Maximum time in seconds from a clear to a look that is kept.
 const LONGEST: f32 = 100.0;
 
-/// Expected accesses at the soonest look from which on nine of ten entries are young, and busier ones too.
+/// Expected accesses at the soonest look at which nine of ten entries are young: busier entries
+/// would look the same.
 const BLUNT: f32 = 2.3;
 
-/// Sums over entries, of rates as far as they may be believed ([`Segment::believed`]).
+/// Sums over entries of their rates, as far as these are believed ([`Segment::believed`]).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sums {
-    /// Entries whose rates are known.
+    /// Number of entries with a known rate.
     pub(super) entries: f64,
-    /// Accesses a second.
+    /// Sum of the rates, in accesses per second.
     pub(super) rate: f64,
-    /// Squares of these, entry by entry.
+    /// Sum of the squares of the rates.
     pub(super) square: f64,
-    /// The cell of the highest rate; below all where nothing is known.
+    /// Cell of the highest rate; below all cells if no rate is known.
     pub(super) most: f32,
 }
 
@@ -46,7 +47,7 @@ impl Sums {
         sums
     }
 
-    /// Takes in those of another table.
+    /// Adds the sums of another table.
     pub(super) fn add(&mut self, other: &Self) {
         self.entries += other.entries;
         self.rate += other.rate;
@@ -55,48 +56,49 @@ impl Sums {
     }
 }
 
-/// A table and its entries' rates.
+/// A table: its state, its last looks, and the rates of its entries.
 #[derive(Clone, Debug)]
 pub(super) struct Table {
-    /// What its entries cover.
+    /// Addresses that its entries cover.
     pub(super) range: Range,
     /// The level of its entries.
     pub(super) level: Level,
-    /// Entries that cover mapped memory: from the first to the last.
+    /// Range from the first to the last entry that covers mapped memory.
     pub(super) span: Span<usize>,
-    /// When its bits were cleared last.
+    /// Time of the last clear of its bits.
     pub(super) cleared: Option<Time>,
-    /// When it was looked at last.
+    /// Time of the last look.
     pub(super) seen: Option<Time>,
-    /// The looks.
+    /// The last looks at the table.
     pub(super) looks: Looks,
-    /// They are of a few entries only, spread over the table.
+    /// Whether `looks` are those of sketches: of a few entries, spread over the table.
     pub(super) sketch: bool,
-    /// A look that rates found so far cannot explain, until another one says as much: the target may have been
-    /// kept from running.
+    /// An outlier: a look that the inferred rates cannot explain, held back until a second one
+    /// confirms it, since the target may have been kept from running.
     pub(super) surprise: Option<Look>,
-    /// What follows from them, in order of entries; empty until it was looked at.
+    /// Inferred rates, in order of entries; empty before the first inference.
     pub(super) segments: Vec<Segment>,
-    /// Sums over them.
+    /// Sums over `segments`.
     pub(super) sums: Sums,
-    /// The edition of the prior that this was inferred with.
+    /// Edition of the prior that the segments were inferred with.
     pub(super) edition: u32,
-    /// Some of its entries are huge pages.
+    /// Whether some of its entries are huge pages.
     pub(super) huge: bool,
-    /// Visits so far.
+    /// Number of completed visits.
     pub(super) visits: u32,
-    /// A visit is under way or planned.
+    /// Whether a visit is open or planned.
     pub(super) busy: bool,
-    /// The window in which its entries last became hot, or ceased to be.
+    /// Window in which the set of its hot entries last changed.
     pub(super) changed: u32,
-    /// Hot entries as of the last window.
+    /// Hot entries when its regions were last built.
     pub(super) hot: Bits,
-    /// Its regions as they were drawn last, and for which bar; none if they are to be drawn afresh.
+    /// The table's regions as last built, with the hot threshold that they were built for; `None`
+    /// if they must be rebuilt.
     pub(super) drawn: Option<(f32, Vec<Region>)>,
 }
 
 impl Table {
-    /// The table whose entries of `level` begin at `start`.
+    /// Makes the table whose entries of `level` begin at `start`.
     pub(super) fn new(space: SpaceId, start: u64, level: Level, areas: &[Range]) -> Self {
         let range = Range::new(space, start, start + (ENTRIES as u64) * level.entry_bytes());
         let mut table = Self {
@@ -126,7 +128,7 @@ impl Table {
         (self.range.space, self.range.start)
     }
 
-    /// Fits the span to what is mapped. Returns whether anything is.
+    /// Fits the span to the mapped areas. Returns whether any entry is mapped.
     pub(super) fn fit(&mut self, areas: &[Range]) -> bool {
         let before = |area: &Range| (area.space, area.end) <= (self.range.space, self.range.start);
         let here =
@@ -141,12 +143,13 @@ impl Table {
         true
     }
 
-    /// Nothing is known of it but what a sketch said.
+    /// Whether nothing is known of the table, or only the result of a sketch.
     pub(super) fn is_new(&self) -> bool {
         self.sketch || self.looks.all().is_empty()
     }
 
-    /// Begins to look at a few of its entries, or at all: what was seen of the others says nothing of the bits now.
+    /// Begins a visit, as a sketch or of all entries. If the last visit was of the other kind, its
+    /// looks and its clear are discarded: they were of other entries.
     pub(super) fn begin(&mut self, sketch: bool) {
         if self.sketch != sketch {
             (self.sketch, self.cleared, self.surprise) = (sketch, None, None);
@@ -154,8 +157,9 @@ impl Table {
         }
     }
 
-    /// Takes a look at all entries that also cleared them; accesses were seen `since`. What was cleared too
-    /// long ago, or is young everywhere though the time was not `chosen`, says too little to be kept.
+    /// Adds a look, which also cleared all entries; accesses have been visible `since` that time.
+    /// Two kinds of looks carry too little evidence and are not kept: those too long after the
+    /// clear, and those with all entries young at a time that was not `chosen`.
     pub(super) fn look(&mut self, since: Option<Time>, at: Time, young: Bits, chosen: bool) {
         if let Some(since) = since {
             let seconds = at.since(since).as_secs_f32();
@@ -169,8 +173,9 @@ impl Table {
         self.seen = Some(at);
     }
 
-    /// Where two looks, one after the other, cannot be explained by the rates found so far, these have changed, and
-    /// earlier looks say nothing any more; one alone says nothing.
+    /// Adds a look to the evidence that rates are inferred from. If two successive looks cannot be
+    /// explained by the inferred rates, the rates have changed, and all earlier looks are
+    /// discarded; a single outlier is held back.
     fn take_in(&mut self, look: Look) {
         if !self.contradicts(look.seconds, &look.young) {
             self.surprise = None;
@@ -184,7 +189,7 @@ impl Table {
         self.looks.add(look);
     }
 
-    /// Whether a look cannot be explained by the rates found so far.
+    /// Whether a look cannot be explained by the inferred rates.
     fn contradicts(&self, seconds: f32, young: &Bits) -> bool {
         let law = super::grid::law(seconds);
         let mut expected = [(0.0f32, 0.0f32); WORDS];
@@ -212,7 +217,8 @@ impl Table {
             })
     }
 
-    /// Works out its segments as of `now`; entries are `strangers` where neighbours say nothing of each other.
+    /// Infers its segments as of `now`; entries are inferred separately if they are uncorrelated
+    /// (`strangers`). Returns the change counts and the work in nodes.
     pub(super) fn infer(
         &mut self,
         chain: &mut Chain,
@@ -236,19 +242,19 @@ impl Table {
         done
     }
 
-    /// The segment of an entry.
+    /// The segment that contains an entry.
     pub(super) fn segment(&self, entry: usize) -> Option<&Segment> {
         let next = self.segments.partition_point(|segment| segment.entries.end <= entry);
         self.segments.get(next).filter(|segment| segment.entries.contains(&entry))
     }
 
-    /// Nothing was young in the last looks.
+    /// Whether no entry was young in the last looks, at least three.
     pub(super) fn is_idle(&self) -> bool {
         let looks = self.looks.all();
         looks.len() > 2 && looks.iter().all(super::looks::Look::is_old)
     }
 
-    /// Accesses a second of all its entries together, as far as they are known.
+    /// Accesses per second of all its entries together, as far as their rates are known.
     pub(super) fn rate(&self) -> f32 {
         let each = |segment: &Segment| match segment.mean {
             mean if mean <= 0.0 => 0.0,
@@ -257,7 +263,7 @@ impl Table {
         self.segments.iter().map(each).sum()
     }
 
-    /// What some of its entries cover.
+    /// Addresses that a range of its entries covers.
     pub(super) fn cover(&self, entries: &Span<usize>) -> Range {
         let at = |entry: usize| self.range.start + ((entry as u64) << self.level.shift());
         Range::new(self.range.space, at(entries.start), at(entries.end))
@@ -273,7 +279,7 @@ mod tests {
         Table::new(SpaceId(0), 0, Level::PMD, &[area])
     }
 
-    /// A look 10 ms after the clear: all entries young, or none.
+    /// Adds a look 10 ms after the clear: all entries young, or none.
     fn look(table: &mut Table, milliseconds: u64, young: bool) {
         let at = |ms: u64| Time(ms * 1_000_000);
         let bits = [if young { u64::MAX } else { 0 }; WORDS];
@@ -285,7 +291,8 @@ mod tests {
         table.infer(&mut Chain::default(), &Prior::default(), now, false);
     }
 
-    // A sketch leaves the bits of most entries as they were: the first look at all of them has no clear before it.
+    // A sketch leaves most bits uncleared: the first look at all entries after it has no clear
+    // before it.
     #[test]
     fn looks_at_all_entries_do_not_follow_a_sketch() {
         let mut table = table();
@@ -300,8 +307,8 @@ mod tests {
         assert!(!table.is_new());
     }
 
-    // Four looks find all entries young; one that finds none, as where the target was kept from running, changes
-    // nothing, and a second one means that the rates have changed.
+    // Four looks find all entries young. One look that finds none, as if the target had been kept
+    // from running, changes nothing; two in succession mean that the rates have changed.
     #[test]
     fn one_look_alone_does_not_contradict_all_others() {
         let mut table = table();
@@ -321,7 +328,8 @@ mod tests {
         assert!(table.segments[0].high < busy, "{:?}", table.segments);
     }
 
-    // Half of the entries young after 10 ms are some 70 accesses a second; all of them young may be any number more.
+    // Half of the entries young after 10 ms means some 70 accesses per second; all of them young,
+    // any higher rate.
     #[test]
     fn where_all_are_young_no_look_came_soon_enough() {
         let mut half = table();

@@ -1,4 +1,4 @@
-//! What is hot: rates over all memory, and where the line lies.
+//! Rates over all memory, and the hot threshold.
 
 use std::collections::BTreeMap;
 
@@ -10,82 +10,89 @@ use super::grid::{cell_of, rate_of};
 use super::looks::{Bits, Kinship, Looks, mask};
 use super::table::{Key, Sums, Table};
 
-/// Hot memory is accessed at least a fourth as often as the memory that an access falls on in the mean ...
+/// Hot threshold as a multiple of the access-weighted mean rate (the rate of the memory that an
+/// average access falls on).
 const OF_ACCESSED: f64 = 0.25;
-/// ... at least this many times as often as memory in the mean: the first, or up to the second where accesses fall
-/// evenly, so that memory busier by chance is not taken for hot ...
+/// Lower limits of the hot threshold, as multiples of the mean rate: the first one if accesses are
+/// skewed, up to the second one if they are even, so that memory busier by chance is not hot.
 const LEAST_OVER_MEAN: (f64, f64) = (1.5, 2.0);
-/// Times that the memory that an access falls on is as busy as memory in the mean, from which on the first holds.
+/// Ratio of the access-weighted mean rate to the mean rate above which accesses are skewed, so that
+/// the first of the lower limits of the hot threshold applies.
 const TWO_LEVELS: f64 = 2.0;
-/// ... and it is hot for certain if it is accessed so many times as often.
+/// Upper limit of the hot threshold, as a multiple of the mean rate.
 const MOST_OVER_MEAN: f64 = 4.0;
-/// Times as busy as level 3 says of all memory in the mean, that tables not visited yet may be taken to be.
+/// Upper limit of the rate assumed for unvisited tables, as a multiple of the mean rate by level 3.
 const REST: f64 = 2.0;
-/// Accesses a second below which no 2 MiB are hot.
+/// Lowest hot threshold, in accesses per second of 2 MiB.
 const IDLE: f64 = 1.0;
-/// Cells of the core of the probability from which a rate is doubtful.
+/// Width in cells of the central 60 % of the probability, above which a rate may be undecided.
 pub(super) const DOUBT: f32 = 4.0;
-/// Cells that the interval of a hot page's rate may span.
+/// Maximum width in cells of the interval of a hot page's rate; wider ones need another visit.
 const VAGUE_PAGES: f32 = 3.0;
-/// Cells above the mean from which a rate is certainly above it: the mean is but estimated.
+/// Distance in cells at which a lower bound is certainly above the mean rate: the mean is an
+/// estimate.
 const ABOVE_MEAN: f32 = 1.0;
-/// Cells by which the bar may be off.
+/// Changes of the hot threshold up to this number of cells are ignored.
 const STEADY: f32 = 0.25;
-/// Unevenness up to which entries speak for their pages.
+/// Skew within entries up to which an entry's rate holds for its pages.
 const EVEN: f64 = 2.0;
-/// Entries whose leaves must have been looked at before that is judged, and those that count.
+/// Minimum number of entries with visited leaves for an estimate of skew, and number of entries
+/// that the estimate averages.
 const LEAST_LEAVES: f64 = 4.0;
 const LEAF_MEMORY: f64 = 64.0;
-/// Tables over which kinship is averaged, and as how many the others count where one is judged.
+/// Number of tables over which correlation is averaged; and the weight of that average, in tables,
+/// when one table is judged.
 const KIN_TABLES: f64 = 64.0;
 const OTHERS: f64 = 4.0;
-/// Standard deviations beyond chance from which on kinship is judged; and the share of it that neighbours of
-/// strangers reach at most.
+/// Minimum standard deviations above chance for correlation to be judged, over all tables and in
+/// one; and the share of `own` below which `near` means that entries are uncorrelated.
 const SURE_KIN: f64 = 3.0;
 const SURE_HERE: f64 = 2.5;
 const STRANGERS: f64 = 0.3;
-/// Cells within which rates are measured at the same distance.
+/// Width in cells of a group of rates that are measured at the same time from clear to look.
 const MUCH_ALIKE: f32 = 4.0;
-/// Expected accesses of a level-3 entry like the others, up to which one that was accessed is pointed out.
+/// Expected accesses of an average level-3 entry between clear and look, below which a young entry
+/// flags its table.
 const EARLY: f64 = 0.05;
-/// Level-3 entries this many times as busy as the mean point out their tables.
+/// Minimum rate of a level-3 entry that flags its table, as a multiple of the mean rate.
 const POINTED: f32 = 2.0;
 
-/// Rates over all memory, of entries of 2 MiB.
+/// Rates over all memory, in entries of 2 MiB, and the hot threshold that follows.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
-    /// Translations are not flushed: what looks idle may be what caches hold.
+    /// Whether translations are not flushed: entries that look idle may be cached in TLBs.
     pub(super) blind: bool,
     mean: f64,
-    /// The cell of that.
+    /// Cell of the mean rate.
     mean_cell: Option<f32>,
-    /// Cell of the rate from which an entry of 2 MiB is hot.
+    /// Hot threshold: minimum rate of a hot entry of 2 MiB, as a cell.
     bar: Option<f32>,
     /// Mean rate of level-3 entries.
     above: f64,
-    /// All accesses a second, of the tables visited so far.
+    /// Accesses per second of all tables visited so far.
     total: f64,
-    /// How unevenly accesses fall on the pages of the entry that an access falls on (`Looks::unevenness`), as a
-    /// logarithm, and leaves looked at for that, fading.
+    /// Mean logarithm of the skew of accesses within an entry (`Looks::unevenness`), weighted by
+    /// accesses; and the number of entries averaged, fading.
     uneven: (f64, f64),
-    /// All accesses a second when these leaves were looked at first.
+    /// Accesses per second of all visited tables when the average in `uneven` was started.
     uneven_of: f64,
-    /// Whether neighbouring entries of 2 MiB are alike, of a table in the mean, fading.
+    /// Correlation of entries of 2 MiB, as a moving average over tables.
     kinship: Kinship,
 }
 
 impl Tally {
-    /// Nothing is known yet; `blind` where translations are not flushed.
+    /// Makes an empty tally; `blind` if translations are not flushed.
     pub(super) fn new(blind: bool) -> Self {
         Self { blind, ..Self::default() }
     }
 
-    /// Works out rates over all memory once more.
+    /// Recomputes the rates over all memory and the hot threshold.
     pub(super) fn count(&mut self, upper: &[Table], lower: &BTreeMap<Key, Table>, round: &Round) {
         let mut above = Sums::default();
         upper.iter().for_each(|table| above.add(&table.sums));
         self.above = above.rate / above.entries.max(1.0);
-        // Tables not visited yet are taken to be like the others, but for what made those be visited first.
+        // Unvisited tables are assumed to be like the visited ones without hot entries: tables with
+        // hot entries are visited first.
         let (mut seen, mut plain) = (Sums::default(), Sums::default());
         let mut tables = 0.0;
         for table in lower.values().filter(|table| !table.segments.is_empty()) {
@@ -100,41 +107,44 @@ impl Tally {
             plain = Sums::default();
         }
         let rest = if plain.entries > 0.0 { plain.rate / plain.entries } else { 0.0 };
-        // Nor busier than level 3 has them: the first ones visited are those that it points out.
+        // Unvisited tables are not assumed to be busier than level 3 reports: the first visited
+        // tables are flagged ones.
         let rest = if self.above > 0.0 { rest.min(REST * self.above / 512.0) } else { rest };
         let rate = seen.rate + (all - seen.entries) * rest;
         let square = seen.square + (all - seen.entries) * rest * rest;
-        // What level 3 says of all memory counts where tables visited so far say less.
+        // The mean rate by level 3 is used if it is above that of the tables visited so far.
         self.mean = (rate / all).max(self.above / 512.0);
         self.mean_cell = Some(cell_of(self.mean as f32));
         self.total = seen.rate;
-        // Chance has chosen among less than half of all accesses: leaves of the others are to be seen first.
+        // The average skew was sampled from less than half of all accesses: start again, to include
+        // the leaves of the other entries.
         if self.total > 2.0 * self.uneven_of {
             (self.uneven, self.uneven_of) = ((0.0, 0.0), self.total);
         }
-        // Of pages: within entries of 2 MiB accesses may fall on few of them.
+        // The access-weighted mean rate of pages: within entries of 2 MiB, accesses may fall on few
+        // pages.
         let accessed = if rate > 0.0 { square / rate * self.unevenness() } else { 0.0 };
         let (least, most) = LEAST_OVER_MEAN;
         let evenly = TWO_LEVELS - accessed / self.mean.max(f64::MIN_POSITIVE);
         let least = (least + evenly.max(0.0)).min(most);
         let bar =
             (OF_ACCESSED * accessed).clamp(least * self.mean, MOST_OVER_MEAN * self.mean).max(IDLE);
-        // What is drawn depends on it: small changes are not worth that.
+        // Regions depend on the hot threshold: small changes are not worth rebuilding them.
         let bar = cell_of(bar as f32);
         if self.bar.is_none_or(|known| (known - bar).abs() > STEADY) {
             self.bar = Some(bar);
         }
     }
 
-    /// Takes in how unevenly accesses fall on the pages of an entry that chance has chosen.
-    /// By logarithms: of hundreds of entries one looks uneven by chance, and must not outweigh the others.
+    /// Adds the skew of accesses within a randomly chosen entry to the average. By logarithms: of
+    /// hundreds of entries one is very skewed by chance, and must not outweigh the others.
     pub(super) fn note_leaves(&mut self, unevenness: f64) {
         let (mean, weight) = self.uneven;
         let weight = (weight + 1.0).min(LEAF_MEMORY);
         self.uneven = (mean + (unevenness.ln() - mean) / weight, weight);
     }
 
-    /// Takes in how alike neighbours are in a table visited in turn.
+    /// Adds the correlation of entries in a table of a round-robin visit to the average.
     pub(super) fn note_kinship(&mut self, looks: &Looks, entries: usize) {
         let new = looks.kinship(entries);
         let mean = &mut self.kinship;
@@ -143,78 +153,83 @@ impl Tally {
         mean.variance += (new.variance - mean.variance) / KIN_TABLES;
     }
 
-    /// Whether neighbours say nothing of each other in tables in general.
+    /// Whether entries are uncorrelated in most tables.
     pub(super) fn are_strangers(&self) -> bool {
         let mean = &self.kinship;
         let unsure = (mean.variance / KIN_TABLES).sqrt();
         mean.own > SURE_KIN * unsure && mean.near < STRANGERS * mean.own
     }
 
-    /// Whether neighbours say nothing of each other in a table with these looks: other tables count as some.
+    /// Whether entries are uncorrelated in a table with these looks; the average over all tables
+    /// counts as `OTHERS` further tables.
     pub(super) fn are_apart(&self, looks: &Looks, entries: usize) -> bool {
         let (mean, here) = (&self.kinship, looks.kinship(entries));
         let unsure = mean.variance / KIN_TABLES;
         let own = here.own + OTHERS * mean.own;
         let deviation = (here.variance + OTHERS * OTHERS * unsure).sqrt();
-        // A table whose entries are alike has nothing to tell apart, whatever the others are.
+        // A table whose entries are alike is not inferred entry by entry, whatever the other tables
+        // are.
         mean.own > SURE_KIN * unsure.sqrt()
             && here.own > SURE_HERE * here.variance.sqrt()
             && own > SURE_KIN * deviation
             && here.near + OTHERS * mean.near < STRANGERS * own
     }
 
-    /// How unevenly accesses fall on pages within entries; 1 until enough is known.
+    /// Average skew of accesses over the pages of an entry; 1 until it is known.
     fn unevenness(&self) -> f64 {
         if self.uneven.1 < LEAST_LEAVES { 1.0 } else { self.uneven.0.exp().max(1.0) }
     }
 
-    /// Whether pages within entries differ so that entries say little of pages.
+    /// Whether accesses within entries are so skewed that an entry's rate does not hold for its
+    /// pages.
     pub(super) fn is_uneven(&self) -> bool {
         self.unevenness() > EVEN
     }
 
-    /// The cell from which entries may hold hot pages where pages differ.
+    /// Minimum cell of an entry of 2 MiB that may contain hot pages, given the skew within entries.
     pub(super) fn worth_leaves(&self) -> f32 {
         let most = self.unevenness() as f32;
         self.bar() - cell_of(most.min(64.0)) + cell_of(1.0)
     }
 
-    /// All accesses a second, as far as is known.
+    /// Accesses per second of all visited tables.
     pub(super) fn total_rate(&self) -> f64 {
         self.total
     }
 
-    /// Accesses a second of an entry of 2 MiB in the mean; 0 while unknown.
+    /// Mean accesses per second of an entry of 2 MiB; 0 while unknown.
     pub(super) fn mean_rate(&self) -> f32 {
         self.mean as f32
     }
 
-    /// Likewise of an entry of 1 GiB.
+    /// Mean accesses per second of an entry of 1 GiB.
     pub(super) fn above(&self) -> f32 {
         self.above as f32
     }
 
-    /// The cell from which entries of 2 MiB are hot.
+    /// Hot threshold: the minimum cell of a hot entry of 2 MiB; `f32::MAX` while unknown.
     pub(super) fn bar(&self) -> f32 {
         self.bar.unwrap_or(f32::MAX)
     }
 
-    /// Hot with a probability of at least four fifths.
+    /// Whether a segment is hot with a probability of at least four fifths.
     pub(super) fn is_hot(&self, segment: &Segment) -> bool {
         segment.core[0] >= self.bar()
     }
 
-    /// Certainly busier than memory in the mean.
+    /// Whether a segment is certainly above the mean rate.
     pub(super) fn is_above_mean(&self, segment: &Segment) -> bool {
         self.mean_cell.is_none_or(|mean| segment.low >= mean + ABOVE_MEAN)
     }
 
-    /// Entries of 2 MiB whose pages were not looked at, though these differ: any of them may be hot.
+    /// Whether entries of 2 MiB may contain hot pages that their own rate does not show: accesses
+    /// within entries are skewed, and these pages were not looked at.
     pub(super) fn is_veiled(&self, segment: &Segment) -> bool {
         self.is_uneven() && segment.high >= self.worth_leaves()
     }
 
-    /// Whether it is in doubt which pages of an entry are hot, or how hot.
+    /// Whether an entry's leaves need another visit: it is undecided which pages are hot, or their
+    /// rates are not closely known.
     pub(super) fn wants_more_pages(&self, leaves: &Table) -> bool {
         let bar = self.page_bar();
         leaves.segments.iter().any(|segment| {
@@ -224,32 +239,33 @@ impl Tally {
         })
     }
 
-    /// The cell from which pages are hot.
+    /// Hot threshold of pages of 4 KiB, as a cell.
     pub(super) fn page_bar(&self) -> f32 {
         self.bar() - cell_of(512.0) + cell_of(1.0)
     }
 
-    /// It may well be hot or not: its rate is known no closer than within a factor of three, or no look came soon
-    /// enough to tell it from a higher one.
+    /// Whether a segment is undecided, hot or not: its rate is known no closer than within a factor
+    /// of three, or no look came soon enough for an upper bound.
     pub(super) fn is_unknown(&self, segment: &Segment) -> bool {
         let [low, high] = segment.core;
         low < self.bar() && (segment.blunt || high - low > DOUBT && high >= self.bar())
     }
 
-    /// Whether a table has hot entries, and whether it has doubtful ones.
+    /// Whether a table has hot entries, and whether it has undecided ones or an unconfirmed
+    /// outlier.
     pub(super) fn wants_more(&self, table: &Table) -> [bool; 2] {
         let any = |is: &dyn Fn(&Segment) -> bool| table.segments.iter().any(is);
         let doubtful = table.surprise.is_some() || any(&|segment| self.is_unknown(segment));
         [any(&|segment| self.is_hot(segment)), doubtful]
     }
 
-    /// Whether nothing beneath a level-3 entry of this segment can be hot.
+    /// Whether no entry beneath a level-3 entry with this rate can be hot.
     pub(super) fn is_quiet(&self, above: &Segment) -> bool {
         !self.blind && above.high < self.bar().max(cell_of(IDLE as f32))
     }
 
-    /// Rates to measure a table's hot and doubtful segments at, such as are alike once: the middle of what a
-    /// rate may be, where little is known of it, so that a look halves that.
+    /// Rates at which to measure a table's hot and undecided segments, one for each group of like
+    /// rates: for a rate with a wide interval its middle, so that a look halves the interval.
     pub(super) fn aims(&self, table: &Table) -> Vec<f32> {
         let bar = if table.level == Level::PTE { self.page_bar() } else { self.bar() };
         let step = |segment: &Segment| {
@@ -273,13 +289,14 @@ impl Tally {
         hot
     }
 
-    /// Whether a level-3 entry is much busier than others.
+    /// Whether a level-3 entry is much busier than the mean.
     pub(super) fn points_out(&self, above: &Segment) -> bool {
         self.bar.is_some() && above.mean >= cell_of((self.above as f32 * POINTED).max(1.0))
     }
 
-    /// Tables beneath level-3 entries that are much busier than others, with the cell of the rate there and
-    /// its lower bound; also beneath those that were young too soon to be like the others.
+    /// Tables to flag beneath a level-3 table, with the cell of their level-3 rate and its lower
+    /// bound: beneath entries that are much busier than others, and beneath entries that became
+    /// young too soon to be average.
     pub(super) fn hints(&self, table: &Table) -> Vec<(f32, f32, Key)> {
         let Some(last) = table.looks.all().last() else { return Vec::new() };
         let early = self.above * f64::from(last.seconds) < EARLY;
@@ -307,7 +324,7 @@ mod tests {
     use crate::rates::looks::Look;
     use tierscope_core::Time;
 
-    /// Looks of which the entry numbers are given.
+    /// Looks in which the given entries are young.
     fn looks(sets: &[&[usize]]) -> Looks {
         let mut looks = Looks::default();
         for entries in sets {
@@ -318,8 +335,8 @@ mod tests {
         looks
     }
 
-    // Tables in which the same few strangers are young in every look: their like is inferred entry by entry. A table
-    // whose entries are young by chance has nothing to tell apart.
+    // In all tables the same few uncorrelated entries are young in every look: such tables are
+    // inferred entry by entry. A table whose entries are young at random is not.
     #[test]
     fn a_table_that_is_alike_is_not_taken_apart_for_the_others() {
         let mut tally = Tally::default();

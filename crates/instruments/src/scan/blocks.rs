@@ -1,35 +1,35 @@
-//! Blocks: what is remembered of the memory that the hand has passed.
+//! Blocks: scan results of the memory that the hand has passed.
 
 use tierscope_core::{Addr, Level, Range, RangeSet, Region};
 
 use super::hand::overlaps;
 
-/// Where the hand is.
+/// Position of the hand.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Position {
-    /// Passes that ended before.
+    /// Number of completed passes.
     pub(super) pass: u32,
-    /// What lies below has been passed by the pass under way; `None` if that has not begun.
+    /// Addresses below are done in the current pass; `None` if it has not begun.
     pub(super) next: Option<Addr>,
 }
 
-/// 12 bytes, some millions of times.
+/// Scan results of one block: 12 bytes, because there are millions.
 #[derive(Clone, Copy, Debug, Default)]
 struct Block {
-    /// The last pass that found it young; 0 if none did.
+    /// The last pass that found the block young; 0 if none did.
     young: u32,
     /// The window in which its heat last changed.
     changed: u32,
     /// Passes of this window that found it young.
     hits: u16,
-    /// As of the last window.
+    /// Heat at the end of the last window.
     heat: u8,
 }
 
 const _: () = assert!(size_of::<Block>() == 12);
 
 impl Block {
-    /// Ends window number `window`, after these passes: hits and samples.
+    /// Ends window number `window` after these passes; returns hits and samples.
     fn turn(&mut self, passes: Passes, window: u32) -> (u32, u32) {
         let samples = passes.samples();
         let hits = if passes.in_window() > 0 {
@@ -46,7 +46,7 @@ impl Block {
     }
 }
 
-/// Counted passes over a block, up to the beginning and up to the end of a window.
+/// Number of counted passes over a block, before and after a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Passes {
     before: u32,
@@ -58,13 +58,13 @@ impl Passes {
         self.after - self.before
     }
 
-    /// The last verdict stands where there is no newer one.
+    /// Samples of the window: its passes, or 1 for the last verdict if there were none.
     fn samples(self) -> u32 {
         if self.after == 0 { 0 } else { self.in_window().max(1) }
     }
 }
 
-/// The way of the hand in a window, in passes and block indices.
+/// The path of the hand in a window, as (pass, block index).
 #[derive(Clone, Copy, Debug)]
 struct Stretch {
     from: (u32, usize),
@@ -73,26 +73,26 @@ struct Stretch {
 
 impl Stretch {
     fn passes(&self, index: usize) -> Passes {
-        // The first pass does not count.
+        // The first pass does not count: its bits may have been set at any time before.
         let count = |(pass, hand): (u32, usize)| (pass + u32::from(index < hand)).saturating_sub(1);
         Passes { before: count(self.from), after: count(self.to) }
     }
 
-    /// Whether all blocks from `first` to before `end` had the same passes.
+    /// Whether all blocks in `first..end` had the same passes.
     fn treats_alike(&self, first: usize, end: usize) -> bool {
         [self.from.1, self.to.1].iter().all(|hand| *hand <= first || end <= *hand)
     }
 }
 
-/// Blocks to a group. Most of a large memory is cold in group after group.
+/// Blocks per group. Most groups of a large memory are entirely cold.
 const GROUP: usize = 512;
 
-/// Blocks that need not be looked at one by one while nobody marks them.
+/// Summary of a group, so that its blocks need not be visited while none is marked.
 #[derive(Clone, Copy, Debug, Default)]
 struct Group {
     /// None of the blocks has any heat, or was marked since.
     quiet: bool,
-    /// The latest of the blocks' changes; known if quiet.
+    /// The latest `changed` of the blocks; valid if quiet.
     changed: u32,
 }
 
@@ -110,7 +110,7 @@ impl Group {
 /// [`metrics::HOT_FREQUENCY`]: tierscope_core::metrics::HOT_FREQUENCY
 const EIGHTHS: u32 = 8;
 
-/// 0 without a hit, else 1 + whole eighths.
+/// Heat class: 0 without a hit, else 1 + whole eighths of the frequency.
 fn heat(hits: u32, samples: u32) -> u8 {
     if hits == 0 { 0 } else { 1 + (EIGHTHS * hits / samples) as u8 }
 }
@@ -120,28 +120,28 @@ fn heat(hits: u32, samples: u32) -> u8 {
 pub(super) struct Blocks {
     bytes: u64,
     areas: Vec<Range>,
-    /// The areas widened to whole blocks, each with the index of its first one.
+    /// The areas widened to whole blocks, each with the index of its first block.
     spans: Vec<(Range, usize)>,
     blocks: Vec<Block>,
     groups: Vec<Group>,
     window: u32,
 }
 
-/// A region in the making: blocks of one span, alike.
+/// A region under construction: like blocks of one span.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     start: u64,
     end: u64,
     samples: u32,
     heat: u8,
-    /// Sum over the blocks.
+    /// Sum of the hits of its blocks.
     hits: u64,
-    /// The latest of the blocks.
+    /// The latest `changed` of its blocks.
     changed: u32,
 }
 
 impl Run {
-    /// Takes `next` in if it is alike.
+    /// Absorbs `next` if its samples and heat are the same; returns whether it did.
     fn absorb(&mut self, next: &Run) -> bool {
         let alike = (self.samples, self.heat) == (next.samples, next.heat);
         if alike {
@@ -153,11 +153,11 @@ impl Run {
     }
 }
 
-/// Regions in the making.
+/// The regions of a window under construction.
 #[derive(Debug)]
 struct Tale<'a> {
     areas: &'a [Range],
-    /// Bytes of a block.
+    /// Block size in bytes.
     block: u64,
     window: u32,
     level: Option<Level>,
@@ -167,7 +167,7 @@ struct Tale<'a> {
 }
 
 impl Tale<'_> {
-    /// Goes on with another span.
+    /// Starts another span.
     fn begin(&mut self, span: Range) {
         self.report();
         self.span = span;
@@ -181,7 +181,7 @@ impl Tale<'_> {
         self.run = Some(next);
     }
 
-    /// Makes regions of the run: as many as it covers areas.
+    /// Turns the current run into regions, one for each area that it overlaps.
     fn report(&mut self) {
         let Some(run) = self.run.take() else { return };
         let blocks = (run.end - run.start) / self.block;
@@ -217,7 +217,7 @@ impl Blocks {
         &self.areas
     }
 
-    /// Fits the blocks to `areas`; those that stay mapped keep what is known of them.
+    /// Fits the blocks to `areas`; blocks that stay mapped keep their results.
     pub(super) fn fit(&mut self, areas: Vec<Range>) {
         let widened: RangeSet = areas.iter().map(|area| self.widen(area)).collect();
         let (mut spans, mut count) = (Vec::new(), 0);
@@ -243,7 +243,8 @@ impl Blocks {
         Range { start: range.start & !mask, end: (range.end + mask) & !mask, ..*range }
     }
 
-    /// The parts of `range`, whole blocks, that there are blocks for, with the index of the first.
+    /// The parts of `range` (whole blocks) that have blocks, with the index of the first block of
+    /// each.
     fn known(&self, range: Range) -> impl Iterator<Item = (usize, Range)> + '_ {
         let before =
             |(span, _): &(Range, usize)| (span.space, span.end) <= (range.space, range.start);
@@ -254,8 +255,8 @@ impl Blocks {
         })
     }
 
-    /// Pass number `pass` found a page in each block of `run` young. The first pass, 0, tells
-    /// nothing.
+    /// Records that pass number `pass` found a page in each block of `run` young. The first pass,
+    /// 0, is ignored: its bits may have been set at any time before.
     pub(super) fn mark(&mut self, run: &Range, pass: u32) {
         if pass == 0 {
             return;
@@ -265,7 +266,7 @@ impl Blocks {
             let many = (part.bytes() / self.bytes) as usize;
             self.groups[first / GROUP..=(first + many - 1) / GROUP].fill(Group::default());
             for block in &mut self.blocks[first..first + many] {
-                // Two areas may share a block: once a pass.
+                // Two areas may share a block: count it once per pass.
                 if block.young != pass {
                     block.young = pass;
                     block.hits += 1;
@@ -274,7 +275,7 @@ impl Blocks {
         }
     }
 
-    /// Blocks that begin below `next`.
+    /// Index of the block at `next`: the number of blocks that begin below it.
     fn index(&self, next: Option<Addr>) -> usize {
         let Some(next) = next else { return 0 };
         let below = |(span, _): &(Range, usize)| (span.space, span.start) < (next.space, next.at);
@@ -285,8 +286,8 @@ impl Blocks {
         })
     }
 
-    /// The regions of the window in which the hand went from `start` to `end`; `level` is what is
-    /// said of those that were looked at. Ends the window.
+    /// Ends the window in which the hand went from `start` to `end` and returns its regions;
+    /// `level` is reported for regions with samples.
     pub(super) fn close_window(
         &mut self,
         start: Position,
@@ -322,8 +323,8 @@ impl Blocks {
     }
 }
 
-/// Ends the window for the blocks of a group, or for that part of it which lies in one span: they
-/// begin with number `index` at address `at`.
+/// Ends the window for the blocks of a group, or for its part in one span: the blocks start with
+/// number `index` at address `at`.
 fn turn_group(
     tale: &mut Tale<'_>,
     stretch: &Stretch,
@@ -356,7 +357,7 @@ mod tests {
     use proptest::prelude::*;
     use tierscope_core::SpaceId;
 
-    /// Blocks of 10 would be easier to read, but they are powers of two.
+    /// Block size; a decimal size would be easier to read, but it has to be a power of two.
     const B: u64 = 1 << 21;
 
     fn r(start: u64, end: u64) -> Range {
@@ -374,7 +375,7 @@ mod tests {
         blocks
     }
 
-    /// Start and end in blocks, hits, samples, age.
+    /// The regions of a window, as start and end in blocks, hits, samples, age.
     fn told(blocks: &mut Blocks, from: Position, to: Position) -> Vec<(u64, u64, f32, u32, u32)> {
         let tell = |r: Region| (r.range.start / B, r.range.end / B, r.hits, r.samples, r.age);
         blocks.close_window(from, to, None).into_iter().map(tell).collect()
@@ -387,8 +388,8 @@ mod tests {
         assert_eq!(told(&mut blocks, at(0, 0), at(1, 0)), [(0, 10, 0.0, 0, 1)]);
     }
 
-    // Two passes over ten blocks and a third as far as block 6; block 3 is young in all, block 7
-    // in one of them.
+    // Two passes over ten blocks and a third up to block 6; block 3 is young in all of them, block
+    // 7 in one.
     #[test]
     fn samples_are_the_passes_of_the_window() {
         let mut blocks = ten();
@@ -407,8 +408,8 @@ mod tests {
         assert_eq!(told(&mut blocks, at(1, 0), at(3, 6)), expected);
     }
 
-    // The hand goes from block 2 to block 6 of pass 2. Pass 1 saw blocks 0, 3 and 8 young, pass 2
-    // block 0 in the window before, and now block 3.
+    // The hand goes from block 2 to block 6 of pass 2. Pass 1 found blocks 0, 3 and 8 young; pass 2
+    // found block 0 young in the previous window, and block 3 in this one.
     #[test]
     fn out_of_reach_the_last_verdict_stands() {
         let mut blocks = ten();
@@ -429,7 +430,7 @@ mod tests {
         assert_eq!(told(&mut blocks, at(2, 2), at(2, 6)), expected);
     }
 
-    // 40 passes: 4 hits are below an eighth, 5 and 9 within the second one, 10 in the third.
+    // 40 passes: 4 hits are below an eighth, 5 and 9 in the second eighth, 10 in the third.
     #[test]
     fn blocks_of_the_same_eighth_are_one_region() {
         let mut blocks = ten();
@@ -478,7 +479,7 @@ mod tests {
         assert_eq!(told(&mut blocks, at(3, 600), at(4, 0)), expected);
     }
 
-    /// One block at a time, no groups, no arithmetic with passes.
+    /// Reference model: one block at a time, no groups, no arithmetic on passes.
     #[derive(Clone, Copy, Default)]
     struct Naive {
         samples: u32,
@@ -493,7 +494,7 @@ mod tests {
             self.verdict = Some(young);
         }
 
-        /// Hits and samples as they are to be told.
+        /// Expected hits and samples of the window.
         fn close(&mut self) -> (u32, u32) {
             let Naive { samples, hits, verdict } = *self;
             (self.samples, self.hits) = (0, 0);
@@ -505,7 +506,7 @@ mod tests {
     }
 
     proptest! {
-        /// Windows in which the hand moves on by any number of blocks, some of them young.
+        /// Windows in which the hand advances by any number of blocks, some of them young.
         #[test]
         fn regions_tell_what_a_naive_count_tells(
             moves in prop::collection::vec(0u64..4000, 1..12),
@@ -545,7 +546,7 @@ mod tests {
             }
         }
 
-        /// Whatever is marked, regions tile the areas, and hits are possible.
+        /// For any marks, regions tile the areas, and hits do not exceed samples.
         #[test]
         fn regions_tile_the_areas(
             areas in prop::collection::vec((1u64..1500, 1u64..3000), 0..8),

@@ -1,4 +1,4 @@
-//! The hand: what of a pass is still to be scanned, in order of address, and at which level.
+//! The hand: the remaining work of a pass, in order of address, and at which level to scan it.
 
 use tierscope_core::{Level, Range, RangeSet};
 
@@ -10,24 +10,24 @@ pub(super) fn overlaps(areas: &[Range], range: Range) -> impl Iterator<Item = Ra
     areas[first..].iter().map_while(move |area| area.intersect(&range))
 }
 
-/// What is to be done with a range.
+/// Work to do on a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Task {
-    /// Its entries of a level are to be judged.
+    /// Scan its entries of this level.
     Scan(Level),
-    /// It is a leaf that was judged already, and found young.
+    /// A leaf that was already judged, and found young.
     Young,
 }
 
-/// Where a pass stands.
+/// State of the current pass.
 #[derive(Debug)]
 pub(super) struct Hand {
-    /// Scans end at multiples of this, so that no block and no huge leaf is cut in two.
+    /// Scans end at multiples of this size, so that no block and no huge leaf is cut in two.
     unit: u64,
-    /// Level by level from where passes begin down to the leaves: the areas, widened to whole
-    /// entries. An entry that many areas share is there once.
+    /// The areas widened to whole entries, for each level from the start level of passes down to
+    /// the leaves. An entry shared by several areas is listed once.
     covers: Vec<(Level, Vec<Range>)>,
-    /// What is left of the pass, the next one last.
+    /// Remaining work of the pass; the next item is last.
     pending: Vec<(Range, Task)>,
     pass: u32,
     running: bool,
@@ -39,25 +39,25 @@ impl Hand {
         Self { unit, covers: Vec::new(), pending: Vec::new(), pass: 0, running: false }
     }
 
-    /// Fits it to the areas of a target; passes begin at the first of the `upper` levels, if any.
-    /// The pass under way goes on with what was mapped when it began.
+    /// Fits the hand to the areas of a target; passes begin at the first of the `upper` levels, if
+    /// any. The current pass continues with the mappings of its start.
     pub(super) fn fit(&mut self, areas: &[Range], upper: impl Iterator<Item = Level>) {
         let widened = |level: Level| -> RangeSet { areas.iter().map(|a| level.align(a)).collect() };
         self.covers = upper.map(|level| (level, widened(level).as_slice().to_vec())).collect();
         self.covers.push((Level::PTE, areas.to_vec()));
     }
 
-    /// Passes that ended: the number of the one under way, from zero.
+    /// Number of completed passes: the number of the current one, from zero.
     pub(super) fn pass(&self) -> u32 {
         self.pass
     }
 
-    /// Whatever lies below has been passed.
+    /// The hand's position: everything below it has been passed.
     pub(super) fn position(&self) -> Position {
         Position { pass: self.pass, next: self.pending.last().map(|(range, _)| range.at(0)) }
     }
 
-    /// From now on no scan ends within an entry of `level`.
+    /// No scan may end within an entry of `level` any more.
     pub(super) fn keep_whole(&mut self, level: Level) {
         self.unit = self.unit.max(level.entry_bytes());
     }
@@ -70,7 +70,7 @@ impl Hand {
         }
     }
 
-    /// Ends the pass if nothing is left of it.
+    /// Ends the pass if no work remains.
     pub(super) fn finish(&mut self) {
         if self.running && self.pending.is_empty() {
             self.running = false;
@@ -78,8 +78,8 @@ impl Hand {
         }
     }
 
-    /// What to do next: a scan of at most `entries`, but one unit in any case if it is the `first`
-    /// of a step.
+    /// The next work: a scan of at most `entries` entries, but at least one unit if it is the
+    /// `first` of a step.
     pub(super) fn take(&mut self, entries: u64, first: bool) -> Option<(Range, Task)> {
         let (range, task) = *self.pending.last()?;
         let end = match task {
@@ -104,8 +104,8 @@ impl Hand {
         reach.max(least).min(range.end)
     }
 
-    /// Puts next what follows from the `young` entries of `level`, in order: a leaf (`true`) is
-    /// young, and beneath a table there is more to scan.
+    /// Queues the work below the `young` entries of `level`, in order: a leaf (`true`) is young, a
+    /// table has entries to scan.
     pub(super) fn descend(&mut self, level: Level, young: impl Iterator<Item = (Range, bool)>) {
         let below = self.covers.iter().find(|(cover, _)| *cover < level);
         let Some((below, cover)) = below else { return };

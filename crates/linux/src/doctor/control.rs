@@ -1,4 +1,4 @@
-//! Rights, groups and what the kernel tells about pressure.
+//! Checks of capabilities, control groups and pressure information.
 
 use super::{Check, Finding, Scene};
 
@@ -14,7 +14,7 @@ pub(super) fn checks() -> [Check<()>; 4] {
     ]
 }
 
-/// Numbers of include/uapi/linux/capability.h.
+/// Numbers of capabilities (include/uapi/linux/capability.h).
 pub(super) const CAP_SYS_PTRACE: u32 = 19;
 pub(super) const CAP_SYS_ADMIN: u32 = 21;
 const CAP_SYS_NICE: u32 = 23;
@@ -80,7 +80,7 @@ fn cgroup(scene: &Scene, (): &()) -> Finding {
 fn pressure(scene: &Scene, (): &()) -> Finding {
     match scene.text("/proc/pressure/memory") {
         Some(text) if !text.is_empty() => Finding::present("/proc/pressure/memory"),
-        // With psi=0 the files are there, and reading them fails.
+        // With psi=0 the files exist, but reading them fails.
         _ if scene.exists("/proc/pressure/memory") => {
             Finding::limited("built in, off", "boot with psi=1")
         }

@@ -1,4 +1,4 @@
-//! The kernel's own DAMON, and idle page tracking.
+//! Checks of the kernel's DAMON and of idle page tracking.
 
 use super::{Check, Finding, Scene};
 
@@ -35,7 +35,8 @@ fn sysfs(scene: &Scene, (): &()) -> Finding {
     }
 }
 
-/// sysfs tells operations only of contexts that are set up; the configuration tells them always.
+/// Checks for a set of DAMON operations: sysfs lists them only for contexts that are set up;
+/// otherwise the kernel's configuration shows them.
 fn operations(scene: &Scene, symbol: &str, name: &str) -> Finding {
     if !scene.exists(ADMIN) {
         return Finding::missing(scene.lack("CONFIG_DAMON_SYSFS"), OTHER_KERNEL);

@@ -1,4 +1,4 @@
-//! The kernel, the processor, and what runs below them.
+//! Checks of the kernel, the processor and the hypervisor.
 
 use super::{Check, Finding, Scene};
 
@@ -14,7 +14,7 @@ pub(super) fn checks() -> [Check<()>; 4] {
     ]
 }
 
-/// Series that `make test` boots (SUPPORT.md).
+/// Kernel series that `make test` boots (SUPPORT.md).
 const TESTED: [&str; 2] = ["6.1.", "6.12."];
 
 fn kernel(scene: &Scene, (): &()) -> Finding {
@@ -35,7 +35,7 @@ fn kernel(scene: &Scene, (): &()) -> Finding {
     )
 }
 
-/// Whether the processor has a feature, by /proc/cpuinfo.
+/// Whether /proc/cpuinfo lists a CPU feature.
 fn has_flag(scene: &Scene, flag: &str) -> bool {
     let flags = scene.field("/proc/cpuinfo", "flags").unwrap_or_default();
     flags.split(' ').any(|word| word == flag)

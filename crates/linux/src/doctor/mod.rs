@@ -1,8 +1,8 @@
-//! What this machine has of all that can be used, why the rest is missing, and the remedy.
+//! Checks which features this machine supports, why others are missing, and how to enable them.
 //!
-//! A check is a row of a table: a name, and a function that looks. It looks through a [`Scene`]: files below
-//! a root, and the few questions that only a system call answers. Tests build roots of their own, so that
-//! every verdict is tested on any machine. Later rooms add rows of theirs.
+//! A check is a row of a table: a name and a function. It reads the machine through a [`Scene`]:
+//! files below a root directory, and the few facts that only a system call reveals. Tests create
+//! their own roots, so that every verdict is tested on any machine. New features add rows.
 //!
 //! Invariant: a check changes nothing.
 
@@ -20,23 +20,23 @@ use tierscope_core::{Error, Missing};
 
 pub use scene::{Live, ModuleFacts, Scene, System};
 
-/// What a check found.
+/// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is there.
+    /// The feature is available.
     Present,
-    /// It is there, with a limit worth knowing.
+    /// The feature is available with a limitation.
     Limited,
-    /// It is not.
+    /// The feature is missing.
     Missing,
-    /// It is there and may not be used by this user.
+    /// The feature is available, but this user lacks the permission.
     Forbidden,
-    /// This machine does not tell.
+    /// The feature's state cannot be determined.
     Unknown,
 }
 
 impl Verdict {
-    /// One word for people and scripts.
+    /// One word for users and scripts.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -49,14 +49,14 @@ impl Verdict {
     }
 }
 
-/// A verdict with its reason, and what would change it.
+/// A verdict with its reason and a remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// The verdict.
     pub verdict: Verdict,
-    /// What was seen, or why it is missing.
+    /// Details of the feature, or why it is missing.
     pub found: String,
-    /// What to do; empty where nothing needs to be done, or can be.
+    /// Remedy; empty if none is needed or possible.
     pub remedy: String,
 }
 
@@ -81,7 +81,7 @@ impl Finding {
         Self::new(Verdict::Forbidden, found, remedy)
     }
 
-    /// What an error says, its remedy apart: it reads `what: cause; remedy`.
+    /// A finding from an error, whose text has the form `what: cause; remedy`.
     fn of(verdict: Verdict, error: &Error) -> Self {
         let text = error.to_string();
         let (found, remedy) = text.rsplit_once("; ").unwrap_or((&text, ""));
@@ -92,41 +92,41 @@ impl Finding {
         Self::new(Verdict::Unknown, found, "")
     }
 
-    /// Whether it can be used.
+    /// Whether the feature can be used.
     #[must_use]
     pub fn usable(&self) -> bool {
         !matches!(self.verdict, Verdict::Missing | Verdict::Forbidden)
     }
 }
 
-/// A port that is missing, as `doctor` shows it.
+/// Reports a missing port as a missing feature.
 impl From<Missing> for Finding {
     fn from(missing: Missing) -> Self {
         Finding::missing(missing.cause, missing.remedy)
     }
 }
 
-/// A row of the table: something that can be looked for.
+/// A row of the table: one feature to check.
 pub struct Check<S: ?Sized> {
-    /// Its name, for scripts.
+    /// Name for scripts.
     pub id: &'static str,
-    /// What it belongs to.
+    /// Group of checks that it is shown in.
     pub group: &'static str,
-    /// Its name, for people.
+    /// Title for users.
     pub title: &'static str,
     look: fn(&Scene, &S) -> Finding,
 }
 
-/// A check with what it found.
+/// A check's names and its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// As in [`Check`].
+    /// Name for scripts, as in [`Check`].
     pub id: &'static str,
-    /// As in [`Check`].
+    /// Group, as in [`Check`].
     pub group: &'static str,
-    /// As in [`Check`].
+    /// Title for users, as in [`Check`].
     pub title: &'static str,
-    /// What was found.
+    /// The result.
     pub finding: Finding,
 }
 
@@ -142,7 +142,7 @@ fn ask<S: ?Sized>(
     checks.into_iter().map(answer).collect()
 }
 
-/// Looks at the machine.
+/// Runs all checks of the machine.
 #[must_use]
 pub fn machine(scene: &Scene) -> Vec<Answer> {
     let checks = module::checks()
@@ -156,22 +156,22 @@ pub fn machine(scene: &Scene) -> Vec<Answer> {
     ask(checks, scene, &())
 }
 
-/// Looks at one process.
+/// Runs all checks of one process.
 #[must_use]
 pub fn process(scene: &Scene, pid: u32) -> Vec<Answer> {
     ask(process::checks(), scene, &pid)
 }
 
-/// A way to record, and what it needs of the machine.
+/// A recording method and the checks that it depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Way {
-    /// For people.
+    /// Title for users.
     pub title: &'static str,
-    /// Ids of the checks that it needs.
+    /// Ids of the checks that have to pass.
     pub needs: &'static [&'static str],
 }
 
-/// The ways to record.
+/// All recording methods.
 pub const WAYS: [Way; 2] = [
     Way {
         title: "kernel module (instruments telescope, damon, scan)",
@@ -184,7 +184,7 @@ pub const WAYS: [Way; 2] = [
 ];
 
 impl Way {
-    /// The first of its needs that is not met.
+    /// The first required check that did not pass.
     #[must_use]
     pub fn lacks<'a>(&self, answers: &'a [Answer]) -> Option<&'a Answer> {
         let unmet =
@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(ids.len(), all);
     }
 
-    // An empty root is a machine that has nothing: no check panics, each says why.
+    // An empty root is a machine without any feature: no check panics, and each gives a reason.
     #[test]
     fn a_bare_machine_is_told_what_it_lacks() {
         let tree = Tree::new(&[]);

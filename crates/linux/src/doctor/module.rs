@@ -1,4 +1,4 @@
-//! The kernel module.
+//! Checks of tierscope's kernel module.
 
 use tierscope_core::{ErrorKind, Level};
 
@@ -88,7 +88,7 @@ fn handback(scene: &Scene, (): &()) -> Finding {
     }
 }
 
-/// Whether a module of one's own build may be loaded.
+/// Whether an unsigned or locally built module may be loaded.
 fn signing(scene: &Scene, (): &()) -> Finding {
     const SIGN: &str =
         "sign the module with a key that the kernel trusts, or boot without lockdown";
@@ -109,7 +109,8 @@ fn signing(scene: &Scene, (): &()) -> Finding {
     Finding::present(format!("may be loaded{secure}"))
 }
 
-/// The last byte of the variable, after four of attributes (UEFI 2.10, section 3.3).
+/// Secure Boot state: the byte of the EFI variable after its four attribute bytes (UEFI 2.10,
+/// section 3.3).
 fn secure_boot(scene: &Scene) -> bool {
     const VARIABLE: &str =
         "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c";

@@ -1,4 +1,4 @@
-//! Where memory is, and what can move it.
+//! Checks of NUMA nodes, memory tiers and page migration.
 
 use super::{Check, Finding, Scene};
 
@@ -18,7 +18,7 @@ pub(super) fn checks() -> [Check<()>; 8] {
     ]
 }
 
-/// Nodes of a list like `0-2,4`; absurd ones count as they stand.
+/// Number of nodes in a list like `0-2,4`, without checking their plausibility.
 fn count(list: &str) -> u64 {
     let nodes = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

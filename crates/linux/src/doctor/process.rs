@@ -1,4 +1,5 @@
-//! One process: whether it can be watched, and what of its memory cannot be seen or moved.
+//! Checks of one process: whether it can be watched, and which of its memory cannot be seen or
+//! moved.
 
 use tierscope_core::ErrorKind;
 
@@ -66,7 +67,7 @@ fn namespaces(scene: &Scene, pid: &u32) -> Finding {
     if other.is_empty() {
         return Finding::present("the same as ours");
     }
-    // NSpid lists its pid in each pid namespace, ours first.
+    // NSpid lists the pid in each nested pid namespace, starting with ours.
     let inside = scene.field(&of(*pid, "status"), "NSpid").unwrap_or_default();
     let inside = inside.split_ascii_whitespace().last().unwrap_or("?").to_owned();
     Finding::limited(
@@ -75,7 +76,7 @@ fn namespaces(scene: &Scene, pid: &u32) -> Finding {
     )
 }
 
-/// A size of `/proc/PID/status` or smaps_rollup, like `VmRSS:  12 kB`, in bytes.
+/// A size field of `/proc/PID/status` or smaps_rollup, like `VmRSS:  12 kB`, in bytes.
 fn kib(scene: &Scene, pid: u32, file: &str, key: &str) -> Option<u64> {
     let text = scene.field(&of(pid, file), key)?;
     text.split_ascii_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)

@@ -1,4 +1,4 @@
-//! What reclaims memory, and what memory is made of.
+//! Checks of the kernel's reclaim, swap, and page sizes.
 
 use super::{Check, Finding, Scene};
 
@@ -15,8 +15,8 @@ pub(super) fn checks() -> [Check<()>; 5] {
     ]
 }
 
-/// Bits of `enabled`: 1 the LRU, 2 clears leaves in batches, 4 clears non-leaf entries
-/// (Documentation/admin-guide/mm/multigen_lru.rst).
+/// Checks MGLRU. Bits of `enabled`: 1 the LRU itself, 2 clears leaf bits in batches, 4 clears
+/// non-leaf bits (Documentation/admin-guide/mm/multigen_lru.rst).
 fn mglru(scene: &Scene, (): &()) -> Finding {
     let path = "/sys/kernel/mm/lru_gen/enabled";
     let Some(text) = scene.text(path) else {

@@ -1,4 +1,4 @@
-//! Hardware that samples accesses.
+//! Checks of hardware that samples memory accesses.
 
 use super::{Check, Finding, Scene};
 
@@ -33,7 +33,8 @@ fn pmu(scene: &Scene, (): &()) -> Finding {
     Finding::missing("no processor counters: software events only, as in most guests", hypervisor)
 }
 
-/// PEBS says how precise it can be in `caps/max_precise`; IBS is a device of its own.
+/// Checks for sampled addresses: PEBS reports its precision in `caps/max_precise`; IBS is a
+/// separate device.
 fn precise(scene: &Scene, (): &()) -> Finding {
     let precise = |cpu: &str| {
         let text = scene.text(&format!("{DEVICES}/{cpu}/caps/max_precise"))?;

@@ -1,4 +1,4 @@
-//! What checks look at: files below a root, and a few questions to the running system.
+//! Input of the checks: files below a root directory, and a few system calls.
 
 use std::fs;
 use std::io;
@@ -10,27 +10,27 @@ use crate::abi;
 use crate::module::Module;
 use crate::proc::Proc;
 
-/// What the module says of itself.
+/// Facts reported by the kernel module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModuleFacts {
     /// Facts of the running kernel.
     pub info: abi::Info,
-    /// Levels that the self-test saw set by hardware.
+    /// Levels at which the self-test saw hardware set ACCESSED.
     pub proven: LevelSet,
 }
 
-/// Questions that no file answers.
+/// Facts about the system that no file contains.
 pub trait System {
-    /// Opens the module and attaches to this process, which runs its self-test.
+    /// Opens the module and attaches to this process, which runs the self-test.
     ///
     /// # Errors
-    /// Why not, with cause and remedy.
+    /// The reason, with cause and remedy.
     fn module(&self) -> Result<ModuleFacts, Error>;
 
-    /// Whether the kernel knows a system call: it is made with arguments that make no sense.
+    /// Tests whether the kernel implements a system call, with invalid arguments.
     ///
     /// # Errors
-    /// `ENOSYS` or `EPERM`; any other answer means that it does.
+    /// `ENOSYS` or `EPERM`; any other result means that the call exists.
     fn system_call(&self, number: i64) -> io::Result<()>;
 }
 
@@ -47,8 +47,8 @@ impl System for Live {
 
     fn system_call(&self, number: i64) -> io::Result<()> {
         const NONSENSE: i64 = -1;
-        // SAFETY: no call asked about reads or writes memory at these arguments: a descriptor of -1,
-        // flags that do not exist, a count of which no page table has as many.
+        // SAFETY: none of the tested calls reads or writes memory at these arguments: a descriptor
+        // of -1, undefined flags, a count that exceeds any limit.
         let answer = unsafe { libc::syscall(number, NONSENSE, NONSENSE, 0, NONSENSE, 0, NONSENSE) };
         let error = io::Error::last_os_error();
         match error.raw_os_error() {
@@ -58,20 +58,20 @@ impl System for Live {
     }
 }
 
-/// What checks look at.
+/// The machine as the checks see it: files below a root directory, and a few system calls.
 pub struct Scene {
     root: PathBuf,
     pub(super) system: Box<dyn System>,
 }
 
 impl Scene {
-    /// The machine that this runs on.
+    /// The running machine.
     #[must_use]
     pub fn here() -> Self {
         Self::at("/", Box::new(Live))
     }
 
-    /// The files below `root`, and `system` for the rest.
+    /// A machine made of the files below `root`, and `system` for the other facts.
     #[must_use]
     pub fn at(root: impl Into<PathBuf>, system: Box<dyn System>) -> Self {
         Self { root: root.into(), system }
@@ -82,7 +82,7 @@ impl Scene {
         self.root.join(path.trim_start_matches('/'))
     }
 
-    /// `/proc` below the root.
+    /// The procfs below the root.
     pub(super) fn proc(&self) -> Proc {
         Proc::at(self.path("/proc"))
     }
@@ -91,13 +91,13 @@ impl Scene {
         self.path(path).symlink_metadata().is_ok()
     }
 
-    /// A file's text without the spaces around it; `None` if there is none or it cannot be read.
+    /// A file's text, trimmed; `None` if it is missing or cannot be read.
     pub(super) fn text(&self, path: &str) -> Option<String> {
         let bytes = fs::read(self.path(path)).ok()?;
         Some(String::from_utf8_lossy(&bytes).trim().to_owned())
     }
 
-    /// Names in a directory, sorted; none if it is not there.
+    /// Sorted names in a directory; empty if it is missing.
     pub(super) fn names(&self, path: &str) -> Vec<String> {
         let entries = fs::read_dir(self.path(path)).into_iter().flatten().flatten();
         let mut names: Vec<String> =
@@ -106,7 +106,7 @@ impl Scene {
         names
     }
 
-    /// What a symbolic link says.
+    /// Target of a symbolic link.
     pub(super) fn link(&self, path: &str) -> Option<PathBuf> {
         fs::read_link(self.path(path)).ok()
     }
@@ -127,7 +127,8 @@ impl Scene {
         text.lines().find_map(value)
     }
 
-    /// Whether the kernel was built with `symbol` (y or m), if its configuration is to be had.
+    /// Whether the kernel was built with `symbol` (y or m); `None` if its configuration is not
+    /// available.
     pub(super) fn configured(&self, symbol: &str) -> Option<bool> {
         let release = self.text("/proc/sys/kernel/osrelease")?;
         let text = self.text(&format!("/boot/config-{release}"))?;
@@ -138,7 +139,7 @@ impl Scene {
         Some(text.lines().find_map(built).unwrap_or(false))
     }
 
-    /// Why something of the kernel is not there: not built in, or not turned on.
+    /// Why a kernel feature is missing: not built in, or not enabled.
     pub(super) fn lack(&self, symbol: &str) -> String {
         match self.configured(symbol) {
             Some(true) => format!("the kernel has {symbol}, but it is not turned on"),
@@ -147,7 +148,7 @@ impl Scene {
         }
     }
 
-    /// Whether the path is there for somebody else to read.
+    /// Whether the path exists but cannot be read by this user.
     pub(super) fn is_closed(&self, path: &str) -> bool {
         let denied = |e: io::Error| e.kind() == io::ErrorKind::PermissionDenied;
         let path = self.path(path);
@@ -156,7 +157,7 @@ impl Scene {
     }
 }
 
-/// A path of the process `pid`.
+/// Path of a file in /proc of process `pid`.
 pub(super) fn of(pid: u32, file: &str) -> String {
     Path::new("/proc").join(pid.to_string()).join(file).display().to_string()
 }
@@ -167,7 +168,7 @@ pub(in crate::doctor) mod tests {
     use crate::doctor::{Answer, Verdict, machine, process};
     use tierscope_core::ErrorKind;
 
-    /// A system that knows no call and has no module unless told so.
+    /// A system without the module and without any system call, unless configured otherwise.
     #[derive(Clone, Default)]
     pub(in crate::doctor) struct Fake {
         pub(in crate::doctor) module: Option<ModuleFacts>,
@@ -189,7 +190,8 @@ pub(in crate::doctor) mod tests {
         }
     }
 
-    /// A root with the files given: path and text. Text that begins with `-> ` makes a link.
+    /// A temporary root with the given files (path, text). A text that begins with `-> ` makes a
+    /// symbolic link.
     pub(in crate::doctor) struct Tree {
         dir: tempfile::TempDir,
         pub(in crate::doctor) system: Fake,
@@ -219,18 +221,18 @@ pub(in crate::doctor) mod tests {
             (finding.verdict, format!("{}; {}", finding.found, finding.remedy))
         }
 
-        /// What the check `id` says of the machine.
+        /// Verdict and text of check `id` for the machine.
         pub(in crate::doctor) fn machine(&self, id: &str) -> (Verdict, String) {
             Self::answer(machine(&self.scene()), id)
         }
 
-        /// What the check `id` says of process 42.
+        /// Verdict and text of check `id` for process 42.
         pub(in crate::doctor) fn process(&self, id: &str) -> (Verdict, String) {
             Self::answer(process(&self.scene(), 42), id)
         }
     }
 
-    /// Cases `(check, files, verdict, a part of what is said)`.
+    /// Test cases `(check, files, verdict, a part of the text)`.
     pub(in crate::doctor) type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], Verdict, &'a str);
 
     pub(in crate::doctor) fn judge(cases: &[Case<'_>], of: fn(&Tree, &str) -> (Verdict, String)) {

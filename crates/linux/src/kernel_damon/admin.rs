@@ -12,7 +12,8 @@ use crate::proc::Proc;
 
 const PORT: &str = "regions of the kernel's DAMON";
 
-/// One kdamond of ours, on or off. When this is dropped, the tree is as it was found: empty.
+/// One kdamond of ours, on or off. Dropping this restores the sysfs tree to its initial, empty
+/// state.
 #[derive(Debug)]
 pub(crate) struct Admin {
     root: PathBuf,
@@ -20,11 +21,11 @@ pub(crate) struct Admin {
 }
 
 impl Admin {
-    /// Sets up one kdamond that watches the processes `pids`, and turns it on.
+    /// Sets up one kdamond that monitors the processes `pids`, and turns it on.
     ///
     /// # Errors
-    /// [`ErrorKind::Missing`] if the kernel has no DAMON or lacks what `config` asks for;
-    /// [`ErrorKind::Other`] if somebody uses it already.
+    /// [`ErrorKind::Missing`] if the kernel has no DAMON or lacks a feature that `config` needs;
+    /// [`ErrorKind::Other`] if DAMON is already in use.
     pub(crate) fn start(root: &Path, proc: &Path, config: &Config, pids: &[u32]) -> Result<Self> {
         let nr_kdamonds = root.join("kdamonds/nr_kdamonds");
         match fs::read_to_string(&nr_kdamonds) {
@@ -61,7 +62,7 @@ impl Admin {
         Ok(())
     }
 
-    /// Interval auto-tuning, since Linux 6.15.
+    /// Configures the auto-tuning of intervals, available since Linux 6.15.
     fn set_goal(&self, goal: &Goal) -> Result<()> {
         let directory = "monitoring_attrs/intervals/intervals_goal";
         if !self.root.join("kdamonds/0/contexts/0").join(directory).is_dir() {
@@ -94,23 +95,23 @@ impl Admin {
         self.set("kdamonds/0/state", state)
     }
 
-    /// Whether the kdamond runs: it ends by itself when all targets have.
+    /// Whether the kdamond runs: it stops by itself when all targets have ended.
     ///
     /// # Errors
-    /// If the kernel does not tell.
+    /// If its state cannot be read.
     pub(crate) fn runs(&self) -> Result<bool> {
         Ok(self.read("kdamonds/0/state")? == "on")
     }
 
-    /// The kdamond, a thread of the kernel.
+    /// Pid of the kdamond, a kernel thread.
     pub(crate) fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// The intervals of sampling and aggregation in force, as auto-tuning has set them.
+    /// The sampling and aggregation intervals in force, as set by auto-tuning.
     ///
     /// # Errors
-    /// If the kernel does not tell.
+    /// If they cannot be read or parsed.
     pub(crate) fn tuned(&self) -> Result<(Duration, Duration)> {
         self.turn("update_tuned_intervals")?;
         let interval = |name: &str| -> Result<Duration> {
@@ -130,8 +131,8 @@ impl Drop for Admin {
     }
 }
 
-/// DAMON runs without sysfs as well (DAMON_RECLAIM, DAMON_LRU_SORT, DAMON_STAT): two that clear
-/// the same bits are no use to each other.
+/// Fails if another kdamond runs. DAMON also runs without sysfs (DAMON_RECLAIM, DAMON_LRU_SORT,
+/// DAMON_STAT), and two monitors that clear the same bits blind each other.
 fn nobody_runs(root: &Path) -> Result<()> {
     let entries = fs::read_dir(root).map_err(|e| refused(root, &e))?;
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -203,7 +204,7 @@ fn malformed(path: &Path, text: &str) -> Error {
 pub(crate) mod tests {
     use super::*;
 
-    /// What the kernel makes of `echo 1 > nr_*`, all at once.
+    /// Creates the files that the kernel creates on `echo 1 > nr_*`.
     pub(crate) fn fake(root: &Path, goal: bool) {
         let context = "kdamonds/0/contexts/0";
         let intervals = format!("{context}/monitoring_attrs/intervals");

@@ -1,24 +1,24 @@
-//! The tracepoint `damon:damon_aggregated` (include/trace/events/damon.h): one region at the end
-//! of one window. Where its fields lie, the kernel tells in the event's `format` file.
+//! The tracepoint `damon:damon_aggregated` (include/trace/events/damon.h): one region at the end of
+//! one window. The event's `format` file specifies the offsets of its fields.
 
-/// One region as the kernel saw it.
+/// One region as reported by the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Event {
-    /// ns of the trace clock.
+    /// Trace clock time in ns.
     pub(crate) time: u64,
-    /// Number of the target.
+    /// Index of the target.
     pub(crate) target: u64,
-    /// Regions that the target has, all of which are told one after the other.
+    /// Number of the target's regions, which are reported in consecutive events.
     pub(crate) regions: u64,
     pub(crate) start: u64,
     pub(crate) end: u64,
     /// Sampling intervals with an access.
     pub(crate) accesses: u64,
-    /// Windows without a change of that.
+    /// Number of windows in which that count has not changed.
     pub(crate) age: u64,
 }
 
-/// Where the fields of the event lie.
+/// Offsets and sizes of the event's fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Format {
     id: u64,
@@ -32,10 +32,10 @@ pub(crate) struct Format {
 }
 
 impl Format {
-    /// Reads a `format` file.
+    /// Parses a `format` file.
     ///
     /// # Errors
-    /// The item that is missing or makes no sense.
+    /// The item that is missing or malformed.
     pub(crate) fn parse(text: &str) -> Result<Self, &'static str> {
         let field = |name: &'static str| Field::find(text, name).ok_or(name);
         let id = text.lines().find_map(|line| line.strip_prefix("ID:"));
@@ -51,7 +51,7 @@ impl Format {
         })
     }
 
-    /// The event in a record of the ring buffer; `None` if it is another event or makes no sense.
+    /// Decodes a record of the ring buffer; `None` if it is another event or malformed.
     pub(crate) fn read(&self, time: u64, record: &[u8]) -> Option<Event> {
         let event = Event {
             time,
@@ -67,7 +67,7 @@ impl Format {
     }
 }
 
-/// An unsigned number in a record.
+/// Position of an unsigned integer in a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Field {
     offset: usize,
@@ -75,7 +75,7 @@ struct Field {
 }
 
 impl Field {
-    /// `field:unsigned long start; offset:24; size:8; signed:0;`
+    /// Finds the line of a field: `field:unsigned long start; offset:24; size:8; signed:0;`
     fn find(text: &str, name: &str) -> Option<Self> {
         text.lines().find_map(|line| {
             let (declaration, rest) = line.trim().strip_prefix("field:")?.split_once(';')?;
@@ -104,7 +104,7 @@ pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Of Linux 6.12.
+    /// The event's `format` file in Linux 6.12.
     pub(crate) const FORMAT: &str = "name: damon_aggregated\nID: 734\nformat:
 \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;
 \tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;
@@ -121,7 +121,7 @@ pub(crate) mod tests {
 print fmt: \"target_id=%lu\", REC->target_id
 ";
 
-    /// The record that the kernel would write for an event.
+    /// Encodes an event as the kernel does.
     pub(crate) fn record(event: &Event) -> Vec<u8> {
         let mut bytes = vec![0; 48];
         bytes[0..2].copy_from_slice(&734u16.to_ne_bytes());

@@ -1,4 +1,4 @@
-//! A live machine that has the kernel's DAMON as its source of regions.
+//! A live machine with the kernel's DAMON as its source of regions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use tierscope_core::{
 use super::KernelDamon;
 use crate::LiveMachine;
 
-/// The machine, and the kdamond that watches its target. The kdamond's CPU time counts as the
-/// profiler's. Give it a machine without access bits: two that clear the same bits are no use to
+/// A machine, and the kdamond that monitors its target. The kdamond's CPU time counts as the
+/// profiler's. The machine must have no access bits: two monitors that clear the same bits blind
 /// each other.
 pub struct WithKernelDamon {
     machine: LiveMachine,
@@ -20,13 +20,13 @@ pub struct WithKernelDamon {
 }
 
 impl WithKernelDamon {
-    /// Puts both together.
+    /// Combines a machine with a kdamond.
     #[must_use]
     pub fn new(machine: LiveMachine, damon: KernelDamon) -> Self {
         Self { machine, damon }
     }
 
-    /// The source, for what it lost.
+    /// The region source, with its counts of lost windows.
     #[must_use]
     pub fn damon(&self) -> &KernelDamon {
         &self.damon

@@ -1,9 +1,9 @@
-//! The kernel's own DAMON as a source of regions: set up and driven through sysfs, read through
-//! its tracepoint.
+//! The kernel's DAMON as a source of regions: set up and controlled through sysfs, read through its
+//! tracepoint.
 //!
-//! DAMON's sysfs tells regions too (`tried_regions`), but not every window, and four files a
-//! region: reading 1565 regions took 6.1 s of system time in the lab, and every second window had
-//! none. The tracepoint tells every region of every window for some microseconds.
+//! DAMON's sysfs has regions, too (`tried_regions`), but not of every window, and with four files
+//! per region: reading 1565 regions took 6.1 s of system time in the lab, and every second window
+//! had none. The tracepoint reports every region of every window, at a cost of some microseconds.
 
 mod admin;
 mod event;
@@ -35,13 +35,13 @@ pub struct Config {
     pub sampling: Duration,
     /// Aggregation interval, 200 ms (METRICS.md; DAMON's own default is 100 ms).
     pub window: Duration,
-    /// Interval of looking at the target's mappings, 1 s (DAMON's own default is 60 s).
+    /// Interval at which the target's mappings are checked, 1 s (DAMON's own default is 60 s).
     pub update: Duration,
-    /// Least number of regions, 10.
+    /// Minimum number of regions, 10.
     pub min_regions: usize,
-    /// Greatest number of regions, 1000.
+    /// Maximum number of regions, 1000.
     pub max_regions: usize,
-    /// Whether the kernel tunes sampling and aggregation interval, and to what.
+    /// Goal of the kernel's auto-tuning of both intervals; `None` for fixed intervals.
     pub goal: Option<Goal>,
 }
 
@@ -58,17 +58,17 @@ impl Default for Config {
     }
 }
 
-/// What auto-tuned intervals aim at (Linux 6.15; Documentation/mm/damon/design.rst, "Monitoring
+/// Goal of auto-tuned intervals (Linux 6.15; Documentation/mm/damon/design.rst, "Monitoring
 /// intervals auto-tuning guideline", whose values are the default).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Goal {
-    /// Access events observed, in 1/10,000 of the greatest number possible.
+    /// Observed access events, in 1/10,000 of the greatest possible number.
     pub access_bp: u32,
-    /// Windows to reach it in.
+    /// Number of windows within which to reach it.
     pub aggrs: u32,
-    /// Least sampling interval.
+    /// Minimum sampling interval.
     pub min_sampling: Duration,
-    /// Greatest sampling interval.
+    /// Maximum sampling interval.
     pub max_sampling: Duration,
 }
 
@@ -83,14 +83,14 @@ impl Default for Goal {
     }
 }
 
-/// Where the kernel's files are. Tests put trees of their own there.
+/// Root directories of kernel files; tests substitute their own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Roots {
     /// DAMON's sysfs directory.
     pub admin: PathBuf,
-    /// tracefs.
+    /// Mount point of tracefs.
     pub tracing: PathBuf,
-    /// procfs.
+    /// Mount point of procfs.
     pub proc: PathBuf,
 }
 
@@ -104,12 +104,13 @@ impl Default for Roots {
     }
 }
 
-/// Windows without news after which it is asked whether the kdamond still runs.
+/// Windows without events after which the kdamond's state is checked.
 const SILENT_WINDOWS: u32 = 10;
 
-/// A kdamond that watches processes. Dropping it turns DAMON off and leaves sysfs and tracefs as they were
-/// found; so does Ctrl-C where it ends waits instead of the process, as a live machine
-/// makes it. Only a process that is killed leaves its kdamond behind: the next start says how to turn it off.
+/// A kdamond that monitors processes. Dropping this turns DAMON off and restores sysfs and tracefs;
+/// so does Ctrl-C if it ends waits instead of the process, as on a live machine. Only a process
+/// that is killed leaves its kdamond running: the error of the next start contains the commands
+/// that turn it off.
 pub struct KernelDamon {
     admin: Admin,
     trace: Instance,
@@ -117,9 +118,9 @@ pub struct KernelDamon {
     config: Config,
     spaces: Vec<SpaceId>,
     proc: Proc,
-    /// Time zero of the machine in ns of CLOCK_MONOTONIC.
+    /// Time zero of the machine, in ns of CLOCK_MONOTONIC.
     epoch: u64,
-    /// End of the last window, likewise, and when there was news last.
+    /// End of the last window in ns of CLOCK_MONOTONIC; `heard` is when a window was last received.
     last_end: u64,
     heard: u64,
     overrun: bool,
@@ -127,11 +128,11 @@ pub struct KernelDamon {
 }
 
 impl KernelDamon {
-    /// Starts to watch `targets`, each as a space, on a machine whose clock says `now`.
+    /// Starts to monitor `targets`, each as a space, on a machine whose clock shows `now`.
     ///
     /// # Errors
-    /// [`ErrorKind::Missing`] if this kernel cannot, [`ErrorKind::Permission`],
-    /// [`ErrorKind::Other`] if somebody else's kdamond runs.
+    /// [`ErrorKind::Missing`] if this kernel lacks a feature, [`ErrorKind::Permission`],
+    /// [`ErrorKind::Other`] if another kdamond runs.
     pub fn start(
         roots: &Roots,
         config: Config,
@@ -159,14 +160,14 @@ impl KernelDamon {
         })
     }
 
-    /// CPU time of the kdamond so far, to the clock tick of 10 ms.
+    /// CPU time of the kdamond so far, with the resolution of a clock tick, 10 ms.
     #[must_use]
     pub fn cpu_time(&self) -> Duration {
         let stat = self.proc.stat(self.admin.pid()).ok().flatten();
         stat.map_or(self.cpu, |stat| stat.cpu_time())
     }
 
-    /// Windows that were dropped because the kernel told only a part of them.
+    /// Windows that were dropped because the kernel reported only a part of them.
     #[must_use]
     pub fn lost_windows(&self) -> u64 {
         self.windows.lost()
@@ -194,7 +195,7 @@ impl KernelDamon {
         Ok(Snapshot { start, end: end_time, samples, regions })
     }
 
-    /// Nothing came: either nothing has happened yet, or there is nobody left to tell.
+    /// Without events for some windows, checks whether the kdamond still runs.
     fn check_alive(&self, now: u64) -> Result<()> {
         let silence = Duration::from_nanos(now.saturating_sub(self.heard));
         if silence < self.config.window * SILENT_WINDOWS || self.admin.runs()? {
@@ -223,7 +224,7 @@ impl RegionSource for KernelDamon {
 }
 
 impl Config {
-    /// Checks that the settings make sense together.
+    /// Checks that the settings are consistent.
     ///
     /// # Errors
     /// [`ErrorKind::Usage`].
@@ -243,13 +244,13 @@ impl Config {
     }
 }
 
-/// `damon_max_nr_accesses` (include/linux/damon.h).
+/// Sampling intervals per window: `damon_max_nr_accesses` (include/linux/damon.h).
 fn samples(config: &Config) -> u32 {
     let samples = config.window.as_nanos() / config.sampling.as_nanos().max(1);
     u32::try_from(samples).unwrap_or(u32::MAX).max(1)
 }
 
-/// `None` for a target that is not ours, which cannot be.
+/// Converts an event to a region; `None` for an unknown target index, which does not occur.
 fn region(event: &Event, spaces: &[SpaceId], samples: u32) -> Option<Region> {
     let space = *spaces.get(usize::try_from(event.target).ok()?)?;
     Some(Region {
@@ -301,7 +302,7 @@ mod tests {
         let now = Time(1_000_000);
         let mut damon = KernelDamon::start(&fake.roots, Config::default(), &targets, now).unwrap();
         assert_eq!(damon.next(), Ok(None));
-        // 200 ms and 400 ms later
+        // Events at 200 ms and 400 ms after the start.
         for end in [200, 400] {
             let time = damon.epoch + 1_000_000 + end * 1_000_000;
             tracing::tests::tell(

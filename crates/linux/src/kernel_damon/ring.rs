@@ -1,23 +1,23 @@
-//! Pages of the kernel's trace ring buffer, as `per_cpu/cpuN/trace_pipe_raw` gives them
+//! Decodes pages of the kernel's trace ring buffer, read from `per_cpu/cpuN/trace_pipe_raw`
 //! (kernel/trace/ring_buffer.c, include/linux/ring_buffer.h).
 
-/// Bytes before the first event: `time_stamp` and `commit` of `struct buffer_data_page`.
+/// Size of the page header: `time_stamp` and `commit` of `struct buffer_data_page`.
 const HEADER: usize = 16;
-/// `RB_MISSED_EVENTS`: events were overwritten before this page.
+/// `RB_MISSED_EVENTS`: events before this page were overwritten.
 const MISSED: u64 = 1 << 31;
-/// All of `commit` that is a length.
+/// Bits of `commit` that hold the length.
 const LENGTH: u64 = (1 << 20) - 1;
 
-/// `enum ring_buffer_type`; smaller numbers are lengths in words.
+/// `enum ring_buffer_type`; smaller values are lengths in words.
 const PADDING: u32 = 29;
 const TIME_EXTEND: u32 = 30;
 const TIME_STAMP: u32 = 31;
 
-/// Hands every event of a page, with its time in ns of the trace clock, to `event`. Tells whether
-/// events were lost before the page.
+/// Passes every event of a page to `event`, with its time in ns of the trace clock. Returns whether
+/// events before the page were lost.
 ///
 /// # Errors
-/// What makes no sense. Events before it have been handed over.
+/// The item that is malformed; the events before it have been passed on.
 pub(crate) fn decode(page: &[u8], mut event: impl FnMut(u64, &[u8])) -> Result<bool, &'static str> {
     let mut time = u64_at(page, 0).ok_or("time stamp")?;
     let commit = u64_at(page, 8).ok_or("length")?;
@@ -43,7 +43,7 @@ pub(crate) fn decode(page: &[u8], mut event: impl FnMut(u64, &[u8])) -> Result<b
                 at += 8;
             }
             words => {
-                // A length of 0 stands in the next word, and counts that word.
+                // If the length is 0, the next word holds it, that word included.
                 let (from, to) = match words {
                     0 => (at + 8, at + 4 + word()? as usize),
                     words => (at + 4, at + 4 + 4 * words as usize),
@@ -70,7 +70,7 @@ pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A page with events of whole words, each so many ns after the one before.
+    /// Encodes a page of events (delta, data): each follows the one before by delta ns.
     pub(crate) fn page(time: u64, missed: bool, events: &[(u32, Vec<u8>)]) -> Vec<u8> {
         let mut data = Vec::new();
         for (delta, bytes) in events {
@@ -105,19 +105,19 @@ pub(crate) mod tests {
     #[test]
     fn knows_every_kind_of_entry() {
         let words = [
-            (3 << 5) | TIME_EXTEND, // 3 + 2 * 2^27 later
+            (3 << 5) | TIME_EXTEND, // 3 + 2 * 2^27 ns later
             2,
-            (1 << 5) | PADDING, // one later, 4 + 8 bytes
+            (1 << 5) | PADDING, // 1 ns later, 4 + 8 bytes
             8,
             0xdead,
-            5 << 5, // five later, length in the next word: itself and 4 bytes
+            5 << 5, // 5 ns later; the next word is the length: itself and 4 bytes
             8,
             7,
-            (9 << 5) | TIME_STAMP, // 9 + 2^27 it is
+            (9 << 5) | TIME_STAMP, // absolute time 9 + 2^27 ns
             1,
-            1, // no time later, one word
+            1, // 0 ns later, one word
             8,
-            PADDING, // the rest is empty
+            PADDING, // padding to the end of the page
             0xdead,
         ];
         let data: Vec<u8> = words.iter().flat_map(|word: &u32| word.to_ne_bytes()).collect();

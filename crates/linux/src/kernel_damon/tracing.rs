@@ -1,4 +1,4 @@
-//! A tracefs instance of our own, with one event enabled: nobody else's tracing is disturbed.
+//! A private tracefs instance with one event enabled, so that other tracing is not disturbed.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
@@ -11,14 +11,14 @@ use super::event::{Event, Format};
 use super::ring;
 
 const EVENT: &str = "events/damon/damon_aggregated";
-/// Bytes of an event in the ring buffer, its header included.
+/// Size of an event in the ring buffer, its header included.
 const EVENT_BYTES: u64 = 56;
-/// Windows that the buffer of one CPU holds.
+/// Number of windows that fit in the buffer of one CPU.
 const WINDOWS: u64 = 4;
-/// A page of the ring buffer; larger ones are read in parts of it by the kernel.
+/// Read size; the kernel splits larger buffer pages into parts of this size.
 const PAGE: usize = 4096;
 
-/// The instance. It goes when this is dropped.
+/// A tracefs instance, removed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Instance {
     path: PathBuf,
@@ -27,11 +27,12 @@ pub(crate) struct Instance {
 }
 
 impl Instance {
-    /// Makes an instance below the tracefs at `root`, with room for windows of `regions` regions,
-    /// on the clock CLOCK_MONOTONIC.
+    /// Creates an instance below the tracefs at `root`, with room for windows of `regions` regions,
+    /// and with CLOCK_MONOTONIC as its trace clock.
     ///
     /// # Errors
-    /// [`ErrorKind::Missing`] without tracefs or the event, [`ErrorKind::Permission`] if it is not ours to use.
+    /// [`ErrorKind::Missing`] without tracefs or the event, [`ErrorKind::Permission`] if access is
+    /// denied.
     pub(crate) fn new(root: &Path, regions: u64) -> Result<Self> {
         let format = read_format(&root.join(EVENT).join("format"))?;
         let path = root.join("instances").join(format!("tierscope-{}", std::process::id()));
@@ -41,8 +42,8 @@ impl Instance {
         instance.set("trace_clock", "mono")?;
         instance.set("buffer_size_kb", &kib.to_string())?;
         instance.cpus = instance.open_cpus()?;
-        // Else the kernel hooks every context switch of the machine, to name processes that nobody asks for
-        // (kernel/trace/trace_sched_switch.c, tracing_start_cmdline_record).
+        // Otherwise the kernel hooks every context switch to record process names, which we do not
+        // need (kernel/trace/trace_sched_switch.c, tracing_start_cmdline_record).
         let _ = instance.set("trace_options", "norecord-cmd");
         instance.set(&format!("{EVENT}/enable"), "1")?;
         Ok(instance)
@@ -64,11 +65,11 @@ impl Instance {
         entries.flatten().map(open).collect()
     }
 
-    /// Appends what came since the last call, CPU by CPU. Tells whether the kernel had to
-    /// overwrite events.
+    /// Appends the events since the last call, CPU by CPU. Returns whether the kernel overwrote
+    /// events.
     ///
     /// # Errors
-    /// If the buffer cannot be read or understood.
+    /// If the buffer cannot be read or decoded.
     pub(crate) fn drain(&mut self, out: &mut Vec<Event>) -> Result<bool> {
         let mut lost = false;
         let mut page = [0; PAGE];
@@ -88,7 +89,7 @@ impl Instance {
 }
 
 impl Drop for Instance {
-    /// A tracefs instance is one directory to rmdir, and busy while its files are open.
+    /// An instance is removed by rmdir of its directory, which is busy while its files are open.
     fn drop(&mut self) {
         self.cpus.clear();
         let _ = self.set(&format!("{EVENT}/enable"), "0");
@@ -96,7 +97,7 @@ impl Drop for Instance {
     }
 }
 
-/// `None` if there is nothing to read now.
+/// Reads a page of the ring buffer; `None` if no data is available now.
 fn read_page(file: &mut File, page: &mut [u8; PAGE]) -> io::Result<Option<usize>> {
     loop {
         match file.read(page) {
@@ -145,7 +146,7 @@ pub(crate) mod tests {
     use crate::kernel_damon::event::tests::{FORMAT, record};
     use crate::kernel_damon::ring::tests::page;
 
-    /// A tracefs of two CPUs, and the directory where our instance will be.
+    /// Creates a fake tracefs of two CPUs, and returns the directory of our instance.
     pub(crate) fn fake(root: &Path) -> PathBuf {
         let ours = root.join("instances").join(format!("tierscope-{}", std::process::id()));
         for directory in ["per_cpu/cpu0", "per_cpu/cpu1", EVENT] {
@@ -159,7 +160,7 @@ pub(crate) mod tests {
         ours
     }
 
-    /// The kernel writes events into a CPU's buffer.
+    /// Appends events to a CPU's buffer, as the kernel does.
     pub(crate) fn tell(ours: &Path, cpu: &str, events: &[Event]) {
         let path = ours.join("per_cpu").join(cpu).join("trace_pipe_raw");
         let mut text = fs::read(&path).unwrap();
@@ -181,7 +182,7 @@ pub(crate) mod tests {
         let said = |file: &str| fs::read_to_string(ours.join(file)).unwrap();
         assert_eq!(said("trace_clock"), "mono");
         assert_eq!(said("trace_options"), "norecord-cmd");
-        // 20,000 regions, 56 bytes, 4 windows
+        // 20,000 regions of 56 bytes, times 4 windows.
         assert_eq!(said("buffer_size_kb"), "4375");
         assert_eq!(said("events/damon/damon_aggregated/enable"), "1");
     }

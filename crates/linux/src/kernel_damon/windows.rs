@@ -1,17 +1,17 @@
-//! From single events to whole windows.
+//! Assembles events into complete windows.
 //!
-//! At the end of a window the kernel tells each target's regions in order of address, target by
-//! target (`kdamond_reset_aggregated` in mm/damon/core.c), each with the number of its siblings.
-//! The thread may change CPUs on the way, so that events arrive by several buffers: they are put
-//! in order of time, and a window is taken when all of it is there.
+//! At the end of a window the kernel emits each target's regions in order of address, target by
+//! target (`kdamond_reset_aggregated` in mm/damon/core.c), each with the target's number of
+//! regions. The kdamond may migrate to another CPU in between, so that events arrive in several
+//! buffers: they are sorted by time, and a window is returned once it is complete.
 
 use super::event::Event;
 
-/// Events that wait for the rest of their window.
+/// Events of incomplete windows.
 #[derive(Debug)]
 pub(crate) struct Windows {
     targets: u64,
-    /// ns for which the rest of a window is waited for.
+    /// How long to wait for the rest of a window, in ns.
     patience: u64,
     pending: Vec<Event>,
     lost: u64,
@@ -22,18 +22,18 @@ impl Windows {
         Self { targets: targets as u64, patience, pending: Vec::new(), lost: 0 }
     }
 
-    /// Windows of which a part is missing so far: they were dropped.
+    /// Number of windows that were dropped as incomplete.
     pub(crate) fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Takes events in; those of one CPU in the order they came.
+    /// Adds events; those of one CPU are in order.
     pub(crate) fn add(&mut self, events: &mut Vec<Event>) {
         self.pending.append(events);
         self.pending.sort_by_key(|event| event.time);
     }
 
-    /// The first window, if it is whole.
+    /// Removes and returns the first window if it is complete.
     pub(crate) fn take(&mut self, now: u64) -> Option<Vec<Event>> {
         loop {
             match self.first() {
@@ -64,21 +64,21 @@ impl Windows {
         }
         match last {
             Some(last) if last + 1 >= self.targets => First::Whole(at),
-            // A target that is gone tells nothing: the next window shows that this one is over.
+            // A target that is gone emits nothing: events of the next window end this one.
             Some(_) => First::Partial { length: 0, since: u64::MAX },
             None => First::None,
         }
     }
 }
 
-/// What the first events are.
+/// State of the window at the front.
 enum First {
     None,
     Whole(usize),
     Partial { length: usize, since: u64 },
 }
 
-/// Events at the front that may be of one target and window. At least 1.
+/// Number of events at the front that can belong to one target and window, at least 1.
 fn run_length(events: &[Event]) -> usize {
     let first = &events[0];
     let goes_on = |pair: &[Event]| {
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A window of one target: `regions` regions of one page.
+    /// Events of a window of one target, with `regions` regions of one page each.
     fn window(time: u64, target: u64, regions: u64) -> Vec<Event> {
         let event = |i| Event {
             time: time + i,
@@ -128,7 +128,7 @@ mod tests {
     fn a_thread_that_changed_cpus_tells_by_two_buffers() {
         let mut windows = Windows::new(1, 100);
         let mut events = [window(0, 0, 4), window(10, 0, 2)].concat();
-        // Second CPU first: the middle of the first window and all of the second.
+        // The second CPU's buffer first: the middle of the first window and all of the second.
         windows.add(&mut vec![events[1], events[2], events[4], events[5]]);
         assert_eq!(windows.take(20), None);
         windows.add(&mut vec![events.remove(0), events.remove(2)]);
@@ -160,7 +160,8 @@ mod tests {
     }
 
     proptest! {
-        /// However windows are cut up between two CPUs and reads, all come out whole.
+        /// Windows are complete no matter how their events are split between two CPUs and into
+        /// reads.
         #[test]
         fn nothing_is_lost_by_order_of_arrival(
             sizes in prop::collection::vec(1u64..6, 1..8),

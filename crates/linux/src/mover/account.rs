@@ -1,45 +1,46 @@
-//! What became of every byte that was ordered to move.
+//! Outcome of every byte that was ordered to move.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use tierscope_core::Failure;
 
-/// Why bytes were not moved.
+/// Why bytes were not moved or reclaimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cause {
-    /// Other processes map the page too (EACCES).
+    /// Another process maps the page, too (EACCES).
     Shared,
-    /// Pinned, locked, under write-back, or in use at that moment (EBUSY and the like).
+    /// Pinned, locked, under writeback, or in use at the time (EBUSY and similar).
     Busy,
-    /// The destination has no memory left above what stays free, or none at all (ENOMEM).
+    /// The destination has no free memory beyond its reserve, or none at all (ENOMEM).
     NoRoom,
     /// The process has ended (ESRCH).
     Gone,
-    /// We may not (EPERM).
+    /// We lack the permission (EPERM).
     Permission,
-    /// The destination is offline, or not for this process (ENODEV, EACCES of the call, EINVAL).
+    /// The destination is offline or not allowed for this process (ENODEV, EACCES of the call,
+    /// EINVAL).
     Offline,
-    /// It moved twice within the time of the ping-pong limiter.
+    /// The page moved twice within the time of the ping-pong limiter.
     PingPong,
-    /// The kill switch is there.
+    /// The kill switch is on.
     Switched,
-    /// We were asked to stop before its turn came.
+    /// The mover was stopped before the action was completed.
     Stopped,
-    /// Nothing is moved in a dry run.
+    /// A dry run moves nothing.
     DryRun,
-    /// Locked into memory, or of a kind that is never given back: huge-page pools, device memory.
+    /// Locked into memory, or of a kind that is never paged out: hugetlb, device memory.
     Locked,
     /// Swap is full.
     NoSwap,
-    /// This mover cannot do it: splitting, collapsing; or the kernel cannot.
+    /// The action is not supported by this mover (split, collapse) or by the kernel.
     Unsupported,
-    /// Another error of the kernel's, by its number.
+    /// Another error, by its errno.
     Other(i32),
 }
 
 impl Cause {
-    /// All that have a name of their own.
+    /// All causes that have a name.
     pub const NAMED: [Cause; 13] = [
         Cause::Shared,
         Cause::Busy,
@@ -56,7 +57,7 @@ impl Cause {
         Cause::Unsupported,
     ];
 
-    /// What a page's status says (`errno` above 0).
+    /// Cause of a page's status in move_pages() (`errno` above 0).
     pub(crate) fn of_page(errno: i32) -> Self {
         match errno {
             libc::EACCES => Cause::Shared,
@@ -66,7 +67,7 @@ impl Cause {
         }
     }
 
-    /// What the error of a call says.
+    /// Cause of a failed system call.
     pub(crate) fn of_call(errno: i32) -> Self {
         match errno {
             libc::ESRCH => Cause::Gone,
@@ -77,7 +78,7 @@ impl Cause {
         }
     }
 
-    /// As policies are told.
+    /// The failure that is reported to policies.
     pub(crate) fn failure(self) -> Failure {
         match self {
             Cause::Shared => Failure::Shared,
@@ -92,7 +93,7 @@ impl Cause {
     }
 }
 
-/// For people, and as a key in JSON.
+/// Text for users, also a key in JSON.
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -114,55 +115,58 @@ impl fmt::Display for Cause {
     }
 }
 
-/// Every byte that was submitted, once: [`Account::submitted`] is the sum of what follows.
+/// Accounts for every submitted byte exactly once: [`Account::submitted`] is the sum of the fields
+/// from `waiting` to `failed`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Account {
-    /// Ordered so far.
+    /// Ordered to move so far.
     pub submitted: u64,
-    /// In the queue.
+    /// Waiting in the queue.
     pub waiting: u64,
     /// Moved to a faster tier.
     pub promoted: u64,
     /// Moved to a slower tier.
     pub demoted: u64,
-    /// Given back: was in memory before, and is not any more.
+    /// Reclaimed: resident before, and not afterwards.
     pub reclaimed: u64,
-    /// Was where it was to be.
+    /// Already in the requested place.
     pub already: u64,
-    /// No page was there.
+    /// No page was mapped there.
     pub absent: u64,
-    /// Was not moved.
+    /// Not moved, by cause.
     pub failed: BTreeMap<Cause, u64>,
 
-    /// Besides: what belongs to huge pages of which a part was ordered. Not in `submitted`.
+    /// In addition to `submitted`: the parts of huge pages that were moved along with an ordered
+    /// part.
     pub carried: u64,
-    /// Of `promoted` and `demoted`: for the second time within the time of the ping-pong limiter.
+    /// Of `promoted` and `demoted`: second moves within the time of the ping-pong limiter.
     pub ping_pong: u64,
-    /// Of `demoted`: promoted by us within the same time. Pages that nobody touched before they went back are
-    /// among them, and live nobody can tell which; so it is neither more nor less than that.
+    /// Of `demoted`: promoted by us within the same time. Includes pages that were not accessed
+    /// before their demotion, which cannot be distinguished on a live machine; so this is neither
+    /// an upper nor a lower bound.
     pub returned: u64,
-    /// Of `reclaimed`: found in memory again later.
+    /// Of `reclaimed`: refaulted later.
     pub refaulted: u64,
-    /// Actions that ended.
+    /// Actions completed.
     pub actions: u64,
-    /// Calls of move_pages(2) or process_madvise(2) that moved or gave back, or tried to.
+    /// Calls of move_pages(2) or process_madvise(2) that moved or reclaimed pages, or tried to.
     pub calls: u64,
 }
 
 impl Account {
-    /// Bytes moved, what was carried along included.
+    /// Bytes moved, including those moved along as parts of huge pages.
     #[must_use]
     pub fn moved(&self) -> u64 {
         self.promoted + self.demoted + self.carried
     }
 
-    /// Bytes not moved.
+    /// Bytes that were not moved.
     #[must_use]
     pub fn failures(&self) -> u64 {
         self.failed.values().sum()
     }
 
-    /// Whether every byte submitted is accounted for once.
+    /// Whether every submitted byte is accounted for exactly once.
     #[must_use]
     pub fn adds_up(&self) -> bool {
         let ended = self.promoted + self.demoted + self.reclaimed + self.already;

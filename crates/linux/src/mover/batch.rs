@@ -1,9 +1,10 @@
-//! One batch of pages to one node, and what became of each.
+//! Migrates one batch of pages to one node, and determines the outcome of each page.
 //!
 //! The kernel ends a call early when a page of its list cannot be moved now (mm/migrate.c:
-//! `do_pages_move`, "Positive err means the number of failed pages"): what it had not come to keeps its
-//! status, and so do pages of the list that failed. Who is where is asked afterwards, and what is left is
-//! tried again, in halves where nothing came of it, until a page stands alone.
+//! `do_pages_move`, "Positive err means the number of failed pages"): the pages that it did not
+//! reach keep their status, and so do pages of the list that failed. The location of pages is
+//! therefore queried afterwards, and the remaining pages are retried, in halves if a call made no
+//! progress, down to single pages.
 
 use std::io;
 
@@ -12,32 +13,32 @@ use tierscope_core::Node;
 use super::account::Cause;
 use super::kernel::Kernel;
 
-/// A status that the kernel never writes.
+/// Initial status: a value that the kernel never writes.
 const UNWRITTEN: i32 = i32::MIN;
-/// Calls for one batch at most; what is left then was busy.
+/// Maximum number of calls for one batch; pages that remain are reported as busy.
 const CALLS: u32 = 64;
 
-/// What became of a page.
+/// Outcome of one page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It is on the node.
+    /// The page is on the requested node.
     Moved,
-    /// It is not there any more.
+    /// The page does not exist any more.
     Absent,
     Failed(Cause),
 }
 
-/// Fates of a batch, and how many calls it took.
+/// Outcomes of a batch, and the number of calls that it took.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Carried {
     pub(crate) fates: Vec<Fate>,
     pub(crate) calls: u32,
 }
 
-/// Moves pages to a node. None of them was there when it began.
+/// Moves pages to a node. None of them may be there already.
 pub(crate) fn carry(kernel: &mut dyn Kernel, pid: u32, pages: &[u64], node: Node) -> Carried {
     let mut carried = Carried { fates: vec![Fate::Failed(Cause::Busy); pages.len()], calls: 0 };
-    // Parts of the batch still to be tried.
+    // Parts of the batch that are still to be tried.
     let mut parts = vec![(0..pages.len()).collect::<Vec<usize>>()];
     while let Some(part) = parts.pop()
         && carried.calls < CALLS
@@ -52,12 +53,12 @@ pub(crate) fn carry(kernel: &mut dyn Kernel, pid: u32, pages: &[u64], node: Node
             let (one, other) = left.split_at(left.len() / 2);
             parts.extend([other.to_vec(), one.to_vec()]);
         }
-        // A page alone that the kernel would not move stays busy.
+        // A single page that the kernel does not move remains busy.
     }
     carried
 }
 
-/// One call; returns what it did not come to.
+/// Makes one call; returns the indices of the pages that it did not reach.
 fn attempt(
     kernel: &mut dyn Kernel,
     pid: u32,
@@ -84,7 +85,7 @@ fn attempt(
     left
 }
 
-/// `None` if the kernel did not come to it.
+/// Outcome of one page; `None` if the kernel did not reach it.
 fn fate(status: i32, now: i32, node: Node, called: &io::Result<u64>) -> Option<Fate> {
     let there = node.0 as i32;
     if status == there || now == there {
@@ -97,11 +98,11 @@ fn fate(status: i32, now: i32, node: Node, called: &io::Result<u64>) -> Option<F
         return Some(Fate::Failed(Cause::of_call(error.raw_os_error().unwrap_or(0))));
     }
     match status {
-        // Zero pages, and what was unmapped meanwhile: nothing to move.
+        // A zero page, or a page that was unmapped in between: nothing to move.
         status if status == -libc::EFAULT => Some(Fate::Absent),
         UNWRITTEN => None,
         status if status < 0 => Some(Fate::Failed(Cause::of_page(-status))),
-        // It says another node than asked for: not moved.
+        // The page is on another node than requested: not moved.
         _ => None,
     }
 }
@@ -125,7 +126,8 @@ mod tests {
         assert_eq!(fake.on(0), 8);
     }
 
-    // Page 5 is pinned: the call ends there, and the kernel says nothing of pages 4 to 7 (its list).
+    // Page 5 is pinned: the call ends there, and the kernel reports no status for pages 4 to 7 (its
+    // list).
     #[test]
     fn a_page_that_cannot_move_holds_nobody_up() {
         let mut fake = Fake::with_pages(8, 1);
@@ -172,7 +174,8 @@ mod tests {
     }
 
     proptest! {
-        // Whatever is pinned, shared or gone: what is said to have moved is there, and nothing else is.
+        // With any combination of pinned, shared and absent pages: exactly the pages reported as
+        // moved are on the node.
         #[test]
         fn what_is_said_to_have_moved_is_there(
             pinned in prop::collection::btree_set(0u64..64, 0..6),

@@ -1,11 +1,11 @@
-//! Stops moving while the host is short of memory, and says when to go on.
+//! Pauses the mover while tasks of the host stall on memory.
 
 use tierscope_core::Time;
 
-/// Time between two looks, in nanoseconds: the kernel brings the average up to date every two seconds.
+/// Time between two readings of PSI, in ns: the kernel updates the average every two seconds.
 const PAUSE: u64 = 500_000_000;
 
-/// On above a limit, off below half of it.
+/// A switch with hysteresis: on above a limit, off below half of it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Brake {
     on: bool,
@@ -13,7 +13,8 @@ pub(crate) struct Brake {
 }
 
 impl Brake {
-    /// Until when nothing is to move; `None` if it may. `stalled` is asked now and then.
+    /// Time until which the mover has to pause; `None` if it may proceed. `stalled` is called at
+    /// most once per `PAUSE`.
     pub(crate) fn until(
         &mut self,
         now: Time,
@@ -29,7 +30,7 @@ impl Brake {
         self.on.then_some(next)
     }
 
-    /// Limits changed: looks anew.
+    /// Rereads PSI at the next call, after a change of the limits.
     pub(crate) fn reset(&mut self) {
         *self = Self::default();
     }
@@ -43,7 +44,7 @@ mod tests {
         Time(millis * 1_000_000)
     }
 
-    // On above 0.1, and on until 0.05.
+    // The brake is on above 0.1, and remains on down to 0.05.
     #[test]
     fn it_grips_above_the_limit_and_lets_go_below_half() {
         let mut brake = Brake::default();

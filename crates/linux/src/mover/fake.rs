@@ -1,4 +1,4 @@
-//! A kernel of toy numbers: pages of one process on nodes, time that passes as pages move.
+//! A fake kernel for tests: pages of one process on two nodes; time advances as pages move.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -10,52 +10,52 @@ use super::kernel::{Kernel, NodeMemory};
 use super::paging::Paged;
 
 pub(crate) const PID: u32 = 77;
-/// Where page 0 is: 2 MiB aligned.
+/// Address of page 0, aligned to 2 MiB.
 const BASE: u64 = 1 << 30;
 
 pub(crate) fn page(number: u64) -> u64 {
     BASE + number * 4096
 }
 
-/// The kernel. Nodes 0 and 1 are there.
+/// The fake kernel, with nodes 0 and 1.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fake {
     pub(crate) now: u64,
-    /// Node of every page.
+    /// Node of every resident page.
     pages: BTreeMap<u64, i32>,
     pinned: BTreeSet<u64>,
     shared: BTreeSet<u64>,
-    /// First pages of huge ones.
+    /// Addresses of huge pages.
     pub(crate) huge: BTreeSet<u64>,
-    /// Pages that nodes have free.
+    /// Free pages of each node.
     pub(crate) room: [u64; 2],
     pub(crate) gone: bool,
-    /// Ends after so many more pages were moved.
+    /// The process ends after this number of further pages has moved.
     pub(crate) dies_after: Option<u64>,
     pub(crate) offline: Option<u32>,
     pub(crate) stalled: f64,
     pub(crate) files: BTreeSet<PathBuf>,
-    /// Nanoseconds that a page takes to move.
+    /// Time that moving a page takes, in ns.
     pub(crate) page_ns: u64,
-    /// When calls began and ended, and bytes that they moved.
+    /// Start, end and moved bytes of each call.
     pub(crate) moves: Vec<(u64, u64, u64)>,
-    /// Pages asked about.
+    /// Number of pages whose location was queried.
     pub(crate) located: u64,
-    /// Pages in swap, and on which node they were.
+    /// Pages in swap, with the node that they were on.
     swapped: BTreeMap<u64, i32>,
-    /// Pages that swap has room for.
+    /// Free pages of swap.
     swap_room: u64,
 }
 
 impl Fake {
-    /// So many pages, all on a node; room for all of them on each.
+    /// A process of `pages` pages, all on one node; each node has room for all of them.
     pub(crate) fn with_pages(pages: u64, node: i32) -> Self {
         let pages: BTreeMap<u64, i32> = (0..pages).map(|number| (page(number), node)).collect();
         let room = [pages.len() as u64; 2];
         Self { pages, room, page_ns: 2000, ..Self::default() }
     }
 
-    /// Swap holds so many pages.
+    /// Sets the number of pages that are free in swap.
     pub(crate) fn swap(&mut self, pages: u64) {
         self.swap_room = pages;
     }
@@ -105,7 +105,7 @@ impl Fake {
         Ok(())
     }
 
-    /// The page that an address belongs to, by its first address.
+    /// Address and number of 4 KiB pages of the page that contains an address.
     fn head(&self, at: u64) -> (u64, u64) {
         let head = at >> 21 << 21;
         if self.huge.contains(&head) { (head, 512) } else { (at, 1) }
@@ -130,8 +130,8 @@ impl Kernel for Fake {
         Ok(())
     }
 
-    /// As mm/migrate.c: pages go on a list of four, which is moved as a whole; a page that cannot be
-    /// isolated is told of at once, one that cannot be moved ends the call.
+    /// Like mm/migrate.c: pages are put on a list of four, which is moved as a whole; a page that
+    /// cannot be isolated gets its status immediately, one that cannot be moved ends the call.
     fn move_pages(
         &mut self,
         pid: u32,
@@ -218,7 +218,8 @@ impl Kernel for Fake {
         Ok(())
     }
 
-    /// As mm/vmscan.c: what is shared, pinned, or finds no room in swap stays, and nobody is told.
+    /// Like mm/vmscan.c: pages that are shared, pinned, or find swap full remain resident, without
+    /// an error.
     fn page_out(&mut self, pid: u32, at: u64, bytes: u64) -> io::Result<()> {
         self.check(pid)?;
         let began = self.now;

@@ -1,4 +1,4 @@
-//! What moving pages asks of the kernel, behind a trait: tests put a machine of toy numbers in its place.
+//! The kernel calls of the mover, behind a trait that tests implement with a fake kernel.
 
 use std::fs::{self, File};
 use std::io;
@@ -15,16 +15,17 @@ use crate::living::Living;
 use crate::pidfd::PidFd;
 use crate::proc::{Proc, parse_stat};
 
-/// A process behind a space.
+/// A watched process: the owner of a space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Member {
     pub(crate) space: SpaceId,
     pub(crate) pid: u32,
-    /// The pid's next bearer has another.
+    /// Start time; distinguishes a reused pid.
     pub(crate) started: u64,
 }
 
-/// Who is behind which space, by now: the machine writes it, movers and viewers read it.
+/// Current owner of each space; written by the machine, read by the mover, the page-tier map and
+/// the sampler.
 pub(crate) type Roll = Arc<Mutex<Vec<Member>>>;
 
 /// Memory of a node, in bytes.
@@ -34,25 +35,25 @@ pub(crate) struct NodeMemory {
     pub(crate) free: u64,
 }
 
-/// The calls. Nodes and errors are numbers as the kernel gives them: an error is negative.
+/// The kernel calls. Nodes and errors are numbers as in the kernel's ABI: negative ones are errors.
 pub(crate) trait Kernel {
-    /// CLOCK_MONOTONIC.
+    /// Current time of CLOCK_MONOTONIC.
     fn now(&self) -> Time;
 
-    /// The process behind a space; `None` if it has ended.
+    /// The process that owns a space; `None` if it has ended.
     fn pid_of(&mut self, space: SpaceId) -> Option<u32>;
 
-    /// `move_pages` without nodes: fills in the node of each page, or `-ENOENT` and the like.
+    /// `move_pages` without target nodes: queries the node of each page, or `-ENOENT` and similar.
     ///
     /// # Errors
-    /// As the call.
+    /// Those of the system call.
     fn locate(&mut self, pid: u32, pages: &[u64], nodes: &mut [i32]) -> io::Result<()>;
 
-    /// `move_pages` of all pages to one node. Tells how many were not moved; statuses that the kernel did
-    /// not write stay what they were.
+    /// `move_pages` of all pages to one node. Returns how many were not moved; a status that the
+    /// kernel does not write keeps its value.
     ///
     /// # Errors
-    /// As the call.
+    /// Those of the system call.
     fn move_pages(
         &mut self,
         pid: u32,
@@ -61,49 +62,51 @@ pub(crate) trait Kernel {
         status: &mut [i32],
     ) -> io::Result<u64>;
 
-    /// Whether the 2 MiB that hold a resident page are one page of the kernel's, mapped whole or in parts.
+    /// Whether the 2 MiB block that contains a resident page is one huge page, mapped by a PMD or
+    /// by PTEs.
     fn is_huge(&mut self, pid: u32, page: u64) -> bool;
 
-    /// Memory of a node; `None` if it is offline.
+    /// Total and free memory of a node; `None` if it is offline.
     fn memory(&mut self, node: Node) -> Option<NodeMemory>;
 
-    /// Share of the last ten seconds in which some task waited for memory; `None` if the kernel does not say.
+    /// PSI: share of the last ten seconds in which some task stalled on memory; `None` without PSI.
     fn stalled(&mut self) -> Option<f64>;
 
-    /// What the page map says of pages in a row, from address `first` on.
+    /// Reads the pagemap entries of consecutive pages from address `first` on.
     ///
     /// # Errors
-    /// It cannot be read; ESRCH if its owner has ended.
+    /// If the pagemap cannot be read; ESRCH if the process has ended.
     fn paged(&mut self, pid: u32, first: u64, pages: &mut [Paged]) -> io::Result<()>;
 
-    /// `process_madvise(MADV_PAGEOUT)`.
+    /// Pages out a range: `process_madvise(MADV_PAGEOUT)`.
     ///
     /// # Errors
-    /// As the call.
+    /// Those of the system call.
     fn page_out(&mut self, pid: u32, at: u64, bytes: u64) -> io::Result<()>;
 
-    /// Bytes of swap that are free; `None` if the kernel does not say.
+    /// Free bytes of swap; `None` if the kernel does not report them.
     fn swap_free(&mut self) -> Option<u64>;
 
-    /// Whether a file is there.
+    /// Whether a file exists.
     fn exists(&mut self, path: &Path) -> bool;
 }
 
-/// The kernel that runs here.
+/// The running kernel.
 #[derive(Debug)]
 pub(crate) struct RunningKernel {
     proc: Proc,
     roll: Roll,
     sys: PathBuf,
-    /// What nodes say of their memory.
+    /// Open `meminfo` file of each node.
     nodes: Vec<(Node, Living)>,
     pressure: Living,
-    /// What was asked about last: blocks of one process come one after the other.
+    /// Open `stat` file of the process that was queried last: consecutive blocks belong to one
+    /// process.
     stat: Option<(Member, Living)>,
     flags: Option<File>,
-    /// The page map that was read last, and whose.
+    /// Open pagemap, with the pid of its process.
     map: Option<(u32, File)>,
-    /// Whose memory was paged out last.
+    /// Pidfd of the process that was paged out last.
     process: Option<(u32, PidFd)>,
     nowhere: Vec<i32>,
 }
@@ -132,9 +135,9 @@ impl RunningKernel {
         self.map.as_ref().map(|(_, map)| map).ok_or_else(none)
     }
 
-    /// The frame of a page; `None` if there is none, or we may not know.
+    /// Frame number of a page; `None` if it is not resident, or if the kernel hides frame numbers.
     fn frame(&mut self, pid: u32, page: u64) -> Option<u64> {
-        const PRESENT: u64 = 1 << 63; // Documentation/admin-guide/mm/pagemap.rst
+        const PRESENT: u64 = 1 << 63; // bit of an entry: Documentation/admin-guide/mm/pagemap.rst
         const FRAME: u64 = (1 << 55) - 1;
         let map = self.map_of(pid).ok()?;
         let entry = word(map, page >> PAGE_SHIFT)?;
@@ -142,7 +145,7 @@ impl RunningKernel {
     }
 }
 
-/// The word of that number in a file of words.
+/// Reads the word at an index of a file of 64-bit words.
 fn word(file: &File, number: u64) -> Option<u64> {
     let mut bytes = [0; 8];
     file.read_exact_at(&mut bytes, number * 8).ok()?;
@@ -183,7 +186,8 @@ impl Kernel for RunningKernel {
         call(pid, pages, Some(&self.nowhere), status)
     }
 
-    /// A page of 2 MiB begins at a whole frame of 512, and its middle is a tail: smaller ones begin there.
+    /// A huge page of 2 MiB begins at a frame number divisible by 512, and its middle is a tail
+    /// page; smaller folios would begin there.
     fn is_huge(&mut self, pid: u32, page: u64) -> bool {
         const TAIL: u64 = 1 << 16; // KPF_COMPOUND_TAIL, include/uapi/linux/kernel-page-flags.h
         let head = page >> 21 << 21;
@@ -212,7 +216,8 @@ impl Kernel for RunningKernel {
             map => map?,
         };
         let mut bytes = vec![0; pages.len() * 8];
-        // Of a process that ended, and beyond the last address, there is nothing to read.
+        // The pagemap of a process that has ended is empty, and so are reads beyond the last
+        // address.
         map.read_exact_at(&mut bytes, (first >> PAGE_SHIFT) * 8).map_err(|_| esrch())?;
         for (page, entry) in pages.iter_mut().zip(bytes.chunks_exact(8)) {
             *page = Paged::of_entry(entry.try_into().map_or(0, u64::from_ne_bytes));
@@ -220,8 +225,8 @@ impl Kernel for RunningKernel {
         Ok(())
     }
 
-    /// A process that has ended since [`Kernel::pid_of`] keeps its pid while the descriptor is opened, or is
-    /// none: the descriptor is the process's that was asked about as long as it was alive then.
+    /// Opens a pidfd, or reuses the last one while its process holds the pid. A new pidfd could
+    /// refer to a reused pid only if the process exited since [`Kernel::pid_of`] checked it.
     fn page_out(&mut self, pid: u32, at: u64, bytes: u64) -> io::Result<()> {
         if self.process.as_ref().is_none_or(|(known, fd)| *known != pid || !fd.holds_its_pid()) {
             self.process = Some((pid, PidFd::open(pid)?));
@@ -241,12 +246,12 @@ impl Kernel for RunningKernel {
     }
 }
 
-/// move_pages(2).
+/// The system call move_pages(2).
 fn call(pid: u32, pages: &[u64], nodes: Option<&[i32]>, status: &mut [i32]) -> io::Result<u64> {
-    const MOVE: libc::c_int = 1 << 1; // MPOL_MF_MOVE: only what no other process maps as well
+    const MOVE: libc::c_int = 1 << 1; // MPOL_MF_MOVE: only pages that no other process maps
     assert!(status.len() >= pages.len() && nodes.is_none_or(|nodes| nodes.len() >= pages.len()));
-    // SAFETY: the kernel reads as many addresses and nodes and writes as many numbers; all are there. The
-    // addresses are another process's, and nothing is written to them.
+    // SAFETY: the kernel reads as many addresses and nodes and writes as many statuses; the
+    // assertion checks the lengths. The addresses belong to another process and are not written to.
     let done = unsafe {
         libc::syscall(
             libc::SYS_move_pages,
@@ -261,14 +266,14 @@ fn call(pid: u32, pages: &[u64], nodes: Option<&[i32]>, status: &mut [i32]) -> i
     u64::try_from(done).map_err(|_| io::Error::last_os_error())
 }
 
-/// process_madvise(2), until all of the range was dealt with.
+/// Calls process_madvise(2) until all of the range has been processed.
 fn page_out(process: &PidFd, mut at: u64, bytes: u64) -> io::Result<()> {
     let end = at + bytes;
     while at < end {
         let range = libc::iovec { iov_base: at as *mut libc::c_void, iov_len: (end - at) as usize };
         let fd = process.as_fd().as_raw_fd();
-        // SAFETY: the kernel reads one iovec, which is there; the addresses in it are another process's, and
-        // paging out changes nothing that this process could tell.
+        // SAFETY: the kernel reads one iovec, which is valid; the addresses in it belong to another
+        // process, and paging out does not change memory contents.
         let done = unsafe {
             libc::syscall(libc::SYS_process_madvise, fd, &raw const range, 1, libc::MADV_PAGEOUT, 0)
         };
@@ -286,12 +291,12 @@ fn swap_free(text: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// What a node that is there says of its memory.
+/// Path of a node's `meminfo`.
 fn meminfo(sys: &Path, node: Node) -> PathBuf {
     sys.join(format!("devices/system/node/node{}/meminfo", node.0))
 }
 
-/// Memory of a node; `None` for one that is not there.
+/// Total and free memory of a node; `None` for a missing node.
 pub(crate) fn node_memory(sys: &Path, node: Node) -> Option<NodeMemory> {
     parse_meminfo(&fs::read_to_string(meminfo(sys, node)).ok()?)
 }
@@ -304,7 +309,7 @@ fn parse_meminfo(text: &str) -> Option<NodeMemory> {
     Some(NodeMemory { total: of(" MemTotal:")?, free: of(" MemFree:")? })
 }
 
-/// `some avg10` of a pressure file, as a share.
+/// The `some avg10` value of a pressure file, as a share of 1.
 pub(crate) fn parse_pressure(text: &str) -> Option<f64> {
     let some = text.lines().find(|line| line.starts_with("some "))?;
     let average = some.split(' ').find_map(|word| word.strip_prefix("avg10="))?;
@@ -357,7 +362,7 @@ mod tests {
         assert_eq!((swap_free(text), swap_free("SwapFree: many\n")), (Some(8192), None));
     }
 
-    // The running kernel, on a page of our own.
+    // The running kernel's pagemap, for a page of this process.
     #[test]
     fn our_own_page_is_in_the_page_map() {
         let page = vec![1u8; 3 * 4096];
@@ -373,7 +378,7 @@ mod tests {
         assert_eq!(error.raw_os_error(), Some(libc::ESRCH));
     }
 
-    // Two zones on node 0, one on node 1, in pages.
+    // Two zones on node 0, one on node 1; the values are pages.
     #[test]
     fn watermarks_add_up_over_zones() {
         let text = "Node 0, zone DMA\n  per-node stats\n  pages free 9\n        min 1\n        low 2\n        high 3\n\
@@ -383,7 +388,7 @@ mod tests {
         assert_eq!(watermarks(text, Node(10)), (0, 0));
     }
 
-    // The running kernel, on a page of our own.
+    // The running kernel's move_pages(), for a page of this process.
     #[test]
     fn our_own_page_is_somewhere() {
         let page = vec![1u8; 3 * 4096];
@@ -392,7 +397,7 @@ mod tests {
         let mut nodes = [-1];
         match kernel.locate(std::process::id(), &[at], &mut nodes) {
             Ok(()) => assert!(nodes[0] >= 0, "{nodes:?}"),
-            // A kernel without NUMA.
+            // A kernel without NUMA support.
             Err(error) => assert_eq!(error.raw_os_error(), Some(libc::ENOSYS)),
         }
         assert_eq!(kernel.pid_of(SpaceId(0)), None);

@@ -1,38 +1,39 @@
-//! What a mover keeps to. All of it may change while it works.
+//! Limits of a mover. All of them can be changed while it works.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use tierscope_core::{Error, ErrorKind, Result};
 
-/// The limits.
+/// Limits of a mover.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limits {
-    /// Bytes moved in any second at most.
+    /// Maximum bytes moved in any second.
     pub bytes_per_second: u64,
-    /// Bytes that stay free on every node that pages move to, above the kernel's low watermark.
+    /// Bytes that remain free on each destination node, above the kernel's low watermark.
     pub keep_free: u64,
-    /// Share of ten seconds in which some task waited for memory, from which on nothing moves; it goes on
-    /// below half of it. 1 and more: never mind.
+    /// PSI threshold: share of ten seconds in which some task stalled on memory, above which moving
+    /// pauses; it resumes below half of it. 1 and more: no limit.
     pub stalled: f64,
-    /// A page that moved twice within this time stays where it is. Zero: no limit.
+    /// A page that moved twice within this time is not moved again until it has passed. Zero: no
+    /// limit.
     pub ping_pong: Duration,
-    /// Share of what was given back within ten seconds that may have come back in them; above it nothing is given
-    /// back for ten seconds. 1 and more: never mind.
+    /// Maximum share of the pages reclaimed in the last ten seconds that may refault within them;
+    /// above it reclaim pauses for ten seconds. 1 and more: no limit.
     pub refaults: f64,
-    /// Nothing moves while this file is there.
+    /// The kill switch: nothing moves while this file exists.
     pub kill_switch: Option<PathBuf>,
-    /// Looks, and moves nothing.
+    /// Dry run: queries page locations, and moves nothing.
     pub dry_run: bool,
 }
 
-/// Bytes that one call is about: a page of the kernel's moves whole.
+/// Largest range of one call, in bytes: the kernel moves a huge page as a whole.
 pub(crate) const BATCH: u64 = 2 << 20;
 
-/// A GiB a second is a tenth of what one channel of DDR4 carries (assumed: whoever needs more says so); a
-/// tenth of the time waiting is where the kernel's own example of a pressure trigger stands (150 ms in 1 s,
-/// Documentation/accounting/psi.rst); a minute is METRICS.md's ping-pong; one page
-/// in twenty is assumed, as in `tierscope_policies::reclaim::goal`.
+/// Defaults. 1 GiB/s is a tenth of the bandwidth of one channel of DDR4 (assumed; configurable); a
+/// tenth of the time stalled is the threshold in the kernel's own example of a pressure trigger
+/// (150 ms in 1 s, Documentation/accounting/psi.rst); one minute is METRICS.md's ping-pong; one
+/// page in twenty is assumed, as in `tierscope_policies::reclaim::goal`.
 impl Default for Limits {
     fn default() -> Self {
         Self {
@@ -48,10 +49,10 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Checks that they make sense.
+    /// Checks that the limits are consistent.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`], naming which does not.
+    /// [`ErrorKind::Usage`], naming the invalid limit.
     pub fn check(&self) -> Result<()> {
         let refuse = |what: &str, cause: &str, remedy: &str| {
             Err(Error::new(ErrorKind::Usage, format!("cannot move pages with {what}"))

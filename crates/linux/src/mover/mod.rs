@@ -1,16 +1,17 @@
-//! Moves pages of live processes by move_pages(2), and gives them back by process_madvise(2), in a thread of its own: whoever samples waits for nothing.
+//! Moves pages of live processes by move_pages(2), and reclaims them by process_madvise(2), on its
+//! own thread, so that sampling never blocks on migration.
 //!
-//! | file | holds |
+//! | file | contents |
 //! | --- | --- |
-//! | `kernel.rs` | the few calls, as a trait |
-//! | `batch.rs` | one batch to one node: what became of each page |
-//! | `paging.rs`, `refaults.rs` | pages given back to swap; what of them comes back |
-//! | `worker.rs` | batch after batch, and all that may speak against one |
-//! | `rate.rs`, `brake.rs`, `repeat.rs` | bytes a second; pressure; pages that move to and fro |
-//! | `limits.rs`, `account.rs` | what it keeps to; what became of every byte |
+//! | `kernel.rs` | the kernel calls, as a trait |
+//! | `batch.rs` | migration of one batch to one node, with the outcome of each page |
+//! | `paging.rs`, `refaults.rs` | reclaim to swap; refaults of reclaimed pages |
+//! | `worker.rs` | processes actions batch by batch, subject to all limits |
+//! | `rate.rs`, `brake.rs`, `repeat.rs` | bytes per second; pressure; ping-pong |
+//! | `limits.rs`, `account.rs` | configured limits; outcome of every byte |
 //!
-//! Before a promotion the leaves have been looked at: page-granular policies judge by leaf bits or by sampled
-//! accesses, and `hot_region` verifies regions that its instrument is not sure of.
+//! The leaves have been checked before a promotion: page-granular policies decide by leaf bits or
+//! by sampled accesses, and `hot_region` verifies regions that its instrument is not sure of.
 
 mod account;
 mod batch;
@@ -40,7 +41,7 @@ use worker::{Desk, Next, Worker};
 #[derive(Debug, Default)]
 struct Shared {
     desk: Mutex<Desk>,
-    /// Something was submitted or changed.
+    /// Wakes the thread after a submission or a change.
     bell: Condvar,
 }
 
@@ -50,28 +51,28 @@ impl Shared {
     }
 }
 
-/// The mover. Dropping it stops it: what is in the queue is not moved, and what was moved stays.
+/// The mover. Dropping this stops it: queued actions are discarded, completed moves remain.
 #[derive(Debug)]
 pub struct LiveMover {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What of a mover may be used while a drive loop has it.
+/// Access to a mover that a drive loop owns.
 #[derive(Clone, Debug)]
 pub struct MoverHandle(Arc<Shared>);
 
 impl MoverHandle {
-    /// What became of all bytes so far.
+    /// Outcome of all bytes so far.
     #[must_use]
     pub fn account(&self) -> Account {
         self.0.desk().account.clone()
     }
 
-    /// Other limits, from the next batch on.
+    /// Replaces the limits, from the next batch on.
     ///
     /// # Errors
-    /// They make no sense; the old ones stay.
+    /// If the new limits are invalid; the old ones remain in force.
     pub fn set_limits(&self, limits: Limits) -> Result<()> {
         limits.check()?;
         let mut desk = self.0.desk();
@@ -80,7 +81,7 @@ impl MoverHandle {
         Ok(())
     }
 
-    /// Where something moved since the last call, and how much is to stay free on every node.
+    /// Ranges that moved since the last call, and the bytes to be kept free on every node.
     pub(crate) fn take_moved(&self) -> (Vec<Range>, u64) {
         let mut desk = self.0.desk();
         (std::mem::take(&mut desk.moved), desk.limits.keep_free)
@@ -104,14 +105,14 @@ impl LiveMover {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// What others may use of it.
+    /// Returns a handle for use by others.
     #[must_use]
     pub fn handle(&self) -> MoverHandle {
         MoverHandle(Arc::clone(&self.shared))
     }
 
-    /// Stops after the batch under way; returns what became of every byte, and outcomes that nobody has asked
-    /// for yet.
+    /// Stops after the current batch; returns the account of every byte, and outcomes that have not
+    /// been polled.
     pub fn finish(mut self) -> (Account, Vec<Outcome>) {
         self.stop();
         let mut desk = self.shared.desk();
@@ -122,7 +123,7 @@ impl LiveMover {
         self.shared.desk().stop = true;
         self.shared.bell.notify_all();
         if let Some(thread) = self.thread.take() {
-            // A thread that panicked has said so.
+            // The panic of a thread has been reported already.
             let _ = thread.join();
         }
     }
@@ -157,7 +158,7 @@ impl Mover for LiveMover {
     }
 }
 
-/// The thread.
+/// Main loop of the mover's thread.
 fn work(mut worker: Worker<RunningKernel>, shared: &Shared) {
     loop {
         let next = worker.step(&|with| with(&mut shared.desk()));
@@ -171,9 +172,9 @@ fn work(mut worker: Worker<RunningKernel>, shared: &Shared) {
     }
 }
 
-/// Until the bell rings or the time is over.
+/// Waits for a wakeup or until the time has passed.
 fn wait(shared: &Shared, time: Option<Duration>) {
-    /// A bell that rang before we listened is heard this late.
+    /// Latency of a wakeup that preceded the wait.
     const LATE: Duration = Duration::from_millis(20);
     let desk = shared.desk();
     if desk.stop || desk.changed {
@@ -198,7 +199,7 @@ mod tests {
     /// A node that no machine has.
     const NOWHERE: Node = Node(1000);
 
-    /// Orders a page of our own to a tier; what became of it.
+    /// Orders a page of this process to be moved to a tier, and returns the outcome.
     fn order(mover: &mut LiveMover, id: u64, tier: u8, at: u64) -> Outcome {
         let range = Range::new(SpaceId(0), at, at + 4096);
         let kind = ActionKind::Move(Tier(tier));
@@ -212,7 +213,8 @@ mod tests {
         out.remove(0)
     }
 
-    // The running kernel and a thread: a page that is where it is to be, and one whose node is not there.
+    // The running kernel and a real thread: one page is already in its tier, the other one's node
+    // does not exist.
     #[test]
     fn the_running_kernel_is_asked() {
         let pid = std::process::id();

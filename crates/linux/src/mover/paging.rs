@@ -1,29 +1,29 @@
-//! Giving pages back: `process_madvise(MADV_PAGEOUT)`, counted page by page before and after.
+//! Reclaim by `process_madvise(MADV_PAGEOUT)`, counted page by page before and after.
 //!
-//! The call says how many bytes it was about, not what became of them; /proc/PID/pagemap does
-//! (Documentation/admin-guide/mm/pagemap.rst). A page that was present and is not any more was given back:
-//! by us, or by the kernel at the same moment, which comes to the same.
+//! The call returns how many bytes it processed, not what happened to them; /proc/PID/pagemap shows
+//! that (Documentation/admin-guide/mm/pagemap.rst). A page that was present before and is not
+//! afterwards was reclaimed: by us, or by the kernel at the same time, which has the same effect.
 
 use tierscope_core::{PAGE_SHIFT, PAGE_SIZE};
 
 use super::account::Cause;
 use super::kernel::Kernel;
 
-/// A page as the page map has it.
+/// State of a page in the pagemap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Paged {
     /// Neither in memory nor in swap.
     #[default]
     Absent,
-    /// In memory, mapped by this process alone.
+    /// In memory, mapped by this process only.
     Own,
-    /// In memory, mapped by others too.
+    /// In memory, mapped by other processes, too.
     Shared,
     /// In swap.
     Swapped,
 }
 
-/// Bits of an entry, as the kernel documents them.
+/// Bits of a pagemap entry, as documented by the kernel.
 const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
 const EXCLUSIVE: u64 = 1 << 56;
@@ -43,31 +43,32 @@ impl Paged {
     }
 }
 
-/// What became of a page.
+/// Outcome of one page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It was given back.
+    /// The page was reclaimed.
     Out,
-    /// It was out before.
+    /// The page was in swap before.
     Already,
-    /// There was none.
+    /// There was no page.
     Absent,
-    /// It stayed, and why.
+    /// The page remained resident, for this cause.
     Stayed(Cause),
 }
 
-/// What a call came to.
+/// Outcomes of a range, and the number of calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Paging {
-    /// One for each page.
+    /// One outcome for each page.
     pub(crate) fates: Vec<Fate>,
     pub(crate) calls: u32,
 }
 
-/// Pages of `count`, from `start` on, are given back, unless `dry`; what each came to.
+/// Reclaims `count` pages from address `start` on, unless `dry`; returns the outcome of each page.
 ///
 /// # Errors
-/// The page map cannot be read: its owner is gone, or we may not. Nothing was done then.
+/// If the pagemap cannot be read, because the process has ended or access is denied; nothing has
+/// been done then.
 pub(crate) fn give_back(
     kernel: &mut dyn Kernel,
     pid: u32,
@@ -91,7 +92,7 @@ pub(crate) fn give_back(
     }
     let mut after = before.clone();
     if calls > 0 && kernel.paged(pid, start, &mut after).is_err() {
-        // It ended meanwhile: its memory is gone with it.
+        // The process has ended in between, and its memory has been freed.
         after.fill(Paged::Absent);
         refusal = Some(Cause::Gone);
     }
@@ -105,7 +106,8 @@ fn fate((before, after): (&Paged, &Paged), refusal: Option<Cause>, full: bool) -
         (Paged::Absent, _) => Fate::Absent,
         (Paged::Swapped, _) => Fate::Already,
         (_, Paged::Swapped) => Fate::Out,
-        // Clean pages of a file are dropped; so is everything of a process that ended.
+        // A clean file page was dropped, unless the process has ended: then all its memory was
+        // freed.
         (_, Paged::Absent) if refusal == Some(Cause::Gone) => Fate::Stayed(Cause::Gone),
         (_, Paged::Absent) => Fate::Out,
         (_, Paged::Shared) => Fate::Stayed(refusal.unwrap_or(Cause::Shared)),
@@ -114,7 +116,7 @@ fn fate((before, after): (&Paged, &Paged), refusal: Option<Cause>, full: bool) -
     }
 }
 
-/// Runs of present pages: first page and how many.
+/// Runs of present pages: index of the first page, number of pages.
 fn present_runs(pages: &[Paged]) -> Vec<(u64, u64)> {
     let mut runs: Vec<(u64, u64)> = Vec::new();
     for (index, _) in (0u64..).zip(pages).filter(|(_, page)| page.is_present()) {
@@ -126,8 +128,8 @@ fn present_runs(pages: &[Paged]) -> Vec<(u64, u64)> {
     runs
 }
 
-/// What the error of the call says (mm/madvise.c: `can_madv_lru_vma` refuses locked mappings, huge-page pools
-/// and device memory by EINVAL).
+/// Cause of a failed process_madvise() (mm/madvise.c: `can_madv_lru_vma` refuses locked mappings,
+/// hugetlb and device memory with EINVAL).
 fn of_page_out(errno: i32) -> Cause {
     match errno {
         libc::EINVAL => Cause::Locked,
@@ -142,7 +144,7 @@ mod tests {
     use super::super::fake::{Fake, PID, page};
     use super::*;
 
-    // Six pages: one locked away from us, one shared, one in swap already, one that never was.
+    // Six pages: one is pinned, one shared, one already in swap, one was never mapped.
     #[test]
     fn every_page_is_told_of() {
         let mut fake = Fake::with_pages(6, 0);

@@ -1,4 +1,4 @@
-//! No more bytes a second than allowed: not over any second, wherever it begins.
+//! Limits the bytes moved in any second, wherever it begins.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,15 +7,15 @@ use tierscope_core::Time;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Bytes of the last second. What was moved between two times may have been moved at any time in between:
-/// it counts until a second after the later one, and from the earlier one on.
+/// Bytes moved in the last second. The bytes of a move may have been copied at any time between its
+/// start and its end: they count from the start until one second after the end.
 #[derive(Clone, Debug)]
 pub(crate) struct Rate {
     limit: u64,
-    /// When it ended, and how many bytes.
+    /// End and bytes of each move.
     recent: VecDeque<(Time, u64)>,
     spent: u64,
-    /// Bytes come evenly: not before this time.
+    /// Spreads bytes evenly: no move before this time.
     next: Time,
 }
 
@@ -24,13 +24,13 @@ impl Rate {
         Self { limit, recent: VecDeque::new(), spent: 0, next: Time(0) }
     }
 
-    /// Another limit, from now on. What was moved counts on.
+    /// Changes the limit. Bytes already moved still count.
     pub(crate) fn set_limit(&mut self, limit: u64) {
         self.limit = limit;
         self.next = Time(0);
     }
 
-    /// Bytes that may be moved now.
+    /// Number of bytes that may be moved now.
     pub(crate) fn allows(&mut self, now: Time) -> u64 {
         while let Some((end, bytes)) = self.recent.front().copied()
             && end + SECOND <= now
@@ -41,7 +41,7 @@ impl Rate {
         if now < self.next { 0 } else { self.limit.saturating_sub(self.spent) }
     }
 
-    /// When so many bytes may be moved; [`Time::NEVER`] if the limit is below that.
+    /// Earliest time at which `bytes` may be moved; [`Time::NEVER`] if they exceed the limit.
     pub(crate) fn when(&mut self, now: Time, bytes: u64) -> Time {
         if bytes > self.limit {
             return Time::NEVER;
@@ -59,7 +59,7 @@ impl Rate {
         at
     }
 
-    /// So many bytes were moved until `end`.
+    /// Accounts for a move of `bytes` that ended at `end`.
     pub(crate) fn spend(&mut self, end: Time, bytes: u64) {
         if bytes == 0 {
             return;
@@ -80,7 +80,7 @@ mod tests {
         Time(millis * 1_000_000)
     }
 
-    // 100 bytes a second: 60 take until 0.6 s, and then 40 are left of the first second.
+    // 100 bytes per second: 60 bytes block until 0.6 s, and then 40 are left of the first second.
     #[test]
     fn bytes_come_evenly_and_a_second_holds_no_more() {
         let mut rate = Rate::new(100);
@@ -104,8 +104,8 @@ mod tests {
     }
 
     proptest! {
-        // Moves that take whatever time they like, each as large as allowed: no second holds more than the
-        // limit, even if each move's bytes all went at its most unfortunate moment.
+        // Moves of arbitrary duration, each as large as allowed: no second exceeds the limit, even
+        // if the bytes of each move were all copied at the worst moment.
         #[test]
         fn no_second_holds_more_than_the_limit(
             limit in 1u64..1000,

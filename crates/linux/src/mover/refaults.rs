@@ -1,7 +1,7 @@
-//! Pages that we gave back and that are in memory again: somebody wanted them.
+//! Refaults: pages we reclaimed that have been faulted back in.
 //!
-//! Looked for block by block in the page map, round and round, for a small share of a CPU. A page is counted
-//! once each time that it was given back, and as late as the round takes.
+//! A background sweep searches the pagemap for them block by block, with a small share of a CPU. A
+//! page is counted once for each time that it was reclaimed, with the delay of one sweep.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -13,29 +13,29 @@ use super::limits::BATCH;
 use super::paging::Paged;
 
 const PAGES: usize = (BATCH >> PAGE_SHIFT) as usize;
-/// Share of a CPU that looking may take: 1/100.
+/// Maximum share of a CPU for the sweep: 1/100.
 const SHARE: u32 = 100;
-/// A round begins no sooner after the last one.
+/// Minimum pause between two sweeps, in ns.
 const ROUND: u64 = 1_000_000_000;
-/// Time over which the brake counts, and for which it holds, in nanoseconds.
+/// Period over which the refault brake counts, and for which it pauses reclaim, in ns.
 const SPAN: u64 = 10_000_000_000;
-/// Blocks looked at in a step.
+/// Blocks checked per step.
 const STEP: usize = 64;
 
-/// What is out by us.
+/// Pages that we reclaimed and that have not been seen in memory since.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Refaults {
     blocks: BTreeMap<(SpaceId, u64), [u64; PAGES / 64]>,
-    /// Where the round goes on.
+    /// Position of the sweep; `None` at its start.
     hand: Option<(SpaceId, u64)>,
     rested: Time,
-    /// Pages that went and came back, with the time.
+    /// Time, pages reclaimed and pages refaulted.
     recent: VecDeque<(Time, u64, u64)>,
     paused: Time,
 }
 
 impl Refaults {
-    /// A page went.
+    /// Records that a page was reclaimed.
     pub(crate) fn went(&mut self, space: SpaceId, at: u64, now: Time) {
         let index = ((at % BATCH) >> PAGE_SHIFT) as usize;
         let words = self.blocks.entry((space, at / BATCH)).or_default();
@@ -45,7 +45,7 @@ impl Refaults {
 
     fn note(&mut self, now: Time, out: u64, back: u64) {
         match self.recent.back_mut() {
-            // A tenth of a second is fine enough.
+            // A resolution of a tenth of a second is sufficient.
             Some(last) if now.0 < last.0.0 + SPAN / 100 => {
                 (last.1, last.2) = (last.1 + out, last.2 + back);
             }
@@ -56,12 +56,12 @@ impl Refaults {
         }
     }
 
-    /// When there is something to look at; `None` if nothing is out.
+    /// Time of the next step of the sweep; `None` if no reclaimed page is left to check.
     pub(crate) fn due(&self) -> Option<Time> {
         (!self.blocks.is_empty()).then_some(self.rested)
     }
 
-    /// Looks at the next few blocks, if it is time; returns the bytes that came back.
+    /// Does the next step of the sweep if it is due; returns the bytes that were refaulted.
     pub(crate) fn look(&mut self, kernel: &mut dyn Kernel, limit: f64) -> u64 {
         let began = kernel.now();
         if self.due().is_none_or(|due| began < due) {
@@ -81,14 +81,14 @@ impl Refaults {
         self.note(now, 0, back);
         let sum = |of: fn(&(Time, u64, u64)) -> u64| self.recent.iter().map(of).sum::<u64>();
         let (out, all) = (sum(|recent| recent.1), sum(|recent| recent.2));
-        // A batch of the kernel's reclaim is 32 pages: less says nothing.
+        // The kernel's reclaim works in batches of 32 pages: fewer are not significant.
         if back > 0 && all >= 32 && all as f64 > limit * out as f64 {
             self.paused = Time(now.0 + SPAN);
         }
         back * PAGE_SIZE
     }
 
-    /// Looks at all blocks once, at the end; returns the bytes that came back since they were last looked at.
+    /// Checks all blocks once, at the end; returns the bytes refaulted since their last check.
     pub(crate) fn look_at_all(&mut self, kernel: &mut dyn Kernel) -> u64 {
         let keys: Vec<(SpaceId, u64)> = self.blocks.keys().copied().collect();
         keys.into_iter().map(|key| self.look_at(key, kernel)).sum::<u64>() * PAGE_SIZE
@@ -106,7 +106,7 @@ impl Refaults {
         let mut back = 0;
         for (index, page) in pages.iter().enumerate() {
             let (word, bit) = (index / 64, 1 << (index % 64));
-            // What is in neither was unmapped, and nobody's.
+            // A page that is neither in memory nor in swap was unmapped.
             if words[word] & bit != 0 && *page != Paged::Swapped {
                 words[word] &= !bit;
                 back += u64::from(page.is_present());
@@ -118,7 +118,7 @@ impl Refaults {
         back
     }
 
-    /// Until when nothing is to be given back, because too much came back.
+    /// Time until which reclaim is paused because of too many refaults; `None` if it is not.
     pub(crate) fn until(&self, now: Time) -> Option<Time> {
         (now < self.paused).then_some(self.paused)
     }
@@ -129,7 +129,7 @@ mod tests {
     use super::super::fake::{Fake, page};
     use super::*;
 
-    // 1000 pages went; 40 come back, then 20 more: 5 % are allowed.
+    // 1000 pages are reclaimed; 40 are refaulted, then 20 more: 5 % are allowed.
     #[test]
     fn what_comes_back_is_counted_once_and_stops_us() {
         let mut fake = Fake::with_pages(1000, 0);

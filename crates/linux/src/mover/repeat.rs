@@ -1,19 +1,21 @@
-//! Pages that move to and fro: who moved twice within a minute stays where it is until the minute is over.
+//! The ping-pong limiter: a page that moved twice within a minute is not moved again until the
+//! minute has passed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tierscope_core::{Range, SpaceId, Time};
 
-/// Pieces remembered at most; beyond it the oldest are forgotten.
+/// Maximum number of ranges remembered; beyond it the oldest are dropped.
 const MOST: usize = 1 << 20;
 
-/// When a piece moved, in whole seconds of the clock, so that neighbours stay together; 0 for never.
+/// Times of a range's last two moves, in whole seconds so that adjacent ranges can be merged; 0 for
+/// never.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Moved {
     last: u64,
     before: u64,
-    /// The last move was a promotion.
+    /// Whether the last move was a promotion.
     up: bool,
 }
 
@@ -23,14 +25,14 @@ struct Piece {
     moved: Moved,
 }
 
-/// What a move would be.
+/// How a move would count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Verdict {
-    /// It moved twice already: it is to stay.
+    /// The page has already moved twice: refuse the move.
     pub(crate) refused: bool,
-    /// It moved once: this is the second time.
+    /// The page has moved once: this would be the second move.
     pub(crate) second: bool,
-    /// The move before was a promotion.
+    /// The previous move was a promotion.
     pub(crate) was_promoted: bool,
 }
 
@@ -43,7 +45,7 @@ pub(crate) struct Repeats {
 }
 
 impl Repeats {
-    /// Remembers for `span`; nothing is ever refused if that is zero.
+    /// Remembers moves for `span`; if it is zero, nothing is refused.
     pub(crate) fn new(span: Duration) -> Self {
         Self { span, pieces: BTreeMap::new(), swept: 0 }
     }
@@ -52,12 +54,12 @@ impl Repeats {
         self.span = span;
     }
 
-    /// Whether a second lies within the span. A piece of a second counts as a whole one.
+    /// Whether a second lies within the span, rounded up to whole seconds.
     fn counts(&self, second: u64, now: Time) -> bool {
         second > 0 && second.saturating_add(self.span.as_secs()) > now.0 / SECOND
     }
 
-    /// What it would be to move the page at `at`.
+    /// How a move of the page at `at` would count.
     pub(crate) fn judge(&self, space: SpaceId, at: u64, now: Time) -> Verdict {
         let Some(moved) = self.at(space, at) else { return Verdict::default() };
         let recent = self.counts(moved.last, now);
@@ -73,7 +75,7 @@ impl Repeats {
         (key.0 == space && at < piece.end).then_some(piece.moved)
     }
 
-    /// The page at `at` moved.
+    /// Records a move of a range.
     pub(crate) fn note(&mut self, page: &Range, now: Time, up: bool) {
         if self.span.is_zero() {
             return;
@@ -102,7 +104,7 @@ impl Repeats {
         self.tidy(now);
     }
 
-    /// No piece reaches over `at`.
+    /// Splits the range that contains `at`, so that none extends across it.
     fn cut(&mut self, space: SpaceId, at: u64) {
         let found = self.pieces.range_mut(..(space, at)).next_back();
         if let Some((key, piece)) = found
@@ -115,7 +117,7 @@ impl Repeats {
         }
     }
 
-    /// Forgets what no longer counts, once a second.
+    /// Drops expired ranges, once per second.
     fn tidy(&mut self, now: Time) {
         let second = now.0 / SECOND;
         if second == self.swept && self.pieces.len() < MOST {
@@ -125,7 +127,7 @@ impl Repeats {
         let mut pieces = std::mem::take(&mut self.pieces);
         pieces.retain(|_, piece| self.counts(piece.moved.last, now));
         if pieces.len() >= MOST {
-            // The oldest second goes: with that many pages on the move the span is shorter.
+            // Drops the oldest second: with this many pages moving, the span is shortened.
             let oldest = pieces.values().map(|piece| piece.moved.last).min().unwrap_or(0);
             pieces.retain(|_, piece| piece.moved.last > oldest);
         }
@@ -152,7 +154,7 @@ mod tests {
         repeats.judge(SpaceId(0), page << 12, at(second)).refused
     }
 
-    // Up at 0 s, down at 10 s: it stays until 60 s after the first move.
+    // Promotion at 0 s, demotion at 10 s: the page is not moved until 60 s after the first move.
     #[test]
     fn two_moves_within_a_minute_are_enough() {
         let mut repeats = Repeats::new(Duration::from_secs(60));
@@ -183,7 +185,8 @@ mod tests {
     }
 
     proptest! {
-        // Held against a list of all moves of every page. Seconds count whole: at 60 s it is still refused.
+        // Compared with a list of all moves of every page. Seconds are rounded up: a move is still
+        // refused at 60 s.
         #[test]
         fn as_if_all_moves_were_remembered(
             moves in prop::collection::vec((0u64..20, 1u64..8, 0u64..25), 1..40),

@@ -1,7 +1,7 @@
-//! Carries out actions batch by batch: what a thread of its own does, without the thread.
+//! Processes actions batch by batch. The mover's thread runs this; tests run it without a thread.
 //!
-//! A batch lies within 2 MiB. Before each one everything that could forbid it is looked at, so that a kill
-//! switch, a limit or the target's end stops a move of any size within 2 MiB.
+//! A batch lies within 2 MiB. All limits are checked before each batch, so that a kill switch, a
+//! limit or the target's exit stops a move of any size within 2 MiB.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -19,7 +19,7 @@ use super::rate::Rate;
 use super::refaults::Refaults;
 use super::repeat::Repeats;
 
-/// What the mover's owner and its thread share.
+/// State shared between the mover's owner and its thread.
 #[derive(Debug, Default)]
 pub(crate) struct Desk {
     pub(crate) waiting: VecDeque<Action>,
@@ -27,40 +27,40 @@ pub(crate) struct Desk {
     pub(crate) budget: u64,
     pub(crate) outcomes: Vec<Outcome>,
     pub(crate) account: Account,
-    /// Where something moved since somebody last asked.
+    /// Ranges that moved and are not yet invalidated in the page-tier map.
     pub(crate) moved: Vec<Range>,
     pub(crate) limits: Limits,
-    /// The limits changed.
+    /// Whether the limits have changed.
     pub(crate) changed: bool,
-    /// Nothing more is to be moved.
+    /// Whether the mover has to stop.
     pub(crate) stop: bool,
 }
 
-/// Lets somebody at the desk for a moment.
+/// Runs a closure with the shared state locked.
 pub(crate) type AtDesk<'a> = dyn Fn(&mut dyn FnMut(&mut Desk)) + 'a;
 
-/// What to do after a step.
+/// What the caller has to do after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Step again.
+    /// Call `step` again.
     Go,
-    /// Not before this time, or before something is submitted or changed.
+    /// Wait until this time, a submission or a change.
     At(Time),
-    /// There is nothing to do.
+    /// Wait for a submission or a change: there is nothing to do.
     Idle,
-    /// All is over.
+    /// End the thread.
     Done,
 }
 
-/// A tier's nodes, and the low watermarks of each.
+/// Nodes of each tier, with their low watermarks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Layout {
-    /// Nodes by tier, and bytes that the kernel wants free on each.
+    /// Nodes by tier, with the bytes that the kernel keeps free on each.
     pub(crate) tiers: Vec<Vec<(Node, u64)>>,
 }
 
 impl Layout {
-    /// The tier of a node; `None` for an error, or a node of no tier.
+    /// The tier of a node; `None` for an error number, or for a node in no tier.
     pub(crate) fn tier_of(&self, node: i32) -> Option<u8> {
         let is_it = |(known, _): &(Node, u64)| i32::try_from(known.0) == Ok(node);
         let tier = self.tiers.iter().position(|nodes| nodes.iter().any(is_it))?;
@@ -68,11 +68,11 @@ impl Layout {
     }
 }
 
-/// An action being carried out.
+/// An action being processed.
 #[derive(Clone, Debug)]
 struct Job {
     action: Action,
-    /// Everything before is done.
+    /// Start of the unprocessed rest of the range.
     from: u64,
     done: u64,
     failed: BTreeMap<Cause, u64>,
@@ -93,7 +93,7 @@ impl Job {
     }
 }
 
-/// A page of a batch: where it begins, and how many bytes of it were ordered.
+/// A page of a batch: its address, and how many of its bytes were ordered.
 #[derive(Clone, Copy, Debug)]
 struct Page {
     at: u64,
@@ -120,7 +120,7 @@ impl<K: Kernel> Worker<K> {
         Self { kernel, layout, limits, rate, brake, repeats, refaults, job: None }
     }
 
-    /// Does one batch, or says why not. `desk` hands out the desk for a moment.
+    /// Processes one batch, or returns when to try again. `desk` locks the shared state.
     pub(crate) fn step(&mut self, desk: &AtDesk<'_>) -> Next {
         let (mut stop, mut budget) = (false, 0);
         desk(&mut |desk| {
@@ -167,7 +167,7 @@ impl<K: Kernel> Worker<K> {
         self.limits = limits.clone();
     }
 
-    /// Writes down what a step did; a job that is not over goes on with the next step.
+    /// Publishes the results of a step; an unfinished job continues in the next step.
     fn tell(&mut self, job: Job, from: u64, batch: &Account, desk: &AtDesk<'_>) {
         let over = job.from >= job.action.range.end;
         let outcome = over.then(|| job.outcome(self.kernel.now()));
@@ -225,14 +225,15 @@ impl<K: Kernel> Worker<K> {
         }
     }
 
-    /// Gives the next batch of a job back.
+    /// Reclaims the next batch of a job.
     fn page_out(&mut self, job: &mut Job, pid: u32, budget: u64, account: &mut Account) -> Next {
         let (now, space) = (self.kernel.now(), job.action.range.space);
         let first = job.from & !(PAGE_SIZE - 1);
         let range = Range { start: job.from, end: batch_end(job), ..job.action.range };
         let wanted = pages(&range);
         let all = wanted.len() as u64 * PAGE_SIZE;
-        // A batch goes whole: a huge page does, and a call for less costs as much.
+        // A batch is not split: a huge page is reclaimed as a whole, and a smaller call costs as
+        // much.
         let allowed = self.rate.allows(now).min(budget.max(BATCH));
         if allowed < all {
             return Next::At(self.rate.when(now, all));
@@ -266,7 +267,7 @@ impl<K: Kernel> Worker<K> {
         Next::Go
     }
 
-    /// The next batch of a job.
+    /// Migrates the next batch of a job.
     fn batch(
         &mut self,
         job: &mut Job,
@@ -293,14 +294,14 @@ impl<K: Kernel> Worker<K> {
         let now = self.kernel.now();
         let allowed = self.rate.allows(now);
         let most = (allowed.min(budget) / PAGE_SIZE) as usize;
-        // All of a huge page moves, whatever part of it was ordered.
+        // A huge page moves as a whole, even if only a part of it was ordered.
         let huge = wanted.first().is_some_and(|page| self.kernel.is_huge(pid, page.at));
         let cost = if huge { BATCH } else { wanted.len() as u64 * PAGE_SIZE };
         if !wanted.is_empty() && (most == 0 || (huge && allowed < cost)) {
             let enough = if huge { cost } else { cost.min(self.limits.bytes_per_second / 16) };
             return Next::At(self.rate.when(now, enough.max(PAGE_SIZE)));
         }
-        // Pages that the limit does not allow wait for the next batch.
+        // Pages beyond the rate limit are left for the next batch.
         let end = wanted.get(most).map_or(range.end, |page| page.at);
         for (page, node) in pages.iter().zip(&nodes).filter(|(page, _)| page.at < end) {
             match there(*node) {
@@ -321,7 +322,7 @@ impl<K: Kernel> Worker<K> {
         Next::Go
     }
 
-    /// Moves pages of a batch, as far as nothing speaks against it.
+    /// Migrates pages of a batch, unless a limit refuses them.
     fn move_some(
         &mut self,
         job: &mut Job,
@@ -355,7 +356,7 @@ impl<K: Kernel> Worker<K> {
         self.judge(job, (space, to, huge), &free, &carried, account);
     }
 
-    /// Accounts for what became of the pages of a batch.
+    /// Accounts for the outcome of each page of a batch.
     fn judge(
         &mut self,
         job: &mut Job,
@@ -395,7 +396,7 @@ impl<K: Kernel> Worker<K> {
         self.rate.spend(end, moved);
     }
 
-    /// The node of a tier with most free, if so many bytes fit there.
+    /// The node of a tier with the most free memory, if `bytes` fit there.
     fn room(&mut self, tier: Tier, bytes: u64) -> Result<Node, Cause> {
         let mut best: Option<(u64, Node)> = None;
         for (node, mark) in &self.layout.tiers[usize::from(tier.0)] {
@@ -424,7 +425,7 @@ impl Job {
 }
 
 impl Account {
-    /// Takes in what a step did, with so many bytes that no longer wait.
+    /// Adds the results of a step, after which `ended` bytes no longer wait.
     fn take_in(&mut self, step: &Account, ended: u64) {
         self.waiting -= ended;
         self.promoted += step.promoted;
@@ -444,7 +445,7 @@ fn begin(action: Action) -> Job {
     Job { from: action.range.start, action, done: 0, failed: BTreeMap::new(), met: false }
 }
 
-/// Nothing of what is left will be done.
+/// Fails the rest of a job.
 fn give_up(job: &mut Job, account: &mut Account, cause: Cause) -> Next {
     let left = job.action.range.end - job.from;
     job.fail(account, cause, left);
@@ -452,13 +453,13 @@ fn give_up(job: &mut Job, account: &mut Account, cause: Cause) -> Next {
     Next::Go
 }
 
-/// A batch ends with a whole 2 MiB.
+/// End of the next batch: the next multiple of 2 MiB, or the end of the range.
 fn batch_end(job: &Job) -> u64 {
     let end = (job.from | (BATCH - 1)).saturating_add(1);
     end.min(job.action.range.end)
 }
 
-/// The pages of a range. The first and the last may be in it by a part.
+/// The pages of a range. The first and the last may be covered partially.
 fn pages(range: &Range) -> Vec<Page> {
     let first = range.start & !(PAGE_SIZE - 1);
     let page =

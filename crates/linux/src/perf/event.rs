@@ -1,4 +1,4 @@
-//! Which event samples accesses here, and how it is opened (perf_event_open(2)).
+//! Selects the event that samples accesses on this machine, and opens it (perf_event_open(2)).
 
 use std::fs;
 use std::io;
@@ -9,26 +9,26 @@ use tierscope_core::{Access, Missing};
 
 use super::ring::SAMPLE;
 
-/// Where samples come from.
+/// Source of samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// Precise retired loads and stores (Intel PEBS).
     Precise,
     /// Sampled operations (AMD IBS): of all that retire, loads and stores are kept.
     Ibs,
-    /// Page faults, all of them: everywhere, and little evidence. It shows that the rest works.
+    /// All page faults: available everywhere, but weak evidence. Shows that sampling works at all.
     Faults,
 }
 
-/// An event to open on each CPU.
+/// An event to be opened on each CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Event {
     kind: u32,
     config: u64,
     precise: u64,
-    /// IBS before Linux 6.14 refuses to leave the kernel out.
+    /// IBS before Linux 6.14 cannot exclude the kernel.
     with_kernel: bool,
-    /// Where no sample says.
+    /// Access type of samples without a data source.
     pub(super) access: Access,
 }
 
@@ -36,15 +36,16 @@ const TYPE_SOFTWARE: u32 = 1;
 const TYPE_RAW: u32 = 4;
 /// PERF_COUNT_SW_PAGE_FAULTS.
 const PAGE_FAULTS: u64 = 2;
-/// MEM_INST_RETIRED.ALL_LOADS and ALL_STORES (Intel SDM volume 3B, chapter on performance events; Skylake and
-/// later: event D0, masks 81 and 82).
+/// MEM_INST_RETIRED.ALL_LOADS and ALL_STORES (Intel SDM volume 3B, chapter on performance events;
+/// Skylake and later: event D0, masks 81 and 82).
 const LOADS: u64 = 0x81D0;
 const STORES: u64 = 0x82D0;
-/// Counts operations instead of cycles (AMD, IBS execution control; arch/x86/events/amd/ibs.c: `cnt_ctl`).
+/// Counts operations instead of cycles (AMD, IBS execution control; arch/x86/events/amd/ibs.c:
+/// `cnt_ctl`).
 const COUNT_OPS: u64 = 1 << 19;
 
 impl Source {
-    /// The best that the machine below `sys` has, among the hardware's.
+    /// The best hardware source of the machine below `sys`.
     ///
     /// # Errors
     /// [`Missing`] if it has none.
@@ -91,13 +92,14 @@ impl Source {
     }
 }
 
-/// `struct perf_event_attr`, 128 bytes (PERF_ATTR_SIZE_VER7), as words. Its fields by byte: type 0, size 4, config
-/// 8, sample_period or _freq 16, sample_type 24, read_format 32, flags 40, …, clockid 92.
+/// `struct perf_event_attr`, 128 bytes (PERF_ATTR_SIZE_VER7), as words. Byte offsets of its fields:
+/// type 0, size 4, config 8, sample_period or _freq 16, sample_type 24, read_format 32, flags 40,
+/// ..., clockid 92.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 struct Attr([u64; 16]);
 
-/// Bits of its flags.
+/// Bits of the attribute's flags.
 const EXCLUDE_KERNEL: u64 = 1 << 5;
 const EXCLUDE_HV: u64 = 1 << 6;
 const FREQ: u64 = 1 << 10;
@@ -106,7 +108,7 @@ const USE_CLOCKID: u64 = 1 << 25;
 const CLOCK_MONOTONIC: u64 = 1;
 
 impl Event {
-    /// `frequency` samples a second and CPU; every event of software's.
+    /// Attributes for `frequency` samples per second and CPU; software events are all sampled.
     fn attr(&self, frequency: u64) -> Attr {
         let mut attr = Attr::default();
         let size = size_of::<Attr>() as u64;
@@ -118,18 +120,19 @@ impl Event {
         let kernel = if self.with_kernel { 0 } else { EXCLUDE_KERNEL | EXCLUDE_HV };
         let freq = if software { 0 } else { FREQ };
         attr.0[5] = kernel | freq | USE_CLOCKID | self.precise << PRECISE_SHIFT;
-        // The clock's number is the upper half of its word.
+        // The clock id is the upper half of its word.
         attr.0[11] = CLOCK_MONOTONIC << 32;
         attr
     }
 
-    /// Opens it on one CPU, for all processes: who is not of interest is left out when it is read.
+    /// Opens the event on one CPU, for all processes; the reader drops samples of others.
     pub(super) fn open(&self, cpu: u32, frequency: u64) -> io::Result<OwnedFd> {
         const CLOEXEC: libc::c_ulong = 1 << 3;
         let attr = self.attr(frequency);
         let everybody: libc::pid_t = -1;
         let nobody: libc::c_int = -1;
-        // SAFETY: the kernel reads `size` bytes of an attr that is as long; the rest are numbers.
+        // SAFETY: the kernel reads `size` bytes of `attr`, which has that size; the other arguments
+        // are numbers.
         let fd = unsafe {
             libc::syscall(
                 libc::SYS_perf_event_open,
@@ -141,7 +144,7 @@ impl Event {
             )
         };
         match i32::try_from(fd) {
-            // SAFETY: it is a new descriptor, and nobody else's.
+            // SAFETY: the descriptor is new and has no other owner.
             Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
             _ => Err(io::Error::last_os_error()),
         }

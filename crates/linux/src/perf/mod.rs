@@ -1,7 +1,7 @@
-//! Sampled accesses by perf_event: Intel PEBS, AMD IBS, and page faults where there is neither.
+//! Sampled accesses by perf_event: Intel PEBS, AMD IBS, or page faults on machines without either.
 //!
-//! Events are open on every CPU, for all processes; samples of processes that are not watched are left out
-//! when the rings are read. What the kernel had no room for is counted.
+//! Events are open on every CPU, for all processes; samples of processes that are not watched are
+//! dropped when the rings are read. Samples that the kernel lost are counted.
 
 mod event;
 mod ring;
@@ -22,16 +22,16 @@ use crate::mover::kernel::Roll;
 
 /// Data pages of a ring: 512 KiB hold 9000 samples, two seconds at 5 kHz.
 const PAGES: usize = 128;
-/// Samples a second and CPU where nothing is said: the Telescope article's moderate setting.
+/// Default samples per second and CPU: the Telescope article's moderate setting.
 pub const FREQUENCY: u64 = 5000;
 
-/// `struct perf_event_mmap_page`: where the words are that a reader needs.
+/// Offsets of the ring's head and tail in `struct perf_event_mmap_page`.
 const HEAD: usize = 1024;
 const TAIL: usize = 1032;
-/// Addresses above are the kernel's.
+/// User addresses are below this one.
 const USER_END: u64 = 1 << 56;
 
-/// One event on one CPU.
+/// The ring of one event on one CPU.
 #[derive(Debug)]
 struct Ring {
     memory: NonNull<u8>,
@@ -41,14 +41,14 @@ struct Ring {
     access: Access,
 }
 
-// SAFETY: the mapping belongs to the ring alone, and is used by whoever has it exclusively.
+// SAFETY: the mapping belongs to the ring alone, and is used only through an exclusive reference.
 unsafe impl Send for Ring {}
 
 impl Ring {
     fn map(fd: OwnedFd, access: Access) -> io::Result<Self> {
         let page = rustix::param::page_size();
         let bytes = (PAGES + 1) * page;
-        // SAFETY: a new mapping, wherever the kernel likes.
+        // SAFETY: this creates a mapping at an address that the kernel chooses.
         let memory = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -67,16 +67,16 @@ impl Ring {
     }
 
     fn word(&self, at: usize) -> &AtomicU64 {
-        // SAFETY: the word lies in the first page, is aligned, and both sides use it atomically.
+        // SAFETY: the word lies in the first page, is aligned, and both sides access it atomically.
         unsafe { AtomicU64::from_ptr(self.memory.as_ptr().add(at).cast()) }
     }
 
-    /// What came since the last call, in one row.
+    /// Copies the records since the last call into a contiguous buffer.
     fn take(&mut self, row: &mut Vec<u8>) {
         let head = self.word(HEAD).load(Ordering::Acquire);
         let tail = self.word(TAIL).load(Ordering::Relaxed);
-        // SAFETY: the data pages follow the first one; up to `tail` + their size the kernel writes nothing
-        // before it is told that this has been read.
+        // SAFETY: the data pages follow the first page; the kernel does not overwrite records
+        // between `tail` and `head` before the new tail is stored.
         let data = unsafe {
             std::slice::from_raw_parts(self.memory.as_ptr().add(self.page), PAGES * self.page)
         };
@@ -87,7 +87,7 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // SAFETY: it was mapped so, and nobody has a part of it.
+        // SAFETY: this is the mapping of `map`, and no reference into it is left.
         unsafe { libc::munmap(self.memory.as_ptr().cast(), self.bytes) };
         let _ = &self.fd;
     }
@@ -102,10 +102,11 @@ pub struct PerfSamples {
 }
 
 impl PerfSamples {
-    /// Opens `source` on every CPU that is online, with so many samples a second and CPU.
+    /// Opens `source` on every online CPU, at `frequency` samples per second and CPU.
     ///
     /// # Errors
-    /// [`ErrorKind::Permission`] without CAP_PERFMON; [`ErrorKind::Missing`] if the event is not there.
+    /// [`ErrorKind::Permission`] without CAP_PERFMON; [`ErrorKind::Missing`] if the event does not
+    /// exist.
     pub(crate) fn open(source: Source, frequency: u64, roll: Roll) -> Result<Self> {
         let mut rings = Vec::new();
         for cpu in online(Path::new("/sys")) {
@@ -117,7 +118,7 @@ impl PerfSamples {
         Ok(Self { rings, roll, row: Vec::new(), besides: Besides::default() })
     }
 
-    /// What was lost and throttled since it was opened.
+    /// Counts of lost and throttled samples since opening.
     #[must_use]
     pub fn besides(&self) -> Besides {
         self.besides
@@ -135,7 +136,8 @@ impl Samples for PerfSamples {
             ring.take(&mut self.row);
             let access = ring.access;
             let besides = parse(&self.row, |record| {
-                // The hardware does not always know the address; the kernel's are nobody's.
+                // The hardware does not always know the address; kernel addresses belong to no
+                // space.
                 let known = record.address != 0 && record.address < USER_END;
                 if let Some(space) = space(record.pid).filter(|_| known) {
                     out.push(Sample {
@@ -157,7 +159,7 @@ impl Samples for PerfSamples {
     }
 }
 
-/// CPUs that are online.
+/// Numbers of the online CPUs.
 fn online(sys: &Path) -> Vec<u32> {
     let text = std::fs::read_to_string(sys.join("devices/system/cpu/online")).unwrap_or_default();
     let span = |part: &str| {
@@ -211,11 +213,11 @@ mod tests {
             .ok()
     }
 
-    /// Fresh pages, and the addresses of those that are then touched: every third.
+    /// Maps pages and touches every third of them; returns the addresses of the touched pages.
     fn touch(pages: usize) -> (rustix::mm::MapFlags, BTreeSet<u64>) {
         let flags = rustix::mm::MapFlags::PRIVATE;
         let bytes = pages * 4096;
-        // SAFETY: a new mapping of our own, never used but here.
+        // SAFETY: a new mapping, which only this function uses.
         let memory = unsafe {
             rustix::mm::mmap_anonymous(
                 std::ptr::null_mut(),
@@ -225,19 +227,19 @@ mod tests {
             )
         }
         .unwrap();
-        // Whole pages of 2 MiB would fault once for all.
-        // SAFETY: advice about that mapping.
+        // Otherwise one fault could map a whole huge page of 2 MiB.
+        // SAFETY: madvise affects that mapping only.
         unsafe { libc::madvise(memory, bytes, libc::MADV_NOHUGEPAGE) };
         let mut touched = BTreeSet::new();
         for page in (0..pages).step_by(3) {
-            // SAFETY: inside of the mapping.
+            // SAFETY: the address lies inside of the mapping.
             unsafe { memory.cast::<u8>().add(page * 4096).write_volatile(1) };
             touched.insert(memory as u64 + page as u64 * 4096);
         }
         (flags, touched)
     }
 
-    // Every page fault of ours is there, each page once, and no page that was not touched.
+    // Each page fault of this process is sampled exactly once, and no untouched page is.
     #[test]
     fn faults_of_our_own_come_through_the_ring() {
         let Some(mut samples) = open(std::process::id()) else { return };
@@ -254,7 +256,7 @@ mod tests {
         assert!(out.is_sorted_by_key(|sample| sample.time));
     }
 
-    /// This thread stays on the first CPU that it may run on.
+    /// Pins this thread to the first CPU that it may run on.
     fn stay() {
         let mut set = rustix::thread::sched_getaffinity(None).unwrap();
         let first = (0..1024).find(|cpu| set.is_set(*cpu)).unwrap();
@@ -263,8 +265,8 @@ mod tests {
         rustix::thread::sched_setaffinity(None, &set).unwrap();
     }
 
-    // A ring that nobody reads fills up: 9362 samples of 56 bytes. How many more came is told with the next that
-    // finds room.
+    // A ring that is not read becomes full after 9362 samples of 56 bytes. The next sample that
+    // fits is preceded by the number of lost ones.
     #[test]
     fn what_finds_no_room_is_counted() {
         stay();
@@ -278,7 +280,7 @@ mod tests {
             touched += some.len();
         }
         assert!(seen < touched && lost > 0, "{seen} of {touched}, {lost} lost");
-        // Faults of other tests beside this one may be lost as well.
+        // Page faults of tests that run concurrently may be lost as well.
         assert!(seen as u64 + lost >= touched as u64, "{seen} of {touched}, {lost} lost");
         assert_eq!(samples.besides().lost, lost);
     }

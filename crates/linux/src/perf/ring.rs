@@ -1,8 +1,8 @@
-//! Records of perf's ring buffer (include/uapi/linux/perf_event.h: `enum perf_event_type`).
+//! Decodes records of perf's ring buffer (include/uapi/linux/perf_event.h: `enum perf_event_type`).
 
 use tierscope_core::{Access, Time};
 
-/// What each sample holds, in this order: PERF_SAMPLE_TID, TIME, ADDR, CPU, DATA_SRC.
+/// Fields of each sample, in this order: PERF_SAMPLE_TID, TIME, ADDR, CPU, DATA_SRC.
 pub(super) const SAMPLE: u64 = 1 << 1 | 1 << 2 | 1 << 3 | 1 << 7 | 1 << 15;
 
 const HEADER: usize = 8;
@@ -11,37 +11,37 @@ const THROTTLE: u32 = 5;
 const SAMPLED: u32 = 9;
 const LOST_SAMPLES: u32 = 13;
 
-/// `mem_op` of a sample's data source.
+/// Bits of `mem_op` in a sample's data source.
 const OP_LOAD: u64 = 1 << 1;
 const OP_STORE: u64 = 1 << 2;
 
-/// A sample as it stands in the buffer.
+/// A decoded sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
     /// The process (thread group).
     pub pid: u32,
-    /// Time of the clock that the event was opened with.
+    /// Time on the clock that was set when the event was opened.
     pub time: Time,
-    /// Linear address; 0 where the hardware did not know.
+    /// Linear address; 0 if the hardware did not record it.
     pub address: u64,
-    /// The CPU.
+    /// The CPU that took the sample.
     pub cpu: u32,
-    /// Load or store, where the source of the data tells.
+    /// Load or store, if the data source specifies it.
     pub access: Option<Access>,
 }
 
-/// What was in a piece of the buffer besides samples.
+/// Counts of records other than samples in a part of the buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Besides {
-    /// Records that the kernel had no room for.
+    /// Records that the kernel dropped because the ring was full.
     pub lost: u64,
-    /// Times that it sampled less for a while, to spare the machine.
+    /// Number of times that the kernel throttled sampling.
     pub throttled: u64,
-    /// Bytes at the end that are no record: nothing behind them was read.
+    /// Number of bytes at the end that do not form a record and were skipped.
     pub broken: usize,
 }
 
-/// Hands every sample to `sample`. Records that are not known are passed over.
+/// Passes every sample to `sample`. Records of unknown types are skipped.
 pub fn parse(bytes: &[u8], mut sample: impl FnMut(Record)) -> Besides {
     let (mut besides, mut at) = (Besides::default(), 0);
     while at < bytes.len() {
@@ -58,7 +58,7 @@ pub fn parse(bytes: &[u8], mut sample: impl FnMut(Record)) -> Besides {
                     sample(read);
                 }
             }
-            // Its number, then how many.
+            // The event's id, then the number of lost records.
             Some(LOST) => add(&mut besides.lost, u64_at(body, 8)),
             Some(LOST_SAMPLES) => add(&mut besides.lost, u64_at(body, 0)),
             Some(THROTTLE) => besides.throttled += 1,
@@ -100,8 +100,9 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 
-/// A piece of a ring of `data`, from `tail` to `head` of all that was ever written: in one row. More than the
-/// ring holds was overwritten and is left out.
+/// Copies the bytes from `tail` to `head`, both counted since the ring was created, into a
+/// contiguous buffer. If they are more than the ring holds, the rest was overwritten and is
+/// omitted.
 pub(super) fn piece(data: &[u8], tail: u64, head: u64, out: &mut Vec<u8>) {
     out.clear();
     let size = data.len() as u64;
@@ -178,7 +179,7 @@ mod tests {
         assert_eq!(all(&record(SAMPLED, &[0; 8])), (vec![], Besides::default()));
     }
 
-    /// The corpus of `fuzz/fuzz_targets/perf_ring.rs`.
+    /// Parses the corpus of `fuzz/fuzz_targets/perf_ring.rs`.
     #[test]
     fn the_fuzz_corpus_does_no_harm() {
         let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/perf_ring");
@@ -197,7 +198,7 @@ mod tests {
             prop_assert!(besides.broken <= bytes.len());
         }
 
-        // Samples written round a ring of 256 bytes come out in order, wherever it wraps.
+        // Samples written to a ring of 256 bytes are read in order, wherever they wrap.
         #[test]
         fn a_ring_is_read_as_a_row(start in 0u64..1_000_000, counts in prop::collection::vec(0usize..6, 1..20)) {
             let mut ring = vec![0; 256];

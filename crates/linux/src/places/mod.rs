@@ -1,9 +1,11 @@
-//! Which page is in which tier, as the kernel says when asked (`move_pages` without nodes).
+//! The page-tier map: which tier each page is in, queried from the kernel (`move_pages` without
+//! target nodes).
 //!
-//! Blocks of 2 MiB are asked about one by one, when somebody wants to know and what is known is old, and
-//! round and round from then on, for a share of a CPU. Pages are never listed; a block whose pages are all in
-//! one tier takes a few bytes. Where our own mover was is looked at anew; a block that nobody else moves is
-//! asked about less and less often, for asking about 512 pages takes 20 µs.
+//! Each 2 MiB block is queried when a caller needs it and the known state is old. After the first
+//! such query, or from the start if a tier has a capacity, a background sweep, limited to a share
+//! of a CPU, keeps all blocks fresh. Pages are not listed individually; a block whose pages are all
+//! in one tier takes a few bytes. Blocks that our own mover changed are queried again; blocks that
+//! do not change are queried ever less often, since a query of 512 pages takes 20 µs.
 
 mod numbers;
 mod row;
@@ -21,23 +23,23 @@ use crate::mover::kernel::Kernel;
 use numbers::Numbers;
 use row::{BLOCK, NOWHERE, PAGES, Row, TIERS};
 
-/// Of ranges up to this size nothing known is older than [`FRESH`], or than [`CALM`] doublings of that where
-/// it is found unchanged again and again.
+/// In ranges up to this size the state of a block is at most [`FRESH`] old, or up to [`CALM`]
+/// doublings of that after repeated queries without a change.
 const SMALL: u64 = 128 << 20;
-/// In hundredths of a second.
+/// Maximum age of the state of a block that changes, in hundredths of a second.
 const FRESH: u32 = 100;
-/// Up to 16 s.
+/// How often the maximum age is doubled at most for a block that does not change: up to 16 s.
 const CALM: u8 = 4;
-/// Refreshes that a round takes at least: a second, as they come.
+/// Minimum number of refreshes per sweep: one second at their usual rate.
 const REFRESHES: usize = 10;
-/// Share of a CPU for going round: 1/50.
+/// Share of a CPU for the background sweep: 1/50.
 const SHARE: u32 = 50;
-/// Blocks asked about between two refreshes at most: 64 GiB, 0.3 s at 20 µs a block.
+/// Maximum number of queries between two refreshes: 64 GiB of blocks, 0.3 s at 20 µs per block.
 const MOST_LOOKS: u32 = 32_768;
-/// Mappings of more blocks are reservations: 16 TiB.
+/// Mappings of more blocks than this, 16 TiB, are taken for reservations and ignored.
 const MOST_BLOCKS: u64 = 1 << 23;
 
-/// The map. Who looks at it is one thread.
+/// The page-tier map. Used by one thread.
 pub(crate) struct Places<K> {
     tiers: Vec<TierUse>,
     capacity: Vec<Option<u64>>,
@@ -48,20 +50,20 @@ pub(crate) struct Places<K> {
 struct Inner<K> {
     kernel: K,
     layout: Layout,
-    /// By range.
+    /// Mappings, sorted by range.
     rows: Vec<Row>,
-    /// Number of the first page, and index into `rows`; by number.
+    /// Id of the first page, and index into `rows`; sorted by id.
     by_page: Vec<(u32, usize)>,
     numbers: Numbers,
     begun: Time,
-    /// Looks that are left before the next refresh.
+    /// Queries left before the next refresh.
     looks: u32,
     goes_round: bool,
-    /// Somebody wanted to know where a page is.
+    /// Whether a caller has asked for the tier of a page: starts the background sweep.
     asked: bool,
-    /// Where going round goes on: row and block.
+    /// Position of the background sweep: row and block.
     hand: (usize, usize),
-    /// Until when going round has its share.
+    /// Time until which the background sweep has used its share of a CPU.
     rested: Time,
 }
 
@@ -87,34 +89,36 @@ impl<K: Kernel> Places<K> {
         places
     }
 
-    /// Nobody wants to know but who asks: blocks are not looked at in between.
+    /// Query on demand only; disables the background sweep.
     pub(crate) fn look_when_asked(&mut self) {
         self.inner.get_mut().goes_round = false;
     }
 
-    /// Bytes that stay free on a node whatever a policy wants.
+    /// Sets the bytes to be kept free on each node.
     pub(crate) fn set_keep_free(&mut self, bytes: u64) {
         self.keep_free = bytes;
     }
 
-    /// What is mapped from now on.
+    /// Replaces the mappings.
     pub(crate) fn map(&mut self, mappings: &Mappings) {
         self.inner.get_mut().map(mappings);
     }
 
-    /// Some time has passed, and pages of `moved` have moved.
+    /// Invalidates the ranges that our mover changed, and continues the background sweep. Called
+    /// periodically.
     pub(crate) fn refresh(&mut self, moved: &[Range]) {
         let inner = self.inner.get_mut();
         inner.looks = MOST_LOOKS;
         moved.iter().for_each(|range| inner.outdate(range));
-        // What is used of a capacity is known from going round alone.
+        // The usage of a tier with a capacity is known only from the background sweep.
         if inner.goes_round && (inner.asked || !self.capacity.is_empty()) {
             inner.go_round();
         }
         self.count_tiers();
     }
 
-    /// Bytes free on a tier for the target, as far as capacity and what stays free allow.
+    /// Bytes that the target may still use on a tier, given its capacity and the bytes to be kept
+    /// free.
     pub(crate) fn free(&self, tier: Tier) -> u64 {
         let of = self.tiers.get(usize::from(tier.0));
         of.map_or(0, |of| of.capacity.saturating_sub(of.used))
@@ -166,7 +170,7 @@ impl<K: Kernel> Inner<K> {
         self.index();
     }
 
-    /// A row whose mapping ends at another place: numbers stay if enough were set aside.
+    /// Adapts a row to the new end of its mapping; page ids remain if enough were reserved.
     fn resized(&mut self, mut row: Row, range: Range) -> Row {
         if row.range == range {
             return row;
@@ -191,7 +195,8 @@ impl<K: Kernel> Inner<K> {
         self.by_page.sort_unstable();
     }
 
-    /// Numbers for a row, where its first page was found: twice as many as it has pages, for it may grow.
+    /// Page ids of a row, assigned when its first page is found: twice as many as it has pages, so
+    /// that it can grow.
     fn number(&mut self, row: usize) -> Option<u32> {
         if let Some((first, _)) = self.rows[row].numbers {
             return Some(first);
@@ -214,7 +219,7 @@ impl<K: Kernel> Inner<K> {
         self.rows.get(index).filter(|row| row.range.contains(at)).map(|_| index)
     }
 
-    /// Row and address of a page.
+    /// Row and address of a page id.
     fn page(&self, PageId(page): PageId) -> Option<(usize, u64)> {
         let next = self.by_page.partition_point(|(first, _)| *first <= page);
         let (first, index) = *self.by_page.get(next.checked_sub(1)?)?;
@@ -228,14 +233,14 @@ impl<K: Kernel> Inner<K> {
         u32::try_from(ticks).unwrap_or(u32::MAX)
     }
 
-    /// Whether what is known of a block is younger than `age`, or than some doublings of that where it is calm.
+    /// Whether the state of a block is younger than `age`, doubled for each query without a change.
     fn is_fresh(&self, row: usize, block: usize, age: u32, ticks: u32) -> bool {
         let looked = self.rows[row].looked(block);
         let age = age.saturating_mul(1 << self.rows[row].calm(block).min(CALM));
         looked > 0 && looked.saturating_add(age) > ticks
     }
 
-    /// Looks at a block unless what is known of it is fresh.
+    /// Queries a block unless its state is fresh.
     fn freshen(&mut self, row: usize, block: usize, age: u32) {
         self.asked = true;
         if !self.is_fresh(row, block, age, self.ticks()) && self.looks > 0 {
@@ -264,7 +269,7 @@ impl<K: Kernel> Inner<K> {
         self.rows[row].note(block, &tiers, huge, when);
     }
 
-    /// What our mover was at is looked at anew.
+    /// Invalidates the blocks of a range that our mover changed.
     fn outdate(&mut self, range: &Range) {
         for row in &mut self.rows {
             if let Some(part) = row.range.intersect(range) {
@@ -274,7 +279,7 @@ impl<K: Kernel> Inner<K> {
         }
     }
 
-    /// The next few blocks, as far as they are not fresh, for a share of the time that has passed.
+    /// Continues the background sweep by some blocks, limited to its share of the elapsed time.
     fn go_round(&mut self) {
         let blocks: usize = self.rows.iter().map(Row::blocks).sum();
         let ticks = self.ticks();
@@ -288,7 +293,7 @@ impl<K: Kernel> Inner<K> {
                 self.looks -= 1;
                 self.look(row, block);
                 let cost = self.kernel.now().since(began).max(Duration::from_nanos(1));
-                // Time that nobody asked in is not saved up beyond a second.
+                // Unused time is not saved up beyond one second.
                 let from = self.rested.max(Time(began.0.saturating_sub(1_000_000_000)));
                 self.rested = from + cost * SHARE;
             }
@@ -296,7 +301,7 @@ impl<K: Kernel> Inner<K> {
         }
     }
 
-    /// The block where going round goes on; after the last one, the first.
+    /// The next block of the background sweep, which wraps around at the end.
     fn under_the_hand(&mut self) -> Option<(usize, usize)> {
         let (mut row, mut block) = self.hand;
         while self.rows.get(row).is_some_and(|of| block >= of.blocks()) {

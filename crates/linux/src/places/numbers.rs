@@ -1,6 +1,6 @@
-//! Numbers of pages: rows of them are given to mappings and taken back.
+//! Allocator of page ids: hands out contiguous ranges to mappings.
 
-/// Rows that are free, by first number; no two touch.
+/// Free ranges of ids, in order; adjacent ones are merged.
 #[derive(Clone, Debug)]
 pub(super) struct Numbers(Vec<std::ops::Range<u32>>);
 
@@ -12,7 +12,7 @@ impl Default for Numbers {
 }
 
 impl Numbers {
-    /// The lowest row of so many; `None` if there is none.
+    /// Allocates the lowest range of `count` ids; `None` if there is none.
     pub(super) fn take(&mut self, count: u32) -> Option<u32> {
         let at = self.0.iter().position(|row| row.end - row.start >= count)?;
         let first = self.0[at].start;
@@ -23,7 +23,7 @@ impl Numbers {
         Some(first)
     }
 
-    /// A row is free again.
+    /// Frees a range.
     pub(super) fn give_back(&mut self, first: u32, count: u32) {
         let (mut row, at) = (first..first + count, self.0.partition_point(|row| row.start < first));
         if let Some(next) = self.0.get(at)
@@ -58,7 +58,7 @@ mod tests {
     }
 
     proptest! {
-        // No number is given twice, and in the end all are there.
+        // No id is allocated twice, and all are free in the end.
         #[test]
         fn no_number_has_two_owners(steps in prop::collection::vec((1u32..50, any::<bool>()), 1..60)) {
             let (mut numbers, mut given) = (Numbers::default(), Vec::new());

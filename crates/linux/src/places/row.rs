@@ -1,41 +1,41 @@
-//! A mapping's pages by blocks of 2 MiB, and the tier of each as it was when last looked at.
+//! The pages of a mapping in blocks of 2 MiB, with the tier of each as of the last query.
 
 use tierscope_core::{PAGE_SHIFT, PAGE_SIZE, Range, Tier};
 
-/// Bytes of a block.
+/// Size of a block in bytes.
 pub(super) const BLOCK: u64 = 2 << 20;
-/// Pages of a block.
+/// Number of pages in a block.
 pub(super) const PAGES: usize = 512;
 pub(super) use crate::tiers::MOST_TIERS as TIERS;
-/// No page is there, or it is on a node of no tier.
+/// Tier of a page that is not resident, or on a node of no tier.
 pub(super) const NOWHERE: u8 = u8::MAX;
 
-/// Where a block's pages are.
+/// Tiers of a block's pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// All in one tier, or nowhere.
+    /// All in one tier, or none resident.
     Alike { tier: u8, huge: bool },
-    /// By page of the block.
+    /// Tier of each page of the block.
     Mixed(Box<[u8; PAGES]>),
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Block {
     state: State,
-    /// When it was looked at, in hundredths of a second from 1 on; 0 for never.
+    /// Time of the last query, in hundredths of a second from 1 on; 0 for never.
     looked: u32,
-    /// How many looks in a row found what was known.
+    /// Number of consecutive queries without a change.
     calm: u8,
 }
 
-/// A mapping. The first and the last block may lie in it by a part.
+/// A mapping. The first and the last block may be covered partially.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     pub(super) range: Range,
-    /// Number of its first page, and how many are set aside; given when the first page is found.
+    /// Id of its first page, and number of ids reserved; assigned when the first page is found.
     pub(super) numbers: Option<(u32, u32)>,
     blocks: Vec<Block>,
-    /// Bytes by tier.
+    /// Resident bytes by tier.
     resident: [u64; TIERS],
 }
 
@@ -56,7 +56,7 @@ impl Row {
         self.blocks.resize(count, never);
     }
 
-    /// The mapping ends elsewhere now. The blocks at its old end and at its new one are to be looked at anew.
+    /// Changes the end of the mapping. The blocks at its old and its new end become unknown.
     pub(super) fn end_at(&mut self, end: u64) {
         self.forget(self.blocks.len().saturating_sub(1));
         if end < self.range.end {
@@ -66,7 +66,7 @@ impl Row {
         self.fit();
     }
 
-    /// Nothing is known of a block any more.
+    /// Makes the state of a block unknown.
     fn forget(&mut self, block: usize) {
         let never = State::Alike { tier: NOWHERE, huge: false };
         let pages = self.pages_of(block).len() as u64;
@@ -88,34 +88,35 @@ impl Row {
         (at / BLOCK - self.range.start / BLOCK) as usize
     }
 
-    /// Where a block begins, be it before the row.
+    /// Start address of a block, which may be below the mapping's.
     pub(super) fn start_of(&self, block: usize) -> u64 {
         (self.range.start / BLOCK + block as u64) * BLOCK
     }
 
-    /// Which pages of a block are the row's.
+    /// The pages of a block that belong to the mapping.
     pub(super) fn pages_of(&self, block: usize) -> std::ops::Range<usize> {
         let start = self.start_of(block);
         let page = |at: u64| (at.clamp(start, start + BLOCK) - start) as usize / PAGE_SIZE as usize;
         page(self.range.start)..page(self.range.end)
     }
 
-    /// When a block was looked at; 0 for never.
+    /// Time of a block's last query; 0 for never.
     pub(super) fn looked(&self, block: usize) -> u32 {
         self.blocks[block].looked
     }
 
-    /// How many looks in a row found a block as it was known.
+    /// Number of consecutive queries of a block without a change.
     pub(super) fn calm(&self, block: usize) -> u8 {
         self.blocks[block].calm
     }
 
-    /// A block is to be looked at anew; what was known of it stands until then.
+    /// Invalidates a block; its old state remains until the next query.
     pub(super) fn outdate(&mut self, block: usize) {
         self.blocks[block].looked = 0;
     }
 
-    /// A block was looked at: tiers of its pages of this row, in order.
+    /// Stores the result of a query: the tiers of the block's pages that belong to the mapping, in
+    /// order.
     pub(super) fn note(&mut self, block: usize, tiers: &[u8], huge: bool, when: u32) {
         let pages = self.pages_of(block);
         debug_assert_eq!(pages.len(), tiers.len());
@@ -134,7 +135,7 @@ impl Row {
         self.blocks[block] = Block { state, looked: when, calm };
     }
 
-    /// Whether the page at `at` is part of a huge one.
+    /// Whether the page at `at` belongs to a huge page.
     pub(super) fn is_huge(&self, at: u64) -> bool {
         let block = &self.blocks[self.block_of(at)];
         matches!(block.state, State::Alike { huge: true, .. })
@@ -149,12 +150,12 @@ impl Row {
         (tier != NOWHERE).then_some(Tier(tier))
     }
 
-    /// Bytes of the whole row in a tier.
+    /// Bytes of the whole mapping in a tier.
     pub(super) fn total(&self, tier: Tier) -> u64 {
         self.resident.get(usize::from(tier.0)).copied().unwrap_or(0)
     }
 
-    /// Bytes of a part of a block in a tier. `part` lies within the row.
+    /// Bytes of a part of a block in a tier. `part` lies within the mapping.
     pub(super) fn resident(&self, block: usize, part: &Range, tier: Tier) -> u64 {
         let start = self.start_of(block);
         let (from, to) = (part.start.max(start), part.end.min(start + BLOCK));

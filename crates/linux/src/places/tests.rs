@@ -27,7 +27,7 @@ fn places(fake: Fake, ranges: &[Range]) -> Places<Fake> {
     places
 }
 
-/// Spaces whose pages are on the map.
+/// Spaces whose mappings are on the map.
 fn looked_at(places: &Places<Fake>) -> Vec<SpaceId> {
     let inner = places.inner.borrow();
     let mut spaces: Vec<_> = inner.rows.iter().map(|row| row.range.space).collect();
@@ -35,7 +35,7 @@ fn looked_at(places: &Places<Fake>) -> Vec<SpaceId> {
     spaces
 }
 
-/// Lets time pass, so that what is known is old.
+/// Advances time, so that the known state becomes old.
 fn later(places: &Places<Fake>, seconds: u64) {
     places.inner.borrow_mut().kernel.now += seconds * 1_000_000_000;
 }
@@ -44,7 +44,7 @@ fn number(places: &Places<Fake>, at: u64) -> Option<u32> {
     places.page_at(&pages(at, at + 1)).map(|id| id.0)
 }
 
-// 1000 pages in the slow tier, of which 100..200 are in the fast one and 300..310 nowhere.
+// 1000 pages in the slow tier, except for 100..200 in the fast one and 300..310 not resident.
 fn some() -> Fake {
     let mut fake = Fake::with_pages(1000, 1);
     (100..200).for_each(|number| fake.put(number, 0));
@@ -78,13 +78,13 @@ fn what_moved_is_seen() {
     assert_eq!(places.resident(&pages(600, 700), Tier(0)), 0, "nobody has looked again");
     places.refresh(&[pages(600, 700)]);
     assert_eq!(places.resident(&pages(600, 700), Tier(0)), 100 << 12);
-    // What others move is seen within a second.
+    // Moves by other programs are seen within a second or two.
     (600..700).for_each(|page| places.inner.borrow_mut().kernel.put(page, 1));
     later(&places, 2);
     assert_eq!(places.resident(&pages(600, 700), Tier(0)), 0);
 }
 
-// A block that is wanted to be known each second.
+// A block that a caller asks for every second.
 #[test]
 fn what_nobody_moves_is_asked_about_less_and_less() {
     let places = places(Fake::with_pages(1024, 1), &[pages(0, 1024)]);
@@ -109,8 +109,8 @@ fn what_nobody_moves_is_asked_about_less_and_less() {
     );
 }
 
-// Somebody wanted to know, once, and nothing moves: 1 s, 2, 4, 8, 16 and again 16 after each other, from the refresh on that
-// reached the block first.
+// After one request by a caller, and without moves, the sweep queries each block after 1 s, 2, 4,
+// 8, 16 and again 16 s, counted from the first refresh that reached it.
 #[test]
 fn a_round_leaves_out_what_is_fresh() {
     let mut places = places(Fake::with_pages(512 * 20, 1), &[pages(0, 512 * 20)]);
@@ -142,7 +142,7 @@ fn huge_pages_have_one_number() {
     assert_eq!(places.range_of(PageId(512)), Some(pages(512, 1024)));
 }
 
-// A heap that grows keeps its numbers; a mapping that goes gives them back.
+// A heap that grows keeps its page ids; a mapping that ends frees them.
 #[test]
 fn numbers_follow_mappings() {
     let mut places = places(Fake::with_pages(3000, 1), &[pages(0, 100), pages(1000, 1100)]);
@@ -177,7 +177,8 @@ fn a_target_that_is_gone_has_no_pages() {
     assert_eq!(looked_at(&places), [SpaceId(0)]);
 }
 
-// A reservation of 256 TiB is left out, one of 8 TiB costs little and no look at its pages.
+// A reservation of 256 TiB is ignored; of one of 8 TiB at most `MOST_LOOKS` blocks are queried per
+// refresh.
 #[test]
 fn reservations_do_no_harm() {
     let far = 1 << 30;
@@ -193,7 +194,7 @@ fn reservations_do_no_harm() {
 }
 
 proptest! {
-    // Held against the kernel itself, whatever moves and whatever is mapped.
+    // Compared with the fake kernel's state, for random moves and mappings.
     #[test]
     fn as_if_every_page_were_asked(
         moves in prop::collection::vec((0u64..1500, 1u64..200, 0i32..3), 0..12),

@@ -1,4 +1,4 @@
-//! `/proc/PID/maps` (fs/proc/task_mmu.c: `show_map_vma`).
+//! Parser of `/proc/PID/maps` (fs/proc/task_mmu.c: `show_map_vma`).
 
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader};
@@ -12,22 +12,22 @@ use super::{Proc, each_line, open};
 /// One line of maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapsLine<'a> {
-    /// First byte.
+    /// Address of the mapping's first byte.
     pub start: u64,
-    /// One past the last byte; above `start`.
+    /// Address one past the mapping's last byte; above `start`.
     pub end: u64,
-    /// Whether the process may write.
+    /// Whether the mapping is writable.
     pub writable: bool,
-    /// Inode of the file; 0 for memory without one.
+    /// Inode of the file; 0 for anonymous memory.
     pub inode: u64,
-    /// What stands in the last column, as the kernel prints it: a newline in a file name comes as
-    /// `\012`. It stays so: the kernel does not escape the backslash, so that there is no way back,
+    /// The last column as the kernel prints it: a newline in a file name appears as `\012`. It is
+    /// not decoded: the kernel does not escape the backslash, so that decoding would be ambiguous,
     /// and a name has to fit on a line.
     pub name: &'a [u8],
 }
 
 impl MapsLine<'_> {
-    /// What stands behind the mapping.
+    /// What the mapping maps: a file, the heap, a stack, or anonymous memory.
     #[must_use]
     pub fn backing(&self) -> Backing {
         match self.name {
@@ -41,17 +41,17 @@ impl MapsLine<'_> {
         }
     }
 
-    /// Whether it lies in the page table of the process: vsyscall is shown to everybody and
-    /// belongs to nobody.
+    /// Whether it is in the process's page table: vsyscall is listed in every process, but belongs
+    /// to none.
     fn is_own(&self) -> bool {
         self.name != b"[vsyscall]"
     }
 }
 
-/// Takes a line of maps apart.
+/// Parses a line of maps.
 ///
 /// # Errors
-/// The first item that is missing or makes no sense.
+/// The first item that is missing or malformed.
 pub fn parse_line(line: &[u8]) -> Result<MapsLine<'_>, &'static str> {
     let (range, rest) = word(line);
     let (perms, rest) = word(rest);
@@ -67,7 +67,7 @@ pub fn parse_line(line: &[u8]) -> Result<MapsLine<'_>, &'static str> {
     Ok(MapsLine { start, end, writable: write == b'w', inode, name: rest.trim_ascii_start() })
 }
 
-/// The first word, and what follows the one space after it.
+/// Splits off the first word, and the one space after it.
 fn word(text: &[u8]) -> (&[u8], &[u8]) {
     match text.iter().position(|b| *b == b' ') {
         Some(end) => (&text[..end], &text[end + 1..]),
@@ -84,7 +84,7 @@ fn decimal(text: &[u8]) -> Option<u64> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// Names that mappings share: a file mapped 65,000 times is one string.
+/// Interned names of mappings: a file mapped 65,000 times is stored as one string.
 #[derive(Debug, Default)]
 pub struct Names {
     known: HashSet<Arc<str>>,
@@ -92,7 +92,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// The shared copy of `name`. Bytes that are no UTF-8 become U+FFFD.
+    /// Interns `name`. Bytes that are not UTF-8 become U+FFFD.
     pub fn share(&mut self, name: &[u8]) -> Arc<str> {
         match &self.last {
             Some(last) if last.as_bytes() == name => Arc::clone(last),
@@ -113,7 +113,7 @@ impl Names {
         new
     }
 
-    /// Forgets names that no mapping bears any more.
+    /// Drops names that are not used by any mapping.
     pub fn tidy(&mut self) {
         self.last = None;
         self.known.retain(|name| Arc::strong_count(name) > 1);
@@ -125,7 +125,7 @@ impl Proc {
     /// process that is ending has none.
     ///
     /// # Errors
-    /// If they cannot be read or understood.
+    /// If they cannot be read or parsed.
     pub fn maps(
         &self,
         pid: u32,
@@ -152,8 +152,8 @@ fn read_mappings(
     Ok(read.map(|()| mappings))
 }
 
-/// Appends a line's mapping. The kernel drops its lock between two pages of text: a VMA that
-/// grew downwards or was merged meanwhile can overlap the one before, which then keeps its bytes.
+/// Appends a line's mapping. The kernel drops its lock between two pages of text: a VMA that grew
+/// downwards or was merged in between can overlap the previous mapping, which keeps the overlap.
 fn push(mappings: &mut Vec<Mapping>, line: &MapsLine<'_>, space: SpaceId, names: &mut Names) {
     let from = mappings.last().map_or(0, |last| last.range.end).max(line.start);
     if from < line.end && line.is_own() {
@@ -262,7 +262,7 @@ mod tests {
         assert!(maps.windows(2).all(|w| w[0].range.end <= w[1].range.start));
     }
 
-    /// The corpus of `fuzz/fuzz_targets/proc_maps.rs`: nothing in it may bring the parser down.
+    /// The parser survives the corpus of `fuzz/fuzz_targets/proc_maps.rs`.
     #[test]
     fn the_fuzz_corpus_does_no_harm() {
         let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/proc_maps");
@@ -274,7 +274,7 @@ mod tests {
         }
     }
 
-    /// Whatever the bytes: no panic, and what is accepted is sorted and disjoint.
+    /// For any bytes: no panic, and accepted mappings are sorted and disjoint.
     fn check_any(bytes: &[u8]) {
         if let Ok(maps) = read(bytes) {
             assert!(maps.iter().all(|m| m.range.start < m.range.end));
@@ -288,7 +288,7 @@ mod tests {
             check_any(&bytes);
         }
 
-        // Mostly right lines with a few bytes changed get further into the parser.
+        // Mostly valid lines with a few changed bytes exercise more of the parser.
         #[test]
         fn damaged_lines_do_no_harm(
             lines in prop::collection::vec((any::<u32>(), any::<u32>(), any::<u16>()), 1..6),

@@ -1,5 +1,5 @@
-//! Readers of `/proc` and of cgroup directories. Each takes a root path, so that tests build a
-//! root of their own; each error carries path, line and item.
+//! Parsers of `/proc` files and cgroup directories. Each takes a root path, so that tests can
+//! create their own root; each error contains path, line and item.
 
 mod maps;
 mod numa_maps;
@@ -18,7 +18,7 @@ pub use numa_maps::{ByNode, parse_numa_line};
 pub use stat::{Stat, parse_stat};
 pub use tree::Cgroup;
 
-/// A mounted procfs, or what a test takes for one.
+/// A mounted procfs, or a directory that a test uses as one.
 #[derive(Clone, Debug)]
 pub struct Proc {
     root: PathBuf,
@@ -42,7 +42,7 @@ impl Proc {
         self.root.join(pid.to_string()).join(file)
     }
 
-    /// Release of the running kernel, as `uname -r`.
+    /// Release of the running kernel, as printed by `uname -r`.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -57,7 +57,7 @@ fn vanished(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))
 }
 
-/// `None` if the process is gone.
+/// Opens a file of a process; `None` if the process is gone.
 fn open(path: &Path) -> Result<Option<File>> {
     match File::open(path) {
         Ok(file) => Ok(Some(file)),
@@ -66,14 +66,14 @@ fn open(path: &Path) -> Result<Option<File>> {
     }
 }
 
-/// What most files of a process fit in.
+/// Initial buffer size, sufficient for most files of a process.
 const ROOM: usize = 4096;
 
-/// `None` if the process is gone.
+/// Reads a file of a process; `None` if the process is gone.
 fn read_whole(path: &Path) -> Result<Option<Vec<u8>>> {
     let Some(file) = open(path)? else { return Ok(None) };
     let mut bytes = Vec::with_capacity(ROOM);
-    // A file of the kernel's has no size that it would be worth to ask for.
+    // Files of procfs have no size worth querying.
     match file.take(u64::MAX).read_to_end(&mut bytes) {
         Ok(_) => Ok(Some(bytes)),
         Err(error) if vanished(&error) => Ok(None),
@@ -81,8 +81,8 @@ fn read_whole(path: &Path) -> Result<Option<Vec<u8>>> {
     }
 }
 
-/// Hands each line, without its end, to `take`, which names the item that makes no sense. `None` if
-/// the process is gone.
+/// Passes each line, without its end, to `take`, which returns the item that is malformed. `None`
+/// if the process is gone.
 fn each_line(
     mut text: impl BufRead,
     path: &Path,
@@ -113,7 +113,7 @@ fn unreadable(path: &Path, error: &io::Error) -> Error {
     }
 }
 
-/// A file of the kernel's that does not say what it should; `line` counts from 1.
+/// The error for a malformed kernel file; `line` counts from 1.
 fn malformed(path: &Path, line: usize, item: &str, text: &[u8]) -> Error {
     let shown: String = String::from_utf8_lossy(text).chars().take(80).collect();
     Error::new(ErrorKind::Data, format!("cannot understand {}", path.display()))

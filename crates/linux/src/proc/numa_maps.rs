@@ -1,4 +1,5 @@
-//! `/proc/PID/numa_maps` (fs/proc/task_mmu.c: `show_numa_map`): pages of each mapping by node.
+//! Parser of `/proc/PID/numa_maps` (fs/proc/task_mmu.c: `show_numa_map`): pages of each mapping by
+//! node.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -11,16 +12,16 @@ use super::{Proc, each_line, open};
 /// Bytes by node.
 pub type ByNode = BTreeMap<Node, u64>;
 
-/// What a line says of the pages of a mapping: bytes by node. Pages that spaces share count in
-/// each; transparent huge pages count as so many small ones, pages of a pool as what they are.
+/// Resident bytes of a mapping by node, from one line. Pages that spaces share count in each;
+/// transparent huge pages count as small pages, hugetlb pages at their own size.
 ///
 /// # Errors
-/// The first item that makes no sense.
+/// The first item that is malformed.
 pub fn parse_numa_line(line: &[u8]) -> Result<Vec<(Node, u64)>, &'static str> {
     let words = || line.split(|byte| *byte == b' ');
     let size = words().find_map(|word| word.strip_prefix(b"kernelpagesize_kB="));
     let Some(size) = size else {
-        // A mapping without a page has no page size either.
+        // A mapping without resident pages has no page size either.
         return if words().any(|word| on_node(word).is_some()) {
             Err("page size")
         } else {
@@ -36,7 +37,7 @@ pub fn parse_numa_line(line: &[u8]) -> Result<Vec<(Node, u64)>, &'static str> {
     words().filter_map(on_node).map(bytes).collect()
 }
 
-/// Node and pages of a word like `N0=12`. Spaces and `=` within a file's name are escaped.
+/// Node and page count of a word like `N0=12`. Spaces and `=` within a file's name are escaped.
 fn on_node(word: &[u8]) -> Option<(&[u8], &[u8])> {
     let rest = word.strip_prefix(b"N")?;
     let equals = rest.iter().position(|byte| *byte == b'=')?;
@@ -50,10 +51,11 @@ fn number(text: &[u8]) -> Option<u64> {
 impl Proc {
     /// Resident bytes of process `pid` by node; `None` if it is gone or the kernel has no NUMA.
     ///
-    /// The kernel walks every page and holds the process's mmap lock meanwhile, mapping by mapping.
+    /// The kernel walks every page, and meanwhile holds the process's mmap lock, mapping by
+    /// mapping.
     ///
     /// # Errors
-    /// If they cannot be read or understood.
+    /// If the file cannot be read or parsed.
     pub fn by_node(&self, pid: u32) -> Result<Option<ByNode>> {
         let path = self.path(pid, "numa_maps");
         let Some(file) = open(&path)? else { return Ok(None) };
@@ -84,7 +86,8 @@ mod tests {
         Ok(sum(text.as_bytes(), Path::new("numa_maps"))?.unwrap())
     }
 
-    // Small pages, a pool of huge ones, a mapping without pages, a file with a name that tries.
+    // Small pages, hugetlb pages, a mapping without pages, and a file whose name resembles a node's
+    // count.
     #[test]
     fn bytes_are_pages_times_their_size() {
         let text = "\
@@ -107,7 +110,7 @@ mod tests {
         assert!(error.contains("line 2: no page size"), "{error}");
     }
 
-    /// The corpus of `fuzz/fuzz_targets/proc_maps.rs`.
+    /// Parses the corpus of `fuzz/fuzz_targets/proc_maps.rs`.
     #[test]
     fn the_fuzz_corpus_does_no_harm() {
         let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/proc_maps");

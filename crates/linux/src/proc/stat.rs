@@ -1,4 +1,4 @@
-//! `/proc/PID/stat` (fs/proc/array.c: `do_task_stat`).
+//! Parser of `/proc/PID/stat` (fs/proc/array.c: `do_task_stat`).
 
 use std::time::Duration;
 
@@ -9,27 +9,29 @@ use super::{Proc, malformed, read_whole};
 /// `PF_KTHREAD` of include/linux/sched.h.
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
-/// What stat tells about a process.
+/// Fields of a process's stat file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stat {
-    /// Name of the program, cut to 15 bytes by the kernel. Bytes that are no UTF-8 become U+FFFD.
+    /// Name of the program, truncated to 15 bytes by the kernel. Bytes that are not UTF-8 become
+    /// U+FFFD.
     pub comm: String,
-    /// `R`, `S`, `D`, `T`, `t`, `Z`, `X`, …
+    /// State: `R`, `S`, `D`, `T`, `t`, `Z`, `X`, …
     pub state: char,
     /// Process id of the parent.
     pub parent: u32,
-    /// Whether it is a thread of the kernel.
+    /// Whether it is a kernel thread.
     pub kernel_thread: bool,
     /// User time of all its threads, in clock ticks.
     pub user_ticks: u64,
     /// System time of all its threads, in clock ticks.
     pub system_ticks: u64,
-    /// When it started, in clock ticks after boot: with the pid, an identity. An exec keeps it.
+    /// Start time in clock ticks after boot; pid and start time identify a process. An exec does
+    /// not change it.
     pub started: u64,
 }
 
 impl Stat {
-    /// Whether it has ended: a zombie, or on its way out.
+    /// Whether the process has ended: it is a zombie or dead.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         matches!(self.state, 'Z' | 'X' | 'x')
@@ -38,7 +40,7 @@ impl Stat {
     /// User and system time.
     #[must_use]
     pub fn cpu_time(&self) -> Duration {
-        // USER_HZ is 100 on every architecture with a kernel module of ours
+        // USER_HZ is 100 on every architecture that our kernel module supports
         // (include/asm-generic/param.h): part of the ABI, not of the configuration.
         const NANOS_PER_TICK: u64 = 10_000_000;
         let ticks = self.user_ticks.saturating_add(self.system_ticks);
@@ -47,10 +49,10 @@ impl Stat {
 }
 
 impl Proc {
-    /// What stat tells about process `pid`; `None` if it is gone.
+    /// Reads the stat file of process `pid`; `None` if it is gone.
     ///
     /// # Errors
-    /// If it cannot be read or understood.
+    /// If it cannot be read or parsed.
     pub fn stat(&self, pid: u32) -> Result<Option<Stat>> {
         let path = self.path(pid, "stat");
         let Some(text) = read_whole(&path)? else { return Ok(None) };
@@ -58,11 +60,11 @@ impl Proc {
     }
 }
 
-/// Takes stat apart. The name stands in parentheses and may hold any byte, parentheses and spaces
-/// too: it ends at the last `)`.
+/// Parses a stat file. The name is in parentheses and may contain any byte, parentheses and spaces
+/// included: it ends at the last `)`.
 ///
 /// # Errors
-/// The first item that is missing or makes no sense.
+/// The first item that is missing or malformed.
 pub fn parse_stat(text: &[u8]) -> Result<Stat, &'static str> {
     let open = text.iter().position(|b| *b == b'(').ok_or("name")?;
     let close = text.iter().rposition(|b| *b == b')').filter(|at| *at > open).ok_or("name")?;
@@ -96,7 +98,7 @@ mod tests {
             let stat = parse_stat(line(comm).as_bytes()).unwrap();
             assert_eq!(stat.comm, comm);
             assert_eq!((stat.state, stat.parent, stat.started), ('S', 7, 98765));
-            // 150 + 50 ticks of 10 ms
+            // CPU time: 150 + 50 ticks of 10 ms
             assert_eq!(stat.cpu_time(), Duration::from_secs(2));
             assert!(!stat.kernel_thread && !stat.has_ended());
         }

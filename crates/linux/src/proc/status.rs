@@ -1,4 +1,5 @@
-//! `/proc/PID/status` (fs/proc/array.c: `proc_pid_status`; fs/proc/task_mmu.c: `task_mem`).
+//! Fields of `/proc/PID/status` (fs/proc/array.c: `proc_pid_status`; fs/proc/task_mmu.c:
+//! `task_mem`).
 
 use tierscope_core::Result;
 
@@ -8,7 +9,7 @@ impl Proc {
     /// The thread group that `tid` belongs to; `None` if there is no such thread or process.
     ///
     /// # Errors
-    /// If the file is there and cannot be read.
+    /// If the file exists, but cannot be read.
     pub fn thread_group(&self, tid: u32) -> Result<Option<u32>> {
         let path = self.path(tid, "status");
         let Some(text) = read_whole(&path)? else { return Ok(None) };
@@ -16,11 +17,11 @@ impl Proc {
         tgid.map(Some).ok_or_else(|| malformed(&path, 1, "Tgid", &text))
     }
 
-    /// Resident bytes of process `pid`: anonymous, of files, shared, and of huge-page pools, which
-    /// the kernel counts apart. `None` if it is gone, ending, or of the kernel.
+    /// Resident bytes of process `pid`: anonymous, file, shared, and hugetlb, which the kernel
+    /// counts separately. `None` if it is gone, ending, or a kernel thread.
     ///
     /// # Errors
-    /// If the file is there and cannot be read.
+    /// If the file exists, but cannot be read.
     pub fn resident(&self, pid: u32) -> Result<Option<u64>> {
         let path = self.path(pid, "status");
         let Some(text) = read_whole(&path)? else { return Ok(None) };
@@ -32,12 +33,12 @@ impl Proc {
             },
         };
         let Some(resident) = bytes("VmRSS:")? else { return Ok(None) };
-        // Kernels without huge-page pools have no such line.
+        // Kernels without hugetlb have no such line.
         Ok(Some(resident.saturating_add(bytes("HugetlbPages:")?.unwrap_or(0))))
     }
 }
 
-/// What stands behind `name` at the beginning of a line. A program's own name cannot begin one.
+/// The value after `name` at the beginning of a line. A process's name cannot imitate one.
 fn field<'a>(text: &'a [u8], name: &str) -> Option<&'a str> {
     let lines = text.split(|byte| *byte == b'\n');
     let value = lines.filter_map(|line| line.strip_prefix(name.as_bytes())).next()?;

@@ -1,4 +1,4 @@
-//! Who belongs together: children of a process, processes of a cgroup.
+//! Groups of processes: the children of a process, the processes of a cgroup.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,11 +10,11 @@ use super::{Proc, malformed, read_whole, unreadable, vanished};
 impl Proc {
     /// Appends the children of all threads of `pid`; none if it is gone.
     ///
-    /// The kernel may leave a child out while its siblings exit (Documentation/filesystems/proc.rst,
-    /// 3.7): who asks again at the next refresh finds it.
+    /// The kernel may omit a child while its siblings exit (Documentation/filesystems/proc.rst,
+    /// 3.7): the next refresh finds it.
     ///
     /// # Errors
-    /// If they cannot be read, or the kernel does not tell (`CONFIG_PROC_CHILDREN`).
+    /// If they cannot be read, or if the kernel does not list them (`CONFIG_PROC_CHILDREN`).
     pub fn children(&self, pid: u32, out: &mut Vec<u32>) -> Result<()> {
         let tasks = self.path(pid, "task");
         for task in list(&tasks)? {
@@ -42,7 +42,7 @@ pub struct Cgroup {
 }
 
 impl Cgroup {
-    /// The cgroup at `path`, or at `path` below `mount` (usually /sys/fs/cgroup).
+    /// Finds the cgroup at `path`, or at `path` below `mount` (usually /sys/fs/cgroup).
     ///
     /// # Errors
     /// [`ErrorKind::NoTarget`] if there is none, [`ErrorKind::Usage`] if it is not of version 2.
@@ -65,17 +65,17 @@ impl Cgroup {
         Ok(Self { path: found.to_path_buf() })
     }
 
-    /// The directory.
+    /// The cgroup's directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Appends the processes of the cgroup and of those below it. Processes of another pid
-    /// namespace, which the kernel shows as 0, are left out.
+    /// namespace, which the kernel shows as 0, are omitted.
     ///
     /// # Errors
-    /// If the files cannot be read or understood. A cgroup that vanished has no processes.
+    /// If the files cannot be read or parsed. A cgroup that vanished has no processes.
     pub fn processes(&self, out: &mut Vec<u32>) -> Result<()> {
         let mut left = vec![self.path.clone()];
         while let Some(directory) = left.pop() {
@@ -90,7 +90,7 @@ impl Cgroup {
     }
 }
 
-/// The entries of a directory; none if it is gone.
+/// Paths of a directory's entries; none if it is gone.
 fn list(directory: &Path) -> Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,
@@ -100,7 +100,7 @@ fn list(directory: &Path) -> Result<Vec<PathBuf>> {
     Ok(entries.filter_map(|entry| entry.ok().map(|e| e.path())).collect())
 }
 
-/// Process ids with white space between them.
+/// Parses process ids separated by white space.
 fn parse_pids(path: &Path, text: &[u8], out: &mut Vec<u32>) -> Result<()> {
     for (number, line) in text.split(|b| *b == b'\n').enumerate() {
         for word in line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()) {

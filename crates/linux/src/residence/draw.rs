@@ -1,21 +1,22 @@
-//! Where the pages of a large space are, from some of them: `move_pages` without nodes to move to
-//! only says where pages are (mm/migrate.c: `do_pages_stat`). It takes the mmap lock for 16 pages at a
-//! time, sets no ACCESSED bit, and costs the same however large the space is.
+//! Estimates the NUMA placement of a large space from a random sample of its pages: `move_pages`
+//! without target nodes only queries where pages are (mm/migrate.c: `do_pages_stat`). It takes the
+//! mmap lock for 16 pages at a time, sets no ACCESSED bit, and its cost does not depend on the size
+//! of the space.
 
 use std::collections::BTreeMap;
 
 use tierscope_core::{Node, OnNode, PAGE_SHIFT, Range, Rng};
 
-/// Pages asked about at once.
+/// Pages per query.
 const BATCH: usize = 4096;
-/// Pages asked about at most: where most of what is mapped is not resident, most draws miss.
+/// Maximum number of pages drawn: if most of the mapped pages are not resident, most draws miss.
 const MOST: usize = 16 * BATCH;
-/// Resident pages that are enough: a share of one half is off by 1.1 % (one sigma).
+/// Sufficient number of resident pages: the error of a share of one half is 1.1 % (one sigma).
 const ENOUGH: u64 = 2048;
-/// Fewer resident pages than these say too little: a share of one half is off by 6 %.
+/// Minimum number of resident pages: the error of a share of one half is 6 %.
 const LEAST: u64 = 64;
 
-/// Nodes by share, and how many resident pages tell so.
+/// Resident pages drawn, by node and in total.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Drawn {
     hits: BTreeMap<Node, u64>,
@@ -23,7 +24,7 @@ pub(super) struct Drawn {
 }
 
 impl Drawn {
-    /// `bytes`, shared out among the nodes.
+    /// Distributes `bytes` over the nodes in proportion.
     pub(super) fn share_out(&self, bytes: u64) -> Vec<OnNode> {
         let share =
             |hits: u64| (u128::from(bytes) * u128::from(hits) / u128::from(self.pages)) as u64;
@@ -31,9 +32,9 @@ impl Drawn {
     }
 }
 
-/// Draws pages of `ranges`, each as likely as any other, until enough of them are resident. `locate`
-/// fills in the node of each address, or a negative number where no page is, and tells whether it
-/// could. `None` if it could not, or if too few pages were found to say anything.
+/// Draws pages of `ranges` with equal probability, until enough of them are resident. `locate`
+/// fills in the node of each address, or a negative number if no page is there, and returns whether
+/// the query succeeded. `None` if it failed, or if too few pages were resident for an estimate.
 pub(super) fn draw(
     ranges: &[Range],
     rng: &mut Rng,
@@ -53,7 +54,7 @@ pub(super) fn draw(
             *drawn.hits.entry(Node(node)).or_default() += 1;
             drawn.pages += 1;
         }
-        // Where a whole batch found nothing, all of them would find too little.
+        // If a whole batch finds no resident page, all batches would find too few.
         if drawn.pages >= ENOUGH || drawn.pages == 0 {
             break;
         }
@@ -61,7 +62,7 @@ pub(super) fn draw(
     (drawn.pages >= LEAST).then_some(drawn)
 }
 
-/// Pages up to the end of each range.
+/// For each range, the number of pages up to its end.
 fn page_ends(ranges: &[Range]) -> Vec<u64> {
     let mut sum = 0;
     let end = |range: &Range| {
@@ -71,19 +72,19 @@ fn page_ends(ranges: &[Range]) -> Vec<u64> {
     ranges.iter().map(end).collect()
 }
 
-/// The address of page `number` of all.
+/// The address of page `number`, counted over all ranges.
 fn page(ranges: &[Range], ends: &[u64], number: u64) -> u64 {
     let index = ends.partition_point(|end| *end <= number);
     let before = index.checked_sub(1).map_or(0, |last| ends[last]);
     ranges[index].start + ((number - before) << PAGE_SHIFT)
 }
 
-/// Where pages of process `pid` are, as the running kernel says.
+/// Queries the nodes of pages of process `pid` from the running kernel.
 pub(super) fn locate(pid: u32, addresses: &[u64], nodes: &mut [i32]) -> bool {
     assert!(nodes.len() >= addresses.len());
     let nowhere = std::ptr::null::<i32>();
-    // SAFETY: the kernel reads as many addresses, none of which it writes to, and writes as many
-    // numbers; both are there.
+    // SAFETY: the kernel reads as many addresses, to which it does not write, and writes as many
+    // statuses; the assertion checks the lengths.
     let done = unsafe {
         libc::syscall(
             libc::SYS_move_pages,
@@ -104,14 +105,14 @@ mod tests {
     use tierscope_core::SpaceId;
 
     const PAGE: u64 = 1 << PAGE_SHIFT;
-    /// -ENOENT: there is no page.
+    /// -ENOENT: no page is there.
     const ABSENT: i32 = -2;
 
     fn range(start: u64, pages: u64) -> Range {
         Range::new(SpaceId(0), start * PAGE, (start + pages) * PAGE)
     }
 
-    // Pages 10..13 and 20..22: five of them.
+    // Pages 10..13 and 20..22, five in total.
     #[test]
     fn every_page_has_a_number() {
         let ranges = [range(10, 3), range(15, 0), range(20, 2)];
@@ -128,7 +129,8 @@ mod tests {
         assert_eq!(shares, [(0, 750), (2, 250)]);
     }
 
-    /// A machine where page n is on the node that `of` says.
+    /// Draws from a space in which page n is on node `of(n)`; also returns the number of pages
+    /// drawn.
     fn drawn(pages: u64, of: impl Fn(u64) -> i32) -> (Option<Drawn>, usize) {
         let mut asked = 0;
         let mut locate = |addresses: &[u64], nodes: &mut [i32]| {
@@ -140,7 +142,7 @@ mod tests {
         (found, asked)
     }
 
-    // A quarter on node 1, all resident: one batch of 4096 is enough. The share is off by
+    // A quarter on node 1, all resident: one batch of 4096 suffices. The error of the share is
     // sqrt(0.25 * 0.75 / 4096) = 0.7 % (one sigma); five sigma are allowed, the seed is fixed.
     #[test]
     fn shares_are_those_of_the_space() {
@@ -151,7 +153,7 @@ mod tests {
         assert!((share - 0.25).abs() < 0.034, "{share}");
     }
 
-    // One page of a hundred is resident: it takes all draws to see 655 of them.
+    // One page in a hundred is resident: all draws together find about 655 of them.
     #[test]
     fn it_looks_longer_where_little_is_resident() {
         let (found, asked) = drawn(1 << 30, |page| if page % 100 == 0 { 0 } else { ABSENT });
@@ -162,7 +164,7 @@ mod tests {
     #[test]
     fn too_little_says_nothing() {
         assert_eq!(drawn(1 << 30, |_| ABSENT), (None, BATCH));
-        // One of 2048: two a batch, 32 in all.
+        // One page in 2048 is resident: two per batch, 32 in total.
         let rare = |page| if page % 2048 == 0 { 0 } else { ABSENT };
         assert_eq!(drawn(1 << 30, rare), (None, MOST));
         assert_eq!(draw(&[], &mut Rng::seeded(1), &mut |_, _| true), None);

@@ -1,10 +1,10 @@
-//! How much of the target is in memory, and on which nodes: found out by a thread of its own, so
-//! that nobody who samples waits for it.
+//! Resident memory of the target, and its placement on NUMA nodes: determined by a separate thread,
+//! so that sampling never waits for it.
 //!
-//! Resident bytes are read once a second, places every ten seconds; either less often where it would
-//! take more than 1/500 of a CPU. The pages of a space of up to [`COUNTED`] are counted one by
-//! one (`numa_maps`). That holds the mmap lock for as long as it takes; of a larger space some
-//! thousand pages are drawn instead.
+//! Resident bytes are read once a second, the placement every ten seconds; either less often if it
+//! would take more than 1/500 of a CPU. The pages of a space of up to [`COUNTED`] are counted one
+//! by one (`numa_maps`), which holds the mmap lock for as long as it takes; of a larger space some
+//! thousand pages are sampled instead.
 
 mod draw;
 
@@ -25,33 +25,33 @@ use crate::mover::kernel::Member;
 use crate::proc::Proc;
 use crate::tiers;
 
-/// A space with more resident bytes than this is not counted page by page: 2^20 pages of 4 KiB
-/// hold the lock for some ten milliseconds.
+/// Spaces with more resident bytes than this are sampled instead of counted: for 2^20 pages of 4
+/// KiB the lock is held for some ten milliseconds.
 const COUNTED: u64 = 4 << 30;
-/// Time between two looks at what is resident, …
+/// Period of reading resident bytes.
 const RESIDENT: Duration = Duration::from_secs(1);
-/// … and at where it is.
+/// Period of determining the placement on nodes.
 const PLACES: Duration = Duration::from_secs(10);
-/// Either may take this share of one CPU, at most: 1/500.
+/// Maximum share of one CPU for each of the two: 1/500.
 const SHARE: u32 = 500;
 
-/// Who is to be looked at from now on.
+/// The processes to observe, with their mappings.
 struct Members {
     all: Vec<Member>,
     mappings: Arc<Mappings>,
 }
 
-/// What was found last, for whoever asks.
+/// The latest result.
 type Board = Arc<Mutex<Arc<Residence>>>;
 
-/// The thread that looks. It ends with its owner.
+/// Handle of the observing thread, which ends when this is dropped.
 pub(crate) struct Watcher {
     board: Board,
     members: Sender<Members>,
 }
 
 impl Watcher {
-    /// Starts to look, at nobody yet.
+    /// Starts the thread, without processes to observe.
     pub(crate) fn start(proc: Proc) -> Result<Self> {
         let tiers = tiers::tiers(Path::new("/sys"));
         let board: Board = Arc::new(Mutex::new(Arc::new(Residence { tiers, spaces: Vec::new() })));
@@ -66,13 +66,13 @@ impl Watcher {
         Ok(Self { board, members })
     }
 
-    /// Who is to be looked at from now on, and what they have mapped.
+    /// Sets the processes to observe, and their mappings.
     pub(crate) fn set(&self, all: Vec<Member>, mappings: Arc<Mappings>) {
-        // A thread that is gone looks at nobody.
+        // If the thread has ended, there is nothing to update.
         let _ = self.members.send(Members { all, mappings });
     }
 
-    /// What was found last of the spaces that `lives` names.
+    /// The latest result, restricted to the spaces for which `lives` holds.
     pub(crate) fn found(&self, lives: impl Fn(SpaceId) -> bool) -> Arc<Residence> {
         let found = Arc::clone(&self.board.lock().unwrap_or_else(PoisonError::into_inner));
         if found.spaces.iter().all(|of| lives(of.space)) {
@@ -83,7 +83,7 @@ impl Watcher {
     }
 }
 
-/// Looks whenever it is time, until nobody is left to tell.
+/// Main loop of the thread: observes when due, until the handle is dropped.
 fn watch(mut looker: Looker, told: &Receiver<Members>) {
     loop {
         let due = looker.due().since(now());
@@ -95,7 +95,7 @@ fn watch(mut looker: Looker, told: &Receiver<Members>) {
     }
 }
 
-/// When to do something again that may cost a share of a CPU.
+/// Schedule of a periodic task that may use a share of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Pace {
     period: Duration,
@@ -103,12 +103,12 @@ struct Pace {
 }
 
 impl Pace {
-    /// At once, and from then on every `period`.
+    /// Due immediately, and from then on every `period`.
     fn every(period: Duration) -> Self {
         Self { period, next: Time(0) }
     }
 
-    /// It was begun at `began`, and cost so much.
+    /// Schedules the next run, after one that began at `began` and took `cost` CPU time.
     fn done(&mut self, began: Time, cost: Duration) {
         self.next = began + self.period.max(cost * SHARE);
     }
@@ -137,7 +137,7 @@ impl Looker {
         }
     }
 
-    /// When to look again; never at nobody.
+    /// Time of the next run; always in ten seconds while there are no processes to observe.
     fn due(&self) -> Time {
         match self.members.all.is_empty() {
             true => now() + PLACES,
@@ -145,7 +145,7 @@ impl Looker {
         }
     }
 
-    /// Looks at whatever it is time for, and tells what was found.
+    /// Does the tasks that are due, and publishes their results.
     fn look(&mut self) {
         let (began, before) = (now(), cpu());
         self.look_at_bytes(began);
@@ -159,7 +159,7 @@ impl Looker {
         }
     }
 
-    /// Who cannot be read has ended, or is not ours to read: nothing is told of it.
+    /// Updates resident bytes. Processes that have ended or cannot be read are omitted.
     fn look_at_bytes(&mut self, taken: Time) {
         let mut found = BTreeMap::new();
         for member in &self.members.all {
@@ -213,7 +213,7 @@ impl Looker {
     }
 }
 
-/// Whether the pid still names that process.
+/// Whether the pid still refers to the same process.
 fn is_still(proc: &Proc, member: &Member) -> bool {
     proc.stat(member.pid).is_ok_and(|stat| stat.is_some_and(|stat| stat.started == member.started))
 }
@@ -259,7 +259,7 @@ mod tests {
         assert_eq!(pace.next, Time(5) + Duration::from_secs(20));
     }
 
-    // 16 MiB are touched: they are among what is resident, and on some node if the kernel has nodes.
+    // This process touches 16 MiB: they are resident, and on some node if the kernel has NUMA.
     #[test]
     fn finds_what_this_process_touched() {
         let touched = std::hint::black_box(vec![1u8; 16 << 20]);
@@ -276,7 +276,7 @@ mod tests {
         drop(touched);
     }
 
-    // The pages of a vector, drawn: the kernel knows where they are, whatever it has of NUMA.
+    // Samples the pages of a vector; the kernel returns their nodes even without NUMA hardware.
     #[test]
     fn the_kernel_tells_where_drawn_pages_are() {
         let touched = std::hint::black_box(vec![1u8; 16 << 20]);

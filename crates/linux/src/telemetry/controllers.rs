@@ -1,4 +1,5 @@
-//! Programmable memory controllers behind the telemetry device: their registers, for the driver of `nemo`.
+//! Programmable memory controllers behind the telemetry device: their registers, for the driver in
+//! `nemo`.
 
 use std::path::Path;
 
@@ -10,23 +11,25 @@ use tierscope_wire::device::{Client, Command};
 
 use super::map_device;
 
-/// The controllers' registers. Their pipelines are idle again when this is dropped.
+/// The controllers' registers. Dropping this makes their pipelines idle.
 #[derive(Debug)]
 pub struct Controllers {
     shared: Shared,
     block: usize,
     geometry: Geometry,
     memory: Memory,
-    /// Why a command was not carried out. The driver checks what it asks for, so that a refusal means a device that
-    /// broke off: its registers say nothing any more.
+    /// Error of the first command that failed. The driver validates its commands, so that a refusal
+    /// means that the device failed: its registers are not meaningful any more.
     failed: Option<Error>,
 }
 
-/// The driver of the controllers behind the device below `sys` (`/sys`), by the command block of that number. One
-/// driver at a time: whatever another had programmed is gone.
+/// Opens the driver of the controllers behind the device below `sys` (`/sys`), with command block
+/// `block`. Only one driver at a time is possible: it resets everything that another one
+/// programmed.
 ///
 /// # Errors
-/// There is no device, it may not be mapped, is of another version, or has no programmable controllers.
+/// If there is no device, or if it cannot be mapped, has another version, or has no programmable
+/// controllers.
 pub fn controllers(sys: &Path, block: usize) -> Result<Driver<Controllers>> {
     let mut registers = Controllers::open(sys, block)?;
     registers.idle();
@@ -58,7 +61,8 @@ impl Controllers {
         }
     }
 
-    /// Rings, and gives the result and so many words of the reply; zeros if the device refuses.
+    /// Sends a command; returns its result and `N` words of the reply, or zeros if the device
+    /// refuses it.
     fn ring<const N: usize>(&mut self, command: Command, arguments: &[u64]) -> (u64, [u64; N]) {
         let rung = self.shared.words().and_then(|words| {
             let client = Client::attach(words, self.block)?;

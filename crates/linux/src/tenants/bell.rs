@@ -1,4 +1,4 @@
-//! Waiting until telemetry tells, or until a time.
+//! Waits for an interrupt of the telemetry device, with a timeout.
 
 use std::fs::File;
 use std::io::Read;
@@ -6,31 +6,32 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
-/// A file that gives a few bytes for each interrupt to whoever reads it (lab/kmod/device), read by a thread of its own.
+/// A file that returns a few bytes per interrupt (lab/kmod/device), read by a separate thread.
 #[derive(Debug)]
 pub struct Bell(Option<Receiver<()>>);
 
 impl Bell {
-    /// The bell at `path` (`/dev/tierscope_device`); one that never rings if there is none.
+    /// Opens the interrupt file at `path` (`/dev/tierscope_device`); without it, no interrupt ever
+    /// arrives.
     #[must_use]
     pub fn at(path: &Path) -> Self {
         let Ok(mut file) = File::open(path) else { return Self(None) };
         let (ring, rung) = channel();
         std::thread::spawn(move || {
             let mut words = [0; 16];
-            // Ends with the program, or once nobody listens.
+            // The thread ends with the program, or when the receiver has been dropped.
             while file.read_exact(&mut words).is_ok() && ring.send(()).is_ok() {}
         });
         Self(Some(rung))
     }
 
-    /// Whether it may ever ring.
+    /// Whether interrupts can arrive.
     #[must_use]
     pub fn is_there(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Waits for so long at most. Returns whether it rang.
+    /// Waits for an interrupt, at most for `time`. Returns whether one arrived.
     pub fn wait(&self, time: Duration) -> bool {
         let Some(rung) = &self.0 else {
             std::thread::sleep(time);
@@ -38,7 +39,7 @@ impl Bell {
         };
         match rung.recv_timeout(time) {
             Ok(()) => {
-                // What rang meanwhile says no more.
+                // Further pending interrupts carry no information.
                 while rung.try_recv().is_ok() {}
                 true
             }

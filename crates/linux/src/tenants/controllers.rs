@@ -1,5 +1,5 @@
-//! Traffic of tenants as memory controllers count it: many frames select the state of whom they belong to (NEMO,
-//! listing 3).
+//! Traffic of tenants, counted by memory controllers: the frames of a tenant all select its state
+//! (NEMO, listing 3).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,25 +14,25 @@ use super::{Traffic, frames_of};
 use crate::proc::Cgroup;
 use crate::telemetry::{Controllers, controllers};
 
-/// A rule for each zone of memory, all with the same states: a tenant each.
+/// One rule for each zone of memory, all with the same states, one per tenant.
 #[derive(Debug)]
 pub struct ByController<E: Engine = Controllers> {
     driver: Driver<E>,
-    /// Rules, and the frames that each of them sees.
+    /// Rules, with the frames that each of them covers.
     rules: Vec<(RuleId, std::ops::Range<u64>)>,
     proc: PathBuf,
     tenants: Vec<Cgroup>,
-    /// Whose each frame is.
+    /// Tenant of each frame.
     owners: BTreeMap<u64, u32>,
     part: Vec<u64>,
 }
 
 impl ByController {
-    /// Counts for tenants by the controllers behind the device below `sys`; tells when one of them has moved
-    /// `allowance` bytes since the last reading.
+    /// Counts the tenants' traffic in the controllers behind the device below `sys`, with a
+    /// notification when a tenant has moved `allowance` bytes since the last reading.
     ///
     /// # Errors
-    /// There are no controllers, or they have not enough pipelines for so much memory.
+    /// If there are no controllers, or if they have too few pipelines for this much memory.
     pub fn open(sys: &Path, proc: &Path, tenants: Vec<Cgroup>, allowance: u64) -> Result<Self> {
         let made = Self::with(controllers(sys, 1)?, tenants.len(), allowance)?;
         Ok(Self { proc: proc.to_owned(), tenants, ..made })
@@ -52,12 +52,12 @@ impl<E: Engine> ByController<E> {
         Ok(Self { driver, rules, proc: PathBuf::new(), tenants: Vec::new(), owners, part })
     }
 
-    /// The driver.
+    /// The driver of the controllers.
     pub fn driver(&mut self) -> &mut Driver<E> {
         &mut self.driver
     }
 
-    /// Lets frames select their owner's state, and those that are nobody's any more none.
+    /// Lets each frame select its owner's state; frames without an owner select none.
     fn translate(&mut self, owners: BTreeMap<u64, u32>) -> Result<()> {
         let before = std::mem::take(&mut self.owners);
         let gone = before.keys().filter(|frame| !owners.contains_key(frame));
@@ -89,7 +89,7 @@ impl<E: Engine> ByController<E> {
     }
 }
 
-/// All requests of a zone, by frame; told from a number of them on.
+/// The rule of a zone: counts all requests by frame, with a notification at the allowance.
 fn rule(zone: &std::ops::Range<u64>, allowance: u64) -> Rule {
     let value = (allowance / BusRecord::BYTES).max(1);
     Rule {
@@ -114,7 +114,7 @@ impl<E: Engine> Traffic for ByController<E> {
         self.translate(owners)
     }
 
-    /// Hints are acknowledged.
+    /// Acknowledges notifications, too.
     fn take(&mut self, out: &mut [u64]) -> Result<()> {
         self.add(out, true)?;
         self.listen()
@@ -136,7 +136,7 @@ mod tests {
     use tierscope_core::{BusObserver, Error, ErrorKind, Time};
     use tierscope_nemo::{At, Control, Functional, Geometry, Line, Memory, Status};
 
-    /// Two tenants, whose cgroups nobody asks for.
+    /// Two tenants, whose cgroups the tests do not use.
     fn traffic() -> ByController<Functional> {
         let memory = Memory::single(64 << 20, 2).unwrap();
         let driver = Driver::new(Functional::new(memory, 4, 32).unwrap());
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(out, [640, 1600]);
         traffic.take(&mut out).unwrap();
         assert_eq!(out, [640, 1600], "looking took nothing");
-        // Frame 2 changes hands, 9000 is nobody's.
+        // Frame 2 changes its owner, frame 9000 has none any more.
         traffic.translate(BTreeMap::from([(1, 0), (2, 0)])).unwrap();
         for frame in [1, 2, 9000] {
             request(&mut traffic, frame, 1);
@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(told.len(), 1);
     }
 
-    /// Controllers that break off: registers read as zero, and nothing is written.
+    /// Controllers that fail: registers read as zero, and writes have no effect.
     struct Broken {
         engine: Functional,
         failed: bool,

@@ -1,4 +1,4 @@
-//! Which frames are a cgroup's.
+//! Page frames of a cgroup.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -9,18 +9,21 @@ use tierscope_core::{Error, ErrorKind, Result};
 use crate::proc::{Cgroup, parse_line};
 
 const PAGE: u64 = 4096;
-/// Entries of a page map that are read at a time.
+/// Pagemap entries that are read at a time.
 const ENTRIES: usize = 8192;
-/// Documentation/admin-guide/mm/pagemap.rst: present; mapped by one process only; the frame's number.
+/// Bits of an entry (Documentation/admin-guide/mm/pagemap.rst): present; mapped by one process
+/// only; the frame number.
 const PRESENT: u64 = 1 << 63;
 const EXCLUSIVE: u64 = 1 << 56;
 const FRAME: u64 = (1 << 55) - 1;
 
-/// Appends the frames that the processes of a cgroup have to themselves, below `proc` (`/proc`). Who ends meanwhile
-/// has none; what several processes share, such as libraries, is nobody's.
+/// Appends the frames that are mapped exclusively by one process of the cgroup, read below `proc`
+/// (`/proc`). Processes that end in between have none; frames that several processes share, such as
+/// those of libraries, are omitted.
 ///
 /// # Errors
-/// They cannot be read; frame numbers are only told to whoever may know them.
+/// If they cannot be read; [`ErrorKind::Permission`] if the kernel hides frame numbers from this
+/// process.
 pub fn frames_of(proc: &Path, cgroup: &Cgroup, out: &mut Vec<u64>) -> Result<()> {
     let mut pids = Vec::new();
     cgroup.processes(&mut pids)?;
@@ -74,7 +77,8 @@ mod tests {
     use super::*;
     use std::fs;
 
-    /// A cgroup with processes 7 and 8; the former has a mapping of four pages, of which three are there.
+    /// A cgroup with processes 7 and 8; process 7 has a mapping of four pages, of which three are
+    /// resident.
     fn tree(entries: &[u64]) -> (tempfile::TempDir, Cgroup) {
         let root = tempfile::tempdir().unwrap();
         let group = root.path().join("group");

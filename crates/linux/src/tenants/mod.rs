@@ -1,8 +1,8 @@
-//! Tenants of a machine, a cgroup each: what memory is theirs, what traffic they make, and what CPU time they get.
+//! Tenants of a machine, one cgroup each: their memory, their memory traffic and their CPU time.
 //!
-//! Traffic comes from programmable memory controllers ([`ByController`]), which count by frame and tell when somebody
-//! has had enough, or from the processor's bandwidth monitoring through resctrl ([`ByMonitoring`]), which has to be
-//! asked.
+//! Traffic is counted by programmable memory controllers ([`ByController`]), by frame and with a
+//! notification when a tenant exceeds its allowance, or by the processor's bandwidth monitoring
+//! through resctrl ([`ByMonitoring`]), which has to be polled.
 
 mod bell;
 mod controllers;
@@ -18,29 +18,32 @@ pub use quota::CpuQuota;
 
 use tierscope_core::Result;
 
-/// Who tells what traffic tenants make.
+/// A source of the tenants' traffic.
 pub trait Traffic {
-    /// Learns what memory or which processes are whose now. Tenants are named by their place.
+    /// Updates which memory or processes belong to which tenant. Tenants are identified by their
+    /// index.
     ///
     /// # Errors
-    /// It cannot be found out.
+    /// If the owners cannot be determined.
     fn refresh(&mut self) -> Result<()>;
 
     /// Bytes that each tenant moved since the last call.
     ///
     /// # Errors
-    /// Whoever counts does not answer.
+    /// If the counters cannot be read.
     fn take(&mut self, out: &mut [u64]) -> Result<()>;
 
-    /// Bytes that each tenant moved since the last [`Traffic::take`], which go on; nothing where only taking tells.
+    /// Bytes that each tenant moved since the last [`Traffic::take`], without resetting them;
+    /// returns false if the source cannot do this.
     ///
     /// # Errors
-    /// As [`Traffic::take`].
+    /// Those of [`Traffic::take`].
     fn peek(&mut self, out: &mut [u64]) -> Result<bool>;
 
-    /// Whoever exceeds from now on is told of again, before the next [`Traffic::take`].
+    /// Rearms notifications: a tenant that exceeds its allowance is reported again before the next
+    /// [`Traffic::take`].
     ///
     /// # Errors
-    /// As [`Traffic::take`].
+    /// Those of [`Traffic::take`].
     fn listen(&mut self) -> Result<()>;
 }

@@ -1,4 +1,5 @@
-//! The processor's memory bandwidth monitoring, through resctrl (Documentation/arch/x86/resctrl.rst).
+//! The processor's memory bandwidth monitoring, through resctrl
+//! (Documentation/arch/x86/resctrl.rst).
 
 use std::fs;
 use std::io;
@@ -9,20 +10,21 @@ use tierscope_core::{Error, ErrorKind, Result};
 use super::Traffic;
 use crate::proc::Cgroup;
 
-/// Monitoring groups, one a tenant. They go when this is dropped.
+/// Monitoring groups, one per tenant. They are removed when this is dropped.
 #[derive(Debug)]
 pub struct ByMonitoring {
     groups: Vec<PathBuf>,
     tenants: Vec<Cgroup>,
-    /// What each group's counters said last, over all domains.
+    /// Last counter reading of each group, summed over all domains.
     last: Vec<u64>,
 }
 
 impl ByMonitoring {
-    /// Makes a group for each tenant below `root` (`/sys/fs/resctrl`).
+    /// Creates a group for each tenant below `root` (`/sys/fs/resctrl`).
     ///
     /// # Errors
-    /// [`ErrorKind::Missing`] if the processor does not monitor bandwidth, or resctrl is not mounted.
+    /// [`ErrorKind::Missing`] if the processor does not monitor bandwidth, or if resctrl is not
+    /// mounted.
     pub fn open(root: &Path, tenants: Vec<Cgroup>) -> Result<Self> {
         let missing = |cause: String| {
             Error::new(ErrorKind::Missing, "there is no memory bandwidth monitoring")
@@ -54,7 +56,7 @@ fn failed(path: &Path, cause: &io::Error) -> Error {
         .remedy("run as root; there are only so many monitoring groups (info/L3_MON/num_rmids)")
 }
 
-/// Bytes that a group has moved, over all cache domains.
+/// Bytes that a group has moved, summed over all cache domains.
 fn total(group: &Path) -> Result<u64> {
     let data = group.join("mon_data");
     let domains = fs::read_dir(&data).map_err(|cause| failed(&data, &cause))?;
@@ -78,7 +80,7 @@ impl Traffic for ByMonitoring {
             let mut pids = Vec::new();
             tenant.processes(&mut pids)?;
             for pid in pids {
-                // It may have ended; its threads to come follow it.
+                // The process may have ended; threads that it creates later join its group.
                 let _ = fs::write(group.join("tasks"), pid.to_string());
             }
         }
@@ -97,7 +99,7 @@ impl Traffic for ByMonitoring {
         Ok(false)
     }
 
-    /// Nobody tells of himself here.
+    /// resctrl has no notifications.
     fn listen(&mut self) -> Result<()> {
         Ok(())
     }

@@ -1,4 +1,5 @@
-//! CPU time of a cgroup: `cpu.max` (Documentation/admin-guide/cgroup-v2.rst, "CPU Interface Files").
+//! CPU quota of a cgroup: `cpu.max` (Documentation/admin-guide/cgroup-v2.rst, "CPU Interface
+//! Files").
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,12 +9,12 @@ use tierscope_core::{Error, ErrorKind, Result};
 
 use crate::proc::Cgroup;
 
-/// Microseconds of a period: the kernel's own.
+/// Period in microseconds: the kernel's default.
 const PERIOD_US: u64 = 100_000;
-/// The least quota that the kernel takes (kernel/sched/core.c, `min_cfs_quota_period`).
+/// Minimum quota that the kernel accepts (kernel/sched/core.c, `min_cfs_quota_period`).
 const LEAST_US: u64 = 1000;
 
-/// A cgroup's limit. What it was before comes back when this is dropped.
+/// A cgroup's CPU limit. Dropping this restores the previous limit.
 #[derive(Debug)]
 pub struct CpuQuota {
     path: PathBuf,
@@ -22,19 +23,20 @@ pub struct CpuQuota {
 }
 
 impl CpuQuota {
-    /// The time that a quota is given for.
+    /// The period that a quota refers to.
     pub const PERIOD: Duration = Duration::from_micros(PERIOD_US);
 
-    /// What so many CPUs are in a period: whole microseconds, no less than the kernel takes.
+    /// CPU time of `cpus` CPUs in a period: in whole microseconds, and at least the kernel's
+    /// minimum.
     #[must_use]
     pub fn of_period(cpus: f64) -> Duration {
         Duration::from_micros(((cpus * PERIOD_US as f64) as u64).max(LEAST_US))
     }
 
-    /// The limit of a cgroup, as it is.
+    /// Reads the current limit of a cgroup.
     ///
     /// # Errors
-    /// [`ErrorKind::Missing`] if the cgroup has none: the controller `cpu` is not on for it.
+    /// [`ErrorKind::Missing`] if the cgroup has none: the controller `cpu` is not enabled for it.
     pub fn of(cgroup: &Cgroup) -> Result<Self> {
         let path = cgroup.path().join("cpu.max");
         let before = fs::read_to_string(&path).map_err(|cause| {
@@ -46,10 +48,10 @@ impl CpuQuota {
         Ok(Self { path, before, set: None })
     }
 
-    /// Limits it to so many CPUs. The same limit again costs nothing.
+    /// Limits the cgroup to `cpus` CPUs. Setting the same limit again costs nothing.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// If the kernel refuses.
     pub fn set(&mut self, cpus: f64) -> Result<()> {
         let quota = Self::of_period(cpus).as_micros();
         if self.set == Some(quota) {
@@ -75,7 +77,7 @@ impl CpuQuota {
 impl Drop for CpuQuota {
     fn drop(&mut self) {
         if self.set.is_some() {
-            // The cgroup may be gone by now.
+            // The cgroup may have been removed by now.
             let _ = self.write(self.before.trim_end());
         }
     }

@@ -1,4 +1,4 @@
-//! A kernel module that lives in the test: page tables of a few spaces, as sets of entries.
+//! A fake kernel module: page tables of a few spaces, as sets of entries.
 #![allow(dead_code, reason = "each test program uses its own part")]
 
 use std::cell::RefCell;
@@ -11,7 +11,7 @@ use tierscope_linux::abi;
 use tierscope_linux::device::{Channel, Device};
 use tierscope_linux::module::Module;
 
-/// `(level, index of the entry)`.
+/// Entries of page tables: `(level, index of the entry)`.
 type Entries = BTreeSet<(u8, u64)>;
 
 #[derive(Default)]
@@ -20,25 +20,25 @@ struct Tables {
     young: Entries,
 }
 
-/// What all open files of the fake share.
+/// State shared by all open files of the fake.
 pub(crate) struct Kernel {
-    /// What INFO says.
+    /// ABI version that INFO returns.
     pub(crate) abi: u32,
-    /// Error of `open`.
+    /// Errno that `open` returns, if any.
     pub(crate) open: Option<i32>,
-    /// Error of ATTACH.
+    /// Errno that ATTACH returns, if any.
     pub(crate) attach: Option<i32>,
-    /// PROBE and SCAN are interrupted after so many words' worth of work.
+    /// Whether PROBE is interrupted after two probes, and SCAN after each word.
     pub(crate) interrupted: bool,
-    /// Sizes of the PROBE calls that came.
+    /// Batch sizes of the PROBE calls so far.
     pub(crate) batches: Vec<u32>,
-    /// FLUSH answers with these errors first, the last of them first.
+    /// Errors that FLUSH returns first, in reverse order.
     pub(crate) flush: Vec<i32>,
-    /// Pids whose translations were flushed, in order.
+    /// Pids whose TLB entries were flushed, in order.
     pub(crate) flushed: Vec<u32>,
-    /// By pid; a space that was never touched has no entries.
+    /// Page tables by pid; a space that was never touched has no entries.
     tables: BTreeMap<i32, Tables>,
-    /// Execs and exits by pid.
+    /// Number of execs and exits by pid.
     ended: BTreeMap<i32, u32>,
 }
 
@@ -59,7 +59,7 @@ impl Default for Kernel {
 }
 
 impl Kernel {
-    /// The process reads `addr`: every entry on the way is young.
+    /// The process reads `addr`: the entries of all levels become young.
     pub(crate) fn touch(&mut self, pid: u32, addr: u64) {
         let tables = self.tables.entry(pid as i32).or_default();
         for level in 1..=4 {
@@ -100,7 +100,7 @@ impl Device for Fake {
 
 struct File {
     kernel: Rc<RefCell<Kernel>>,
-    /// Pid, and the execs it had at ATTACH.
+    /// Pid, and its number of execs and exits at ATTACH.
     attached: Option<(i32, u32)>,
 }
 
@@ -197,7 +197,7 @@ impl Channel for File {
 
     fn stats(&mut self, stats: &mut abi::Stats) -> io::Result<()> {
         assert_eq!(stats.size as usize, size_of::<abi::Stats>());
-        // 98 holds of 8..10 ns, one of 1024..1280 ns, one of 4096 ns and more.
+        // Lock holds: 98 of 8..10 ns, one of 1024..1280 ns, one of at least 4096 ns.
         stats.holds[4 * 3] = 98;
         stats.holds[4 * 10] = 1;
         stats.holds[4 * 12] = 1;
@@ -220,7 +220,7 @@ fn judge(tables: &mut Tables, probe: &mut abi::Probe) {
     }
 }
 
-/// 64 entries from the cursor, or what is left.
+/// Scans 64 entries from the cursor, or the remaining ones.
 fn scan_word(
     tables: &mut Tables,
     scan: &mut abi::Scan,

@@ -1,4 +1,4 @@
-//! What the examples share: the prototype's memory behind the fast model, and requests to it.
+//! Shared by the examples: a driver of the prototype on the functional model, and requests.
 
 use tierscope_core::{BusRecord, Result, Rng, Time};
 use tierscope_nemo::{Driver, Functional, Memory};

@@ -1,4 +1,4 @@
-//! A pipeline in one channel, clock by clock.
+//! A lane, that is one channel of a pipeline, modelled cycle by cycle.
 //!
 //! ```text
 //!           ┌────────┐   match    select    update    write back
@@ -7,17 +7,18 @@
 //!                          └ SRAM ──┘ SRAM ─┘ └───────┴ forwarding
 //! ```
 //!
-//! In each cycle one request or control operation enters stage 1, which asks the translation table;
-//! stage 2 adds the offset and asks the state SRAM; stage 3 updates; stage 4 writes back. What stage
-//! 3 makes is too late in SRAM for the two operations behind it: for them it is taken from stage 4,
-//! or from what stage 4 wrote the cycle before. So nothing
-//! waits and nothing is lost, however close updates and reads of one state follow each other.
+//! In each cycle one request or control operation enters stage 1, which reads the translation
+//! table; stage 2 adds the offset and reads the state SRAM; stage 3 updates; stage 4 writes back.
+//! The result of stage 3 reaches SRAM too late for the next two operations: they get it forwarded
+//! from stage 4, or from stage 4's previous write. So there are no stalls and no lost updates,
+//! however closely updates and reads of one state follow each other.
 //!
-//! Requests come at most one a cycle and never wait, but that a control operation needs a slot. It
-//! takes one that no request needs, or the next when its patience ends ([`Arbiter`]); requests then wait in the
-//! queue, and one that finds it full is dropped and counted. Rates leave room: a DDR4-2400 channel
-//! (JESD79-4: 19.2 GB/s) serves at most 300 million lines a second, the prototype's pipeline takes
-//! 400 million (NEMO, section 4: 400 MHz).
+//! At most one request arrives per cycle, and none waits unless a control operation takes a slot. A
+//! control operation takes a slot without a request, or the next slot when its patience ends
+//! ([`Arbiter`]); requests then wait in the queue, and a request that finds the queue full is
+//! dropped and counted. The rates leave headroom: a DDR4-2400 channel (JESD79-4: 19.2 GB/s) serves
+//! at most 300 million lines per second, the prototype's pipeline takes 400 million (NEMO, section
+//! 4: 400 MHz).
 
 use std::collections::VecDeque;
 
@@ -27,43 +28,43 @@ use crate::engine::Status;
 use crate::geometry::{KEYS, WORDS};
 use crate::program::{Chain, Hint, Program, Slot};
 
-/// Who goes first.
+/// Arbitration between requests and control operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Arbiter {
-    /// Requests that the queue holds.
+    /// Capacity of the request queue.
     pub queue: usize,
-    /// Cycles that a control operation lets requests go first.
+    /// Cycles that a control operation yields to requests.
     pub patience: u32,
 }
 
-/// Neither figure is in the paper: both are assumed. At the rates above a queue of one would do; with a
-/// patience of 64 cycles the capture of a page takes at most 83 µs at 400 MHz, however busy the channel
-/// is. What they decide, and what not, is varied in a test.
+/// Neither value is in the paper: both are assumed. At the rates above a queue of one entry would
+/// do; with a patience of 64 cycles the capture of a page takes at most 83 µs at 400 MHz, however
+/// busy the channel is. A test varies both to show what depends on them.
 impl Default for Arbiter {
     fn default() -> Self {
         Self { queue: 8, patience: 64 }
     }
 }
 
-/// An operation on its way through the stages.
+/// An operation in the stages.
 #[derive(Clone, Copy, Debug)]
 enum Op {
-    /// A request. Behind stage 2 its state is known.
+    /// A request; its state is known after stage 2.
     Update { request: Request, state: Option<u32> },
-    /// Reads a word and captures lanes of it.
+    /// Reads a word and captures some of its lanes.
     Take { word: u16, lanes: u8 },
-    /// Forgets the hint.
+    /// Clears the hint.
     Acknowledge,
 }
 
-/// A word as it will be.
+/// A word to be written to the state SRAM.
 #[derive(Clone, Copy, Debug)]
 struct Written {
     word: usize,
     value: u64,
 }
 
-/// A pipeline in one channel.
+/// One channel of a pipeline.
 #[derive(Clone, Debug)]
 pub struct Lane {
     channel: usize,
@@ -72,29 +73,30 @@ pub struct Lane {
     table: Sram<Option<u32>>,
     states: Sram<u64>,
     queue: VecDeque<Request>,
-    /// What stages 2 and 3 work on.
+    /// Input of stages 2 and 3.
     select: Option<Op>,
     update: Option<Op>,
-    /// What stage 3 made for stage 4, what stage 4 writes in this cycle, what it wrote before.
+    /// Result of stage 3 for stage 4; the word that stage 4 writes in this cycle; the one it wrote
+    /// before.
     back: Option<Written>,
     written: Option<Written>,
     earlier: Option<Written>,
     waited: u32,
-    /// The next cell that is made fresh after programming.
+    /// The next cell to initialise after programming.
     clearing: Option<usize>,
     status: Status,
-    /// Off only to show that it is needed.
+    /// Disabled only by the test that shows it is needed.
     forwarding: bool,
 }
 
 impl Lane {
-    /// An idle one.
+    /// An idle lane.
     #[must_use]
     pub fn new(channel: usize) -> Self {
         Self::with(channel, Arbiter::default())
     }
 
-    /// An idle one that lets others go first otherwise.
+    /// An idle lane with another arbitration.
     #[must_use]
     pub fn with(channel: usize, arbiter: Arbiter) -> Self {
         Self {
@@ -116,19 +118,19 @@ impl Lane {
         }
     }
 
-    /// Its status registers.
+    /// Status registers of the lane.
     #[must_use]
     pub fn status(&self) -> Status {
         self.status
     }
 
-    /// What it is programmed with.
+    /// Registers of the current program.
     #[must_use]
     pub fn program(&self) -> Option<&Program> {
         self.program.as_ref()
     }
 
-    /// Whether nothing is under way in it.
+    /// Whether no operation is in flight.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.is_drained() && self.queue.is_empty() && self.clearing.is_none()
@@ -138,14 +140,14 @@ impl Lane {
         self.select.is_none() && self.update.is_none() && self.back.is_none()
     }
 
-    /// A word of state of an idle lane; 0 where it owns none.
+    /// A word of state of an idle lane; 0 for words that it does not own.
     #[must_use]
     pub fn word(&self, word: usize) -> u64 {
         let owned = self.program.map_or(0, |program| program.words());
         if word < owned { self.states.peek(word) } else { 0 }
     }
 
-    /// A cycle.
+    /// Simulates one cycle.
     pub fn clock(&mut self, input: In) -> Out {
         let mut out = Out::default();
         self.write_back();
@@ -160,7 +162,7 @@ impl Lane {
         out
     }
 
-    /// Stage 4.
+    /// Stage 4: write back.
     fn write_back(&mut self) {
         self.earlier = self.written;
         self.written = self.back.take();
@@ -169,8 +171,8 @@ impl Lane {
         }
     }
 
-    /// A word in stage 3. Its read was asked for in the cycle before: from the operation before, and
-    /// from the one before that, nothing had reached the SRAM by then.
+    /// The word for stage 3. Its SRAM read was issued in the previous cycle, before the writes of
+    /// the two preceding operations had reached the SRAM.
     fn fetched(&self, word: usize) -> u64 {
         let newest = [self.written, self.earlier].into_iter().flatten().find(|w| w.word == word);
         match newest {
@@ -179,7 +181,7 @@ impl Lane {
         }
     }
 
-    /// Stage 3.
+    /// Stage 3: update.
     fn update(&mut self, out: &mut Out) {
         let (Some(program), Some(op)) = (self.program, self.update.take()) else { return };
         match op {
@@ -216,7 +218,7 @@ impl Lane {
         Ended { request, state, value: made.value, told: made.told, wrapped: made.wrapped }
     }
 
-    /// Stage 2: the table has answered; the state SRAM is asked.
+    /// Stage 2: takes the table's answer and reads the state SRAM.
     fn select(&mut self) {
         let (Some(program), Some(op)) = (self.program, self.select.take()) else { return };
         self.update = match op {
@@ -237,7 +239,7 @@ impl Lane {
         };
     }
 
-    /// Stage 1: what goes first, and the question to the table.
+    /// Stage 1: chooses the next operation and reads the table.
     fn enter(&mut self, input: In, out: &mut Out) {
         if let Some(slot) = input.control
             && self.control_goes(slot, input.request.is_some())
@@ -249,7 +251,7 @@ impl Lane {
             return;
         }
         self.waited += u32::from(input.control.is_some());
-        // A program waits for the stages to drain: nothing enters any more.
+        // Programming waits until the stages have drained: no operation enters meanwhile.
         let drains = matches!(input.control, Some(Slot::Program(_))) && self.is_urgent();
         let first = if drains { None } else { self.queue.pop_front() };
         match first {
@@ -281,7 +283,7 @@ impl Lane {
     fn enter_control(&mut self, slot: Slot) {
         match slot {
             Slot::Program(program) => {
-                // Whatever waits was for the old program.
+                // Queued requests were meant for the old program.
                 self.queue.clear();
                 self.program = program;
                 self.status = Status::default();
@@ -316,8 +318,8 @@ impl Lane {
         }
     }
 
-    /// After programming, a cell of the table and one of the states are made fresh a cycle; requests
-    /// go past meanwhile, as they do at an idle lane.
+    /// After programming, one cell of the table and one of the states are initialised per cycle;
+    /// meanwhile requests are ignored, as by an idle lane.
     fn clear(&mut self, cell: usize) {
         let fresh = self.program.map_or(0, |program| program.fresh_word(self.channel));
         if cell < KEYS {
@@ -370,14 +372,14 @@ mod tests {
         for n in 0..10_000u64 {
             let out = lane.clock(page(n % 8));
             assert!(matches!(out.granted, Granted::Request(_)) && !out.dropped);
-            // Stage 3 ends two cycles after stage 1 began, whatever came before.
+            // Stage 3 ends two cycles after stage 1 began, whatever preceded.
             assert_eq!(out.ended.is_some(), n >= 2, "{n}");
         }
         idle(&mut lane, &mut Vec::new());
         assert_eq!([0, 7].map(|word| lane.word(word)), [1250, 1250]);
     }
 
-    // Updates of one state at every distance at which SRAM is still old, and one beyond.
+    // Updates of one state at every distance at which SRAM is still stale, and one beyond.
     fn updates_at_distance(lane: &mut Lane, distance: u64) -> u64 {
         for _ in 0..10 {
             lane.clock(page(0));
@@ -400,7 +402,8 @@ mod tests {
         }
     }
 
-    // The prototype loses a count when a control read directly follows an increment.
+    // A read directly after an update or directly before one; the prototype loses a count when a
+    // control read directly follows an increment.
     #[test]
     fn a_read_right_after_an_update_and_right_before_one() {
         for gap in 0..4 {
@@ -429,13 +432,13 @@ mod tests {
         }
         assert_eq!(waited, Arbiter::default().patience);
         assert_eq!(lane.clock(In { control: take, ..In::default() }).granted, {
-            // The request that gave way goes first now.
+            // The request that was delayed by the control operation enters now.
             Granted::Request(page(0).request.unwrap())
         });
     }
 
-    /// Requests in `busy` of 4 cycles for as long as 12 control operations take at full rate; returns
-    /// how many were dropped, and how many control operations were carried out.
+    /// Issues requests in `busy` of 4 cycles while 12 control operations are issued at full rate;
+    /// returns the number of dropped requests and of executed control operations.
     fn dropped(arbiter: Arbiter, busy: u32) -> (u64, u64) {
         let mut lane = lane_with(arbiter);
         let take = Some(Slot::Take { word: 7, lanes: 0 });
@@ -453,8 +456,8 @@ mod tests {
         (dropped, controls)
     }
 
-    // The two assumed figures: whatever they are, three requests in four cycles, which is what DRAM can
-    // do, lose nothing. At full rate each control operation fills a place of the queue.
+    // The two assumed values: with any of them no request is lost at three requests in four cycles,
+    // the limit of DRAM. At full rate each control operation takes up an entry of the queue.
     #[test]
     fn queue_and_patience_decide_only_what_full_rate_loses() {
         for (queue, patience) in [(1, 64), (8, 64), (64, 64), (8, 4), (8, 16), (8, 1000)] {
@@ -479,8 +482,8 @@ mod tests {
     }
 
     proptest! {
-        /// Fixed overhead: when an update ends depends neither on its address nor on any state, so
-        /// that nobody can learn anything from the time it takes.
+        /// Fixed latency: the end of an update depends neither on its address nor on any state, so
+        /// that there is no timing side channel.
         #[test]
         fn time_does_not_depend_on_data(pages in prop::collection::vec(0..8u64, 3..60)) {
             let mut lane = lane();

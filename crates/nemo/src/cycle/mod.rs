@@ -1,5 +1,5 @@
-//! The cycle-accurate model: [`lane`] by lane, as hardware would be built, with the [`ports`] that a
-//! hardware description has too.
+//! The cycle-accurate model, made of [`lane`]s as hardware would be, with the [`ports`] of a
+//! hardware description.
 
 pub mod lane;
 pub mod ports;
@@ -15,8 +15,8 @@ use crate::region::{Holds, Region};
 use lane::Lane;
 use ports::{Granted, In, Request};
 
-/// All controllers, clock by clock. Requests of a batch come as fast as the channels take them: one a
-/// cycle and channel.
+/// Cycle-accurate engine. The requests of a batch arrive as fast as the channels accept them: one
+/// per cycle and channel.
 #[derive(Clone, Debug)]
 pub struct Cycle {
     memory: Memory,
@@ -28,7 +28,7 @@ pub struct Cycle {
 #[derive(Clone, Debug)]
 struct Controller {
     lanes: Vec<Vec<Lane>>,
-    /// What a pipeline of a chain gets in the next cycle, by pipeline and channel.
+    /// Input from the previous pipeline of a chain for the next cycle, by pipeline and channel.
     links: Vec<Vec<Option<Request>>>,
     captured: Vec<[u64; PAGE_WORDS]>,
 }
@@ -37,7 +37,7 @@ impl Cycle {
     /// Idle controllers that serve `memory`.
     ///
     /// # Errors
-    /// No controller can be like that.
+    /// An impossible geometry.
     pub fn new(memory: Memory, pipelines: usize) -> Result<Self> {
         let channels = memory.channels();
         Geometry { pipelines, channels, banks: pipelines * crate::geometry::MAX_BANKS }.check()?;
@@ -51,13 +51,13 @@ impl Cycle {
         Ok(Self { memory, controllers, cycles: 0 })
     }
 
-    /// Cycles so far.
+    /// Simulated cycles so far.
     #[must_use]
     pub fn cycles(&self) -> u64 {
         self.cycles
     }
 
-    /// A cycle of all controllers; `requests` by controller and channel.
+    /// Simulates a cycle of all controllers; `requests` by controller and channel.
     fn clock(&mut self, requests: &[Vec<Option<BusRecord>>]) {
         self.cycles += 1;
         for (controller, requests) in self.controllers.iter_mut().zip(requests) {
@@ -69,7 +69,7 @@ impl Cycle {
         vec![vec![None; self.memory.channels()]; self.memory.controllers()]
     }
 
-    /// Lets everything under way end.
+    /// Simulates until no operation is in flight.
     fn drain(&mut self) {
         let nothing = self.nothing();
         while self.controllers.iter().any(|controller| !controller.is_idle()) {
@@ -85,7 +85,7 @@ impl Controller {
     }
 
     fn clock(&mut self, requests: &[Option<BusRecord>]) {
-        // From the last to the first: what a pipeline makes, the next one gets a cycle later.
+        // Last pipeline first: a chained pipeline gets its predecessor's result one cycle later.
         for (number, lanes) in self.lanes.iter_mut().enumerate().rev() {
             for (channel, lane) in lanes.iter_mut().enumerate() {
                 let chained = lane.program().is_some_and(|program| program.chain != Chain::None);
@@ -100,8 +100,8 @@ impl Controller {
         }
     }
 
-    /// Gives a lane a control operation and waits for its end; the others stand still, which no
-    /// result depends on. Returns the word that was taken.
+    /// Issues a control operation to a lane and waits until it ends; the other lanes are halted,
+    /// which affects no result. Returns the word that was read.
     fn slot(&mut self, pipeline: usize, channel: usize, slot: Slot) -> Option<u64> {
         let lane = &mut self.lanes[pipeline][channel];
         let mut control = Some(slot);

@@ -1,7 +1,7 @@
-//! The ports of a lane: everything that crosses its border in a cycle, as bits.
+//! The ports of a lane: all its inputs and outputs in a cycle, as bits.
 //!
-//! A hardware description of a lane has these ports; a test bench gives it the words of
-//! [`In::to_bits`] cycle by cycle and compares what comes out with [`Out::to_bits`]. Bit 0 of word 0
+//! A hardware description of a lane has these ports; a test bench feeds it the words of
+//! [`In::to_bits`] cycle by cycle and compares its outputs with [`Out::to_bits`]. Bit 0 of word 0
 //! is the least significant one.
 //!
 //! ```text
@@ -19,18 +19,19 @@
 //!      word 2   the value of the update
 //! ```
 //!
-//! The registers of a program are written beside, while the lane is idle: [`Program`]'s fields.
+//! The registers of a program ([`Program`]'s fields) are written separately, while the lane is
+//! idle.
 
 use tierscope_core::{BusRecord, Time};
 
 use crate::program::{Program, Slot};
 
-/// A request as a lane sees it.
+/// A request at a lane's input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// The bus's.
+    /// The bus request.
     pub record: BusRecord,
-    /// In a chain, what the pipeline before made.
+    /// In a chain, the result of the previous pipeline.
     pub chained: Option<u64>,
 }
 
@@ -40,57 +41,57 @@ impl From<BusRecord> for Request {
     }
 }
 
-/// What goes into a lane in a cycle.
+/// Inputs of a lane in a cycle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct In {
-    /// A request.
+    /// A request, if one arrives.
     pub request: Option<Request>,
-    /// A control operation; it stays until it is taken.
+    /// A control operation; it is held until it is granted.
     pub control: Option<Slot>,
 }
 
-/// An update that ends.
+/// A completed update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// The request.
+    /// The request that caused it.
     pub request: Request,
-    /// The state.
+    /// Number of the updated state.
     pub state: u32,
-    /// What it has become.
+    /// New value of the state.
     pub value: u64,
-    /// Its trigger holds.
+    /// Whether its trigger holds.
     pub told: bool,
-    /// It began anew.
+    /// Whether the counter wrapped around.
     pub wrapped: bool,
 }
 
-/// What entered the pipeline in a cycle.
+/// The operation that entered the pipeline in a cycle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Granted {
-    /// Nothing.
+    /// No operation.
     #[default]
     None,
-    /// A request: this cycle's, or the first of the queue.
+    /// A request: this cycle's, or the first in the queue.
     Request(Request),
     /// The control operation.
     Control,
 }
 
-/// What comes out of a lane in a cycle.
+/// Outputs of a lane in a cycle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Out {
-    /// What entered the pipeline; requests and control operations take effect in this order.
+    /// The operation that entered the pipeline; operations take effect in this order.
     pub granted: Granted,
-    /// The request found the queue full: it is in no state, and counted.
+    /// The request found the queue full: it was dropped and counted.
     pub dropped: bool,
-    /// The word that a control operation took.
+    /// The word read by a control operation.
     pub taken: Option<u64>,
-    /// The update that ends.
+    /// The update that completed.
     pub ended: Option<Ended>,
 }
 
 impl In {
-    /// As bits.
+    /// Encodes the inputs as port words.
     #[must_use]
     pub fn to_bits(&self) -> [u64; 4] {
         let mut bits = [0; 4];
@@ -113,7 +114,8 @@ impl In {
         bits
     }
 
-    /// From bits; `program` is what the registers hold. `None` if no port looks like that.
+    /// Decodes the inputs; `program` is the content of the program registers. `None` for invalid
+    /// port words.
     #[must_use]
     pub fn from_bits(bits: [u64; 4], program: Option<Program>) -> Option<Self> {
         let [first, nanos, value, control] = bits;
@@ -140,7 +142,7 @@ impl In {
 }
 
 impl Out {
-    /// As bits.
+    /// Encodes the outputs as port words.
     #[must_use]
     pub fn to_bits(&self) -> [u64; 3] {
         let control = u64::from(self.granted == Granted::Control);

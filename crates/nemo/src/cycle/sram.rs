@@ -1,8 +1,8 @@
-//! SRAM with one port to read and one to write.
+//! SRAM with one read port and one write port.
 
-/// Reads and writes take a cycle: what a read asks for can be used in the next cycle, and a write
-/// can be read from the next cycle on. A read and a write of one cell in the same cycle give the
-/// old content.
+/// Reads and writes take a cycle: the result of a read is available in the next cycle, and a write
+/// is visible to reads from the next cycle on. A read and a write of one cell in the same cycle
+/// return the old content.
 #[derive(Clone, Debug)]
 pub(super) struct Sram<T> {
     cells: Vec<T>,
@@ -16,24 +16,24 @@ impl<T: Copy> Sram<T> {
         Self { cells: vec![content; cells], read: content, write: None, next_read: None }
     }
 
-    /// What the read of the last cycle gave.
+    /// Result of the last cycle's read.
     pub(super) fn out(&self) -> T {
         self.read
     }
 
-    /// Asks for a cell, at most once a cycle.
+    /// Issues a read, at most one per cycle.
     pub(super) fn read(&mut self, at: usize) {
         debug_assert!(self.next_read.is_none(), "one read port");
         self.next_read = Some(at);
     }
 
-    /// Writes a cell, at most once a cycle.
+    /// Issues a write, at most one per cycle.
     pub(super) fn write(&mut self, at: usize, value: T) {
         debug_assert!(self.write.is_none(), "one write port");
         self.write = Some((at, value));
     }
 
-    /// The clock's edge.
+    /// Ends the cycle: performs the issued read and write.
     pub(super) fn edge(&mut self) {
         if let Some(at) = self.next_read.take() {
             self.read = self.cells[at];
@@ -43,7 +43,8 @@ impl<T: Copy> Sram<T> {
         }
     }
 
-    /// A cell, past all ports: for tests and loads of states nobody updates at the moment.
+    /// Content of a cell, bypassing the ports: for tests, and for loads of states without updates
+    /// in flight.
     pub(super) fn peek(&self, at: usize) -> T {
         self.cells[at]
     }

@@ -1,4 +1,5 @@
-//! Pipelines beyond the prototype (NEMO, section 6.3): selected by a hash, and chained.
+//! Extensions of the prototype (NEMO, section 6.3): pipelines selected by a hash, and chained
+//! pipelines.
 
 use tierscope_core::{Key, Result, RuleId, RuleLimits};
 
@@ -8,7 +9,7 @@ use crate::engine::{At, Engine};
 use crate::geometry::states_per_pipeline;
 use crate::program::{Chain, Select};
 
-/// A link of a chain, checked.
+/// A validated link of a chain.
 struct Link {
     spec: Spec,
     chain: Chain,
@@ -17,10 +18,10 @@ struct Link {
 }
 
 impl<E: Engine> Driver<E> {
-    /// Installs a telemetry whose keys find one of `2^bits` states by multiply-shift hashing.
+    /// Installs a telemetry whose keys select one of `2^bits` states by multiply-shift hashing.
     ///
     /// # Errors
-    /// What is wrong with it, by the field's name; how much room is missing.
+    /// The invalid field; or a lack of pipelines or banks.
     pub fn install_hashed(&mut self, spec: &Spec, multiplier: u64, bits: u32) -> Result<RuleId> {
         let limits = RuleLimits { end: self.engine.memory().end(), cell: spec.cell };
         spec.rule.check(&limits)?;
@@ -47,12 +48,12 @@ impl<E: Engine> Driver<E> {
         self.settle(number, Telemetry { select, ..plain })
     }
 
-    /// Installs telemetries of one pipeline each, of which every one but the first takes its operand
-    /// from the one before, and sees only the requests that the one before counted. The first one's
-    /// removal removes all.
+    /// Installs telemetries of one pipeline each; every one but the first takes its operand from
+    /// its predecessor, and sees only the requests that the predecessor counted. Removing the first
+    /// one removes all.
     ///
     /// # Errors
-    /// What is wrong with them, by the field's name; how much room is missing.
+    /// The invalid field; or a lack of pipelines or banks.
     pub fn install_chain(&mut self, first: &Spec, links: &[(Spec, Chain)]) -> Result<Vec<RuleId>> {
         let mut plans = vec![self.link(first, Chain::None)?];
         for (spec, chain) in links {
@@ -63,7 +64,7 @@ impl<E: Engine> Driver<E> {
         }
         let cells = self.take_chain(&plans)?;
         let mut ids: Vec<RuleId> = Vec::new();
-        // From the last to the first: none may see requests that the one before does not pass on.
+        // Last to first: no link may see requests that its predecessor does not pass on.
         for (Link { spec, chain, layout, keys }, cell) in plans.into_iter().zip(cells).rev() {
             let number = self.free_number()?;
             let plain = Telemetry::new(Owner::Host, spec.rule, layout, keys, vec![cell]);
@@ -89,7 +90,7 @@ impl<E: Engine> Driver<E> {
         Ok(Link { spec: *spec, chain, layout, keys })
     }
 
-    /// Pipelines in a row in every controller: a cell for each link.
+    /// Allocates adjacent pipelines in every controller: one cell for each link.
     fn take_chain(&mut self, plans: &[Link]) -> Result<Vec<Cell>> {
         let filter = plans[0].spec.rule.filter;
         let end = filter.end.min(self.engine.memory().end());

@@ -1,8 +1,9 @@
-//! A guest's view: telemetries over its own memory, by its own addresses (NEMO, section 6.2).
+//! A guest's view: telemetries over its own memory, by guest-physical addresses (NEMO, section
+//! 6.2).
 //!
-//! The guest names pages as it knows them; the driver finds the host's pages behind them and lets
-//! entries for no others. The requests of everybody go past the pipeline, but only those of the
-//! guest's pages find an entry. Operands that would show the host's addresses or cores are refused.
+//! The guest names pages by its own addresses; the driver translates them to host pages and refuses
+//! entries for any others. All requests on the bus pass the pipeline, but only those to the guest's
+//! pages match an entry. Operands that would reveal host addresses or cores are refused.
 
 use tierscope_core::{
     Counters, Error, ErrorKind, Filter, Key, Notice, Operand, RequestField, Result, Rule, RuleId,
@@ -14,33 +15,33 @@ use super::{Driver, Owner};
 use crate::engine::Engine;
 use crate::memory::Memory;
 
-/// Names a guest.
+/// Number of a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GuestId(u32);
 
-/// Memory of a guest, and where the host has it.
+/// A range of guest memory and its place in host memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Backing {
-    /// The guest's first byte.
+    /// First guest-physical address.
     pub guest: u64,
-    /// The host's first byte.
+    /// First host-physical address.
     pub host: u64,
-    /// How many.
+    /// Length in bytes.
     pub bytes: u64,
 }
 
-/// A guest and what it was given.
+/// A guest, its memory and its quota.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Guest {
     memory: Vec<Backing>,
-    /// Pipelines of each controller that it may use.
+    /// Pipelines that it may use in each controller.
     pipelines: u64,
-    /// Filters of its telemetries, in its own addresses.
+    /// Filters of its telemetries, in guest-physical addresses.
     filters: Vec<(RuleId, Filter, Key)>,
 }
 
 impl Backing {
-    /// The host's address of a range of the guest's, if all of it is in here.
+    /// Host-physical address of a guest range, if the range lies entirely in this backing.
     fn host_of(&self, start: u64, bytes: u64) -> Option<u64> {
         let offset = start.checked_sub(self.guest)?;
         (offset.checked_add(bytes)? <= self.bytes).then_some(self.host + offset)
@@ -48,10 +49,11 @@ impl Backing {
 }
 
 impl<E: Engine> Driver<E> {
-    /// Admits a guest with that memory, who may use that many pipelines of each controller.
+    /// Admits a guest with that memory, and a quota of pipelines in each controller.
     ///
     /// # Errors
-    /// Its memory is not in pages, overlaps itself or another guest's, or no controller serves it.
+    /// Its memory is not page-aligned, overlaps itself or another guest's, or is served by no
+    /// controller.
     pub fn admit(&mut self, memory: Vec<Backing>, pipelines: u64) -> Result<GuestId> {
         for (number, backing) in memory.iter().enumerate() {
             check_backing(backing, self.engine.memory())?;
@@ -83,17 +85,17 @@ impl<E: Engine> Driver<E> {
     /// Removes a guest with all of its telemetries.
     ///
     /// # Errors
-    /// There is no such guest.
+    /// The guest does not exist.
     pub fn dismiss(&mut self, id: GuestId) -> Result<()> {
         let slot = self.guests.get_mut(id.0 as usize);
         let guest = slot.and_then(Option::take).ok_or_else(|| no_guest(id))?;
         guest.filters.iter().try_for_each(|(rule, ..)| self.remove(Owner::Guest(id), *rule))
     }
 
-    /// The counters as a guest sees them.
+    /// The counters of a guest.
     ///
     /// # Errors
-    /// There is no such guest.
+    /// The guest does not exist.
     pub fn guest(&mut self, id: GuestId) -> Result<View<'_, E>> {
         self.guest_of(id)?;
         Ok(View { driver: self, id })
@@ -122,7 +124,7 @@ fn check_backing(backing: &Backing, memory: &Memory) -> Result<()> {
     Ok(())
 }
 
-/// The counters as a guest sees them: same calls, its own addresses, its own memory.
+/// The counters as a guest sees them: the same calls, restricted to its own memory and addresses.
 #[derive(Debug)]
 pub struct View<'a, E> {
     driver: &'a mut Driver<E>,
@@ -133,7 +135,7 @@ impl<E: Engine> View<'_, E> {
     /// Installs a telemetry over the guest's memory.
     ///
     /// # Errors
-    /// What is wrong with it, by the field's name; how much room is missing.
+    /// The invalid field; or a lack of pipelines or banks.
     pub fn install(&mut self, spec: &Spec) -> Result<RuleId> {
         let guest = self.driver.guest_of(self.id)?.clone();
         let last = guest.memory.iter().map(|backing| backing.guest + backing.bytes).max();
@@ -165,10 +167,10 @@ impl<E: Engine> View<'_, E> {
         Ok(id)
     }
 
-    /// Removes a telemetry of the guest's.
+    /// Removes one of the guest's telemetries.
     ///
     /// # Errors
-    /// It has none of that number.
+    /// The guest has no telemetry of that number.
     pub fn uninstall(&mut self, id: RuleId) -> Result<()> {
         self.driver.remove(Owner::Guest(self.id), id)?;
         let guest = self.driver.guests[self.id.0 as usize].as_mut().expect("it has telemetries");
@@ -193,7 +195,7 @@ impl<E: Engine> View<'_, E> {
         Err(Error::new(ErrorKind::Missing, "no room for the telemetry").cause(cause))
     }
 
-    /// The host's key of a region of the guest's.
+    /// The host's key of one of the guest's regions.
     fn host_key(&self, id: RuleId, key: u64) -> Result<u64> {
         let guest = self.driver.guest_of(self.id)?;
         let found = guest.filters.iter().find(|(rule, ..)| *rule == id);
@@ -219,7 +221,7 @@ impl<E: Engine> View<'_, E> {
     }
 }
 
-/// What would show a guest something that is not its own.
+/// Refuses operands that would reveal foreign data to a guest.
 fn check_foreign(rule: &Rule, limits: &RuleLimits) -> Result<()> {
     match rule.update.1 {
         Operand::Field(RequestField::Address) => {
@@ -237,7 +239,7 @@ fn check_foreign(rule: &Rule, limits: &RuleLimits) -> Result<()> {
     Ok(())
 }
 
-/// The host's keys of regions that lie whole in a range, first and last.
+/// The host's keys of the regions that lie entirely in a range, first and last.
 fn whole(backing: &Backing, shift: u8) -> Option<(u64, u64)> {
     let region = 1u64 << shift;
     let first = backing.host.div_ceil(region);
@@ -258,7 +260,7 @@ impl<E: Engine> Counters for View<'_, E> {
         self.uninstall(rule)
     }
 
-    /// Its own memory, by its own addresses.
+    /// The guest's memory, in guest-physical addresses.
     fn sees(&self) -> Vec<(u64, u64)> {
         let Ok(guest) = self.driver.guest_of(self.id) else { return Vec::new() };
         let mut ranges: Vec<(u64, u64)> =

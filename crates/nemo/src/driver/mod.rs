@@ -1,11 +1,11 @@
-//! The control plane (NEMO, section 3.2): installs telemetries, gives them pipelines and banks,
-//! writes translation tables, folds states into one view, and passes hints on.
+//! The control plane (NEMO, section 3.2): installs telemetries, allocates pipelines and banks to
+//! them, writes translation tables, folds states into one view, and forwards hints.
 //!
-//! A telemetry is cut into a grid: windows of 8,192 keys, as many as its filter holds, by windows of
-//! as many states as a pipeline has. Each cell of the grid is a pipeline in every controller that
-//! serves a part of the filter. A request finds its key in the pipelines of one window of keys, and
-//! of these only the one whose window of states holds its state has an entry for it. A state is
-//! folded from all windows of keys, controllers and channels.
+//! A telemetry is cut into a grid: key windows of 8,192 keys that cover its filter, by state
+//! windows of a pipeline's capacity. Each cell of the grid is a pipeline in every controller that
+//! serves a part of the filter. A request's key lies in the key window of one row of pipelines, and
+//! of these only the one whose state window holds the state has an entry for the key. A state is
+//! folded over all key windows, controllers and channels.
 
 mod beyond;
 mod guest;
@@ -35,47 +35,47 @@ use crate::program::{Chain, Program, Select, Side};
 use slab::{Piece, Slab};
 use spec::{Layout, keys_of, no_room};
 
-/// Whose a telemetry is.
+/// Owner of a telemetry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Owner {
     Host,
     Guest(GuestId),
 }
 
-/// A cell of the grid: a piece of each controller.
+/// A cell of the grid: a pipeline with its banks in each controller.
 type Cell = Vec<(At, Piece)>;
 
 /// A registered telemetry.
 #[derive(Clone, Debug)]
 struct Telemetry {
     owner: Owner,
-    /// As the engine has it: for a guest's, with the host's addresses.
+    /// The rule as programmed: with host addresses if the owner is a guest.
     rule: Rule,
     layout: Layout,
-    /// Runs of keys that it may translate, first and last.
+    /// Runs of keys that may be translated, first and last.
     keys: Vec<(u64, u64)>,
-    /// By window of keys, then by window of states.
+    /// Cells by key window, then by state window.
     cells: Vec<Cell>,
     entries: BTreeMap<u64, u32>,
     select: Select,
     chain: Chain,
-    /// The pipelines chained to this one, which go when it goes.
+    /// The pipelines chained to this one, which are removed with it.
     links: Vec<RuleId>,
 }
 
-/// The driver of all controllers of an engine.
+/// Driver of all controllers of an engine.
 #[derive(Clone, Debug)]
 pub struct Driver<E> {
     engine: E,
     slabs: Vec<Slab>,
-    /// By number; a slot that is free again has another generation.
+    /// Slots by telemetry number, with a generation that changes when a slot is reused.
     slots: Vec<(u16, Option<Telemetry>)>,
     guests: Vec<Option<Guest>>,
     work: RegisterWork,
 }
 
 impl<E: Engine> Driver<E> {
-    /// The driver of an idle engine.
+    /// A driver for an idle engine.
     pub fn new(engine: E) -> Self {
         let slabs = vec![Slab::new(engine.geometry()); engine.memory().controllers()];
         Self { engine, slabs, slots: Vec::new(), guests: Vec::new(), work: RegisterWork::default() }
@@ -86,12 +86,12 @@ impl<E: Engine> Driver<E> {
         &self.engine
     }
 
-    /// The engine, to let it see requests.
+    /// The engine, for passing requests to it.
     pub fn engine_mut(&mut self) -> &mut E {
         &mut self.engine
     }
 
-    /// Free pipelines and banks, of each controller.
+    /// Free pipelines and banks of each controller.
     #[must_use]
     pub fn free(&self) -> Vec<(usize, usize)> {
         self.slabs.iter().map(|slab| (slab.free_pipelines(), slab.free_banks())).collect()
@@ -100,7 +100,7 @@ impl<E: Engine> Driver<E> {
     /// Installs a telemetry of the host.
     ///
     /// # Errors
-    /// What is wrong with it, by the field's name; how much room is missing.
+    /// The invalid field; or a lack of pipelines or banks.
     pub fn install(&mut self, spec: &Spec) -> Result<RuleId> {
         let end = self.engine.memory().end();
         let limits = RuleLimits { end, cell: spec.cell };
@@ -114,7 +114,7 @@ impl<E: Engine> Driver<E> {
     /// Removes a telemetry of the host.
     ///
     /// # Errors
-    /// There is none of that number.
+    /// The host has no telemetry of that number.
     pub fn uninstall(&mut self, id: RuleId) -> Result<()> {
         let telemetry = self.of(Owner::Host, id)?;
         if telemetry.chain != Chain::None {
@@ -126,10 +126,10 @@ impl<E: Engine> Driver<E> {
         self.remove(Owner::Host, id)
     }
 
-    /// What folding over the banks of this telemetry loses, compared with one bank.
+    /// Deviations that folding over this telemetry's banks causes, compared with a single bank.
     ///
     /// # Errors
-    /// There is none of that number.
+    /// The host has no telemetry of that number.
     pub fn losses(&self, id: RuleId) -> Result<Vec<Loss>> {
         let telemetry = self.of(Owner::Host, id)?;
         if self.banks_of(telemetry) == 1 {
@@ -139,15 +139,15 @@ impl<E: Engine> Driver<E> {
         Ok(telemetry.rule.losses(telemetry.layout.cell).into_iter().chain(chained).collect())
     }
 
-    /// Banks that a state of this telemetry is folded from.
+    /// Number of banks that a state of this telemetry is folded from.
     ///
     /// # Errors
-    /// There is none of that number.
+    /// The host has no telemetry of that number.
     pub fn banks(&self, id: RuleId) -> Result<u64> {
         self.of(Owner::Host, id).map(|telemetry| self.banks_of(telemetry))
     }
 
-    /// Banks that a state is folded from.
+    /// Number of banks that a state is folded from.
     fn banks_of(&self, telemetry: &Telemetry) -> u64 {
         let controllers = telemetry.cells[0].len() * telemetry.layout.key_windows.len();
         (controllers * self.engine.geometry().channels) as u64
@@ -164,7 +164,7 @@ impl<E: Engine> Driver<E> {
         })
     }
 
-    /// Does something with a telemetry, which is out of its slot meanwhile.
+    /// Runs `act` on a telemetry, which is taken out of its slot meanwhile.
     fn with<R>(
         &mut self,
         owner: Owner,
@@ -197,7 +197,7 @@ impl<E: Engine> Driver<E> {
         self.settle(number, Telemetry::new(owner, spec.rule, layout, keys, cells))
     }
 
-    /// A number for a telemetry.
+    /// A free telemetry number.
     fn free_number(&mut self) -> Result<usize> {
         if let Some(free) = self.slots.iter().position(|slot| slot.1.is_none()) {
             return Ok(free);
@@ -209,7 +209,7 @@ impl<E: Engine> Driver<E> {
         Ok(self.slots.len() - 1)
     }
 
-    /// Programs a telemetry's pipelines and keeps it under a number.
+    /// Programs a telemetry's pipelines and registers it under a number.
     fn settle(&mut self, number: usize, telemetry: Telemetry) -> Result<RuleId> {
         let owner = telemetry.owner;
         self.program(&telemetry);
@@ -218,7 +218,7 @@ impl<E: Engine> Driver<E> {
         self.engine.check().map(|()| id).inspect_err(|_| drop(self.remove(owner, id)))
     }
 
-    /// The cells of a layout, of all controllers or of none.
+    /// Allocates the cells of a layout, in all controllers or in none.
     fn take_cells(&mut self, layout: &Layout, controllers: &[usize]) -> Result<Vec<Cell>> {
         let geometry = self.engine.geometry();
         let short =
@@ -230,7 +230,7 @@ impl<E: Engine> Driver<E> {
         for controller in controllers {
             let slab = &mut self.slabs[*controller];
             let banks = |cell: u64| layout.banks_in(cell % windows) as usize;
-            // Lists no longer than what there is.
+            // Avoids lists longer than the available pipelines.
             let taken = (count <= slab.free_pipelines() as u64)
                 .then(|| (0..count).map(banks).collect::<Vec<_>>())
                 .and_then(|banks| slab.take(&banks, false));
@@ -301,7 +301,7 @@ impl<E: Engine> Driver<E> {
         let telemetry = slot.1.take().expect("just found");
         slot.0 = slot.0.wrapping_add(1);
         for (at, piece) in telemetry.cells.into_iter().flatten() {
-            // States and entries go, so that whoever comes next finds nothing.
+            // Clears states and entries, so that the next owner cannot read them.
             self.write(at, Control::Program(None));
             self.slabs[at.controller].give_back(piece);
         }

@@ -1,4 +1,4 @@
-//! Interrupts: hints that a telemetry should be looked at again (NEMO, section 3.1).
+//! Interrupts: hints that a telemetry's trigger may hold (NEMO, section 3.1).
 
 use tierscope_core::{Notice, Result, RuleId, Time};
 
@@ -6,16 +6,16 @@ use super::{Driver, Owner};
 use crate::engine::{At, Control, Engine};
 use crate::program::Hint;
 
-/// A state for which the rule's trigger holds, checked over all controllers.
+/// A state for which the rule's trigger holds, confirmed over all controllers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Alert {
-    /// The rule.
+    /// Rule of the trigger.
     pub rule: RuleId,
-    /// The state.
+    /// Number of the state.
     pub state: u64,
-    /// What it is now, folded.
+    /// Current folded value.
     pub value: u64,
-    /// When the request that told crossed the bus.
+    /// Time on the bus of the request that raised the hint.
     pub time: Time,
 }
 
@@ -23,19 +23,21 @@ pub struct Alert {
 struct Hinted {
     number: usize,
     time: Time,
-    /// The states that told; `None` if there were more than each channel names.
+    /// The states that raised hints; `None` if more states did than the channels recorded.
     states: Option<Vec<u64>>,
 }
 
 impl<E: Engine> Driver<E> {
-    /// Answers the interrupts: every state of the host's telemetries that may have told is read over
-    /// all controllers, without effect, and given to `each` if the trigger holds there.
+    /// Handles the interrupts: reads every state of the host's telemetries that may have raised a
+    /// hint, over all controllers and without effect, and passes it to `each` if the trigger holds
+    /// for the folded value.
     ///
-    /// Hints are taken once, by this or by [`tierscope_core::Counters::notifications`], which passes
-    /// them on unchecked. A hint is acknowledged before its states are read, so that what happens meanwhile tells anew.
+    /// A hint is consumed once, by this or by [`tierscope_core::Counters::notifications`], which
+    /// forwards hints unconfirmed. A hint is acknowledged before its states are read, so that an
+    /// update in between raises another hint.
     ///
     /// # Errors
-    /// The controllers do not answer.
+    /// The controllers do not respond.
     pub fn dispatch(&mut self, mut each: impl FnMut(Alert)) -> Result<()> {
         for Hinted { number, time, states } in self.take_hints(Owner::Host) {
             let rule = self.id_of(number);
@@ -68,7 +70,8 @@ impl<E: Engine> Driver<E> {
         RuleId(u32::from(self.slots[number].0) << 16 | number as u32)
     }
 
-    /// The hints of an owner's telemetries, acknowledged. Those of others stay.
+    /// Takes and acknowledges the hints of an owner's telemetries; hints of other owners stay
+    /// pending.
     fn take_hints(&mut self, owner: Owner) -> Vec<Hinted> {
         let controllers = 0..self.engine.memory().controllers();
         let pending: Vec<u64> = controllers.map(|n| self.engine.pending(n)).collect();
@@ -96,7 +99,8 @@ impl<E: Engine> Driver<E> {
         found
     }
 
-    /// The hints of a pipeline's channels, with the first state of its window.
+    /// Takes and acknowledges the hints of a pipeline's channels, each with the first state of the
+    /// pipeline's window.
     fn acknowledge(&mut self, at: At, first: u64) -> Vec<(Hint, u64)> {
         let channels = 0..self.engine.geometry().channels;
         let hints = channels.filter_map(|channel| self.engine.status(at, channel).hint);
@@ -106,7 +110,7 @@ impl<E: Engine> Driver<E> {
     }
 }
 
-/// The states that hints name, unless one of them stands for more.
+/// The states named by hints, unless a hint represents several.
 fn named(hints: &[(Hint, u64)]) -> Option<Vec<u64>> {
     let alone = hints.iter().all(|(hint, _)| hint.more == 0);
     alone.then(|| {

@@ -1,4 +1,4 @@
-//! States, folded into one view.
+//! Reads states, folded over all banks.
 
 use tierscope_core::{ReadEffect, Result, RuleId};
 
@@ -8,40 +8,40 @@ use crate::engine::{At, Control, Engine};
 use crate::geometry::{LINE_WORDS, PAGE_WORDS};
 use crate::region::Region;
 
-/// Where the words of a pipeline are read.
+/// Source of a pipeline's words.
 #[derive(Clone, Copy, Debug)]
 enum From {
-    /// Where they lie, which has no effect on them.
+    /// The state SRAM, without a read effect.
     States,
-    /// In the capture page, after a capture.
+    /// The capture page, after a capture.
     Captured,
 }
 
-/// What of a telemetry's requests is not in its states.
+/// Requests of a telemetry that are not reflected in its states.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Overflow {
-    /// Requests that found a queue full, over all channels.
+    /// Requests dropped because a queue was full, over all channels.
     pub dropped: u64,
-    /// Whether a counter went beyond its largest value and began anew.
+    /// Whether a counter wrapped around.
     pub wrapped: bool,
 }
 
 impl<E: Engine> Driver<E> {
-    /// Reads states from `first` on without the effect of a read.
+    /// Reads states from `first` on without the read effect.
     ///
     /// # Errors
-    /// There is no such telemetry, or it has fewer states.
+    /// The telemetry does not exist, or has fewer states.
     pub fn peek(&mut self, id: RuleId, first: u64, out: &mut [u64]) -> Result<()> {
         self.with(Owner::Host, id, |driver, telemetry| {
             driver.fold_all(telemetry, first, out, From::States)
         })?
     }
 
-    /// What was lost of a telemetry's requests: those that a full queue dropped, and whether a counter
-    /// went beyond its largest value and began anew.
+    /// Losses of a telemetry: requests dropped because a queue was full, and whether a counter
+    /// wrapped around.
     ///
     /// # Errors
-    /// There is no such telemetry.
+    /// The telemetry does not exist.
     pub fn overflow(&mut self, id: RuleId) -> Result<Overflow> {
         let overflow = self.with(Owner::Host, id, |driver, telemetry| {
             let mut overflow = Overflow::default();
@@ -59,7 +59,7 @@ impl<E: Engine> Driver<E> {
 
     pub(super) fn read_for(&mut self, owner: Owner, id: RuleId, out: &mut [u64]) -> Result<()> {
         self.with(owner, id, |driver, telemetry| {
-            // Without an effect nothing needs to be captured.
+            // Without a read effect no capture is needed.
             let from = match telemetry.rule.on_read {
                 ReadEffect::Keep => From::States,
                 _ => From::Captured,
@@ -98,7 +98,7 @@ impl<E: Engine> Driver<E> {
         while done < out.len() {
             let at = first + done as u64;
             let (window, inside) = (at / layout.window, at % layout.window);
-            // Up to a page of words, which may begin in the middle of one.
+            // At most a page of words; the first state may be in the middle of a word.
             let lead = inside % u64::from(layout.cell.per_word());
             let room = (layout.window - inside).min(most - lead) as usize;
             let part = room.min(out.len() - done);
@@ -109,7 +109,8 @@ impl<E: Engine> Driver<E> {
         self.engine.check()
     }
 
-    /// Folds states of one window over windows of keys, controllers and channels, home first.
+    /// Folds states of one state window over key windows, controllers and channels, home bank
+    /// first.
     fn fold(
         &mut self,
         telemetry: &Telemetry,
@@ -163,7 +164,7 @@ impl<E: Engine> Driver<E> {
         }
     }
 
-    /// What caches hold of the line is old: it is invalidated first.
+    /// Cached copies of the line are stale: invalidates it first.
     fn load_line(&mut self, controller: usize, line: u64) -> [u64; LINE_WORDS] {
         self.work.lines += 1;
         self.engine.invalidate(controller, line);

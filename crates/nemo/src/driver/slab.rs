@@ -1,4 +1,4 @@
-//! Who has which pipelines and banks of a controller.
+//! Allocates the pipelines and banks of a controller.
 
 use crate::geometry::Geometry;
 
@@ -10,8 +10,8 @@ pub(super) struct Piece {
     pub(super) banks: usize,
 }
 
-/// The free pipelines and banks of a controller. Runs of banks are powers of two and lie at
-/// multiples of their length, so that what is given back fits what is asked for next.
+/// The free pipelines and banks of a controller. Runs of banks are powers of two, aligned to their
+/// length, to limit fragmentation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Slab {
     pipelines: Vec<bool>,
@@ -31,8 +31,8 @@ impl Slab {
         self.banks.iter().filter(|taken| !**taken).count()
     }
 
-    /// The first run of free pipelines, with these numbers of banks; all of it or nothing. A chain's
-    /// pipelines must follow one another; `in_a_row` asks for that.
+    /// Allocates pipelines with these numbers of banks; all or nothing. `in_a_row` requires
+    /// adjacent pipelines, as a chain needs.
     pub(super) fn take(&mut self, banks: &[usize], in_a_row: bool) -> Option<Vec<Piece>> {
         let before = self.clone();
         let taken = self.take_pipelines(banks.len(), in_a_row).and_then(|pipelines| {

@@ -1,17 +1,17 @@
-//! What a telemetry asks for, and how many pipelines that takes.
+//! Requirements of a telemetry, and the number of pipelines that it takes.
 
 use tierscope_core::{Cell, Error, ErrorKind, Key, Result, Rule, RuleLimits};
 
 use crate::geometry::{BANK_WORDS, Geometry, KEYS, banks_for, states_per_pipeline};
 
-/// A telemetry as it is asked for.
+/// A requested telemetry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Spec {
     /// The rule.
     pub rule: Rule,
-    /// Counters that hold the states.
+    /// Width of the counters that hold the states.
     pub cell: Cell,
-    /// States; `None` for one to each sub-region that the filter lets through.
+    /// Number of states; `None` for one for each sub-region that passes the filter.
     pub states: Option<u64>,
 }
 
@@ -21,17 +21,17 @@ impl From<Rule> for Spec {
     }
 }
 
-/// How a telemetry is cut into pipelines: a window of keys and a window of states each.
+/// Division of a telemetry into pipelines: each has a key window and a state window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
-    /// First keys of the windows of keys, ascending: all of them, if any controller has room for so
-    /// many.
+    /// First key of each key window, ascending; truncated if they exceed any controller's
+    /// pipelines.
     pub(super) key_windows: Vec<u64>,
-    /// How many there are.
+    /// Number of key windows.
     windows: u64,
-    /// States of a window of states: whole primary regions.
+    /// States of a state window: whole primary regions.
     pub(super) window: u64,
-    /// States of all.
+    /// States of the telemetry.
     pub(super) states: u64,
     /// States of a primary region.
     pub(super) span: u64,
@@ -69,29 +69,29 @@ impl Layout {
         self.states.div_ceil(self.window)
     }
 
-    /// States of a window.
+    /// Number of states in a state window.
     pub(super) fn states_in(&self, window: u64) -> u64 {
         (self.states - window * self.window).min(self.window)
     }
 
-    /// Pipelines that it takes in each controller.
+    /// Pipelines needed in each controller.
     pub(super) fn pipelines(&self) -> u64 {
         self.state_windows().saturating_mul(self.windows)
     }
 
-    /// Banks that a pipeline of that window of states takes.
+    /// Banks that a pipeline needs for that state window.
     pub(super) fn banks_in(&self, window: u64) -> u64 {
         banks_for(self.states_in(window), self.cell).next_power_of_two()
     }
 
-    /// Banks that all take, in each channel of each controller.
+    /// Banks needed in each channel of each controller.
     pub(super) fn banks(&self) -> u64 {
         let windows = self.state_windows();
         let full = self.banks_in(0).saturating_mul(windows - 1);
         full.saturating_add(self.banks_in(windows - 1)).saturating_mul(self.windows)
     }
 
-    /// The window of keys that holds a key, and the entry there.
+    /// The key window that holds a key, and the table entry in it.
     pub(super) fn key_window(&self, key: u64) -> Option<(usize, u16)> {
         let window = self.key_windows.partition_point(|first| *first <= key).checked_sub(1)?;
         let entry = key - self.key_windows[window];
@@ -99,8 +99,8 @@ impl Layout {
     }
 }
 
-/// As few windows of [`KEYS`] keys as hold all of the runs, and how many. More than any controller has
-/// pipelines for are counted, not listed.
+/// The fewest windows of [`KEYS`] keys that cover the runs, and their number. Windows beyond any
+/// controller's pipelines are counted, not listed.
 fn cover(keys: &[(u64, u64)]) -> (Vec<u64>, u64) {
     const MOST: usize = 64;
     let (mut windows, mut count) = (Vec::new(), 0u64);
@@ -124,8 +124,8 @@ fn cover(keys: &[(u64, u64)]) -> (Vec<u64>, u64) {
     (windows, count)
 }
 
-/// The keys that addresses of `start..end` have: in a row if the key takes all upper bits of the
-/// address, else any that there are.
+/// The keys of addresses in `start..end`: a contiguous range if the key takes all upper address
+/// bits, else every possible key.
 pub(super) fn keys_of(key: Key, start: u64, end: u64, limits: &RuleLimits) -> (u64, u64) {
     if takes_upper_bits(key, limits) {
         (key.of(start), key.of(end - 1))
@@ -135,14 +135,14 @@ pub(super) fn keys_of(key: Key, start: u64, end: u64, limits: &RuleLimits) -> (u
     }
 }
 
-/// Whether a key names one aligned range of addresses: it takes every bit from its shift on.
+/// Whether a key identifies one aligned address range: it takes all address bits from its shift on.
 pub(super) fn takes_upper_bits(key: Key, limits: &RuleLimits) -> bool {
     let every = u64::MAX >> (64 - limits.address_bits());
     (key.mask & every) >> key.shift == every >> key.shift
 }
 
-/// The refusal of a telemetry for which there is no room in a controller with so many free pipelines and
-/// banks: what is missing, and what a sweep over the regions would do instead.
+/// The error for a telemetry that does not fit into a controller with that many free pipelines and
+/// banks: names the missing resources, and the alternative, a sweep over the regions.
 pub(super) fn no_room(
     layout: &Layout,
     pipelines: usize,
@@ -185,8 +185,8 @@ pub(super) fn no_room(
     }
 }
 
-/// Regions that one telemetry of one pipeline of an idle controller could watch, if its filter held no
-/// more; none if there are too few banks for one.
+/// Regions that a telemetry of one pipeline could watch on an idle controller, with a filter
+/// narrowed to them; `None` if a region needs too many banks.
 fn sweep_by_filter(layout: &Layout, geometry: Geometry) -> Option<u64> {
     let banks = 1u64 << geometry.banks.min(crate::geometry::MAX_BANKS).ilog2();
     let room = banks * BANK_WORDS as u64 * u64::from(layout.cell.per_word());
@@ -194,14 +194,14 @@ fn sweep_by_filter(layout: &Layout, geometry: Geometry) -> Option<u64> {
     (regions > 0).then(|| regions.min(KEYS as u64))
 }
 
-/// States that there would be room for.
+/// Number of states that these pipelines and banks can hold.
 fn room_for(layout: &Layout, pipelines: u64, banks: u64) -> u64 {
     let windows = pipelines / layout.windows;
     let per_window = (crate::geometry::MAX_BANKS as u64).saturating_mul(layout.windows);
     let full = windows.min(banks / per_window);
     let left =
         if windows > full { banks % per_window / layout.key_windows.len() as u64 } else { 0 };
-    // A run of banks is a power of two.
+    // Run lengths are powers of two.
     let left = left.checked_ilog2().map_or(0, |log| 1 << log);
     let words = left * BANK_WORDS as u64;
     let states = full * layout.window + words * u64::from(layout.cell.per_word());
@@ -252,7 +252,7 @@ mod tests {
         assert!(Layout::new(&wide, &[(0, 9)]).unwrap_err().to_string().contains("`offset`"));
     }
 
-    // 16 regions of 512 states fill a pipeline; 20 wanted, one pipeline free.
+    // 16 regions of 512 states fill a pipeline; 20 are requested, one pipeline is free.
     #[test]
     fn no_room_says_what_is_missing_and_what_a_sweep_would_do() {
         let layout = Layout::new(&spec(Some(20 * 512), true), &[(0, 8191)]).unwrap();
@@ -265,8 +265,8 @@ mod tests {
         assert!(no_room(&layout, 0, 8, EIGHT).to_string().contains("unregister others"));
     }
 
-    // 64 GiB of pages are 2^24 keys, 2048 tables; an idle controller has eight pipelines, and nobody to
-    // unregister.
+    // 64 GiB of pages are 2^24 keys, 2048 tables; an idle controller has eight pipelines, and no
+    // other telemetry to unregister.
     #[test]
     fn more_keys_than_tables_are_swept_by_filter() {
         let rule = Rule::build().key(Key::ALL_MEMORY, 12).finish(&LIMITS).unwrap();

@@ -1,14 +1,14 @@
-//! More regions than states: some of them at a time (NEMO, section 6.1).
+//! Watches more regions than there are states, a subset at a time (NEMO, section 6.1).
 
 use tierscope_core::{Counters, Result, RuleId};
 
-/// Goes over regions in turns, as many at a time as a telemetry has room for.
+/// Sweeps over regions, watching as many at a time as a telemetry has states for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sweep {
     rule: RuleId,
     /// States of a region.
     span: u32,
-    /// Regions at a time.
+    /// Regions watched at a time.
     at_once: usize,
     keys: Vec<u64>,
     next: usize,
@@ -16,7 +16,7 @@ pub struct Sweep {
 }
 
 impl Sweep {
-    /// A sweep over the regions of `keys` by a telemetry of `states` states, `span` a region. The
+    /// A sweep over the regions of `keys` by a telemetry of `states` states, `span` per region. The
     /// rule should reset on read.
     #[must_use]
     pub fn new(rule: RuleId, keys: Vec<u64>, states: u32, span: u32) -> Self {
@@ -24,23 +24,24 @@ impl Sweep {
         Self { rule, span, at_once, keys, next: 0, tracked: Vec::new() }
     }
 
-    /// Periods that visit all regions once.
+    /// Periods of a full sweep.
     #[must_use]
     pub fn periods(&self) -> usize {
         self.keys.len().div_ceil(self.at_once)
     }
 
-    /// Ends a period and begins the next: gives the states of each region tracked so far to `each`,
-    /// and tracks the next ones instead. The first call has nothing to give.
+    /// Ends a period and begins the next: passes the states of each region watched so far to
+    /// `each`, and watches the next regions. The first call passes none.
     ///
     /// # Errors
-    /// As the counters say.
+    /// Errors of the counters.
     pub fn advance(
         &mut self,
         counters: &mut dyn Counters,
         mut each: impl FnMut(u64, &[u64]),
     ) -> Result<()> {
-        // Nothing is counted any more when states are read: what comes between belongs to nobody.
+        // Removes the entries before the states are read: requests in between must not count for
+        // any region.
         for key in &self.tracked {
             counters.translate(self.rule, *key, None)?;
         }

@@ -1,4 +1,4 @@
-//! Entries of the translation tables, each checked before it is written.
+//! Writes translation table entries, after validation.
 
 use tierscope_core::{Result, RuleId, RuleLimits};
 
@@ -7,23 +7,23 @@ use super::{Driver, Owner, Telemetry};
 use crate::engine::{Control, Engine};
 use crate::program::Select;
 
-/// Which states a range of primary regions selects.
+/// Mapping of a range of primary regions to states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Onto {
-    /// All of them this one: many to one.
+    /// All regions to this state: many to one.
     One(u32),
-    /// The first this one, the next the one of the next region, and so on: one to one; with an
-    /// offset, one to many.
+    /// The first region to this state, the next region to the next region's first state, and so on:
+    /// one to one; with an offset, one to many.
     Each(u32),
 }
 
 impl<E: Engine> Driver<E> {
-    /// Lets every primary region of `start..end` select its states.
+    /// Maps every primary region of `start..end` to states.
     ///
     /// # Errors
-    /// The range is not made of whole primary regions, is not all memory that the rule sees, holds a
-    /// region that selects other states already, or the states are not the telemetry's: nothing is
-    /// changed then.
+    /// The range does not consist of whole primary regions, exceeds the memory that the rule sees,
+    /// or contains a region that is mapped to other states already; or the states are not the
+    /// telemetry's. Nothing is changed then.
     pub fn translate_range(&mut self, id: RuleId, start: u64, end: u64, onto: Onto) -> Result<()> {
         let limits = self.limits();
         let telemetry = self.of(Owner::Host, id)?;
@@ -85,7 +85,7 @@ impl<E: Engine> Driver<E> {
         let windows = telemetry.layout.state_windows();
         let size = telemetry.layout.window;
         let cell = |index: u32| (window as u64 * windows + u64::from(index) / size) as usize;
-        // The pipeline of another window of states must forget the key first.
+        // The pipeline of another state window must drop its entry first.
         let mut writes = Vec::new();
         if let Some(old) = old.filter(|old| index.is_none_or(|index| cell(index) != cell(*old))) {
             writes.extend(telemetry.cells[cell(old)].iter().map(|(at, _)| (*at, None)));
@@ -100,7 +100,7 @@ impl<E: Engine> Driver<E> {
         self.engine.check()
     }
 
-    /// Whether an entry is the telemetry's to make.
+    /// Checks that an entry belongs to the telemetry.
     fn check_entry(&self, telemetry: &Telemetry, key: u64, index: Option<u32>) -> Result<()> {
         let Telemetry { layout, keys, .. } = telemetry;
         if telemetry.select != Select::Table {
@@ -134,12 +134,12 @@ impl<E: Engine> Driver<E> {
         Ok(())
     }
 
-    /// Whether controllers serve all of a region. A key that names no single region selects bits, not
-    /// memory, and cannot be foreign.
+    /// Checks that controllers serve the whole region. A key that identifies no single region
+    /// selects address bits, not memory, and is never foreign.
     fn check_served(&self, telemetry: &Telemetry, key: u64) -> Result<()> {
         let Ok(region) = telemetry.region(&self.limits()) else { return Ok(()) };
         let filter = telemetry.rule.filter;
-        // What the filter cuts off matches nothing.
+        // Memory outside of the filter matches nothing.
         let start = (key * region).max(filter.start);
         let end = (key + 1).saturating_mul(region).min(filter.end).min(self.limits().end);
         if self.engine.memory().covers(start, end) {

@@ -1,6 +1,6 @@
-//! A part of the requests through one pipeline: first all of it is matched, without a branch, into
-//! a list of what to update; then the list is gone through, for each kind of update by a loop of its
-//! own. A pipeline that few requests match costs little more than the first half.
+//! Runs a chunk of requests through one pipeline: first matches all of it, without branches, into a
+//! list of updates; then performs the updates, with a specialised loop for each kind. A pipeline
+//! that few requests match costs little more than the match.
 
 use tierscope_core::{BusRecord, Cell, Compare, Operand, Operator, RequestKind, Trigger};
 
@@ -9,21 +9,21 @@ use super::pipeline::{NONE, Pipeline};
 use crate::geometry::{KEYS, WORDS};
 use crate::program::{Chain, Hint, Program, Select};
 
-/// What a match has to look at: usual cases have loops of their own. The key alone, no filter, a
-/// counter a word.
+/// Complexity of the match; the common cases have specialised loops. This one: the key alone, no
+/// filter, one counter per word.
 const KEY: u8 = 0;
-/// Likewise, and the offset.
+/// Match on key and offset; no filter, one counter per word.
 const OFFSET: u8 = 1;
-/// Whatever there is.
+/// Match on everything: filter, key, offset, packed counters.
 const ALL: u8 = 2;
 
-/// What a part's requests found: room for all of them, whatever is in it.
+/// Matches of a chunk, with capacity for a whole chunk.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Matched(Vec<Found>);
 
 impl Pipeline {
-    /// Sees requests, in order; each goes to the channel that `channel_shift` says. Not for
-    /// pipelines in a chain.
+    /// Processes requests in order; `channel_shift` selects the address bits of the channel. Not
+    /// for chained pipelines.
     pub fn observe(&mut self, batch: &[BusRecord], channel_shift: u32) {
         let mut part = Part::default();
         for batch in batch.chunks(ROOM) {
@@ -33,7 +33,7 @@ impl Pipeline {
         }
     }
 
-    /// Sees a part.
+    /// Processes a chunk.
     pub(super) fn see(&mut self, part: &Part) {
         let Some(program) = self.program else { return };
         debug_assert_eq!(program.chain, Chain::None);
@@ -51,7 +51,7 @@ impl Pipeline {
         self.matched = matched;
     }
 
-    /// Finds the states of a part's requests; returns how many match.
+    /// Finds the states of a chunk's requests; returns the number of matches.
     fn select<const WHAT: u8>(&self, program: &Program, part: &Part, found: &mut [Found]) -> usize {
         match program.select {
             Select::Table => {
@@ -86,7 +86,7 @@ impl Pipeline {
         }
     }
 
-    /// Words that a constant is added to.
+    /// Adds a constant to word-sized counters, without triggers.
     fn add(&mut self, found: &[Found], by: u64) {
         for found in found {
             let word = &mut self.words[found.place()];
@@ -98,7 +98,7 @@ impl Pipeline {
         }
     }
 
-    /// Likewise, with triggers.
+    /// Adds a constant to word-sized counters, with triggers.
     fn add_and_tell(
         &mut self,
         part: &[BusRecord],
@@ -123,7 +123,7 @@ impl Pipeline {
         }
     }
 
-    /// Words, any operator, nobody told.
+    /// Applies any operator to word-sized counters, without triggers.
     fn words(&mut self, program: &Program, part: &[BusRecord], found: &[Found]) {
         let Program { operator, operand, cell, .. } = *program;
         for found in found {
@@ -135,7 +135,7 @@ impl Pipeline {
         }
     }
 
-    /// Whatever there is.
+    /// The general case: any operator, counter width and trigger.
     fn any(&mut self, program: &Program, part: &[BusRecord], found: &[Found]) {
         let per = program.cell.per_word().trailing_zeros();
         for found in found {
@@ -146,8 +146,8 @@ impl Pipeline {
         }
     }
 
-    /// Updates the counter of a state, `lane` bits up in the word at `place`; returns what it has
-    /// become.
+    /// Updates the counter of a state, `lane` bits up in the word at `place`; returns its new
+    /// value.
     #[inline(always)]
     pub(super) fn update(
         &mut self,
@@ -170,7 +170,7 @@ impl Pipeline {
     }
 }
 
-/// The states for which a trigger holds: `length` of them from `first` on.
+/// The values for which a trigger holds: `length` values from `first` on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Interval {
     first: u64,
@@ -178,7 +178,7 @@ struct Interval {
 }
 
 impl Interval {
-    /// `None` if it holds for all: their number is too large.
+    /// `None` if the trigger holds for all values: their number does not fit into 64 bits.
     fn of(trigger: Option<Trigger>) -> Option<Self> {
         let Some(Trigger { compare, value }) = trigger else {
             return Some(Self { first: 0, length: 0 });
@@ -205,8 +205,8 @@ impl Interval {
     }
 }
 
-/// Finds the states of a part's requests; returns how many match. `base` gives the base index of a
-/// key, or more than there are states.
+/// Finds the states of a chunk's requests; returns the number of matches. `base` returns the base
+/// index of a key, or an index beyond all states if there is no entry.
 #[inline(always)]
 fn find<const WHAT: u8>(
     program: &Program,
@@ -215,7 +215,7 @@ fn find<const WHAT: u8>(
     base: impl Fn(u64, bool) -> u64,
 ) -> usize {
     const WRITE: u64 = 1 << 48;
-    // Bit 48 must be as these two say.
+    // Mask and required value of the write flag, bit 48.
     let (asked, write) = match program.filter.kind {
         RequestKind::All => (0, 0),
         RequestKind::Read => (WRITE, 0),

@@ -15,14 +15,14 @@ pub struct Controller {
     geometry: Geometry,
     channel_shift: u32,
     pipelines: Vec<Pipeline>,
-    /// Requests that are not seen yet: all pipelines see them before anybody looks.
+    /// Requests not yet processed; all pipelines process them before any result is read.
     waiting: Part,
-    /// A page of words of each channel.
+    /// Capture page of each channel.
     captured: Vec<[u64; PAGE_WORDS]>,
 }
 
 impl Controller {
-    /// An idle one, whose channels are told apart by the address bits from `channel_shift` on.
+    /// An idle controller; the address bits from `channel_shift` on select the channel.
     #[must_use]
     pub fn new(geometry: Geometry, channel_shift: u32) -> Self {
         let pipelines = vec![Pipeline::new(geometry.channels); geometry.pipelines];
@@ -30,19 +30,19 @@ impl Controller {
         Self { geometry, channel_shift, pipelines, waiting: Part::default(), captured }
     }
 
-    /// What it carries.
+    /// Resources of the controller.
     #[must_use]
     pub fn geometry(&self) -> Geometry {
         self.geometry
     }
 
-    /// A pipeline.
+    /// A pipeline, after all pending requests.
     pub fn pipeline(&mut self, number: usize) -> &Pipeline {
         self.catch_up();
         &self.pipelines[number]
     }
 
-    /// Sees requests, in order.
+    /// Takes requests, in order.
     pub fn observe(&mut self, mut batch: &[BusRecord]) {
         while !batch.is_empty() {
             let (now, later) = batch.split_at(batch.len().min(self.waiting.room()));
@@ -54,7 +54,7 @@ impl Controller {
         }
     }
 
-    /// Lets all pipelines see what waits.
+    /// Runs the pending requests through all pipelines.
     fn catch_up(&mut self) {
         if self.waiting.is_empty() {
             return;
@@ -73,7 +73,7 @@ impl Controller {
         self.waiting = part;
     }
 
-    /// Pipelines of the chain that begins with `first`, 1 if none does.
+    /// Length of the chain that begins with pipeline `first`; 1 for a single pipeline.
     fn chain_from(&self, first: usize) -> usize {
         let linked = |pipeline: &&Pipeline| {
             pipeline.program().is_some_and(|program| program.chain != Chain::None)
@@ -81,7 +81,7 @@ impl Controller {
         1 + self.pipelines[first + 1..].iter().take_while(linked).count()
     }
 
-    /// A request that a link drops goes no further.
+    /// A request that a link drops does not reach the following links.
     fn observe_chain(&mut self, links: std::ops::Range<usize>, batch: &[BusRecord]) {
         let mask = self.geometry.channels - 1;
         for record in batch {
@@ -112,7 +112,7 @@ impl Controller {
         }
     }
 
-    /// Whether no other pipeline owns a bank that this program asks for.
+    /// Whether no other pipeline owns a bank of this program.
     #[must_use]
     pub fn has_banks(&self, pipeline: usize, program: &Program) -> bool {
         let others = self.pipelines.iter().enumerate().filter(|(number, _)| *number != pipeline);
@@ -133,7 +133,7 @@ impl Controller {
         }
     }
 
-    /// Answers a load from the telemetry region; zeros beyond it.
+    /// Loads a line of the telemetry region; zeros beyond its end.
     pub fn load(&mut self, line: u64) -> Line {
         self.catch_up();
         let mut words = [0; LINE_WORDS];
@@ -150,7 +150,7 @@ impl Controller {
         words
     }
 
-    /// Pipelines that hold a hint, a bit each.
+    /// Bitmap of the pipelines that hold a hint.
     pub fn pending(&mut self) -> u64 {
         self.catch_up();
         let holds = |pipeline: &Pipeline| pipeline.status.iter().any(|s| s.hint.is_some());
@@ -171,7 +171,7 @@ mod tests {
         of.iter().map(|line| BusRecord::new(Time(9), line * 64, false)).collect()
     }
 
-    /// Pages 0 and 1 have states 3 and 4.
+    /// A controller whose pages 0 and 1 have states 3 and 4.
     fn two_pages(program: Program) -> Controller {
         let mut controller = Controller::new(TINY, 6);
         controller.control(0, Control::Program(Some(program)));
@@ -180,7 +180,7 @@ mod tests {
         controller
     }
 
-    // Lines 0, 2, 64 and 128 are even: channel 0; line 128 is page 2, which nobody translates.
+    // Lines 0, 2, 64 and 128 are even: channel 0; line 128 is in page 2, which has no entry.
     #[test]
     fn each_channel_counts_its_lines() {
         let mut controller = two_pages(counting());
@@ -222,8 +222,8 @@ mod tests {
         assert_eq!(controller.pending(), 0);
     }
 
-    // Pages are counted by the first link, the sum of squares of both counts by the second:
-    // 3 requests to page 0 and 2 to page 1 in one channel make 9 + 4.
+    // The first link counts requests by page, the second sums the squares of both counts: 3
+    // requests to page 0 and 2 to page 1 in one channel make 9 + 4.
     #[test]
     fn a_chain_sums_squares() {
         let mut controller = two_pages(counting());

@@ -1,11 +1,10 @@
-//! The fast model: what telemetry computes, without when.
+//! The functional model: computes the results of telemetry without timing, fast.
 //!
-//! A pipeline goes through some thousand requests before the next one does, so that its table and
-//! states stay in cache; until so many have come they wait, but never longer than until somebody
-//! looks.
+//! A pipeline processes about a thousand requests before the next pipeline does, so that its table
+//! and states stay in cache; requests are buffered until then, or until a result is read.
 //!
-//! Equal to the cycle model in every state, hint and flag (`tests/models`), but for requests that a
-//! full queue drops: here none is full.
+//! Equal to the cycle model in every state, hint and flag (`tests/models`), except for requests
+//! dropped by a full queue: this model has no queues.
 
 mod batch;
 mod controller;
@@ -21,12 +20,12 @@ use crate::engine::{At, Control, Engine, Line, Status};
 use crate::geometry::Geometry;
 use crate::memory::Memory;
 
-/// All controllers.
+/// Functional engine.
 #[derive(Clone, Debug)]
 pub struct Functional {
     memory: Memory,
     controllers: Vec<Controller>,
-    /// A controller's share of a batch.
+    /// A controller's share of a batch, by controller.
     shares: Vec<Vec<BusRecord>>,
 }
 
@@ -34,7 +33,7 @@ impl Functional {
     /// Idle controllers that serve `memory`.
     ///
     /// # Errors
-    /// No controller can be like that, or its channels are not the memory's.
+    /// An impossible geometry, or channels that differ from the memory's.
     pub fn new(memory: Memory, pipelines: usize, banks: usize) -> Result<Self> {
         let geometry = Geometry { pipelines, channels: memory.channels(), banks };
         geometry.check()?;
@@ -52,7 +51,8 @@ impl Functional {
 
 impl BusObserver for Functional {
     fn observe(&mut self, batch: &[BusRecord]) {
-        // One controller needs no routing: what it does not serve matches no entry of its tables.
+        // A single controller needs no routing: addresses that it does not serve have no entry in
+        // its tables.
         if let [only] = &mut self.controllers[..] {
             only.observe(batch);
             return;

@@ -1,18 +1,19 @@
-//! Requests as every pipeline of a controller needs them, taken apart once for all.
+//! A chunk of requests, decoded once for all pipelines of a controller.
 
 use tierscope_core::BusRecord;
 
-/// Requests that pipelines see at a time: what the match stage reads of them (12 KiB), what it finds
-/// (4 KiB), and a pipeline's table (16 KiB) then fit a first-level cache of 32 KiB.
+/// Requests of a chunk: the match stage's input (12 KiB), its output (4 KiB) and a pipeline's table
+/// (16 KiB) together fit a 32 KiB L1 cache.
 pub(super) const ROOM: usize = 1 << 10;
 
-/// A counter to update: bits 0..13 the word, 13..16 the channel, 16..19 which counter of the word,
-/// 19..32 which request of the part. The lowest 16 bits are the word's place among all channels'.
+/// A counter to update: bits 0..13 the word, 13..16 the channel, 16..19 the counter within the
+/// word, 19..32 the request within the chunk. The lowest 16 bits are the word's index over all
+/// channels.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Found(u32);
 
 impl Found {
-    /// The word among those of all channels.
+    /// Index of the word over all channels.
     #[inline(always)]
     pub(super) fn place(self) -> usize {
         usize::from(self.0 as u16)
@@ -28,13 +29,14 @@ impl Found {
         (self.0 >> 19) as usize
     }
 
-    /// The state, of counters of which 2^`per` share a word.
+    /// Number of the state; 2^`per` counters share a word.
     #[inline(always)]
     pub(super) fn state(self, per: u32) -> u32 {
         (self.0 & 0x1fff) << per | (self.0 >> 16 & 7)
     }
 
-    /// The same request and channel, with a state; what is no state makes no sense, but no harm.
+    /// The same request and channel, with another state; an invalid state yields a meaningless but
+    /// harmless value.
     #[inline(always)]
     pub(super) fn with_state(self, state: u64, per: u32) -> Self {
         let lane = state as u32 & ((1 << per) - 1);
@@ -42,19 +44,19 @@ impl Found {
     }
 }
 
-/// Requests that wait to be seen by all pipelines.
+/// Requests that all pipelines have yet to process.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Part {
-    /// As they came.
+    /// The requests in order.
     pub(super) records: Vec<BusRecord>,
-    /// Their addresses; bit 48 says write.
+    /// Their addresses; bit 48 is set for writes.
     pub(super) addresses: Vec<u64>,
     /// Their numbers and channels, with word 0.
     pub(super) places: Vec<Found>,
 }
 
 impl Part {
-    /// How many more there is room for.
+    /// Free capacity.
     pub(super) fn room(&self) -> usize {
         ROOM - self.records.len()
     }
@@ -63,7 +65,7 @@ impl Part {
         self.records.is_empty()
     }
 
-    /// Adds requests, for which there must be room.
+    /// Appends requests, which must fit.
     pub(super) fn extend(&mut self, batch: &[BusRecord], channel_shift: u32, channels: usize) {
         debug_assert!(batch.len() <= self.room());
         let first = self.records.len();

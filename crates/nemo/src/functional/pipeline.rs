@@ -1,4 +1,4 @@
-//! One pipeline in all its channels.
+//! One pipeline with all its channels.
 
 use tierscope_core::BusRecord;
 
@@ -7,10 +7,10 @@ use crate::engine::Status;
 use crate::geometry::{KEYS, WORDS};
 use crate::program::{Chain, Program, Slot};
 
-/// An entry that selects no state: beyond any that there is, also with an offset added.
+/// A table entry that selects no state: beyond the last state, also with an offset added.
 pub(super) const NONE: u16 = u16::MAX;
 
-/// Places for words in all channels there can be.
+/// State words for the maximum number of channels.
 const PLACES: usize = 8 * WORDS;
 
 /// Table, states and flags of a pipeline.
@@ -18,18 +18,18 @@ const PLACES: usize = 8 * WORDS;
 pub struct Pipeline {
     pub(super) program: Option<Program>,
     pub(super) channels: usize,
-    /// The translation table, and behind it an entry that is never valid.
+    /// The translation table, followed by an entry that is never valid.
     pub(super) table: Box<[u16; KEYS + 1]>,
     /// Words that it owns in each channel.
     owned: usize,
-    /// The words of all channels there can be, those of the first at first.
+    /// State words of the maximum number of channels, channel 0 first.
     pub(super) words: Box<[u64; PLACES]>,
     pub(super) status: Vec<Status>,
     pub(super) matched: Matched,
 }
 
 impl Pipeline {
-    /// An idle one.
+    /// An idle pipeline.
     #[must_use]
     pub fn new(channels: usize) -> Self {
         let status = vec![Status::default(); channels];
@@ -45,19 +45,19 @@ impl Pipeline {
         }
     }
 
-    /// What it is programmed with.
+    /// Registers of the current program.
     #[must_use]
     pub fn program(&self) -> Option<&Program> {
         self.program.as_ref()
     }
 
-    /// Its status in a channel.
+    /// Status of a channel.
     #[must_use]
     pub fn status(&self, channel: usize) -> Status {
         self.status[channel]
     }
 
-    /// A word of state; 0 where it owns none.
+    /// A word of state; 0 for words that it does not own.
     #[must_use]
     pub fn word(&self, channel: usize, word: usize) -> u64 {
         if word < self.owned { self.words[channel * WORDS + word] } else { 0 }
@@ -75,16 +75,16 @@ impl Pipeline {
         self.status.fill(Status::default());
     }
 
-    /// Writes an entry of the table, which all channels share here.
+    /// Writes a table entry; all channels share one table here.
     pub fn translate(&mut self, key: u16, entry: Option<u32>) {
-        // No pipeline has more than 65,535 states: a larger base is none, too.
+        // No pipeline has more than 65,535 states: a larger base is equivalent to no entry.
         let entry = entry.and_then(|base| u16::try_from(base).ok());
         self.table[usize::from(key)] = entry.unwrap_or(NONE);
     }
 
-    /// Carries out a control operation of one channel; returns the word that was taken.
+    /// Executes a control operation of one channel; returns the word that was read.
     ///
-    /// Programs and entries are shared by all channels here: they are written for all of them.
+    /// Programs and table entries are shared by all channels here: they apply to all of them.
     pub fn slot(&mut self, channel: usize, slot: Slot) -> Option<u64> {
         match slot {
             Slot::Program(program) => self.reprogram(program),
@@ -107,8 +107,8 @@ impl Pipeline {
         old
     }
 
-    /// Sees one request, in the plainest way; returns the state that it updated. In a chain,
-    /// `chained` is what the pipeline before made.
+    /// Processes one request by the straightforward path; returns the new value of the updated
+    /// state. In a chain, `chained` is the predecessor's result.
     pub fn request(&mut self, channel: usize, request: BusRecord, chained: u64) -> Option<u64> {
         let program = self.program?;
         let entry = |key: usize| Some(self.table[key]).filter(|e| *e != NONE).map(u32::from);
@@ -123,7 +123,7 @@ impl Pipeline {
     }
 }
 
-/// Zeros, which the host hands out as they are touched.
+/// Zero pages, which the host allocates on first touch.
 fn fresh_words() -> Box<[u64; PLACES]> {
     let words = vec![0; PLACES].into_boxed_slice();
     words.try_into().unwrap_or_else(|_| unreachable!("it has that length"))

@@ -1,4 +1,4 @@
-//! Controllers that stop answering: whatever the driver is asked for says so.
+//! Controllers that stop responding: every driver call reports an error.
 
 use tierscope_core::{Counters, Error, ErrorKind, Result};
 use tierscope_nemo::driver::Onto;
@@ -6,7 +6,7 @@ use tierscope_nemo::{At, Control, Driver, Engine, Functional, Geometry, Line, Me
 
 use super::{BYTES, HUGE, finish, per_huge_page, prototype};
 
-/// Controllers that carry out so many commands and then break off.
+/// An engine that executes a given number of commands and then fails.
 struct Breaking {
     engine: Functional,
     left: usize,
@@ -20,7 +20,7 @@ impl Breaking {
         Driver::new(Self { engine, left: commands, failed: false })
     }
 
-    /// Whether one more command is carried out.
+    /// Whether one more command is executed.
     fn answers(&mut self) -> bool {
         self.failed |= self.left == 0;
         self.left = self.left.saturating_sub(1);
@@ -76,7 +76,7 @@ fn an_installation_that_breaks_off_leaves_nothing() {
     assert_eq!(driver.free(), free);
 }
 
-// One command installs; then two entries are written, and nothing is read any more.
+// The first command installs; the next two write entries; then reads fail.
 #[test]
 fn whatever_comes_after_says_so() {
     let mut driver = Breaking::after(3);

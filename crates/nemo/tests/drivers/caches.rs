@@ -1,4 +1,4 @@
-//! The telemetry region behind a cache that fetches and drops lines as it pleases.
+//! The telemetry region behind a cache that prefetches and evicts at random.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,13 @@ use tierscope_nemo::{
 
 use super::{BYTES, HUGE, finish, per_huge_page, reads};
 
-/// A host's cache in front of the region. It is filled by loads and by prefetches of lines that
-/// nobody asked for, and loses lines at any time.
+/// A host cache in front of the region. It is filled by loads and random prefetches, and lines are
+/// evicted at any time.
 struct Cached {
     engine: Functional,
     lines: BTreeMap<(usize, u64), Line>,
     rng: Rng,
-    /// Whether it does what the driver says.
+    /// Whether it executes the driver's invalidations.
     obeys: bool,
     prefetched: u64,
 }
@@ -26,7 +26,7 @@ impl Cached {
         Self { engine, lines: BTreeMap::new(), rng: Rng::seeded(86), obeys, prefetched: 0 }
     }
 
-    /// What prefetchers and other programs' data do to a cache between two instructions.
+    /// Random prefetches and evictions, as other programs cause them between two instructions.
     fn stir(&mut self, near: u64) {
         for _ in 0..self.rng.below(6) {
             let lines = Region::of(self.engine.geometry()).lines();
@@ -83,8 +83,8 @@ impl Engine for Cached {
     }
 }
 
-/// Counts requests to 1,000 huge pages and reads them, again and again; returns what was counted in
-/// all and what was read in all.
+/// Counts requests to 1,000 huge pages and reads the counters, repeatedly; returns the totals of
+/// requests and of values read.
 fn counted_and_read(obeys: bool) -> (u64, u64) {
     let mut driver = Driver::new(Cached::new(obeys));
     let id = driver.register(&finish(per_huge_page())).unwrap();

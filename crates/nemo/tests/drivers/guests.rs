@@ -10,7 +10,7 @@ use tierscope_nemo::{Driver, Functional};
 
 use super::{BYTES, HUGE, finish, per_huge_page, prototype, reads};
 
-/// Two guests of 8 huge pages each; the second one's lie in two places, in the other order.
+/// Two guests of 8 huge pages each; the second one's memory is in two pieces, in reverse order.
 fn two_guests() -> (Driver<Functional>, GuestId, GuestId) {
     let mut driver = prototype();
     let at = |guest: u64, host: u64, pages: u64| Backing {
@@ -46,7 +46,7 @@ fn a_guest_counts_its_own_pages_by_its_own_names() {
     assert_eq!(states, [0, 1, 2, 3, 4, 5, 6, 7]);
     driver.guest(second).unwrap().read(ids[1], &mut states).unwrap();
     assert_eq!(states, [0, 0, 1, 0, 8, 9, 10, 11]);
-    // Neither the other guest nor the host knows it by that number.
+    // The number is invalid for the other guest and for the host.
     let foreign = driver.guest(second).unwrap().read(ids[0], &mut states).unwrap_err();
     assert!(foreign.to_string().contains("there is no telemetry"));
     assert!(driver.guest(second).unwrap().translate(ids[0], 0, None).is_err());
@@ -69,7 +69,8 @@ fn what_is_not_the_guests_is_refused_by_name() {
     assert!(why(far).contains("`filter.end`"));
     let wide = Rule { key: Key { mask: u64::MAX, shift: 23 }, ..rule };
     let id = view.register(&wide).unwrap();
-    // Four huge pages in a row begin at guest page 0 and at host page 100: both are multiples of 4.
+    // Four consecutive huge pages begin at guest page 0 and at host page 100: both are multiples of
+    // 4.
     view.translate(id, 1, Some(0)).unwrap();
     let mut why = |key| view.translate(id, key, Some(0)).unwrap_err().to_string();
     assert!(why(2).contains("refused at `key`") && why(2).contains("foreign"));
@@ -110,7 +111,7 @@ fn guests_share_no_memory_and_no_more_than_their_quota() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever a guest asks for, requests to others' memory never reach its states.
+    /// Requests to foreign memory never reach a guest's states, whatever it installs.
     #[test]
     fn no_foreign_request_is_ever_seen(
         shift in 12..24u8, sub in 0..1u64 << 22, low in 6..20u8,

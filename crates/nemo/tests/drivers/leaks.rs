@@ -1,5 +1,6 @@
-//! Random telemetries come and go: nothing is left of them, and none sees what another left.
-//! `TIERSCOPE_REGISTRATIONS=1000000 cargo test -p tierscope-nemo --test drivers leaks`.
+//! Random telemetries are installed and removed: none leaves resources allocated, and none sees the
+//! states of an earlier one. `TIERSCOPE_REGISTRATIONS=1000000 cargo test -p tierscope-nemo --test
+//! drivers leaks`.
 
 use tierscope_core::{BusObserver, Cell, Counters, Rng, RuleId};
 use tierscope_nemo::{Driver, Functional, Memory, Spec, Zone};
@@ -38,7 +39,7 @@ fn nothing_leaks() {
         let spec = spec(&mut rng);
         match driver.install(&spec) {
             Ok(id) => {
-                // Whoever had these states before left nothing in them, nor an entry.
+                // The previous owner of these states left neither counts nor entries.
                 driver.observe(&reads([rng.below(SMALL / HUGE) * HUGE]));
                 let mut first = [1; 8];
                 let count = spec.states.unwrap_or(0).min(8) as usize;

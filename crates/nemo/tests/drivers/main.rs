@@ -1,4 +1,4 @@
-//! The driver: what it lets, what it refuses, and that nothing is left behind.
+//! The driver: accepted and refused telemetries, and complete removal.
 
 mod broken;
 mod caches;

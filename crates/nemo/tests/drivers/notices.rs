@@ -1,4 +1,4 @@
-//! Hints, checked anew over all controllers.
+//! Hints, confirmed over all controllers.
 
 use tierscope_core::{BusObserver, BusRecord, Compare, Counters, Notice, Time};
 use tierscope_nemo::driver::{Alert, Onto};
@@ -6,7 +6,7 @@ use tierscope_nemo::{Driver, Functional, Memory, Zone};
 
 use super::{HUGE, finish, per_huge_page};
 
-/// Listing 3 on four controllers that take turns of 256 bytes: two tenants with a cap of 800.
+/// Listing 3 on four controllers interleaved by 256 bytes: two tenants with a cap of 800.
 fn tenants() -> (Driver<Functional>, tierscope_core::RuleId) {
     let zone = Zone { start: 0, end: 1 << 30, first: 0, controllers: 4, granule: 256 };
     let memory = Memory::new(vec![zone], 2).unwrap();
@@ -28,8 +28,8 @@ fn alerts(driver: &mut Driver<Functional>) -> Vec<Alert> {
     alerts
 }
 
-// 800 lines in turns over 4 controllers and 2 channels: 100 in each bank, which is the share at
-// which it tells.
+// 800 lines interleaved over 4 controllers and 2 channels: 100 in each bank, which is its share of
+// the threshold.
 #[test]
 fn the_cap_is_told_when_it_is_reached_and_not_before() {
     let (mut driver, id) = tenants();
@@ -45,7 +45,8 @@ fn the_cap_is_told_when_it_is_reached_and_not_before() {
     assert_eq!(alerts(&mut driver), [], "reset");
 }
 
-// All in one channel: that bank tells at its share of 100, which is a hint only.
+// All requests in one channel: its bank raises a hint at its share of 100, which confirmation
+// rejects.
 #[test]
 fn a_hint_is_no_alert_until_it_was_checked() {
     let (mut driver, id) = tenants();
@@ -63,8 +64,8 @@ fn a_hint_is_no_alert_until_it_was_checked() {
     assert_eq!((told[0].state, told[0].value), (1, 800));
 }
 
-// Six of nine huge pages pass the cap between two looks: each bank names one, and says that there
-// were more.
+// Six of nine huge pages exceed the cap between two reads: each bank names one, and counts the
+// others.
 #[test]
 fn no_state_that_told_is_forgotten() {
     let memory = Memory::single(1 << 30, 2).unwrap();

@@ -1,4 +1,4 @@
-//! Whatever is not a telemetry's own is refused, by the field's name, and changes nothing.
+//! Requests for foreign keys or states are refused, by the field's name, and change nothing.
 
 use proptest::prelude::*;
 use tierscope_core::{BusObserver, Counters, Key, RequestKind, Rule, RuleLimits};
@@ -97,7 +97,7 @@ fn one_of_many_and_many_to_one() {
     driver.read(pages, &mut counts).unwrap();
     let counted: Vec<usize> = (0..112).filter(|n| counts[n * 512..][..512] == [1; 512]).collect();
     assert_eq!((counted, counts.iter().sum::<u64>()), (vec![1, 111], 1024));
-    // Another slot, in another pipeline: the old one forgets.
+    // Another slot, in another pipeline: the old pipeline drops its entry.
     driver.translate(pages, 99, Some(0)).unwrap();
     driver.observe(&reads([99 * HUGE]));
     driver.read(pages, &mut counts).unwrap();
@@ -107,7 +107,7 @@ fn one_of_many_and_many_to_one() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// What is accepted is inside, aligned and served, and nothing else is accepted.
+    /// Entries are accepted if they are in range, aligned and served, and only then.
     #[test]
     fn entries_are_accepted_exactly_where_they_are_ones_own(
         key in prop_oneof![0..2000u64, any::<u64>()],
@@ -127,7 +127,7 @@ proptest! {
         prop_assert_eq!(driver.translate(id, key, Some(index)).is_ok(), own);
     }
 
-    /// No program can make the driver or the engine stumble.
+    /// No rule crashes the driver or the engine.
     #[test]
     fn any_rule_is_installed_or_refused(
         mask: u64, shift in 0..64u8, sub: u64, low in 0..64u8,

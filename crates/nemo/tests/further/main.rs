@@ -1,4 +1,4 @@
-//! Beyond the prototype: sketches, top-K, variance, sweeps, over both models.
+//! Extensions of the prototype: sketches, top-K, variance, sweeps, on both models.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ fn fast() -> Driver<Functional> {
     Driver::new(Functional::new(memory(256), 8, 64).expect("an engine"))
 }
 
-/// Counts requests to regions of 2^shift bytes, reset on read.
+/// Counts requests by regions of 2^shift bytes, reset on read.
 fn per_region(shift: u8) -> Rule {
     let rule = Rule::build().key(Key::ALL_MEMORY, shift).on_read(ReadEffect::Reset(0));
     rule.finish(&RuleLimits::of_memory(BYTES)).expect("a rule")
@@ -33,7 +33,8 @@ fn at(address: u64) -> BusRecord {
     BusRecord::new(Time(0), address & !63, false)
 }
 
-/// Pages of which the n-th is asked for about 1/n as often as the first, in no order of address.
+/// Zipf-distributed requests: the n-th page gets about 1/n of the first one's requests; ranks are
+/// scattered over addresses.
 fn zipf(rng: &mut Rng, requests: usize) -> Vec<BusRecord> {
     let pages = BYTES >> 12;
     let one = |_| {
@@ -50,8 +51,8 @@ fn truth(batch: &[BusRecord]) -> BTreeMap<u64, u64> {
     counts
 }
 
-// 262,144 pages in 4 x 8,192 states. An estimate may exceed the truth by 4·N/w in 1 of 16 keys: over
-// all keys the share is held to that, with nothing to spare.
+// 262,144 pages in 4 x 8,192 states. An estimate may exceed the true count by 4·N/w for 1 of 16
+// keys: checks that share over all keys, without a margin.
 #[test]
 fn a_sketch_never_falls_short_and_seldom_exceeds() {
     let mut driver = fast();
@@ -93,8 +94,8 @@ fn hashes_are_refused_by_name() {
     assert!(driver.translate(id, 0, Some(0)).unwrap_err().to_string().contains("no table"));
 }
 
-// 16,384 regions of 64 KiB in 4 x 1,024 states of the sketch; 64 exact counters, for which two tables
-// hold the keys.
+// 16,384 regions of 64 KiB in 4 x 1,024 states of the sketch; 64 exact counters, whose keys take
+// two tables.
 #[test]
 fn the_hottest_are_found_in_two_passes() {
     let mut driver = fast();
@@ -118,7 +119,7 @@ fn the_hottest_are_found_in_two_passes() {
     assert!(driver.free() == whole && free != whole);
 }
 
-/// Requests to 16 pages of region 3, the n-th n times; and others beside.
+/// Requests to 16 pages of region 3, n requests to the n-th page; and others elsewhere.
 fn uneven() -> Vec<BusRecord> {
     let page = |n: u64| (0..n).map(move |line| at((3 << 16) + (n << 12) + line * 64));
     (0..16).flat_map(page).chain((0..50).map(|n| at((9 << 16) + n * 64))).collect()
@@ -148,7 +149,7 @@ fn variance_lies_within_its_bounds_and_is_exact_in_one_bank() {
     let single = || Memory::single(BYTES, 1).unwrap();
     let mut one = Driver::new(Functional::new(single(), 4, 32).unwrap());
     assert_eq!(spread(&mut one), (7.5, 21.25, 21.25));
-    // A page is less than the controllers' turns: 2 channels of lines remain.
+    // A page is no larger than the interleaving between controllers: only the 2 channels remain.
     let mut cycle = Driver::new(Cycle::new(memory(4096), 4).unwrap());
     let mut beside = Driver::new(Functional::new(memory(4096), 4, 32).unwrap());
     assert_eq!(spread(&mut cycle), spread(&mut beside), "both models");
@@ -186,7 +187,7 @@ fn bytes_that_saturate_keep_the_warm_apart() {
     assert_eq!((states[0], states[499], states[998]), (255, 17, 0));
 }
 
-// 40 regions, 16 states: 3 periods, each of which sees its own requests only.
+// 40 regions, 16 states: 3 periods, each of which counts its own requests only.
 #[test]
 fn a_sweep_visits_every_region_once() {
     let mut driver = fast();

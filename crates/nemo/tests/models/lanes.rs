@@ -1,4 +1,5 @@
-//! One lane beside one pipeline: what the lane lets in, in its order, makes the same of the pipeline.
+//! A lane of the cycle model compared with a functional pipeline: operations granted by the lane,
+//! in its order, have the same results in the pipeline.
 
 use std::collections::VecDeque;
 
@@ -16,7 +17,7 @@ struct Pair {
     lane: Lane,
     pipeline: Pipeline,
     channel: usize,
-    /// What the pipeline took or updated, and the lane has still to say.
+    /// Results of the pipeline that the lane has yet to deliver.
     taken: VecDeque<u64>,
     ended: VecDeque<u64>,
     dropped: u64,
@@ -67,7 +68,7 @@ impl Pair {
         }
     }
 
-    /// Everything that can be seen from outside is the same.
+    /// Compares all externally visible state.
     fn check(&mut self) {
         self.drain();
         assert!(self.taken.is_empty() && self.ended.is_empty());
@@ -89,7 +90,7 @@ fn slot(rng: &mut Rng) -> Slot {
     }
 }
 
-/// A cycle's input: how many of a hundred cycles have a request changes, up to all of them.
+/// A cycle's input; the share of cycles with a request varies up to 100 %.
 fn input(rng: &mut Rng, rate: u64, time: u64, control: &mut Option<Slot>) -> In {
     if control.is_none() && rng.below(10) == 0 {
         *control = Some(slot(rng));
@@ -121,7 +122,7 @@ fn a_lane_computes_what_a_pipeline_does() {
         dropped += pair.lane.status().dropped;
         hints += u64::from(pair.lane.status().hint.is_some());
     }
-    // The run met what it is about.
+    // The run covered drops and hints.
     assert!(dropped > 0 && hints > 0, "{dropped} dropped, {hints} hints");
 }
 
@@ -141,13 +142,13 @@ fn programs_change_under_load() {
                 control = Some(slot(&mut rng));
             }
         }
-        // What was not let in stays outside.
+        // Requests that were not granted have no effect.
         pair.check();
     }
 }
 
-/// Requests are never held up, whatever is programmed: each enters in its own cycle, and ends, if it
-/// matches, two cycles later.
+/// Requests are never delayed, whatever the program: each enters in the cycle of its arrival, and
+/// if it matches its update completes two cycles later.
 #[test]
 fn no_program_delays_a_request() {
     let mut rng = Rng::seeded(83);

@@ -1,12 +1,12 @@
-//! The cycle model and the fast model are one: whatever comes, in whatever order, at whatever
-//! distance. `TIERSCOPE_OPERATIONS=100000000 cargo test -p tierscope-nemo --test models`
-//! for more operations than the million of a plain run.
+//! The cycle model and the functional model are equivalent for any requests and control operations,
+//! in any order, at any distance. `TIERSCOPE_OPERATIONS=100000000 cargo test -p tierscope-nemo
+//! --test models` for more operations than the default of one million.
 
 mod lanes;
 mod stream;
 mod views;
 
-/// Operations of a long random run.
+/// Number of operations of a long random run.
 fn operations() -> u64 {
     let text = std::env::var("TIERSCOPE_OPERATIONS").unwrap_or_default();
     text.parse().unwrap_or(1_000_000)

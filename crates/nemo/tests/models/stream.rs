@@ -1,4 +1,4 @@
-//! Random programs and requests that meet often.
+//! Random programs, and requests that often hit the same states.
 
 use tierscope_core::{
     BusRecord, Cell, Compare, Filter, Key, Operand, Operator, ReadEffect, RequestField,
@@ -7,7 +7,7 @@ use tierscope_core::{
 use tierscope_nemo::Program;
 use tierscope_nemo::program::{Chain, Select, Side};
 
-/// Keys that requests have: few, so that they follow each other closely.
+/// Number of distinct keys: few, so that accesses to one key follow each other closely.
 pub(crate) const KEYS: u64 = 12;
 
 fn pick<T: Copy>(rng: &mut Rng, of: &[T]) -> T {
@@ -40,7 +40,7 @@ fn side(rng: &mut Rng, cell: Cell) -> Side {
     Side { start: rng.next_u64() & cell.max(), effect, trigger }
 }
 
-/// Any program: any operator, operand, effect, trigger, width, with a table or a hash.
+/// A random program: any operator, operand, effect, trigger, width, with a table or a hash.
 pub(crate) fn program(rng: &mut Rng) -> Program {
     let saturating = rng.below(3) == 0;
     let cell = Cell::new(1 + rng.below(8) as u8, saturating).expect("a width");
@@ -69,7 +69,7 @@ pub(crate) fn program(rng: &mut Rng) -> Program {
     }
 }
 
-/// A request for one of the keys, or just beside.
+/// A request to one of the keys, or to the next one beyond.
 pub(crate) fn request(rng: &mut Rng, time: u64) -> BusRecord {
     let address = rng.below((KEYS + 1) << 12) & !63;
     BusRecord::new(Time(time), address, rng.below(3) == 0).via(0, rng.below(4096) as u16)

@@ -1,4 +1,4 @@
-//! Whole engines beside each other, and the fast path beside the plain one.
+//! Compares whole engines with each other, and the batched path with the single-request path.
 
 use proptest::prelude::*;
 use tierscope_core::{
@@ -10,7 +10,7 @@ use tierscope_nemo::{Cycle, Driver, Functional, Memory, Spec, Zone};
 
 use super::{operations, stream};
 
-/// A batch through the loop for its kind, and one request after the other.
+/// Runs a batch through its specialised loop, and request by request.
 #[test]
 fn batches_compute_what_single_requests_do() {
     let mut rng = Rng::seeded(83);
@@ -45,7 +45,7 @@ fn batches_compute_what_single_requests_do() {
     }
 }
 
-/// Three controllers, two of which take turns.
+/// Three controllers, two of them interleaved.
 fn memory(granule: u64, channels: usize) -> Memory {
     let zones = vec![
         Zone { start: 0, end: 1 << 20, first: 0, controllers: 2, granule },
@@ -54,7 +54,7 @@ fn memory(granule: u64, channels: usize) -> Memory {
     Memory::new(zones, channels).expect("a memory")
 }
 
-/// A driver over one model does what a driver over the other does, and both what one counter would.
+/// A driver gives the same results on both models, and those of a single serial counter.
 #[test]
 fn views_of_both_models_are_one() {
     let limits = RuleLimits::of_memory(3 << 19);
@@ -95,7 +95,7 @@ fn views_of_both_models_are_one() {
     }
 }
 
-/// A counter of a byte begins anew after 255, and says so.
+/// A byte counter wraps around after 255, and reports it.
 #[test]
 fn overflow_is_visible() {
     let rule = Rule::build().finish(&RuleLimits::of_memory(3 << 19)).expect("a rule");
@@ -126,8 +126,8 @@ fn rule_of(operator: usize, operand: u64, effect: u64) -> Rule {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Whatever the interleaving, the folded view is what one counter would hold, reads and their
-    /// effects included.
+    /// For any interleaving, the folded view equals a single serial counter, including reads and
+    /// their effects.
     #[test]
     fn any_split_folds_to_the_serial_result(
         operator in 0..5usize, operand in 1..8u64, effect in 0..5u64, granule in 6..13u32,
@@ -142,7 +142,7 @@ proptest! {
         let mut driver = Driver::new(Functional::new(memory, 2, 16).unwrap());
         let id = driver.install(&spec).unwrap();
         prop_assert!(driver.losses(id).unwrap().is_empty());
-        // Pages 0 to 31 share a state, all others have another.
+        // Pages 0 to 31 share a state, all others share another.
         for key in 0..384 {
             driver.translate(id, key, Some(u32::from(key >= 32))).unwrap();
         }

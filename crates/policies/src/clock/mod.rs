@@ -1,12 +1,12 @@
 //! The kernel's page lists, with MULTI-CLOCK's promote list.
 //!
-//! Every tier has an inactive and an active list for anonymous pages and for pages of files each, a
-//! promote list likewise where MULTI-CLOCK is at work (not in the fastest tier), and one list of pages
-//! that are locked into memory (MULTI-CLOCK, HPCA'22, section IV). [`state`] is the page state diagram.
+//! Every tier has an inactive and an active list for anonymous pages and for file pages each, for
+//! MULTI-CLOCK also a promote list each (not in the fastest tier), and one list of pages that are
+//! locked into memory (MULTI-CLOCK, HPCA'22, section IV). [`state`] is the page state diagram.
 //!
-//! The hand of a clock takes pages from a list's tail and puts them to its head, so that the next scan
-//! meets others. ACCESSED bits are tested and cleared by probes that the machine answers; what a page
-//! becomes is decided when the answer comes.
+//! The hand of a clock takes pages from a list's tail and puts them at its head, so that the next
+//! scan meets others. ACCESSED bits are tested and cleared by probes that the machine answers; a
+//! page's next state is decided when the answer arrives.
 
 pub mod state;
 
@@ -17,28 +17,28 @@ use tierscope_core::{
 use crate::pages::{Atlas, Census, Change, Ended, Keeper, ListId, Lists, Moves};
 use state::{Event, PageState, next};
 
-/// Lists of a tier: three kinds for anonymous pages and for pages of files, the locked ones, and one more
-/// that keeps the arithmetic cheap.
+/// Lists per tier: three kinds for anonymous pages and for file pages, the locked pages, and an
+/// unused one that makes the number a power of two.
 const LISTS: u8 = 8;
-/// Tiers at most.
+/// Maximum number of tiers.
 const TIERS: u8 = 8;
 
-/// What is kept of a page, as bits.
+/// Per-page flags.
 mod flag {
     /// Referenced since the last scan.
     pub(super) const REFERENCED: u8 = 1;
-    /// Written to.
+    /// Written since it was listed.
     pub(super) const DIRTY: u8 = 2;
     pub(super) const LOCKED: u8 = 4;
-    /// A file stands behind it.
+    /// File page, not an anonymous one.
     pub(super) const FILE: u8 = 8;
-    /// It was to be promoted, and could not.
+    /// A promotion was attempted and failed.
     pub(super) const TRIED: u8 = 16;
-    /// Its ACCESSED bit was asked for.
+    /// A probe of its ACCESSED bit is pending.
     pub(super) const ASKED: u8 = 32;
 }
 
-/// A list's kind.
+/// Kind of a page list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Inactive,
@@ -46,7 +46,7 @@ pub(crate) enum Kind {
     Promote,
 }
 
-/// Which list.
+/// List number of a tier's anonymous or file pages of a kind.
 fn list(tier: Tier, kind: Kind, file: bool) -> ListId {
     ListId(tier.0 * LISTS + 2 * kind as u8 + u8::from(file))
 }
@@ -59,25 +59,25 @@ fn tier_of(list: ListId) -> Tier {
     Tier(list.0 / LISTS)
 }
 
-/// The lists of all tiers.
+/// The page lists of all tiers.
 #[derive(Clone, Debug)]
 pub(crate) struct Clock {
     lists: Lists<u8>,
-    /// There are promote lists.
+    /// Whether there are promote lists.
     promotes: bool,
-    /// An access to a page that was written to counts so many times.
+    /// Weight of an access to a page that was written.
     dirty_weight: u8,
-    /// The square root's argument of each tier's ratio of active to inactive pages: 10 times its GB.
+    /// By tier, the maximum ratio of active to inactive pages, from the tier's size.
     ratio: [u64; TIERS as usize],
     /// By tier, pages of the inactive lists that were just found unreferenced, coldest first.
     cold: Vec<std::collections::VecDeque<u32>>,
-    /// Somebody asks for them.
+    /// Whether `cold` is maintained.
     keeps_cold: bool,
     scratch: Vec<u32>,
 }
 
 impl Clock {
-    /// Bytes that a tracked page of 4 KiB takes.
+    /// Bytes of state per tracked page of 4 KiB.
     pub(crate) const PAGE_BYTES: usize = Lists::<u8>::TRAILED_BYTES;
 
     pub(crate) fn new(promotes: bool, dirty_weight: u8) -> Self {
@@ -92,13 +92,13 @@ impl Clock {
         }
     }
 
-    /// The same for who never asks for [`Clock::next_cold`].
+    /// Without `cold`, for a policy that never calls [`Clock::next_cold`].
     pub(crate) fn without_cold(self) -> Self {
         Self { keeps_cold: false, ..self }
     }
 
-    /// Active to inactive pages may be `int_sqrt(10 * GB):1` in a tier (Linux mm/vmscan.c,
-    /// `inactive_is_low`; the paper's section IV-C).
+    /// Sets the maximum ratio of active to inactive pages of a tier to `int_sqrt(10 * GB):1` (Linux
+    /// mm/vmscan.c, `inactive_is_low`; the paper's section IV-C).
     pub(crate) fn set_capacity(&mut self, tier: Tier, bytes: u64) {
         if let Some(ratio) = self.ratio.get_mut(usize::from(tier.0)) {
             *ratio = ratio_of(bytes);
@@ -109,7 +109,7 @@ impl Clock {
         self.lists.bytes(page)
     }
 
-    /// Pages on a list, of whatever size.
+    /// Number of pages on a list, of any size.
     pub(crate) fn count(&self, tier: Tier, kind: Kind, file: bool) -> u32 {
         self.lists.count(list(tier, kind, file))
     }
@@ -143,7 +143,7 @@ impl Clock {
         Some((tier_of(on), state))
     }
 
-    /// Puts a page on the list of its state, at the head.
+    /// Puts a page at the head of the list of its state.
     #[inline]
     pub(crate) fn put(&mut self, page: u32, tier: Tier, state: PageState) {
         if tier.0 >= TIERS {
@@ -171,7 +171,7 @@ impl Clock {
         self.lists.push_head(list(tier, kind, file), page);
     }
 
-    /// Likewise, at the tail.
+    /// Puts a page at the tail of the list of its state.
     pub(crate) fn put_last(&mut self, page: u32, tier: Tier, state: PageState) {
         self.put(page, tier, state);
         if let Some(on) = self.lists.list_of(page) {
@@ -179,7 +179,7 @@ impl Clock {
         }
     }
 
-    /// What happened to a page on a list makes it another state of the diagram.
+    /// Applies an event to a page on a list: it moves to the diagram's next state.
     #[inline]
     pub(crate) fn happen(&mut self, page: u32, event: Event) {
         if let Some(known) = self.state(page) {
@@ -193,7 +193,7 @@ impl Clock {
         self.put(page, tier, next(state, event, promotes));
     }
 
-    /// An access counts once, or as often as a page that was written to weighs.
+    /// Applies an access: one event, or `dirty_weight` of them for a page that was written.
     #[inline]
     fn accessed(&mut self, page: u32, event: Event) {
         if self.dirty_weight == 1 {
@@ -203,7 +203,7 @@ impl Clock {
         (0..weight).for_each(|_| self.happen(page, event));
     }
 
-    /// Off its list, for as long as it is on its way.
+    /// Takes a page off its list while it is being moved.
     pub(crate) fn isolate(&mut self, page: u32) {
         self.lists.take(page);
     }
@@ -224,8 +224,8 @@ impl Clock {
         bytes(Kind::Active) > bytes(Kind::Inactive) * self.ratio[usize::from(tier.0)]
     }
 
-    /// Asks for the ACCESSED bits of up to `most` pages at a list's tail. Of a promote list, for those
-    /// alone that could not be promoted before. Returns how many.
+    /// Orders probes of up to `most` pages at a list's tail; on a promote list, only of pages whose
+    /// promotion failed before. Returns the number of pages met.
     pub(crate) fn scan(
         &mut self,
         atlas: &Atlas,
@@ -251,7 +251,7 @@ impl Clock {
         met.into()
     }
 
-    /// The page that an answer is about, if it was asked for, and what was found.
+    /// The page of a probe that is pending, and the state found.
     #[inline]
     fn answered(&mut self, atlas: &Atlas, probe: &Probe) -> Option<(u32, Answer)> {
         let page = atlas.page_at(probe.at)?;
@@ -263,13 +263,13 @@ impl Clock {
         Some((page, probe.answer.state))
     }
 
-    /// What a scan found makes of a page what the diagram says.
+    /// Applies a scan's finding to a page, by the state diagram.
     #[inline]
     pub(crate) fn settle(&mut self, page: u32, young: bool) {
         if young { self.accessed(page, Event::Seen) } else { self.idle(page) }
     }
 
-    /// A page was not referenced since the last scan.
+    /// Records that a page was not referenced since the last scan.
     #[inline]
     fn idle(&mut self, page: u32) {
         let Some((tier, state)) = self.state(page) else { return };
@@ -285,7 +285,7 @@ impl Clock {
         self.step(page, (tier, state), event);
     }
 
-    /// The next page of a tier that was just found cold, and still is.
+    /// Takes the next page of a tier that was just found cold, and still is.
     pub(crate) fn next_cold(&mut self, tier: Tier) -> Option<u32> {
         loop {
             let page = self.cold.get_mut(usize::from(tier.0))?.pop_front()?;
@@ -296,7 +296,7 @@ impl Clock {
         }
     }
 
-    /// Gives back a page that [`Clock::next_cold`] gave.
+    /// Returns a page taken by [`Clock::next_cold`] to the front.
     pub(crate) fn keep_cold(&mut self, tier: Tier, page: u32) {
         self.cold[usize::from(tier.0)].push_front(page);
     }
@@ -306,17 +306,18 @@ impl Clock {
         self.cold.iter_mut().for_each(|pages| pages.clear());
     }
 
-    /// Up to `most` pages of a list, the one that was there first at the front.
+    /// Up to `most` pages of a list, in the order in which they were put there.
     pub(crate) fn first_come(&self, tier: Tier, kind: Kind, file: bool, most: u32) -> Vec<u32> {
         self.lists.tail_first(list(tier, kind, file)).take(most as usize).collect()
     }
 
-    /// Up to `most` pages of a list, the one that came last at the front.
+    /// Up to `most` pages of a list, the most recently put there first.
     pub(crate) fn last_come(&self, tier: Tier, kind: Kind, file: bool, most: u32) -> Vec<u32> {
         self.lists.head_first(list(tier, kind, file)).take(most as usize).collect()
     }
 
-    /// It could not be promoted: unless it is accessed until the next scan, it is active again.
+    /// Marks a failed promotion: unless accessed before the next scan, the page becomes active
+    /// again.
     pub(crate) fn mark_tried(&mut self, page: u32) {
         self.set(page, flag::TRIED, true);
     }
@@ -330,7 +331,7 @@ impl Clock {
             self.set(page, flag::FILE, file);
             return self.put(page, tier, next(PageState::Absent, Event::Added, false));
         }
-        // Somebody else moved it; of a locked page any state will do.
+        // The page was moved by another component; a locked page's state does not matter.
         if let Some(on) = self.lists.list_of(page)
             && tier_of(on) != tier
         {
@@ -358,19 +359,20 @@ impl Clock {
         self.accessed(page, Event::Called);
     }
 
-    /// Number of the tier, and state, of a page that is on a list and not locked.
+    /// Tier number and state of a page that is on a list and not locked.
     #[cfg(test)]
     pub(crate) fn state_of(&self, page: u32) -> Option<(u8, PageState)> {
         self.state(page).map(|(tier, state)| (tier.0, state))
     }
 }
 
-/// `int_sqrt(10 * GB)`, at least 1.
+/// Maximum ratio of active to inactive pages in a tier of this size: `int_sqrt(10 * GB)`, at least
+/// 1.
 fn ratio_of(bytes: u64) -> u64 {
     (10 * (bytes >> 30)).isqrt().max(1)
 }
 
-/// The level whose entry maps a page of that order.
+/// Page-table level whose entry maps a page of this order.
 fn level_of(order: u8) -> Level {
     match order {
         0..9 => Level::PTE,
@@ -379,7 +381,7 @@ fn level_of(order: u8) -> Level {
     }
 }
 
-/// Lists that hear from a [`Census`], and actions of pages that go.
+/// The lists that a [`Census`] updates, and the pending actions of pages to forget.
 pub(crate) struct Kept<'a, T> {
     pub(crate) clock: &'a mut Clock,
     pub(crate) moves: &'a mut Moves<T>,
@@ -409,24 +411,24 @@ impl<T: Copy> Keeper for Kept<'_, T> {
     }
 }
 
-/// The range of a page.
+/// Address range of a page of this size.
 pub(crate) fn range_of(atlas: &Atlas, bytes: u64, page: u32) -> Option<Range> {
     let at = atlas.address_of(page)?;
     Some(Range::new(at.space, at.at, at.at + bytes))
 }
 
-/// Why a page is on its way.
+/// Purpose of a pending move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// To a faster tier.
+    /// Promotion to a faster tier.
     Up,
-    /// To a slower one.
+    /// Demotion to a slower tier.
     Down,
-    /// Out of memory.
+    /// Reclaim.
     Out,
 }
 
-/// The pages that are in memory, on lists or on their way.
+/// All resident pages, on lists or being moved.
 #[derive(Clone, Debug)]
 pub(crate) struct Resident {
     pub(crate) census: Census,
@@ -435,7 +437,8 @@ pub(crate) struct Resident {
 }
 
 impl Resident {
-    /// Nothing yet. On a machine that does not tell of pages, so many are looked up at each tick.
+    /// No pages yet. `census` is the number of pages looked up per tick on a machine that does not
+    /// report allocations.
     pub(crate) fn new(clock: Clock, census: u64) -> Self {
         Self { census: Census::new(census), clock, moves: Moves::new() }
     }
@@ -444,7 +447,7 @@ impl Resident {
         (0..self.moves.tiers() as u8).map(Tier)
     }
 
-    /// Hears of all that happened since the last tick; returns how many pages were looked at.
+    /// Applies all page events since the last tick. Returns the number of pages looked up.
     pub(crate) fn settle(&mut self, view: &dyn PlacementView) -> u64 {
         self.moves.refresh(view.tiers());
         for tier in self.tiers() {
@@ -454,8 +457,8 @@ impl Resident {
         self.census.settle(view, &mut kept)
     }
 
-    /// Takes answers in: `rule` says what becomes of a page that was found young, or not. What turned
-    /// out to be gone is forgotten.
+    /// Applies answered probes: `rule` sets the next state of a page found young or old; pages that
+    /// are gone are forgotten.
     pub(crate) fn judge(&mut self, probes: &[Probe], mut rule: impl FnMut(&mut Clock, u32, bool)) {
         for probe in probes {
             match self.clock.answered(&self.census.atlas, probe) {
@@ -470,7 +473,7 @@ impl Resident {
         }
     }
 
-    /// Orders that a page move, or go; it is on no list until that has ended.
+    /// Orders a move or reclaim of a page, which is on no list until that has ended.
     pub(crate) fn send(
         &mut self,
         page: u32,
@@ -491,13 +494,13 @@ impl Resident {
         true
     }
 
-    /// What became of a page, if it is still there: it is on no list yet.
+    /// The ended action of a page that is still tracked; the caller puts the page on a list.
     pub(crate) fn end(&mut self, outcome: &Outcome) -> Option<Ended<Way>> {
         let ended = self.moves.end(outcome)?;
         if !self.clock.knows(ended.page) {
             return None;
         }
-        // Part of it may have moved, or all of it may be elsewhere.
+        // The page may have moved in part, or may be in another tier altogether: look it up.
         if !ended.done
             && matches!(ended.why, None | Some(Failure::Unmapped | Failure::Gone))
             && let Some(range) =
@@ -508,7 +511,8 @@ impl Resident {
         Some(ended)
     }
 
-    /// As [`Resident::end`]: the page is put where it is now, active if it was promoted, inactive otherwise.
+    /// As [`Resident::end`], and puts the page on a list: active if the action was a promotion,
+    /// inactive otherwise.
     pub(crate) fn land(&mut self, outcome: &Outcome) {
         let Some(ended) = self.end(outcome) else { return };
         let tier = ended.to.filter(|_| ended.done).unwrap_or(ended.from);
@@ -519,8 +523,8 @@ impl Resident {
         self.clock.put(ended.page, tier, state);
     }
 
-    /// The page of a tier that came first to the first of these lists that holds any goes to the next tier, if that
-    /// has room. Lists: their kind, and whether they are of files.
+    /// Demotes one page to the next tier, if that has room: the oldest of the first non-empty list.
+    /// Lists are given by kind, and whether they are of file pages.
     pub(crate) fn demote_first(
         &mut self,
         tier: Tier,
@@ -543,15 +547,15 @@ impl Resident {
 mod tests {
     use super::*;
 
-    // Section IV-C with n in GB: the kernel's comment in mm/vmscan.c gives 1 GB 3, 10 GB 10, 100 GB 31,
-    // 1 TB 101.
+    // Section IV-C with n in GB: the kernel's comment in mm/vmscan.c lists 3 for 1 GB, 10 for 10
+    // GB, 31 for 100 GB, 101 for 1 TB.
     #[test]
     fn the_ratio_grows_with_the_root_of_the_tier() {
         let ratios = [100 << 20, 1 << 30, 10 << 30, 100 << 30, 1 << 40].map(ratio_of);
         assert_eq!(ratios, [1, 3, 10, 31, 101]);
     }
 
-    // Moved while it was locked, by whoever may: it is of the other tier when it is unlocked.
+    // A page moved by another component while locked belongs to its new tier when unlocked.
     #[test]
     fn a_locked_page_may_be_moved_by_somebody_else() {
         let mut clock = Clock::new(true, 1);

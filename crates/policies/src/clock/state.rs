@@ -1,10 +1,11 @@
 //! The page state diagram (MULTI-CLOCK, HPCA'22, figure 4), as a table.
 //!
-//! The states are those of the kernel's page reclaim, and `Promote`, which MULTI-CLOCK adds. The numbers
-//! are the figure's. The text names some transitions twice, "(1), and (2)" and "(7) or (8)": the first
-//! of each is a scan's, which finds ACCESSED set or clear (`shrink_inactive_list`,
-//! `shrink_active_list`), the second a supervised access's (`mark_page_accessed`, section III-A). By
-//! section III-A a scan marks referenced pages as not referenced: 1 goes back that way, and so does 7.
+//! The states are those of the kernel's page reclaim, and `Promote`, which MULTI-CLOCK adds. The
+//! numbers are the figure's. The text names some transitions in pairs, "(1), and (2)" and "(7) or
+//! (8)": the first of each is a scan's, which finds ACCESSED set or clear (`shrink_inactive_list`,
+//! `shrink_active_list`), the second a supervised access's (`mark_page_accessed`, section III-A).
+//! By section III-A a scan marks unaccessed pages as not referenced: transitions 1 and 7 have that
+//! direction too.
 //!
 //! | from | seen by a scan | idle | by a system call | else |
 //! |---|---|---|---|---|
@@ -15,56 +16,56 @@
 //! | active referenced | 10 | 7 | 10 | |
 //! | promote | 12 | 11 | 12 | 11: cannot be promoted; 13: promoted |
 
-/// A vertex of the diagram.
+/// A page's state: a vertex of the diagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PageState {
-    /// On no list: not there, or not sorted yet.
+    /// On no list: not resident, or its tier is not known yet.
     Absent,
     /// New, or not accessed for a long time.
     InactiveUnreferenced,
     /// Inactive, and accessed once.
     InactiveReferenced,
-    /// Accessed twice.
+    /// Active: accessed twice.
     ActiveUnreferenced,
     /// Active, and accessed once more.
     ActiveReferenced,
-    /// To be promoted.
+    /// On the promote list.
     Promote,
 }
 
-/// What happens to a page.
+/// Cause of a state transition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
-    /// It is put on a list.
+    /// The page is put on a list.
     Added,
-    /// A scan found that it had been accessed (unsupervised access).
+    /// A scan found that the page had been accessed (unsupervised access).
     Seen,
-    /// A scan found that it had not.
+    /// A scan found that the page had not been accessed.
     Idle,
-    /// A system call accessed it (supervised access).
+    /// A system call accessed the page (supervised access).
     Called,
-    /// A scan found that it had not been accessed, and its active list is too long.
+    /// A scan found that the page had not been accessed, and its active list is too long.
     Shrunk,
-    /// It was moved to the next lower tier.
+    /// The page was moved to the next lower tier.
     Demoted,
-    /// It was written back or given back.
+    /// The page was written back or reclaimed.
     Freed,
-    /// It cannot be promoted: it is locked, or there is no room.
+    /// The page cannot be promoted: it is locked, or there is no room.
     Refused,
-    /// It was moved to the next higher tier.
+    /// The page was moved to the next higher tier.
     Promoted,
 }
 
-/// An edge of the diagram.
+/// A transition: an edge of the diagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transition {
-    /// Its number in the figure.
+    /// Number of the transition in the figure.
     pub number: u8,
-    /// Where it begins.
+    /// State of the page before the transition.
     pub from: PageState,
-    /// What makes a page take it.
+    /// Event that causes the transition.
     pub on: Event,
-    /// Where it ends; after a promotion or demotion, in the other tier.
+    /// State after the transition; after a promotion or demotion, in the other tier.
     pub to: PageState,
 }
 
@@ -77,7 +78,7 @@ use PageState::{
     Absent, ActiveReferenced, ActiveUnreferenced, InactiveReferenced, InactiveUnreferenced, Promote,
 };
 
-/// All edges. A pair of state and event that is not here leaves the page in its state.
+/// All transitions. A pair of state and event that is not listed leaves the page in its state.
 pub const TRANSITIONS: [Transition; 19] = [
     edge(1, InactiveUnreferenced, Seen, InactiveReferenced),
     edge(1, InactiveReferenced, Idle, InactiveUnreferenced),
@@ -97,15 +98,15 @@ pub const TRANSITIONS: [Transition; 19] = [
     edge(11, Promote, Refused, ActiveUnreferenced),
     edge(12, Promote, Seen, Promote),
     edge(12, Promote, Called, Promote),
-    // "the higher tier's active list" (figure 3): a page that was just accessed often is no candidate
-    // for demotion.
+    // "the higher tier's active list" (figure 3): a page that was just accessed often must not be a
+    // candidate for demotion.
     edge(13, Promote, Promoted, ActiveUnreferenced),
 ];
 
 const STATES: usize = 6;
 const EVENTS: usize = 9;
 
-/// The table by state and event.
+/// Lookup table of the next state, by state and event.
 const TABLE: [[PageState; EVENTS]; STATES] = {
     let states = [
         Absent,
@@ -130,8 +131,8 @@ const TABLE: [[PageState; EVENTS]; STATES] = {
     table
 };
 
-/// The state after an event. Without a promote list, as in the fastest tier and in the kernel itself, an
-/// active referenced page stays one.
+/// State after an event. Without a promote list, as in the fastest tier and in the kernel itself,
+/// an active referenced page stays active referenced.
 #[must_use]
 #[inline]
 pub fn next(state: PageState, event: Event, promotes: bool) -> PageState {
@@ -145,7 +146,7 @@ pub fn next(state: PageState, event: Event, promotes: bool) -> PageState {
 mod tests {
     use super::*;
 
-    /// Whether an edge of that number leads from one state to the other.
+    /// Asserts that this transition, with this number, is in the table.
     fn leads(number: u8, from: PageState, on: Event, to: PageState) {
         let edge = TRANSITIONS.iter().find(|edge| edge.from == from && edge.on == on);
         assert_eq!(edge, Some(&Transition { number, from, on, to }));
@@ -236,7 +237,7 @@ mod tests {
         }
     }
 
-    // Four accesses in four scans make a new page a candidate; two scans without take it back.
+    // Four accesses in four scans make a new page a candidate; two scans without an access undo it.
     #[test]
     fn a_life() {
         let walk = |from, events: &[Event]| {

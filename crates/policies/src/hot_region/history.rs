@@ -1,30 +1,30 @@
-//! Accesses of the last two minutes, by address.
+//! Access counts over a sliding span (two minutes by default), by address.
 //!
-//! Regions change their shape from window to window, so what was counted is kept by address: pieces
-//! between which the counts differ. A region's accesses are the mean over its bytes, as DAMON merges
-//! counts; but what was hot alone in a region of today's shape must not make all of that hot, so a region
-//! counts as runs that are hot throughout, or nowhere.
+//! Regions change their bounds from window to window, so counts are kept by address, in ranges of
+//! uniform count. A region's count is the mean over its bytes, as DAMON merges counts; but a small
+//! hot part must not make the whole of a current region hot, so a region is split into runs that
+//! are either hot throughout or hot nowhere.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use tierscope_core::{Range, Region, Snapshot, Time};
 
-/// A range and its accesses.
+/// A range and its access count.
 pub(super) type Piece = (Range, f64);
 
-/// Accesses below this are a rounding error of adding and taking away.
+/// Smaller counts are rounding errors of additions and subtractions.
 const NOTHING: f64 = 1e-6;
 
-/// The counts.
+/// Sliding sum of the windows' hits.
 #[derive(Clone, Debug)]
 pub(super) struct History {
     span: Duration,
-    /// What was added, oldest first, to be taken away again.
+    /// The hits of past windows, oldest first, to be subtracted when they expire.
     added: VecDeque<(Time, Vec<Piece>)>,
-    /// Sorted, disjoint, none of them nothing.
+    /// Ranges with their counts: sorted, disjoint, without zero counts.
     pieces: Vec<Piece>,
-    /// Pieces of before, for their memory.
+    /// The previous buffer of `pieces`, kept to reuse its allocation.
     spare: Vec<Piece>,
 }
 
@@ -33,12 +33,12 @@ impl History {
         Self { span, added: VecDeque::new(), pieces: Vec::new(), spare: Vec::new() }
     }
 
-    /// Adds a window's hits and forgets those whose time is over.
+    /// Adds a window's hits, and subtracts the expired ones.
     pub(super) fn add(&mut self, snapshot: &Snapshot) {
         let hit = |region: &&Region| region.countable_hits() > 0.0 && !region.range.is_empty();
         let piece = |region: &Region| (region.range, f64::from(region.countable_hits()));
         let hits: Vec<Piece> = snapshot.regions.iter().filter(hit).map(piece).collect();
-        // Mostly one window goes when one comes.
+        // Usually one window expires for each that is added: do both in one pass.
         let gone = self.expired(snapshot.end);
         self.change(&hits, gone.as_deref().unwrap_or_default());
         if self.span > Duration::ZERO && !hits.is_empty() {
@@ -49,7 +49,7 @@ impl History {
         }
     }
 
-    /// The oldest window's hits, if their time is over.
+    /// Takes the oldest window's hits, if expired.
     fn expired(&mut self, now: Time) -> Option<Vec<Piece>> {
         let (time, _) = self.added.front()?;
         if *time + self.span > now {
@@ -68,26 +68,26 @@ impl History {
         self.spare = std::mem::replace(&mut self.pieces, out);
     }
 
-    /// Accesses of ranges that are asked for in order of address.
+    /// Reader of counts for ranges in ascending order of address.
     pub(super) fn reader(&self) -> Reader<'_> {
         Reader { pieces: &self.pieces }
     }
 
-    /// Accesses of a range.
+    /// Mean access count of a range.
     #[cfg(test)]
     fn accesses(&self, range: &Range) -> f64 {
         self.reader().accesses(range)
     }
 }
 
-/// Reads counts from the first address to the last.
+/// Reads counts in ascending order of address.
 pub(super) struct Reader<'a> {
-    /// From the first on that may be of use.
+    /// Ranges not yet passed by the reader.
     pieces: &'a [Piece],
 }
 
 impl Reader<'_> {
-    /// Accesses of a range: the mean over its bytes.
+    /// Access count of a range: the mean over its bytes.
     #[cfg(test)]
     fn accesses(&mut self, range: &Range) -> f64 {
         let mut runs = Vec::new();
@@ -95,8 +95,8 @@ impl Reader<'_> {
         runs.first().map_or(0.0, |(_, accesses)| *accesses)
     }
 
-    /// Appends the runs of a range that are hot throughout, from `hot` accesses on, or nowhere. The accesses
-    /// of a run are the mean over its bytes. No range asked for later may begin before this one.
+    /// Appends the runs of a range that are hot throughout (at least `hot` accesses) or nowhere. A
+    /// run's count is the mean over its bytes. No later range may begin before this one.
     pub(super) fn runs(&mut self, range: &Range, hot: f64, out: &mut Vec<Piece>) {
         self.skip_to(range);
         let mut runs = Runs { hot, from: out.len(), out };
@@ -110,7 +110,8 @@ impl Reader<'_> {
         runs.push(Range { start: at, ..*range }, 0.0);
     }
 
-    /// Where the next range begins is near: steps grow until they are beyond it.
+    /// Skips to the first range that may overlap, by exponential search, because it is usually
+    /// near.
     fn skip_to(&mut self, range: &Range) {
         let is_before = |(piece, _): &Piece| (piece.space, piece.end) <= (range.space, range.start);
         let mut step = 1;
@@ -123,10 +124,10 @@ impl Reader<'_> {
     }
 }
 
-/// Runs of one range, being made.
+/// Runs of one range, under construction.
 struct Runs<'a> {
     hot: f64,
-    /// Where they begin in `out`.
+    /// Index of the range's first run in `out`.
     from: usize,
     out: &'a mut Vec<Piece>,
 }
@@ -148,7 +149,7 @@ impl Runs<'_> {
     }
 }
 
-/// `a + b - c` into `out`, piece by piece. All are sorted; pieces of each are disjoint.
+/// Appends `a + b - c` to `out`, split at all bounds. Each term is sorted and disjoint.
 fn sum(terms: [&[Piece]; 3], out: &mut Vec<Piece>) {
     let mut rests = terms.map(Rest::of);
     loop {
@@ -156,7 +157,8 @@ fn sum(terms: [&[Piece]; 3], out: &mut Vec<Piece>) {
         let key = |range: &Range| (range.space, range.start);
         let first = fronts.iter().flatten().map(|(range, _)| key(range)).min();
         let Some((space, start)) = first else { return };
-        // Over the first piece all are what they are at its start.
+        // The next output range: from `start` to the nearest bound, over which all terms are
+        // constant.
         let (mut end, mut value) = (u64::MAX, 0.0);
         for ((range, accesses), sign) in
             fronts.into_iter().zip(SIGNS).filter_map(|(f, s)| Some((f?, s)))
@@ -174,13 +176,13 @@ fn sum(terms: [&[Piece]; 3], out: &mut Vec<Piece>) {
     }
 }
 
-/// What terms count for.
+/// Signs of the terms of `sum`.
 const SIGNS: [f64; 3] = [1.0, 1.0, -1.0];
 
-/// What is left of sorted pieces.
+/// Iterator over sorted ranges that can skip a part of a range.
 struct Rest<'a> {
     pieces: &'a [Piece],
-    /// Where the first one begins by now.
+    /// Start of the unread part of the first range.
     from: u64,
 }
 
@@ -194,7 +196,7 @@ impl<'a> Rest<'a> {
         Some((Range { start: self.from, ..*range }, *value))
     }
 
-    /// Everything up to the end of `done`, in its space, is dealt with.
+    /// Skips everything up to the end of `done`, in its space.
     fn skip(&mut self, done: &Range) {
         while let Some((range, _)) = self.pieces.first() {
             if (range.space, self.from) >= (done.space, done.end) || range.space != done.space {
@@ -210,7 +212,7 @@ impl<'a> Rest<'a> {
     }
 }
 
-/// Pieces that touch and are alike become one.
+/// Appends a range, merged with the last one if they touch and have equal counts.
 fn push(out: &mut Vec<Piece>, range: Range, value: f64) {
     if value.abs() < NOTHING {
         return;
@@ -288,7 +290,7 @@ mod tests {
     }
 
     proptest! {
-        // One reader for all ranges reads what a new one for each does.
+        // A single reader over all ranges returns the same counts as a new reader for each.
         #[test]
         fn a_reader_goes_on(
             hits in prop::collection::vec((0u64..5, 1u64..20, 1u32..9), 0..30),
@@ -315,7 +317,7 @@ mod tests {
             }
         }
 
-        // Held against plain counters by byte.
+        // Compared with plain counters per byte.
         #[test]
         fn pieces_equal_bytes(windows in prop::collection::vec((0u64..60, 1u64..30, 1u32..9), 1..40)) {
             let mut history = History::new(Duration::from_nanos(10));

@@ -1,27 +1,29 @@
-//! Hot regions to the fast tier: the data tiering of the Telescope article.
+//! Promotes hot regions to the fast tier: the data tiering of the Telescope article.
 //!
-//! Source: the article's section "Setup and Benchmarks": regions and counts every 200 ms from whatever
-//! telemetry; "We considered regions with 5 or more accesses in the last 120 secs as HOT. Hot regions
-//! with size 4GB or less were migrated from Optane to DRAM in descending order of access counts. Up to
-//! 10GB of data may be migrated in one round." Where memory lies at first (interleaved in the slow tier)
-//! is the machine's affair.
+//! Source: the article's section "Setup and Benchmarks": regions and counts every 200 ms from any
+//! telemetry; "We considered regions with 5 or more accesses in the last 120 secs as HOT. Hot
+//! regions with size 4GB or less were migrated from Optane to DRAM in descending order of access
+//! counts. Up to 10GB of data may be migrated in one round." The initial placement (interleaved in
+//! the slow tier) is up to the machine.
 //!
-//! What the article leaves open, as decided here:
+//! Left open by the article, decided here:
 //!
-//! - A round begins with a window, once all moves of the last one have ended.
-//! - The fast tier of the article never was full. Here, where there is no room above the low watermark,
-//!   the regions with the fewest accesses go to the next tier first, never one that has more than half
-//!   as many as the region that comes for it.
-//! - `share`: so much of the resident bytes is kept in the fast tier, the hottest first, even if they are
-//!   not hot, no more and no less.
-//! - A region about which its instrument is not sure ([`tierscope_core::CONFIRMED`]) is looked at page by
-//!   page before it moves ([`verify`]): one young entry of an upper level says little about 512 below.
-//! - What failed to move is left alone for a while.
+//! - A round begins with a window, once all moves of the last round have ended.
+//! - The article's fast tier was never full. Here, if the fast tier has no room above its low
+//!   watermark, the regions with the fewest accesses are demoted to the next tier first, but never
+//!   a region with more than half the accesses of the region promoted for it.
+//! - `share`: this share of the resident bytes is kept in the fast tier, neither more nor less, the
+//!   hottest first, even if they are not hot.
+//! - A region whose instrument reports a confidence below [`tierscope_core::CONFIRMED`] is verified
+//!   by probes of single pages before it moves ([`verify`]): one young entry of an upper level says
+//!   little about the 512 entries below.
+//! - A range whose move failed is skipped for a while.
 //!
-//! What was hot under the regions of another time is told apart: a region that covers it now is hot only there
-//! (`history.rs`). Hits of each window are added up, so windows must not count anything twice. An instrument that itself
-//! counts over the 120 s, as `pebs` in its variant *patient* does, wants `history` no longer than a window:
-//! then its last word counts alone.
+//! Accesses counted under earlier region bounds keep their addresses: a current region that covers
+//! a formerly hot one is hot only there (`history.rs`). The hits of all windows are added up, so
+//! windows must not count an access twice. With an instrument that itself counts over the 120 s, as
+//! `pebs` in its variant *patient* does, set `history` to one window: then only its latest counts
+//! are used.
 
 mod history;
 mod parts;
@@ -45,25 +47,26 @@ use verify::{Verdict, Verifier};
 pub struct Config {
     /// Accesses (sampling hits) from which a region is hot.
     pub hits: f64,
-    /// Time over which they are counted.
+    /// Sliding time span over which accesses are counted.
     pub history: Duration,
-    /// Time from one round to the next, at least.
+    /// Minimum time between two rounds.
     pub window: Duration,
-    /// Larger regions are not promoted.
+    /// Maximum size of a promoted region.
     pub largest: Bytes,
-    /// Bytes promoted in a round at most.
+    /// Maximum bytes promoted per round.
     pub round: Bytes,
-    /// Share of the resident bytes to keep in the fast tier; `None` for whatever is hot.
+    /// Share of the resident bytes to keep in the fast tier; `None` for all hot regions and no
+    /// others.
     pub share: Option<f64>,
-    /// How unsure regions are looked at.
+    /// Verification of regions of low confidence.
     pub verify: verify::Config,
-    /// Time for which nothing is tried with what could not be moved.
+    /// Time for which a range is skipped after a failed move.
     pub retry: Duration,
-    /// What its work costs.
+    /// CPU costs of the policy's own work.
     pub costs: Costs,
 }
 
-/// The article's: 5 in 120 s, windows of 200 ms, 4 GB, 10 GB. `retry` is assumed.
+/// The article's values: 5 in 120 s, windows of 200 ms, 4 GB, 10 GB. `retry` is assumed.
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -108,7 +111,7 @@ impl Settings for Config {
     }
 }
 
-/// A region of the last window, or a run of it, and its accesses.
+/// A region of the last window, or a run of it, with its accesses.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Heat {
     range: Range,
@@ -116,40 +119,40 @@ struct Heat {
     confidence: f32,
 }
 
-/// What a round may still do.
+/// Remaining limits of the current round.
 #[derive(Clone, Copy, Debug, Default)]
 struct Allowance {
-    /// Bytes to promote in this round.
+    /// Bytes that may still be promoted in this round.
     round: u64,
-    /// Bytes that fit into the fast tier.
+    /// Bytes still free in the fast tier.
     room: u64,
-    /// Bytes that the next tier takes.
+    /// Bytes still free in the next tier.
     below: u64,
 }
 
-/// Share of the resident bytes by which the fast tier may be off what was asked for before something is
-/// done about it: a quarter of the percentage point that is promised.
+/// Tolerated deviation of the fast tier from `share`, as a share of the resident bytes, before
+/// regions are demoted: a quarter of the guaranteed percentage point.
 const SLACK: f64 = 0.0025;
 
-/// An action under way.
+/// A pending move.
 #[derive(Clone, Copy, Debug)]
 struct UnderWay {
     id: ActionId,
     range: Range,
 }
 
-/// The policy.
+/// The hot region policy.
 #[derive(Clone, Debug)]
 pub struct HotRegion {
     config: Config,
     history: History,
-    /// The last snapshot's regions; empty once a round has dealt with them.
+    /// The last snapshot's regions; emptied by the round that uses them.
     latest: Vec<Heat>,
     fresh: bool,
     mapped: Vec<Range>,
     verifier: Verifier,
     under_way: Vec<UnderWay>,
-    /// Not to be touched before a time.
+    /// Ranges whose move failed, and the time until which each is skipped.
     failed: Vec<(Range, Time)>,
     low: Vec<u64>,
     next_action: u64,
@@ -183,7 +186,7 @@ impl HotRegion {
         self.latest.clear();
         let mut history = self.history.reader();
         let mut runs = Vec::new();
-        // What is unknown neither comes nor makes room.
+        // Regions of unknown activity are neither promoted nor demoted.
         let known = |region: &&Region| !region.range.is_empty() && !region.unknown;
         for region in snapshot.regions.iter().filter(known) {
             runs.clear();
@@ -217,7 +220,7 @@ impl HotRegion {
         }
     }
 
-    /// One round: what is hottest comes, what is coldest makes room.
+    /// One round: promotes the hottest regions, and demotes the coldest to make room.
     fn round(&mut self, view: &dyn PlacementView, orders: &mut Orders) {
         self.failed.retain(|(_, until)| *until > self.now);
         let mut regions = std::mem::take(&mut self.latest);
@@ -239,7 +242,7 @@ impl HotRegion {
         self.failed.iter().any(|(failed, _)| failed.intersect(range).is_some())
     }
 
-    /// Hot enough, or needed to fill what is to be filled.
+    /// Hot enough, or needed to fill the share.
     fn is_wanted(&self, heat: &Heat, allowed: Allowance) -> bool {
         heat.accesses >= self.config.hits || (self.config.share.is_some() && allowed.room > 0)
     }
@@ -257,7 +260,7 @@ impl HotRegion {
         allowed
     }
 
-    /// Bytes that are to be in the fast tier, and are.
+    /// Bytes that should be in the fast tier by `share`, and bytes that are there.
     fn wanted_and_fast(&self, view: &dyn PlacementView) -> Option<(u64, u64)> {
         let share = self.config.share?;
         let tiers = view.tiers();
@@ -268,7 +271,8 @@ impl HotRegion {
         Some(((all as f64 * share) as u64, by_tier.first().copied().unwrap_or(0)))
     }
 
-    /// Promotes a region, or as much of it as may be. `cold` regions from the end on have made room.
+    /// Promotes a region, or as much of it as the limits permit. Regions from index `cold` on have
+    /// already been demoted to make room.
     fn promote(
         &mut self,
         regions: &[Heat],
@@ -310,7 +314,7 @@ impl HotRegion {
         self.verifier.ask(&heat.range, self.now, orders) == Verdict::Hot
     }
 
-    /// Demotes what a cold region has in the fast tier, as much as is needed. False if the region is
+    /// Demotes a cold region's memory in the fast tier, as far as needed. False if the region is
     /// not cold enough to make room for the hot one.
     fn make_room(
         &mut self,
@@ -332,7 +336,7 @@ impl HotRegion {
         true
     }
 
-    /// Where the fast tier holds more than its share, the coldest regions go.
+    /// Demotes the coldest regions while the fast tier holds more than its share.
     fn shed(&mut self, regions: &[Heat], view: &dyn PlacementView, orders: &mut Orders) {
         let Some((wanted, fast)) = self.wanted_and_fast(view) else { return };
         let slack = (wanted as f64 / self.config.share.unwrap_or(1.0).max(SLACK) * SLACK) as u64;
@@ -354,7 +358,8 @@ impl HotRegion {
     fn order(&mut self, range: Range, tier: Tier, orders: &mut Orders) {
         let id = ActionId(self.next_action);
         self.next_action += 1;
-        // What comes waits for what went last: room is made before it is taken.
+        // A promotion waits for the last demotion ordered before it, so that memory is freed before
+        // it is used.
         let last = orders.actions.iter().rev();
         let mut demotions = last.filter(|action| action.kind != ActionKind::Move(Tier(0)));
         let after = demotions.next().filter(|_| tier == Tier(0)).map(|action| action.id);
@@ -409,7 +414,7 @@ mod tests {
     use super::*;
     use crate::trace::{Trace, range};
 
-    /// Blocks of 2 MiB: the oracle's regions.
+    /// Pages of a block of 2 MiB, the test instrument's region.
     const BLOCK: u32 = 512;
 
     fn trace(config: Config, tiers: [u64; 2], blocks: u32) -> Trace<HotRegion> {
@@ -421,13 +426,13 @@ mod tests {
         trace.machine.place(&range(0, blocks * BLOCK), Tier(1));
     }
 
-    /// So many touches of a block: each is a hit.
+    /// Accesses to `count` pages of a block, which count as that number of hits.
     fn touches(block: u32, count: u32) -> Vec<u32> {
         (0..count).map(|page| block * BLOCK + page).collect()
     }
 
-    // Three blocks in the slow tier: 5, 4 and 7 accesses in the first second. The third and the first
-    // are hot and come in this order; the second one comes when a fifth access has come.
+    // Three blocks in the slow tier: 5, 4 and 7 accesses in the first second. The third and the
+    // first are hot and are promoted in this order; the second follows after its fifth access.
     #[test]
     fn golden_five_accesses_are_hot_and_the_hottest_comes_first() {
         let mut trace = trace(Config::default(), [4, 8], 3);
@@ -439,7 +444,7 @@ mod tests {
         assert_eq!(trace.machine.used(), [1536, 0]);
     }
 
-    // Four accesses, and a fifth 120 s later: by then the first ones are forgotten.
+    // Four accesses, and a fifth 120 s later: by then the first ones have expired.
     #[test]
     fn golden_accesses_count_for_120_seconds() {
         let late = |gap: u64| {
@@ -455,7 +460,7 @@ mod tests {
         assert_eq!((late(119), late(121)), (1, 0));
     }
 
-    // Two blocks a round: of three hot ones the third waits for the next window.
+    // Rounds of two blocks: the third of three hot ones waits for the next window.
     #[test]
     fn golden_a_round_has_its_limit() {
         let config = Config { round: Bytes(4 << 20), ..Config::default() };
@@ -467,7 +472,8 @@ mod tests {
         assert_eq!(actions.iter().map(|action| action.range.bytes() >> 20).sum::<u64>(), 6);
     }
 
-    // A history of one window: four accesses now and four in the next window are not eight.
+    // A history of one window: four accesses now and four in the next window do not add up to
+    // eight.
     #[test]
     fn golden_an_instrument_may_count_itself() {
         let config = Config { history: Duration::from_millis(200), ..Config::default() };
@@ -479,7 +485,8 @@ mod tests {
         assert_eq!(trace.ordered(), ["0→0"]);
     }
 
-    // What is left of a hot block in a region of all eight is still that block.
+    // One hot block of eight stays the only hot one when the instrument merges all eight into one
+    // region.
     #[test]
     fn golden_a_hot_part_of_a_region_does_not_make_all_of_it_hot() {
         let mut policy = HotRegion::new(Config::default());
@@ -512,7 +519,8 @@ mod tests {
         assert_eq!(ranges, [range(3 * BLOCK, BLOCK)]);
     }
 
-    // Both tiers full: block 0 in the fast one is unknown, and so is the busy block 2 in the slow one.
+    // Both tiers full: block 0 in the fast tier is unknown, and so is the busy block 2 in the slow
+    // tier.
     #[test]
     fn golden_what_is_unknown_stays() {
         let moved = |unknown: bool| {
@@ -556,8 +564,8 @@ mod tests {
         assert_eq!(trace.orders(), 0);
     }
 
-    // The fast tier holds two blocks, both full. Block 0 has 12 accesses, block 1 none; block 2 with 20
-    // takes the place of block 1, and block 3 with 20 too finds none that is cold enough.
+    // The fast tier holds two blocks and is full. Block 0 has 12 accesses, block 1 none; block 2
+    // with 20 is exchanged for block 1; for block 3, also with 20, no block is cold enough.
     #[test]
     fn golden_the_coldest_makes_room() {
         let mut trace = trace(Config::default(), [2, 8], 4);
@@ -571,8 +579,8 @@ mod tests {
         assert_eq!(trace.machine.used(), [1024, 1024]);
     }
 
-    // A quarter of eight blocks: two of them, though nothing is hot; and still two when one becomes hot,
-    // which takes the place of a cold one. What is too much goes.
+    // A share of a quarter of eight blocks: two are promoted though nothing is hot, and there are
+    // still two when one becomes hot and is exchanged for a cold one. An excess is demoted.
     #[test]
     fn golden_a_share_is_held() {
         let config = Config { share: Some(0.25), ..Config::default() };
@@ -588,8 +596,8 @@ mod tests {
         assert_eq!(full.machine.used(), [1024, 3072]);
     }
 
-    // An instrument that is not sure: pages of the region are looked at first. Where every page is
-    // touched, the region moves; where only one is, it stays.
+    // Regions of low confidence are verified by page probes first: one with all pages accessed
+    // moves, one with a single accessed page stays.
     #[test]
     fn golden_unsure_regions_are_verified() {
         let ordered = |everywhere: bool| {
@@ -634,7 +642,7 @@ mod tests {
         assert_eq!((ordered(true), ordered(false)), (1, 0));
     }
 
-    // What could not be moved is left alone for ten seconds.
+    // A range whose move failed is skipped for ten seconds.
     #[test]
     fn failures_are_not_repeated_at_once() {
         let mut trace = trace(Config::default(), [4, 8], 1);

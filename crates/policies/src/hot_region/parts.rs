@@ -1,12 +1,12 @@
-//! Which parts of a range lie in a tier.
+//! Finds the parts of a range that are in a given tier.
 
 use tierscope_core::{PAGE_SIZE, PlacementView, Range, Tier};
 
-/// Parts are not cut smaller than this, unless what is wanted is less.
+/// Minimum size to which ranges are divided, unless fewer bytes are wanted.
 const GRAIN: u64 = 2 << 20;
 
-/// Parts of `range` that hold memory in `tier`, and how many bytes of it each, up to `left` bytes, which
-/// grow fewer. Halves are looked at for as long as they hold some and not all.
+/// Parts of `range` with memory in `tier`, and the bytes that each has there, up to `left` bytes,
+/// which is reduced by their sum. A range only partly in the tier is halved and searched further.
 pub(super) fn parts(
     view: &dyn PlacementView,
     range: &Range,
@@ -37,7 +37,7 @@ pub(super) fn parts(
     found
 }
 
-/// Two parts of a range, cut at the greatest power of two that lies within.
+/// Splits a range in two, at the multiple of the largest power of two near its middle.
 fn halves(range: &Range) -> (Range, Range) {
     let middle = range.start + range.bytes() / 2;
     let mask = |grain: u64| middle & !(grain - 1);
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
     use crate::trace::range;
 
-    // Blocks of 2 MiB: fast, slow, slow, half and half.
+    // Blocks of 2 MiB in the fast tier, the slow, the slow, and half in each.
     fn machine() -> Tiered {
         let sizes = [Size::without_marks(4096), Size::without_marks(4096)];
         let mut machine = Tiered::new(&sizes, &[range(0, 2048)], false, idle());

@@ -1,10 +1,11 @@
-//! Looking at pages before a region moves on an upper level's word.
+//! Verifies a region by probes of its pages before it is moved because of upper-level ACCESSED
+//! bits.
 //!
-//! An ACCESSED bit of an upper level is set by one access to any of 512 and more pages: the reviewers'
-//! third objection to Telescope. So some pages of the region are drawn, their leaf entries cleared, and
-//! looked at again a window later, and again. Drawn pages that turn out young are so great a share of the
-//! region's as of the draw. The few bits cleared here are not seen by an instrument that looks at leaves;
-//! of a draw of 32 among a region's thousands it misses nothing that matters.
+//! An ACCESSED bit of an upper level is set by one access to any of 512 or more pages: the
+//! reviewers' third objection to Telescope. So pages of the region are drawn at random, their leaf
+//! entries are cleared, and then probed once per window for some windows. The young share of the
+//! drawn pages estimates the region's. An instrument that probes leaves misses the bits cleared
+//! here, but 32 of a region's thousands of pages do not matter.
 
 use std::time::Duration;
 
@@ -12,19 +13,20 @@ use tierscope_core::{Addr, Level, Orders, PAGE_SIZE, Probe, Range, Rng, Time};
 
 use crate::settings::Visit;
 
-/// How unsure regions are looked at. All of it is assumed: at 32 pages and a tenth, a region of which a
-/// quarter is accessed passes in 99 of 100 cases, one of which a hundredth is in 1 of 25 (binomial).
+/// Settings of verification, all assumed: with 32 pages and a tenth, a region of which a quarter is
+/// accessed passes in 99 of 100 cases, a region of which a hundredth is accessed in 1 of 25
+/// (binomial).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Pages drawn.
+    /// Pages drawn per region.
     pub pages: u32,
-    /// Share of them that must be young in one of the looks.
+    /// Share of them that must be found young for the region to be hot.
     pub share: f64,
-    /// Looks, one a window, after the one that clears.
+    /// Rounds of probes, one per window, after the clearing round.
     pub looks: u32,
-    /// Time for which a verdict stands.
+    /// Time for which a verdict is valid.
     pub valid: Duration,
-    /// Seed of the draws.
+    /// Seed of the page draws.
     pub seed: u64,
 }
 
@@ -55,39 +57,39 @@ impl Config {
     }
 }
 
-/// What is known of a region.
+/// Result of a region's verification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Not enough looks yet.
+    /// Verdict not decided yet.
     Open,
-    /// Pages all over it are accessed.
+    /// Hot: pages across the region are accessed.
     Hot,
-    /// Few are.
+    /// Cold: few of the drawn pages are accessed.
     Cold,
 }
 
 #[derive(Clone, Debug)]
 struct Case {
     range: Range,
-    /// Pages drawn, and whether each was seen young.
+    /// Addresses of the drawn pages, and whether each was found young.
     pages: Vec<(u64, bool)>,
-    /// Looks so far; the first one only clears.
+    /// Rounds of probes so far; the first one only clears.
     looks: u32,
     verdict: Verdict,
     until: Time,
 }
 
-/// Regions being looked at, and verdicts.
+/// Regions under verification, and verdicts.
 #[derive(Clone, Debug)]
 pub(super) struct Verifier {
     config: Config,
     rng: Rng,
     cases: Vec<Case>,
-    /// Case and page of each probe that is out.
+    /// Case and page of each pending probe.
     asked: Vec<(usize, usize)>,
 }
 
-/// Regions looked at at once.
+/// Maximum number of regions under verification or with a valid verdict.
 const CASES: usize = 1024;
 
 impl Verifier {
@@ -95,7 +97,7 @@ impl Verifier {
         Self { rng: Rng::seeded(config.seed), config, cases: Vec::new(), asked: Vec::new() }
     }
 
-    /// What is known of a region; if nothing is, it is looked at from now on.
+    /// The verdict on a region; without one, starts its verification.
     pub(super) fn ask(&mut self, range: &Range, now: Time, orders: &mut Orders) -> Verdict {
         if let Some(verdict) = self.known(range) {
             return verdict;
@@ -114,8 +116,8 @@ impl Verifier {
         Verdict::Open
     }
 
-    /// What is known of it or of what it lies in. That few pages of a region are accessed says nothing of a part
-    /// less than half as large: it may be the part where all of them are, found since.
+    /// A valid verdict on the region or a region that covers it. A cold verdict does not apply to a
+    /// part less than half as large: the few accessed pages may all be in this part.
     fn known(&self, range: &Range) -> Option<Verdict> {
         let covering = || self.cases.iter().filter(|case| case.range.covers(range));
         if covering().any(|case| case.verdict == Verdict::Hot) {
@@ -136,7 +138,7 @@ impl Verifier {
         }
     }
 
-    /// The next look at all that is open; old verdicts are forgotten.
+    /// Orders the next round of probes of all undecided regions; forgets expired verdicts.
     pub(super) fn look_again(&mut self, now: Time, orders: &mut Orders) {
         self.asked.clear();
         self.cases.retain(|case| case.until > now);
@@ -147,7 +149,7 @@ impl Verifier {
         }
     }
 
-    /// Takes answers in.
+    /// Applies the results of the round's probes.
     pub(super) fn answer(&mut self, probes: &[Probe]) {
         let mut looked = vec![false; self.cases.len()];
         for ((case, page), probe) in std::mem::take(&mut self.asked).into_iter().zip(probes) {
@@ -180,8 +182,8 @@ mod tests {
     use super::*;
     use tierscope_core::{SpaceId, State};
 
-    /// The verdict on a region of whose pages one in `one_in` is accessed in every window, and after how
-    /// many looks.
+    /// The verdict on a region of whose pages one in `one_in` is accessed in every window, and the
+    /// number of rounds it took.
     fn verdict(one_in: u64) -> (Verdict, u32) {
         let mut verifier = Verifier::new(Config::default());
         let range = Range::new(SpaceId(0), 0, 1 << 30);
@@ -202,8 +204,8 @@ mod tests {
         (verdict, looks)
     }
 
-    // 32 draws, of which 3.2 must be young. The first look clears, the second may confirm, the sixth is
-    // the last.
+    // 32 draws, of which 3.2 must be young. The first round clears, the second may confirm, the
+    // sixth is the last.
     #[test]
     fn hot_regions_pass_and_single_pages_do_not() {
         assert_eq!(verdict(1), (Verdict::Hot, 2));
@@ -211,8 +213,8 @@ mod tests {
         assert_eq!(verdict(512), (Verdict::Cold, 6));
     }
 
-    // 1 GiB of which the last sixteenth is accessed: 2 of 32 pages, too few. Asked for alone, it passes; seven
-    // eighths are the region still.
+    // 1 GiB of which the last sixteenth is accessed: 2 of 32 pages, too few. That part verified on
+    // its own passes; for seven eighths of the region, its cold verdict still applies.
     #[test]
     fn a_hot_part_of_a_cold_region_is_looked_at_by_itself() {
         let mut verifier = Verifier::new(Config::default());

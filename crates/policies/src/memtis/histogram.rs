@@ -1,17 +1,17 @@
-//! How many pages are how hot, and where the line is drawn.
+//! Histogram of pages by access count, and the hot threshold from it.
 //!
 //! Source: MEMTIS (Lee et al., SOSP'23), mm/htmm_core.c: `get_idx`, `__adjust_active_threshold`.
 
-/// Bins: floor(log2(n + 1)), the last one for all that is hotter.
+/// Number of bins; a count n is in bin floor(log2(n + 1)), or the last one.
 pub(super) const BINS: usize = 16;
 
-/// The bin of a count.
+/// Bin of an access count.
 #[inline]
 pub(super) fn bin(count: u32) -> usize {
     ((u64::from(count) + 1).ilog2() as usize).min(BINS - 1)
 }
 
-/// Pages of 4 KiB by bin.
+/// Number of 4 KiB pages per bin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Histogram([u64; BINS]);
 
@@ -24,7 +24,8 @@ impl Histogram {
         self.0[bin] = self.0[bin].saturating_sub(pages);
     }
 
-    /// The lowest bin from which on all pages fit into `room`, at least 1; and how many they are.
+    /// Hot threshold: the lowest bin, at least 1, such that all pages from it up fit into `room`;
+    /// and the number of those pages.
     pub(super) fn threshold(&self, room: u64) -> (usize, u64) {
         let (mut lowest, mut filled) = (BINS, 0);
         while lowest > 0 && filled + self.0[lowest - 1] <= room {
@@ -45,8 +46,8 @@ mod tests {
         assert_eq!(bins, [0, 1, 1, 2, 2, 3, 9, 9, 10, 15, 15]);
     }
 
-    // 10 pages in bin 9, 20 in 5, 100 in 0: room for 15 holds the first, for 30 both, for 1000 all, but
-    // what was never accessed is not hot.
+    // 10 pages in bin 9, 20 in 5, 100 in 0: a room of 15 fits the first, 30 both, 1000 all; but
+    // pages never accessed are not hot.
     #[test]
     fn the_line_is_drawn_where_the_room_ends() {
         let mut histogram = Histogram::default();

@@ -1,25 +1,30 @@
-//! MEMTIS: as many pages are hot as the fast tier holds, by sampled accesses; skewed huge pages are split.
+//! MEMTIS: classifies as many pages as hot as fit into the fast tier, by sampled accesses; splits
+//! skewed huge pages.
 //!
-//! Source: Lee et al., "Memtis: Efficient Memory Tiering with Dynamic Page Classification and Page Size
-//! Determination" (SOSP'23), as its kernel does it (mm/htmm_core.c, htmm_sampler.c, htmm_migrater.c):
+//! Source: Lee et al., "Memtis: Efficient Memory Tiering with Dynamic Page Classification and Page
+//! Size Determination" (SOSP'23), as implemented in its kernel (mm/htmm_core.c, htmm_sampler.c,
+//! htmm_migrater.c):
 //!
-//! - A sample adds 512 to a base page, or 1 to a huge page and 512 to the subpage. A histogram holds how
-//!   many pages of 4 KiB are in each bin of counts (`histogram.rs`); a second one what it would be if there
-//!   were base pages only.
-//! - Every 100,000 samples the line is drawn: from the highest bin down, for as long as all fits into the
-//!   fast tier less its promotion watermark (3 %, from 100 to 1500 MB). If that fills less than 75 %, the
-//!   bin below is warm. The line only rises; after cooling it falls by one at most.
-//! - Every 2 million samples, or when memory grew by 10 GB, all cools: counts are halved when somebody
-//!   next comes by, and the histograms begin anew with what has been halved.
-//! - After cooling the skewness of huge pages says which ones to split, and the hits that were missed for
-//!   it say how many (`skew.rs`). Only when more samples were taken than a quarter of the accessed pages
-//!   and than the fast tier's pages; at most 50 a pass, the most skewed first; never again if the last
-//!   splits improved hits by less than 3 %.
-//! - kmigraterd, every 500 ms: hot pages come. The fast tier keeps 2 % free (50 to 1000 MB) and what is to
-//!   come; pages that are neither hot nor warm go.
+//! - A sample adds 512 to a base page's count, or 1 to a huge page's and 512 to the subpage's. A
+//!   histogram has the number of 4 KiB pages per bin of counts (`histogram.rs`); a second one has
+//!   it as if there were base pages only.
+//! - Every 100,000 samples the hot threshold is set: the lowest bin such that all pages from it up
+//!   fit into the fast tier minus its promotion watermark (3 %, from 100 to 1500 MB). If they fill
+//!   less than 75 % of that, the bin below is warm. The threshold only rises, except that after
+//!   cooling it may fall by one bin.
+//! - Cooling: every 2 million samples, or after 10 GB of memory growth, counts are halved lazily,
+//!   on a page's next access or visit by the cooling sweep, and the histograms are rebuilt from the
+//!   halved counts.
+//! - After cooling, the skewness of huge pages selects the ones to split, and the fast-tier hits
+//!   lost to huge pages give their number (`skew.rs`). Splits require more samples than a quarter
+//!   of the accessed pages and more than the fast tier's pages; at most 50 per pass, the most
+//!   skewed first; they end for good if the last splits improved hits by less than 3 %.
+//! - kmigraterd, every 500 ms, promotes hot pages. It keeps 2 % of the fast tier free (50 to 1000
+//!   MB) plus the size of pending promotions, by demoting pages that are neither hot nor warm.
 //!
-//! The sampler's own control of its period (3 % of CPU time, steps each 15 s) is the machine's: a policy
-//! does not set sampling rates here. Samples of the fast tier are told by where the page is.
+//! The sampler's control of its own period (3 % of CPU time, adjusted every 15 s) is the machine's:
+//! policies here do not set sampling rates. Whether a sample hit the fast tier is determined by the
+//! page's tier.
 
 mod histogram;
 pub mod nemo;
@@ -43,29 +48,29 @@ use skew::{BUCKETS, Hits, WEIGHT, bucket, records, skewness, splits};
 /// Settings of the policy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Samples after which the line is drawn anew.
+    /// Samples between two updates of the hot threshold.
     pub adapt: u64,
-    /// Samples after which all cools.
+    /// Samples between two coolings.
     pub cool: u64,
-    /// Growth of memory after which all cools.
+    /// Growth of memory that triggers a cooling.
     pub growth: Bytes,
     /// Time between two passes of kmigraterd.
     pub interval: Duration,
-    /// Pages cooled in a pass.
+    /// Pages that the cooling sweep visits per pass.
     pub cooled: u32,
-    /// Huge pages are split.
+    /// Whether huge pages are split.
     pub split: bool,
-    /// Nanoseconds of an access to the fast tier, for how many to split.
+    /// Latency of the fast tier in nanoseconds, for the number of splits.
     pub fast_ns: f64,
-    /// Nanoseconds of an access to the slow tier.
+    /// Latency of the slow tier in nanoseconds.
     pub slow_ns: f64,
-    /// Pages looked up at each tick on a machine that does not tell of new ones.
+    /// Pages looked up per tick on a machine that does not report allocations.
     pub census: u64,
-    /// What its work costs.
+    /// CPU costs of the policy's own work.
     pub costs: Costs,
 }
 
-/// As the source has it, with Optane's 270 ns. `cooled`, how fast cooling goes over all pages, is assumed.
+/// The source's values, with Optane's 270 ns. `cooled`, the speed of the cooling sweep, is assumed.
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -112,14 +117,14 @@ impl Settings for Config {
 }
 
 const TIERS: u8 = 8;
-/// What [`Policy::notes`] calls the huge pages that ever had a skewness above 0.
+/// Name in [`Policy::notes`] of the number of huge pages that ever had a skewness above 0.
 pub const CANDIDATES: &str = "split candidates";
-/// Splits of a pass at most.
+/// Maximum number of splits per pass.
 const SPLITS: usize = 50;
 const MIB: u64 = 1 << 20;
 
-/// What is kept of a page: its count in two halves, so that three fields of two bytes fit, and the
-/// cooling that it has seen.
+/// Per-page state: the access count in two halves, so that it packs into three two-byte fields, and
+/// the number of the last cooling applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Heat {
     low: u16,
@@ -136,7 +141,7 @@ impl Heat {
         (self.high, self.low) = ((count >> 16) as u16, count as u16);
     }
 
-    /// Makes up for coolings that were missed.
+    /// Applies the coolings missed since the last update.
     fn cool(&mut self, clock: u16) {
         let missed = u32::from(clock.wrapping_sub(self.clock));
         self.set(self.count().checked_shr(missed).unwrap_or(0));
@@ -148,7 +153,7 @@ impl Heat {
     }
 }
 
-/// What is on its way.
+/// Kind of a pending action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Move,
@@ -163,17 +168,17 @@ fn locked(tier: Tier) -> ListId {
     ListId(2 * TIERS + tier.0)
 }
 
-/// Pages, how hot they are, and the lines between hot, warm and cold.
+/// Page lists with access counts, histograms, and the thresholds between hot, warm and cold.
 #[derive(Clone, Debug)]
 struct Pages {
     lists: Lists<Heat>,
     all: Histogram,
-    /// As if there were base pages only.
+    /// Histogram as if there were base pages only.
     base: Histogram,
     clock: u16,
     hot: usize,
     warm: usize,
-    /// The line among base pages.
+    /// Hot threshold of the base-page histogram.
     base_hot: usize,
     gone: Vec<u32>,
 }
@@ -200,7 +205,8 @@ impl Pages {
         self.lists.order(page) == 9
     }
 
-    /// The numbers of a huge page's subpages, under which their counts are kept; none of a small one.
+    /// Page numbers of a huge page's subpages, under which their counts are kept; empty for a base
+    /// page.
     fn subpages(&self, page: u32) -> std::ops::Range<u32> {
         if self.is_huge(page) { page..page + 512 } else { page..page }
     }
@@ -224,7 +230,7 @@ impl Pages {
         }
     }
 
-    /// Counts the page in the histograms, or takes it out.
+    /// Adds the page to the histograms, or removes it.
     fn tally(&mut self, page: u32, within: bool) {
         let (bin_of_page, small) = (self.bin(page), self.small(page));
         let change = |histogram: &mut Histogram, bin, pages| {
@@ -240,10 +246,10 @@ impl Pages {
         }
     }
 
-    /// The count of a subpage.
+    /// Access count of a subpage.
     fn sub_count(&self, page: u32, subpage: u32) -> u32 {
         match subpage == page {
-            // The first one's number keeps the count of the whole.
+            // The first subpage's number holds the count of the whole huge page.
             true => self.lists.spare(page + 1),
             false => self.lists.extra(subpage).count(),
         }
@@ -256,7 +262,7 @@ impl Pages {
         }
     }
 
-    /// Subpages cool with the whole.
+    /// Applies `missed` coolings to the subpages of a huge page.
     fn cool_subpages(&mut self, page: u32, missed: u32) {
         for subpage in self.subpages(page) {
             let count = self.sub_count(page, subpage).checked_shr(missed).unwrap_or(0);
@@ -264,7 +270,7 @@ impl Pages {
         }
     }
 
-    /// Makes up for missed coolings; a page counts in the histograms from then on.
+    /// Applies missed coolings to a page, and adds it to the rebuilt histograms.
     fn cool(&mut self, page: u32) {
         let clock = self.clock;
         let missed = clock.wrapping_sub(self.lists.payload(page).clock);
@@ -282,7 +288,7 @@ impl Pages {
         }
     }
 
-    /// A sample of a page, at one of its subpages.
+    /// Counts a sample of a page, at one of its subpages.
     fn sample(&mut self, page: u32, subpage: u32) {
         self.cool(page);
         self.tally(page, false);
@@ -302,7 +308,7 @@ impl Pages {
         }
     }
 
-    /// So many samples of a huge page, of whichever subpages.
+    /// Adds samples to a huge page without attribution to subpages.
     fn add(&mut self, page: u32, samples: u32) {
         self.cool(page);
         self.tally(page, false);
@@ -316,7 +322,7 @@ impl Pages {
         }
     }
 
-    /// The huge page's samples fell on its subpages as these requests did.
+    /// Attributes a huge page's samples to its subpages in proportion to their requests.
     fn divide(&mut self, page: u32, requests: &[u64], all: u64) {
         self.cool(page);
         self.tally(page, false);
@@ -328,7 +334,7 @@ impl Pages {
         self.tally(page, true);
     }
 
-    /// Draws the lines. Outside of cooling the hot one only rises, else it falls by one at most.
+    /// Sets the thresholds. The hot one may fall by one after cooling, and otherwise only rises.
     fn adapt(&mut self, room: u64, after_cooling: bool) {
         let (line, filled) = self.all.threshold(room);
         let least = if after_cooling { self.hot.saturating_sub(1) } else { self.hot };
@@ -338,7 +344,7 @@ impl Pages {
         self.base_hot = self.base.threshold(room).0;
     }
 
-    /// A huge page is 512 from now on, each as hot as its subpage was.
+    /// Replaces a huge page by 512 base pages with the counts of its subpages.
     fn split(&mut self, page: u32, tier: Tier) {
         self.tally(page, false);
         let counts: Vec<u32> =
@@ -413,7 +419,7 @@ impl Keeper for Pages {
     }
 }
 
-/// The policy.
+/// The MEMTIS policy.
 #[derive(Clone, Debug)]
 pub struct Memtis {
     config: Config,
@@ -421,21 +427,21 @@ pub struct Memtis {
     pages: Pages,
     moves: Moves<Way>,
     samples: u64,
-    /// Samples at which the line is drawn, and at which all cools.
+    /// Sample numbers of the next threshold update and the next cooling.
     next_adapt: u64,
     next_cool: u64,
-    /// Known pages of 4 KiB when all cooled last.
+    /// Tracked pages of 4 KiB at the last cooling.
     cooled_size: u64,
-    /// Where cooling goes on; `None` if all is cooled.
+    /// Position of the cooling sweep; `None` if it is complete.
     hand: Option<u32>,
     hits: Hits,
-    /// Share of hits before the last splits.
+    /// Share of fast-tier hits before the last splits.
     before_splits: Option<f64>,
     splits_pay: bool,
     to_split: VecDeque<u32>,
-    /// Huge pages that ever had a skewness above 0: who may be split.
+    /// Huge pages that ever had a skewness above 0.
     candidates: HashSet<u32>,
-    /// Whoever feeds it wants nothing moved or split yet.
+    /// Suppresses migration and splits, until the caller's counters are complete.
     holds_still: bool,
     next_pass: Time,
 }
@@ -467,7 +473,7 @@ impl Memtis {
     /// Bytes kept for each tracked page of 4 KiB.
     pub const PAGE_BYTES: usize = Lists::<Heat>::PAGE_BYTES;
 
-    /// The page and subpage that hold an address.
+    /// The page and subpage that contain an address.
     fn page_of(&self, at: Addr) -> Option<(u32, u32)> {
         let small = self.census.atlas.page_at(at)?;
         if self.pages.lists.knows(small) {
@@ -491,7 +497,7 @@ impl Memtis {
         self.sampled(1);
     }
 
-    /// So many samples of a huge page at once, of which `share` would have been of hot base pages.
+    /// Counts samples of a huge page; `share` of them is assumed to hit hot base pages.
     fn add(&mut self, page: u32, samples: u32, share: f32) {
         if !self.pages.lists.knows(page) || !self.pages.is_huge(page) {
             return;
@@ -503,8 +509,9 @@ impl Memtis {
         self.sampled(samples.into());
     }
 
-    /// Divides a huge page's samples among its base pages like these requests; returns the share of
-    /// those that would be hot. `None` if it was split, or nobody asked for it.
+    /// Attributes a huge page's samples to its base pages in proportion to these requests. Returns
+    /// the share of the requests to base pages that would be hot; `None` without requests or if the
+    /// page was split.
     fn divide(&mut self, page: u32, requests: &[u64]) -> Option<f32> {
         let all: u64 = requests.iter().sum();
         if all == 0 || !self.pages.lists.knows(page) || !self.pages.is_huge(page) {
@@ -520,7 +527,7 @@ impl Memtis {
         Some(hot.map(|(_, requests)| *requests).sum::<u64>() as f32 / all as f32)
     }
 
-    /// So many samples more: the line is drawn, or all cools, when its time has come.
+    /// Advances the sample count; updates the threshold or begins a cooling when due.
     fn sampled(&mut self, samples: u64) {
         self.samples += samples;
         if self.samples >= self.next_cool {
@@ -531,15 +538,15 @@ impl Memtis {
         }
     }
 
-    /// Pages of 4 KiB that may be hot: the fast tier less its promotion watermark, which on machines
-    /// smaller than the source's is no more than an eighth of it.
+    /// Number of 4 KiB pages that may be hot: the fast tier minus its promotion watermark, which is
+    /// limited to an eighth of the tier, for machines smaller than the source's.
     fn room(&self) -> u64 {
         let capacity = self.moves.capacity(Tier(0));
         let mark = (capacity / 100 * 3).clamp(100 * MIB, 1500 * MIB).min(capacity / 8);
         (capacity - mark) / PAGE_SIZE
     }
 
-    /// What the fast tier keeps free: its demotion watermark, no more than a sixteenth.
+    /// Bytes kept free in the fast tier: its demotion watermark, at most a sixteenth of the tier.
     fn reserve(&self) -> u64 {
         let capacity = self.moves.capacity(Tier(0));
         (capacity / 100 * 2).clamp(50 * MIB, 1000 * MIB).min(capacity / 16)
@@ -555,7 +562,7 @@ impl Memtis {
         self.hand = Some(0);
     }
 
-    /// The next pages that cool, whoever did not come by before.
+    /// Advances the cooling sweep, which reaches pages without accesses.
     fn cool_some(&mut self, orders: &mut Orders) {
         let Some(from) = self.hand else { return };
         let mut next = self.pages.lists.next_known(from);
@@ -575,7 +582,7 @@ impl Memtis {
         }
     }
 
-    /// The most skewed huge pages, as many as pay.
+    /// Selects the most skewed huge pages for splitting, as many as are expected to pay off.
     fn choose_splits(&mut self, orders: &mut Orders) {
         let share = self.hits.real as f64 / (self.hits.records_or(self.config.cool)) as f64;
         if let Some(before) = self.before_splits.take() {
@@ -598,7 +605,8 @@ impl Memtis {
         self.hits.real /= 2;
     }
 
-    /// Huge pages by bucket of skewness, how many were accessed, and pages of 4 KiB accessed in all.
+    /// Huge pages by bucket of skewness, the number accessed, and the number of 4 KiB pages
+    /// accessed in total.
     fn skewed(&self) -> (Vec<Vec<u32>>, u64, u64) {
         let mut buckets = vec![Vec::new(); BUCKETS];
         let (mut accessed, mut used) = (0, 0);
@@ -619,7 +627,7 @@ impl Memtis {
         (buckets, accessed, used)
     }
 
-    /// Of the huge pages that were accessed, how many have a skewness of 0, and of 16 and above; and all of them.
+    /// Of the accessed huge pages, the number of skewness 0, of 16 and above, and in total.
     fn scores(&self) -> [u64; 3] {
         let (mut scores, mut next) = ([0; 3], self.pages.lists.next_known(0));
         while let Some(page) = next {
@@ -654,7 +662,7 @@ impl Memtis {
         Some(Range::new(at.space, at.at, at.at + self.pages.lists.bytes(page)))
     }
 
-    /// Hot pages of slower tiers come, and cold ones make room.
+    /// Promotes hot pages of slower tiers, and demotes cold ones to make room.
     fn migrate(&mut self, orders: &mut Orders) {
         while self.moves.free_at_last(Tier(0)) < self.reserve() && self.demote(orders) {}
         for tier in (1..self.moves.tiers().min(usize::from(TIERS)) as u8).map(Tier) {
@@ -678,11 +686,11 @@ impl Memtis {
         }
     }
 
-    /// A page of the fast tier that is neither hot nor warm goes to the next one.
+    /// Demotes a page of the fast tier that is neither hot nor warm to the next tier.
     fn demote(&mut self, orders: &mut Orders) -> bool {
         let cold = list(Tier(0), false);
         let fits = |moves: &Moves<Way>, bytes| moves.tiers() > 1 && moves.free(Tier(1)) >= bytes;
-        // Warm pages go round: each is met once.
+        // Warm pages are rotated to the head, so that each is examined once.
         for _ in 0..self.pages.lists.count(cold) {
             let Some(page) = self.pages.lists.tail(cold) else { return false };
             self.config.costs.charge(orders, 1);
@@ -725,7 +733,7 @@ impl Memtis {
 }
 
 impl Hits {
-    /// The samples that weigh, or as many as there will be.
+    /// Number of samples for the hit ratio; before the first cooling, those of one cooling period.
     fn records_or(&self, period: u64) -> u64 {
         if self.records == 0 { period } else { self.records }
     }
@@ -802,7 +810,7 @@ mod tests {
     use super::*;
     use crate::trace::{Trace, range};
 
-    /// So many samples of a page: the machine samples every hundredth touch.
+    /// Touches that yield `count` samples of a page: the machine samples every hundredth.
     fn samples(page: u32, count: u32) -> Vec<u32> {
         vec![page; 100 * count as usize]
     }
@@ -817,8 +825,8 @@ mod tests {
         assert_eq!(Memtis::PAGE_BYTES, 16);
     }
 
-    // Counts of 512 a sample: bin 9 with one, 10 with two. The first line is at bin 1: every page that was
-    // sampled is hot, and comes where there is room.
+    // Counts of 512 a sample: bin 9 with one, 10 with two. The first threshold is bin 1: every
+    // sampled page is hot, and is promoted if there is room.
     #[test]
     fn golden_a_sample_makes_a_base_page_hot() {
         let mut trace = trace(Config::default(), [64, 64], 3, false);
@@ -828,8 +836,8 @@ mod tests {
         assert_eq!(trace.policy.pages.bin(2), 9);
     }
 
-    // Room for 28 of 32 pages. 40 pages of the slow tier with a sample each: the line rises to bin 10, for
-    // bin 9 does not fit, and only page 50 with four samples is hot then.
+    // Room for 28 of 32 pages. 40 pages have one sample each: the threshold rises to bin 10,
+    // because bin 9 does not fit; only page 50, with four samples, is hot then.
     #[test]
     fn golden_the_line_rises_to_what_fits() {
         let config = Config { adapt: 44, interval: Duration::from_secs(100), ..Config::default() };
@@ -843,8 +851,8 @@ mod tests {
         assert_eq!((pages.is_hot(50), pages.is_hot(3)), (true, false));
     }
 
-    // The fourth sample makes all cool: 3 * 512 of page 0 become 768, 512 of page 1 become 256, and the
-    // histograms hold every page once.
+    // The fourth sample triggers a cooling: 3 * 512 of page 0 become 768, 512 of page 1 become 256,
+    // and the histograms contain every page once.
     #[test]
     fn golden_all_cools() {
         let config = Config { adapt: 4, cool: 4, ..Config::default() };
@@ -859,8 +867,8 @@ mod tests {
         assert_eq!(pages.all, pages.base);
     }
 
-    // A huge page in the slow tier, all of whose samples fall on its page 5: it is split, page 5 comes and
-    // the other 511 stay.
+    // A huge page in the slow tier, all of whose samples are at its page 5: it is split, page 5 is
+    // promoted and the other 511 stay.
     #[test]
     fn golden_a_skewed_huge_page_is_split() {
         let config = Config { adapt: 50, cool: 600, slow_ns: 100_000.0, ..Config::default() };

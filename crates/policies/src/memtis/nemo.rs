@@ -1,14 +1,16 @@
-//! MEMTIS, fed by counters in the memory controller (MEMTIS-NEMO).
+//! MEMTIS fed by counters in the memory controller (MEMTIS-NEMO).
 //!
-//! Source: Li et al., "Finding NEMO", section 5.2: MEMTIS's policy as it is; a counter for each huge page of
-//! the slow tier takes the place of its samples, and counters of base pages, which go round over the huge
-//! pages (`turns.rs`), that of its samples' subpages. The fast tier is sampled as before. In the
-//! article's experiments memory comes from the slow tier first and stays there for 180 s
-//! ([`Config::pin`]), so that the prototype's controller sees all of it once.
+//! Source: Li et al., "Finding NEMO", section 5.2: MEMTIS's policy unchanged; a counter for each
+//! huge page of the slow tier replaces the page's samples, and base-page counters, rotated over the
+//! huge pages (`turns.rs`), replace the attribution of samples to subpages. The fast tier is
+//! sampled as before. In the article's experiments memory is allocated from the slow tier first and
+//! stays there for 180 s ([`Config::pin`]), so that the prototype's controller observes all of it
+//! once.
 //!
-//! Counts are scaled by the sampling rate, as in section 5.1. A huge page's samples are divided among its
-//! base pages as its requests were within the last turn, so that MEMTIS's own formulas judge them.
-//! What was split has no counter: it goes on being sampled, in either tier.
+//! Counts are divided by the sampling period, as in section 5.1. A huge page's samples are
+//! attributed to its base pages in proportion to its requests in the last counting interval, so
+//! that MEMTIS's own formulas apply to them. Base pages of split huge pages have no counters: they
+//! remain sampled, in either tier.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -23,22 +25,23 @@ use crate::counted::Counted;
 use crate::hemem_nemo::Sees;
 use crate::settings::{Settings, Visit, recorded};
 
-/// Settings of the policy: MEMTIS's, and how it counts.
+/// Settings of the policy: MEMTIS's, and those of the counters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Of so many requests one counts: the sampling period.
+    /// Sampling period: one in `every` requests is counted.
     pub every: u64,
-    /// Huge pages whose base pages are counted at a time.
+    /// Huge pages whose base pages are counted at the same time.
     pub at_once: u32,
-    /// How long they are.
+    /// Length of the counting interval of base pages.
     pub turn: Duration,
-    /// Nothing is moved or split for so long.
+    /// Initial time during which nothing is moved or split.
     pub pin: Duration,
-    /// MEMTIS's own.
+    /// Settings of the underlying MEMTIS policy.
     pub memtis: super::Config,
 }
 
-/// 112 huge pages for 500 ms; one in 5003 as in section 5.1, for none is given in 5.2. Nothing is pinned.
+/// 112 huge pages for 500 ms; one in 5003 as in section 5.1, because 5.2 gives no period. No
+/// initial pinning.
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -68,14 +71,14 @@ impl Settings for Config {
     }
 }
 
-/// Who registered a rule.
+/// Component that registered a rule: the huge-page or the base-page counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     Counted,
     Turns,
 }
 
-/// The policy.
+/// The MEMTIS-NEMO policy.
 #[derive(Clone, Debug)]
 pub struct MemtisNemo {
     sees: Sees,
@@ -83,9 +86,9 @@ pub struct MemtisNemo {
     memtis: Memtis,
     counted: Counted,
     turns: Turns,
-    /// Rules that have no id yet, in order.
+    /// Owners of the rules that await their id, in the order of registration.
     asked: VecDeque<Asked>,
-    /// Of each huge page's requests, the share to base pages that would be hot.
+    /// For each huge page, the share of its requests to base pages that would be hot.
     shares: HashMap<u32, f32>,
     begun: Option<Time>,
     next_turn: Time,
@@ -112,7 +115,8 @@ impl MemtisNemo {
         self.sees == Sees::All || tier.0 > 0
     }
 
-    /// Huge pages that the controllers see: on the hot lists, and on the cold ones.
+    /// Huge pages in tiers that have controllers: the ones on hot lists, and the ones on cold
+    /// lists.
     fn huge_pages(&self) -> [Vec<(u32, Range)>; 2] {
         let of = |hot: bool| {
             let tiers = (0..TIERS).map(Tier).filter(|tier| self.sees(*tier));
@@ -124,7 +128,7 @@ impl MemtisNemo {
         [of(true), of(false)]
     }
 
-    /// Counts huge pages where they lie now, and no others.
+    /// Watches the given huge pages at their current frames, and stops watching all others.
     fn follow(
         &mut self,
         lists: &[Vec<(u32, Range)>; 2],
@@ -158,7 +162,7 @@ impl MemtisNemo {
         }
         if self.turns.has(id) {
             let read = self.turns.take(id, states);
-            // Each of a page's counters is looked at.
+            // One item per huge page, although each of its 512 counters is examined.
             self.config.memtis.costs.charge(orders, read.len() as u64);
             for (page, requests) in read {
                 if let Some(share) = self.memtis.divide(page, requests) {
@@ -214,7 +218,7 @@ impl Policy for MemtisNemo {
                 };
                 let rest: Vec<Sample> =
                     samples.iter().filter(|sample| !counted(sample)).copied().collect();
-                // Whoever reads a buffer reads all of it.
+                // Dropped samples cost as much: the buffer is read as a whole.
                 let skipped = (samples.len() - rest.len()) as u64;
                 self.config.memtis.costs.charge(orders, skipped);
                 self.memtis.observe(Evidence::Samples(&rest), orders);
@@ -251,9 +255,10 @@ mod tests {
         Trace::with(policy, &sizes, huge_pages * PAGES, true)
     }
 
-    // 300 requests of huge page 0 at half past three seconds in a row: 200 of its page 5 and 100 of page 7.
-    // Of ten one counts: 90 samples, 60 and 30 of which are theirs. The active list's turns begin at full
-    // and half seconds, and page 0 is on it once it was counted.
+    // 300 requests to huge page 0 at half past three seconds in a row: 200 to its page 5 and 100 to
+    // page 7. One in ten is counted: 90 samples, of which 60 and 30 belong to these pages. The
+    // active list's counting intervals begin at full and half seconds, and page 0 is on it once it
+    // was counted.
     #[test]
     fn golden_requests_are_divided_as_they_were_in_the_turn() {
         let config = Config { every: 10, turn: Duration::from_millis(250), ..Config::default() };

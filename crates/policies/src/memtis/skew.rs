@@ -1,20 +1,21 @@
-//! Which huge pages to split, and how many.
+//! Selects the huge pages to split, and their number.
 //!
-//! Source: MEMTIS (Lee et al., SOSP'23), mm/htmm_core.c. A huge page whose accesses fall on few of its
-//! subpages wastes the fast tier. Its skewness is (Σ H² / 11) / U²: H the samples of each subpage, U how
-//! many of them are hot; 0 if none is, or if the whole is very hot (bin 13 and above).
+//! Source: MEMTIS (Lee et al., SOSP'23), mm/htmm_core.c. A huge page whose accesses are
+//! concentrated on few of its subpages wastes the fast tier. Its skewness is (Σ H² / 11) / U²: H
+//! are the samples of each subpage, U is the number of hot subpages; 0 if none is hot, or if the
+//! whole page is very hot (bin 13 and above).
 
 use super::histogram::bin;
 
-/// Buckets of skewness: by powers of two below 1024, above by 1024, at most 20.
+/// Number of buckets of skewness: by powers of two below 1024, then in steps of 1024, at most 20.
 pub(super) const BUCKETS: usize = 21;
-/// From this bin on a huge page is hot as a whole.
+/// Bin from which a huge page is hot as a whole.
 const VERY_HOT: usize = 13;
-/// What a sample adds to a base page, and to a subpage.
+/// Weight of a sample in the count of a base page or subpage.
 pub(super) const WEIGHT: u32 = 512;
 
-/// The skewness of a huge page of that count with these counts of its subpages, of which those in `hot`
-/// and above are hot.
+/// Skewness of a huge page with this count and these counts of its subpages, of which bins from
+/// `hot` on are hot.
 pub(super) fn skewness(count: u32, subpages: impl Iterator<Item = u32>, hot: usize) -> u64 {
     if bin(count) >= VERY_HOT {
         return 0;
@@ -28,7 +29,7 @@ pub(super) fn skewness(count: u32, subpages: impl Iterator<Item = u32>, hot: usi
     if used == 0 { 0 } else { squares / 11 / (used * used) }
 }
 
-/// The bucket of a skewness that is not 0.
+/// Bucket of a skewness above 0.
 pub(super) fn bucket(skewness: u64) -> usize {
     let bucket = match skewness {
         0 => 0,
@@ -38,22 +39,23 @@ pub(super) fn bucket(skewness: u64) -> usize {
     bucket.min(BUCKETS - 1)
 }
 
-/// What decides how many pages to split.
+/// Hit statistics that determine the number of splits.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Hits {
-    /// Samples that base pages of the fast tier would have got.
+    /// Fast-tier hits if the fast tier held the hottest base pages.
     pub(super) estimated: u64,
-    /// Samples that the fast tier got.
+    /// Samples that hit the fast tier.
     pub(super) real: u64,
-    /// Samples that weigh in both.
+    /// Effective number of samples in `estimated` and `real`, which are halved at each cooling.
     pub(super) records: u64,
-    /// Huge pages that were accessed.
+    /// Number of huge pages accessed.
     pub(super) huge_pages: u64,
 }
 
-/// Huge pages to split: (0.95 estimated − real) / records of the accessed ones, by what a slow access
-/// costs more than a fast one, times 0.4. In the source: pages of 4 KiB, of `sum_util / avg_hp` huge
-/// ones, the huge pages accessed.
+/// Number of huge pages to split: (0.95 estimated − real) / records of the accessed ones, times the
+/// relative extra cost of a slow access, times 0.4. The source computes this from accessed 4 KiB
+/// pages over their average per huge page, `sum_util / avg_hp`, which is the number of huge pages
+/// accessed.
 pub(super) fn splits(hits: &Hits, fast_ns: f64, slow_ns: f64) -> u64 {
     let gain = 0.95 * hits.estimated as f64 - hits.real as f64;
     if gain <= 0.0 || hits.records == 0 || slow_ns <= fast_ns {
@@ -63,8 +65,8 @@ pub(super) fn splits(hits: &Hits, fast_ns: f64, slow_ns: f64) -> u64 {
     (share * hits.huge_pages as f64 * (slow_ns - fast_ns) / fast_ns * 0.4) as u64
 }
 
-/// Samples that weigh in counts which were halved at each of `clock` coolings, of `period` samples each:
-/// 2P − (P >> (clock − 1)).
+/// Effective number of samples in counts that were halved at each of `clock` coolings, of `period`
+/// samples each: 2P − (P >> (clock − 1)).
 pub(super) fn records(period: u64, clock: u32) -> u64 {
     2 * period - period.checked_shr(clock.max(1) - 1).unwrap_or(0)
 }
@@ -73,8 +75,8 @@ pub(super) fn records(period: u64, clock: u32) -> u64 {
 mod tests {
     use super::*;
 
-    // All 44 samples on one subpage: 44 * 44 / 11 = 176. On two, 22 each: 968 / 11 / 4 = 22. On 44: less
-    // than 1. Nobody hot: 0. Hot all over: 0.
+    // All 44 samples on one subpage: 44 * 44 / 11 = 176. On two, 22 each: 968 / 11 / 4 = 22. On 44:
+    // less than 1. None hot: 0. Hot all over: 0.
     #[test]
     fn few_hot_subpages_are_skewed() {
         let of = |subpages: Vec<u32>, count| skewness(count, subpages.into_iter(), 9);
@@ -91,7 +93,7 @@ mod tests {
         assert_eq!(buckets, [0, 1, 4, 7, 9, 10, 11, 13, 20]);
     }
 
-    // 10,000 samples of which 5000 were served fast and 8000 could be: 0.95 * 8000 - 5000 = 2600, a
+    // 10,000 samples, of which 5000 hit the fast tier and 8000 could: 0.95 * 8000 - 5000 = 2600, a
     // quarter; of 1000 huge pages at 270 to 80 ns: 0.26 * 1000 * 2.375 * 0.4 = 247.
     #[test]
     fn as_many_are_split_as_pays() {

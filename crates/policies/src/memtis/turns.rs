@@ -1,8 +1,9 @@
-//! Base pages of huge pages, counted in turns: so many huge pages at a time.
+//! Base-page counters, rotated over the huge pages: `at_once` huge pages are counted per interval.
 //!
-//! Source: Li et al., "Finding NEMO", section 5.2 and listing 1: seven pipelines have states for the base
-//! pages of 112 huge pages; every 500 ms the next 112 of one of the two lists are watched, the active one
-//! and the inactive one by turns. A sweep takes (active + inactive) / 112 turns.
+//! Source: Li et al., "Finding NEMO", section 5.2 and listing 1: seven pipelines have states for
+//! the base pages of 112 huge pages; every 500 ms the next 112 of one of the two lists are watched,
+//! alternating between the active and the inactive list. A sweep takes (active + inactive) / 112
+//! intervals.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -11,36 +12,38 @@ use tierscope_core::{
     RuleId, RuleOrder,
 };
 
-/// Base pages of a huge page: as many states.
+/// Base pages of a huge page, with one state each.
 const SPAN: u32 = 512;
-/// log2 of a huge page.
+/// log2 of the bytes of a huge page.
 const HUGE: u8 = 21;
 /// Entries of a translation table (NEMO, section 4).
 const KEYS: u64 = 8192;
 
-/// A rule over keys that one table holds.
+/// A telemetry rule over the keys of one translation table.
 #[derive(Clone, Debug, Default)]
 struct Table {
     id: Option<RuleId>,
-    /// Keys watched now, and the page of each; its states follow its number.
+    /// Keys watched now, with the huge page of each; its index gives its states.
     watched: Vec<(u64, u32)>,
-    /// The pages whose states were asked for.
+    /// Huge pages whose counters are being read.
     read: Vec<u32>,
 }
 
-/// Who is watched, and who was.
+/// Counters of the current interval, and the progress of the sweeps.
 #[derive(Clone, Debug)]
 pub(super) struct Turns {
-    /// Huge pages at a time.
+    /// Number of huge pages counted per interval.
     at_once: u32,
-    /// By range of physical memory, and which table's worth of it.
+    /// Counter tables of huge pages, by index of the physical memory range and number of the
+    /// table in it.
     tables: BTreeMap<(usize, u64), Table>,
-    /// Those that were registered and have no id yet, in order.
+    /// Tables whose rules await their id, in the order of registration.
     asked: VecDeque<(usize, u64)>,
-    /// The sweep over each list, and in which one a page was watched last.
+    /// Number of the current sweep over each list; and in `seen`, the sweep in which a page was
+    /// watched last.
     sweeps: [u32; 2],
     seen: HashMap<u32, u32>,
-    /// Whose turn it is: the active list's, or the inactive one's.
+    /// Whether the next counting interval is for the active list.
     active: bool,
 }
 
@@ -56,7 +59,7 @@ impl Turns {
         }
     }
 
-    /// Ends a turn: asks for what was counted, and lets go of whom it was counted for.
+    /// Ends an interval: orders reads of its counters, and releases their keys.
     pub(super) fn end(&mut self, orders: &mut Orders) {
         for table in self.tables.values_mut() {
             let Some(id) = table.id.filter(|_| !table.watched.is_empty()) else { continue };
@@ -67,8 +70,9 @@ impl Turns {
         }
     }
 
-    /// Begins the next turn, on `lists`: the active huge pages and the inactive ones, each in order.
-    /// Returns how many rules were registered for it; those are watched from their next turn on.
+    /// Begins the next interval. `lists` has the active huge pages and the inactive ones, each in
+    /// order. Returns the number of rules registered; their pages are watched only in a later
+    /// interval.
     pub(super) fn begin(
         &mut self,
         lists: [Vec<(u32, Range)>; 2],
@@ -113,7 +117,7 @@ impl Turns {
         registered
     }
 
-    /// The rule that was registered first of those without an id has this one.
+    /// Assigns an id to the oldest rule that awaits one.
     pub(super) fn named(&mut self, id: RuleId) {
         let Some(key) = self.asked.pop_front() else { return };
         if let Some(table) = self.tables.get_mut(&key) {
@@ -121,12 +125,12 @@ impl Turns {
         }
     }
 
-    /// Whether a rule is one of these.
+    /// Whether a rule belongs to these counters.
     pub(super) fn has(&self, id: RuleId) -> bool {
         self.tables.values().any(|table| table.id == Some(id))
     }
 
-    /// Huge pages and the requests of their base pages, from what was read.
+    /// The huge pages of a counter read, with the requests to each of their base pages.
     pub(super) fn take<'a>(&mut self, id: RuleId, states: &'a [u64]) -> Vec<(u32, &'a [u64])> {
         let Some(table) = self.tables.values_mut().find(|table| table.id == Some(id)) else {
             return Vec::new();
@@ -136,7 +140,8 @@ impl Turns {
     }
 }
 
-/// The range of physical memory that holds a frame, its first key, and the filter of its rule.
+/// Index of the physical memory range that contains a frame, the first key of the range, and the
+/// filter of the frame's rule.
 fn window(frame: u64, view: &dyn PlacementView) -> Option<(usize, u64, Filter)> {
     let mut ranges = view.physical().into_iter().enumerate();
     let (number, (start, end)) =
@@ -152,7 +157,7 @@ fn window(frame: u64, view: &dyn PlacementView) -> Option<(usize, u64, Filter)> 
     Some((number, first, filter))
 }
 
-/// Listing 1.
+/// Makes the counting rule of the NEMO paper's listing 1.
 fn rule(filter: Filter) -> Rule {
     Rule {
         filter,

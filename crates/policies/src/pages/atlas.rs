@@ -1,15 +1,15 @@
-//! Which page lies at which address, and the other way round.
+//! Mapping between page numbers and addresses.
 //!
-//! Within a mapping, numbers of pages follow addresses ([`tierscope_core::PageId`]): a few runs stand
-//! for terabytes.
+//! Within a mapping, page numbers follow addresses ([`tierscope_core::PageId`]): a few runs
+//! describe terabytes.
 
 use tierscope_core::{Addr, PAGE_SHIFT, Range};
 
-/// Addresses in a row whose pages have numbers in a row.
+/// Contiguous addresses whose pages have consecutive numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Run {
     range: Range,
-    /// The page at its start.
+    /// Number of the page at the start of the run.
     first: u32,
 }
 
@@ -26,7 +26,7 @@ impl Run {
         page >= self.first && u64::from(page - self.first) < self.pages()
     }
 
-    /// What is left of it without `gone`.
+    /// The remaining parts of the run without `gone`.
     fn without(&self, gone: &Range) -> impl Iterator<Item = Run> + use<> {
         let run = *self;
         let below = Run { range: Range { end: gone.start.min(run.range.end), ..run.range }, ..run };
@@ -37,20 +37,21 @@ impl Run {
     }
 }
 
-/// The runs.
+/// All runs, searchable by address and by page number.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Atlas {
-    /// By address.
+    /// Runs, sorted by address.
     runs: Vec<Run>,
-    /// Index into `runs`, by first page.
+    /// Indices into `runs`, sorted by first page.
     by_page: Vec<usize>,
-    /// Where the last one asked for was found: neighbours are asked for in a row.
+    /// Indices of the last run found by address and by page, because consecutive queries are
+    /// usually neighbours.
     last_address: std::cell::Cell<usize>,
     last_page: std::cell::Cell<usize>,
 }
 
 impl Atlas {
-    /// The page whose 4 KiB hold the address.
+    /// Number of the 4 KiB page that contains the address.
     #[inline]
     pub(crate) fn page_at(&self, at: Addr) -> Option<u32> {
         let hint = self.last_address.get();
@@ -66,7 +67,7 @@ impl Atlas {
         Some(run.page_at(at.at))
     }
 
-    /// Where a page begins.
+    /// Start address of a page.
     #[inline]
     pub(crate) fn address_of(&self, page: u32) -> Option<Addr> {
         let address = |run: &Run| Addr {
@@ -87,8 +88,9 @@ impl Atlas {
         })
     }
 
-    /// Learns that `page` begins at the start of `range`, and the pages of `within`, the mapping or
-    /// what is known of it, follow likewise. What contradicts this is forgotten.
+    /// Records that `page` begins at the start of `range`, and that the numbers of the pages of
+    /// `within`, the mapping or its known part, follow accordingly. Contradicting entries are
+    /// dropped.
     pub(crate) fn learn(&mut self, page: u32, range: &Range, within: &Range) {
         let at = Addr { space: range.space, at: range.start };
         if self.page_at(at) == Some(page) {
@@ -100,8 +102,8 @@ impl Atlas {
         self.sort();
     }
 
-    /// The run around a page that contradicts no other: as far as the mapping goes, or to the
-    /// neighbours.
+    /// The longest run around a page that overlaps no other: up to the bounds of the mapping, or to
+    /// the neighbouring runs.
     fn widest(&self, page: u32, range: &Range, within: &Range) -> Run {
         let mut whole = within.intersect(range).map_or(*range, |_| *within);
         whole.start = whole.start.min(range.start);
@@ -121,7 +123,7 @@ impl Atlas {
         Run { range: Range { start, end, ..whole }, first: page - before as u32 }
     }
 
-    /// Takes the run's addresses and numbers from others.
+    /// Removes the run's addresses and numbers from all other runs.
     fn claim(&mut self, run: &Run) {
         let runs = std::mem::take(&mut self.runs);
         let free = |other: Run| {
@@ -155,7 +157,7 @@ impl Atlas {
         self.by_page.sort_unstable_by_key(|index| runs[*index].first);
     }
 
-    /// The pages whose 4 KiB lie in `range`, as rows of numbers.
+    /// The 4 KiB pages in `range`, as intervals of numbers.
     pub(crate) fn rows(&self, range: &Range) -> Vec<std::ops::Range<u32>> {
         let row = |run: &Run| {
             let part = run.range.intersect(range)?;
@@ -165,7 +167,7 @@ impl Atlas {
         self.runs.iter().filter_map(row).collect()
     }
 
-    /// Forgets whatever lies outside of `mapped`; returns the rows of numbers that went.
+    /// Forgets all pages outside of `mapped`. Returns their numbers, as intervals.
     pub(crate) fn keep(&mut self, mapped: &tierscope_core::RangeSet) -> Vec<std::ops::Range<u32>> {
         let known: tierscope_core::RangeSet = self.runs.iter().map(|run| run.range).collect();
         let gone = known.minus(mapped);
@@ -184,7 +186,7 @@ impl Atlas {
         rows
     }
 
-    /// Space, first and last page of 4 KiB, first number.
+    /// Space, first page, end page (4 KiB) and first number of each run.
     #[cfg(test)]
     fn runs(&self) -> Vec<(tierscope_core::SpaceId, u64, u64, u32)> {
         let of =
@@ -210,7 +212,7 @@ mod tests {
         Addr { space: SpaceId(0), at: page << 12 }
     }
 
-    // One page of a mapping of 10..20 gives the numbers of all.
+    // One page of a mapping of 10..20 determines the numbers of all.
     #[test]
     fn a_mapping_is_one_run() {
         let mut atlas = Atlas::default();
@@ -232,7 +234,7 @@ mod tests {
         assert_eq!(atlas.runs(), [(SpaceId(0), 10, 12, 100), (SpaceId(0), 15, 20, 105)]);
     }
 
-    // Numbers 100..110 go to another mapping: the old one has none.
+    // Numbers 100..110 move to another mapping: the old one loses them.
     #[test]
     fn numbers_have_one_owner() {
         let mut atlas = Atlas::default();
@@ -243,7 +245,7 @@ mod tests {
     }
 
     proptest! {
-        // Whatever is learnt last about an address or a number holds; nothing older contradicts it.
+        // The last record of an address or a number wins; no older one contradicts it.
         #[test]
         fn what_was_learnt_last_holds(steps in prop::collection::vec((0u32..40, 0u64..40, 0u64..40), 1..30)) {
             let mut atlas = Atlas::default();

@@ -1,8 +1,9 @@
-//! Who is there: pages that come, go, are locked, or are touched by system calls.
+//! Census of pages: finds which pages are resident, and reports allocations, frees, locks and
+//! accesses by system calls to a policy's page lists.
 //!
-//! Events of pages and changes of mappings wait until the next tick, when the machine can be asked
-//! where each page is. What was in memory before the policy came is swept once. A machine that never
-//! tells of pages is swept again and again, a little at each tick.
+//! Page events and changes of mappings wait until the next tick, when the machine can be queried
+//! for each page's tier. Memory that was resident before the policy started is swept once. On a
+//! machine that never reports page events, all memory is swept in the background, a part per tick.
 
 use tierscope_core::{
     Access, Addr, Backing, Evidence, Mappings, PAGE_SHIFT, PAGE_SIZE, PageEvent, PageEventKind,
@@ -11,66 +12,66 @@ use tierscope_core::{
 
 use super::{Atlas, MOST_PAGES};
 
-/// What happened to a page.
+/// Change of a page's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// It is there, new or not.
+    /// The page is resident, whether newly or not.
     Seen {
         page: u32,
-        /// log2 of its pages of 4 KiB.
+        /// log2 of the number of 4 KiB pages in it.
         order: u8,
         tier: Tier,
-        /// A file stands behind it.
+        /// File page, not an anonymous one.
         file: bool,
     },
-    /// It is there no more.
+    /// The page is no longer resident.
     Gone { page: u32 },
-    /// It may not be moved, or may be again.
+    /// The page was locked into memory, or unlocked.
     Locked { page: u32, on: bool },
-    /// A system call touched it.
+    /// A system call accessed the page.
     Called { page: u32, access: Access },
 }
 
-/// Whoever keeps the pages.
+/// Receiver of page changes: a policy's page lists.
 pub(crate) trait Keeper {
-    /// log2 of the page's pages of 4 KiB; `None` if it is not known.
+    /// log2 of the number of 4 KiB pages in a page; `None` if the page is not tracked.
     fn order_of(&self, page: u32) -> Option<u8>;
 
-    /// Makes room for pages below that number.
+    /// Reserves memory for the state of pages below this number.
     fn reserve(&mut self, pages: u32);
 
-    /// Takes note. Pages that are not known may be told of too.
+    /// Applies a change; the page may be untracked.
     fn change(&mut self, change: Change);
 }
 
-/// Ticks that a sweep of everything takes at least. What is new in a mapping that was swept before is found so much
-/// later, and what a policy costs does not depend on how small its target is.
+/// Minimum number of ticks per background sweep. It bounds the delay until a new page in a mapping
+/// already swept is found, and the share of a small target swept per tick.
 const TICKS: u64 = 16;
 
-/// What waits for the next tick.
+/// An entry of the queue for the next tick.
 #[derive(Clone, Copy, Debug)]
 enum Item {
     Event(PageEvent),
-    /// To be looked at anew.
+    /// The pages of the range must be looked up again.
     Look(Range),
 }
 
-/// The census.
+/// Queue of page events, and position of the background sweep.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Census {
     pub(crate) atlas: Atlas,
-    /// Mappings, and whether a file stands behind each; by address.
+    /// Mappings, and whether each is backed by a file; sorted by address.
     mappings: Vec<(Range, bool)>,
-    /// They changed since the last tick.
+    /// Whether mappings changed since the last tick.
     changed: bool,
-    /// Swept at least once.
+    /// Ranges swept at least once.
     swept: RangeSet,
     queue: Vec<Item>,
-    /// The machine tells of pages itself.
+    /// Whether the machine reports page events.
     told: bool,
-    /// Where the sweep goes on.
+    /// Position of the background sweep.
     hand: Addr,
-    /// Pages of 4 KiB swept at a tick on a machine that does not tell.
+    /// 4 KiB pages swept per tick on a machine that does not report page events.
     pace: u64,
 }
 
@@ -79,7 +80,7 @@ impl Census {
         Self { pace, ..Self::default() }
     }
 
-    /// Takes mappings and page events in.
+    /// Queues mappings and page events.
     pub(crate) fn observe(&mut self, evidence: &Evidence<'_>) {
         match evidence {
             Evidence::Mappings(mappings) => self.map(mappings),
@@ -99,7 +100,7 @@ impl Census {
         self.changed = true;
     }
 
-    /// What is filled in order of address becomes one item.
+    /// Merges allocations in order of address into one entry.
     fn queue_event(&mut self, event: PageEvent) {
         let allocated = |kind| matches!(kind, PageEventKind::Allocated(_));
         if let Some(Item::Event(last)) = self.queue.last_mut()
@@ -113,12 +114,12 @@ impl Census {
         self.queue.push(Item::Event(event));
     }
 
-    /// Has a range looked at anew at the next tick.
+    /// Queues a range to be looked up again at the next tick.
     pub(crate) fn look(&mut self, range: Range) {
         self.queue.push(Item::Look(range));
     }
 
-    /// Tells `keeper` all that happened; returns how many pages were looked at.
+    /// Reports all queued changes to `keeper`. Returns the number of pages looked up.
     pub(crate) fn settle(&mut self, view: &dyn PlacementView, keeper: &mut dyn Keeper) -> u64 {
         let mut looked = 0;
         for item in std::mem::take(&mut self.queue) {
@@ -155,7 +156,8 @@ impl Census {
         }
     }
 
-    /// Pages of the range are gone. A huge page of which a part went is several from now on.
+    /// Reports the pages of a range as gone. The rest of a partly freed huge page is looked up
+    /// again, as smaller pages.
     fn free(&mut self, range: &Range, view: &dyn PlacementView, keeper: &mut dyn Keeper) -> u64 {
         let cut: Vec<Range> = [range.start, range.end]
             .into_iter()
@@ -168,7 +170,7 @@ impl Census {
         looked
     }
 
-    /// The known huge page that an address cuts.
+    /// The tracked huge page that contains an address, unless it begins there.
     fn cut(&self, at: Addr, keeper: &dyn Keeper) -> Option<Range> {
         let head = |shift: u32| {
             let start = at.at >> shift << shift;
@@ -179,7 +181,7 @@ impl Census {
         [21, 30].into_iter().find_map(head)
     }
 
-    /// Forgets what was known of a range and looks at it.
+    /// Reports the tracked pages of a range as gone, and looks the range up again.
     fn relook(&mut self, range: &Range, view: &dyn PlacementView, keeper: &mut dyn Keeper) -> u64 {
         self.each_known(range, keeper, |page| Change::Gone { page })
             + self.sweep(range, view, keeper)
@@ -209,14 +211,15 @@ impl Census {
             }
         }
         let fresh = mapped.minus(&self.swept);
-        // Whoever told of pages tells of those of new mappings too.
+        // A machine that reports page events reports those of new mappings too.
         let sweep = !self.told || self.swept.is_empty();
         self.swept = mapped;
         let ranges = fresh.as_slice().iter().filter(|_| sweep);
         ranges.map(|range| self.sweep(range, view, keeper)).sum()
     }
 
-    /// The next few pages, round and round: of a small target too not all at every tick.
+    /// Background sweep: looks up the next pages, cyclically; of a small target, only a part per
+    /// tick.
     fn sweep_on(&mut self, view: &dyn PlacementView, keeper: &mut dyn Keeper) -> u64 {
         let mut left = self.pace.min((self.swept.bytes() >> PAGE_SHIFT).div_ceil(TICKS));
         let mut looked = 0;
@@ -235,7 +238,7 @@ impl Census {
         looked
     }
 
-    /// Tells of every page of the range.
+    /// Looks up and reports every page of the range.
     fn sweep(&mut self, range: &Range, view: &dyn PlacementView, keeper: &mut dyn Keeper) -> u64 {
         let (mut at, mut looked) = (range.start & !(PAGE_SIZE - 1), 0);
         while at < range.end {
@@ -249,7 +252,7 @@ impl Census {
         looked
     }
 
-    /// Tells of the page at an address; returns where it ends.
+    /// Looks up and reports the page at an address. Returns its end.
     fn see(
         &mut self,
         here: &Range,
@@ -277,7 +280,7 @@ impl Census {
         Some(whole.end)
     }
 
-    /// The mapping that holds a range.
+    /// The mapping that contains a range.
     fn mapping_of(&self, range: &Range) -> Option<(Range, bool)> {
         let key = (range.space, range.start);
         let next =

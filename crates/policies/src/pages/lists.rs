@@ -1,36 +1,37 @@
-//! Intrusive lists of pages in one flat array.
+//! Intrusive page lists in one flat array.
 //!
-//! A page is on one list or on none, so two links suffice, whatever the number of lists. With its
-//! list, its size and what a policy keeps of it, a page takes [`Node`]'s 16 bytes at most: 0.4 % of
-//! 4 KiB, 8 GiB for 2 TiB. Lists with trails ([`super::trail`]) have 12 for it and 4 for the trail.
+//! A page is on at most one list, so two links suffice, whatever the number of lists. With its list
+//! number, its size and a policy's payload, a page takes at most [`Node`]'s 16 bytes: 0.4 % of 4
+//! KiB, 8 GiB for 2 TiB. Lists with trails use 12 of them for the node and 4 for
+//! the trail.
 
 use super::trail::Trail;
 
-/// Stands for no page.
+/// Null link: no page.
 const NIL: u32 = u32::MAX;
 
-/// A list, by number: a policy says what each one means.
+/// Number of a list; its meaning is up to the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ListId(pub(crate) u8);
 
 impl ListId {
-    /// Known, and on no list: on its way, or not sorted yet.
+    /// List number of tracked pages on no list: being moved, or not sorted yet.
     const LOOSE: ListId = ListId(254);
-    /// Not known at all.
+    /// List number of untracked pages.
     const UNKNOWN: ListId = ListId(255);
 }
 
-/// A page.
+/// Links and payload of a page.
 #[derive(Clone, Copy, Debug)]
 struct Node<P> {
-    /// Towards the tail.
+    /// Link to the neighbour towards the tail.
     next: u32,
-    /// Towards the head.
+    /// Link to the neighbour towards the head.
     prev: u32,
-    /// What the policy keeps.
+    /// The policy's per-page data.
     payload: P,
     list: ListId,
-    /// log2 of its pages of 4 KiB.
+    /// log2 of the number of 4 KiB pages in it.
     order: u8,
 }
 
@@ -40,16 +41,16 @@ impl<P: Default> Default for Node<P> {
     }
 }
 
-/// Ends and size of a list.
+/// Head, tail and size of a list.
 #[derive(Clone, Debug)]
 struct List {
     head: u32,
     tail: u32,
-    /// Pages of whatever size.
+    /// Number of pages on the list, of any size.
     count: u32,
-    /// Bytes, in units of 4 KiB.
+    /// Total size of the pages on the list, in units of 4 KiB.
     small: u64,
-    /// Who comes after the tail, as far as known.
+    /// Hints at the pages next to the tail.
     trail: Trail,
 }
 
@@ -59,42 +60,43 @@ impl Default for List {
     }
 }
 
-/// All pages that a policy knows, and its lists.
+/// All pages that a policy tracks, and its lists.
 #[derive(Clone, Debug)]
 pub(crate) struct Lists<P> {
     nodes: Vec<Node<P>>,
     lists: Vec<List>,
     known: u64,
-    /// Lists keep trails.
+    /// Whether lists record prefetch hints.
     trails: bool,
 }
 
 impl<P: Copy + Default> Lists<P> {
-    /// Bytes that a tracked page of 4 KiB takes.
+    /// Bytes per tracked 4 KiB page, without trails.
     pub(crate) const PAGE_BYTES: usize = size_of::<Node<P>>();
 
-    /// Likewise, with trails.
+    /// Bytes per tracked 4 KiB page, with trails.
     pub(crate) const TRAILED_BYTES: usize = size_of::<Node<P>>() + size_of::<u32>();
 
-    /// So many empty lists.
+    /// Creates `lists` empty lists.
     pub(crate) fn new(lists: usize) -> Self {
         const { assert!(size_of::<Node<P>>() <= 16, "at most 16 bytes a page") };
         assert!(lists <= usize::from(ListId::LOOSE.0), "lists have small numbers");
         Self { nodes: Vec::new(), lists: vec![List::default(); lists], known: 0, trails: false }
     }
 
-    /// Likewise, with trails: four bytes a page more, and scans of long lists wait less for memory.
+    /// Creates `lists` empty lists with trails: four more bytes per page, but scans of long lists
+    /// have fewer cache misses in sequence.
     pub(crate) fn with_trails(lists: usize) -> Self {
         Self { trails: true, ..Self::new(lists) }
     }
 
-    /// Makes room for `lists` lists and for pages below `pages`, at once.
+    /// Reserves memory for pages below `pages`.
     pub(crate) fn reserve(&mut self, pages: u32) {
         let more = (pages as usize).saturating_sub(self.nodes.len());
         self.nodes.reserve_exact(more);
     }
 
-    /// Knows the page from now on; it is on no list.
+    /// Begins to track a page; it is on no list yet.
     pub(crate) fn add(&mut self, page: u32, order: u8) {
         let index = page as usize;
         if index >= self.nodes.len() {
@@ -105,7 +107,7 @@ impl<P: Copy + Default> Lists<P> {
         self.known += 1;
     }
 
-    /// Knows the page no more.
+    /// Stops tracking a page.
     pub(crate) fn forget(&mut self, page: u32) {
         self.take(page);
         self.nodes[page as usize] = Node::default();
@@ -116,19 +118,19 @@ impl<P: Copy + Default> Lists<P> {
         self.nodes.get(page as usize).is_some_and(|node| node.list != ListId::UNKNOWN)
     }
 
-    /// What is kept of a page, if it is known.
+    /// Payload of a page, if it is tracked.
     #[inline]
     pub(crate) fn known_mut(&mut self, page: u32) -> Option<&mut P> {
         let node = self.nodes.get_mut(page as usize)?;
         (node.list != ListId::UNKNOWN).then_some(&mut node.payload)
     }
 
-    /// Pages known, of whatever size.
+    /// Number of tracked pages, of any size.
     pub(crate) fn known(&self) -> u64 {
         self.known
     }
 
-    /// The list that the page is on, and what is kept of it.
+    /// The list that the page is on, and its payload.
     #[inline]
     pub(crate) fn on(&self, page: u32) -> Option<(ListId, &P)> {
         let node = self.nodes.get(page as usize)?;
@@ -162,7 +164,7 @@ impl<P: Copy + Default> Lists<P> {
         &mut self.nodes[page as usize].payload
     }
 
-    /// Makes sure that what is kept under the numbers of a huge page can be reached.
+    /// Extends the array to all page numbers of a huge page, whose payloads hold subpage data.
     pub(crate) fn cover(&mut self, page: u32, pages: u32) {
         let end = page as usize + pages as usize;
         if end > self.nodes.len() {
@@ -170,41 +172,41 @@ impl<P: Copy + Default> Lists<P> {
         }
     }
 
-    /// What is kept under the number of a subpage, which is no page of its own.
+    /// Payload slot of a subpage, which is not tracked as a page of its own.
     pub(crate) fn extra(&self, subpage: u32) -> &P {
         debug_assert!(!self.knows(subpage), "{subpage} is a page");
         &self.nodes[subpage as usize].payload
     }
 
-    /// Likewise, to be changed.
+    /// Mutable payload slot of a subpage.
     pub(crate) fn extra_mut(&mut self, subpage: u32) -> &mut P {
         debug_assert!(!self.knows(subpage), "{subpage} is a page");
         &mut self.nodes[subpage as usize].payload
     }
 
-    /// Another four bytes under the number of a subpage: it needs no links.
+    /// Four more bytes in a subpage's slot, in place of an unused link.
     pub(crate) fn spare(&self, subpage: u32) -> u32 {
         debug_assert!(!self.knows(subpage), "{subpage} is a page");
         self.nodes[subpage as usize].next
     }
 
-    /// Sets them.
+    /// Sets the four bytes of [`Lists::spare`].
     pub(crate) fn set_spare(&mut self, subpage: u32, value: u32) {
         debug_assert!(!self.knows(subpage), "{subpage} is a page");
         self.nodes[subpage as usize].next = value;
     }
 
-    /// Pages on the list, of whatever size.
+    /// Number of pages on the list, of any size.
     pub(crate) fn count(&self, list: ListId) -> u32 {
         self.lists[usize::from(list.0)].count
     }
 
-    /// Bytes of the pages on the list.
+    /// Total bytes of the pages on the list.
     pub(crate) fn list_bytes(&self, list: ListId) -> u64 {
         self.lists[usize::from(list.0)].small * tierscope_core::PAGE_SIZE
     }
 
-    /// Off its list, if it is on one.
+    /// Removes a page from its list, if it is on one.
     #[inline]
     pub(crate) fn take(&mut self, page: u32) {
         let Node { next, prev, list, order, .. } = self.nodes[page as usize];
@@ -219,7 +221,7 @@ impl<P: Copy + Default> Lists<P> {
         (node.next, node.prev, node.list) = (NIL, NIL, ListId::LOOSE);
     }
 
-    /// Makes two pages of a list neighbours; a page that is none stands for the list's end.
+    /// Links two adjacent pages of a list; `NIL` means the list's end.
     #[inline]
     fn link(&mut self, list: ListId, before: u32, after: u32) {
         let ends = &mut self.lists[usize::from(list.0)];
@@ -233,7 +235,7 @@ impl<P: Copy + Default> Lists<P> {
         }
     }
 
-    /// To the head of a list, off the one that it was on.
+    /// Moves a page to the head of a list.
     #[inline]
     pub(crate) fn push_head(&mut self, list: ListId, page: u32) {
         let List { head, tail, .. } = &self.lists[usize::from(list.0)];
@@ -257,8 +259,8 @@ impl<P: Copy + Default> Lists<P> {
         }
     }
 
-    /// The hand meets up to `most` pages from the tail on: each is told, its order, and what is kept of it. Where
-    /// trails are kept, the pages that are likely to be among them are fetched from memory together beforehand.
+    /// Visits up to `most` pages from the tail on, with number, order and payload. With trails, the
+    /// pages that are likely to be among them are prefetched together.
     pub(crate) fn meet_tail(
         &mut self,
         list: ListId,
@@ -279,7 +281,7 @@ impl<P: Copy + Default> Lists<P> {
         met
     }
 
-    /// Reads pages that the hand is about to meet. They do not depend on one another.
+    /// Loads the pages that the visit is about to meet, as independent cache misses.
     fn warm(&self, list: ListId, most: usize) {
         let trail = &self.lists[usize::from(list.0)].trail;
         let hints = (0..most).map_while(|index| trail.get(index));
@@ -289,7 +291,8 @@ impl<P: Copy + Default> Lists<P> {
         std::hint::black_box(read);
     }
 
-    /// The tail of a list of two and more becomes its head: what a clock's hand does all the time.
+    /// Moves the tail to the head of a list of at least two pages: the usual step of a clock's
+    /// hand.
     #[inline]
     fn rotate(&mut self, list: ListId) {
         let ends = &mut self.lists[usize::from(list.0)];
@@ -302,7 +305,7 @@ impl<P: Copy + Default> Lists<P> {
         self.leave_trail(list, page);
     }
 
-    /// To the tail of a list, off the one that it was on.
+    /// Moves a page to the tail of a list.
     #[inline]
     pub(crate) fn push_tail(&mut self, list: ListId, page: u32) {
         self.take(page);
@@ -329,19 +332,19 @@ impl<P: Copy + Default> Lists<P> {
         some(self.lists[usize::from(list.0)].tail)
     }
 
-    /// The list's pages, from the tail on.
+    /// The list's pages, from tail to head.
     pub(crate) fn tail_first(&self, list: ListId) -> impl Iterator<Item = u32> + '_ {
         let tail = self.tail(list);
         std::iter::successors(tail, |page| some(self.nodes[*page as usize].prev))
     }
 
-    /// The list's pages, from the head on.
+    /// The list's pages, from head to tail.
     pub(crate) fn head_first(&self, list: ListId) -> impl Iterator<Item = u32> + '_ {
         let head = self.head(list);
         std::iter::successors(head, |page| some(self.nodes[*page as usize].next))
     }
 
-    /// The first page known from a number on.
+    /// The first tracked page with at least this number.
     pub(crate) fn next_known(&self, from: u32) -> Option<u32> {
         let rest = self.nodes.get(from as usize..)?;
         let ahead = rest.iter().position(|node| node.list != ListId::UNKNOWN)?;
@@ -388,7 +391,7 @@ mod tests {
         assert_eq!((on(&lists, B), lists.known(), lists.knows(1)), (vec![3], 2, false));
     }
 
-    // A huge page is one page and 512 of 4 KiB.
+    // A huge page counts as one page, and as 512 of 4 KiB in bytes.
     #[test]
     fn sizes_count() {
         let mut lists = Lists::<u8>::new(1);

@@ -1,10 +1,10 @@
-//! Bookkeeping that page-granular policies share.
+//! Page bookkeeping shared by page-granular policies.
 //!
-//! [`Lists`] keeps pages on lists, [`Atlas`] says which page lies where, [`Census`] hears of pages that
-//! come and go, [`Moves`] knows what is on its way and how much room is left. All of it works on dense
-//! numbers of pages in flat arrays; nothing is ever listed as a whole for a call.
+//! [`Lists`] keeps pages on lists, [`Atlas`] maps page numbers to addresses, [`Census`] finds pages
+//! that are allocated and freed, [`Moves`] tracks pending actions and free memory. All of it uses
+//! dense page numbers in flat arrays; no call materialises a list of all pages.
 //!
-//! Memory: 16 bytes a page at most ([`Lists`]) and a few runs of addresses, up to [`MOST_PAGES`].
+//! Memory: at most 16 bytes per page ([`Lists`]) and a few runs of addresses, up to [`MOST_PAGES`].
 
 mod atlas;
 mod census;
@@ -18,5 +18,6 @@ pub(crate) use census::{Census, Change, Keeper};
 pub(crate) use lists::{ListId, Lists};
 pub(crate) use moves::{Ended, Moves};
 
-/// Pages of 4 KiB that a policy keeps track of: 2 TiB. What has a greater number stays where it is.
+/// Maximum number of 4 KiB pages that a policy tracks: 2 TiB. Pages with greater numbers are never
+/// moved.
 pub const MOST_PAGES: u32 = 1 << 29;

@@ -1,4 +1,4 @@
-//! What is on its way, and the room that it leaves.
+//! Pending actions on pages, and the free memory of tiers in view of them.
 
 use tierscope_core::{
     Action, ActionId, ActionKind, Failure, Orders, Outcome, Pressure, Range, Tier, TierUse,
@@ -6,61 +6,61 @@ use tierscope_core::{
 
 use super::ordered::Ordered;
 
-/// A page on its way, and why.
+/// A pending action on a page, with the policy's tag.
 #[derive(Clone, Copy, Debug)]
 struct Flight<T> {
-    /// `None` if it was freed meanwhile.
+    /// Page number; `None` if the page was freed meanwhile.
     page: Option<u32>,
     from: Tier,
-    /// `None` if it is to be reclaimed, or to change in place.
+    /// Target tier; `None` for reclaim and for changes in place.
     to: Option<Tier>,
     bytes: u64,
-    /// It leaves its tier if all goes well.
+    /// Whether the action frees memory in the page's tier if it succeeds.
     leaves: bool,
     tag: T,
 }
 
-/// What became of a page.
+/// A finished action on a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ended<T> {
     pub(crate) page: u32,
     pub(crate) from: Tier,
     pub(crate) to: Option<Tier>,
     pub(crate) tag: T,
-    /// It is as it was ordered to be.
+    /// Whether the action succeeded.
     pub(crate) done: bool,
     pub(crate) why: Option<Failure>,
 }
 
-/// A tier as a policy sees it, in bytes.
+/// Usage of a tier, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Room {
     capacity: u64,
     free: u64,
-    /// On their way in.
+    /// Bytes of pending moves into the tier.
     coming: u64,
-    /// On their way out.
+    /// Bytes of pending moves and reclaims out of the tier.
     leaving: u64,
-    /// Of these, ordered since `free` was told: they cannot be in it yet.
+    /// Part of `leaving` ordered since `free` was updated: `free` cannot include it yet.
     leaving_since: u64,
-    /// Watermarks.
+    /// Low and high watermark.
     low: u64,
     high: u64,
-    /// The last action that makes room here.
+    /// The last pending action that frees memory in this tier.
     last_out: Option<ActionId>,
 }
 
-/// Share of a tier between its watermarks where the machine does not tell: `vm.watermark_scale_factor`
-/// as it comes, 10 of 10,000 (Linux mm/page_alloc.c).
+/// Divisor of a tier's capacity that gives the watermark distance if the machine reports no
+/// watermarks: the default `vm.watermark_scale_factor`, 10 of 10,000 (Linux mm/page_alloc.c).
 const MARKS: u64 = 1000;
 
-/// Actions under way, and the room of all tiers.
+/// Pending actions, and the usage of all tiers.
 #[derive(Clone, Debug)]
 pub(crate) struct Moves<T> {
-    /// By number of the action.
+    /// Pending actions by id.
     under_way: Ordered<Flight<T>>,
     rooms: Vec<Room>,
-    /// The machine told its watermarks.
+    /// Whether the machine reports watermarks.
     told: bool,
 }
 
@@ -69,7 +69,7 @@ impl<T: Copy> Moves<T> {
         Self { under_way: Ordered::new(), rooms: Vec::new(), told: false }
     }
 
-    /// Takes over how full the tiers are.
+    /// Updates capacity and free memory of the tiers.
     pub(crate) fn refresh(&mut self, tiers: &[TierUse]) {
         self.rooms.resize(self.rooms.len().max(tiers.len()), Room::default());
         for tier in tiers {
@@ -83,7 +83,7 @@ impl<T: Copy> Moves<T> {
         }
     }
 
-    /// Takes over watermarks and what is free.
+    /// Updates watermarks and free memory of the tiers.
     pub(crate) fn pressure(&mut self, pressure: &Pressure) {
         self.told = true;
         for tier in &pressure.tiers {
@@ -106,20 +106,21 @@ impl<T: Copy> Moves<T> {
         self.room(tier).capacity
     }
 
-    /// Bytes free now, less what is on its way in.
+    /// Bytes free now, minus pending moves into the tier.
     pub(crate) fn free(&self, tier: Tier) -> u64 {
         let room = self.room(tier);
         room.free.saturating_sub(room.coming)
     }
 
-    /// Bytes that may be counted on once all that is under way has ended well. What was ordered to leave
-    /// before the machine last told what is free may have left already: it is not counted twice.
+    /// Bytes free once all pending actions have succeeded, as a lower bound: actions ordered before
+    /// the last update of free memory may already be included in it, and are not counted again.
     pub(crate) fn free_soon(&self, tier: Tier) -> u64 {
         let room = self.room(tier);
         (room.free + room.leaving_since).saturating_sub(room.coming)
     }
 
-    /// Bytes free once all is over, if nothing of it is yet: whoever makes room stops at this.
+    /// Bytes free once all pending actions have succeeded, as an upper bound: none of them is
+    /// assumed to be included yet. Demotion stops by this value.
     pub(crate) fn free_at_last(&self, tier: Tier) -> u64 {
         let room = self.room(tier);
         (room.free + room.leaving).saturating_sub(room.coming)
@@ -133,19 +134,19 @@ impl<T: Copy> Moves<T> {
         self.room(tier).high
     }
 
-    /// Bytes that may still come before a tier falls below its low watermark, once all that is under
-    /// way has ended well.
+    /// Bytes that may still be moved into a tier before it falls below its low watermark, once all
+    /// pending actions have succeeded.
     pub(crate) fn room_above_low(&self, tier: Tier) -> u64 {
         self.free_soon(tier).saturating_sub(self.low(tier))
     }
 
-    /// Bytes short of the high watermark of a tier that fell to its low one; 0 if it did not.
+    /// Bytes missing to the high watermark of a tier that fell to its low one; otherwise 0.
     pub(crate) fn shortage(&self, tier: Tier) -> u64 {
         let (free, room) = (self.free_at_last(tier), self.room(tier));
         if room.capacity > 0 && free <= room.low { room.high.saturating_sub(free) } else { 0 }
     }
 
-    /// Orders a move. If it needs what another one frees, it waits for that one.
+    /// Orders a move. If it needs memory that a pending action frees, it waits for that action.
     pub(crate) fn move_page(
         &mut self,
         orders: &mut Orders,
@@ -166,7 +167,7 @@ impl<T: Copy> Moves<T> {
         self.order(orders, (range, ActionKind::Move(to)), after, flight)
     }
 
-    /// Orders that a page be given back.
+    /// Orders the reclaim of a page.
     pub(crate) fn reclaim(
         &mut self,
         orders: &mut Orders,
@@ -179,7 +180,7 @@ impl<T: Copy> Moves<T> {
         self.order(orders, (range, ActionKind::Reclaim), None, flight)
     }
 
-    /// Orders something that changes a page in place.
+    /// Orders an action that changes a page in place.
     pub(crate) fn in_place(
         &mut self,
         orders: &mut Orders,
@@ -217,13 +218,13 @@ impl<T: Copy> Moves<T> {
         id
     }
 
-    /// Takes an outcome in; `None` if it is nobody's, or of a page that is gone.
+    /// Applies an outcome; `None` if the action is unknown, or its page is gone.
     pub(crate) fn end(&mut self, outcome: &Outcome) -> Option<Ended<T>> {
         let flight = self.under_way.remove(outcome.id.0)?;
         let done = outcome.failed == 0 && outcome.why.is_none();
         let from = &mut self.rooms[usize::from(flight.from.0)];
         if flight.leaves {
-            // What it left free is told by the machine.
+            // The memory that it freed appears in the machine's next update.
             from.leaving -= flight.bytes;
             from.leaving_since = from.leaving_since.min(from.leaving);
             if from.last_out == Some(outcome.id) {
@@ -239,7 +240,7 @@ impl<T: Copy> Moves<T> {
         Some(Ended { page: flight.page?, from, to, tag, done, why: outcome.why })
     }
 
-    /// The page is gone: whatever becomes of its action is nobody's.
+    /// Detaches a freed page from its pending action, whose outcome is then ignored.
     pub(crate) fn forget(&mut self, page: u32) {
         let of_page = |flight: &&mut Flight<T>| flight.page == Some(page);
         self.under_way.values_mut().filter(of_page).for_each(|flight| flight.page = None);
@@ -263,8 +264,8 @@ mod tests {
         Outcome { id, time: Time(0), done, failed: 4096 - done, why }
     }
 
-    // The fast tier holds four pages, of which one is free: the first promotion goes at once, the
-    // second one waits for a demotion.
+    // The fast tier has four pages, of which one is free: the first promotion is ordered
+    // unconditionally, the second one waits for a demotion.
     #[test]
     fn a_promotion_into_a_full_tier_waits_for_a_demotion() {
         let mut moves = Moves::<()>::new();

@@ -1,8 +1,9 @@
-//! Things by numbers that ascend, most of which go soon: found and taken without a search.
+//! A map with ascending keys and mostly short-lived entries: insertion, access and removal without
+//! a search.
 
 use std::collections::VecDeque;
 
-/// The things; the number of the first place, then what is there.
+/// Entries by number, and in `first` the number of the first slot.
 #[derive(Clone, Debug)]
 pub(super) struct Ordered<V> {
     first: u64,
@@ -14,19 +15,19 @@ impl<V> Ordered<V> {
         Self { first: 0, places: VecDeque::new() }
     }
 
-    /// Things that are there.
+    /// Number of entries.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.places.iter().flatten().count()
     }
 
-    /// The next number is the thing's.
+    /// Adds a value. Returns its number, which is the next one.
     pub(super) fn push(&mut self, value: V) -> u64 {
         self.places.push_back(Some(value));
         self.first + self.places.len() as u64 - 1
     }
 
-    /// Takes out the thing of that number.
+    /// Removes the entry with this number.
     pub(super) fn remove(&mut self, number: u64) -> Option<V> {
         let place = usize::try_from(number.checked_sub(self.first)?).ok()?;
         let value = self.places.get_mut(place)?.take()?;
@@ -51,7 +52,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        // Held against a map: pushes, and takes of any number.
+        // Compared with a `BTreeMap`: insertions, and removals of any number.
         #[test]
         fn it_is_a_map(steps in prop::collection::vec(prop::option::of(0u64..40), 0..80)) {
             let (mut ordered, mut naive, mut next) = (Ordered::new(), BTreeMap::new(), 0);

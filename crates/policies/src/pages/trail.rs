@@ -1,27 +1,29 @@
-//! In which order pages came to a list's head: a hint at whom its hand meets next.
+//! Order in which pages were put at a list's head: a prefetch hint for the pages that its hand will
+//! visit.
 //!
-//! A list's links tell the next page only when the last one's have arrived from memory: 100 ns each once
-//! the order is random. The trail tells hundreds at once, so that they arrive together. It is a hint and
-//! no more: pages that left the list, or were put to its tail, make it miss.
+//! The links of a list give the next page only after the last one has arrived from memory: 100 ns
+//! each once the order is random. The trail gives hundreds at once, so that their misses overlap.
+//! It is only a hint: pages that left the list, or were moved to its tail, make it wrong.
 
 use std::collections::VecDeque;
 
-/// Entries of a chunk: memory is taken and given back by so many.
+/// Entries per chunk, the unit of allocation.
 const CHUNK: usize = 4096;
-/// Entries looked through for a page before the hints are left as they are.
+/// Maximum number of entries searched for a visited page.
 const AHEAD: usize = 64;
 
-/// The hints, four bytes each.
+/// Ring of prefetch hints, four bytes each.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Trail {
     chunks: VecDeque<Box<[u32]>>,
-    /// Entries taken of the first chunk, and in use from there on.
+    /// Entries consumed of the first chunk, and entries in use after them.
     first: usize,
     len: usize,
 }
 
 impl Trail {
-    /// A page came to the head of a list that has so many. What is too old is forgotten.
+    /// Records that a page was put at the head of a list of `most` pages. Entries that are too old
+    /// are dropped.
     #[inline]
     pub(super) fn push(&mut self, page: u32, most: usize) {
         let end = self.first + self.len;
@@ -37,7 +39,7 @@ impl Trail {
         }
     }
 
-    /// The oldest `count` go.
+    /// Drops the oldest `count` entries.
     #[inline]
     fn skip(&mut self, count: usize) {
         let count = count.min(self.len);
@@ -49,14 +51,14 @@ impl Trail {
         }
     }
 
-    /// The page that came longest ago, or so many after it.
+    /// The entry at `index`, counted from the oldest.
     #[inline]
     pub(super) fn get(&self, index: usize) -> Option<u32> {
         let at = self.first + index;
         (index < self.len).then(|| self.chunks[at / CHUNK][at % CHUNK])
     }
 
-    /// The hand met a page: the hints up to it are used up.
+    /// The hand visited a page: drops the entries up to it.
     #[inline]
     pub(super) fn met(&mut self, page: u32) {
         if self.get(0) == Some(page) {
@@ -78,7 +80,7 @@ mod tests {
         let mut trail = Trail::default();
         (0..10_000).for_each(|page| trail.push(page, 10_000));
         assert_eq!((trail.len, trail.get(0), trail.get(9999)), (10_000, Some(0), Some(9999)));
-        // Page 0 left; page 1 is met first, and 77 is too far ahead.
+        // Page 0 left the list; page 1 is visited first, and 77 is too far ahead.
         trail.met(1);
         assert_eq!(trail.get(0), Some(2));
         trail.met(77);
@@ -87,7 +89,7 @@ mod tests {
         assert_eq!((trail.get(0), trail.len), (Some(9000), 1000));
     }
 
-    // A list of ten pages keeps no more than a chunk of old hints.
+    // A list of ten pages keeps at most one chunk of old hints.
     #[test]
     fn old_hints_are_forgotten() {
         let mut trail = Trail::default();

@@ -1,18 +1,18 @@
-//! Which tiers of a generation are spared: Linux's feedback loop on refaults (mm/vmscan.c, `struct
-//! ctrl_pos`, `positive_ctrl_err`, `get_tier_idx`, `reset_ctrl_pos`).
+//! Selects the tiers of a generation to protect from eviction: Linux's feedback loop on refaults
+//! (mm/vmscan.c, `struct ctrl_pos`, `positive_ctrl_err`, `get_tier_idx`, `reset_ctrl_pos`).
 //!
-//! Pages accessed through file descriptors are in tiers of a generation, by the logarithm of these accesses.
-//! The first tier's share of pages that came back is what is aimed at; a tier that does worse is spared.
-//! Averages are halved at each reset, which makes them an EMA of 1/2.
+//! Pages accessed through file descriptors are in tiers of a generation, by the logarithm of these
+//! accesses. The refault rate of the first tier is the set point; a tier with a higher rate is
+//! protected. Averages are halved at each reset, which makes them an EMA of 1/2.
 
-/// Tiers, `MAX_NR_TIERS`.
+/// Number of tiers, `MAX_NR_TIERS`.
 pub(crate) const TIERS: usize = 4;
-/// `MIN_LRU_BATCH`: fewer refaults than this say nothing.
+/// `MIN_LRU_BATCH`: fewer refaults than this are insignificant.
 const BATCH: u64 = 64;
 /// Gains of the first tier and of the others.
 const GAINS: (u64, u64) = (2, 3);
 
-/// What became of pages of one tier.
+/// Evictions and refaults of one tier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Tally {
     refaulted: u64,
@@ -37,7 +37,7 @@ impl Tally {
     }
 }
 
-/// The loop.
+/// The feedback loop's counters, by tier.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Control([Tally; TIERS]);
 
@@ -54,13 +54,13 @@ impl Control {
         self.0[tier].spared += 1;
     }
 
-    /// The oldest generation is another one now.
+    /// Resets the counters when the oldest generation changes.
     pub(crate) fn reset(&mut self) {
         self.0.iter_mut().for_each(Tally::reset);
     }
 
-    /// The last tier that may be taken from. A tier may be while its refaults are few, or no worse than the
-    /// first tier's.
+    /// The last tier that may be evicted from: while a tier's refaults are few, or its rate is no
+    /// worse than the first tier's.
     pub(crate) fn last_tier(&self) -> usize {
         let first = self.0[0];
         let fits = |tally: &Tally| {
@@ -83,8 +83,8 @@ mod tests {
         Control([tally(first), tally(second), Tally::default(), Tally::default()])
     }
 
-    // First tier: 100 of 1000 came back. Second: 63 are too few to tell. 150 of 1000: 150 x 1064 x 2 =
-    // 319,200 > 101 x 1000 x 3 = 303,000. 140: 297,920 is below.
+    // First tier: 100 of 1000 refaulted. Second: 63 are insignificant. 150 of 1000: 150 x 1064 x 2
+    // = 319,200 > 101 x 1000 x 3 = 303,000. 140: 297,920 is below.
     #[test]
     fn a_tier_that_comes_back_more_often_is_spared() {
         assert_eq!(control((100, 1000), (63, 70)).last_tier(), 3);

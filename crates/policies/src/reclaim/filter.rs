@@ -1,14 +1,14 @@
-//! Which tables are worth a walk: Linux's two Bloom filters (mm/vmscan.c, `update_bloom_filter`,
-//! `test_bloom_filter`), 2^15 bits and two hashes each. A walk asks one and fills the other; then they
-//! change places.
+//! Selects the page tables to scan: Linux's two Bloom filters (mm/vmscan.c, `update_bloom_filter`,
+//! `test_bloom_filter`), 2^15 bits and two hashes each. A walk tests against one and fills the
+//! other; then they are swapped.
 
 use super::generations::Key;
 
-/// `BLOOM_FILTER_SHIFT`.
+/// log2 of a filter's bits, the kernel's `BLOOM_FILTER_SHIFT`.
 const SHIFT: u32 = 15;
 const WORDS: usize = (1 << SHIFT) / 64;
 
-/// One filter.
+/// A Bloom filter.
 #[derive(Clone, Debug)]
 struct Filter(Box<[u64; WORDS]>);
 
@@ -18,7 +18,7 @@ impl Default for Filter {
     }
 }
 
-/// Two numbers of 15 bits out of one hash, as `get_item_key` takes them.
+/// Two indices of 15 bits from one hash, as in `get_item_key`.
 fn bits((space, number): Key) -> [usize; 2] {
     let mut hash = number ^ u64::from(space.0).rotate_left(40);
     hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -38,10 +38,10 @@ impl Filter {
     }
 }
 
-/// The one that is asked and the one that is filled.
+/// The filter that is tested, and the one that is filled.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Filters {
-    /// `None` before the first walk: everything passes.
+    /// The tested filter; `None` before the first walk, when every table passes.
     asked: Option<Filter>,
     filled: Filter,
 }
@@ -51,8 +51,8 @@ impl Filters {
         self.asked.as_ref().is_none_or(|filter| filter.has(key))
     }
 
-    /// The next walk is to enter this table: a walk fills the other filter, a look before eviction (between
-    /// walks) the one that the next walk asks.
+    /// Adds a table for the next walk: during a walk to the other filter, and between walks
+    /// (look-around before eviction) to the one that the next walk tests.
     pub(crate) fn note(&mut self, key: Key, walking: bool) {
         match &mut self.asked {
             _ if walking => self.filled.insert(key),
@@ -61,13 +61,13 @@ impl Filters {
         }
     }
 
-    /// A walk is over.
+    /// Swaps the filters at the end of a walk.
     pub(crate) fn turn(&mut self) {
         self.asked = Some(std::mem::take(&mut self.filled));
     }
 }
 
-/// `suitable_to_scan`: a cache line of PTEs with one young, on average.
+/// `suitable_to_scan`: on average, at least one young PTE per cache line.
 pub(crate) fn is_dense(young: u64, present: u64) -> bool {
     young * 8 >= present && young > 0
 }
@@ -87,7 +87,7 @@ mod tests {
         assert!(filters.passes(key(70_000)));
         filters.turn();
         assert!((0..1000).all(|number| filters.passes(key(number))));
-        // 2000 of 32,768 bits are set: 0.4 % of the others pass.
+        // 2000 of 32,768 bits are set: 0.4 % of the other tables pass.
         let others = (10_000..20_000).filter(|number| filters.passes(key(*number))).count();
         assert!(others < 100, "{others} of 10,000");
         filters.turn();

@@ -1,34 +1,35 @@
-//! Which generation every page is in: a byte a page, in tables of 2 MiB that are made when they are needed.
+//! Generation of every page: one byte per page, in tables of 2 MiB that are allocated on demand.
 //!
-//! Sequence numbers of generations only rise; a page keeps the number modulo four, so that aging is an
-//! addition and touches no page (Linux mm/vmscan.c, `struct lru_gen_folio`: `max_seq`, `min_seq`,
-//! `MAX_NR_GENS` 4, `MIN_NR_GENS` 2). A table whose pages are all alike keeps one byte for all of them.
+//! Sequence numbers of generations only rise; a page stores its number modulo four, so that aging
+//! is an increment and touches no page (Linux mm/vmscan.c, `struct lru_gen_folio`: `max_seq`,
+//! `min_seq`, `MAX_NR_GENS` 4, `MIN_NR_GENS` 2). A table whose pages all have the same byte stores
+//! it once.
 
 use std::collections::BTreeMap;
 
 use tierscope_core::{Addr, Level, PAGE_SHIFT, PAGE_SIZE, Range, RangeSet, SpaceId};
 
-/// Most generations at a time.
+/// Maximum number of generations at a time.
 pub(crate) const MOST: u64 = 4;
-/// The youngest ones, which nothing is taken from.
+/// Number of youngest generations that are never evicted from.
 pub(crate) const LEAST: u64 = 2;
-/// Pages of a table.
+/// Number of pages of a table.
 pub(crate) const PAGES: usize = 512;
-/// Pages of a block: what one word of a scan's answer tells of.
+/// Pages of a block: the bits of one word of a scan's result.
 pub(crate) const BLOCK: usize = 64;
 /// log2 of a block's bytes.
 pub(crate) const BLOCK_SHIFT: u32 = PAGE_SHIFT + 6;
 
-/// What is known of a page.
+/// A page's state: its generation, or absence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// It is not in memory, and was not when it was last looked at.
+    /// Not resident: never seen present, or freed or found missing since.
     Absent,
     /// In a generation, by its sequence number modulo [`MOST`].
     In(u8),
-    /// It was ordered to be given back.
+    /// A reclaim of the page is pending.
     Leaving,
-    /// It was given back.
+    /// Reclaimed; finding it present again is a refault.
     Out,
 }
 
@@ -58,11 +59,11 @@ impl State {
     }
 }
 
-/// A page: its state, and accesses through file descriptors (`LRU_REFS_MASK`).
+/// A page's state, and its accesses through file descriptors (`LRU_REFS_MASK`), in one byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Page(u8);
 
-/// Accesses through file descriptors that are told apart.
+/// Maximum counted accesses through file descriptors.
 const REFS: u8 = 7;
 
 impl Page {
@@ -91,40 +92,40 @@ enum Pages {
     Each(Box<[Page; PAGES]>),
 }
 
-/// The 2 MiB that one table of PTEs maps.
+/// The pages of the 2 MiB that one PTE table maps.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
     pages: Pages,
     counts: [u16; STATES],
-    /// One leaf maps it.
+    /// Whether one PMD leaf maps the whole table.
     pub(crate) huge: bool,
-    /// How its leaves were, as [`crate::mglru_telescope`] remembers it.
+    /// Leaf density, used by [`crate::mglru_telescope`] only.
     pub(crate) leaves: Leaves,
 }
 
-/// How the leaves of a table were when they were looked at last, and whether something below its upper entry was
-/// accessed since: a byte, as a table has few.
+/// Density of a table's young leaves at their last scan, and whether an access below the upper
+/// entry was seen since; one byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Leaves(u8);
 
 impl Leaves {
-    /// They were never looked at: what is young of them may have been so for long.
+    /// Never scanned: bits found young may have been set long ago.
     pub(crate) const UNMET: Self = Self(0);
-    /// Few were young.
+    /// Few leaves were young at the last scan.
     pub(crate) const SPARSE: Self = Self(1);
     const DOUBTFUL: u8 = 1 << 7;
 
-    /// Many were young; they need no look for so many walks.
+    /// Many leaves were young at the last scan; they are not scanned for `rest` walks.
     pub(crate) fn dense(rest: u8) -> Self {
         Self(rest.saturating_add(2).min(Self::DOUBTFUL - 1))
     }
 
-    /// For how many walks dense leaves need no look; `None` if they are not dense.
+    /// Number of walks for which dense leaves are still not scanned; `None` if they are not dense.
     pub(crate) fn rest(self) -> Option<u8> {
         (self.0 & !Self::DOUBTFUL).checked_sub(2)
     }
 
-    /// Something below was accessed, and nobody looked what.
+    /// Marks an access below the upper entry without a scan of the leaves.
     pub(crate) fn doubted(self) -> Self {
         Self(self.0 | Self::DOUBTFUL)
     }
@@ -175,7 +176,7 @@ impl Table {
         self.counts[page.state().code()] += 1;
     }
 
-    /// Keeps one byte for all pages again, where they are alike.
+    /// Returns to one byte for all pages, if they are equal.
     fn tidy(&mut self) {
         if let Pages::Each(pages) = &self.pages
             && pages.iter().all(|page| *page == pages[0])
@@ -185,26 +186,26 @@ impl Table {
     }
 }
 
-/// A table by its space and number.
+/// Identifies a table by its space and number.
 pub(crate) type Key = (SpaceId, u64);
 
-/// The table that holds an address.
+/// The table that contains an address.
 pub(crate) fn key_of(at: Addr) -> Key {
     (at.space, at.at >> Level::PMD.shift())
 }
 
-/// The addresses of a table.
+/// Address range of a table.
 pub(crate) fn range_of((space, number): Key) -> Range {
     Range::new(space, number << Level::PMD.shift(), (number + 1) << Level::PMD.shift())
 }
 
-/// The addresses of a table's page.
+/// Address range of a table's page.
 pub(crate) fn page_at(key: Key, index: usize) -> Range {
     let start = range_of(key).start + ((index as u64) << PAGE_SHIFT);
     Range::new(key.0, start, start + PAGE_SIZE)
 }
 
-/// The pages of `range` that lie in the table, by index.
+/// Indices of the table's pages that `range` overlaps.
 pub(crate) fn pages_in(key: Key, range: &Range) -> std::ops::Range<usize> {
     let Some(part) = range_of(key).intersect(range) else { return 0..0 };
     let start = range_of(key).start;
@@ -212,18 +213,19 @@ pub(crate) fn pages_in(key: Key, range: &Range) -> std::ops::Range<usize> {
     index(part.start)..index(part.end + 4095)
 }
 
-/// All pages, and how many are in each state.
+/// All page tables, and the number of pages in each state.
 #[derive(Clone, Debug)]
 pub(crate) struct Generations {
     tables: BTreeMap<Key, Table>,
     totals: [u64; STATES],
-    /// The oldest generation.
+    /// Sequence number of the oldest generation.
     pub(crate) min_seq: u64,
-    /// The youngest.
+    /// Sequence number of the youngest generation.
     pub(crate) max_seq: u64,
 }
 
-/// `lru_gen_init_lruvec`: `max_seq` begins at `MIN_NR_GENS` + 1; the empty ones below go at once.
+/// As `lru_gen_init_lruvec`: `max_seq` begins at `MIN_NR_GENS` + 1; empty generations below are
+/// retired at once.
 impl Default for Generations {
     fn default() -> Self {
         let max_seq = LEAST + 1;
@@ -240,7 +242,7 @@ impl Generations {
         State::of_sequence(self.min_seq)
     }
 
-    /// The one that the oldest generation's pages get into when they are spared.
+    /// The generation to which protected pages of the oldest one are moved.
     fn second_oldest(&self) -> State {
         State::of_sequence(self.min_seq + 1)
     }
@@ -257,19 +259,19 @@ impl Generations {
         self.totals[state.code()]
     }
 
-    /// Pages in memory, as far as is known.
+    /// Number of pages known to be resident.
     pub(crate) fn resident(&self) -> u64 {
         self.totals[1..=5].iter().sum()
     }
 
-    /// Keys of the tables that have pages in the oldest generation, from `from` on and round.
+    /// Keys of the tables with pages in the oldest generation, cyclically from `from` on.
     pub(crate) fn old_tables(&self, from: Key) -> impl Iterator<Item = Key> + '_ {
         let oldest = self.oldest();
         let turn = self.tables.range(from..).chain(self.tables.range(..from));
         turn.filter(move |(_, table)| table.count(oldest) > 0).map(|(key, _)| *key)
     }
 
-    /// Keys of the tables within a range.
+    /// Keys of the known tables that overlap a range.
     pub(crate) fn keys_in(&self, range: &Range) -> Vec<Key> {
         if range.is_empty() {
             return Vec::new();
@@ -278,7 +280,7 @@ impl Generations {
         self.tables.range(key_of(range.at(0))..=last).map(|(key, _)| *key).collect()
     }
 
-    /// A table that nothing was known of: the pages that `mapped` holds are taken to be in memory, and young.
+    /// Adds an unknown table: its pages in `mapped` are assumed to be resident and young.
     pub(crate) fn learn(&mut self, key: Key, mapped: &RangeSet) {
         let page = Page::new(self.youngest(), 0);
         if holds(mapped, &range_of(key)) {
@@ -292,7 +294,7 @@ impl Generations {
         }
     }
 
-    /// A page gets into a state, and keeps what is known of its accesses.
+    /// Sets a page's state; its access count is kept.
     pub(crate) fn set(&mut self, key: Key, index: usize, state: State) {
         let absent = Page::new(State::Absent, 0);
         let table = self.tables.entry(key).or_insert_with(|| {
@@ -306,7 +308,7 @@ impl Generations {
         self.totals[state.code()] += 1;
     }
 
-    /// A page was accessed through a file descriptor.
+    /// Counts an access to a page through a file descriptor.
     pub(crate) fn refer(&mut self, key: Key, index: usize) {
         if let Some(table) = self.tables.get_mut(&key) {
             let page = table.page(index);
@@ -314,7 +316,8 @@ impl Generations {
         }
     }
 
-    /// All pages of a table that are in one of two states get into another; returns how many did.
+    /// Sets the state of all pages of a table whose state satisfies `from`. Returns the number of
+    /// pages changed.
     pub(crate) fn set_all(&mut self, key: Key, from: impl Fn(State) -> bool, to: State) -> u64 {
         let Some(table) = self.tables.get_mut(&key) else { return 0 };
         let mut changed = 0;
@@ -341,19 +344,20 @@ impl Generations {
         changed
     }
 
-    /// All pages of a table that are in memory are young; returns how many were not.
+    /// Moves all resident pages of a table to the youngest generation. Returns the number of pages
+    /// moved.
     pub(crate) fn touch_all(&mut self, key: Key) -> u64 {
         self.set_all(key, |state| matches!(state, State::In(_)), self.youngest())
     }
 
-    /// Keeps one byte for all pages of a table again, where they are alike.
+    /// Returns to one byte for all pages of a table, if they are equal.
     pub(crate) fn tidy(&mut self, key: Key) {
         if let Some(table) = self.tables.get_mut(&key) {
             table.tidy();
         }
     }
 
-    /// Forgets what `mapped` does not hold.
+    /// Forgets pages outside of `mapped`.
     pub(crate) fn keep(&mut self, mapped: &RangeSet) {
         let keys: Vec<Key> = self.tables.keys().copied().collect();
         for key in keys {
@@ -375,8 +379,8 @@ impl Generations {
         }
     }
 
-    /// Opens a new generation (`inc_max_seq`). Where there are as many as can be told apart, the oldest
-    /// two become one; returns whether the oldest is another one now.
+    /// Opens a new generation (`inc_max_seq`). At the maximum number of generations, the oldest two
+    /// are merged. Returns whether the oldest generation changed.
     pub(crate) fn age(&mut self) -> bool {
         let full = self.max_seq - self.min_seq + 1 >= MOST;
         if full {
@@ -391,7 +395,7 @@ impl Generations {
         self.retire() || full
     }
 
-    /// Empty generations at the old end go (`try_to_inc_min_seq`).
+    /// Retires empty oldest generations (`try_to_inc_min_seq`). Returns whether there were any.
     pub(crate) fn retire(&mut self) -> bool {
         let before = self.min_seq;
         while self.min_seq + LEAST <= self.max_seq && self.total(self.oldest()) == 0 {
@@ -400,24 +404,25 @@ impl Generations {
         self.min_seq > before
     }
 
-    /// Whether the oldest generation may be taken from (`should_run_aging` says no).
+    /// Whether the oldest generation may be evicted from (`should_run_aging` is false).
     pub(crate) fn can_evict(&self) -> bool {
         self.min_seq + LEAST <= self.max_seq && self.total(self.oldest()) > 0
     }
 
-    /// Pages of the oldest generation are spared once more (`folio_inc_gen`).
+    /// Protects a page of the oldest generation: moves it to the next one (`folio_inc_gen`).
     pub(crate) fn spare(&mut self, key: Key, index: usize) {
         self.set(key, index, self.second_oldest());
     }
 
-    /// Pages seen young when last looked at are so again, without a look: what an upper entry says.
+    /// Moves the pages found young by the last walk to the youngest generation, without a scan,
+    /// because their upper entry is young.
     pub(crate) fn renew(&mut self, key: Key) -> u64 {
         let (last, now) = (State::of_sequence(self.max_seq - 1), self.youngest());
         self.set_all(key, |state| state == last, now)
     }
 }
 
-/// Whether the set holds all of the range.
+/// Whether the set contains the whole range.
 pub(crate) fn holds(set: &RangeSet, range: &Range) -> bool {
     let ranges = set.as_slice();
     let next = ranges.partition_point(|r| (r.space, r.end) <= (range.space, range.start));
@@ -436,8 +441,8 @@ mod tests {
         [Range::new(SpaceId(0), 0, 64 << 20)].into_iter().collect()
     }
 
-    // Three generations; the third aging makes a fourth, the next would make a fifth: the oldest two
-    // become one.
+    // Three generations; the third aging opens a fourth, the next would open a fifth: the oldest
+    // two are merged.
     #[test]
     fn aging_touches_pages_only_where_generations_run_out() {
         let mut pages = Generations::default();
@@ -492,7 +497,7 @@ mod tests {
         ]
     }
 
-    /// Every page's sequence number, one by one; `None` for one that is out.
+    /// Reference model: every page's sequence number; `None` for a reclaimed one.
     #[derive(Default)]
     struct Naive(BTreeMap<(u64, usize), Option<u64>>);
 

@@ -1,4 +1,4 @@
-//! Giving back: pages of the oldest generation are looked at once more, and go if they are still old.
+//! Eviction: pages of the oldest generation are scanned once more, and reclaimed if still old.
 //!
 //! Source: Linux 6.12 mm/vmscan.c (`evict_folios`, `sort_folio`, `lru_gen_look_around`).
 
@@ -12,17 +12,18 @@ use super::generations::{
 use super::words::Words;
 use super::{Reclaimer, SLICE, Walk, Why, push_near};
 
-/// Actions under way at a time.
+/// Maximum number of pending reclaim actions.
 const UNDER_WAY: usize = 4096;
-/// Leaves between two ranges are looked at with them up to so many bytes: a call costs as much as some hundreds
-/// of entries (`lab run reclaim`, where calls for single tables took twice an entry's time), an entry of an upper
-/// level covers 512 leaves.
+/// Ranges of leaves are scanned by one call if the gap between them is at most this long: a call
+/// costs as much as some hundreds of entries (`lab run reclaim`, where calls for single tables took
+/// twice an entry's time). For upper entries, each of which covers 512 leaves, the gap may be 512
+/// times as long.
 const NEAR: u64 = 2 << 20;
-/// Bytes of an action at most: what fails is looked at again as a whole.
+/// Maximum bytes of an action: after a partial failure, all of it is scanned again.
 const ACTION: u64 = 2 << 20;
 
 impl<W: Walk> Reclaimer<W> {
-    /// Looks at the pages of the oldest generation, as many as may go.
+    /// Orders scans of pages of the oldest generation, as many as may be reclaimed.
     pub(super) fn begin_check(&mut self, orders: &mut Orders) {
         let (leaving, out) = (self.pages.total(State::Leaving), self.pages.total(State::Out));
         let resident = self.pages.resident() - leaving;
@@ -49,7 +50,7 @@ impl<W: Walk> Reclaimer<W> {
         self.ask_leaves(below, orders);
     }
 
-    /// Looks at leaves of pages that are to be given back.
+    /// Orders scans of the leaves of eviction candidates.
     fn ask_leaves(&mut self, ranges: VecDeque<Range>, orders: &mut Orders) {
         let mode = ScanMode { clear: true, prune: false, present: true };
         for range in ranges {
@@ -57,7 +58,7 @@ impl<W: Walk> Reclaimer<W> {
         }
     }
 
-    /// Tables with enough old pages, those first that are to be first.
+    /// Tables with enough old pages for the allowance, those in preferred ranges first.
     fn candidates(&self) -> Vec<Key> {
         let oldest = self.pages.oldest();
         let count = |key: &Key| self.pages.table(*key).map_or(0, |table| table.count(oldest));
@@ -77,7 +78,7 @@ impl<W: Walk> Reclaimer<W> {
         keys
     }
 
-    /// The blocks of a table from the first to the last that has old pages.
+    /// The blocks of a table from the first to the last with pages of the oldest generation.
     fn old_blocks(&self, key: Key) -> Range {
         let (oldest, range) = (self.pages.oldest(), range_of(key));
         let Some(table) = self.pages.table(key).filter(|table| !table.is_alike() && !table.huge)
@@ -91,8 +92,9 @@ impl<W: Walk> Reclaimer<W> {
         Range { start: at(first), end: at(last + 1), ..range }
     }
 
-    /// Upper entries before pages are given back: under an old one that speaks for its leaves nothing was accessed
-    /// since a walk cleared it, which was after the pages were last seen young.
+    /// Applies scans of the upper entries of eviction candidates. Under an old entry that is
+    /// conclusive, no page was accessed since a walk cleared the entry, which was after the pages
+    /// were last seen young.
     pub(super) fn check_above(&mut self, set: &AccessedSet, orders: &mut Orders) {
         let mut doubtful: VecDeque<Range> = VecDeque::new();
         let mut chosen: Vec<Range> = Vec::new();
@@ -121,7 +123,8 @@ impl<W: Walk> Reclaimer<W> {
         self.ask_leaves(doubtful, orders);
     }
 
-    /// Whether a page that was found old just now goes; it is on its way then, or spared.
+    /// Whether a page just found old is reclaimed; marks it as leaving, or protects it because of
+    /// its tier.
     pub(super) fn may_go(&mut self, key: Key, index: usize, last_tier: usize) -> bool {
         let Some(page) = self.pages.table(key).map(|table| table.page(index)) else { return false };
         if page.state() != self.pages.oldest() || self.left == 0 {
@@ -176,7 +179,8 @@ impl<W: Walk> Reclaimer<W> {
         self.way.note(self.now, out, 0);
     }
 
-    /// What could not be given back is taken for young: it is not tried again before it has aged.
+    /// Moves pages whose reclaim failed to the youngest generation, so that it is not retried
+    /// before they have aged.
     fn stayed(&mut self, range: &Range) {
         for key in self.pages.keys_in(range) {
             for index in pages_in(key, range) {
@@ -189,7 +193,7 @@ impl<W: Walk> Reclaimer<W> {
         }
     }
 
-    /// An action failed in part: what is still there stayed.
+    /// Applies the scan after a partly failed action: pages still present were not reclaimed.
     pub(super) fn settle(&mut self, set: &AccessedSet) {
         let words = Words::new(set, &self.mapped);
         for key in words.keys() {
@@ -206,12 +210,13 @@ impl<W: Walk> Reclaimer<W> {
     }
 }
 
-/// Whether an upper entry that is old speaks for all below: it was so whenever it was asked.
+/// Whether an old upper entry proves that no page below was accessed: not if the entry was young in
+/// a walk that skipped the leaves.
 fn speaks_above(table: &Table) -> bool {
     table.huge || !table.leaves.is_doubtful()
 }
 
-/// Adds a range to what goes, to the last action if it still fits.
+/// Adds a range to reclaim, to the last action if it still fits.
 pub(super) fn take(chosen: &mut Vec<Range>, next: Range) {
     match chosen.last_mut() {
         Some(last) if last.touches(&next) && last.start / ACTION == next.start / ACTION => {

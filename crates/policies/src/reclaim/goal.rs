@@ -1,4 +1,4 @@
-//! How much is to be given back, how fast, and what speaks against it.
+//! Reclaim goal, with the limits on its amount, rate, pressure and refaults.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,25 +7,25 @@ use tierscope_core::{PAGE_SIZE, Time};
 
 use crate::settings::{Bytes, Visit};
 
-/// What is aimed at. Nothing set: everything that is cold.
+/// Reclaim goal and limits. By default all cold pages are reclaimed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Goal {
-    /// Share of the memory to give back, of what was in memory at first and came since.
+    /// Share of memory to reclaim, of all that was ever resident.
     pub share: Option<f64>,
-    /// Share of time that some task may wait for memory before nothing more is given back.
+    /// Share of time that some task may stall on memory; reclaim stops above it.
     pub pressure: Option<f64>,
-    /// Bytes a second.
+    /// Maximum bytes reclaimed per second.
     pub rate: Option<Bytes>,
-    /// Share of what was given back within [`SPAN`] that may have come back within it.
+    /// Maximum refaults within [`SPAN`], as a share of the pages reclaimed within it.
     pub refaults: f64,
 }
 
-/// Refaults count for so long, and stop reclaim for so long.
+/// Time over which refaults are counted, and for which reclaim then pauses.
 pub const SPAN: Duration = Duration::from_secs(10);
 
-/// `refaults` is assumed: what comes back after it was checked was a mistake, and one in twenty mistakes
-/// costs more than the rest saves where a fault takes 20 us and an access 0.1 us. To be varied from 0.01
-/// to 0.2.
+/// `refaults` is assumed: the refault of a page that was checked was a mistake, and at one mistake
+/// in twenty, refaults cost more than the rest saves, with 20 us per fault and 0.1 us per access.
+/// To be varied from 0.01 to 0.2.
 impl Default for Goal {
     fn default() -> Self {
         Self { share: None, pressure: None, rate: None, refaults: 0.05 }
@@ -55,15 +55,15 @@ impl Goal {
     }
 }
 
-/// The goal, and how far it is.
+/// Tracks progress towards a goal, and computes the current allowance.
 #[derive(Clone, Debug)]
 pub(crate) struct Way {
     goal: Goal,
     stalled: f64,
-    /// Pages that went and came, with the time.
+    /// Numbers of pages reclaimed and refaulted, with the time.
     recent: VecDeque<(Time, u64, u64)>,
     paused: Time,
-    /// Bytes that the rate allows, and since when.
+    /// Token bucket of the rate limit: bytes, and the time of the last refill.
     tokens: (f64, Time),
 }
 
@@ -77,7 +77,7 @@ impl Way {
         self.stalled = stalled;
     }
 
-    /// Pages went, and pages came back.
+    /// Records pages reclaimed and refaulted.
     pub(crate) fn note(&mut self, now: Time, out: u64, back: u64) {
         if out + back > 0 {
             self.recent.push_back((now, out, back));
@@ -87,13 +87,14 @@ impl Way {
         }
         let sum = |of: fn(&(Time, u64, u64)) -> u64| self.recent.iter().map(of).sum::<u64>();
         let (out, back) = (sum(|recent| recent.1), sum(|recent| recent.2));
-        // A batch that came back is none yet.
+        // Fewer refaults than a batch of 64 are insignificant.
         if back >= 64 && back as f64 > self.goal.refaults * out as f64 {
             self.paused = now + SPAN;
         }
     }
 
-    /// Pages that may go now, where so many are in memory and so many are out or on their way.
+    /// Number of pages that may be reclaimed now; `out` counts the pages already reclaimed or being
+    /// reclaimed.
     pub(crate) fn allows(&mut self, now: Time, resident: u64, out: u64) -> u64 {
         let waits = self.goal.pressure.is_some_and(|most| self.stalled > most);
         if waits || now < self.paused {
@@ -106,7 +107,7 @@ impl Way {
         }
         if let Some(Bytes(rate)) = self.goal.rate {
             let (tokens, since) = self.tokens;
-            // No burst is longer than a second.
+            // Bursts are limited to the bytes that the rate permits in one second.
             let tokens = tokens + rate as f64 * now.since(since).as_secs_f64();
             self.tokens = (tokens.min((rate as f64).max(PAGE_SIZE as f64)), now);
             pages = pages.min((self.tokens.0 / PAGE_SIZE as f64) as u64);
@@ -147,7 +148,7 @@ mod tests {
         assert_eq!(way.allows(second(101), 990, 10), 0);
     }
 
-    // 5 % of 2000 may come back: 100 do, then one more.
+    // 5 % of 2000 may refault: 100 do, then one more.
     #[test]
     fn it_pauses_when_pages_come_back() {
         let mut way = Way::new(Goal::default());

@@ -1,10 +1,10 @@
-//! Ranges on their way out.
+//! Pending reclaim actions and their ranges.
 
 use std::collections::BTreeMap;
 
 use tierscope_core::{Action, ActionId, ActionKind, Orders, Outcome, Range};
 
-/// Actions under way, by number.
+/// Ranges of pending reclaim actions, by action id.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Leaving {
     next: u64,
@@ -12,7 +12,7 @@ pub(crate) struct Leaving {
 }
 
 impl Leaving {
-    /// Orders a range to be given back.
+    /// Orders the reclaim of a range.
     pub(crate) fn order(&mut self, range: Range, orders: &mut Orders) {
         let id = ActionId(self.next);
         self.next += 1;
@@ -20,7 +20,7 @@ impl Leaving {
         orders.actions.push(Action { id, after: None, range, kind: ActionKind::Reclaim });
     }
 
-    /// The range of an action that has ended, once.
+    /// Removes a finished action. Returns its range; `None` for an unknown id.
     pub(crate) fn end(&mut self, outcome: &Outcome) -> Option<Range> {
         self.under_way.remove(&outcome.id)
     }

@@ -1,28 +1,30 @@
-//! Generations of pages, walks that renew them, and what is oldest given back: what MGLRU and its kin share.
+//! Proactive reclaim by page generations, shared by MGLRU and its variants: generations, the walks
+//! that renew them, and the eviction of the oldest.
 //!
-//! Source: Linux 6.12 mm/vmscan.c (`lru_gen_*`); [`crate::mglru`], [`crate::mglru_linear`] and
-//! [`crate::mglru_telescope`] say how each of them walks.
+//! Source: Linux 6.12 mm/vmscan.c (`lru_gen_*`); the variants [`crate::mglru`],
+//! [`crate::mglru_linear`] and [`crate::mglru_telescope`] define how each walks.
 //!
-//! A walk asks the upper entries first ([`Walk::PRUNES`]) or every leaf; what is young gets into the youngest
-//! generation, and a new one is opened (`try_to_inc_max_seq`). While more than two generations have pages,
-//! those of the oldest are looked at once more, with their neighbours (`lru_gen_look_around`), and those that
-//! are still old are given back, unless their tier comes back too often (`control.rs`).
+//! A walk scans the upper entries first ([`Walk::PRUNES`]) or every leaf; young pages are moved to
+//! the youngest generation, and a new one is opened (`try_to_inc_max_seq`). While more than two
+//! generations have pages, those of the oldest are scanned once more, with their neighbours
+//! (`lru_gen_look_around`), and those still old are reclaimed, unless their tier has too many
+//! refaults (`control.rs`).
 //!
-//! Where this differs from the kernel, and why:
+//! Differences from the kernel, and the reasons:
 //!
-//! - No lists: the kernel takes from a generation's tail, here a hand goes round the addresses. Within a
-//!   generation nothing says which page is older.
-//! - Pages become known by what a walk finds present, and by page events where there are some, instead of by
-//!   the fault that brings them.
-//! - One type of pages: anonymous memory, and files where `files` says so. Swappiness has no meaning.
-//! - The kernel opens generations on demand; here no sooner than `interval` after the last, since a tool that
-//!   reclaims ahead of time has nobody who waits.
-//! - What came back without a page event is met by a look at its table, in one walk of four: the kernel learns of
-//!   it by the fault.
-//! - A look at a page's neighbours takes the whole blocks of 64 pages that hold candidates, whether one of them
-//!   was young or not: a word of a scan's answer costs less than a call.
+//! - No lists: the kernel evicts from a generation's tail, here a hand cycles over the addresses.
+//!   Within a generation, the order of pages is unknown.
+//! - Pages are discovered by walks that find them present, and by page events if there are any,
+//!   instead of by faults.
+//! - One type of pages: anonymous memory, and files if `files` is set. There is no swappiness.
+//! - The kernel opens generations on demand; here the interval between two is at least `interval`,
+//!   because no allocation waits for proactive reclaim.
+//! - Refaults without a page event are detected by a scan of the evicted page's table, in one of
+//!   four walks: the kernel sees the fault.
+//! - A scan of a page's neighbours covers the whole blocks of 64 pages that contain candidates,
+//!   whether one of them was young or not: a word of a scan's result costs less than a call.
 //!
-//! Nothing is given back that a look just before did not find old.
+//! Only pages that a scan just found old are reclaimed.
 
 pub(crate) mod control;
 pub(crate) mod filter;
@@ -49,23 +51,24 @@ use generations::{Generations, Key, State, Table, pages_in};
 use goal::{Goal, Way};
 use leaving::Leaving;
 
-/// Settings that all of them have.
+/// Settings shared by all variants.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Time from one walk to the next, at least.
+    /// Minimum time between two walks.
     pub interval: Duration,
-    /// What is aimed at.
+    /// Reclaim goal and limits.
     pub goal: Goal,
-    /// Files are given back too.
+    /// Whether file pages are reclaimed too.
     pub files: bool,
-    /// Walks for which a dense table's upper entry speaks for it; of `mglru-telescope` alone.
+    /// Walks for which a dense table is not scanned while its upper entry is young; used by
+    /// `mglru-telescope` only.
     pub rest: u8,
-    /// What its work costs.
+    /// CPU costs of the policy's own work.
     pub costs: Costs,
 }
 
-/// `interval` is assumed: two walks without an access make a page cold, and what a request of the last seconds
-/// touched is not. To be varied from 0.5 to 30 s.
+/// `interval` is assumed: two walks without an access make a page cold, so a page used by a request
+/// in the last seconds is not. To be varied from 0.5 to 30 s.
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -96,89 +99,90 @@ impl Settings for Config {
     }
 }
 
-/// How an algorithm walks.
+/// Walk strategy of a variant.
 pub trait Walk {
-    /// Its name.
+    /// Name of the policy.
     const NAME: &'static str;
-    /// Upper entries are asked before leaves: all of those of 2 MiB, or only those under young ones of the
-    /// levels above. `None`: every leaf is asked.
+    /// Whether upper entries are scanned before leaves: all those of 2 MiB (`false`), or only those
+    /// under young entries of the levels above (`true`). `None`: every leaf is scanned.
     const PRUNES: Option<bool>;
-    /// Before pages are given back their upper entry is asked, and their leaves only if it is young.
+    /// Whether eviction scans upper entries first, and leaves only under young ones.
     const ASKS_ABOVE: bool = false;
 
-    /// What to do with a table whose upper entry was young. `fresh`: nothing was known of it before.
+    /// Decides about a table whose upper entry was young. `fresh`: the table was unknown before.
     fn enters(&mut self, table: Known<'_>, fresh: bool) -> Look;
 
-    /// So many of a table's pages were young: in a walk, or in a look before pages are given back.
+    /// Reports how many of a table's present pages were young, in a walk or in a check before
+    /// eviction.
     fn saw(&mut self, table: Known<'_>, young: u64, present: u64, walking: bool);
 
-    /// A walk is over.
+    /// Called at the end of a walk.
     fn end(&mut self) {}
 
-    /// What an instrument says.
+    /// Passes on an instrument's regions.
     fn regions(&mut self, _snapshot: &Snapshot) {}
 
-    /// Ranges to be given back before others, the first first.
+    /// Ranges to be evicted before others, in order of preference.
     fn first(&self) -> &[Range] {
         &[]
     }
 
-    /// Ranges to look into whatever their upper entries say.
+    /// Ranges whose leaves are scanned whatever their upper entries show.
     fn also(&self) -> &[Range] {
         &[]
     }
 
-    /// An instrument clears the bits of upper entries as well: they tell less.
+    /// Whether an instrument clears the same bits, so that old upper entries prove less.
     fn shares_bits(&self) -> bool {
         false
     }
 }
 
-/// What to do with a table whose upper entry was young.
+/// Treatment of a table whose upper entry was young.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
-    /// Look into it.
+    /// Scan the table's leaves.
     Into,
-    /// Pass it by: its pages age.
+    /// Skip the table: its pages age.
     Past,
-    /// Take its word: what was young before is so again.
+    /// Skip the table, and take the pages that were young in the last walk for young again.
     Trust,
 }
 
-/// A table that an algorithm is asked about.
+/// A table about which a walk strategy decides.
 #[derive(Debug)]
 pub struct Known<'a> {
     pub(crate) key: Key,
     pub(crate) table: &'a mut Table,
 }
 
-/// Why a scan was ordered.
+/// Purpose of a pending scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Why {
-    /// A walk's upper entries.
+    /// A walk's scan of upper entries.
     Above,
-    /// A walk's leaves.
+    /// A walk's scan of leaves.
     Leaves,
-    /// Upper entries of pages that are to be given back.
+    /// Check of the upper entries of eviction candidates.
     CheckAbove,
-    /// Leaves of such pages.
+    /// Check of the leaves of eviction candidates.
     Check,
-    /// What became of an action that failed in part.
+    /// Scan of the pages of a reclaim action that failed in part.
     Settle,
 }
 
-/// Bytes kept for each page of 4 KiB, at most: its own, and its part of what a table takes (32 bytes, and twice
-/// as much of the map that holds it).
+/// Maximum bytes of state per 4 KiB page: its own byte, and its part of a table's fixed size (32
+/// bytes, and twice as much in the map that holds it).
 pub const PAGE_BYTES: usize = 2;
 
-/// Pages whose leaves are ordered to be scanned at a time: 16 GiB of addresses, of the order of 50 ms.
+/// Maximum bytes of addresses whose leaves are scanned per order: takes of the order of 50 ms.
 const SLICE: u64 = 16 << 30;
-/// Answers that have not come by then never will.
+/// Time after which an unanswered scan is given up.
 const LOST: Duration = Duration::from_secs(5);
-/// How long to wait for outcomes.
+/// Time between two ticks while scans or reclaim actions are pending.
 const SOON: Duration = Duration::from_millis(20);
 
-/// A policy of generations.
+/// A reclaim policy by generations, with the walk strategy `W`.
 #[derive(Clone, Debug)]
 pub struct Reclaimer<W> {
     config: Config,
@@ -187,23 +191,23 @@ pub struct Reclaimer<W> {
     control: Control,
     way: Way,
     leaving: Leaving,
-    /// What may be given back.
+    /// Ranges that may be reclaimed: mapped, of a suitable type, and not locked.
     mapped: RangeSet,
     locked: RangeSet,
     listed: RangeSet,
-    /// Tables whose upper entries were asked, all of them, once.
+    /// Tables whose upper entries were scanned without pruning at least once.
     seen: RangeSet,
-    /// Scans that were not answered yet, in order.
+    /// Pending scans with their purpose, in order.
     asked: VecDeque<(ScanOrder, Why)>,
     asked_at: Time,
-    /// Leaves that the walk has yet to ask for.
+    /// Leaf ranges that the walk has yet to scan.
     pending: VecDeque<Range>,
     walking: bool,
-    /// Walks that began.
+    /// Number of walks begun.
     walks: u64,
-    /// Where the hand stands.
+    /// Next table of the cyclic eviction scan.
     hand: Key,
-    /// Pages that may be given back in this turn.
+    /// Pages that may still be reclaimed in this tick.
     left: u64,
     next_walk: Time,
     now: Time,
@@ -245,7 +249,7 @@ impl<W: Walk> Reclaimer<W> {
         self.narrow();
     }
 
-    /// What is mapped and not locked.
+    /// Recomputes the reclaimable ranges: suitable mappings without locked ranges.
     fn narrow(&mut self) {
         self.mapped = self.listed.minus(&self.locked);
         self.pages.keep(&self.mapped);
@@ -287,7 +291,7 @@ impl<W: Walk> Reclaimer<W> {
         }
     }
 
-    /// Pages came into memory.
+    /// Applies the allocation of pages, and counts refaults.
     fn came(&mut self, range: &Range) {
         let mut back = 0;
         for part in [*range].into_iter().collect::<RangeSet>().intersect(&self.mapped).as_slice() {
@@ -302,7 +306,7 @@ impl<W: Walk> Reclaimer<W> {
         self.way.note(self.now, 0, back);
     }
 
-    /// A page is in memory and young; whether it had been given back.
+    /// Marks a page as resident and young. Returns whether it is a refault.
     fn found(&mut self, key: Key, index: usize) -> bool {
         let page = self.pages.table(key).map(|table| table.page(index));
         let back = page.filter(|page| page.state() == State::Out);
@@ -323,7 +327,7 @@ impl<W: Walk> Reclaimer<W> {
         orders.scans.push(order);
     }
 
-    /// An answer, or a part of one.
+    /// Applies the result of a scan, or a part of it.
     fn answered(&mut self, set: &AccessedSet, stats: &ScanStats, orders: &mut Orders) {
         let is_it = |(order, _): &(ScanOrder, Why)| {
             order.level == set.level && order.level.align(&order.range) == set.range
@@ -343,12 +347,12 @@ impl<W: Walk> Reclaimer<W> {
     }
 }
 
-/// Appends a range, or lengthens the last one.
+/// Appends a range, merged with the last one if they touch.
 fn push(ranges: &mut VecDeque<Range>, next: Range) {
     push_near(ranges, next, 0);
 }
 
-/// Appends a range, or lengthens the last one by it and a gap of at most so many bytes.
+/// Appends a range, merged with the last one if the gap is at most `gap` bytes.
 fn push_near(ranges: &mut VecDeque<Range>, next: Range, gap: u64) {
     match ranges.back_mut() {
         Some(last)

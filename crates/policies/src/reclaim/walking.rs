@@ -1,6 +1,7 @@
-//! A walk: upper entries are asked, or every leaf, and pages get into their generations.
+//! Aging walk: scans upper entries or every leaf, and moves young pages to the youngest generation.
 //!
-//! Source: Linux 6.12 mm/vmscan.c (`walk_pgd_range`, `walk_pmd_range`, `walk_pte_range`, `try_to_inc_max_seq`).
+//! Source: Linux 6.12 mm/vmscan.c (`walk_pgd_range`, `walk_pmd_range`, `walk_pte_range`,
+//! `try_to_inc_max_seq`).
 
 use tierscope_core::{AccessedSet, Level, Orders, Range, RangeSet, ScanMode, ScanStats};
 
@@ -9,8 +10,8 @@ use super::giving::take;
 use super::words::{Word, Words};
 use super::{Known, Look, Reclaimer, SLICE, Walk, Why, push};
 
-/// A table with pages that went, and an upper entry that is young, is looked into in one walk of so many: one of
-/// them may have come back. Assumed: until then it is not given back again, and not counted.
+/// A table with evicted pages and a young upper entry is scanned in one of this many walks, in case
+/// a page refaulted. Assumed. Until then the refaulted page is neither evicted again nor counted.
 const MEET: u64 = 4;
 
 impl<W: Walk> Reclaimer<W> {
@@ -23,7 +24,8 @@ impl<W: Walk> Reclaimer<W> {
         match W::PRUNES {
             None => self.pending.extend(tables.as_slice()),
             Some(prune) => {
-                // What was never looked at may be there under an entry that nobody accesses.
+                // Tables not seen before are scanned without pruning: they may be resident under
+                // old entries.
                 let (known, new) = (tables.intersect(&self.seen), tables.minus(&self.seen));
                 for (part, prune) in [(known, prune), (new, false)] {
                     let mode = ScanMode { clear: true, prune, present: true };
@@ -39,7 +41,7 @@ impl<W: Walk> Reclaimer<W> {
         self.go_on(orders);
     }
 
-    /// Asks for the next leaves of a walk, or ends it.
+    /// Orders scans of the next leaves of a walk, or ends it.
     pub(super) fn go_on(&mut self, orders: &mut Orders) {
         if !self.walking || !self.asked.is_empty() {
             return;
@@ -71,7 +73,7 @@ impl<W: Walk> Reclaimer<W> {
         }
     }
 
-    /// Upper entries of a walk.
+    /// Applies the result of a walk's scan of upper entries.
     pub(super) fn above(&mut self, set: &AccessedSet, stats: &ScanStats, orders: &mut Orders) {
         let huge = stats.leaves[1];
         for index in 0..set.entries() {
@@ -87,7 +89,7 @@ impl<W: Walk> Reclaimer<W> {
             match huge {
                 0 => table.huge = false,
                 _ if huge >= stats.present => table.huge = true,
-                // One of several: what is not alike is not huge.
+                // Some entries are huge leaves: assume those whose pages are all equal.
                 _ => table.huge = table.is_alike(),
             }
             if !set.is_young(index) {
@@ -101,7 +103,8 @@ impl<W: Walk> Reclaimer<W> {
                 continue;
             }
             match self.walk.enters(Known { key, table }, fresh) {
-                // What came back has to be met: the kernel learns of it by the fault.
+                // Refaulted pages must be found by a scan; unlike the kernel, this policy sees no
+                // fault.
                 _ if out && self.walks.is_multiple_of(MEET) => {
                     push(&mut self.pending, range_of(key))
                 }
@@ -116,7 +119,7 @@ impl<W: Walk> Reclaimer<W> {
         self.config.costs.charge(orders, set.young_count());
     }
 
-    /// Leaves, of a walk or of a check.
+    /// Applies the result of a scan of leaves, in a walk or in a check before eviction.
     pub(super) fn leaves(&mut self, set: &AccessedSet, check: bool, orders: &mut Orders) {
         let words = Words::new(set, &self.mapped);
         let (mut back, mut changed) = (0, 0);
@@ -129,7 +132,7 @@ impl<W: Walk> Reclaimer<W> {
                 present += u64::from(word.present.count_ones());
             }
             self.at_once(key, young, present);
-            // A huge page goes whole.
+            // A huge page is evicted as a whole or not at all.
             let whole = self.pages.table(key).is_some_and(|table| table.huge);
             let check = check && !(whole && self.left < PAGES as u64);
             for word in words.of(key) {
@@ -162,7 +165,7 @@ impl<W: Walk> Reclaimer<W> {
         self.give_back(chosen, orders);
     }
 
-    /// What holds for all pages of a table alike.
+    /// Updates a table as a whole, if all of its pages are present or young.
     fn at_once(&mut self, key: Key, young: u64, present: u64) {
         let all = PAGES as u64;
         if present == all && self.pages.table(key).is_none() {
@@ -174,7 +177,7 @@ impl<W: Walk> Reclaimer<W> {
         }
     }
 
-    /// Whether a word tells something new.
+    /// Whether a word of the result can change the state of its pages.
     fn changes(&self, key: Key, word: &Word, check: bool) -> bool {
         let Some(table) = self.pages.table(key) else { return word.present != 0 };
         if table.count(self.pages.youngest()) == PAGES as u64 && word.present == u64::MAX {
@@ -188,7 +191,7 @@ impl<W: Walk> Reclaimer<W> {
         old || word.young != 0 || !((all_there && nothing_out) || (none_there && nothing_in))
     }
 
-    /// A page is in memory and was not accessed; whether it had been given back.
+    /// Records that a page was found present and old. Returns whether it is a refault.
     fn old(&mut self, key: Key, index: usize) -> bool {
         match self.pages.table(key).map_or(State::Absent, |table| table.page(index).state()) {
             State::In(_) | State::Leaving => false,
@@ -196,7 +199,7 @@ impl<W: Walk> Reclaimer<W> {
         }
     }
 
-    /// A page is not in memory.
+    /// Records that a page was found not present.
     fn missing(&mut self, key: Key, index: usize) {
         if let Some(table) = self.pages.table(key)
             && matches!(table.page(index).state(), State::In(_))

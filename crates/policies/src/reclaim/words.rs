@@ -1,11 +1,11 @@
-//! The answer to a scan of leaves, in words of 64 pages.
+//! Result of a scan of leaves, as words of 64 pages.
 
 use tierscope_core::{AccessedSet, PAGE_SHIFT, Range, RangeSet, SpaceId};
 
 use super::generations::{BLOCK, BLOCK_SHIFT, Key, holds};
 
-/// 64 pages of a table, from page `first` on; bit by bit what of it may be given back, is there, and was
-/// young.
+/// 64 pages of a table, from page `first` on; bit masks of the pages that may be reclaimed, are
+/// present, and were young.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Word {
     pub(crate) first: usize,
@@ -14,15 +14,16 @@ pub(crate) struct Word {
     pub(crate) young: u64,
 }
 
-/// Words by table.
+/// The words of a scan's result, by table.
 #[derive(Debug)]
 pub(crate) struct Words {
-    /// In order of address.
+    /// Words with their tables, in ascending order of address.
     words: Vec<(Key, Word)>,
 }
 
 impl Words {
-    /// The set begins and ends with whole words, as everything that is ordered here does.
+    /// Splits a result, which begins and ends at multiples of 64 pages, as all scans ordered by
+    /// this policy.
     pub(crate) fn new(set: &AccessedSet, mapped: &RangeSet) -> Self {
         let first = set.range.start >> BLOCK_SHIFT;
         let whole = holds(mapped, &set.range);
@@ -41,21 +42,21 @@ impl Words {
         Self { words: words.collect() }
     }
 
-    /// The tables, each once.
+    /// Keys of all tables, without duplicates.
     pub(crate) fn keys(&self) -> Vec<Key> {
         let mut keys: Vec<Key> = self.words.iter().map(|(key, _)| *key).collect();
         keys.dedup();
         keys
     }
 
-    /// The words of a table.
+    /// The words of one table, in order.
     pub(crate) fn of(&self, key: Key) -> impl Iterator<Item = &Word> {
         let from = self.words.partition_point(|(other, _)| *other < key);
         self.words[from..].iter().take_while(move |(other, _)| *other == key).map(|(_, word)| word)
     }
 }
 
-/// Which pages of a block the set holds.
+/// Bit mask of a block's pages that the set contains.
 fn mask(space: SpaceId, number: u64, mapped: &RangeSet) -> u64 {
     let block = Range::new(space, number << BLOCK_SHIFT, (number + 1) << BLOCK_SHIFT);
     if holds(mapped, &block) {
@@ -74,7 +75,7 @@ mod tests {
 
     use super::*;
 
-    // Two blocks: one mapped but for its first page, one not at all.
+    // Two blocks: of the first all pages but the first are mapped, of the second none.
     #[test]
     fn what_is_not_mapped_is_not_told() {
         let page = |n: u64| n << 12;

@@ -1,4 +1,4 @@
-//! A series' directory: who is in it, and who may write to it.
+//! Directory of a series: lists its recordings, and locks it against other recorders.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,17 +11,17 @@ use tierscope_core::{Error, ErrorKind, Result};
 use super::name;
 
 const LOCK: &str = "lock";
-/// What is being removed begins with this, so that nobody takes half of it for a recording.
+/// Name prefix of a recording that is being removed, so that a partial one is not read.
 const REMOVING: &str = ".removing-";
 
 /// A recording of a series.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Where it is.
+    /// Directory of the recording.
     pub path: PathBuf,
-    /// When it began, by its name.
+    /// Start of the recording, by its name.
     pub began: SystemTime,
-    /// Bytes in its files.
+    /// Size of its files in bytes.
     pub bytes: u64,
 }
 
@@ -34,7 +34,7 @@ pub fn is_series(dir: &Path) -> bool {
 /// The recordings of the series in `dir`, oldest first.
 ///
 /// # Errors
-/// If the directory cannot be read.
+/// The directory cannot be read.
 pub fn members(dir: &Path) -> Result<Vec<Member>> {
     let failed = |e: io::Error| {
         Error::new(ErrorKind::Io, format!("cannot list recordings in {}", dir.display()))
@@ -56,18 +56,19 @@ pub fn members(dir: &Path) -> Result<Vec<Member>> {
 /// The newest recording of the series in `dir`; `None` if it has none.
 ///
 /// # Errors
-/// As [`members`].
+/// As for [`members`].
 pub fn newest(dir: &Path) -> Result<Option<PathBuf>> {
     Ok(members(dir)?.pop().map(|member| member.path))
 }
 
-/// Who is just being removed has no more bytes.
+/// Size of a recording's files; 0 if it is concurrently being removed.
 fn bytes_in(path: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(path) else { return 0 };
     entries.flatten().filter_map(|entry| entry.metadata().ok()).map(|file| file.len()).sum()
 }
 
-/// The directory of a series that we record into. One at a time: the lock goes with the process.
+/// The locked directory of a series. One recorder at a time: the kernel releases the lock when the
+/// process ends.
 #[derive(Debug)]
 pub(super) struct Directory {
     path: PathBuf,
@@ -75,10 +76,10 @@ pub(super) struct Directory {
 }
 
 impl Directory {
-    /// Takes hold of `path`, which is made if need be.
+    /// Locks `path`, which is created if necessary.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`] if somebody else records into it, or it holds something else.
+    /// [`ErrorKind::Usage`] if another process records into it, or it is no series.
     pub(super) fn take(path: &Path) -> Result<Self> {
         let what = || format!("cannot record into {}", path.display());
         let failed = |e: io::Error| {
@@ -107,17 +108,17 @@ impl Directory {
         &self.path
     }
 
-    /// A name for a recording that begins now. Should the clock have gone back, it still comes
-    /// after those that are there.
+    /// Directory for a recording that begins now. Its name sorts after the existing ones even if
+    /// the clock went back.
     ///
     /// # Errors
-    /// As [`members`].
+    /// As for [`members`].
     pub(super) fn next(&self, now: SystemTime) -> Result<PathBuf> {
         let last = members(&self.path)?.pop().map(|last| last.began + Duration::from_millis(1));
         Ok(self.path.join(name::name(last.map_or(now, |last| last.max(now)))))
     }
 
-    /// Finishes removals that were cut short.
+    /// Completes interrupted removals.
     pub(super) fn sweep(&self) {
         let Ok(entries) = fs::read_dir(&self.path) else { return };
         for entry in entries.flatten() {
@@ -128,7 +129,7 @@ impl Directory {
     }
 }
 
-/// Removes a recording: out of sight at once, then file by file.
+/// Removes a recording: renames it, then deletes its files.
 pub(super) fn remove(member: &Path) -> io::Result<()> {
     let name = member.file_name().unwrap_or_default().to_string_lossy();
     let away = member.with_file_name(format!("{REMOVING}{name}"));

@@ -1,4 +1,5 @@
-//! What must not hold up sampling: forcing an ended recording to the medium, removing old ones.
+//! Slow operations, kept off the sampling thread: flushing ended recordings to the medium, removing
+//! old ones.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -12,14 +13,14 @@ use super::retention::Retention;
 use crate::recorder::Recorder;
 use crate::store::DirStore;
 
-/// Ended recordings that may wait while a disk is slow. Those beyond are left as they are: whole
-/// up to their last window, but without their end marker.
+/// Ended recordings that may be queued while a disk is slow. Further ones are not finished: they
+/// are complete up to their last window, but without their end marker.
 const WAITING: usize = 4;
 
-/// A recording that ended, and when that was.
+/// An ended recording, and the time of its end.
 type Ended = (Recorder<DirStore>, SystemTime);
 
-/// The thread, and what it is told.
+/// The background thread, and its queue.
 pub(super) struct Janitor {
     dir: PathBuf,
     retention: Retention,
@@ -28,7 +29,7 @@ pub(super) struct Janitor {
 }
 
 impl Janitor {
-    /// Starts the thread; it removes what is too old already.
+    /// Starts the thread, which first removes expired recordings.
     pub(super) fn start(dir: PathBuf, retention: Retention, now: SystemTime) -> Result<Self> {
         let (ended, told) = sync_channel(WAITING);
         let for_thread = dir.clone();
@@ -41,13 +42,13 @@ impl Janitor {
         Ok(Self { dir, retention, ended, thread })
     }
 
-    /// Takes over a recording that ended; never waits.
+    /// Queues an ended recording; never blocks.
     pub(super) fn take(&self, recorder: Recorder<DirStore>, now: SystemTime) {
-        // What cannot be taken is dropped, and its files are closed.
+        // If the queue is full the recorder is dropped, which closes its files.
         let _ = self.ended.try_send((recorder, now));
     }
 
-    /// Waits until everything is done, also for what could not be taken.
+    /// Waits until the queue is empty, then removes expired recordings.
     pub(super) fn finish(self, now: SystemTime) {
         drop(self.ended);
         let _ = self.thread.join();
@@ -58,13 +59,13 @@ impl Janitor {
 fn work(dir: &Path, retention: &Retention, now: SystemTime, told: &Receiver<Ended>) {
     prune(dir, retention, now);
     for (recorder, now) in told {
-        // A medium that fails will fail the recorder as well, which can tell.
+        // The error is ignored: if the medium fails, the current recorder will report it.
         let _ = recorder.finish();
         prune(dir, retention, now);
     }
 }
 
-/// What cannot be removed now will be tried again with the next recording.
+/// Removes expired recordings. A failed removal is retried after the next recording.
 fn prune(dir: &Path, retention: &Retention, now: SystemTime) {
     let Ok(members) = members(dir) else { return };
     for member in &members[..retention.doomed(&members, now)] {

@@ -1,17 +1,17 @@
-//! A series: recordings that follow each other in one directory, the oldest removed in time.
+//! A series: consecutive recordings in one directory, the oldest of which are removed.
 //!
 //! ```text
-//! DIR/lock                       held by whoever records into DIR
-//! DIR/20261120T191500.000Z/      a recording like any other, named by when it began
+//! DIR/lock                       locked by the process that records into DIR
+//! DIR/20261120T191500.000Z/      an ordinary recording, named by its start
 //! DIR/20261120T201500.000Z/      the one being written
-//! DIR/.removing-2026…/           one being removed; its removal is finished later if need be
+//! DIR/.removing-2026…/           one being removed; an interrupted removal is completed later
 //! ```
 //!
-//! Each recording stands for itself: it begins with the mappings in force, and whatever happens to
-//! its neighbours does it no harm. Killing the recorder loses the open window at most, as ever;
-//! the next start begins a new recording beside the old ones, which still count for [`Retention`].
+//! Each recording is self-contained: it begins with the mappings in force, and damage to its
+//! neighbours does not affect it. Killing the recorder loses the open window at most; the next
+//! start begins a new recording alongside the old ones, which still count for [`Retention`].
 //!
-//! Invariant: nothing is removed whose name is not a recording's name, and never the newest.
+//! Invariant: only recordings, recognised by their names, are removed, and never the newest.
 
 mod directory;
 mod janitor;

@@ -1,10 +1,10 @@
-//! Names of a series' recordings: when each began, in UTC, so that names sort by time.
+//! Names of a series' recordings: their start in UTC, so that names sort by time.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const DAY_MS: u64 = 86_400_000;
 
-/// `20261120T191500.123Z`. Times before 1970 count as 1970.
+/// `20261120T191500.123Z`. Times before 1970 are mapped to 1970.
 pub(super) fn name(began: SystemTime) -> String {
     let millis = began.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64;
     let (year, month, day) = civil(millis / DAY_MS);
@@ -13,7 +13,7 @@ pub(super) fn name(began: SystemTime) -> String {
     format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}.{milli:03}Z")
 }
 
-/// When a recording of that name began; `None` for any other name.
+/// Start of the recording of that name; `None` for any other name.
 pub(super) fn began(text: &str) -> Option<SystemTime> {
     let shape = text.bytes().map(|b| if b.is_ascii_digit() { b'0' } else { b });
     if !shape.eq("00000000T000000.000Z".bytes()) {
@@ -23,12 +23,12 @@ pub(super) fn began(text: &str) -> Option<SystemTime> {
     let days = days(part(0, 4)?, part(4, 6)?, part(6, 8)?)?;
     let seconds = part(9, 11)? * 3600 + part(11, 13)? * 60 + part(13, 15)?;
     let time = UNIX_EPOCH + Duration::from_millis(days * DAY_MS + seconds * 1000 + part(16, 19)?);
-    // The 31st of February has a shape, but no day.
+    // Rejects dates like the 31st of February.
     (name(time) == text).then_some(time)
 }
 
-/// Year, month and day of the Gregorian calendar, in UTC. Years are counted from March, so that the leap
-/// day is the last of its year; 400 years have 146,097 days.
+/// Year, month and day of the Gregorian calendar, in UTC. Years are counted from March, so that the
+/// leap day is the last of its year; 400 years have 146,097 days.
 pub fn civil(days_since_1970: u64) -> (u64, u64, u64) {
     let days = days_since_1970 + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);
@@ -40,7 +40,7 @@ pub fn civil(days_since_1970: u64) -> (u64, u64, u64) {
     if month < 10 { (year, month + 3, day_of_month) } else { (year + 1, month - 9, day_of_month) }
 }
 
-/// The inverse of [`civil`]; `None` before 1970 and for months that are none.
+/// The inverse of [`civil`]; `None` before 1970 and for invalid dates.
 fn days(year: u64, month: u64, day: u64) -> Option<u64> {
     if !(1..=12).contains(&month) || day == 0 {
         return None;

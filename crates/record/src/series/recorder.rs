@@ -13,20 +13,20 @@ use crate::meta::Meta;
 use crate::recorder::Recorder;
 use crate::store::DirStore;
 
-/// Wall time: names of recordings, and their age, go by it.
+/// Source of wall time, for the names and ages of recordings.
 type Wall = Box<dyn FnMut() -> SystemTime + Send>;
 
-/// Writes a series: a [`Sink`] that begins a new recording now and then, and has old ones removed.
+/// Writes a series: a [`Sink`] that periodically begins a new recording and has old ones removed.
 ///
-/// Sampling never waits for it: ended recordings are forced to the medium, and old ones removed,
-/// by a thread of its own.
+/// It never blocks sampling: a thread of its own flushes ended recordings to the medium and removes
+/// old ones.
 pub struct SeriesRecorder {
     directory: Directory,
     meta: Meta,
     retention: Retention,
     wall: Wall,
     current: Recorder<DirStore>,
-    /// When the first window of the current recording began, by the machine's clock.
+    /// Start of the current recording's first window, by the machine's clock.
     began: Option<Time>,
     /// The mappings in force: every recording begins with them.
     layout: Option<Mappings>,
@@ -34,11 +34,11 @@ pub struct SeriesRecorder {
 }
 
 impl SeriesRecorder {
-    /// Begins, or goes on with, the series in the directory `dir`.
+    /// Begins or continues the series in the directory `dir`.
     ///
     /// # Errors
-    /// [`tierscope_core::ErrorKind::Usage`] if the directory holds something else, or another
-    /// process records into it; `Io` if it cannot be written to.
+    /// [`tierscope_core::ErrorKind::Usage`] if the directory is no series, or another process
+    /// records into it; `Io` if it cannot be written to.
     pub fn create(
         dir: impl AsRef<Path>,
         meta: &Meta,
@@ -65,7 +65,7 @@ impl SeriesRecorder {
     /// Ends the last recording cleanly.
     ///
     /// # Errors
-    /// As [`Recorder::finish`].
+    /// As for [`Recorder::finish`].
     pub fn finish(mut self) -> Result<()> {
         self.janitor.finish((self.wall)());
         self.current.finish()

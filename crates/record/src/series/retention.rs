@@ -1,44 +1,46 @@
-//! How much of a series is kept.
+//! Retention of a series: maximum age and size.
 
 use std::time::{Duration, SystemTime};
 
 use super::directory::Member;
 
-/// A recording of a series is begun at least this often.
+/// Maximum duration of a recording of a series.
 const LONGEST: Duration = Duration::from_secs(3600);
-/// What is kept is cut into at least this many recordings: one is what removal costs at once.
+/// Minimum number of recordings that the retained data are divided into: a removal deletes a whole
+/// recording.
 const PIECES: u32 = 24;
 
-/// How much of a series is kept; the stricter one holds where both are given.
+/// Limits of a series; the stricter one applies if both are given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retention {
-    /// What ended longer ago than this goes.
+    /// Maximum age: recordings that ended earlier are removed.
     pub age: Option<Duration>,
-    /// The series takes no more bytes than this, the recording being written included.
+    /// Maximum bytes of the series, including the recording being written.
     pub bytes: Option<u64>,
 }
 
 impl Retention {
-    /// How long a recording of the series lasts.
+    /// Duration of a recording of the series.
     #[must_use]
     pub fn span(&self) -> Duration {
         self.age.map_or(LONGEST, |age| (age / PIECES).min(LONGEST))
     }
 
-    /// How long a recording of the series may grow; endless without a limit.
+    /// Maximum bytes of a recording of the series; unlimited without a size limit.
     #[must_use]
     pub fn piece_bytes(&self) -> u64 {
         self.bytes.map_or(u64::MAX, |bytes| bytes / u64::from(PIECES))
     }
 
-    /// How many of `members`, from the oldest on, have to go at the time `now`. The last member
-    /// is the one being written, which may yet grow to [`Retention::piece_bytes`].
+    /// Number of `members`, from the oldest on, to remove at the time `now`. The last member is the
+    /// one being written, which may yet grow to [`Retention::piece_bytes`].
     pub(super) fn doomed(&self, members: &[Member], now: SystemTime) -> usize {
         let ended = members.len().saturating_sub(1);
         self.too_old(members, now).max(self.too_much(&members[..ended])).min(ended)
     }
 
-    /// A recording ends when the next one begins.
+    /// Number of recordings that ended before the age limit; a recording ends when the next one
+    /// begins.
     fn too_old(&self, members: &[Member], now: SystemTime) -> usize {
         let Some(oldest) = self.age.and_then(|age| now.checked_sub(age)) else { return 0 };
         members.iter().skip(1).take_while(|next| next.began <= oldest).count()
@@ -63,7 +65,7 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3600);
 
-    /// A recording an hour, of these bytes; now is the end of the last one.
+    /// Hourly recordings of these sizes; the returned time is the end of the last one.
     fn members(bytes: &[u64]) -> (Vec<Member>, SystemTime) {
         let at = |hour: usize| UNIX_EPOCH + HOUR * hour as u32;
         let member = |(hour, bytes): (usize, &u64)| Member {
@@ -94,7 +96,7 @@ mod tests {
         assert_eq!(doomed(0), 5, "never the one being written");
     }
 
-    // 2400 bytes: a piece is 100, so that 2300 are left for those that ended.
+    // 2400 bytes: a piece is 100, so that 2300 are left for ended recordings.
     #[test]
     fn what_does_not_fit_goes() {
         let retention = Retention { age: None, bytes: Some(2400) };

@@ -1,4 +1,4 @@
-//! Generated windows, and a recording of them in memory.
+//! Generated windows, and recordings of them in memory.
 
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
@@ -127,7 +127,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
     })
 }
 
-/// A window of 0 to 200 ms after the start given to it.
+/// A window and its length, 0 to 200 ms.
 fn frame() -> impl Strategy<Value = (u64, Frame)> {
     let regions =
         ranges(6).prop_flat_map(|ranges| ranges.into_iter().map(region).collect::<Vec<_>>());
@@ -144,7 +144,7 @@ fn frame() -> impl Strategy<Value = (u64, Frame)> {
         })
 }
 
-/// Up to `most` windows, one after the other in time.
+/// Up to `most` consecutive windows.
 pub(crate) fn frames(most: usize) -> impl Strategy<Value = Vec<Frame>> {
     prop::collection::vec(frame(), 0..=most).prop_map(|frames| {
         let mut now = Time(1_000);

@@ -1,4 +1,4 @@
-//! The corpus of the fuzz target `recording`, replayed.
+//! Replays the corpus of the fuzz target `recording`.
 
 use std::fs;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ fn corpus() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/recording")
 }
 
-/// As the fuzz target takes it.
+/// A recording in the input format of the fuzz target.
 fn input(memory: &Memory) -> Vec<u8> {
     let mut data = Vec::new();
     for table in Table::ALL {
@@ -26,7 +26,7 @@ fn input(memory: &Memory) -> Vec<u8> {
     data
 }
 
-/// Inputs for the fuzzer to start from.
+/// Seed inputs for the fuzzer.
 fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     let whole = record(&ten()[..2], true);
     let mut torn = whole.clone();

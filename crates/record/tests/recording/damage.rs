@@ -1,4 +1,5 @@
-//! Whatever happens to the files, windows committed before are there and nothing is invented.
+//! After any damage to the files, the windows committed before it are readable and nothing is
+//! invented.
 
 use std::io;
 use std::sync::Arc;
@@ -49,8 +50,8 @@ pub(crate) fn ten() -> Vec<Frame> {
     (0..10).map(frame).collect()
 }
 
-/// Opens `memory` and holds it against what was written: a prefix of `frames` that can be read,
-/// each window equal or, if its bytes were changed, refused.
+/// Opens `memory` and compares it with the recorded windows: it must hold a prefix of `frames`,
+/// each window equal or, if its bytes were changed, refused. Returns the prefix's length.
 fn read_prefix(memory: &Memory, frames: &[Frame]) -> Result<usize, String> {
     let recording = match open(memory) {
         Ok(recording) => recording,
@@ -74,13 +75,13 @@ fn read_prefix(memory: &Memory, frames: &[Frame]) -> Result<usize, String> {
     Ok(count)
 }
 
-/// How far each stream reached when each window was committed.
+/// Length of a table's stream when each window was committed.
 fn ends(memory: &Memory, table: Table) -> Vec<u64> {
     let recording = open(memory).unwrap();
     recording.commits().iter().map(|row| row.ends[table as usize]).collect()
 }
 
-// Cut any payload stream at any byte: the windows that it then still holds whole are there.
+// Cuts any payload stream at any byte: the windows that it still holds completely are readable.
 #[test]
 fn a_stream_cut_anywhere_keeps_the_windows_before() {
     let frames = ten();
@@ -101,7 +102,7 @@ fn a_stream_cut_anywhere_keeps_the_windows_before() {
     }
 }
 
-// kill -9: commit rows end anywhere. Each whole row is a window, and nothing else is.
+// kill -9: commit rows end anywhere. Every complete row is a window, and nothing else is.
 #[test]
 fn commit_rows_cut_anywhere_lose_the_last_only() {
     let frames = ten();
@@ -159,8 +160,8 @@ proptest! {
         read_prefix(&memory, &frames).map_err(TestCaseError::fail)?;
     }
 
-    // The disk fills up at any byte: the error says so, what was committed stays, and nothing
-    // is written after the torn message.
+    // The disk fills up at any byte: the recorder reports an error, committed windows stay, and
+    // nothing is written after the torn message.
     #[test]
     fn a_full_disk_keeps_what_was_committed(frames in frames(8), room in 0usize..40_000) {
         let mut disk = Disk { memory: Memory::default(), room };
@@ -189,7 +190,7 @@ proptest! {
     }
 }
 
-/// A disk with room for so many bytes more.
+/// A disk with `room` bytes left.
 struct Disk {
     memory: Memory,
     room: usize,

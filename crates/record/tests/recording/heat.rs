@@ -1,4 +1,4 @@
-//! Heat read from tiles says what heat read from windows says.
+//! Heat read from tiles equals heat read from windows.
 
 use crate::common::{open, record};
 use tierscope_core::{Range, Region, Rng, Snapshot, SpaceId, Time};
@@ -61,7 +61,7 @@ fn any_stretch_at_any_zoom() {
             for page in 0..256 {
                 let (a, b) = (total(&exact, page * PAGE), total(&pieces, page * PAGE));
                 let time = windows.len() as f64 * 200.0;
-                // Heat is kept in 1/255, rounded once a zoom.
+                // Heat is quantised to 1/255, with a rounding at each zoom.
                 assert!((a - b).abs() <= time * 3.0 / 510.0, "page {page}: {a} and {b}");
             }
         }

@@ -1,4 +1,4 @@
-//! What goes in comes out, in any order, finished or not.
+//! Recorded data are read back unchanged, in any order, from finished and unfinished recordings.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -43,7 +43,7 @@ proptest! {
         }
     }
 
-    // A reader that follows sees each window as soon as it is committed, and none twice.
+    // A concurrent reader sees each window as soon as it is committed, and none twice.
     #[test]
     fn a_reader_follows_the_writer(frames in frames(6)) {
         let mut memory = Memory::default();
@@ -65,7 +65,7 @@ proptest! {
     }
 }
 
-/// A recording in memory that a writer and a reader share.
+/// A recording in memory, shared by a writer and a reader.
 #[derive(Clone, Default)]
 struct Shared(Arc<Mutex<Memory>>);
 
@@ -103,7 +103,7 @@ impl Source for Shared {
     }
 }
 
-// Known from the second window on; of the second space only how much.
+// Residence is known from the second window on; for the second space without nodes.
 #[test]
 fn what_is_in_memory_comes_back_with_its_window() {
     let on = |node, bytes| OnNode { node: Node(node), bytes };

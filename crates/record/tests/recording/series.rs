@@ -1,4 +1,4 @@
-//! Series: recordings that follow each other, and what is kept of them.
+//! Series: consecutive recordings, and their retention.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ use tierscope_record::series::{Retention, SeriesRecorder, is_series, members, ne
 
 use crate::common::meta;
 
-/// Seconds of wall time, which the test moves on.
+/// Wall time in seconds, advanced by the test.
 #[derive(Clone)]
 struct Wall(Arc<AtomicU64>);
 
@@ -34,7 +34,7 @@ fn range() -> Range {
     Range::new(SpaceId(0), 0, 1 << 20)
 }
 
-/// Records windows of a second each; the first one brings the mappings.
+/// Records windows of a second each; the first one carries the mappings.
 fn record(series: &mut SeriesRecorder, wall: &Wall, windows: std::ops::Range<u64>) {
     let heap = Mapping { range: range(), backing: Backing::Heap, name: "".into(), writable: true };
     let layout = Mappings { mappings: vec![heap], ..Mappings::default() };
@@ -59,7 +59,7 @@ fn record(series: &mut SeriesRecorder, wall: &Wall, windows: std::ops::Range<u64
     }
 }
 
-/// Ages of all regions, recording by recording: the number of the window each was made in.
+/// Ages of all regions, by recording: a region's age is the number of its window.
 fn windows(dir: &Path) -> Vec<Vec<u32>> {
     let read = |path: &Path| {
         let recording = Recording::open(path).unwrap();
@@ -91,8 +91,8 @@ fn every_window_is_in_one_recording_and_each_begins_with_the_mappings() {
     assert!(is_series(dir.path()));
 }
 
-// 100 windows in recordings of 2 s; when the last of them begins, 98 s are over, and what ended
-// 48 s before that or earlier is gone.
+// 100 windows in recordings of 2 s; when the last one begins, 98 s have passed, and recordings that
+// ended at least 48 s before are removed.
 #[test]
 fn what_is_too_old_goes() {
     let (dir, wall) = (tempfile::tempdir().unwrap(), Wall::at(1000));
@@ -119,7 +119,8 @@ fn a_series_stays_below_its_size() {
     assert!(kept.windows(2).all(|pair| pair[0] + 1 == pair[1]), "a gap");
 }
 
-// The first recorder goes as by kill -9: nothing is ended, removals stop half way.
+// The first recorder ends as by kill -9: its recording is not finished, and removals are
+// interrupted.
 #[test]
 fn after_a_crash_the_series_goes_on() {
     let (dir, wall) = (tempfile::tempdir().unwrap(), Wall::at(1000));
@@ -129,7 +130,7 @@ fn after_a_crash_the_series_goes_on() {
     let half_removed = dir.path().join(".removing-20010101T000000.000Z");
     fs::create_dir(&half_removed).unwrap();
     fs::write(half_removed.join("regions.arrows"), "half").unwrap();
-    // A name that no recording has is nobody's to remove.
+    // Files whose names are not those of recordings are never removed.
     fs::write(dir.path().join("notes.txt"), "precious").unwrap();
 
     let mut series = SeriesRecorder::create(dir.path(), &meta(), keep(48), wall.clock()).unwrap();

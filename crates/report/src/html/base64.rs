@@ -1,8 +1,8 @@
-//! Base64 (RFC 4648, section 4): bytes within JSON.
+//! Base64 encoding (RFC 4648, section 4), for bytes in JSON.
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// `bytes`, padded with `=`.
+/// Encodes `bytes`, padded with `=`.
 pub(super) fn encode(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for group in bytes.chunks(3) {

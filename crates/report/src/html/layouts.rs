@@ -1,4 +1,4 @@
-//! What was mapped when, with names, for the page to show under the pointer.
+//! Mappings over time, with their names, which the page shows under the pointer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,29 +11,29 @@ use super::ruler::Ruler;
 use crate::names::label;
 use crate::view::{View, since_start};
 
-/// Moments at which the page knows the mappings, at most.
+/// Maximum number of moments for which the page holds the mappings.
 pub(super) const MOMENTS: usize = 64;
-/// Mappings over all moments, at most; the last moment is always there.
+/// Maximum number of mappings over all moments; the last moment is always included.
 const MAPPINGS: usize = 20_000;
 
 /// Spaces and mappings through time.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Layouts {
-    /// Every name once.
+    /// Distinct names of the mappings.
     names: Vec<String>,
-    /// In order of time; each holds until the next.
+    /// Moments in order of time; each is valid until the next.
     moments: Vec<Moment>,
 }
 
-/// Mappings from a moment on.
+/// The mappings from a moment on.
 #[derive(Debug, Serialize)]
 struct Moment {
     from: u64,
-    /// First unit, the one past the last, and the name.
+    /// First unit, one past the last unit, and index of the name.
     mappings: Vec<(u32, u32, usize)>,
 }
 
-/// The mappings in force from these windows on.
+/// The layouts in `seen`, each valid from its window on.
 pub(super) fn layouts(
     recording: &Recording,
     seen: &[(usize, Arc<Mappings>)],

@@ -1,5 +1,5 @@
-//! The zoom pyramid, packed for the page: as many levels as a budget of bytes allows, the
-//! coarsest first.
+//! The zoom pyramid, packed for the page: as many levels as fit into a budget of bytes, coarsest
+//! first.
 
 use std::ops::Range as Span;
 
@@ -12,38 +12,38 @@ use super::base64;
 use super::ruler::Ruler;
 use crate::view::{View, since_start};
 
-/// Pieces of the coarsest level at most: about as many as a screen has columns to show them.
+/// Maximum number of pieces of the coarsest level: about the number of columns on a screen.
 const PIECES: usize = 512;
-/// Bytes of a part before it is deflated, about.
+/// Approximate size of a part in bytes, before compression.
 const PART_BYTES: usize = 6;
-/// Deflating makes a level smaller by no more than this, about: what is larger is not tried.
+/// Approximate upper limit of the compression ratio: a level that would exceed the budget at this
+/// ratio is not tried.
 const DEFLATES: usize = 6;
-/// Level of effort of deflate: more gains little on bytes of heat.
+/// Compression level of deflate: higher levels gain little on bytes of heat.
 const EFFORT: u8 = 3;
 
 /// A level: pieces of time, each with parts of the addresses.
 ///
-/// `packed` is base64 of raw deflate (RFC 1951) of five streams, one behind the other: of each
-/// part the units between the end of the part before and its start, and the units in it (both
-/// LEB128), its heat, the share of it that is known and the one that was looked at and is unknown
-/// (a byte each, in 1/255).
+/// `packed` is base64 of raw deflate (RFC 1951) of five concatenated streams. For each part they
+/// hold the units between the end of the previous part and its start, its length in units (both
+/// LEB128), its heat, and the shares of it that are known and unknown (a byte each, in 1/255).
 #[derive(Debug, Serialize)]
 pub(super) struct Level {
-    /// Windows of a piece: 8 to the power of this; fewer where no tile is complete.
+    /// Windows per piece: 8 to the power of this; fewer where no tile is complete.
     zoom: u8,
     /// Start of each piece, in nanoseconds since the recording began.
     from: Vec<u64>,
-    /// End of each piece.
+    /// End of each piece, in nanoseconds since the recording began.
     to: Vec<u64>,
-    /// Parts of each piece.
+    /// Number of parts of each piece.
     parts: Vec<u32>,
-    /// Bytes of the five streams.
+    /// Lengths of the five streams, in bytes.
     streams: [usize; 5],
     packed: String,
 }
 
-/// The levels of `windows` that fit into `budget` bytes, the coarsest first; the coarsest is
-/// always there.
+/// The levels of `windows` that fit into `budget` bytes, coarsest first; the coarsest is always
+/// included.
 pub(super) fn levels(
     recording: &Recording,
     windows: &Span<usize>,
@@ -69,13 +69,13 @@ pub(super) fn levels(
     Ok(levels)
 }
 
-/// The finest zoom of which so many windows are no more than [`PIECES`].
+/// The finest zoom at which `windows` make at most [`PIECES`] pieces.
 fn coarsest(windows: usize) -> u8 {
     let fits = |zoom: &u8| windows as u64 / windows_in(*zoom) <= PIECES as u64;
     (0..u8::MAX).find(fits).unwrap_or(0)
 }
 
-/// Bytes of a level before it is deflated, about.
+/// Approximate size of a level in bytes, before compression.
 fn guess(recording: &Recording, windows: &Span<usize>, zoom: u8) -> usize {
     let parts = match zoom {
         0 => recording.commits()[windows.clone()].iter().map(|row| row.regions as usize).sum(),
@@ -129,7 +129,7 @@ impl<'a> Packer<'a> {
         for part in &heat.parts {
             for range in self.view.clip(&part.range) {
                 for (first, past) in self.ruler.place(range) {
-                    // A region that begins within a unit shares it with the one before.
+                    // A region that begins inside a unit shares that unit with the previous region.
                     let first = first.max(end);
                     if past <= first {
                         continue;
@@ -147,7 +147,7 @@ impl<'a> Packer<'a> {
     }
 }
 
-/// LEB128, unsigned: seven bits a byte, the least significant first.
+/// Appends an unsigned LEB128 number: seven bits per byte, least significant first.
 fn push_number(bytes: &mut Vec<u8>, mut number: u32) {
     while number >= 0x80 {
         bytes.push(number as u8 | 0x80);
@@ -156,7 +156,7 @@ fn push_number(bytes: &mut Vec<u8>, mut number: u32) {
     bytes.push(number as u8);
 }
 
-/// As tiles do: rounded, but never down to 0.
+/// A share in 1/255, as in tiles: rounded, but a share above 0 never becomes 0.
 fn in_255ths(share: f64) -> u8 {
     if share <= 0.0 { 0 } else { (share * 255.0).round().clamp(1.0, 255.0) as u8 }
 }

@@ -1,7 +1,9 @@
-//! A recording as one page: nothing else is loaded, and it shows something without JavaScript.
+//! A recording as a single HTML page: it loads no other files, and shows a static version without
+//! JavaScript.
 //!
-//! The page holds its heat itself ([`Data::Inline`], a file to keep and to send), or fetches it
-//! ([`Data::Url`]): whoever serves [`data`] under that address makes the page live.
+//! The page either contains its data ([`Data::Inline`], a file to keep and to send) or fetches it
+//! ([`Data::Url`]): a server that answers requests to that address with [`data`] makes the page
+//! live.
 
 mod base64;
 mod layouts;
@@ -29,55 +31,55 @@ use levels::Level;
 use parts::parts;
 use ruler::Ruler;
 
-/// Where the page takes its data from.
+/// Where the page gets its data from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Data<'a> {
-    /// From within itself.
+    /// The data is contained in the page.
     Inline,
-    /// From this address, relative to the page's own; asked again and again until the recording
-    /// has ended. Each request carries the [`tag`] that the page has as `If-None-Match`: answer it
-    /// with 304 if it is still the same, else with [`data`] and the new tag as `ETag`. Any other
-    /// answer is shown as a lost connection, and tried again.
+    /// From this address, relative to the page's own, polled until the recording has ended. Each
+    /// request carries the page's current [`tag`] as `If-None-Match`: the server answers 304 if the
+    /// tag is still the same, else [`data`] with the new tag as `ETag`. The page shows any other
+    /// answer as a lost connection, and tries again.
     Url(&'a str),
 }
 
-/// What the page shows, and how much of it.
+/// Options of a page.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// The part of the recording.
+    /// The part of the recording to show.
     pub view: View,
-    /// Bytes that heat may take in the page. Levels of the zoom pyramid that do not fit are left
-    /// out, finest first; the coarsest is always there.
+    /// Maximum size of the heat data in the page, in bytes. Levels of the zoom pyramid that do not
+    /// fit are left out, finest first; the coarsest is always included.
     pub budget: usize,
-    /// Where the page of the recording is that this one goes on from, relative to the page's own.
+    /// Address of the page of the preceding recording, relative to the page's own.
     pub before: Option<String>,
 }
 
 impl Default for Options {
-    /// All of the recording in a file of less than 10 MB.
+    /// The whole recording in a file of less than 10 MB.
     fn default() -> Self {
         Self { view: View::default(), budget: 9 << 20, before: None }
     }
 }
 
 impl Options {
-    /// For a page that is fetched anew with every window.
+    /// For a page that is fetched again with every window.
     #[must_use]
     pub fn live() -> Self {
         Self { view: View::default(), budget: 512 << 10, before: None }
     }
 }
 
-/// Areas are cut as if the map had so many rows: it can be zoomed into.
+/// Rows for which areas are cut: more than the map has, because it can be zoomed into.
 const ROWS: usize = 1000;
 
-/// What the page's JavaScript draws.
+/// The data that the page's JavaScript draws.
 #[derive(Serialize)]
 struct Document {
     tag: String,
-    /// Whether more windows may come.
+    /// Whether more windows may follow.
     live: bool,
-    /// Time after which to ask again.
+    /// Time between two polls of the data.
     poll_ms: u64,
     target: String,
     hot_frequency: f64,
@@ -87,16 +89,16 @@ struct Document {
     areas: Vec<Area>,
     layouts: Layouts,
     levels: Vec<Level>,
-    /// The other parts of the page by the ids of their elements, where they are fetched.
+    /// The other parts of the page by the ids of their elements, for pages that fetch their data.
     parts: BTreeMap<&'static str, String>,
 }
 
-/// Addresses without a gap.
+/// A contiguous range of addresses.
 #[derive(Serialize)]
 struct Area {
     space: u32,
     name: String,
-    /// In hexadecimal: JSON's numbers are not as wide.
+    /// First address in hexadecimal: JSON numbers are not wide enough.
     start: String,
     first: u32,
     units: u32,
@@ -105,11 +107,12 @@ struct Area {
 /// The whole page.
 ///
 /// # Errors
-/// As [`crate::summary`]; but a page that fetches its data can wait for the first window.
+/// Same as [`crate::summary`], except that a page that fetches its data may be made before the
+/// first window.
 pub fn page(recording: &Recording, options: &Options, data: Data<'_>) -> Result<String> {
     let (parts, source) = match data {
         Data::Inline => {
-            // Two threads: somebody waits for it.
+            // Two threads, because a user is waiting.
             let (parts, document) = thread::scope(|scope| {
                 let parts = scope.spawn(|| parts(recording, options));
                 let document = document(recording, options, BTreeMap::new());
@@ -142,16 +145,16 @@ pub fn page(recording: &Recording, options: &Options, data: Data<'_>) -> Result<
     }))
 }
 
-/// What a page of [`Data::Url`] fetches: a JSON document.
+/// The JSON document that a page of [`Data::Url`] fetches.
 ///
 /// # Errors
-/// As [`crate::summary`]: [`ErrorKind::Data`] before the first window.
+/// Same as [`crate::summary`]: [`ErrorKind::Data`] before the first window.
 pub fn data(recording: &Recording, options: &Options) -> Result<String> {
     to_json(&document(recording, options, parts(recording, options)?)?)
 }
 
-/// Tells states of a recording apart: as it grows, each has another. Fit for HTTP's `ETag`, quotes
-/// included.
+/// Identifies the state of a recording: the tag changes whenever the recording grows or ends.
+/// Suitable as HTTP's `ETag`, quotes included.
 #[must_use]
 pub fn tag(recording: &Recording) -> String {
     let last = recording.commits().last().map_or(0, |row| row.row_crc);
@@ -174,7 +177,7 @@ fn document(
     let commits = recording.commits();
     let nanos = |time| since_start(recording, time).as_nanos() as u64;
     let window = recording.meta().window.as_millis() as u64;
-    // The longer it is the more there is to sum up, and the less a window changes.
+    // The longer the recording, the more work per poll, and the less one window changes.
     let busy = windows.len() as u64 / 10;
     Ok(Document {
         tag: tag(recording),
@@ -211,13 +214,13 @@ fn to_json(document: &Document) -> Result<String> {
     })
 }
 
-/// JSON as an element of a page: `<` never begins a tag.
+/// JSON as an element of a page, with `<` escaped so that it never begins a tag.
 fn inline(json: &str) -> String {
     let json = json.replace('<', "\\u003c");
     format!(r#"<script type="application/json" id="data">{json}</script>"#)
 }
 
-/// The page, each `{{name}}` replaced by its value.
+/// The page template, with each `{{name}}` replaced by its value.
 fn filled(value: &dyn Fn(&str) -> String) -> String {
     let mut pieces = include_str!("page.html").split("{{");
     let mut page = pieces.next().unwrap_or_default().to_string();

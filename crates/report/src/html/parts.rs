@@ -1,4 +1,4 @@
-//! What the page shows without JavaScript: charts and tables, by the ids of their elements.
+//! The parts of the page that need no JavaScript: charts and tables, by the ids of their elements.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -17,15 +17,15 @@ use crate::wss::{Wss, wss};
 
 use super::Options;
 
-/// Cells of the map without JavaScript.
+/// Size of the static heatmap, shown without JavaScript.
 const MAP: Grid = Grid { columns: 160, rows: 90 };
-/// Mappings in the table of the hottest.
+/// Rows of the table of the hottest mappings.
 const HOTTEST: usize = 15;
 
 /// Parts of a page, as HTML.
 pub(super) type Parts = BTreeMap<&'static str, String>;
 
-/// Every part, of what is in view.
+/// All parts, for the view in `options`.
 pub(super) fn parts(recording: &Recording, options: &Options) -> Result<Parts> {
     let view = &options.view;
     let summary = summary(recording, view)?;
@@ -59,7 +59,7 @@ fn subtitle(summary: &Summary) -> String {
     ))
 }
 
-/// Why there is nothing earlier, and where it is.
+/// Text that this recording continues an earlier one, with a link to it.
 fn before(summary: &Summary, at: &str) -> String {
     let began = human::date(UNIX_EPOCH + Duration::from_nanos(summary.started_unix_ns));
     let at = escaped(at);
@@ -70,7 +70,7 @@ fn footprint(wss: &Wss) -> String {
     pair(&svg::mapped(&wss.over_time), &svg::course(&wss.over_time))
 }
 
-/// What lies in which tier, over time and at the end; or that the recording does not say.
+/// Resident bytes by tier, over time and at the end; or a note that the recording has no such data.
 fn by_tier(wss: &Wss, summary: &Summary) -> String {
     let Some(chart) = svg::by_tier(&wss.over_time, &wss.tiers) else {
         return format!("<p class=\"note\">{}</p>\n", escaped(&summary.residence_text()));
@@ -110,13 +110,13 @@ fn by_age(ages: &Ages) -> String {
     pair(&svg::histogram(ages), &table(&caption, &heads, ages.bins.iter().map(row)))
 }
 
-/// What was looked at of a mapping: bytes by state, mean frequency, the greatest rate.
+/// Figures of a mapping: bytes by state, mean frequency, and the highest rate.
 #[derive(Default)]
 struct Share {
     known: u64,
     hot: u64,
     unknown: u64,
-    /// Frequency times bytes known.
+    /// Frequency times known bytes, summed up.
     heat: f64,
     rate: Option<RowRate>,
 }

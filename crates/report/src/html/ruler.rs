@@ -1,16 +1,16 @@
-//! Addresses as the page counts them: the areas shown, one behind the other, in units that fit
-//! into 32 bits. The page never sees a 64-bit address but as text, where an area begins.
+//! The page's address scale: the areas shown, concatenated, in units that fit into 32 bits. The
+//! page sees 64-bit addresses only as text, for the start of an area.
 
 use tierscope_core::{PAGE_SHIFT, Range};
 
 /// Areas laid end to end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ruler {
-    /// Sorted, disjoint.
+    /// The areas, sorted and disjoint.
     areas: Vec<Range>,
     /// The unit at which each area begins.
     bases: Vec<u32>,
-    /// log2 of the bytes of a unit; a page unless there are more than 2^32 of them.
+    /// log2 of the bytes per unit; a unit is a page unless that would take more than 2^32 units.
     shift: u32,
 }
 
@@ -35,7 +35,7 @@ impl Ruler {
         1 << self.shift
     }
 
-    /// Each area with the units that it takes.
+    /// Each area with its first unit and its length in units.
     pub(super) fn areas(&self) -> impl Iterator<Item = (&Range, u32, u32)> {
         let with_units = |(area, base): (_, &u32)| (area, *base, self.units_of(area));
         self.areas.iter().zip(&self.bases).map(with_units)
@@ -45,7 +45,7 @@ impl Ruler {
         units(area.bytes(), self.shift) as u32
     }
 
-    /// Where the parts of `range` that are shown lie: first unit and the one past the last.
+    /// The units of the visible parts of `range`: first unit, and one past the last.
     pub(super) fn place(&self, range: Range) -> impl Iterator<Item = (u32, u32)> + '_ {
         let key = (range.space, range.start);
         let first = self.areas.partition_point(|area| (area.space, area.end) <= key);
@@ -59,7 +59,7 @@ impl Ruler {
     }
 }
 
-/// Units that hold so many bytes.
+/// Number of units that `bytes` bytes take.
 fn units(bytes: u64, shift: u32) -> u64 {
     bytes.div_ceil(1 << shift)
 }
@@ -95,7 +95,7 @@ mod tests {
     }
 
     proptest! {
-        // Page by page, against counting the pages shown before it.
+        // Compares every page's unit with the number of visible pages before it.
         #[test]
         fn every_page_lies_where_counting_puts_it(lengths in prop::collection::vec((1u64..5, 0u64..4), 1..6)) {
             let (mut areas, mut at) = (Vec::new(), 0);

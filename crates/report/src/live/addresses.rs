@@ -1,7 +1,7 @@
-//! The addresses in view: a stretch of what there is, cut into rows.
+//! The addresses in view: a part of the domain, cut into rows.
 //!
-//! What there is (the *domain*) is taken as one string of bytes, gaps left out: scrolling and
-//! zooming never show emptiness.
+//! The *domain* is the set of all addresses of the scope, taken as one sequence of bytes with gaps
+//! left out: scrolling and zooming never show empty space.
 
 use tierscope_core::{Addr, PAGE_SIZE, Range, RangeSet};
 
@@ -9,32 +9,32 @@ use crate::areas::{self, Block};
 
 /// A scale of addresses.
 ///
-/// Invariant: the stretch in view lies within the domain, and holds at least a page a row if
-/// there are that many.
+/// Invariant: the part in view lies within the domain, and holds at least a page per row if the
+/// domain has that many.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Addresses {
     domain: RangeSet,
     /// Bytes of the domain before each of its ranges.
     before: Vec<u128>,
     total: u128,
-    /// Rows that there is room for.
+    /// Number of rows that fit.
     room: usize,
-    /// First byte in view, counted from the start of the domain.
+    /// First byte in view, as an offset into the domain.
     from: u128,
     /// Bytes in view.
     length: u128,
     rows: Vec<Range>,
-    /// Rows that found no room.
+    /// Number of rows that did not fit.
     left_out: usize,
 }
 
 impl Addresses {
-    /// The rows, in order; at most as many as there is room for.
+    /// The rows, in order; at most as many as fit.
     pub(crate) fn rows(&self) -> &[Range] {
         &self.rows
     }
 
-    /// Rows that found no room: there are more spaces in view than lines.
+    /// Number of rows that did not fit: there are more spaces in view than lines.
     pub(crate) fn left_out(&self) -> usize {
         self.left_out
     }
@@ -49,7 +49,8 @@ impl Addresses {
         self.length == self.total
     }
 
-    /// Shows another domain: all of it if all was in view, else from the same address on.
+    /// Changes the domain: shows all of it if all of the old one was in view, else keeps the first
+    /// address.
     pub(crate) fn set_domain(&mut self, domain: RangeSet) {
         if domain == self.domain {
             return;
@@ -69,7 +70,7 @@ impl Addresses {
         self.settle();
     }
 
-    /// Makes room for so many rows.
+    /// Sets the number of rows that fit.
     pub(crate) fn set_room(&mut self, rows: usize) {
         if rows != self.room {
             self.room = rows;
@@ -83,7 +84,7 @@ impl Addresses {
         self.settle();
     }
 
-    /// Shows half as much, about the middle.
+    /// Halves the bytes in view, around the middle.
     pub(crate) fn zoom_in(&mut self) {
         let half = (self.length / 2).max(self.least());
         self.from += self.length.saturating_sub(half) / 2 / PAGE * PAGE;
@@ -91,14 +92,14 @@ impl Addresses {
         self.settle();
     }
 
-    /// Shows twice as much, about the middle.
+    /// Doubles the bytes in view, around the middle.
     pub(crate) fn zoom_out(&mut self) {
         self.from = self.from.saturating_sub(self.length / 2 / PAGE * PAGE);
         self.length = self.length.saturating_mul(2);
         self.settle();
     }
 
-    /// Moves by rows, to greater addresses if positive.
+    /// Scrolls by rows, to higher addresses if positive.
     pub(crate) fn scroll(&mut self, rows: i64) {
         let step = self.rows.iter().map(Range::bytes).max().unwrap_or(0);
         let bytes = u128::from(step) * u128::from(rows.unsigned_abs());
@@ -109,12 +110,12 @@ impl Addresses {
         self.settle();
     }
 
-    /// Bytes in view, at least.
+    /// Minimum number of bytes in view.
     fn least(&self) -> u128 {
         (PAGE * self.room.max(1) as u128).min(self.total)
     }
 
-    /// Restores the invariant, and lays out the rows.
+    /// Restores the invariant, and computes the rows.
     fn settle(&mut self) {
         self.length = self.length.clamp(self.least(), self.total);
         self.from = self.from.min(self.total - self.length);
@@ -141,7 +142,7 @@ impl Addresses {
         Some(Addr { space: range.space, at: range.start + inside })
     }
 
-    /// Where `addr` is in the domain, or would be.
+    /// Offset of `addr` in the domain; of the next address in it if `addr` is in a gap.
     fn offset_of(&self, addr: Addr) -> u128 {
         let ranges = self.domain.as_slice();
         let index = ranges.partition_point(|r| (r.space, r.end) <= (addr.space, addr.at));
@@ -156,7 +157,7 @@ impl Addresses {
 
 const PAGE: u128 = PAGE_SIZE as u128;
 
-/// Rows to one scale, at most `room` of them unless there are more spaces than that. Each area
+/// Rows of the same scale, at most `room` of them unless there are more spaces than that. Each area
 /// has a row of its own, however small it is.
 fn fitting(shown: &RangeSet, room: usize) -> Vec<Range> {
     let areas = areas(shown.as_slice(), room.max(1));
@@ -174,8 +175,9 @@ fn fitting(shown: &RangeSet, room: usize) -> Vec<Range> {
     }
 }
 
-/// The ranges, joined over all but the widest gaps: those wider than a row, and no more of them
-/// than half the rows, so that areas keep room. Borders between spaces always remain.
+/// The ranges, joined over all but the widest gaps: only gaps wider than a row are kept, and at
+/// most half as many as there are rows, so that areas have enough room. Borders between spaces are
+/// always kept.
 fn areas(shown: &[Range], room: usize) -> Vec<Range> {
     let gap = |a: &Range, b: &Range| (a.space == b.space).then(|| b.start - a.end);
     let bytes: u128 = shown.iter().map(|range| u128::from(range.bytes())).sum();
@@ -215,7 +217,7 @@ mod tests {
         addresses
     }
 
-    // 16 pages in four rows; half of them about the middle are 4..12, scrolled by one row 6..14.
+    // 16 pages in four rows; half of them around the middle are 4..12, scrolled by one row 6..14.
     #[test]
     fn zooms_about_the_middle_and_scrolls_by_rows() {
         let mut addresses = of(&[(0, 0, 16)], 4);
@@ -233,7 +235,7 @@ mod tests {
         assert!(addresses.is_whole());
     }
 
-    // Scrolling crosses the gap between pages 4 and 100 as if there were none.
+    // Scrolling passes directly over the gap between pages 4 and 100.
     #[test]
     fn gaps_are_never_in_view() {
         let mut addresses = of(&[(0, 0, 4), (0, 100, 104)], 4);
@@ -241,7 +243,7 @@ mod tests {
         assert_eq!(rows(&addresses), [(2, 3), (3, 4), (100, 101), (101, 102)]);
     }
 
-    // A mapping that appears below leaves what is in view where it is.
+    // A mapping that appears below the view does not move it.
     #[test]
     fn keeps_its_address_when_the_domain_changes() {
         let mut addresses = of(&[(0, 100, 116)], 4);
@@ -254,7 +256,7 @@ mod tests {
     }
 
     // Heap and stack of two processes, each stack terabytes above its heap: 18 pages in eight rows
-    // are three pages a row.
+    // are three pages per row.
     #[test]
     fn every_area_has_a_row_and_none_shows_a_gap() {
         let far = 1 << 33;
@@ -307,7 +309,7 @@ mod tests {
     }
 
     proptest! {
-        // Whatever is done, all in view is in the domain, in order, and there is room for it.
+        // After any actions, the rows are in the domain, in order, and fit.
         #[test]
         fn the_view_never_leaves_the_domain(acts in prop::collection::vec(some_do(), 0..40)) {
             let mut addresses = of(&[(0, 7, 90)], 8);

@@ -1,6 +1,6 @@
-//! The heatmap's columns, kept from one drawing to the next: a new window costs its own column,
-//! not all of them. What is missing is read newest first, a limited amount at a time, so that
-//! keys are heeded while a large recording comes in.
+//! The heatmap's columns, cached from one drawing to the next: a new window costs its own column,
+//! not all of them. Missing columns are read newest first, a limited amount at a time, so that keys
+//! stay responsive while a large recording is read.
 
 use std::collections::BTreeMap;
 use std::ops::Range as Span;
@@ -11,31 +11,31 @@ use tierscope_record::{BINS, Heat, Recording, windows_in};
 
 use crate::heatmap::{Cell, Sum};
 
-/// What one call of [`Columns::fill`] may read beyond the first column: parts of heat.
+/// Limit of one call of [`Columns::fill`] beyond the first column, in parts of heat.
 const PARTS_AT_ONCE: u64 = 200_000;
-/// Columns kept beside those in view, as a multiple of them.
+/// Columns cached in addition to those in view, as a multiple of them.
 const KEPT: usize = 4;
 
 #[derive(Clone, Debug)]
 struct Column {
-    /// Windows before this one are in.
+    /// First window that the sums do not include yet.
     through: usize,
     sums: Vec<Sum>,
     cells: Vec<Cell>,
 }
 
-/// Columns of cells, for rows of addresses and columns of so many windows each.
+/// Columns of cells, for given rows of addresses and a given number of windows per column.
 #[derive(Debug, Default)]
 pub(crate) struct Columns {
     rows: Vec<Range>,
     per_column: usize,
     columns: BTreeMap<usize, Column>,
-    /// By number.
+    /// Recently used layouts, by number.
     layouts: BTreeMap<u64, Arc<Mappings>>,
 }
 
 impl Columns {
-    /// Takes over what the cells are about. Other rows or windows than before: all is read anew.
+    /// Sets rows and windows per column. If they differ from before, all columns are read again.
     pub(crate) fn set(&mut self, rows: &[Range], per_column: usize) {
         if self.rows != rows || self.per_column != per_column {
             self.rows = rows.to_vec();
@@ -44,16 +44,16 @@ impl Columns {
         }
     }
 
-    /// The cells of a column, if it was read.
+    /// The cells of a column, if it has been read.
     pub(crate) fn cells(&self, column: usize) -> Option<&[Cell]> {
         self.columns.get(&column).map(|column| column.cells.as_slice())
     }
 
-    /// Reads what is missing of the columns `in_view` up to window `head`, until enough was done
-    /// for once. Whether everything is there.
+    /// Reads the missing data of the columns `in_view` up to window `head`, within the limit of one
+    /// call. Returns whether the columns are complete.
     ///
     /// # Errors
-    /// As [`Recording::heat`].
+    /// Same as [`Recording::heat`].
     pub(crate) fn fill(
         &mut self,
         recording: &Recording,
@@ -75,7 +75,7 @@ impl Columns {
         Ok(true)
     }
 
-    /// Brings a column up to date; how many parts were read.
+    /// Updates a column; returns the number of parts read.
     fn read(&mut self, recording: &Recording, index: usize, windows: Span<usize>) -> Result<u64> {
         let known = self.columns.remove(&index).filter(|column| column.through <= windows.end);
         let mut column = known.unwrap_or_else(|| Column {
@@ -103,7 +103,7 @@ impl Columns {
             return Ok(Arc::clone(layout));
         }
         let layout = recording.layout(window)?;
-        // Layouts can be large, and hundreds of them in view: the oldest goes.
+        // Layouts can be large, and hundreds of them in view: the lowest-numbered one is evicted.
         while self.layouts.len() >= 16 {
             self.layouts.pop_first();
         }
@@ -145,5 +145,5 @@ fn cell(sum: &Sum, row: &Range, layout: &Mappings) -> Cell {
     })
 }
 
-/// A bound on [`PARTS_AT_ONCE`]: a tile alone never exceeds it.
+/// A single tile must stay well below [`PARTS_AT_ONCE`].
 const _: () = assert!(BINS as u64 * 8 < PARTS_AT_ONCE);

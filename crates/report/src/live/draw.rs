@@ -1,4 +1,4 @@
-//! Draws what was prepared.
+//! Draws the prepared screen.
 
 use ratatui::Frame;
 use ratatui::buffer::Buffer;
@@ -16,32 +16,32 @@ use crate::style::{self, Color};
 use crate::tiers::{InMemory, NOT_TOLD, Tiers};
 use crate::view::{View, since_start};
 
-/// Columns and lines of a terminal, at least.
+/// Minimum size of a terminal: columns, lines.
 pub const LEAST_SIZE: (u16, u16) = (60, 16);
 
-/// Columns before a row's cells: its address, and a mark where addresses were left out.
+/// Columns before the cells of a row: its address, and a mark where addresses were left out.
 const LEFT: u16 = 16;
-/// Columns after them on a wide terminal: the name of the mapping.
+/// Columns after the cells on a wide terminal: the name of the mapping.
 const RIGHT: u16 = 22;
 /// Lines above the heatmap: title, window, totals, tiers, and the heatmap's own title.
 const ABOVE: u16 = 5;
-/// Lines below it that are no row of the table: time, the table's title and head, keys.
+/// Lines below the heatmap that are no rows of the table: time, the table's title and head, keys.
 const BELOW: u16 = 4;
 
-/// How much room there is.
+/// Sizes of the parts of the screen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Layout {
-    /// Of the heatmap.
+    /// Columns of the heatmap.
     pub(crate) columns: u16,
-    /// Of the heatmap.
+    /// Rows of the heatmap.
     pub(crate) heat_rows: u16,
     pub(crate) table_rows: u16,
-    /// Columns for the name beside a row of the heatmap.
+    /// Columns for the mapping's name to the right of the heatmap.
     names: u16,
 }
 
 impl Layout {
-    /// Two thirds for the heatmap. None at all on a terminal that is too small.
+    /// Two thirds of the lines for the heatmap. All zero if the terminal is too small.
     pub(crate) fn of(width: u16, height: u16) -> Self {
         if width < LEAST_SIZE.0 || height < LEAST_SIZE.1 {
             return Self::default();
@@ -59,7 +59,7 @@ const FAINT: Style = Style::new().add_modifier(Modifier::DIM);
 const MARKED: Style = Style::new().add_modifier(Modifier::REVERSED);
 
 impl Live {
-    /// Draws the screen, as it was prepared for this size.
+    /// Draws the screen as prepared for this size.
     pub fn draw(&self, frame: &mut Frame<'_>) {
         let area = frame.area();
         self.draw_in(area, frame.buffer_mut());
@@ -152,7 +152,7 @@ impl Live {
         canvas.text(0, 3, &tiers, Style::new());
     }
 
-    /// What is resident, and in which tiers.
+    /// Text on resident bytes and their tiers.
     fn in_memory(&self, shown: &Shown) -> String {
         let mut tiers = Tiers::of(self.recording.meta());
         let memory = InMemory::of(&shown.residence, &mut tiers, &View::default());
@@ -189,7 +189,7 @@ impl Live {
         self.draw_time(canvas, layout);
     }
 
-    /// Whether the row is the first of its space, where there is more than one in view.
+    /// Whether the row is the first of its space, if several spaces are in view.
     fn is_space_border(&self, index: usize) -> bool {
         let rows = self.addresses.rows();
         let many = rows.first().map(|row| row.space) != rows.last().map(|row| row.space);
@@ -216,7 +216,7 @@ impl Live {
         canvas.bar(ABOVE - 1, &title, self.pane == Pane::Heatmap);
     }
 
-    /// When the first column begins and the last one ends.
+    /// Draws the start of the first column and the end of the last one.
     fn draw_time(&self, canvas: &mut Canvas<'_>, layout: &Layout) {
         let (columns, commits) = (self.timeline.columns(), self.recording.commits());
         let per_column = self.timeline.per_column();
@@ -281,7 +281,7 @@ impl Live {
 const BOTTOM: &str =
     "? help · q quit · Space pause · Enter/Esc in/out · +/- z/Z zoom · s sort · Tab";
 
-/// `3 MiB (25.0 %)`.
+/// Bytes with their share of `of`: `3 MiB (25.0 %)`.
 fn part(bytes: u64, of: u64) -> String {
     let shown = human::bytes(bytes);
     match of {
@@ -290,13 +290,13 @@ fn part(bytes: u64, of: u64) -> String {
     }
 }
 
-/// `1`, `0.5`, `16`.
+/// A number with at most two decimals: `1`, `0.5`, `16`.
 fn short(number: f64) -> String {
     let text = format!("{number:.2}");
     text.trim_end_matches('0').trim_end_matches('.').into()
 }
 
-/// Names of the table's columns.
+/// Header line of the table.
 fn head_line(wide: bool, rates: usize) -> String {
     let more = |head: &str, width| if wide { format!(" {head:>width$}") } else { String::new() };
     let (end, unknown) = (more("end", 14), more("unknown", 9));
@@ -307,13 +307,13 @@ fn head_line(wide: bool, rates: usize) -> String {
     )
 }
 
-/// Columns that the rates in view take; 0 where there are none.
+/// Width of the rate column for the rows in view; 0 if there are no rates.
 fn rate_width(table: &table::Table) -> usize {
     let rates = table.in_view().filter_map(|(row, _)| row.rate);
     rates.map(|rate| rate.text().len().max(14)).max().unwrap_or(0)
 }
 
-/// A screen to draw on.
+/// A drawing surface within the terminal's buffer.
 struct Canvas<'b> {
     buffer: &'b mut Buffer,
     area: Rect,
@@ -321,7 +321,7 @@ struct Canvas<'b> {
 }
 
 impl Canvas<'_> {
-    /// Text from column `x` of line `y`, cut at the right border.
+    /// Writes text from column `x` of line `y`, cut at the right border.
     fn text(&mut self, x: u16, y: u16, text: &str, style: Style) {
         if x < self.area.width && y < self.area.height {
             let room = usize::from(self.area.width - x);
@@ -329,19 +329,19 @@ impl Canvas<'_> {
         }
     }
 
-    /// Text at the right border.
+    /// Writes right-aligned text.
     fn right(&mut self, y: u16, text: &str, style: Style) {
         let width = text.chars().count() as u16;
         self.text(self.area.width.saturating_sub(width), y, text, style);
     }
 
-    /// The title of a pane; marked if the arrows are about it.
+    /// Writes the title of a pane; marked if the arrows control it.
     fn bar(&mut self, y: u16, text: &str, active: bool) {
         let mark = if active { "▶ " } else { "  " };
         self.text(0, y, &format!("{mark}{text}"), BOLD);
     }
 
-    /// A cell of the heatmap; `None` if it was not read yet.
+    /// Draws a cell of the heatmap; `None` if it has not been read yet.
     fn cell(&mut self, x: u16, y: u16, cell: Option<&Cell>) {
         match cell {
             None | Some(Cell::Unmapped) => {}
@@ -355,7 +355,7 @@ impl Canvas<'_> {
         self.text(x, y, mark.encode_utf8(&mut [0; 4]), style);
     }
 
-    /// Cyan, which the ramp has not.
+    /// Style of unknown memory: cyan, which is not in the ramp.
     fn doubt(&self) -> Style {
         match self.color {
             Color::None => Style::new(),
@@ -363,7 +363,7 @@ impl Canvas<'_> {
         }
     }
 
-    /// One character of the ramp.
+    /// Draws one cell in the colour of `heat`.
     fn swatch(&mut self, x: u16, y: u16, heat: f64) {
         let (text, style) = match style::shade(self.color, heat) {
             style::Shade::Density(density) => (density, Style::new()),
@@ -416,7 +416,7 @@ impl Canvas<'_> {
         }
     }
 
-    /// The keys, over what else there is.
+    /// Draws the help over the screen.
     fn help(&mut self) {
         let room = usize::from(self.area.width);
         for y in 0..self.area.height {

@@ -1,33 +1,33 @@
-//! What the screen is narrowed to: a process, a mapping of it, a region of that.
+//! Scope of the live screen: everything, a process, one of its mappings, or a region.
 
 use tierscope_core::{Backing, Mappings, Range, RangeSet, Region, SpaceId};
 
 use super::table::Kind;
 
-/// A step down: from everything to a space, on to a range of it.
+/// A step of narrowing: from everything to a space, then to a range of it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Step {
     pub(crate) scope: Scope,
-    /// Its name, for the title.
+    /// Name of the scope, for the title.
     pub(crate) name: String,
-    /// What the table showed before.
+    /// Kind of table shown before the step.
     pub(crate) before: Kind,
 }
 
 /// A part of the target's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Scope {
-    /// All of it.
+    /// All memory of the target.
     #[default]
     All,
-    /// A space.
+    /// The memory of one space.
     Space(SpaceId),
     /// A mapping, or a region.
     Range(Range),
 }
 
 impl Scope {
-    /// The part of `range` in it.
+    /// The part of `range` within the scope.
     pub(crate) fn clip(&self, range: &Range) -> Option<Range> {
         match self {
             Scope::All => (!range.is_empty()).then_some(*range),
@@ -36,7 +36,7 @@ impl Scope {
         }
     }
 
-    /// What there is of it: the mappings; of recordings without any, what was looked at.
+    /// The addresses of the scope: its mappings; in recordings without mappings, the regions.
     pub(crate) fn domain(&self, layout: &Mappings, regions: &[Region]) -> RangeSet {
         let told = layout.mappings.iter().filter(|mapping| mapping.backing != Backing::Kernel);
         let mapped: RangeSet = told.filter_map(|mapping| self.clip(&mapping.range)).collect();

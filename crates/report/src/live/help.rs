@@ -1,4 +1,4 @@
-//! What the keys do, and what marks in the map mean.
+//! Help text: keys, and the marks in the heatmap.
 
 /// Keys and their meaning.
 pub(crate) const KEYS: [(&str, &str); 15] = [

@@ -1,23 +1,23 @@
-//! Keys as the screen knows them, whatever terminal they come from.
+//! Keys of the live screen, independent of the terminal library.
 
-/// A key that was pressed.
+/// A key press.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
-    /// Arrow.
+    /// Arrow up.
     Up,
-    /// Arrow.
+    /// Arrow down.
     Down,
-    /// Arrow.
+    /// Arrow left.
     Left,
-    /// Arrow.
+    /// Arrow right.
     Right,
     /// Page up.
     PageUp,
     /// Page down.
     PageDown,
-    /// Home.
+    /// Home key.
     Home,
-    /// End.
+    /// End key.
     End,
     /// Return.
     Enter,
@@ -27,6 +27,6 @@ pub enum Key {
     Tab,
     /// Ctrl-C.
     Interrupt,
-    /// Anything that prints.
+    /// A printable character.
     Char(char),
 }

@@ -1,8 +1,9 @@
-//! One screen that shows a recording window by window, while it is written or long after:
-//! heat by address and time, what is mapped and how hot it is, and what watching costs.
+//! A terminal screen that shows a recording window by window, while it is written or later: heat by
+//! address and time, mappings and their heat, and the cost of profiling.
 //!
-//! [`Live`] holds what the screen is about. [`Live::update`] takes a key and reads nothing;
-//! [`Live::refresh`] and [`Live::prepare`] read the recording; [`Live::draw`] draws what was
+//! [`Live`] holds the state of the screen. [`Live::update`] processes a key and reads nothing;
+//! [`Live::refresh`] and [`Live::prepare`] read the recording; [`Live::draw`] draws the prepared
+//! data. Time advances through [`Live::advance`] only.
 //! prepared. Time passes by [`Live::advance`] only.
 
 mod addresses;

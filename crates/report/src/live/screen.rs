@@ -1,4 +1,4 @@
-//! What the screen is about, and what keys do to it.
+//! State of the live screen, and the effect of keys.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,31 +15,31 @@ use super::table::{self, Kind, Table};
 use super::timeline::{Motion, Timeline};
 use crate::style::Color;
 
-/// How a screen begins.
+/// Start position of a screen.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Start {
-    /// With the newest window, and goes along.
+    /// At the newest window, following new ones.
     Newest,
-    /// With the window of this time since the recording began, and plays on from there.
+    /// At the window of this time since the recording began, playing from there.
     Replay {
-        /// The time.
+        /// Start time, since the recording began.
         from: Duration,
-        /// Recorded seconds in a second, within [`SPEEDS`](super::SPEEDS).
+        /// Recorded seconds per second, within [`SPEEDS`](super::SPEEDS).
         speed: f64,
     },
 }
 
-/// What arrows up and down are about.
+/// The pane that the up and down arrows control.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Pane {
-    /// The selected row.
+    /// The table: arrows select a row.
     #[default]
     Table,
-    /// The addresses.
+    /// The heatmap: arrows move the addresses.
     Heatmap,
 }
 
-/// The window that is shown.
+/// The displayed window.
 #[derive(Debug)]
 pub(crate) struct Shown {
     pub(crate) index: usize,
@@ -48,7 +48,7 @@ pub(crate) struct Shown {
     pub(crate) residence: Vec<SpaceResidence>,
 }
 
-/// A screen of a recording.
+/// A live screen of a recording.
 pub struct Live {
     pub(crate) recording: Recording,
     pub(crate) color: Color,
@@ -59,21 +59,22 @@ pub struct Live {
     pub(crate) pane: Pane,
     pub(crate) shown: Option<Shown>,
     pub(crate) help: bool,
-    /// What the bottom line has to say.
+    /// Message in the bottom line.
     pub(crate) note: Option<String>,
-    /// Time from the end of the shown window to its being shown.
+    /// Time from the end of the displayed window until it was displayed.
     pub(crate) lag: Option<Duration>,
-    /// What goes on when the user no longer wants it to stand still.
+    /// Motion to resume after a pause.
     resume: Motion,
     steps: Vec<Step>,
-    /// Whether the table is about something else than the shown window.
+    /// Whether the table was made for another window than the displayed one.
     stale: bool,
     grows: bool,
     quits: bool,
 }
 
 impl Live {
-    /// A screen that begins with `start`. Nothing is read yet but what `recording` holds already.
+    /// A screen that begins at `start`. Reads nothing yet beyond the data that `recording` holds
+    /// already.
     #[must_use]
     pub fn new(recording: Recording, start: Start, color: Color) -> Self {
         let (resume, speed) = match start {
@@ -107,7 +108,7 @@ impl Live {
         live
     }
 
-    /// Whether the user wants no more.
+    /// Whether the user has quit.
     #[must_use]
     pub fn quits(&self) -> bool {
         self.quits
@@ -119,41 +120,41 @@ impl Live {
         self.grows
     }
 
-    /// The window that is shown, once [`Live::prepare`] has read it.
+    /// The displayed window, once [`Live::prepare`] has read it.
     #[must_use]
     pub fn shown(&self) -> Option<usize> {
         self.shown.as_ref().map(|shown| shown.index)
     }
 
-    /// Whether another window is to be shown than [`Live::prepare`] has read.
+    /// Whether [`Live::prepare`] has yet to read the window that should be displayed.
     #[must_use]
     pub fn is_behind(&self) -> bool {
         self.timeline.head() != self.shown()
     }
 
-    /// What is shown.
+    /// The displayed recording.
     #[must_use]
     pub fn recording(&self) -> &Recording {
         &self.recording
     }
 
-    /// Says something in the bottom line, until the next key.
+    /// Shows a message in the bottom line until the next key.
     pub fn say(&mut self, note: impl Into<String>) {
         self.note = Some(note.into());
     }
 
-    /// Tells how long after its end the shown window was shown.
+    /// Sets the time from the end of the displayed window until it was displayed.
     pub fn set_lag(&mut self, lag: Option<Duration>) {
         self.lag = lag;
     }
 
-    /// No more windows will be written, and `why`.
+    /// Marks the recording as complete: no more windows will be written, for the reason `why`.
     pub fn end(&mut self, why: impl Into<String>) {
         self.grows = false;
         self.say(why);
     }
 
-    /// Takes a key. Reads nothing.
+    /// Processes a key. Reads nothing from the recording.
     pub fn update(&mut self, key: Key) {
         self.note = None;
         if std::mem::take(&mut self.help) && key != Key::Interrupt && key != Key::Char('q') {
@@ -225,17 +226,17 @@ impl Live {
         }
     }
 
-    /// What the screen is narrowed to.
+    /// The current scope.
     pub(crate) fn scope(&self) -> Scope {
         self.steps.last().map_or(Scope::All, |step| step.scope)
     }
 
-    /// The names of the steps down, from everything to what is shown.
+    /// Names of the steps from everything down to the current scope.
     pub(crate) fn path(&self) -> impl Iterator<Item = &str> {
         self.steps.iter().map(|step| step.name.as_str())
     }
 
-    /// From process to mapping to region: the selected row becomes all there is.
+    /// Narrows the scope to the selected row: from process to mapping to region.
     fn step_down(&mut self) {
         let (Some(row), Some(shown)) = (self.table.selected(), &self.shown) else { return };
         let before = self.table.kind;
@@ -268,7 +269,7 @@ impl Live {
         self.set_domain();
     }
 
-    /// Recorded time passes.
+    /// Advances a replay by `elapsed`.
     pub fn advance(&mut self, elapsed: Duration) {
         self.timeline.advance(elapsed, self.recording.commits(), self.grows);
     }
@@ -279,10 +280,10 @@ impl Live {
         self.timeline.due(self.recording.commits())
     }
 
-    /// Reads what was committed since; whether there is more to be shown.
+    /// Reads newly committed windows; returns whether there is anything new to show.
     ///
     /// # Errors
-    /// If reading fails. What was read before stays.
+    /// If reading fails. Data read earlier is kept.
     pub fn refresh(&mut self) -> Result<bool> {
         let new = self.recording.refresh()?;
         if self.recording.is_ended() {
@@ -292,8 +293,8 @@ impl Live {
         Ok(new > 0)
     }
 
-    /// Makes the screen fit, and reads what it is to show: all of the shown window, and some of
-    /// the heatmap. Whether everything is there; if not, call again.
+    /// Fits the screen to its size, and reads the data to be shown: all of the displayed window,
+    /// and a limited part of the heatmap. Returns whether the data is complete; if not, call again.
     pub fn prepare(&mut self, width: u16, height: u16) -> bool {
         let layout = Layout::of(width, height);
         self.timeline.set_room(layout.columns.into());
@@ -317,7 +318,7 @@ impl Live {
         self.columns.fill(&self.recording, self.timeline.columns(), head)
     }
 
-    /// Reads window `head`, if it is not the shown one already.
+    /// Reads window `head`, unless it is displayed already.
     fn show(&mut self, head: usize) -> Result<()> {
         if self.shown() == Some(head) {
             return Ok(());
@@ -343,7 +344,7 @@ impl Live {
         }
     }
 
-    /// The name of a space in the shown window.
+    /// The name of a space in the displayed window.
     pub(crate) fn space_name(&self, space: SpaceId) -> String {
         self.shown
             .as_ref()
@@ -360,5 +361,5 @@ impl Pane {
     }
 }
 
-/// Columns that H and L move by.
+/// Columns that the keys H and L scroll by.
 const PAGE_OF_COLUMNS: i64 = 20;

@@ -7,14 +7,14 @@ use super::focus::Scope;
 use crate::names;
 use crate::regions::RowRate;
 
-/// What a row is.
+/// Kind of rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A space.
+    /// A row per space.
     Processes,
-    /// A mapping.
+    /// A row per mapping.
     Mappings,
-    /// A region.
+    /// A row per region.
     #[default]
     Regions,
 }
@@ -29,7 +29,7 @@ impl Kind {
     }
 }
 
-/// The order of the rows.
+/// Order of the rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Order {
     /// Hottest first, then largest.
@@ -64,26 +64,26 @@ impl Order {
     }
 }
 
-/// A row: a range, and what the window says of it.
+/// A row: a range, and its figures in the displayed window.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Row {
-    /// From its first byte to its last one.
+    /// The address range, from its first to its last byte.
     pub(crate) range: Range,
     /// Bytes of it that are mapped, or in the region.
     pub(crate) bytes: u64,
-    /// Bytes that were looked at and are known.
+    /// Bytes that were probed and are known.
     pub(crate) known: u64,
-    /// Bytes that were looked at and are unknown all the same.
+    /// Bytes that were probed and are nevertheless unknown.
     pub(crate) unknown: u64,
     /// Bytes that are hot (METRICS.md).
     pub(crate) hot: u64,
-    /// Frequency times bytes known.
+    /// Frequency times known bytes, summed up.
     heat: f64,
-    /// How often its pages are accessed; of a region whose rate is known.
+    /// Access rate of its pages; for regions with a known rate.
     pub(crate) rate: Option<RowRate>,
-    /// Windows for which the count has been about the same; of a region.
+    /// Windows for which the count has stayed about the same; for regions.
     pub(crate) age: Option<u32>,
-    /// The page-table level that told; of a region.
+    /// The page-table level of the evidence; for regions.
     pub(crate) level: Option<Level>,
 }
 
@@ -93,7 +93,7 @@ impl Row {
         Self { range, bytes, known, unknown, hot, heat, rate, age: None, level: None }
     }
 
-    /// Mean frequency of what is known; `None` if nothing is.
+    /// Mean frequency of the known bytes; `None` if there are none.
     pub(crate) fn frequency(&self) -> Option<f64> {
         (self.known > 0).then(|| self.heat / self.known as f64)
     }
@@ -113,14 +113,14 @@ impl Row {
     }
 }
 
-/// The table, in its order.
+/// The table, in its current order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Table {
     pub(crate) kind: Kind,
     pub(crate) order: Order,
     pub(crate) rows: Vec<Row>,
     selected: usize,
-    /// Whether the user chose the row; if not, the first one stays selected.
+    /// Whether the user chose the row; if not, the first row stays selected.
     chosen: bool,
     /// The first row in view.
     top: usize,
@@ -128,7 +128,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// What the window says of the part of the target in `scope`.
+    /// Makes the rows for the memory in `scope`.
     pub(crate) fn rebuild(&mut self, layout: &Mappings, regions: &[Region], scope: &Scope) {
         let before = self.selected().filter(|_| self.chosen).map(|row| row.range);
         self.rows = match self.kind {
@@ -139,7 +139,7 @@ impl Table {
         self.sort(before);
     }
 
-    /// Puts the rows into another order.
+    /// Changes the order of the rows.
     pub(crate) fn set_order(&mut self, order: Order) {
         let before = self.selected().filter(|_| self.chosen).map(|row| row.range);
         self.order = order;
@@ -161,7 +161,7 @@ impl Table {
         self.settle();
     }
 
-    /// Shows rows of another kind, from the first one on.
+    /// Switches to another kind of rows, and selects the first one.
     pub(crate) fn set_kind(&mut self, kind: Kind) {
         self.kind = kind;
         self.rows.clear();
@@ -169,7 +169,7 @@ impl Table {
         self.selected = 0;
     }
 
-    /// Makes room for so many rows.
+    /// Sets the number of rows that fit.
     pub(crate) fn set_room(&mut self, rows: usize) {
         self.room = rows;
         self.settle();
@@ -179,7 +179,7 @@ impl Table {
         self.room
     }
 
-    /// Selects the row so many rows further down.
+    /// Selects the row `rows` rows further down.
     pub(crate) fn select(&mut self, rows: i64) {
         let step = rows.unsigned_abs() as usize;
         self.selected = match rows < 0 {
@@ -194,13 +194,13 @@ impl Table {
         self.rows.get(self.selected)
     }
 
-    /// The rows in view, and whether each is the selected one.
+    /// The rows in view, each with whether it is selected.
     pub(crate) fn in_view(&self) -> impl Iterator<Item = (&Row, bool)> {
         let numbered = self.rows.iter().enumerate().skip(self.top).take(self.room);
         numbered.map(|(index, row)| (row, index == self.selected))
     }
 
-    /// The first row in view, counted from one, and the last.
+    /// Numbers of the first (from one) and of the last row in view.
     pub(crate) fn numbers(&self) -> (usize, usize) {
         (self.top + 1, (self.top + self.room).min(self.rows.len()))
     }
@@ -214,7 +214,7 @@ impl Table {
     }
 }
 
-/// What to sort by, greatest first. What is unknown or was not looked at comes last.
+/// Sort key, highest first. Unknown and unprobed rows sort last.
 fn key(order: Order, row: &Row) -> f64 {
     match order {
         Order::Heat => row.frequency().unwrap_or(-1.0),
@@ -243,7 +243,7 @@ fn rows_of(regions: &[Region], scope: &Scope) -> Vec<Row> {
     regions.iter().filter_map(row).collect()
 }
 
-/// Regions and mappings are both sorted and disjoint: one pass over both.
+/// Regions and mappings are both sorted and disjoint: a single pass over both.
 fn mappings(layout: &Mappings, regions: &[Region], scope: &Scope) -> Vec<Row> {
     let clipped = layout.mappings.iter().filter_map(|mapping| scope.clip(&mapping.range));
     let mut rows: Vec<Row> = clipped.map(|range| Row::new(range, range.bytes())).collect();
@@ -286,14 +286,14 @@ fn processes(layout: &Mappings, regions: &[Region], scope: &Scope) -> Vec<Row> {
     rows
 }
 
-/// What people call the memory of `range`: its mapping, and whether there is more than that.
+/// Display name of the memory at `range`: its mapping, with a mark if it extends beyond that.
 pub(crate) fn label(layout: &Mappings, range: &Range) -> String {
     let Some(mapping) = layout.find(range) else { return "not mapped".into() };
     let more = if range.end > mapping.range.end { " …" } else { "" };
     format!("{}{more}", names::label(mapping))
 }
 
-/// The name of a row of that kind.
+/// Display name of a row of this kind.
 pub(crate) fn name(kind: Kind, layout: &Mappings, row: &Row) -> String {
     match kind {
         Kind::Processes => space_label(layout, row.range.space),
@@ -350,7 +350,8 @@ mod tests {
         }
     }
 
-    /// The heap's second half is always hit, the file at a quarter, the other process never.
+    /// The heap's second half is always hit, the file in a quarter of the samples, the other
+    /// process never.
     fn regions() -> Vec<Region> {
         vec![
             region(0, 0, 5, 0.0),
@@ -378,7 +379,7 @@ mod tests {
         assert_eq!(rows[2], (text("heap"), 8, 0, 0.0), "of equals the largest");
     }
 
-    // Heap: half of it at 1, half at 0. Process one: 5 pages at 1, 4 at 1/4, of 14 looked at.
+    // Heap: half of it at 1, half at 0. Process one: 5 pages at 1, 4 at 1/4, of 14 probed.
     #[test]
     fn mappings_and_processes_sum_up_their_regions() {
         let heap = table(Kind::Mappings, Order::Address, Scope::Space(SpaceId(0))).remove(0);

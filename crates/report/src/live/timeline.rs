@@ -1,4 +1,4 @@
-//! Which window is shown, and which windows are in the heatmap.
+//! The displayed window, and the windows in the heatmap.
 
 use std::ops::Range as Span;
 use std::time::Duration;
@@ -6,38 +6,38 @@ use std::time::Duration;
 use tierscope_core::Time;
 use tierscope_record::Commit;
 
-/// How fast a replay may be.
+/// Range of replay speeds.
 pub const SPEEDS: Span<f64> = 0.01..1000.0;
 
-/// What makes the shown window move on.
+/// How the displayed window advances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Motion {
-    /// The newest is shown as soon as it is there.
+    /// The newest window is displayed as soon as it is committed.
     Follow,
-    /// Windows pass as they did when they were recorded, faster or slower.
+    /// Windows advance at recorded time, times the replay speed.
     Play,
-    /// Nothing.
+    /// The displayed window does not advance.
     Still,
 }
 
-/// A scale of time, in windows; a column of the heatmap is 2^zoom of them.
+/// A time scale, in windows; a column of the heatmap covers 2^zoom of them.
 ///
-/// Invariant: the shown window is there, and every column in view holds one up to it.
+/// Invariant: the displayed window exists, and every column in view holds a window up to it.
 #[derive(Clone, Debug)]
 pub(crate) struct Timeline {
-    /// Windows committed.
+    /// Number of committed windows.
     windows: usize,
-    /// The window that is shown.
+    /// The displayed window.
     head: usize,
     motion: Motion,
-    /// How far a replay has come.
+    /// Replay position, as recorded time.
     position: Time,
-    /// Recorded seconds in a second.
+    /// Replay speed, in recorded seconds per second.
     speed: f64,
     zoom: u32,
-    /// Columns that there is room for.
+    /// Number of columns that fit.
     room: usize,
-    /// One past the last column in view; `None`: that of the shown window is the last.
+    /// One past the last column in view; `None` if the last one is that of the displayed window.
     edge: Option<usize>,
 }
 
@@ -48,7 +48,7 @@ impl Timeline {
         Self { windows: 0, head: 0, motion, position, speed, zoom: 0, room: 1, edge: None }
     }
 
-    /// The window that is shown.
+    /// The displayed window.
     pub(crate) fn head(&self) -> Option<usize> {
         (self.head < self.windows).then_some(self.head)
     }
@@ -61,28 +61,28 @@ impl Timeline {
         self.speed
     }
 
-    /// Windows in a column.
+    /// Windows per column.
     pub(crate) fn per_column(&self) -> usize {
         1 << self.zoom
     }
 
-    /// The columns in view: column c holds windows `c * per_column ..`.
+    /// The columns in view: column c holds the windows from `c * per_column` on.
     pub(crate) fn columns(&self) -> Span<usize> {
         let end = self.edge.unwrap_or(usize::MAX).min(self.all_columns());
         end.saturating_sub(self.room)..end
     }
 
-    /// Whether the shown window is in view.
+    /// Whether the displayed window is in view.
     pub(crate) fn is_at_head(&self) -> bool {
         self.columns().end == self.all_columns()
     }
 
-    /// Columns up to the shown window.
+    /// Number of columns up to the displayed window.
     fn all_columns(&self) -> usize {
         self.head().map_or(0, |head| head / self.per_column() + 1)
     }
 
-    /// Tells which windows there are.
+    /// Sets the committed windows.
     pub(crate) fn set_windows(&mut self, commits: &[Commit]) {
         self.windows = commits.len();
         if self.motion == Motion::Follow {
@@ -92,14 +92,14 @@ impl Timeline {
         self.settle();
     }
 
-    /// Makes room for so many columns.
+    /// Sets the number of columns that fit.
     pub(crate) fn set_room(&mut self, columns: usize) {
         self.room = columns.max(1);
         self.settle();
     }
 
-    /// Recorded time passes; at the end of what there is the replay goes over to following
-    /// (`grows`) or stands still.
+    /// Advances a replay; at the last window it starts to follow if the recording `grows`, else
+    /// pauses.
     pub(crate) fn advance(&mut self, elapsed: Duration, commits: &[Commit], grows: bool) {
         let (Motion::Play, Some(last)) = (self.motion, commits.last()) else { return };
         self.position = self.position.max(commits[0].end) + elapsed.mul_f64(self.speed);
@@ -111,19 +111,19 @@ impl Timeline {
         self.settle();
     }
 
-    /// When the next window of the replay is due.
+    /// Time until the next window of the replay.
     pub(crate) fn due(&self, commits: &[Commit]) -> Option<Duration> {
         let next = commits.get(self.head + 1).filter(|_| self.motion == Motion::Play)?;
         Some(next.end.since(self.position).div_f64(self.speed))
     }
 
-    /// Shows the window of `time`.
+    /// Displays the window at `time`.
     pub(crate) fn seek_time(&mut self, time: Time, commits: &[Commit]) {
         let index = commits.partition_point(|row| row.end <= time);
         self.seek(index.min(commits.len().saturating_sub(1)), commits);
     }
 
-    /// Shows the window so many columns further on. What follows, no longer does.
+    /// Displays the window `columns` columns further on; stops following.
     pub(crate) fn step(&mut self, columns: i64, commits: &[Commit]) {
         let windows = columns.unsigned_abs() as usize * self.per_column();
         let head = match columns < 0 {
@@ -133,12 +133,12 @@ impl Timeline {
         self.seek(head, commits);
     }
 
-    /// Shows the first window.
+    /// Displays the first window.
     pub(crate) fn seek_start(&mut self, commits: &[Commit]) {
         self.seek(0, commits);
     }
 
-    /// Shows the newest window, and follows (`grows`) or stands still.
+    /// Displays the newest window, and follows if the recording `grows`, else pauses.
     pub(crate) fn seek_end(&mut self, commits: &[Commit], grows: bool) {
         self.seek(usize::MAX, commits);
         self.motion = if grows { Motion::Follow } else { Motion::Still };
@@ -158,7 +158,7 @@ impl Timeline {
         self.position = commits.get(self.head).map_or(Time(0), |row| row.end);
     }
 
-    /// Stands still, or goes on with `motion`.
+    /// Pauses, or resumes with `motion`.
     pub(crate) fn toggle(&mut self, motion: Motion, commits: &[Commit]) {
         self.motion = if self.motion == Motion::Still { motion } else { Motion::Still };
         let at_end = self.head + 1 >= commits.len();
@@ -169,12 +169,12 @@ impl Timeline {
         }
     }
 
-    /// Goes so many times as fast.
+    /// Multiplies the replay speed.
     pub(crate) fn change_speed(&mut self, factor: f64) {
         self.speed = (self.speed * factor).clamp(SPEEDS.start, SPEEDS.end);
     }
 
-    /// Moves the heatmap by columns, to later ones if positive.
+    /// Scrolls the heatmap by columns, to later ones if positive.
     pub(crate) fn scroll(&mut self, columns: i64) {
         let edge = self.columns().end;
         let step = columns.unsigned_abs() as usize;
@@ -186,19 +186,19 @@ impl Timeline {
         self.settle();
     }
 
-    /// Half as many windows in a column.
+    /// Halves the number of windows per column.
     pub(crate) fn zoom_in(&mut self) {
         self.set_zoom(self.zoom.saturating_sub(1));
     }
 
-    /// Twice as many windows in a column, until all there is is in view.
+    /// Doubles the number of windows per column, unless all windows are in view already.
     pub(crate) fn zoom_out(&mut self) {
         if self.all_columns() > self.room {
             self.set_zoom(self.zoom + 1);
         }
     }
 
-    /// One window in a column, and the shown one in view.
+    /// One window per column, with the displayed one in view.
     pub(crate) fn reset(&mut self) {
         self.edge = None;
         self.zoom = 0;
@@ -211,7 +211,7 @@ impl Timeline {
         self.settle();
     }
 
-    /// Restores the invariant. A heatmap moved to its end goes along with the shown window.
+    /// Restores the invariant. A heatmap scrolled to its end follows the displayed window.
     fn settle(&mut self) {
         self.head = self.head.min(self.windows.saturating_sub(1));
         let all = self.all_columns();
@@ -225,7 +225,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// `count` windows of a second.
+    /// `count` windows of one second.
     fn commits(count: usize) -> Vec<Commit> {
         let at = |seconds: u64| Time(seconds * 1_000_000_000);
         let row = |n: usize| Commit {
@@ -268,7 +268,7 @@ mod tests {
         assert_eq!((timeline.head(), timeline.motion()), (Some(11), Motion::Follow));
     }
 
-    // Ten windows of a second at double speed.
+    // Ten windows of one second, at double speed.
     #[test]
     fn plays_at_its_speed_to_the_end() {
         let (mut timeline, all) = timeline(Motion::Play, 10, 4);
@@ -290,7 +290,7 @@ mod tests {
         assert_eq!(timeline.motion(), Motion::Follow);
     }
 
-    // Ten windows in five columns of two, of which the first four; and back.
+    // Ten windows in five columns of two, the first four of which are in view; and zoomed in again.
     #[test]
     fn zoom_keeps_the_edge_in_its_place() {
         let (mut timeline, _) = timeline(Motion::Follow, 10, 4);
@@ -338,7 +338,7 @@ mod tests {
     }
 
     proptest! {
-        // Whatever is done, the shown window is there, and so are the columns in view.
+        // After any actions, the displayed window exists, and so do the columns in view.
         #[test]
         fn the_view_never_leaves_the_recording(acts in prop::collection::vec(some_do(), 0..60)) {
             let (mut line, mut all) = timeline(Motion::Play, 3, 10);

@@ -1,4 +1,4 @@
-//! What the shown window comes to as a whole.
+//! Totals of the displayed window.
 
 use std::time::Duration;
 
@@ -6,27 +6,27 @@ use tierscope_core::metrics::HOT_FREQUENCY;
 use tierscope_core::{Mappings, Region};
 use tierscope_record::Commit;
 
-/// CPU shares are means over this long, that they can be read.
+/// Period over which CPU shares are averaged, so that they are readable.
 const RECENT: Duration = Duration::from_secs(5);
 
 /// Shares of one CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct CpuShares {
-    /// Of the profiler, over the last seconds.
+    /// Profiler, over the last [`RECENT`] seconds.
     pub(crate) profiler: f64,
-    /// Of the profiler since the recording began, its start included.
+    /// Profiler, since the recording began, including its start-up.
     pub(crate) profiler_mean: f64,
-    /// Of the target, over the last seconds.
+    /// Target, over the last [`RECENT`] seconds.
     pub(crate) target: f64,
 }
 
 impl CpuShares {
-    /// At the end of window `head`.
+    /// CPU shares at the end of window `head`.
     pub(crate) fn at(commits: &[Commit], head: usize) -> Self {
         let now = &commits[head];
         let since = tierscope_core::Time(now.end.0.saturating_sub(RECENT.as_nanos() as u64));
         let from = commits[..head].partition_point(|row| row.end <= since);
-        // The first window has none before it: CPU time counts from its beginning.
+        // The first window has no predecessor: its CPU time counts from its start.
         let before = head.checked_sub(1).map(|last| &commits[from.min(last)]);
         let (start, cpu) = before.map_or((now.start, Default::default()), |row| (row.end, row.cpu));
         let share = |cpu: Duration, span: Duration| match span.as_secs_f64() {
@@ -42,7 +42,7 @@ impl CpuShares {
     }
 }
 
-/// Bytes looked at of which there is too little evidence.
+/// Bytes probed with too little evidence.
 pub(crate) fn unknown(regions: &[Region]) -> u64 {
     let unknown = regions.iter().filter(|region| region.is_unknown() && !region.is_unseen());
     unknown.map(|region| region.range.bytes()).fold(0, u64::saturating_add)
@@ -56,8 +56,8 @@ pub(crate) struct Node {
     pub(crate) hot: u64,
 }
 
-/// What is on which node, where the recording tells: where every space is a node's physical one.
-/// Virtual addresses do not say where their pages are.
+/// Bytes by node, if every space is a node's physical one. Virtual addresses do not reveal the
+/// nodes of their pages.
 pub(crate) fn nodes(layout: &Mappings, regions: &[Region]) -> Option<Vec<Node>> {
     let physical = |name: &str| {
         let number = name.strip_prefix("node ");

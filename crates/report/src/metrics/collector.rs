@@ -1,4 +1,4 @@
-//! Follows recordings, window by window, and renders the last one.
+//! Follows recordings, window by window, and renders the last window.
 
 use std::time::Duration;
 
@@ -9,23 +9,23 @@ use super::families;
 use super::figures::figures;
 use super::text::Text;
 
-/// A window that took longer than this many times what was asked for is late.
+/// A window is late if it took longer than the configured length times this.
 const LATE: f64 = 1.5;
 
-/// What only grows, over all recordings followed.
+/// Cumulative counters over all recordings that were followed.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Counters {
     pub(super) windows: u64,
-    /// Windows that took more than [`LATE`] times as long as asked for.
+    /// Windows that took more than [`LATE`] times the configured length.
     pub(super) late: u64,
-    /// Windows that would have fitted between two that follow each other.
+    /// Windows that would have fitted into the gaps between consecutive windows.
     pub(super) lost: u64,
-    /// Since the machine was opened, as the recordings say.
+    /// CPU time since the machine was opened, from the recordings.
     pub(super) cpu: CpuTime,
 }
 
 impl Counters {
-    /// `window` is the length asked for.
+    /// Counts one window; `window` is the configured length.
     fn take(&mut self, before: Option<&Commit>, row: &Commit, window: Duration) {
         self.windows += 1;
         self.late += u64::from(row.end - row.start > window.mul_f64(LATE));
@@ -37,21 +37,21 @@ impl Counters {
     }
 }
 
-/// Follows a recording, or one recording after another.
+/// Follows a recording, or a sequence of recordings.
 #[derive(Clone, Debug, Default)]
 pub struct Collector {
     counters: Counters,
-    /// Windows taken of the present recording.
+    /// Number of windows already counted of the current recording.
     taken: usize,
 }
 
 impl Collector {
-    /// The next recording follows: what was counted stays.
+    /// Starts the next recording; the counters are kept.
     pub fn begin(&mut self) {
         self.taken = 0;
     }
 
-    /// Counts the windows of `recording` that were committed since the last call.
+    /// Counts the windows of `recording` committed since the last call.
     pub fn advance(&mut self, recording: &Recording) {
         let (commits, window) = (recording.commits(), recording.meta().window);
         for index in self.taken..commits.len() {
@@ -61,8 +61,8 @@ impl Collector {
         self.taken = commits.len();
     }
 
-    /// The last window of `recording`, and what was counted so far, as OpenMetrics text. Without
-    /// a window there are counters and facts only.
+    /// The last window of `recording` and the counters as OpenMetrics text. Before the first window
+    /// there are counters and facts only.
     ///
     /// # Errors
     /// If the window cannot be read.
@@ -90,7 +90,8 @@ mod tests {
     use tierscope_core::{Snapshot, Time};
     use tierscope_record::{Memory, Meta, Recorder};
 
-    /// Windows that begin and end at these milliseconds, 200 ms being asked for.
+    /// A recording of windows with these start and end times in milliseconds, configured for 200
+    /// ms.
     fn recording(windows: &[(u64, u64)]) -> Recording {
         let mut memory = Memory::default();
         let meta = Meta { window: Duration::from_millis(200), ..Meta::default() };
@@ -106,7 +107,7 @@ mod tests {
         Recording::from_source(Box::new(memory)).unwrap()
     }
 
-    // The third is late (301 of 200 ms), and after it 450 ms are missing: two windows.
+    // The third window is late (301 of 200 ms), and after it a gap of 450 ms: two windows are lost.
     #[test]
     fn late_and_lost_windows_are_counted() {
         let recording = recording(&[(0, 200), (200, 500), (500, 801), (1251, 1451)]);

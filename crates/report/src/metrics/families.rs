@@ -1,4 +1,4 @@
-//! Everything that is exported: names, units, meaning.
+//! All exported metrics: names, units, meaning.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -11,7 +11,7 @@ use super::figures::{AGES, Figures, Heat};
 use super::text::{Kind, Label, Text, number};
 use crate::tiers::Tiers;
 
-/// Series of a recording that have families of their own.
+/// Series of a recording that are exported as families of their own.
 const KNOWN: [&str; 8] = [
     "profiler_cpu_seconds",
     "target_cpu_seconds",
@@ -23,7 +23,7 @@ const KNOWN: [&str; 8] = [
     "unseen_bytes",
 ];
 
-/// What is watched, with what, and how fresh it is.
+/// Target, instrument, and the time of the last window.
 pub(super) fn about(text: &mut Text, recording: &Recording) {
     let meta = recording.meta();
     let help = "What is watched, and with what.";
@@ -48,7 +48,7 @@ pub(super) fn about(text: &mut Text, recording: &Recording) {
     }
 }
 
-/// Wall time of the last window's end.
+/// Wall-clock time of the last window's end.
 fn end_of(recording: &Recording) -> Option<SystemTime> {
     let span: Duration = recording.time().map(|time| time.end - time.start)?;
     Some(recording.meta().started + span)
@@ -58,7 +58,7 @@ fn unix(time: SystemTime) -> f64 {
     time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
-/// What only grows.
+/// The cumulative counters.
 pub(super) fn counters(text: &mut Text, counters: &Counters) {
     let mut count = |name, help, value: u64| {
         text.family(name, Kind::Counter, None, help).sample(&[], value);
@@ -77,7 +77,7 @@ pub(super) fn counters(text: &mut Text, counters: &Counters) {
     cpu("tierscope_target_cpu_seconds", "CPU time of what is watched.", counters.cpu.target);
 }
 
-/// A space's number, its name, and its figures.
+/// Figures of a space with its label values.
 pub(super) struct Labelled<'a> {
     space: String,
     process: String,
@@ -94,7 +94,7 @@ impl Labelled<'_> {
     }
 }
 
-/// Gives figures the labels that all of their samples carry.
+/// Adds the label values of its space to each set of figures.
 pub(super) fn labelled<'a>(
     figures: &'a BTreeMap<SpaceId, Figures>,
     layout: &Mappings,
@@ -156,7 +156,7 @@ fn unknown(text: &mut Text, spaces: &[Labelled<'_>]) {
     spaces.iter().for_each(|of| family.sample(&of.labels(), of.figures.unknown));
 }
 
-/// Of one space, not of one region: there are too many of them. Unknown rates are not in it.
+/// By space, not by region: there are too many regions. Unknown rates are not included.
 fn accesses(text: &mut Text, spaces: &[Labelled<'_>]) {
     let help = "Accesses a second, summed up over pages from the rates that the instrument estimates, \
                 by heat; absent where it estimates none.";
@@ -185,7 +185,7 @@ fn idle_ages(text: &mut Text, spaces: &[Labelled<'_>]) {
     }
 }
 
-/// What is in memory and where, as it was found last; nothing if the recording does not say.
+/// Resident bytes by tier and node, as last measured; nothing if the recording has no such data.
 pub(super) fn residence(text: &mut Text, metrics: &[Metric], layout: &Mappings, meta: &Meta) {
     let (tiers, spaces) = (Tiers::of(meta), residence_of(metrics));
     let named = |of: &SpaceResidence| {
@@ -210,7 +210,7 @@ pub(super) fn residence(text: &mut Text, metrics: &[Metric], layout: &Mappings, 
     }
 }
 
-/// The recording's other series, by their own names.
+/// The recording's other series, under their own names.
 pub(super) fn series(text: &mut Text, metrics: &[Metric], layout: &Mappings) {
     let others: BTreeMap<_, _> = metrics
         .iter()

@@ -1,22 +1,22 @@
-//! Bytes of a window by space, by what stands behind them, and by heat.
+//! Bytes of a window by space, by backing, and by heat.
 
 use std::collections::BTreeMap;
 
 use tierscope_core::metrics::HOT_FREQUENCY;
 use tierscope_core::{Backing, Mapping, Mappings, PAGE_SIZE, Region, Snapshot, SpaceId};
 
-/// How hot bytes are, by the last window.
+/// Heat class of memory in the last window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Heat {
     /// Frequency of at least [`HOT_FREQUENCY`], confirmed.
     Hot,
-    /// Accessed, but not hot.
+    /// Accessed, below the hot frequency.
     Cold,
-    /// Looked at and not accessed.
+    /// Probed and not accessed.
     Idle,
-    /// Looked at, with too little evidence to tell.
+    /// Probed, with too little evidence to classify.
     Unknown,
-    /// Not looked at.
+    /// Not probed.
     Unseen,
 }
 
@@ -45,13 +45,13 @@ impl Heat {
     }
 }
 
-/// Upper bounds of the ages for which bytes have been idle, in seconds.
+/// Upper bounds of the idle-age buckets, in seconds.
 pub(super) const AGES: [f64; 8] = [1.0, 10.0, 60.0, 300.0, 1800.0, 3600.0, 14400.0, f64::INFINITY];
 
-/// What a label says that no mapping covers: it was unmapped since the region was made.
+/// Label for regions that no mapping covers any more: unmapped since the region was made.
 const NO_BACKING: &str = "none";
 
-/// Bytes by heat, of one backing.
+/// Bytes by heat, for one backing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ByHeat(pub(super) [u64; Heat::ALL.len()]);
 
@@ -63,20 +63,20 @@ pub(super) struct Figures {
     pub(super) working_set: u64,
     /// Bytes mapped, by backing.
     pub(super) mapped: BTreeMap<&'static str, u64>,
-    /// Bytes of which there is too little evidence.
+    /// Bytes with too little evidence.
     pub(super) unknown: u64,
-    /// Estimated accesses a second, by heat; `None` where no region has a rate that is known.
+    /// Estimated accesses per second, by heat; `None` if no region has a known rate.
     pub(super) accesses: Option<[f64; Heat::ALL.len()]>,
     /// Bytes in regions, by backing.
     pub(super) bytes: BTreeMap<&'static str, ByHeat>,
-    /// Idle bytes by age, one for each of [`AGES`].
+    /// Idle bytes by age, one for each bucket of [`AGES`].
     pub(super) ages: [u64; AGES.len()],
     /// Idle bytes times their age in seconds.
     pub(super) age_sum: f64,
 }
 
-/// Figures of every space that is mapped or has regions. `window` is in seconds: regions tell
-/// their age in windows.
+/// Figures of every space that is mapped or has regions. `window` is the window length in seconds,
+/// to convert ages of regions, which are in windows.
 pub(super) fn figures(
     snapshot: &Snapshot,
     mappings: &Mappings,
@@ -98,7 +98,7 @@ pub(super) fn figures(
     spaces
 }
 
-/// The mappings that do not end before `region` begins: both are in order.
+/// Skips the mappings that end before `region` begins: both lists are sorted.
 fn not_before<'a>(mappings: &'a [Mapping], region: &Region) -> &'a [Mapping] {
     let (space, start) = (region.range.space, region.range.start);
     let before = |m: &&Mapping| (m.range.space, m.range.end) <= (space, start);
@@ -140,7 +140,7 @@ impl Figures {
     }
 }
 
-/// Spaces of 2^64 bytes are no reason to fall over.
+/// Adds without overflow, for spaces of up to 2^64 bytes.
 fn add(sum: &mut u64, bytes: u64) {
     *sum = sum.saturating_add(bytes);
 }
@@ -208,8 +208,8 @@ mod tests {
         assert_eq!((figures.working_set, figures.ages), (10, [0; AGES.len()]));
     }
 
-    // Three pages hot at 500 /s each, two at 0.5 /s, less than a hit a window: idle; four unknown,
-    // whose rate counts for nothing.
+    // Three pages are hot at 500 /s each; two at 0.5 /s, less than a hit per window, are idle; four
+    // are unknown, and their rate is not counted.
     #[test]
     fn what_is_unknown_is_neither_hot_nor_idle() {
         let page = PAGE_SIZE;

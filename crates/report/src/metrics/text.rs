@@ -2,16 +2,16 @@
 
 use std::fmt::{self, Display, Write as _};
 
-/// Types of a family, of those that OpenMetrics knows.
+/// Types of metric families, a subset of those of OpenMetrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Goes up and down.
+    /// A value that goes up and down.
     Gauge,
-    /// Only grows; its sample ends in `_total`.
+    /// A value that only grows; its sample ends in `_total`.
     Counter,
     /// Facts in labels; its sample ends in `_info` and is 1.
     Info,
-    /// How much lies below each of some bounds, now.
+    /// Current amounts below each of some bounds.
     GaugeHistogram,
 }
 
@@ -29,12 +29,12 @@ impl Kind {
 /// A label's name and value.
 pub(super) type Label<'a> = (&'a str, &'a str);
 
-/// Text in the making.
+/// OpenMetrics text under construction.
 #[derive(Debug, Default)]
 pub(super) struct Text(String);
 
 impl Text {
-    /// Begins a family. Its name ends in its unit, if it has one.
+    /// Begins a family. Its name must end in its unit, if it has one.
     pub(super) fn family(
         &mut self,
         name: &'static str,
@@ -52,7 +52,7 @@ impl Text {
         Family { out, name, kind }
     }
 
-    /// The text, ended as readers want to see that none is missing.
+    /// The text with the final `# EOF`, by which a reader detects truncation.
     pub(super) fn finish(mut self) -> String {
         self.0.push_str("# EOF\n");
         self.0
@@ -68,7 +68,7 @@ pub(super) struct Family<'a> {
 }
 
 impl Family<'_> {
-    /// A sample; the suffix follows from the type.
+    /// Writes a sample; the suffix of its name follows from the type.
     pub(super) fn sample(&mut self, labels: &[Label<'_>], value: impl Display) {
         let suffix = match self.kind {
             Kind::Gauge => "",
@@ -79,8 +79,8 @@ impl Family<'_> {
         self.write(suffix, labels, value);
     }
 
-    /// A gauge histogram: `counts` beside the upper bounds of their buckets, each for itself, the
-    /// last one without a bound.
+    /// Writes a gauge histogram. `counts` are (upper bound, amount) pairs, not cumulative; the last
+    /// bound is infinite.
     pub(super) fn histogram(&mut self, labels: &[Label<'_>], counts: &[(f64, u64)], sum: f64) {
         let mut below = 0u64;
         for (bound, count) in counts {
@@ -102,7 +102,7 @@ fn line(out: &mut String, line: fmt::Arguments<'_>) {
     writeln!(out, "{line}").expect("a string takes all");
 }
 
-/// A number as OpenMetrics writes it: bounds are floats, endless is `+Inf`.
+/// A number in OpenMetrics syntax: bounds are floats, infinity is `+Inf`.
 pub(super) fn number(value: f64) -> String {
     if value.is_infinite() && value > 0.0 { "+Inf".into() } else { format!("{value:?}") }
 }
@@ -122,7 +122,7 @@ impl Display for Labels<'_> {
     }
 }
 
-/// Backslash, quote and end of line as they must be written in labels and help.
+/// Text with backslash, quote and newline escaped for labels and help.
 struct Escaped<'a>(&'a str);
 
 impl Display for Escaped<'_> {
@@ -154,7 +154,7 @@ mod tests {
         );
     }
 
-    // 10 below 1, 5 from 1 to 2, 1 above.
+    // Buckets: 10 below 1, 5 from 1 to 2, 1 above 2.
     #[test]
     fn buckets_add_up() {
         let mut text = Text::default();
@@ -174,7 +174,7 @@ mod tests {
     }
 
     proptest! {
-        // Whatever a process calls itself, a sample stays one line with one value.
+        // For any process name, a sample is one line with one value.
         #[test]
         fn no_label_breaks_its_line(value in any::<String>()) {
             let written = Labels(&[("name", &value)]).to_string();

@@ -1,4 +1,4 @@
-//! Bytes by age as SVG.
+//! Histogram of bytes by age, as SVG.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use super::{Anchor, Svg, tick_time};
 use crate::ages::{AgeBin, Ages};
 use crate::human;
 
-/// The histogram as an SVG file for white paper.
+/// The age histogram as an SVG file for white paper.
 #[must_use]
 pub fn ages(ages: &Ages) -> String {
     const TITLE: f64 = 60.0;
@@ -19,7 +19,7 @@ pub fn ages(ages: &Ages) -> String {
     svg.file()
 }
 
-/// The histogram within the page.
+/// The age histogram as an element of the page.
 pub(crate) fn histogram(ages: &Ages) -> String {
     let mut svg = Svg::new(WIDTH, HEIGHT, "Bytes by age");
     draw(&mut svg, ages, 0.0);
@@ -34,12 +34,12 @@ const CLASSES: [Class; 3] = [
     ("cold", "cold", |bin| bin.cold_bytes),
 ];
 
-/// A bar for each bin, hot at the foot.
+/// Draws a bar for each bin, with hot bytes at the bottom.
 fn draw(svg: &mut Svg, ages: &Ages, top: f64) {
     let most = ages.bins.iter().map(AgeBin::bytes).max().unwrap_or(0);
     let frame = Frame::new(top, (0.0, ages.bins.len().max(1) as f64), most);
     frame.draw_bytes(svg);
-    // As many names of ages as can be read beside each other.
+    // As many age labels as fit next to each other.
     let every = ages.bins.len().div_ceil(8).max(1);
     for (index, bin) in ages.bins.iter().enumerate() {
         draw_bin(svg, &frame, index, bin);

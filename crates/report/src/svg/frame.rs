@@ -1,25 +1,25 @@
-//! Axes: bytes upwards, time or percent to the right.
+//! Chart axes: bytes vertically, time or percent horizontally.
 
 use super::{Anchor, Svg, byte_ticks, tick_time, time_ticks};
 use crate::human;
 
-/// A plot within a chart: where it is, and what its edges stand for.
+/// A plot within a chart: its place, and the values at its edges.
 pub(crate) struct Frame {
     /// Left, top, width and height of the plot.
     pub(crate) left: f64,
     pub(crate) top: f64,
     pub(crate) width: f64,
     pub(crate) height: f64,
-    /// What its left and right edges stand for.
+    /// Values at the left and right edges.
     pub(crate) from: f64,
     pub(crate) to: f64,
-    /// What its upper edge stands for.
+    /// Value at the upper edge.
     pub(crate) most: u64,
 }
 
-/// Width of a chart of one plot.
+/// Width of a chart with one plot.
 pub(crate) const WIDTH: f64 = 640.0;
-/// Height of it.
+/// Height of a chart with one plot.
 pub(crate) const HEIGHT: f64 = 250.0;
 
 impl Frame {
@@ -49,7 +49,7 @@ impl Frame {
         self.top + self.height
     }
 
-    /// Bytes at the left, with lines across.
+    /// Draws the byte axis at the left, with grid lines.
     pub(crate) fn draw_bytes(&self, svg: &mut Svg) {
         for bytes in byte_ticks(self.most, 5) {
             let y = self.y(bytes);
@@ -59,14 +59,14 @@ impl Frame {
         }
     }
 
-    /// Times below.
+    /// Draws the time axis below the plot.
     pub(crate) fn draw_times(&self, svg: &mut Svg) {
         for at in time_ticks(self.from as u64, self.to as u64, 6) {
             self.draw_tick(svg, at as f64, &tick_time(at));
         }
     }
 
-    /// Percent below, and what of.
+    /// Draws the percent axis below the plot, with its title `of`.
     pub(crate) fn draw_percents(&self, svg: &mut Svg, of: &str) {
         for percent in [0, 25, 50, 75, 100] {
             self.draw_tick(svg, f64::from(percent), &format!("{percent} %"));
@@ -81,7 +81,7 @@ impl Frame {
         svg.text(x, y + 18.0, Anchor::Middle, "faint", text);
     }
 
-    /// Names of lines or bars with the class of their colour, above the plot.
+    /// Draws the legend above the plot: names of lines or bars, with their CSS classes.
     pub(crate) fn draw_legend(&self, svg: &mut Svg, entries: &[(&str, &str)]) {
         for (index, (class, name)) in entries.iter().enumerate() {
             let at = (self.left + 120.0 * index as f64, self.top - 19.0);

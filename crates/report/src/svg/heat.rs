@@ -16,9 +16,9 @@ const RIGHT: f64 = 170.0;
 const TOP: f64 = 28.0;
 const BOTTOM: f64 = 80.0;
 const ROW: f64 = 5.0;
-/// Between two areas.
+/// Pixels between two areas.
 const GAP: f64 = 16.0;
-/// Labels closer than this would overlap.
+/// Labels closer than this, in pixels, would overlap.
 const LINE: f64 = 13.0;
 
 /// The heatmap as an SVG file for white paper: addresses downwards, time to the right, a legend.
@@ -37,12 +37,12 @@ pub fn heatmap(map: &Heatmap) -> String {
     svg.file()
 }
 
-/// The same within the page, without title and legend.
+/// The heatmap as an element of the page, without title and legend.
 pub(crate) fn within_page(map: &Heatmap) -> String {
     drawn(map, 4.0, 30.0).element()
 }
 
-/// What the colours mean, as an element of the page.
+/// The colour legend as an element of the page.
 pub(crate) fn legend() -> String {
     let mut svg = Svg::new(WIDTH, 44.0, "What the colours mean");
     draw_legend(&mut svg, LEFT, 4.0);
@@ -68,7 +68,7 @@ fn drawn(map: &Heatmap, top: f64, bottom: f64) -> Svg {
     svg
 }
 
-/// One path for each colour: runs of like cells are one stroke of it.
+/// Draws one path for each colour; a run of like cells is one rectangle of it.
 fn draw_cells(svg: &mut Svg, rows: &[Row], top: f64) {
     let mut paths = BTreeMap::<usize, String>::new();
     let columns = rows.first().map_or(1, |row| row.cells.len()).max(1);
@@ -96,12 +96,12 @@ fn draw_cells(svg: &mut Svg, rows: &[Row], top: f64) {
     }
 }
 
-/// Behind the last step of the ramp: what was not looked at.
+/// Colour class after the last step of the ramp: memory that was not probed.
 const UNSEEN: usize = ramp::STEPS;
-/// And what is unknown.
+/// Colour class of unknown memory.
 const UNKNOWN: usize = ramp::STEPS + 1;
 
-/// The step of a cell's colour, or what stands behind the last one.
+/// The colour class of a cell: a step of the ramp, or one of the classes after it.
 fn class(cell: &Cell) -> Option<usize> {
     match cell {
         Cell::Unmapped => None,
@@ -120,7 +120,8 @@ fn draw_gap(svg: &mut Svg, area: &Area, y: f64) {
     svg.text((LEFT + WIDTH - RIGHT) / 2.0, middle, Anchor::Middle, "faint", &text);
 }
 
-/// Addresses at the left, names of mappings at the right, as far apart as they can be read.
+/// Draws addresses at the left and names of mappings at the right, leaving out labels that would
+/// overlap.
 fn draw_labels(svg: &mut Svg, area: &Area, top: f64) {
     let (mut address, mut name) = (f64::NEG_INFINITY, f64::NEG_INFINITY);
     let mut before = None;

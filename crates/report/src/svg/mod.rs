@@ -1,7 +1,7 @@
 //! Charts as SVG: vector axes with units, in print and on the page alike.
 //!
-//! A chart speaks of colours by custom properties of CSS. Within the page they follow its theme;
-//! a file of its own carries the values for white paper ([`file`]).
+//! Charts refer to colours by CSS custom properties. Within the page they follow its theme; a
+//! separate file carries the values for white paper (`Svg::file`).
 
 mod ages;
 mod frame;
@@ -23,10 +23,10 @@ pub(crate) use heat::{legend, within_page};
 pub(crate) use tiers::by_tier;
 pub(crate) use wss::{course, distribution, mapped};
 
-/// Text as XML, also within quotes.
+/// Escapes text for XML, including attribute values.
 pub(crate) fn escaped(text: &str) -> String {
     let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-    // Control characters have no place in XML, however they are written.
+    // Control characters are not allowed in XML, not even escaped.
     let text: String = text.chars().filter(|c| !c.is_control() || *c == '\n').collect();
     text.replace('"', "&quot;")
 }
@@ -39,7 +39,7 @@ pub(crate) struct Svg {
     title: String,
 }
 
-/// How a text stands to its place.
+/// Alignment of a text relative to its position.
 #[derive(Clone, Copy)]
 pub(crate) enum Anchor {
     Start,
@@ -47,7 +47,7 @@ pub(crate) enum Anchor {
     End,
 }
 
-/// A length, as short as it can be written to a hundredth.
+/// A length with at most two decimals, without trailing zeros.
 pub(crate) fn short(value: f64) -> String {
     let text = format!("{value:.2}");
     text.trim_end_matches('0').trim_end_matches('.').to_string()
@@ -63,7 +63,7 @@ impl Svg {
         Self { body: String::new(), width, height, title: title.into() }
     }
 
-    /// Anything; what comes from outside must be [`escaped`].
+    /// Appends raw SVG; external text in it must be [`escaped`].
     pub(crate) fn raw(&mut self, text: impl Display) {
         // Writing to a string does not fail.
         let _ = writeln!(self.body, "{text}");
@@ -88,7 +88,7 @@ impl Svg {
         ));
     }
 
-    /// A rectangle that says `hint` under the pointer.
+    /// Draws a rectangle that shows `hint` under the pointer.
     pub(crate) fn bar(&mut self, at: (f64, f64), size: (f64, f64), class: &str, hint: &str) {
         let [x, y, w, h] = [at.0, at.1, size.0, size.1].map(short);
         let hint = escaped(hint);
@@ -97,19 +97,19 @@ impl Svg {
         ));
     }
 
-    /// The points joined by straight lines.
+    /// Draws a line through the points.
     pub(crate) fn path(&mut self, points: impl Iterator<Item = (f64, f64)>, class: &str) {
         let points = listed(points);
         self.raw(format_args!(r#"<polyline points="{points}" class="{class}"/>"#));
     }
 
-    /// What the points enclose.
+    /// Draws the polygon with these corners.
     pub(crate) fn area(&mut self, points: impl Iterator<Item = (f64, f64)>, class: &str) {
         let points = listed(points);
         self.raw(format_args!(r#"<polygon points="{points}" class="{class}"/>"#));
     }
 
-    /// As an element of the page.
+    /// The chart as an element of the page.
     pub(crate) fn element(&self) -> String {
         let Svg { body, width, height, title } = self;
         format!(
@@ -120,7 +120,8 @@ impl Svg {
         )
     }
 
-    /// As a file of its own, for white paper. What typesets papers knows no custom properties.
+    /// The chart as a separate file for white paper, with literal colours: typesetting programs do
+    /// not support custom properties.
     pub(crate) fn file(&self) -> String {
         let element = self.element();
         let (head, rest) = element.split_once("</title>").unwrap_or(("", &element));
@@ -134,7 +135,7 @@ impl Svg {
     }
 }
 
-/// How charts look, by the properties of the page or of [`paper`].
+/// Style sheet of the charts, which uses the custom properties of the page or of [`paper`].
 pub(crate) fn css() -> String {
     let mut css = String::from(include_str!("chart.css"));
     for step in 0..ramp::STEPS {
@@ -143,7 +144,7 @@ pub(crate) fn css() -> String {
     css
 }
 
-/// The properties and their values on white paper.
+/// The custom properties and their values on white paper.
 fn paper() -> Vec<(String, String)> {
     const COLOURS: [(&str, &str); 11] = [
         ("ink", "#1b1f27"),
@@ -185,7 +186,7 @@ pub(crate) fn time_ticks(from: u64, to: u64, count: u64) -> Vec<u64> {
     (from.div_ceil(step)..=to / step).map(|n| n * step).collect()
 }
 
-/// A round time, without what is zero of it: `10 min`.
+/// A round time without its zero part: `10 min`.
 pub(crate) fn tick_time(nanos: u64) -> String {
     let text = human::duration(Duration::from_nanos(nanos));
     let short = text.strip_suffix(" 0 s").or_else(|| text.strip_suffix(" 0 min"));

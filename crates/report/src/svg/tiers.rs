@@ -1,4 +1,4 @@
-//! Bytes by tier over time as SVG.
+//! Resident bytes by tier over time, as SVG.
 
 use super::Svg;
 use super::frame::{Frame, HEIGHT, WIDTH};
@@ -7,10 +7,11 @@ use crate::footprint::Point;
 use crate::human;
 use crate::tiers::TierName;
 
-/// Classes of colour; further tiers share the last.
+/// CSS classes of the tiers; further tiers share the last.
 const CLASSES: [&str; 4] = ["tier-0", "tier-1", "tier-2", "tier-3"];
 
-/// Resident bytes over time, tier upon tier, within the page. `None` if no point knows.
+/// Stacked chart of resident bytes by tier over time, as an element of the page. `None` if no point
+/// has data.
 pub(crate) fn by_tier(points: &[Point], tiers: &[TierName]) -> Option<String> {
     let known: Vec<&Point> = points.iter().filter(|point| !point.tier_bytes.is_empty()).collect();
     let most = known.iter().map(|point| below(point, tiers.len())).max()?;
@@ -31,12 +32,13 @@ fn class(tier: usize) -> &'static str {
     CLASSES[tier.min(CLASSES.len() - 1)]
 }
 
-/// Bytes of the tiers before `tier`.
+/// Sum of the bytes of the tiers before `tier`.
 fn below(point: &Point, tier: usize) -> u64 {
     point.tier_bytes.iter().take(tier).fold(0, |sum, bytes| sum.saturating_add(*bytes))
 }
 
-/// What the tier adds to those before it. A point is as wide as its time, that one alone is seen.
+/// Draws the layer of a tier on top of the previous ones. A single point is drawn as a bar over its
+/// time, to be visible.
 fn draw_layer(svg: &mut Svg, frame: &Frame, points: &[&Point], tier: usize) {
     if let [point] = points {
         let (foot, head) = (frame.y(below(point, tier)), frame.y(below(point, tier + 1)));

@@ -1,4 +1,4 @@
-//! The working set as SVG: its distribution, and the same over time.
+//! The working set as SVG: its distribution over windows, and its size over time.
 
 use super::frame::{Frame, HEIGHT, WIDTH};
 use super::{Anchor, Svg};
@@ -8,7 +8,7 @@ use crate::wss::Wss;
 
 const LEGEND: [(&str, &str); 2] = [("warm", "accessed"), ("hot", "hot")];
 
-/// Distribution and course of the working set as an SVG file for white paper.
+/// Distribution of the working set, and its size over time, as an SVG file for white paper.
 #[must_use]
 pub fn wss(wss: &Wss) -> String {
     const TITLE: f64 = 44.0;
@@ -20,21 +20,22 @@ pub fn wss(wss: &Wss) -> String {
     svg.file()
 }
 
-/// How many bytes which share of the windows does not exceed, within the page.
+/// Distribution as an element of the page: the bytes that each share of the windows does not
+/// exceed.
 pub(crate) fn distribution(wss: &Wss) -> String {
     let mut svg = Svg::new(WIDTH, HEIGHT, "Working set: distribution over windows");
     draw_distribution(&mut svg, wss, 0.0);
     svg.element()
 }
 
-/// Bytes accessed and hot over time, within the page.
+/// Bytes accessed and hot over time, as an element of the page.
 pub(crate) fn course(points: &[Point]) -> String {
     let mut svg = Svg::new(WIDTH, HEIGHT, "Bytes accessed and hot over time");
     draw_course(&mut svg, points, 0.0);
     svg.element()
 }
 
-/// Bytes mapped and resident over time, within the page.
+/// Bytes mapped and resident over time, as an element of the page.
 pub(crate) fn mapped(points: &[Point]) -> String {
     let mut svg = Svg::new(WIDTH, HEIGHT, "Bytes mapped over time");
     let most = points.iter().map(|p| p.mapped_bytes.max(p.resident_bytes.unwrap_or(0)));

@@ -1,5 +1,5 @@
-//! The page as a browser shows it: opened, zoomed, hovered over, in both themes, live, and with
-//! JavaScript off.
+//! The page in a browser: opened, zoomed, hovered over, in both themes, live, and with JavaScript
+//! disabled.
 
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Write};
@@ -14,7 +14,8 @@ use tierscope_report::html::{self, Data, Options};
 use crate::chromium::{self, Chromium};
 use crate::toy;
 
-/// A browser; `None`, said on stderr, where there is none. In continuous integration there is.
+/// A browser; `None`, with a message on stderr, if none is installed. In continuous integration
+/// there must be one.
 fn browser() -> Option<Chromium> {
     match chromium::program() {
         Some(program) => Some(Chromium::start(&program)),
@@ -40,7 +41,7 @@ fn page_file() -> (tempfile::TempDir, String) {
 
 const READY: &str = "document.documentElement.dataset.state === 'ready'";
 
-/// Start and end of time and addresses that the map shows.
+/// Time and address range shown by the map: start and end of each.
 fn shown(browser: &mut Chromium) -> [f64; 4] {
     let view = browser.value("document.getElementById('map').dataset.view");
     let mut numbers = view.as_str().unwrap().split(' ').map(|n| n.parse().unwrap());
@@ -124,8 +125,8 @@ fn names_what_is_under_the_pointer(browser: &mut Chromium) {
                 .until(&format!("document.getElementById('tip').textContent.includes({words:?})"));
         }
     };
-    // The file fills almost all of the map, below the heap; it is mapped in the second half of
-    // the time.
+    // The file covers almost all of the map, below the heap; it is mapped in the second half of the
+    // time.
     says((900.0, height * 0.3), &["/var/lib/redis/dump.rdb · redis-server[4711]", "0x7f000"]);
     says((200.0, height * 0.3), &["not mapped", "not looked at"]);
     says((200.0, 8.0), &["[heap]", "frequency 100.0 %, hot"]);
@@ -147,7 +148,7 @@ fn is_used_by_keyboard(browser: &mut Chromium) {
 
 fn has_two_themes(browser: &mut Chromium) {
     let (colours, light) = look(browser);
-    // Background, not looked at, cold, and the steps of a file that warms up.
+    // Background, not probed, cold, and the steps of a file that warms up.
     assert!(colours.len() > 6, "a map, not a blank: {colours:?}");
     let button = browser.middle("#theme");
     browser.click(button);
@@ -162,7 +163,7 @@ fn has_two_themes(browser: &mut Chromium) {
     browser.until("document.documentElement.dataset.theme === 'light'");
 }
 
-/// Boxes are asked of the protocol: scripts do not run.
+/// Visibility is queried through the protocol, because scripts are disabled.
 fn needs_no_script(browser: &mut Chromium, url: &str) {
     browser.call("Emulation.setScriptExecutionDisabled", json!({"value": true}));
     browser.open(url);
@@ -185,10 +186,10 @@ fn needs_no_script(browser: &mut Chromium, url: &str) {
     browser.call("Emulation.setScriptExecutionDisabled", json!({"value": false}));
 }
 
-/// Serves the page and the data of a recording that can be exchanged, until it is dropped.
+/// Serves the page and the data of a replaceable recording until it is dropped.
 struct Server {
     recording: Arc<Mutex<Recording>>,
-    /// Requests that were answered with 304.
+    /// Number of requests answered with 304.
     unchanged: Arc<AtomicUsize>,
     ends: Arc<AtomicBool>,
     port: u16,
@@ -212,7 +213,7 @@ impl Server {
                 if ends.load(Ordering::Relaxed) {
                     break;
                 }
-                // A browser may give a connection up.
+                // A browser may abandon a connection.
                 let _ = stream.and_then(|stream| answer(stream, &recording, &unchanged));
             }
         });

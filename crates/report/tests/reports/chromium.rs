@@ -1,6 +1,6 @@
 //! A small client of Chromium's DevTools protocol, over pipes: JSON messages, each ended by a NUL
-//! (content/browser/devtools/devtools_pipe_handler.cc). It waits for answers and events, never
-//! for a length of time; the limit is for a browser that hangs.
+//! (content/browser/devtools/devtools_pipe_handler.cc). It waits for answers and events, never for
+//! a fixed time; the time limit is for a browser that hangs.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// A machine of two cores that builds meanwhile is slow.
+/// Time limit; generous, because a two-core machine that is also compiling is slow.
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// A headless browser with one tab.
@@ -21,14 +21,14 @@ pub(crate) struct Chromium {
     commands: Option<ChildStdin>,
     messages: Receiver<Value>,
     events: VecDeque<Value>,
-    /// What went wrong in the page, as it says itself.
+    /// Errors reported by the page.
     errors: Vec<String>,
     session: Option<String>,
     last: u64,
     _profile: tempfile::TempDir,
 }
 
-/// The browser's program: `TIERSCOPE_CHROMIUM`, or Debian's.
+/// Path of the browser: `TIERSCOPE_CHROMIUM`, or Debian's.
 pub(crate) fn program() -> Option<PathBuf> {
     if let Some(named) = std::env::var_os("TIERSCOPE_CHROMIUM") {
         return Some(named.into());
@@ -40,16 +40,16 @@ pub(crate) fn program() -> Option<PathBuf> {
 }
 
 impl Chromium {
-    /// Starts it, with an empty tab of 1200 x 900 pixels.
+    /// Starts the browser, with an empty tab of 1200 x 900 pixels.
     pub(crate) fn start(program: &Path) -> Self {
         let profile = tempfile::tempdir().expect("a directory for the browser's profile");
-        // The protocol is spoken on descriptors 3 and 4.
+        // The browser uses descriptors 3 and 4 for the protocol.
         let mut command = Command::new("sh");
         command.args(["-c", r#"exec "$@" 3<&0 4>&1 </dev/null >/dev/null 2>&1"#, "sh"]);
         command.arg(program).arg(format!("--user-data-dir={}", profile.path().display()));
         command.args(["--headless", "--remote-debugging-pipe", "--disable-gpu", "--no-first-run"]);
         command.args(["--disable-dev-shm-usage", "--hide-scrollbars", "--mute-audio"]);
-        // Its sandbox does not work for root.
+        // The browser's sandbox does not work for root.
         if Path::new("/proc/self").metadata().is_ok_and(|about| about.uid() == 0) {
             command.arg("--no-sandbox");
         }
@@ -96,12 +96,12 @@ impl Chromium {
         self.call("Emulation.setDeviceMetricsOverride", metrics);
     }
 
-    /// Calls a method and gives its result; panics with what the browser says if it fails.
+    /// Calls a method and returns its result; panics with the browser's message if it fails.
     pub(crate) fn call(&mut self, method: &str, parameters: Value) -> Value {
         self.try_call(method, parameters).unwrap_or_else(|error| panic!("{method}: {error}"))
     }
 
-    /// Calls a method.
+    /// Calls a method and returns its result, or the browser's error.
     pub(crate) fn try_call(&mut self, method: &str, parameters: Value) -> Result<Value, String> {
         self.last += 1;
         let id = self.last;
@@ -132,7 +132,7 @@ impl Chromium {
             .unwrap_or_else(|error| panic!("the browser does not answer ({what}): {error}"))
     }
 
-    /// Keeps errors of the page.
+    /// Collects errors of the page.
     fn note(&mut self, event: &Value) {
         let about = &event["params"];
         match event["method"].as_str().unwrap_or_default() {
@@ -164,7 +164,7 @@ impl Chromium {
         }
     }
 
-    /// Opens an address and waits until it is loaded.
+    /// Opens an address and waits until the page is loaded.
     pub(crate) fn open(&mut self, url: &str) {
         self.events.clear();
         let opened = self.call("Page.navigate", json!({"url": url}));
@@ -172,7 +172,7 @@ impl Chromium {
         self.wait_for("Page.loadEventFired");
     }
 
-    /// The value of an expression in the page; of a promise, what it resolves to.
+    /// The value of an expression in the page; of a promise, its resolved value.
     pub(crate) fn value(&mut self, expression: &str) -> Value {
         let ask = json!({"expression": expression, "awaitPromise": true, "returnByValue": true});
         let mut answer = self.call("Runtime.evaluate", ask);
@@ -180,7 +180,7 @@ impl Chromium {
         answer["result"]["value"].take()
     }
 
-    /// Waits until an expression holds in the page.
+    /// Waits until a condition is true in the page.
     pub(crate) fn until(&mut self, condition: &str) {
         let look = format!(
             "new Promise((done) => {{ const look = () => (({condition}) ? done(true) : setTimeout(look, 10)); look(); }})"
@@ -188,12 +188,12 @@ impl Chromium {
         self.value(&look);
     }
 
-    /// Waits until the page has drawn what it had to draw.
+    /// Waits until the page has drawn all pending frames.
     pub(crate) fn drawn(&mut self) {
         self.value("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))");
     }
 
-    /// Moves the mouse.
+    /// Moves the mouse to a position in the window.
     pub(crate) fn hover(&mut self, (x, y): (f64, f64)) {
         self.mouse("mouseMoved", (x, y), json!({}));
     }
@@ -206,7 +206,7 @@ impl Chromium {
         self.mouse("mouseReleased", at, left());
     }
 
-    /// Presses the left button at one place and lets it go at another.
+    /// Drags with the left button from one place to another.
     pub(crate) fn drag(&mut self, from: (f64, f64), to: (f64, f64)) {
         self.hover(from);
         let left = || json!({"button": "left", "clickCount": 1});
@@ -215,7 +215,7 @@ impl Chromium {
         self.mouse("mouseReleased", to, left());
     }
 
-    /// Turns the wheel.
+    /// Turns the mouse wheel at a position in the window.
     pub(crate) fn wheel(&mut self, at: (f64, f64), delta: f64) {
         self.mouse("mouseWheel", at, json!({"deltaX": 0, "deltaY": delta}));
     }
@@ -228,7 +228,7 @@ impl Chromium {
         self.call("Input.dispatchMouseEvent", event);
     }
 
-    /// Presses a key that is named as in `KeyboardEvent.key`.
+    /// Presses a key, named as in `KeyboardEvent.key`.
     pub(crate) fn key(&mut self, key: &str, shift: bool) {
         let modifiers = if shift { 8 } else { 0 };
         for kind in ["rawKeyDown", "keyUp"] {
@@ -237,7 +237,7 @@ impl Chromium {
         }
     }
 
-    /// Left, top, width and height of an element in the window.
+    /// Left, top, width and height of an element, relative to the window.
     pub(crate) fn place(&mut self, selector: &str) -> [f64; 4] {
         let ask = format!(
             "(() => {{ const e = document.querySelector({selector:?}); e.scrollIntoView({{block: 'nearest'}}); \
@@ -247,26 +247,26 @@ impl Chromium {
         [0, 1, 2, 3].map(|index| place[index].as_f64().expect("a number"))
     }
 
-    /// The middle of an element.
+    /// The centre of an element.
     pub(crate) fn middle(&mut self, selector: &str) -> (f64, f64) {
         let [x, y, width, height] = self.place(selector);
         (x + width / 2.0, y + height / 2.0)
     }
 
-    /// What the window shows, as PNG.
+    /// A screenshot of the window, as PNG.
     pub(crate) fn screenshot(&mut self) -> Vec<u8> {
         let shot = self.call("Page.captureScreenshot", json!({"format": "png"}));
         from_base64(shot["data"].as_str().expect("text"))
     }
 
-    /// What went wrong in pages so far.
+    /// Errors reported by pages so far.
     pub(crate) fn errors(&self) -> &[String] {
         &self.errors
     }
 }
 
 impl Drop for Chromium {
-    /// The browser ends when its pipe closes; it is not left behind if it does not.
+    /// Closes the browser; kills it if it does not exit.
     fn drop(&mut self) {
         self.session = None;
         if !std::thread::panicking() {
@@ -278,7 +278,7 @@ impl Drop for Chromium {
     }
 }
 
-/// The bytes of base64.
+/// Decodes base64.
 pub(crate) fn from_base64(text: &str) -> Vec<u8> {
     let digit = |c: u8| match c {
         b'A'..=b'Z' => c - b'A',

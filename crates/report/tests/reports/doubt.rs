@@ -1,5 +1,5 @@
-//! What is unknown is a state of its own in every report, and rates are shown with their interval:
-//! a recording of 16 MiB whose every figure can be counted by hand.
+//! Unknown memory is a separate state in every report, and rates are shown with their interval: a
+//! recording of 16 MiB for which every figure can be computed by hand.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use tierscope_report::{
 const MIB: u64 = 1 << 20;
 const BASE: u64 = 0x7f00_0000_0000;
 
-/// The rate of the hot memory, of the cold, and what is believed of the unknown.
+/// Rates of the hot, the cold and the unknown memory.
 const HOT: Rate = Rate { low: 903.0, mean: 1238.4, high: 1699.0 };
 const COLD: Rate = Rate { low: 0.2, mean: 0.5, high: 2.0 };
 const VAGUE: Rate = Rate { low: 0.0, mean: 100.0, high: 1e4 };
@@ -35,13 +35,13 @@ fn hot(from: u64, to: u64) -> Region {
     region(from, to, 40.0, Some(HOT))
 }
 
-/// Every look found it accessed, which proves nothing.
+/// A region that was hit in every sample, and is nevertheless unknown.
 fn unknown(from: u64, to: u64) -> Region {
     Region { unknown: true, ..region(from, to, 40.0, Some(VAGUE)) }
 }
 
-/// MiB 0 and 1 are hot, 2 to 5 cold, 6 to 8 unknown. In the last two windows 9 is hot and 10 and 11 are
-/// unknown; before that it is the other way round. From 12 on nothing was looked at.
+/// MiB 0 and 1 are hot, 2 to 5 cold, 6 to 8 unknown. In the last two windows 9 is hot and 10 and 11
+/// are unknown; before that 9 is unknown and 10 and 11 are hot. From 12 on nothing is probed.
 fn snapshot(window: u64, windows: u64) -> Snapshot {
     let is_late = window + 2 >= windows;
     let regions = vec![
@@ -74,12 +74,12 @@ fn recording(windows: u64) -> Recording {
     Recording::from_source(Box::new(memory)).unwrap()
 }
 
-/// All of the time.
+/// A view of the whole time.
 fn all() -> View {
     View { time: Some(Duration::ZERO..Duration::from_secs(3600)), ..View::default() }
 }
 
-// 3 hot, 4 cold, 5 unknown, 4 not looked at: 16 MiB. Before, 4 were hot and 4 unknown.
+// 3 hot, 4 cold, 5 unknown, 4 not probed: 16 MiB. In earlier windows 4 were hot and 4 unknown.
 #[test]
 fn a_summary_counts_each_byte_once() {
     let recording = recording(10);
@@ -94,7 +94,7 @@ fn a_summary_counts_each_byte_once() {
     }
 }
 
-// Accessed and hot: 4 MiB in eight windows, 3 in two. Unknown: 4 and 5.
+// Accessed and hot: 4 MiB in eight windows, 3 in two. Unknown: 4 and 5 MiB.
 #[test]
 fn a_working_set_holds_nothing_unknown() {
     let wss = wss(&recording(10), &View::default()).unwrap();
@@ -120,7 +120,7 @@ fn ages_tell_what_is_in_no_bin() {
     );
 }
 
-// A row is a MiB. Of 9, eight windows of ten are unknown; of 10 and 11, two.
+// A row is a MiB. MiB 9 is unknown in eight windows of ten, 10 and 11 in two.
 #[test]
 fn a_heatmap_has_a_mark_for_it() {
     let recording = recording(10);
@@ -144,13 +144,13 @@ fn a_heatmap_has_a_mark_for_it() {
     assert_eq!([cell(0), cell(6), cell(12)].map(|cell| cell.as_f64()), [1.0, -2.0, -1.0].map(Some));
 }
 
-/// First and past-the-last MiB, and what is said of them.
+/// First MiB, one past the last, and whether the row is hot and unknown.
 fn told(row: &RegionRow) -> (u64, u64, bool, bool) {
     ((row.start - BASE) / MIB, (row.end - BASE) / MIB, row.hot, row.unknown)
 }
 
-// What the last window calls unknown is not hot, whatever it was before; what it knows is not unknown.
-// Ten windows are read one by one; of 600, tiles tell.
+// Memory unknown in the last window is not hot, whatever it was before; memory known then is not
+// unknown. Ten windows are read one by one; for 600, tiles are used.
 #[test]
 fn regions_tell_rates_and_what_is_unknown() {
     for windows in [10, 600] {
@@ -203,14 +203,15 @@ fn the_page_tells_it_in_words_and_numbers() {
         r#"class="unknown"><title>unknown: too little evidence to tell hot from cold</title>"#,
         r#"<path class="unknown""#,
         "besides: 5 MiB unknown (too little evidence), 4 MiB not looked at",
-        // All of the heap that was looked at, hot, unknown; three MiB at 1, four at 0.1 of 40.
+        // Of the heap, 12 MiB probed, 3 hot, 5 unknown; three MiB at a frequency of 1, four at 0.1
+        // of 40.
         "<td>12 MiB</td><td>3 MiB</td><td>5 MiB</td><td>43.0 %</td><td>1,240 /s (900..1,700)</td>",
     ] {
         assert!(page.contains(part), "the page lacks {part}");
     }
 }
 
-// Of the idle, less than one hit of 40 is expected. 3 MiB are 768 pages at 1238.4 accesses a second.
+// Idle: less than one hit of 40 is expected. 3 MiB are 768 pages at 1238.4 accesses per second.
 #[test]
 fn a_scrape_has_a_gauge_of_it() {
     let recording = recording(10);

@@ -1,4 +1,4 @@
-//! A small recording made by code, and what the reports say of it, to the byte.
+//! Reports on a small generated recording, compared byte by byte.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use tierscope_report::{
 
 use crate::toy::{HEAP, MIB, MMAP, WINDOWS, family, first_windows, recording};
 
-/// Compares with tests/golden/`name`; takes the new text over when TIERSCOPE_ACCEPT is set.
+/// Compares `text` with tests/golden/`name`; replaces the file if TIERSCOPE_ACCEPT is set.
 fn check(name: &str, text: &[u8]) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
     if std::env::var_os("TIERSCOPE_ACCEPT").is_some() {
@@ -107,8 +107,7 @@ fn regions_by_heat_json() {
     check("regions.json", &text);
 }
 
-// The last window alone is what the accuracy figures are about: 1 MiB of heap at 40/40, 16 MiB of
-// the file at 10/40.
+// Accuracy is measured on the last window: 1 MiB of heap at 40/40, 16 MiB of the file at 10/40.
 #[test]
 fn hot_ranges_of_the_last_window() {
     let recording = recording();
@@ -151,7 +150,7 @@ fn a_closed_pipe_is_no_error() {
     assert!(write_json(&summary(&recording, &View::default()).unwrap(), &mut Closed).is_ok());
 }
 
-// 1 MiB of heap and, while the file is mapped, 16 MiB of it and 1 MiB of stack have hits.
+// 1 MiB of heap has hits and, while the file is mapped, 16 MiB of it and 1 MiB of stack.
 #[test]
 fn wss_text() {
     let mut text = Vec::new();
@@ -166,8 +165,8 @@ fn wss_json() {
     check("wss.json", &text);
 }
 
-// From windows 0 to 9, heap and stack have 1 MiB with hits each; from 10 to 19 the file has 16 MiB
-// beside them. It is hot from 5 hits on, which it has from window 14 on: 6 windows of 20.
+// In windows 0 to 9, heap and stack have 1 MiB with hits each; in 10 to 19 the file adds 16 MiB.
+// They are hot from 5 hits on, which they reach in window 14: 6 windows of 20.
 #[test]
 fn wss_by_hand() {
     let wss = wss(&recording(), &View::default()).unwrap();
@@ -189,7 +188,7 @@ fn ages_text() {
     check("ages.txt", &text);
 }
 
-// The last window is 19: the hot MiB of heap is 3 windows old, the warm file 0.
+// The last window is 19: the hot MiB of heap has age 3, the warm file 0.
 #[test]
 fn ages_by_hand() {
     let ages = ages(&recording(), &View::default()).unwrap();
@@ -214,7 +213,7 @@ fn drawings() {
     check("ages.svg", svg::ages(&ages(&recording, &View::default()).unwrap()).as_bytes());
 }
 
-// The file is mapped in the second half only, and looked at in its first half only.
+// The file is mapped in the second half of the time only, and only its first half is probed.
 #[test]
 fn a_view_by_name() {
     let recording = recording();
@@ -243,7 +242,7 @@ fn a_view_by_name() {
     );
 }
 
-// A child lives in windows 0 to 4 of 8; the last layout does not know it any more.
+// A child exists in windows 0 to 4 of 8; it is not in the last layout.
 #[test]
 fn who_has_ended_keeps_its_name() {
     let recording = family();
@@ -258,7 +257,7 @@ fn who_has_ended_keeps_its_name() {
     assert_eq!(hot, ["parent[1]", "child[2]"]);
 }
 
-/// What the page shows without scripts.
+/// The page as shown without scripts.
 #[test]
 fn page_without_scripts() {
     let page = html::page(&recording(), &html::Options::default(), html::Data::Inline).unwrap();

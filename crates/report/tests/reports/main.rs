@@ -1,5 +1,4 @@
-//! Reports of recordings that are made by code: to the byte, against naive oracles, and as a
-//! browser shows them.
+//! Reports on generated recordings: byte by byte, against naive oracles, and in a browser.
 
 mod browser;
 mod chromium;

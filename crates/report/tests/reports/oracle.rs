@@ -1,4 +1,4 @@
-//! The page's data and figures over windows, against counting page by page.
+//! The page's data and the figures over windows, compared with counting page by page.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use tierscope_report::{View, ages, html, summary, wss};
 
 const PAGE: u64 = 4096;
 const BASE: u64 = 0x7f00_0000_0000;
-/// Pages of the toy space.
+/// Pages of the test space.
 const PAGES: u64 = 64;
 
-/// What an instrument makes of a region.
+/// State of a region.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum State {
     Known,
@@ -23,7 +23,7 @@ enum State {
     Unseen,
 }
 
-/// A window: regions one behind the other, each with its pages, hits, state and age.
+/// A window: consecutive regions, each with its pages, hits, state and age.
 type Plan = Vec<(u64, u8, State, u32)>;
 
 fn regions(plan: &Plan) -> Vec<Region> {
@@ -75,10 +75,10 @@ fn record(plans: &[Plan]) -> Recording {
     Recording::from_source(Box::new(memory)).unwrap()
 }
 
-/// First and past-the-last unit, heat, shares known and unknown.
+/// First unit, one past the last, heat, and the shares known and unknown.
 type Part = (u64, u64, u8, [u8; 2]);
 
-/// A level as the page would unpack it: of each piece, its parts.
+/// Unpacks a level like the page's script: the parts of each piece.
 fn unpacked(level: &Value) -> Vec<Vec<Part>> {
     let packed = crate::chromium::from_base64(level["packed"].as_str().unwrap());
     let bytes = miniz_oxide::inflate::decompress_to_vec(&packed).unwrap();
@@ -131,7 +131,7 @@ fn is_known(region: &Region) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    // The finest level holds every window as it is.
+    // The finest level holds every window unchanged.
     #[test]
     fn the_page_holds_what_was_recorded(plans in any_plans()) {
         let recording = record(&plans);
@@ -152,7 +152,7 @@ proptest! {
         }
     }
 
-    // Sums, page by page; the view leaves out the first and the last quarter.
+    // Sums equal page-by-page sums; a partial view leaves out the first and the last quarter.
     #[test]
     fn sums_are_those_of_pages(plans in any_plans(), partial in any::<bool>()) {
         let recording = record(&plans);

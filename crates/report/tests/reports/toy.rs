@@ -1,4 +1,4 @@
-//! A small recording made by code, for every test of reports.
+//! A small generated recording, for all tests of reports.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
@@ -21,7 +21,7 @@ fn mapping(start: u64, bytes: u64, backing: Backing, name: &str) -> Mapping {
     Mapping { range, backing, name: name.into(), writable: true }
 }
 
-/// 8 MiB of heap, from the tenth window on 64 MiB of a file, and a stack.
+/// 8 MiB of heap; from the tenth window on 64 MiB of a file; and a stack.
 fn mappings(window: u64) -> Mappings {
     let mut mappings = vec![mapping(HEAP, 8 * MIB, Backing::Heap, "[heap]")];
     if window >= 10 {
@@ -47,8 +47,8 @@ fn region(start: u64, bytes: u64, hits: f32, age: u64, level: Level) -> Region {
     }
 }
 
-/// A hot MiB walks up the heap, one MiB each fourth window; the first 16 MiB of the file warm up;
-/// nobody looks at the second half of it.
+/// A hot MiB moves up the heap, one MiB every four windows; the first 16 MiB of the file warm up;
+/// its second half is never probed.
 fn snapshot(window: u64) -> Snapshot {
     let hot = HEAP + window / 4 * MIB;
     let mut regions = Vec::new();
@@ -88,22 +88,22 @@ fn meta() -> Meta {
     }
 }
 
-/// All windows, ended cleanly.
+/// All windows, closed properly.
 pub(crate) fn recording() -> Recording {
     let mut memory = Memory::default();
     record(&mut memory, WINDOWS).finish().expect("memory takes all");
     Recording::from_source(Box::new(memory)).expect("it was just written")
 }
 
-/// The first windows of it, as if it were still being written.
+/// The first `count` windows, as if the recording were still being written.
 pub(crate) fn first_windows(count: u64) -> Recording {
     let mut memory = Memory::default();
     drop(record(&mut memory, count));
     Recording::from_source(Box::new(memory)).expect("it was just written")
 }
 
-/// From the fifth window on it is known what is resident; from the tenth on, where: tier 0 (node 0)
-/// has 8 MiB, tier 1 (node 2) a MiB more with each window.
+/// From the fifth window on the resident bytes are known; from the tenth on also their nodes: tier
+/// 0 (node 0) has 8 MiB, tier 1 (node 2) a MiB more with each window.
 fn residence(window: u64) -> Option<Residence> {
     let on = |node, mib| OnNode { node: Node(node), bytes: mib * MIB };
     let nodes = vec![on(0, 8), on(2, window - window.min(9))];

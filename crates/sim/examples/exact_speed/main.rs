@@ -1,13 +1,13 @@
-//! How fast the exact machine is, layer by layer, beside a naive loop over the same accesses; what
-//! telemetry and a policy add; what two machines on two cores do at a time; and how much of the host's
-//! memory a populated terabyte takes:
-//! `cargo run --release -p tierscope-sim --example exact_speed [-- [--json] [--part PART]… [SECONDS [PATTERN…]]]`.
+//! Speed of the exact machine, layer by layer, compared with a naive loop over the same accesses;
+//! the cost of telemetry and a policy; the throughput of two machines on two cores; and the host
+//! memory for a populated terabyte: `cargo run --release -p tierscope-sim --example exact_speed [--
+//! [--json] [--part PART]… [SECONDS [PATTERN…]]]`.
 //!
-//! The naive loop draws the same accesses and marks each page in a flat array of a byte a page. Page
-//! tables are populated before the clock starts; every layer begins with a fresh machine, and takes turns
-//! with the loop. A rate is the median over slices of the CPU time of the thread, so that a busy host
-//! disturbs less, a ratio likewise; only of two runs at a time is it by the clock on the wall. With `--json` each figure is an object on a line of
-//! its own, as soon as it is there.
+//! The naive loop draws the same accesses and marks each page in a flat array of a byte a page.
+//! Page tables are populated before the clock starts; every layer begins with a fresh machine, and
+//! runs alternately with the loop. A rate is the median over slices of the thread's CPU time, so
+//! that a busy host disturbs less, and so is a ratio; only parallel runs are measured in wall-clock
+//! time. With `--json` each figure is printed as one object a line, as soon as it is known.
 
 mod measure;
 mod policy;
@@ -20,7 +20,7 @@ use measure::{Layer, footprint, layer, naive};
 use tierscope_core::{Error, ErrorKind, Result};
 use tierscope_workloads::{Workload, generate};
 
-/// What runs, and the bars in M/s: translation, whole machine.
+/// A workload, and its bars in M/s: translation, whole machine.
 struct Pattern {
     name: &'static str,
     spec: &'static str,
@@ -67,7 +67,7 @@ const PATTERNS: [Pattern; 5] = [
     },
 ];
 
-/// Something to measure.
+/// A part to measure.
 #[derive(Clone, Copy, PartialEq)]
 enum Part {
     Memory,
@@ -96,7 +96,7 @@ const ALL: [Part; 9] = [
 ];
 
 impl Part {
-    /// Its name, and the unit of its figure.
+    /// The part's name, and the unit of its figure.
     fn name(self) -> (&'static str, &'static str) {
         match self {
             Part::Memory => ("memory", "MiB per TiB"),
@@ -111,7 +111,7 @@ impl Part {
         }
     }
 
-    /// What is aimed at, and whether it is a limit from above.
+    /// The target value, and whether it is an upper limit.
     fn bar(self, pattern: &Pattern) -> Option<(f64, bool)> {
         match self {
             Part::Memory => Some((1.2 * 1024.0, true)),
@@ -123,7 +123,7 @@ impl Part {
         }
     }
 
-    /// Its figure, and of a layer the ratio to the loop.
+    /// The part's figure; for a layer also the ratio to the loop.
     fn measure(
         self,
         workload: &Workload,
@@ -145,7 +145,7 @@ impl Part {
     }
 }
 
-/// What the command line asks for.
+/// The command line's options.
 struct Wanted {
     json: bool,
     parts: Vec<Part>,

@@ -1,4 +1,4 @@
-//! Rates of one machine, and of the naive loop.
+//! Access rates of one machine, and of the naive loop.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -11,17 +11,17 @@ use tierscope_sim::config::{Costs, Period, Sampling};
 use tierscope_sim::exact::{Detail, Machine, Process, Setup};
 use tierscope_workloads::{Program, Stream, Touch, Workload};
 
-/// What is modelled, from layer to layer.
+/// Detail of the machine, increasing from layer to layer.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Layer {
     Translation,
-    /// And caches.
+    /// Translation and caches.
     Caches,
-    /// And tiers and clocks.
+    /// Translation, caches, tiers and clocks.
     Whole,
-    /// And samples of loads and stores.
+    /// The whole machine, with samples of loads and stores.
     Sampled,
-    /// And somebody who listens on the bus.
+    /// The whole machine, with samples and a bus observer.
     Observed,
 }
 
@@ -40,7 +40,7 @@ impl BusObserver for Counter {
     }
 }
 
-/// A machine whose first tier takes `bytes` and the page tables that they need.
+/// A machine whose first tier holds `bytes` and their page tables.
 pub(crate) fn setup(bytes: u64, layer: Layer) -> Result<Setup> {
     let mut hardware = Hardware::ready_made("xeon-gold-6238m")?;
     hardware.tiers[0].mib = (bytes >> 20) + (bytes >> 28) + 4096;
@@ -56,7 +56,7 @@ pub(crate) fn setup(bytes: u64, layer: Layer) -> Result<Setup> {
     Ok(setup)
 }
 
-/// Slices of a measurement; the median of them is told.
+/// Slices of a measurement; their median is reported.
 const SLICES: u32 = 9;
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -64,8 +64,8 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Millions of accesses a second of the host's CPU; simulated time goes on in steps as an instrument's
-/// does.
+/// Millions of accesses a second of host CPU time; simulated time advances in steps like those of
+/// an instrument.
 fn slice<B: BusObserver>(machine: &mut Machine<B>, time: Duration) -> f64 {
     let before = machine.account().counts.accesses;
     let began = cpu_time();
@@ -76,8 +76,8 @@ fn slice<B: BusObserver>(machine: &mut Machine<B>, time: Duration) -> f64 {
     done as f64 / (cpu_time() - began).as_secs_f64() / 1e6
 }
 
-/// The rate of a machine that models so much, and its ratio to the loop's. Both take turns: what
-/// disturbs the one disturbs the other.
+/// The rate of a machine with this detail, and its ratio to the loop's. Both run alternately, so
+/// that disturbances hit both.
 pub(crate) fn layer(
     workload: &Workload,
     bytes: u64,
@@ -109,14 +109,14 @@ fn begun<B: BusObserver>(
     Ok((median(rates), median(ratios)))
 }
 
-/// MiB of this process that are resident.
+/// Resident MiB of this process.
 fn resident() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/self/statm").ok()?;
     let pages: f64 = text.split(' ').nth(1)?.parse().ok()?;
     Some(pages * rustix::param::page_size() as f64 / f64::from(1 << 20))
 }
 
-/// MiB of the host that a machine takes for each TiB that is populated.
+/// MiB of host memory for each populated TiB.
 pub(crate) fn footprint(workload: &Workload, bytes: u64) -> Result<f64> {
     let unknown = || {
         Error::new(ErrorKind::Other, "this process does not know its size")
@@ -130,7 +130,7 @@ pub(crate) fn footprint(workload: &Workload, bytes: u64) -> Result<f64> {
     Ok(taken / (bytes as f64 / (1u64 << 40) as f64))
 }
 
-/// Draws the same accesses and marks their pages.
+/// The naive loop: draws the same accesses and marks their pages.
 struct Naive {
     stream: Stream,
     young: Vec<u8>,

@@ -1,4 +1,4 @@
-//! Two machines on two cores, beside one alone.
+//! Throughput of two machines on two cores, relative to one.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,11 +9,11 @@ use tierscope_workloads::Workload;
 
 use crate::measure::{Layer, setup};
 
-/// How often both are measured, in turn.
+/// Number of alternating measurements.
 const TURNS: u32 = 5;
 
-/// What two machines do together as a multiple of what one does alone, by the clock on the wall: the
-/// median over several turns.
+/// Accesses of two parallel machines as a multiple of those of one, in wall-clock time: the median
+/// over several turns.
 pub(crate) fn gain(workload: &Workload, bytes: u64, time: Duration) -> Result<f64> {
     let make = |seed| -> Result<Machine> {
         let mut machine = Machine::new(&setup(bytes, Layer::Whole)?)?;

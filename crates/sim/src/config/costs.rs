@@ -1,4 +1,4 @@
-//! What software costs: time of a CPU for a probe, a fault, a page moved.
+//! Costs of software: CPU time for a probe, a fault, a page move.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use tierscope_core::{Error, ErrorKind, Result};
@@ -9,29 +9,29 @@ use tierscope_hw::config::{Ranges, check_ranges};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Costs {
-    /// Its name, as on the command line.
+    /// Name, as on the command line.
     pub name: String,
-    /// One line for people.
+    /// One-line description.
     pub about: String,
     /// Probes and scans of ACCESSED bits.
     pub access_bits: AccessBitCosts,
     /// Sampled accesses.
     pub samples: SampleCosts,
-    /// Registers of telemetry in the memory controller.
+    /// Telemetry registers in the memory controller.
     pub registers: RegisterCosts,
-    /// What the kernel does on a core that runs, again and again.
+    /// The kernel's periodic work on a running core.
     pub tick: Tick,
     /// Page faults and hint faults.
     pub faults: FaultCosts,
-    /// Calls of the system that touch memory.
+    /// System calls on memory.
     pub calls: CallCosts,
     /// TLB shootdowns.
     pub shootdown: ShootdownCosts,
     /// Moving, splitting and collapsing pages.
     pub moves: MoveCosts,
-    /// Pages that are given back and read again.
+    /// Reclaimed pages on a swap device.
     pub swap: SwapCosts,
-    /// Likewise, where they are kept compressed in memory.
+    /// Reclaimed pages in zswap, compressed in memory.
     pub zswap: ZswapCosts,
 }
 
@@ -39,25 +39,25 @@ pub struct Costs {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AccessBitCosts {
-    /// Nanoseconds of a call, however much it asks.
+    /// Nanoseconds of a call, independent of its size.
     pub call_ns: u64,
     /// Nanoseconds of a probe in a batch.
     pub probe_ns: u64,
-    /// Nanoseconds of an entry looked at in a scan.
+    /// Nanoseconds for an entry visited by a scan.
     pub entry_ns: u64,
-    /// Nanoseconds more for a young entry that a scan clears.
+    /// Additional nanoseconds for a young entry that a scan clears.
     pub clear_ns: u64,
-    /// Where the numbers come from.
+    /// Source of the numbers.
     pub source: String,
-    /// Keys of this table that are assumed.
+    /// Keys of this table without a source.
     #[serde(default)]
     pub assumed: Vec<String>,
-    /// Keys of this table that are uncertain, and within what.
+    /// Uncertain keys of this table, with their ranges.
     #[serde(default)]
     pub ranges: Ranges,
 }
 
-/// Sampled accesses; charged to the core that is sampled, but for what reading them takes.
+/// Sampled accesses; charged to the sampled core, except for the cost of reading the samples.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SampleCosts {
@@ -67,70 +67,70 @@ pub struct SampleCosts {
     pub interrupt_ns: u64,
     /// Nanoseconds of the interrupt for each record in it.
     pub handle_ns: u64,
-    /// Nanoseconds of the profiler for a sample that it reads.
+    /// The profiler's nanoseconds for a sample that it reads.
     pub read_ns: u64,
-    /// Where the numbers come from.
+    /// Source of the numbers.
     pub source: String,
-    /// Keys of this table that are assumed.
+    /// Keys of this table without a source.
     #[serde(default)]
     pub assumed: Vec<String>,
-    /// Keys of this table that are uncertain, and within what.
+    /// Uncertain keys of this table, with their ranges.
     #[serde(default)]
     pub ranges: Ranges,
 }
 
-/// Registers of telemetry in the memory controller; charged to the profiler.
+/// Telemetry registers in the memory controller; charged to the profiler.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RegisterCosts {
     /// Nanoseconds of a write to a control register.
     pub write_ns: u64,
-    /// Nanoseconds of invalidating a line of states and loading it.
+    /// Nanoseconds to invalidate and reload a line of states.
     pub line_ns: u64,
-    /// Where the numbers come from.
+    /// Source of the numbers.
     pub source: String,
-    /// Keys of this table that are assumed.
+    /// Keys of this table without a source.
     #[serde(default)]
     pub assumed: Vec<String>,
-    /// Keys of this table that are uncertain, and within what.
+    /// Uncertain keys of this table, with their ranges.
     #[serde(default)]
     pub ranges: Ranges,
 }
 
-/// The kernel's timer tick on a core that runs. What it touches stands in the paging-structure caches
-/// afterwards, and pushes out some of what the program had there.
+/// The kernel's timer tick on a running core. Its accesses fill entries of the paging-structure
+/// caches, and evict some of the program's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tick {
-    /// Microseconds from one to the next.
+    /// Microseconds between ticks.
     pub period_us: u64,
-    /// What it touches.
+    /// Kernel memory that a tick accesses.
     pub regions: Vec<KernelRegion>,
-    /// Where the numbers come from.
+    /// Source of the numbers.
     pub source: String,
-    /// Keys of this table that are assumed.
+    /// Keys of this table without a source.
     #[serde(default)]
     pub assumed: Vec<String>,
-    /// Keys of this table that are uncertain, and within what.
+    /// Uncertain keys of this table, with their ranges.
     #[serde(default)]
     pub ranges: Ranges,
 }
 
-/// Memory of the kernel that lies beneath one entry of each level.
+/// Kernel memory below one entry of each level.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KernelRegion {
-    /// For people.
+    /// Name, for reports.
     pub name: String,
-    /// Its address with page tables of 4 levels.
+    /// The region's address with page tables of 4 levels.
     pub four: Address,
-    /// Its address with page tables of 5 levels.
+    /// The region's address with page tables of 5 levels.
     pub five: Address,
-    /// The pages that it is mapped with.
+    /// Size of the pages that map it.
     pub pages: PageSize,
 }
 
-/// An address, in a file as a text: TOML knows none beyond 2^63.
+/// An address, a string in a file: TOML has no integers beyond 2^63.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address(pub u64);
 
@@ -162,33 +162,32 @@ pub struct FaultCosts {
     pub hint_ns: u64,
     /// Nanoseconds to arm a page; charged to the profiler.
     pub arm_ns: u64,
-    /// Nanoseconds of a fault at a reserved bit, by which software hears of a TLB miss.
+    /// Nanoseconds of a fault on a reserved bit, which reports a TLB miss to software.
     pub trap_ns: u64,
-    /// Where the numbers come from.
+    /// Source of the numbers.
     pub source: String,
-    /// Keys of this table that are assumed.
+    /// Keys of this table without a source.
     #[serde(default)]
     pub assumed: Vec<String>,
-    /// Keys of this table that are uncertain, and within what.
+    /// Uncertain keys of this table, with their ranges.
     #[serde(default)]
     pub ranges: Ranges,
 }
 
-/// Calls of the system that touch memory; charged to the thread that calls, with what the copies
-/// that they make wait for memory.
+/// System calls on memory; charged to the calling thread, with the memory stalls of their copies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CallCosts {
-    /// Nanoseconds of a call, whatever it does.
+    /// Nanoseconds of a call, without its work on pages.
     pub call_ns: u64,
-    /// Nanoseconds more for a page that is locked, unlocked or given back.
+    /// Additional nanoseconds for a page that is locked, unlocked or freed.
     pub page_ns: u64,
-    /// Where the numbers come from.
+    /// Source of the numbers.
     pub source: String,
-    /// Keys of this table that are assumed.
+    /// Keys of this table without a source.
     #[serde(default)]
     pub assumed: Vec<String>,
-    /// Keys of this table that are uncertain, and within what.
+    /// Uncertain keys of this table, with their ranges.
     #[serde(default)]
     pub ranges: Ranges,
 }
@@ -197,26 +196,26 @@ pub struct CallCosts {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ShootdownCosts {
-    /// Nanoseconds of whoever asks for it, for the first core.
+    /// The initiator's nanoseconds for the first core.
     pub initiator_ns: u64,
-    /// Nanoseconds more for each further core.
+    /// The initiator's additional nanoseconds for each further core.
     pub each_core_ns: u64,
-    /// Nanoseconds of a core that is interrupted.
+    /// Nanoseconds of an interrupted core.
     pub responder_ns: u64,
-    /// Pages from which on a whole address space is flushed instead.
+    /// Number of pages above which the whole address space is flushed instead.
     pub flush_all_pages: u64,
-    /// Where the numbers come from.
+    /// Source of the numbers.
     pub source: String,
-    /// Keys of this table that are assumed.
+    /// Keys of this table without a source.
     #[serde(default)]
     pub assumed: Vec<String>,
-    /// Keys of this table that are uncertain, and within what.
+    /// Uncertain keys of this table, with their ranges.
     #[serde(default)]
     pub ranges: Ranges,
 }
 
 impl ShootdownCosts {
-    /// Nanoseconds that a caller pays who interrupts so many cores; 0 for none.
+    /// Nanoseconds of an initiator that interrupts `cores` cores; 0 for none.
     #[must_use]
     pub fn initiator(&self, cores: u64) -> u64 {
         let others = cores.checked_sub(1);
@@ -228,74 +227,73 @@ impl ShootdownCosts {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MoveCosts {
-    /// Nanoseconds of a page that moves, whatever its size, apart from the copy.
+    /// Nanoseconds to move a page of any size, apart from the copy.
     pub page_ns: u64,
-    /// MiB a second that one CPU copies, if no tier is slower.
+    /// Copy bandwidth of one CPU in MiB a second, if no tier is slower.
     pub copy_mib_s: u64,
-    /// Pages that move between two shootdowns.
+    /// Pages moved between two shootdowns.
     pub batch: u64,
     /// Nanoseconds to split a page of 2 MiB.
     pub split_ns: u64,
     /// Nanoseconds to collapse into a page of 2 MiB, apart from the copy.
     pub collapse_ns: u64,
-    /// Where the numbers come from.
+    /// Source of the numbers.
     pub source: String,
-    /// Keys of this table that are assumed.
+    /// Keys of this table without a source.
     #[serde(default)]
     pub assumed: Vec<String>,
-    /// Keys of this table that are uncertain, and within what.
+    /// Uncertain keys of this table, with their ranges.
     #[serde(default)]
     pub ranges: Ranges,
 }
 
-/// The device that pages are given back to; what reading takes is charged to the thread that faults,
-/// what writing takes to the mover.
+/// Swap device for reclaimed pages; reads are charged to the faulting thread, writes to the mover.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SwapCosts {
-    /// Nanoseconds until a read begins to arrive.
+    /// Latency of a read from swap, in nanoseconds.
     pub read_ns: u64,
-    /// MiB a second from then on.
+    /// Read bandwidth of swap, in MiB a second.
     pub read_mib_s: u64,
-    /// Nanoseconds until a write is taken.
+    /// Latency of a write to swap, in nanoseconds.
     pub write_ns: u64,
-    /// MiB a second from then on.
+    /// Write bandwidth of swap, in MiB a second.
     pub write_mib_s: u64,
-    /// A page over what is kept of it in memory, in hundredths; `None` where nothing is, as on a device
+    /// Compression ratio in hundredths; `None` if nothing is kept in memory, as with a device
     /// ([`Costs::compressing`]).
     #[serde(skip)]
     pub ratio_percent: Option<u64>,
-    /// Where the numbers come from.
+    /// Source of the numbers.
     pub source: String,
-    /// Keys of this table that are assumed.
+    /// Keys of this table without a source.
     #[serde(default)]
     pub assumed: Vec<String>,
-    /// Keys of this table that are uncertain, and within what.
+    /// Uncertain keys of this table, with their ranges.
     #[serde(default)]
     pub ranges: Ranges,
 }
 
-/// Pages kept compressed in memory; what compressing takes is charged to the mover, what a fault and
-/// decompressing take to the thread that faults.
+/// zswap: reclaimed pages compressed in memory; compression is charged to the mover, faults and
+/// decompression to the faulting thread.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ZswapCosts {
-    /// A page over what is kept of it, in hundredths.
+    /// Compression ratio in hundredths.
     pub ratio_percent: u64,
     /// Nanoseconds to compress a page of 4 KiB.
     pub compress_ns: u64,
-    /// Nanoseconds to decompress it.
+    /// Nanoseconds to decompress a page of 4 KiB.
     pub decompress_ns: u64,
-    /// Nanoseconds of taking a page out of the page tables and the lists.
+    /// Nanoseconds to take a page out of the page tables and the LRU lists.
     pub page_ns: u64,
-    /// Nanoseconds of a fault apart from decompressing.
+    /// Nanoseconds of a refault, apart from decompression.
     pub fault_ns: u64,
-    /// Where the numbers come from.
+    /// Source of the numbers.
     pub source: String,
-    /// Keys of this table that are assumed.
+    /// Keys of this table without a source.
     #[serde(default)]
     pub assumed: Vec<String>,
-    /// Keys of this table that are uncertain, and within what.
+    /// Uncertain keys of this table, with their ranges.
     #[serde(default)]
     pub ranges: Ranges,
 }
@@ -304,10 +302,10 @@ pub struct ZswapCosts {
 const READY_MADE: &[(&str, &str)] = &[("linux", include_str!("../../costs/linux.toml"))];
 
 impl Costs {
-    /// Reads a file of costs and checks it; `name` is for errors, usually the file's.
+    /// Parses and checks a costs file; `name` is for errors, usually the file's.
     ///
     /// # Errors
-    /// Not TOML, an unknown key, an impossible value: where and why.
+    /// Invalid TOML, an unknown key or an impossible value, with its position.
     pub fn parse(name: &str, text: &str) -> Result<Costs> {
         let costs: Costs = toml::from_str(text).map_err(|error| {
             let (line, column) = position(text, error.span().map_or(0, |span| span.start));
@@ -322,7 +320,7 @@ impl Costs {
     /// The ready-made costs of that name.
     ///
     /// # Errors
-    /// There are none; the error lists those that there are.
+    /// The name is unknown; the error lists the known names.
     pub fn ready_made(name: &str) -> Result<Costs> {
         let found = READY_MADE.iter().find(|(known, _)| *known == name);
         let (_, text) = found.ok_or_else(|| {
@@ -333,11 +331,11 @@ impl Costs {
         Costs::parse(name, text)
     }
 
-    /// Pages that are given back are compressed instead of written: a device that takes what zswap takes, and
-    /// memory for what it keeps.
+    /// Replaces the swap device by zswap: a device with zswap's latencies that keeps its pages in
+    /// memory.
     #[must_use]
     pub fn compressing(self) -> Self {
-        /// So fast that a page takes no time.
+        /// Bandwidth at which the transfer of a page takes no time.
         const AT_ONCE: u64 = 1 << 40;
         let swap = SwapCosts {
             read_ns: self.zswap.fault_ns + self.zswap.decompress_ns,
@@ -382,7 +380,7 @@ impl Costs {
     }
 }
 
-/// What every table has beside its numbers.
+/// Common keys of all tables apart from the numbers.
 #[derive(Deserialize)]
 struct Sourced {
     source: String,
@@ -390,7 +388,7 @@ struct Sourced {
     ranges: Ranges,
 }
 
-/// Whether a table says where its numbers come from, and of keys that it has.
+/// Checks that a table names its source, and refers only to its own keys.
 fn check_table(name: &str, table: &str, numbers: &impl Serialize) -> Result<()> {
     let wrong = |key: String, cause: String, remedy: &str| {
         Err(Error::new(ErrorKind::Usage, format!("costs {name}, {table}.{key}"))

@@ -1,8 +1,8 @@
-//! What both modes are made of, beside the hardware ([`tierscope_hw::Machine`]): what software
-//! costs, and how accesses are sampled.
+//! Configuration of both modes apart from the hardware ([`tierscope_hw::Machine`]): costs of
+//! software, and sampling of accesses.
 //!
-//! Every table names the `source` of its numbers, and under `assumed` those of its keys that no
-//! source gives. Nothing here is fitted to a result.
+//! Every table names the `source` of its numbers, and under `assumed` its keys without a source. No
+//! number is fitted to a result.
 
 mod costs;
 mod sampling;

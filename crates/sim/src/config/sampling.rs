@@ -1,10 +1,10 @@
-//! How accesses are sampled.
+//! Sampling of accesses.
 
 use std::time::Duration;
 
 use serde::Deserialize;
 
-/// What is counted.
+/// A counted event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Event {
@@ -16,39 +16,39 @@ pub enum Event {
     LoadMisses,
 }
 
-/// When a sample is taken.
+/// Sampling period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Period {
     /// Every n-th event of a core.
     Every(u64),
-    /// So often that a busy core gives about as many a second: the period is adjusted at each timer
-    /// tick (kernel/events/core.c, `perf_adjust_period`).
+    /// A number of samples a second on a busy core: the period is adjusted at each timer tick
+    /// (kernel/events/core.c, `perf_adjust_period`).
     PerSecond(u64),
 }
 
-/// The configuration of the sampling hardware and of the kernel in front of it.
+/// Configuration of the sampling hardware and of the kernel that reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sampling {
-    /// What is counted, each by itself.
+    /// Counted events, each with a counter of its own.
     pub events: Vec<Event>,
-    /// When a sample is taken.
+    /// Sampling period of each event.
     pub period: Period,
-    /// Records that the hardware's buffer takes before it interrupts.
+    /// Records in the hardware's buffer at which it interrupts.
     pub hardware_buffer: u32,
-    /// Samples that the reader's ring takes before some are lost, on each core.
+    /// Samples in the reader's ring of each core; further ones are lost.
     pub ring: u32,
-    /// Samples a second and core at which the kernel throttles until the next tick
+    /// Samples a second and core above which the kernel throttles until the next tick
     /// (`perf_event_max_sample_rate`).
     pub max_rate: u64,
-    /// The kernel's timer tick.
+    /// Period of the kernel's timer tick.
     pub tick: Duration,
 }
 
 impl Sampling {
     /// Loads and stores, with the kernel's defaults: throttled at 100,000 samples a second, 250
-    /// ticks a second, a ring of 512 KiB of 40-byte records (`perf_event_mlock_kb` of 516), a
-    /// hardware buffer that interrupts at each record, as it must where every record is to have a
-    /// time of its own (`PERF_SAMPLE_TIME` without large PEBS).
+    /// ticks a second, a ring of 512 KiB of 40-byte records (`perf_event_mlock_kb` of 516), and a
+    /// hardware buffer that interrupts at each record, which is necessary if every record is to
+    /// have a time of its own (`PERF_SAMPLE_TIME` without large PEBS).
     #[must_use]
     pub fn loads_and_stores(period: Period) -> Self {
         Self {

@@ -10,10 +10,11 @@ use tierscope_core::{
 use super::machine::Machine;
 use super::stamps::Stamp;
 
-/// The highest level that is judged.
+/// The highest level that is probed.
 const TOP: Level = Level::P4D;
 
-/// Loads expected of an entry from which it is asked by itself: the first one found will do.
+/// Expected loads of an entry from which the entry is tested on its own: the first load found
+/// settles it.
 const SURELY: f64 = 2.0;
 
 impl Machine {
@@ -31,7 +32,7 @@ impl Machine {
             return Judged { state: State::Absent, reached: Some(level), ..Judged::default() };
         }
         let number = at.at >> level.shift();
-        // What nobody asks is not drawn: the world is the same whoever looks at it.
+        // The bit is not drawn if it is not wanted: draws are independent of the order of probes.
         let young = op != ProbeOp::Clear && self.is_young(level, at.space, number);
         if op != ProbeOp::Test {
             self.clear_entry(level, at.space, number);
@@ -53,7 +54,7 @@ impl Machine {
         }
     }
 
-    /// Remembers the clear, unless nothing can ever come of it.
+    /// Records the clear, unless it can never affect a result.
     fn clear_entry(&mut self, level: Level, space: SpaceId, number: u64) {
         if self.matters(&entry(level, space, number)) {
             self.stamps.set(space, level, number, Stamp::Cleared(self.now.0));
@@ -64,8 +65,8 @@ impl Machine {
         !self.stamps.blank_is_old() || first_overlap(&self.world.ever, range).is_some()
     }
 
-    /// Judges the entries of `level` in `range`, which is made of whole mapped ones, into `set`.
-    /// Returns how many are young.
+    /// Tests the entries of `level` in `range`, which consists of whole mapped entries, into `set`.
+    /// Returns the number of young ones.
     fn judge_entries(&mut self, range: &Range, clear: bool, set: &mut AccessedSet) -> u64 {
         let level = set.level;
         let before = set.young_count_in(range);
@@ -74,7 +75,7 @@ impl Machine {
         let last = (range.end - 1) / bytes;
         while table <= last {
             if self.stamps.blank_is_old() {
-                // Tables that nothing ever accesses are skipped.
+                // Skips tables that are never accessed.
                 let rest = Range::new(range.space, (table * bytes).max(range.start), range.end);
                 let Some(next) = first_overlap(&self.world.ever, &rest) else { break };
                 table = table.max(next / bytes);
@@ -90,7 +91,7 @@ impl Machine {
         set.young_count_in(range) - before
     }
 
-    /// Judges the entries of one table.
+    /// Tests the ACCESSED bits of a table's entries.
     fn judge_table(&mut self, part: &Range, table: u64, set: &mut AccessedSet) {
         let level = set.level;
         let known = self.stamps.table(part.space, level, table);
@@ -108,8 +109,8 @@ impl Machine {
         }
     }
 
-    /// Judges entries that were cleared at the same time: where accesses are few, by the accesses; else
-    /// entry by entry.
+    /// Tests entries that were cleared at the same time: by visiting the accesses where they are
+    /// few, otherwise entry by entry.
     fn judge_alike(&mut self, part: &Range, since: u64, set: &mut AccessedSet) {
         let level = set.level;
         let forgets = self.world.forgets_after(since);
@@ -166,7 +167,7 @@ impl Machine {
         }
     }
 
-    /// Pages that are out are not present, whatever was drawn for them.
+    /// Removes reclaimed pages, which are not present, whatever was drawn for them.
     fn leave_out(&self, set: &mut AccessedSet, present: bool, stats: &mut ScanStats) {
         for out in self.swapped_within(&set.range) {
             stats.young -= set.young_count_in(&out);
@@ -175,15 +176,15 @@ impl Machine {
         }
     }
 
-    /// What of `range` is mapped, in whole entries of `level`.
+    /// The mapped parts of `range`, in whole entries of `level`.
     fn mapped(&self, range: &RangeSet, level: Level) -> RangeSet {
         let mapped: RangeSet =
             self.world.mappings.mappings.iter().map(|mapping| mapping.range).collect();
         mapped.intersect(range).as_slice().iter().map(|part| level.align(part)).collect()
     }
 
-    /// Narrows `ranges` to what lies under young entries of the levels above `level`, up to `top`, which
-    /// are judged from the top down.
+    /// Narrows `ranges` to the memory below young entries of the levels above `level`, up to `top`;
+    /// tests those from the top down.
     fn prune(
         &mut self,
         mut ranges: RangeSet,
@@ -210,7 +211,7 @@ impl Machine {
 }
 
 impl Machine {
-    /// Scans entries that are all of one kind; returns how many were cleared.
+    /// Scans entries of one level; returns how many were cleared.
     fn scan_entries(
         &mut self,
         mut ranges: RangeSet,
@@ -242,8 +243,8 @@ impl Machine {
         if mode.clear { young } else { 0 }
     }
 
-    /// Scans pages of 4 KiB where memory lies in huge ones: a huge leaf's bit is that of all its 512.
-    /// Pages that were split are looked at one by one.
+    /// Scans 4 KiB pages of memory that consists of huge pages: a huge leaf's bit is reported for
+    /// all its 512. Split pages are tested one by one.
     fn scan_huge(
         &mut self,
         mut ranges: RangeSet,
@@ -283,7 +284,7 @@ impl Machine {
         cleared
     }
 
-    /// Scans a huge page that was split, or a part of it; returns how many entries were cleared.
+    /// Scans a split huge page, or a part of it; returns how many entries were cleared.
     fn scan_split(
         &mut self,
         piece: Range,
@@ -304,7 +305,7 @@ impl Machine {
         if mode.clear { young } else { 0 }
     }
 
-    /// Stretches of huge pages in a range, and pages that were split.
+    /// Cuts a range into runs of huge pages (`true`) and split pages.
     fn pieces_of(&self, range: &Range) -> Vec<(Range, bool)> {
         let size = Level::PMD.entry_bytes();
         let mut pieces = Vec::new();

@@ -1,4 +1,4 @@
-//! What a machine of densities is made of.
+//! Configuration of a density machine.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::swap::Swap;
 use crate::config::{Costs, Sampling};
 use crate::placement::{Placement, WATERMARK_SCALE};
 
-/// How page tables are found at the beginning.
+/// State of the page tables at the beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Start {
@@ -26,73 +26,75 @@ pub enum Start {
 pub struct Config {
     /// Seed of all draws.
     pub seed: u64,
-    /// The hardware: times, caches and tiers. Its translation caches count as they stand below.
+    /// The hardware: times, caches and tiers. Its translation caches are replaced by the fields
+    /// below.
     pub hardware: Hardware,
-    /// Levels of the page table, and which of them tell.
+    /// Levels of the page table, and the levels whose ACCESSED bits may be used.
     pub radix: Radix,
-    /// Cores that the target's accesses are spread over evenly, a thread on each.
+    /// Cores that the target's accesses are spread over evenly, with one thread each.
     pub cores: u32,
-    /// Lines that a thread waits for at a time; `None` for as many as the core has fill buffers.
+    /// Lines that a thread waits for at a time; `None` for all fill buffers of the core.
     pub overlap: Option<u32>,
-    /// All memory lies in huge pages of 2 MiB, until somebody splits them, as with
-    /// [`crate::exact::Process::pages`] of that size: areas are rounded up to whole ones.
+    /// All memory is in huge pages of 2 MiB until they are split, as with
+    /// [`crate::exact::Process::pages`] of that size; areas are rounded up to whole ones.
     pub huge: bool,
-    /// Which tiers the target's memory lies in at the beginning.
+    /// Tiers of the target's memory at the beginning.
     pub placement: Placement,
-    /// As [`crate::exact::Setup::watermark_scale`].
+    /// See [`crate::exact::Setup::watermark_scale`].
     pub watermark_scale: u32,
-    /// As [`crate::exact::Setup::min_free_kib`].
+    /// See [`crate::exact::Setup::min_free_kib`].
     pub min_free_kib: Option<u64>,
-    /// The profiler runs on a core of the target's, and not on one of its own.
+    /// The profiler runs on one of the target's cores instead of one of its own.
     pub shared_core: bool,
-    /// Where the first area begins; the others follow.
+    /// Address of the first area; the others follow.
     pub first: u64,
-    /// 4 KiB translations that a core's first-level TLB holds, and its TLBs together.
+    /// Number of 4 KiB translations in a core's first-level TLB, and in its TLBs together.
     pub tlb_pages: [u32; 2],
-    /// The same for translations of 2 MiB.
+    /// Number of 2 MiB translations in a core's first-level TLB, and in its TLBs together.
     pub tlb_huge: [u32; 2],
-    /// Entries that a core's paging-structure caches hold, by level number; 0 for no cache.
+    /// Number of entries in a core's paging-structure caches, by level number; 0 for no cache.
     pub upper_entries: [u32; 6],
-    /// Ways of their sets, by level number; 0 for a cache of one set.
+    /// Associativity of those caches, by level number; 0 for full associativity.
     pub upper_ways: [u32; 6],
     /// Time between two flushes of all TLBs and paging-structure caches; `None` for never.
     pub flush: Option<Duration>,
-    /// The kernel's timer tick, which takes places of the paging-structure caches (see
-    /// [`crate::exact::Setup::tick`] and `upper.rs`) and flushes nothing; `None` for none.
+    /// The kernel's timer tick, whose entries occupy ways of the paging-structure caches (see
+    /// [`crate::exact::Setup::tick`] and `upper.rs`) without a flush; `None` for no tick.
     pub tick: Option<Duration>,
-    /// Waits end at multiples of this: the thread that looks is woken up on time, and runs only when its turn has
-    /// come, as on a machine whose CPUs are busy. `None` for on time.
+    /// Waits end at multiples of this: the profiler's thread is woken up on time, but is scheduled
+    /// only at its next turn, as on a machine with busy CPUs. `None` for no delay.
     pub late: Option<Duration>,
-    /// Accesses a second where the workload does not say; `None` for as fast as can be. Never more
-    /// than caches and tiers allow.
+    /// Accesses a second where the workload sets no rate; `None` for as many as possible. Caches
+    /// and tiers limit the rate in any case.
     pub rate: Option<f64>,
-    /// Bytes that are read or written in one go, from the first to the last, where a workload's description knows
-    /// of accesses at random only: values of a store. Of areas that hold at least [`VALUES`] of them.
+    /// Bytes of a visit: a value of a store, read or written from its first byte to its last, where
+    /// the workload's description has random accesses only. Applies to areas of at least [`VALUES`]
+    /// visits.
     pub visit: Option<u64>,
-    /// Time that a thread spends on anything but memory, for each access.
+    /// Time that a thread spends outside memory, for each access.
     pub pause: Duration,
-    /// How page tables are found.
+    /// State of the page tables at the beginning.
     pub start: Start,
-    /// Where pages go that are given back; `None` if they cannot be.
+    /// Destination of reclaimed pages; `None` if pages cannot be reclaimed.
     pub swap: Option<Swap>,
-    /// What probes, samples and faults cost.
+    /// Costs of probes, samples and faults.
     pub costs: Costs,
-    /// How accesses are sampled; `None` for a machine that cannot.
+    /// How accesses are sampled; `None` if the machine has no sampling.
     pub sampling: Option<Sampling>,
 }
 
-/// Areas with at least so many visits' bytes are made of values; smaller ones are what finds them.
+/// Areas with at least this many visits' bytes consist of values; smaller ones are their index.
 pub const VALUES: u64 = 1000;
 
-/// Accesses a second where nobody says: what the lab's toucher reaches on a set of gigabytes.
+/// Default accesses a second: the rate of the lab's toucher on a set of gigabytes.
 const RATE: f64 = 3e6;
-/// Where the first area begins: on a multiple of 2 MiB and of nothing larger, as the kernel maps large
-/// anonymous memory (mm/huge_memory.c, `thp_get_unmapped_area`; since 6.7 for all).
+/// Default address of the first area: on a multiple of 2 MiB and of nothing larger, as the kernel
+/// maps large anonymous memory (mm/huge_memory.c, `thp_get_unmapped_area`; since 6.7 for all).
 const FIRST: u64 = (1 << 40) + (346 << 20);
 
 impl Config {
-    /// A machine with the translation caches of `hardware`. The second-level TLB, which holds what the
-    /// first does where nothing is known, tells the reach.
+    /// A machine with the translation caches of `hardware`. The second-level TLB determines the
+    /// reach: it is taken to include the first where the hardware is not documented.
     #[must_use]
     pub fn of(hardware: &Hardware, costs: Costs) -> Self {
         let translation = &hardware.translation;
@@ -135,12 +137,12 @@ impl Config {
         }
     }
 
-    /// The level of leaves.
+    /// The level of leaf entries.
     pub(super) fn leaf(&self) -> Level {
         if self.huge { Level::PMD } else { Level::PTE }
     }
 
-    /// Checks that the parameters make sense together.
+    /// Checks that the parameters are consistent.
     ///
     /// # Errors
     /// [`ErrorKind::Usage`], naming the parameter.
@@ -173,7 +175,7 @@ impl Config {
     }
 }
 
-/// All levels but the fifth are proven: the kernel module never touches that one.
+/// All levels except the fifth are proven: the kernel module never touches that one.
 pub(crate) fn radix(levels: u8) -> Radix {
     Radix { levels, proven: LevelSet::from_bits(0b1111) }
 }

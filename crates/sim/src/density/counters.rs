@@ -1,13 +1,13 @@
-//! Counters in the memory controller, told from the densities.
+//! Counters in the memory controller, computed from the densities.
 //!
-//! What a rule counts in a region of physical memory is a Poisson count of the requests that the caches
-//! let through there: lines read, prefetched ones included, and lines written back (`hits.rs`). Which
-//! rules fit, what software does with registers and what that costs is up to the controllers themselves
-//! ([`Machine::with_telemetry`]), whose bus stays silent.
+//! The count of a rule in a region of physical memory is a Poisson count of the requests that pass
+//! the caches: lines read, prefetched ones included, and lines written back (`hits.rs`). Matching
+//! of rules, software's register accesses and their cost are left to the controllers themselves
+//! ([`Machine::with_telemetry`]), whose bus carries no records.
 //!
-//! Physical addresses are made up: each tier has an address space of its own, in which memory lies as it
-//! does in the target's. What moves from tier to tier while it is watched counts by where it is when it is
-//! looked at.
+//! Physical addresses are synthetic: each tier has an address space of its own, with the layout of
+//! the target's memory. Pages that move between tiers while they are counted are counted by their
+//! tier at the time of the query.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -22,10 +22,10 @@ use super::hits::Hits;
 use super::machine::Machine;
 use super::world::SPACE;
 
-/// log2 of the bytes that a tier's physical addresses are apart.
+/// log2 of the distance between the tiers' physical addresses.
 const TIER_SHIFT: u32 = 44;
 
-/// The controllers, and what was asked of them.
+/// The controllers, and the rules registered with them.
 pub(super) struct Telemetry {
     controllers: Box<dyn BusObserver>,
     rules: BTreeMap<RuleId, Counting>,
@@ -39,26 +39,26 @@ impl fmt::Debug for Telemetry {
 }
 
 impl Telemetry {
-    /// Whoever asks for them found that they are there.
+    /// The controllers' counters; their presence was checked on attachment.
     fn counters(&mut self) -> &mut dyn Counters {
         self.controllers.counters().expect("they were looked at when they were attached")
     }
 }
 
-/// A rule, and what it counted.
+/// A rule and its counts.
 #[derive(Clone, Debug)]
 struct Counting {
     rule: Rule,
-    /// By key: the first state, and until when its requests are in the sums.
+    /// By key: the first state, and the time up to which its requests are in the sums.
     entries: BTreeMap<u64, (u32, u64)>,
     sums: HashMap<u32, u64>,
 }
 
 impl Machine {
-    /// Controllers that watch the memory of [`Machine::physical`].
+    /// Attaches controllers that observe the memory of [`Machine::physical`].
     ///
     /// # Errors
-    /// They have no counters.
+    /// They have no counters, or the memory spans too many addresses.
     pub fn with_telemetry(mut self, mut controllers: Box<dyn BusObserver>) -> Result<Self> {
         if controllers.counters().is_none() {
             return Err(Error::new(ErrorKind::Usage, "what listens there has no counters"));
@@ -82,7 +82,7 @@ impl Machine {
         (0..tiers).map(|tier| (tier << TIER_SHIFT, (tier << TIER_SHIFT) + bytes)).collect()
     }
 
-    /// The address that physical ones begin with.
+    /// The linear address that maps to the beginning of each tier's physical addresses.
     fn origin(&self) -> u64 {
         self.config.first & !(Level::PMD.entry_bytes() - 1)
     }
@@ -92,7 +92,7 @@ impl Machine {
         (u64::from(tier.0) << TIER_SHIFT) + (at - self.origin())
     }
 
-    /// Requests that are expected within `from..to` to physical memory `start..end`, which is one tier's.
+    /// Expected number of requests within `from..to` to physical memory `start..end` in one tier.
     fn expected(
         &mut self,
         each: impl Fn(&Hits) -> f64,
@@ -120,7 +120,7 @@ impl Machine {
         sum * here as f64 / all as f64
     }
 
-    /// Adds what came up to now for a key of a rule.
+    /// Adds the requests up to now to a key of a rule.
     fn settle_entry(&mut self, telemetry: &mut Telemetry, id: RuleId, key: u64) {
         let now = self.now.0;
         let Some(counting) = telemetry.rules.get_mut(&id) else { return };
@@ -158,7 +158,7 @@ impl Machine {
         keys.into_iter().for_each(|key| self.settle_entry(telemetry, id, key));
     }
 
-    /// What software did with the registers since they were looked at last.
+    /// Charges the accesses to telemetry registers that software made since the last call.
     pub(super) fn charge_registers(&mut self) {
         let Some(telemetry) = &mut self.telemetry else { return };
         let done = telemetry.controllers.take_work();
@@ -193,8 +193,8 @@ impl Machine {
     }
 }
 
-/// A Poisson count of that mean: by inversion; from 30 on by the normal law, which is off by less than
-/// its rounding there.
+/// A Poisson count of that mean: by inversion; from 30 on by a normal approximation, which is off
+/// by less than its rounding there.
 fn poisson(mean: f64, bits: u64) -> u64 {
     if mean <= 0.0 {
         return 0;
@@ -214,7 +214,8 @@ fn poisson(mean: f64, bits: u64) -> u64 {
     count
 }
 
-/// Whether densities can tell what a rule counts: requests of regions, told apart by address alone.
+/// Whether densities can determine the counts of a rule: requests of regions, distinguished by
+/// address alone.
 fn check(rule: &Rule) -> Result<()> {
     let refuse = |field: &str, cause: &str| {
         Err(Error::new(ErrorKind::Missing, format!("telemetry refused at `{field}`"))
@@ -275,7 +276,7 @@ impl Counters for Machine {
 
     fn read(&mut self, rule: RuleId, out: &mut [u64]) -> Result<()> {
         self.with(|machine, telemetry| {
-            // The start values come from there, as does the work.
+            // The start values and the register work are the controllers'.
             telemetry.counters().read(rule, out)?;
             machine.settle_rule(telemetry, rule);
             let Some(counting) = telemetry.rules.get_mut(&rule) else { return Ok(()) };
@@ -310,7 +311,7 @@ impl Machine {
     }
 }
 
-/// Costs what a scan of as many entries costs, one for each page.
+/// Costs as much as a scan of the same number of entries, one for each page.
 impl Frames for Machine {
     fn locate(&mut self, range: &Range, out: &mut Vec<Framed>) -> Result<()> {
         if range.space != SPACE {

@@ -13,26 +13,26 @@ use super::hash::{mix, unit};
 use super::machine::Machine;
 use super::world::SPACE;
 
-/// Pages of a table.
+/// Pages that a table maps.
 const PAGES: usize = Level::FANOUT as usize;
 
 /// The armed pages of one table.
 #[derive(Clone, Debug)]
 pub(super) struct Table {
-    /// A bit a page.
+    /// One bit a page.
     armed: [u64; PAGES / 64],
-    /// When, by page.
+    /// Time of arming, by page.
     since: Box<[u64; PAGES]>,
 }
 
-/// Armed pages, but for those that nothing ever accesses.
+/// Armed pages; pages that are never accessed are omitted.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Armed {
-    /// By number of the table.
+    /// Tables with armed pages, by table number.
     pub(super) tables: BTreeMap<u64, Table>,
-    /// Until when accesses were looked for.
+    /// Time up to which accesses were searched.
     seen: u64,
-    /// Faults that nobody has read yet.
+    /// Faults not read yet.
     found: Vec<HintFault>,
 }
 
@@ -56,7 +56,7 @@ impl Table {
         self.armed.iter().all(|word| *word == 0)
     }
 
-    /// The first access of each armed page within `times`, which disarms it.
+    /// Notes an access to an armed page, and keeps the first one of each page.
     fn note(&mut self, fault: HintFault, faults: &mut BTreeMap<usize, HintFault>) {
         let index = ((fault.at.at >> PAGE_SHIFT) % Level::FANOUT) as usize;
         let armed = self.armed[index / 64] >> (index % 64) & 1 == 1;
@@ -98,7 +98,7 @@ impl Machine {
         let _ = self.world.profiles((seen, self.now.0), |profile, times| {
             for strand in profile.overlapping(range) {
                 for piece in strand.pieces() {
-                    // Whether the TLB holds a page or not: arming shoots it down.
+                    // Independent of the TLB's contents: arming shoots the page down.
                     let _ = piece.points((range.start, range.end), times, |point| {
                         let writes = unit(mix(point.bits)) < piece.writes;
                         let mut at = point.at;
@@ -139,13 +139,13 @@ impl HintFaults for Machine {
             self.armed.arm(range, self.now.0);
         }
         let pages = wanted.bytes() >> PAGE_SHIFT;
-        // A call a range, as the kernel does it range by range.
+        // One call for each range, as the kernel arms range by range.
         let there = |range: &&Range| first_overlap(&mapped, range).is_some();
         let rounds = ranges.iter().filter(there).count() as u64;
         let costs = &self.config.costs;
         let shoot = costs.shootdown.initiator(self.config.cores.into());
         let work = pages * costs.faults.arm_ns + rounds * shoot;
-        // Every core that may know the old entries has to forget them.
+        // Every core that may cache the old entries has to drop them.
         self.shoot(rounds);
         self.spend(work);
         Ok(())

@@ -1,12 +1,12 @@
-//! How fast the target goes: a closed loop of threads, each with so many lines on the way, over
-//! caches and tiers.
+//! Speed of the target: a closed loop of threads, each with a limited number of lines in flight,
+//! over caches and tiers.
 //!
-//! An access takes what it takes in exact mode (`exact/run.rs`): the time that translation and data
-//! stall it, at least the core's own time from one access to the next. A core that waits for several
-//! lines at a time shares the latency among them. A tier that is used makes requests wait for one
-//! another by the mean of a queue with random arrivals and fixed service (M/D/1; Pollaczek and
-//! Khinchine), as in exact mode (`exact/tier.rs`). The more accesses a second, the longer the waits;
-//! the longer the waits, the fewer accesses: the rate is the one fixed point of that.
+//! An access takes the same time as in exact mode (`exact/run.rs`): the stalls of translation and
+//! data, and at least the core's own time between two accesses. A core that waits for several lines
+//! at a time divides the latency among them. At a busy tier requests wait for each other by the
+//! mean of a queue with random arrivals and fixed service (M/D/1; Pollaczek and Khinchine), as in
+//! exact mode (`exact/tier.rs`). The more accesses a second, the longer the waits; the longer the
+//! waits, the fewer accesses: the rate is the single fixed point of that.
 
 use tierscope_hw::Machine as Hardware;
 use tierscope_hw::config::MemoryTier;
@@ -14,25 +14,25 @@ use tierscope_hw::config::MemoryTier;
 use super::hits::Hits;
 use crate::account::TIERS;
 
-/// What may become of a translation: the first TLB, the second, a walk whose leaf entry the cache
-/// has, one whose leaf entry comes from memory.
+/// Outcomes of a translation: first TLB, second TLB, a walk with its leaf entry in the cache, a
+/// walk with its leaf entry in memory.
 const TRANSLATIONS: usize = 4;
-/// What may become of the data: a core's own caches, the last-level cache, a tier.
+/// Sources of the data: a core's private caches, the last-level cache, a tier.
 const DATA: usize = 2 + TIERS;
 
-/// Shares of the accesses, by what becomes of them.
+/// Shares of the accesses by outcome.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Mix {
-    /// By translation and data.
+    /// By outcome of the translation and source of the data.
     shares: [[f64; DATA]; TRANSLATIONS],
-    /// Entries above the leaf that are read for an access, and how many of them from memory.
+    /// Entries above the leaf read for an access, and how many of them from memory.
     upper: [f64; 2],
-    /// Lines read and written for an access, by tier; leaf entries not counted.
+    /// Lines read and written for an access, by tier, without leaf entries.
     lines: [[f64; TIERS]; 2],
 }
 
 impl Mix {
-    /// Adds `share` of all accesses, whose memory lies in the tiers by `places`.
+    /// Adds `share` of all accesses, whose memory is spread over the tiers by `places`.
     pub(super) fn add(&mut self, share: f64, hits: &Hits, places: &[f64; TIERS]) {
         let [first, second, walks] = hits.translation;
         let leaf = hits.leaf_misses;
@@ -62,8 +62,9 @@ impl Mix {
         self.shares.iter().map(|row| row[column]).sum()
     }
 
-    /// Shares of the accesses that walk, that the second TLB answers, and that the last-level cache
-    /// has; entries read by walks, of these from memory; accesses that went to memory, by tier.
+    /// Shares of the accesses that walk, that hit the second TLB, and that hit the last-level
+    /// cache; entries read by walks, and those read from memory; accesses served by memory, by
+    /// tier.
     pub(super) fn counted(&self) -> Counted {
         let walks = self.row(2) + self.row(3);
         Counted {
@@ -88,41 +89,41 @@ pub(super) struct Counted {
     pub(super) served: [f64; TIERS],
 }
 
-/// What a tier does.
+/// Load of a tier.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct TierFlow {
-    /// Share of its time that it is busy, 0..1.
+    /// Share of the time that the tier is busy, 0..1.
     pub utilisation: f64,
-    /// Nanoseconds that a read waits for others, on average.
+    /// Mean queueing delay of a read, in nanoseconds.
     pub wait_ns: f64,
     /// Bytes read a second, prefetches, page walks and moves included.
     pub read_bytes: f64,
     /// Bytes written a second.
     pub written_bytes: f64,
-    /// Of the accesses that missed the last-level cache, the share that it served.
+    /// Share of the last-level cache misses that the tier served.
     pub share: f64,
 }
 
-/// How fast the target goes.
+/// Speed of the target.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Flow {
     /// Accesses a second.
     pub rate: f64,
-    /// Accesses a second if nothing paced the threads.
+    /// Accesses a second if the threads were not paced.
     pub capacity: f64,
     /// Mean nanoseconds that a thread spends on an access.
     pub access_ns: f64,
     /// The tiers, fastest first.
     pub tiers: Vec<TierFlow>,
-    /// Nanoseconds until the data of an access is there, and share of the accesses; ascending.
+    /// Nanoseconds until the data of an access arrives, and share of the accesses; ascending.
     latencies: Vec<(f64, f64)>,
     pub(super) counted: Counted,
     pub(super) lines: [[f64; TIERS]; 2],
 }
 
 impl Flow {
-    /// The latency in nanoseconds that `share` of the accesses do not exceed: of their kind, with the
-    /// mean wait, so that what the queue adds to some more than to others is not told.
+    /// The latency in nanoseconds that `share` of the accesses do not exceed: of each kind of
+    /// access, with the mean wait, so that variation within a kind is not included.
     #[must_use]
     pub fn latency_ns(&self, share: f64) -> f64 {
         let mut sum = 0.0;
@@ -133,8 +134,8 @@ impl Flow {
         reached.or(self.latencies.last()).map_or(0.0, |(latency, _)| *latency)
     }
 
-    /// Of the accesses that missed the last-level cache, the share that the fastest tier served;
-    /// `None` if none missed.
+    /// Share of the last-level cache misses that the fastest tier served; `None` if there were
+    /// none.
     #[must_use]
     pub fn fast_tier_share(&self) -> Option<f64> {
         let missed = self.tiers.iter().any(|tier| tier.share > 0.0);
@@ -155,17 +156,17 @@ pub(super) struct Loop {
     tiers: Vec<MemoryTier>,
 }
 
-/// Nanoseconds that a tier's memory takes for a line: read, written.
+/// Nanoseconds that a tier's memory is busy with a line: read, written.
 fn service(tier: &MemoryTier) -> [f64; 2] {
     [tier.read_mib_s, tier.write_mib_s].map(|mib| 64e9 / (mib << 20) as f64)
 }
 
-/// Closer than this to a full tier nothing comes.
+/// Highest load that the model allows.
 const FULL: f64 = 1.0 - 1e-6;
 
 impl Loop {
-    /// `threads` on cores of their own, each with up to `overlap` lines on the way and busy with something else for
-    /// `pause` nanoseconds with every access.
+    /// `threads` on cores of their own, each with up to `overlap` lines in flight and `pause`
+    /// nanoseconds of other work for every access.
     pub(super) fn new(hardware: &Hardware, threads: f64, overlap: Option<u32>, pause: f64) -> Self {
         let timing = &hardware.timing;
         let ns = |cycles: u32| f64::from(cycles) * 1e3 / f64::from(hardware.processor.mhz);
@@ -182,7 +183,7 @@ impl Loop {
         }
     }
 
-    /// Nanoseconds of reads by tier, at a load.
+    /// Nanoseconds of a read by tier, at a given load.
     fn reads(&self, load: &[f64; TIERS]) -> [f64; TIERS] {
         let mut reads = [0.0; TIERS];
         for ((read, tier), load) in reads.iter_mut().zip(&self.tiers).zip(load) {
@@ -191,8 +192,8 @@ impl Loop {
         reads
     }
 
-    /// Share of the time that tiers are busy at `rate` accesses a second; `others` are lines a second
-    /// read and written beside.
+    /// Share of the time that tiers are busy at `rate` accesses a second; `others` are additional
+    /// lines a second read and written.
     fn load(&self, mix: &Mix, rate: f64, others: &[[f64; TIERS]; 2]) -> [f64; TIERS] {
         let mut load = [0.0; TIERS];
         for (number, tier) in self.tiers.iter().enumerate() {
@@ -203,7 +204,7 @@ impl Loop {
         load
     }
 
-    /// Lines a second that a tier reads and writes. Page tables lie in the fastest.
+    /// Lines a second that a tier reads and writes. Page tables are in the fastest tier.
     fn lines(&self, mix: &Mix, rate: f64, others: &[[f64; TIERS]; 2], tier: usize) -> [f64; 2] {
         let entries = if tier == 0 { mix.row(3) + mix.upper[1] } else { 0.0 };
         [
@@ -212,8 +213,8 @@ impl Loop {
         ]
     }
 
-    /// Mean nanoseconds of an access, where a read takes so long; `visit` sees every kind of access,
-    /// its share, and how long its data takes to be there.
+    /// Mean nanoseconds of an access, for the given read times; calls `visit` with the data latency
+    /// and the share of every kind of access.
     fn access(&self, mix: &Mix, reads: &[f64; TIERS], mut visit: impl FnMut(f64, f64)) -> f64 {
         let walks = (mix.row(2) + mix.row(3)).max(f64::MIN_POSITIVE);
         let upper = mix.upper.map(|sum| sum / walks);
@@ -236,8 +237,8 @@ impl Loop {
         mean
     }
 
-    /// The fixed point. `wanted` accesses a second at most; `stolen` is the share of their time that
-    /// threads lose to others.
+    /// Solves for the fixed point. The rate is limited to `wanted` accesses a second; `stolen` is
+    /// the share of the threads' time that they lose to others.
     pub(super) fn solve(
         &self,
         mix: &Mix,
@@ -299,7 +300,8 @@ mod tests {
 
     const NOBODY: [[f64; TIERS]; 2] = [[0.0; TIERS]; 2];
 
-    /// 100 and 300 ns, 6400 MB/s read by either: 100 lines a microsecond; a cycle a nanosecond.
+    /// 100 and 300 ns; 6400 MB/s of either for reads: 100 lines a microsecond; a cycle a
+    /// nanosecond.
     fn toy() -> Hardware {
         let mut hardware = Hardware::ready_made("xeon-gold-6238m").unwrap();
         hardware.processor.mhz = 1000;
@@ -309,7 +311,7 @@ mod tests {
         hardware
     }
 
-    /// Every access goes to memory, `fast` of them to the fast tier; no translation stalls.
+    /// Every access goes to memory, a share of `fast` to the fast tier; no translation stalls.
     fn mix(fast: f64) -> Mix {
         let mut mix = Mix::default();
         let hits = Hits { translation: [1.0, 0.0, 0.0], reads: 1.0, ..Hits::default() };
@@ -319,8 +321,8 @@ mod tests {
         mix
     }
 
-    // One line on the way, 0.75 in 100 ns and 0.25 in 300 ns: 150 ns, 6.67 M/s, of 100 M/s that a
-    // tier could do: hardly any wait.
+    // One line in flight, 0.75 in 100 ns and 0.25 in 300 ns: 150 ns, 6.67 M/s of the 100 M/s that a
+    // tier can serve: hardly any wait.
     #[test]
     fn one_thread_that_waits_for_each_line() {
         let one = Loop::new(&toy(), 1.0, Some(1), 0.0);
@@ -333,18 +335,18 @@ mod tests {
         assert!((flow.tiers[0].utilisation - 0.05).abs() < 0.001, "{flow:?}");
     }
 
-    // 12 lines each: 8.3 ns an access; 16 threads ask for 1.9 G/s of a tier that does 100 M/s.
+    // 12 lines each: 8.3 ns an access; 16 threads request 1.9 G/s from a tier that serves 100 M/s.
     #[test]
     fn a_full_tier_is_the_limit() {
         let many = Loop::new(&toy(), 16.0, None, 0.0);
         let flow = many.solve(&mix(1.0), None, 0.0, &NOBODY);
         assert!((flow.rate / 100e6 - 1.0).abs() < 0.01, "{flow:?}");
         assert!(flow.tiers[0].utilisation > 0.99);
-        // 16 threads of 12 lines at 100 M/s: 1.92 us from question to answer.
+        // 16 threads of 12 lines at 100 M/s: 1.92 us from request to answer.
         assert!((flow.latency_ns(0.5) / 1920.0 - 1.0).abs() < 0.02, "{flow:?}");
     }
 
-    // A mover that reads half of what the tier can do leaves half.
+    // A mover that reads half of the tier's bandwidth leaves half.
     #[test]
     fn moves_take_bandwidth_away() {
         let many = Loop::new(&toy(), 16.0, None, 0.0);
@@ -364,7 +366,8 @@ mod tests {
         assert!((robbed.rate / flow.capacity - 0.75).abs() < 0.005);
     }
 
-    // 100 ns of memory and 300 of anything else: 2.5 M/s; memory three times as slow makes it 1.67 M/s.
+    // 100 ns of memory and 300 of other work: 2.5 M/s; memory three times as slow makes it 1.67
+    // M/s.
     #[test]
     fn what_else_takes_time_is_not_sped_up_by_memory() {
         let one = Loop::new(&toy(), 1.0, Some(1), 300.0);
@@ -373,8 +376,9 @@ mod tests {
         assert!((rate(0.0) / 1.667e6 - 1.0).abs() < 0.003, "{}", rate(0.0));
     }
 
-    // A walk of two entries above, one of them from memory, and the leaf from the cache, by one of
-    // two walkers: (100 + 70 + 70) / 2 = 120 ns; the data of a core's own: nothing.
+    // A walk reads two upper entries, one of them from memory, and the leaf from the cache, with
+    // one of two walkers: (100 + 70 + 70) / 2 = 120 ns; the data from the private caches costs
+    // nothing.
     #[test]
     fn walks_stall_by_what_they_read() {
         let hits = Hits {

@@ -1,29 +1,30 @@
-//! Flushes that an instrument asked for: when they were, and what they cost the target.
+//! Flushes requested by an instrument: their times, and their cost for the target.
 //!
-//! A flush is an event of the world like those of [`Config::flush`](super::Config::flush): what was
-//! asked before it keeps its answer, since an access counts by what came before it. Only two flushes
-//! matter to an entry: the last one before it was cleared, and the first one after. All others are
-//! dropped now and then, so that an hour of flushes costs no more than the clears between them.
+//! A flush is an event of the world like those of [`Config::flush`](super::Config::flush): answers
+//! for times before it stay the same, since an access is visible or not by what preceded it. Only
+//! two flushes matter to an entry: the last one before its clear, and the first one after. All
+//! others are dropped from time to time, so that an hour of flushes costs no more than the clears
+//! between them.
 //!
-//! Of the pages that the TLBs of a core held, those that are accessed while they would still have been
-//! held walk once more. A page with `r` accesses a second that is held for `T` seconds since its last
-//! access was filled again since the flush before, `g` seconds ago, and is missed now, with probability
-//! `1 - exp(-r m) - r m exp(-r T)`, `m = min(T, g)`: its last access is younger than `m`, and the one
-//! before the next no older than `T`. Each such walk is charged what exact mode's core waits for an
-//! entry that the last-level cache has (`llc_cycles` of the machine, over its walkers).
+//! Pages that a core's TLBs held and that are accessed within their remaining time there walk once
+//! more. A page with `r` accesses a second that is held for `T` seconds after its last access was
+//! refilled since the previous flush, `g` seconds ago, and is missed now, with probability `1 -
+//! exp(-r m) - r m exp(-r T)`, `m = min(T, g)`: its last access is younger than `m`, and the next
+//! one follows within `T` of it. Each such walk is charged the time that exact mode's core waits
+//! for an entry in the last-level cache (`llc_cycles` of the machine, over its walkers).
 
 use super::machine::Machine;
 use super::profile::Profile;
 use super::residency::Group;
 
-/// Flushes that are kept before the first of them are dropped.
+/// Number of flushes from which superfluous ones are dropped.
 const KEPT: usize = 1024;
 
-/// When flushes were, in nanoseconds, ascending.
+/// Times of flushes in nanoseconds, ascending.
 #[derive(Clone, Debug)]
 pub(super) struct Flushes {
     times: Vec<u64>,
-    /// From how many on those that matter to no entry are dropped.
+    /// Length from which flushes that matter to no entry are dropped.
     limit: usize,
 }
 
@@ -40,12 +41,12 @@ impl Flushes {
         }
     }
 
-    /// The first after a time.
+    /// The first flush after a time.
     pub(super) fn after(&self, time: u64) -> Option<u64> {
         self.times.get(self.next(time)).copied()
     }
 
-    /// The last up to and with a time.
+    /// The last flush at or before a time.
     pub(super) fn before(&self, time: u64) -> Option<u64> {
         self.next(time).checked_sub(1).map(|last| self.times[last])
     }
@@ -54,13 +55,13 @@ impl Flushes {
         self.times.partition_point(|flush| *flush <= time)
     }
 
-    /// Whether there are many.
+    /// Whether the list has reached its limit.
     pub(super) fn is_long(&self) -> bool {
         self.times.len() >= self.limit
     }
 
-    /// Drops those that matter to no entry, which were cleared at these times. Waits until there are
-    /// twice as many as matter.
+    /// Drops the flushes that matter to no entry; the entries were cleared at these times. The next
+    /// limit is twice the number that is left.
     pub(super) fn prune(&mut self, cleared: impl Iterator<Item = u64>) {
         let Some(last) = self.times.len().checked_sub(1) else { return };
         let mut matters = vec![false; self.times.len()];
@@ -76,8 +77,8 @@ impl Flushes {
 }
 
 impl Profile {
-    /// Pages of a core that walk once more because of a flush, where the one before was `gap` seconds
-    /// ago.
+    /// Pages of a core that walk once more because of a flush, `gap` seconds after the previous
+    /// one.
     fn refilled(&self, gap: f64) -> f64 {
         let held = self.residency.tlb[1];
         let missed = |group: &Group| {
@@ -90,7 +91,7 @@ impl Profile {
 }
 
 impl Machine {
-    /// Translations are forgotten now; the target pays for the walks that follow.
+    /// Flushes all translations now, and charges the target for the walks that follow.
     pub(super) fn forget_translations(&mut self) {
         let now = self.now.0;
         let last = self.world.forgot_before(now);
@@ -134,7 +135,7 @@ mod tests {
         assert_eq!((flushes.before(9), flushes.after(9)), (Some(9), None));
     }
 
-    // A flush each millisecond, a clear a thousand flushes apart.
+    // A flush each millisecond, a clear every thousand flushes.
     #[test]
     fn the_list_stays_as_short_as_the_clears() {
         let mut flushes = Flushes::default();

@@ -1,7 +1,8 @@
-//! Draws by counter: a hash of what is asked about, so that any order of asking sees one world.
+//! Draws by counter: hashes of the drawn object, so that the result does not depend on the order of
+//! draws.
 
 /// The finalizer of SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number
-/// generators", OOPSLA 2014): every bit of the outcome depends on every bit of `x`.
+/// generators", OOPSLA 2014): every bit of the result depends on every bit of `x`.
 #[inline(always)]
 pub(super) fn mix(x: u64) -> u64 {
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -9,7 +10,7 @@ pub(super) fn mix(x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// The odd constant by which SplitMix64's counter grows: 2^64 over the golden ratio.
+/// The odd increment of SplitMix64's counter: 2^64 over the golden ratio.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// The draw of `counter` in the stream of `key`.
@@ -24,21 +25,21 @@ pub(super) fn unit(bits: u64) -> f64 {
     (bits >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// Counts by Poisson's law with a set mean, by inversion of a 64-bit draw.
+/// Poisson distribution of a fixed mean, by inversion of a 64-bit draw.
 #[derive(Clone, Debug)]
 pub(super) struct Poisson {
-    /// `below[n]`: draws below it give a count of at most n.
+    /// `below[n]`: a draw below it gives a count of at most n.
     below: Box<[u64]>,
 }
 
 impl Poisson {
-    /// Counts of this mean, at least 0. Exact to 2^-53; made for means up to a few dozen.
+    /// Distribution with this mean, at least 0. Exact to 2^-53; meant for means up to a few dozen.
     pub(super) fn new(mean: f64) -> Self {
         let mut term = (-mean).exp();
         let mut sum = term;
         let mut below = Vec::new();
         for count in 1.. {
-            // From 2^-53 on sums no longer change.
+            // From 2^-53 on the sums no longer change.
             if sum >= 1.0 - f64::EPSILON || term == 0.0 || count > 1000 {
                 break;
             }
@@ -49,7 +50,7 @@ impl Poisson {
         Self { below: below.into() }
     }
 
-    /// The count of that draw.
+    /// The count for a draw.
     #[inline]
     pub(super) fn count(&self, bits: u64) -> u64 {
         self.below.partition_point(|limit| *limit <= bits) as u64
@@ -74,8 +75,8 @@ mod tests {
         assert_eq!((at(0.367), at(0.369), at(0.735), at(0.737)), (0, 1, 1, 2));
     }
 
-    // 10^5 draws of mean 6: the mean of them is 6 ± 0.0077 (one sigma), the variance 6 ± 0.027.
-    // Six sigma are allowed; the draws are fixed.
+    // 10^5 draws of mean 6: their mean is 6 ± 0.0077 (one sigma), their variance 6 ± 0.027. Six
+    // sigma are allowed; the draws are fixed.
     #[test]
     fn mean_and_variance_are_alike() {
         let poisson = Poisson::new(6.0);

@@ -1,33 +1,35 @@
-//! What the caches answer: which accesses a TLB, a core's own caches and the last-level cache spare
-//! the memory, told from rates alone.
+//! Cache model: shares of the accesses that TLBs, a core's private caches and the last-level cache
+//! serve, computed from access rates alone.
 //!
-//! TLBs and the last-level cache by their characteristic times (`residency.rs`). A core's own caches
-//! are an array of lines by a hash, as in exact mode (`exact/private.rs`): a line is there if nothing
-//! else took its place since its last use. Entries of page tables share the last-level cache with the
-//! data, eight to a line. A sequential sweep comes back to a line after the whole of it: a cache holds
-//! all of it or nothing, and the prefetcher takes most misses ahead of it.
+//! TLBs and the last-level cache are modelled by their characteristic times (`residency.rs`). A
+//! core's private caches are an array of lines by a hash, as in exact mode (`exact/private.rs`): a
+//! line is present if no other line took its place since its last use. Entries of page tables share
+//! the last-level cache with the data, eight to a line. A sequential sweep returns to a line after
+//! all others: a cache holds all of the sweep or nothing, and the prefetcher fetches most misses
+//! ahead of it.
 
 use tierscope_core::{Level, PAGE_SIZE};
 use tierscope_hw::Machine as Hardware;
 
 use super::residency::{Group, alike, characteristic_time};
 
-/// Bytes of a line.
+/// Bytes of a cache line.
 const LINE: f64 = 64.0;
-/// Entries of a page table in a line.
+/// Page-table entries in a cache line.
 const ENTRIES: f64 = 8.0;
-/// Times at which distinct lines are counted: four to a doubling, from a nanosecond on.
+/// Number of times for which distinct lines are tabulated: four to a doubling, from a nanosecond
+/// on.
 const STEPS: u32 = 240;
 const FINE: f64 = 4.0;
-/// Pauses that stand for all.
+/// Number of quantiles of the time between two visits in the mean.
 const PARTS: u32 = 32;
 
-/// The time of a step.
+/// The time of a step, in seconds.
 fn seconds(step: u32) -> f64 {
     (f64::from(step) / FINE).exp2() / 1e9
 }
 
-/// Distinct lines that are used within so many seconds.
+/// Distinct lines that are used within `time` seconds.
 fn used(lines: &[Group], time: f64) -> f64 {
     lines.iter().map(|group| group.count * -(-group.rate * time).exp_m1()).sum()
 }
@@ -37,24 +39,24 @@ fn used(lines: &[Group], time: f64) -> f64 {
 pub(super) struct Use {
     /// Bytes of the range.
     pub(super) bytes: f64,
-    /// Bytes from one page that is accessed to the next.
+    /// Distance between accessed pages, in bytes.
     pub(super) every: f64,
-    /// Bytes from one access to the next where they follow each other.
+    /// Bytes between successive accesses of a sweep; `None` for random accesses.
     pub(super) stride: Option<f64>,
     /// Accesses a second.
     pub(super) rate: f64,
-    /// Share of them that write.
+    /// Share of the accesses that write.
     pub(super) writes: f64,
-    /// The level of its leaves.
+    /// The level of the range's leaf entries.
     pub(super) leaf: Level,
-    /// Shares of them that the first TLB answers, that the second does, and that walk.
+    /// Shares of the accesses that hit the first TLB, that hit the second, and that walk.
     pub(super) translation: [f64; 3],
     /// Share of the walks that read an entry, by level number.
     pub(super) loads: [f64; 6],
 }
 
 impl Use {
-    /// Accesses to a page of so many bytes before the next is turned to.
+    /// Accesses to a page of `page` bytes before the next page.
     pub(super) fn run(stride: Option<u64>, page: u64) -> f64 {
         stride.map_or(1.0, |stride| (page as f64 / stride as f64).max(1.0))
     }
@@ -70,19 +72,19 @@ impl Use {
         pages.min(self.bytes / step).max(1.0)
     }
 
-    /// Accesses to a line in a row, at least one.
+    /// Successive accesses to a line, at least one.
     fn in_a_row(&self) -> f64 {
         self.stride.map_or(1.0, |stride| (LINE / stride).max(1.0))
     }
 
-    /// Walks in a row that read their leaf entry from one line, at least one.
+    /// Successive walks that read their leaf entry from one line, at least one.
     fn in_a_line(&self) -> f64 {
         let page = self.leaf.entry_bytes() as f64;
         let line = ENTRIES * page / self.every.max(page);
         self.stride.map_or(1.0, |_| line.max(1.0))
     }
 
-    /// Lines that the entries of a level take, and walks a second that read one of them.
+    /// Lines that the entries of a level occupy, and walks a second that read one of them.
     fn entries(&self, level: Level) -> Group {
         let spacing = (level.entry_bytes() as f64 * ENTRIES).max(self.every);
         let count = (self.bytes / spacing).max(1.0);
@@ -91,20 +93,20 @@ impl Use {
     }
 }
 
-/// What becomes of an access to a range, on average.
+/// Average outcome of an access to a range.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Hits {
-    /// Shares of the accesses that the first TLB answers, that the second does, and that walk.
+    /// Shares of the accesses that hit the first TLB, that hit the second, and that walk.
     pub(super) translation: [f64; 3],
-    /// Share of the walks whose leaf entry comes from memory.
+    /// Share of the walks that read the leaf entry from memory.
     pub(super) leaf_misses: f64,
-    /// Entries above the leaf that a walk reads, and how many of them come from memory.
+    /// Upper entries that a walk reads, and how many of them from memory.
     pub(super) upper: [f64; 2],
-    /// Shares of the accesses that a core's own caches have, and that the last-level cache has.
+    /// Shares of the accesses that hit a core's private caches, and that hit the last-level cache.
     pub(super) cached: [f64; 2],
-    /// Lines that are read from memory for an access, prefetched ones included.
+    /// Lines read from memory for an access, prefetched ones included.
     pub(super) reads: f64,
-    /// Lines that are written back.
+    /// Lines written back for an access.
     pub(super) writebacks: f64,
 }
 
@@ -115,17 +117,17 @@ impl Hits {
     }
 }
 
-/// The caches of a machine, under the accesses of a segment.
+/// A machine's caches under the accesses of one segment.
 pub(super) struct Caches {
-    /// Places of a core's own caches.
+    /// Places of a core's private caches.
     own: f64,
-    /// By log2 of nanoseconds: distinct lines that are used within.
+    /// Distinct lines used within a time, by step of its logarithm.
     distinct: Vec<f64>,
-    /// Seconds that the last-level cache holds a line since its last use.
+    /// Seconds for which the last-level cache holds a line after its last use.
     held: f64,
-    /// Its lines, and the sets of a slice.
+    /// Lines of the last-level cache, and sets of one of its slices.
     last: [f64; 2],
-    /// Lines of a page that the prefetcher needs to see, and the longest stride that it follows.
+    /// Lines of a page that train the prefetcher, and the longest stride that it follows.
     prefetcher: Option<[f64; 2]>,
 }
 
@@ -162,36 +164,37 @@ impl Caches {
         caches
     }
 
-    /// Visits a second to one of the lines.
+    /// Visits a second to each line.
     fn line_rate(&self, each: &Use) -> f64 {
         each.rate / each.in_a_row() / each.lines()
     }
 
-    /// Share of the visits to lines that a core's own caches answer: a line is there unless one of the
-    /// others that were used since, by chance, has its place.
+    /// Share of the visits to lines that a core's private caches serve: a line is present unless
+    /// one of the lines used since is hashed to its place.
     fn own(&self, each: &Use) -> f64 {
         if self.own == 0.0 {
             return 0.0;
         }
         if each.stride.is_some() {
-            // All the others have passed since.
+            // A sweep uses all its other lines between two visits to a line.
             return f64::from(u8::from(each.lines() <= self.own));
         }
         let rate = self.line_rate(each);
-        // Times between two visits are exponential: each of these stands for as many.
+        // Times between two visits are exponential; their mean is taken over equally likely
+        // quantiles.
         let pause = |part: u32| -((f64::from(part) + 0.5) / f64::from(PARTS)).ln() / rate;
         let stays = |part| (-self.others(pause(part)) / self.own).exp();
         (0..PARTS).map(stays).sum::<f64>() / f64::from(PARTS)
     }
 
-    /// Distinct lines that are used within so many seconds.
+    /// Distinct lines that are used within `time` seconds, interpolated.
     fn others(&self, time: f64) -> f64 {
         let place = (time * 1e9).log2().clamp(0.0, f64::from(STEPS - 1) / FINE - 1e-9) * FINE;
         let (step, part) = (place as usize, place.fract());
         self.distinct[step] * (1.0 - part) + self.distinct[step + 1] * part
     }
 
-    /// Share of the uses, `rate` a second, that the last-level cache answers.
+    /// Share of the uses, `rate` a second, that hit the last-level cache.
     fn last(&self, rate: f64, sequential: bool) -> f64 {
         if sequential {
             return f64::from(u8::from(rate * self.held > 1.0));
@@ -199,7 +202,8 @@ impl Caches {
         -(-rate * self.held).exp_m1()
     }
 
-    /// Lines of the last-level cache that a sweep can use: one by a power of two leaves sets out.
+    /// Lines of the last-level cache that a sweep can use: a stride with a power of two leaves sets
+    /// out.
     fn within_reach(&self, each: &Use) -> f64 {
         let [lines, sets] = self.last;
         let stride = each.stride.map_or(LINE, |stride| stride.max(LINE)) as u64;
@@ -207,7 +211,7 @@ impl Caches {
         if each.stride.is_some() { lines / apart.clamp(1.0, sets) } else { f64::INFINITY }
     }
 
-    /// What becomes of an access.
+    /// Average outcome of an access.
     pub(super) fn hits(&self, each: &Use) -> Hits {
         let visits = 1.0 / each.in_a_row();
         let own = self.own(each);
@@ -239,12 +243,13 @@ impl Caches {
         }
     }
 
-    /// Share of the misses that the prefetcher took ahead: all of a page but what trains it.
+    /// Share of the misses that the prefetcher fetched ahead: all lines of a page after the ones
+    /// that train it.
     fn ahead(&self, each: &Use) -> f64 {
         let Some([train, longest]) = self.prefetcher else { return 0.0 };
         let Some(stride) = each.stride.filter(|stride| *stride <= longest) else { return 0.0 };
         let lines = PAGE_SIZE as f64 / stride.max(LINE);
-        // The first of a page has no direction yet.
+        // The first access to a page has no direction yet.
         (1.0 - (train + 1.0) / lines).max(0.0)
     }
 }
@@ -275,8 +280,8 @@ mod tests {
         }
     }
 
-    // 64 pages are 4096 lines, the cache holds 2048: half of the accesses hit. No line of page-table
-    // entries is ever used.
+    // 64 pages are 4096 lines, the cache holds 2048: half of the accesses hit. Lines of page-table
+    // entries are never used.
     #[test]
     fn a_cache_of_half_the_lines_answers_half() {
         let each = random(64, 1e6);
@@ -286,8 +291,8 @@ mod tests {
         assert!((hits.reads - hits.misses()).abs() < 1e-12);
     }
 
-    // 64 lines in 64 places (4 KiB): a line used u mean pauses ago is there with exp(-(1 - exp(-u))):
-    // integrated over exp(-u) du that is 1 - 1/e.
+    // 64 lines in 64 places (4 KiB): a line used u mean intervals ago is present with probability
+    // exp(-(1 - exp(-u))): integrated over exp(-u) du that is 1 - 1/e.
     #[test]
     fn own_caches_hold_what_nothing_pushed_out() {
         let each = random(1, 1e6);
@@ -295,8 +300,8 @@ mod tests {
         assert!((hits.cached[0] - (1.0 - (-1.0f64).exp())).abs() < 0.005, "{hits:?}");
     }
 
-    // A line that takes half of the accesses, and 100,000 others, in 1024 places: at equal shares of
-    // time it would stay with 1 / (1 + 1/1024).
+    // One line with half of the accesses, and 100,000 others, in 1024 places: at equal shares of
+    // time it would be present with probability 1 / (1 + 1/1024).
     #[test]
     fn a_line_that_is_used_all_the_time_stays() {
         let hot = Use { bytes: 64.0, every: 64.0, ..random(1, 1e6) };
@@ -306,8 +311,8 @@ mod tests {
         assert!(caches.hits(&rest).cached[0] < 0.02, "{:?}", caches.hits(&rest));
     }
 
-    // A sweep by 8 bytes over more than the caches hold: one access in 8 turns to a new line; of 64
-    // lines of a page 3 train the prefetcher, and all come from memory.
+    // A sweep by 8 bytes over more than the caches hold: one access in 8 reaches a new line; 3 of a
+    // page's 64 lines train the prefetcher, and all come from memory.
     #[test]
     fn the_prefetcher_runs_ahead_of_a_sweep() {
         let each = Use { stride: Some(8.0), ..random(1 << 20, 1e6) };
@@ -317,7 +322,8 @@ mod tests {
         assert_eq!(Use::run(Some(8), PAGE_SIZE), 512.0);
     }
 
-    // 1024 lines fit into the cache of 2048, but every second page's first line uses one set in 128.
+    // 1024 lines fit into the cache of 2048, but the first lines of every second page share one set
+    // in 128.
     #[test]
     fn a_sweep_by_a_power_of_two_uses_few_sets() {
         let every = 2.0 * PAGE_SIZE as f64;
@@ -329,7 +335,7 @@ mod tests {
         assert_eq!(Caches::new(&hardware(2048, 0), &[odd]).hits(&odd).misses(), 0.0);
     }
 
-    // Every line is written once and leaves: one comes in and one goes out for each access.
+    // Every line is written once and evicted: one line is read and one written for each access.
     #[test]
     fn what_was_written_is_written_back() {
         let each = Use { writes: 1.0, ..random(1 << 20, 1e6) };

@@ -1,4 +1,4 @@
-//! What was counted and spent, settled whenever the flow of accesses changes.
+//! Counters and times, settled whenever the flow of accesses changes.
 
 use std::time::Duration;
 
@@ -6,12 +6,12 @@ use super::flow::Flow;
 use super::machine::Machine;
 use crate::account::{Account, Counts, Spent, TIERS};
 
-/// Sums so far.
+/// Counts of accesses and of CPU time, added up since the machine was made.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ledger {
-    /// Until when, in nanoseconds.
+    /// Time up to which counters are settled, in nanoseconds.
     settled: u64,
-    /// Time stolen from the target that is not settled yet, in nanoseconds.
+    /// Time stolen from the target since then, in nanoseconds.
     stolen: f64,
     pub(super) spent: Spent,
     pub(super) counts: Sums,
@@ -52,12 +52,12 @@ impl Sums {
 }
 
 impl Ledger {
-    /// The target is kept from its work for so long.
+    /// Steals time from the target.
     pub(super) fn steal(&mut self, nanos: u64) {
         self.stolen += nanos as f64;
     }
 
-    /// Pages walked once more after a flush, which took the target so many nanoseconds.
+    /// Records a flush that made pages walk once more, for `nanos` ns of the target's time.
     pub(super) fn refilled(&mut self, walks: f64, nanos: f64) {
         self.counts.flushes += 1;
         self.counts.walks += walks;
@@ -65,14 +65,14 @@ impl Ledger {
         self.stolen += nanos;
     }
 
-    /// Lines that moved from tier to tier.
+    /// Counts lines copied between tiers.
     pub(super) fn copied(&mut self, way: usize, tier: usize, lines: u64) {
         self.counts.lines[way][tier] += lines as f64;
     }
 }
 
 impl Machine {
-    /// Counts what the target did until now.
+    /// Settles the target's work until now.
     pub(super) fn settle(&mut self) {
         let (mut at, to) = (self.ledger.settled, self.now.0);
         if at >= to {
@@ -93,7 +93,7 @@ impl Machine {
         self.ledger.settled = to;
     }
 
-    /// What was counted and spent so far.
+    /// Counters and times so far.
     #[must_use]
     pub fn account(&mut self) -> Account {
         self.settle();
@@ -122,7 +122,8 @@ impl Machine {
         }
     }
 
-    /// How fast the target goes now, as its memory lies; `stolen` of its time is lost to others.
+    /// Current speed of the target with the present placement; `stolen` is the share of its time
+    /// lost to others.
     #[must_use]
     pub fn flow(&mut self, stolen: f64) -> Flow {
         let profile = self.world.profile_at(self.now.0);

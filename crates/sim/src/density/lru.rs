@@ -1,54 +1,56 @@
-//! What a small set of a cache misses, where the least recently used entry goes.
+//! Miss rate of a small set of a least-recently-used cache.
 //!
-//! Under independent accesses an entry is gone when as many distinct others as there are ways were used
-//! since its own last use. Others used within a time `t` are independent, each with `1 - exp(-r t)`; so
-//! how many they are is a sum over groups of alike entries, and the share of uses that miss is the
-//! mean of its tail over the exponential time from one use to the next. A characteristic time
-//! (`residency.rs`) would do for hundreds of ways; of four it is wrong by orders of magnitude.
+//! Under independent accesses an entry is evicted when as many distinct others as there are ways
+//! were used since its own last use. Others used within a time `t` are independent, each with `1 -
+//! exp(-r t)`; so their number is a sum over groups of entries with equal rates, and the share of
+//! uses that miss is the mean of its tail over the exponential time from one use to the next. A
+//! characteristic time (`residency.rs`) is accurate enough for hundreds of ways; for four it is
+//! wrong by orders of magnitude.
 //!
-//! At a timer tick the kernel uses `kernel` entries of its own at once: over a gap with a tick in it
-//! so many others fewer are enough.
+//! At a timer tick the kernel uses `kernel` entries of its own at once: over a gap with a tick in
+//! it, correspondingly fewer others are enough.
 
 use std::sync::OnceLock;
 
 use super::residency::Group;
 
-/// Times at which tails are known: four to a doubling, from a nanosecond to a quarter of an hour.
+/// Number of times for which tails are tabulated: four to a doubling, from a nanosecond to a
+/// quarter of an hour.
 const TIMES: usize = 160;
 const FINE: f64 = 4.0;
-/// Rates for which shares are worked out: two to a doubling, from one in ten days on.
+/// Number of rates for which shares are computed: two to a doubling, from one use in ten days on.
 const RATES: usize = 120;
 const SLOWEST: f64 = 1e-6;
-/// Groups of so few entries leave the entry itself out of the others.
+/// In groups of at most this many entries, the entry itself is not counted among the others.
 const FEW: f64 = 64.0;
-/// At most so many groups do.
+/// Largest number of groups treated so.
 const OWN: usize = 8;
-/// Groups whose rates differ by less than this part are one.
+/// Groups whose rates differ by less than this factor are merged.
 const BIN: f64 = 1.2;
 
 fn time(step: usize) -> f64 {
     (step as f64 / FINE).exp2() / 1e9
 }
 
-/// Probabilities that a set has lost an entry by the age of its last use: without a tick meanwhile, and
-/// with one.
+/// Probabilities that a set has evicted an entry by the age of its last use: without a tick since,
+/// and with one.
 type Tails = Vec<[f64; 2]>;
 
 /// A set.
 #[derive(Clone, Debug)]
 pub(super) struct Lru {
     all: Tails,
-    /// By rate: with an entry of that rate less.
+    /// By rate: tails without one entry of that rate.
     own: Vec<(f64, Tails)>,
-    /// Seconds from tick to tick, and from flush to flush.
+    /// Seconds between ticks, and between flushes.
     tick: f64,
     flush: f64,
-    /// Shares by rate, with flushes and without.
+    /// Shares of misses by rate, without flushes and with.
     shares: [Vec<OnceLock<f64>>; 2],
 }
 
 impl Lru {
-    /// `groups` of entries in a set of so many ways, and entries of the kernel's.
+    /// A set of `ways` ways, used by `groups` of entries and by `kernel` entries of the kernel.
     pub(super) fn new(
         groups: &[Group],
         ways: u32,
@@ -72,8 +74,7 @@ impl Lru {
         }
     }
 
-    /// Share of the uses, `rate` a second, that miss; those that come first after a flush included or
-    /// not.
+    /// Share of the uses, `rate` a second, that miss; with or without the first uses after a flush.
     pub(super) fn missed(&self, rate: f64, flushed: bool) -> f64 {
         let known = |(own, _): &&(f64, Tails)| (rate / own).max(own / rate) < BIN;
         let step = ((rate / SLOWEST).log2() * 2.0).round().clamp(0.0, (RATES - 1) as f64);
@@ -103,7 +104,7 @@ impl Lru {
     }
 }
 
-/// Groups of rates that are nearly the same, ascending by rate.
+/// Merges groups of nearly equal rates; ascending by rate.
 fn binned(groups: &[Group]) -> Vec<Group> {
     let mut groups: Vec<Group> =
         groups.iter().copied().filter(|group| group.rate > 0.0 && group.count > 0.0).collect();
@@ -134,12 +135,12 @@ fn tails(groups: &[Group], ways: u32, kernel: usize) -> Tails {
     (0..TIMES).map(at).collect()
 }
 
-/// Adds `count` entries, each used with probability `used`, to the law of how many are, of which the
-/// first terms are kept.
+/// Adds `count` entries, each used with probability `used`, to the distribution of the number of
+/// used entries, truncated to its first terms.
 fn add(counts: &mut [f64], count: f64, used: f64) {
     let terms = counts.len();
     let mut law = vec![0.0; terms];
-    // Binomial; its first term may be too small for a number, and so are all that are kept then.
+    // Binomial distribution; if its first term underflows, so do all terms that are kept.
     law[0] = (count * (-used).ln_1p()).exp();
     if used >= 1.0 {
         law[0] = f64::from(u8::from(count == 0.0));
@@ -169,7 +170,7 @@ mod tests {
         Lru::new(&groups, ways, 0, NEVER)
     }
 
-    // Eight entries alike in four ways: half of the uses find theirs.
+    // Eight entries of equal rate in four ways: half of the uses hit.
     #[test]
     fn half_of_alike_entries_are_held() {
         let missed = lru(&[(8.0, 1000.0)], 4).missed(1000.0, false);
@@ -177,9 +178,10 @@ mod tests {
         assert!(lru(&[(4.0, 1000.0)], 4).missed(1000.0, false) < 1e-6);
     }
 
-    // Two hot entries of 660,000 uses and a thousand cold ones of 140 each in four ways: a hot one is
-    // lost if three cold ones, and the other hot one, come between two of its uses: (140 / 800)^3 at
-    // most, with the other hot one a little less. By the characteristic time it would be 8e-5.
+    // Two hot entries of 660,000 uses and a thousand cold ones of 140 each in four ways: a hot one
+    // is evicted if three cold ones, and the other hot one, are used between two of its uses: (140
+    // / 800)^3 at most, with the other hot one a little less. The characteristic time would give
+    // 8e-5.
     #[test]
     fn a_hot_entry_is_lost_by_chance() {
         let set = lru(&[(2.0, 660e3), (1000.0, 140.0)], 4);
@@ -187,7 +189,8 @@ mod tests {
         assert!(missed > 0.0025 && missed < 0.0054, "{missed}");
     }
 
-    // An LRU set, use by use, against the formula: 5 and 3 of rates 10 and 40, in four ways.
+    // Simulates an LRU set use by use and compares with the formula: 5 and 3 entries of rates 10
+    // and 40, in four ways.
     #[test]
     fn the_formula_is_what_a_set_does() {
         let mut rng = tierscope_core::Rng::seeded(1);
@@ -212,8 +215,8 @@ mod tests {
         }
     }
 
-    // Two entries that are always in use and three of the kernel's in four ways: at a tick one of the
-    // two goes if the other was used last. Four of the kernel's take either.
+    // Two entries that are always in use and three of the kernel's in four ways: a tick evicts the
+    // one of the two that was used less recently. Four of the kernel's evict both.
     #[test]
     fn ticks_take_places() {
         let groups = [Group { count: 2.0, rate: 1e5 }];

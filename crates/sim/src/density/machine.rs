@@ -24,8 +24,8 @@ use super::world::{SPACE, World};
 use super::{Config, Start};
 use crate::Truth;
 
-/// A machine of densities, in virtual time. What the profiler asks for takes it time, as on a core of
-/// its own: the clock goes on by what a call costs.
+/// A density machine, in virtual time. The profiler's requests take time, as on a core of its own:
+/// each call advances the clock by its cost.
 #[derive(Debug)]
 pub struct Machine {
     pub(super) config: Config,
@@ -38,20 +38,21 @@ pub struct Machine {
     pub(super) moves: Moves,
     pub(super) stretches: Stretches,
     pub(super) swapped: Swapped,
-    /// Time that threads waited for pages that were out, in nanoseconds, as it was by then.
+    /// Cumulative time that threads waited for refaults, in nanoseconds, with the time of each
+    /// record.
     pub(super) recent_waits: VecDeque<(Time, u64)>,
     pub(super) tiers: Vec<TierUse>,
     pub(super) telemetry: Option<Telemetry>,
-    /// Huge pages that were split, by number.
+    /// Numbers of the huge pages that were split.
     pub(super) split: BTreeSet<u64>,
     stop: Option<Arc<AtomicBool>>,
 }
 
 impl Machine {
-    /// A machine that runs `workload`, whose phases come again and again.
+    /// A machine that runs `workload`, whose phases repeat.
     ///
     /// # Errors
-    /// If the parameters make no sense, or the workload does not fit.
+    /// If the parameters are inconsistent, or the workload does not fit.
     pub fn new(config: Config, workload: &Workload) -> Result<Self> {
         config.check()?;
         let world = World::new(&config, workload)?;
@@ -79,7 +80,7 @@ impl Machine {
         })
     }
 
-    /// The user's wish to stop, looked at whenever time passes.
+    /// Sets the flag by which the user stops the run; it is checked whenever time passes.
     #[must_use]
     pub fn with_stop(mut self, stop: Arc<AtomicBool>) -> Self {
         self.stop = Some(stop);
@@ -92,33 +93,34 @@ impl Machine {
         self.truth().hot_at(time)
     }
 
-    /// What is hot when, and what is touched as long as memory lies as it does; apart from the machine.
+    /// Ground truth, independent of the machine: hot ranges at each time, and touched memory under
+    /// the present placement.
     #[must_use]
     pub fn truth(&self) -> Truth {
         self.world.truth()
     }
 
-    /// Time that the target lost to interrupts and faults on behalf of the profiler; part of the
-    /// profiler's CPU time as well (METRICS.md).
+    /// Time that the target lost to interrupts and faults on behalf of the profiler; also part of
+    /// the profiler's CPU time (METRICS.md).
     #[must_use]
     pub fn disturbed(&self) -> Duration {
         self.ledger.spent.interrupts
     }
 
-    /// Accesses `addr` once, by hand: every entry on the way is set.
+    /// Accesses `addr` once, outside the workload: sets every entry on the path.
     pub fn touch(&mut self, addr: Addr) {
         for level in (1..=self.config.radix.levels).filter_map(Level::new) {
             self.stamps.set(addr.space, level, addr.at >> level.shift(), Stamp::Young);
         }
     }
 
-    /// The profiler works for so long.
+    /// The profiler works for `nanos` ns.
     pub(super) fn spend(&mut self, nanos: u64) {
         self.ledger.spent.telemetry += Duration::from_nanos(nanos);
         self.work(nanos);
     }
 
-    /// Somebody on the profiler's core works for so long.
+    /// Telemetry or policy works for `nanos` ns on the profiler's core.
     fn work(&mut self, nanos: u64) {
         if self.config.shared_core {
             self.ledger.steal(nanos);
@@ -126,7 +128,7 @@ impl Machine {
         self.pass(self.now.0 + nanos);
     }
 
-    /// The target is kept from its work for so long.
+    /// Interrupts the target for `nanos` ns.
     pub(super) fn disturb(&mut self, nanos: u64) {
         self.ledger.spent.interrupts += Duration::from_nanos(nanos);
         self.ledger.steal(nanos);

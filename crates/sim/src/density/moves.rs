@@ -1,7 +1,7 @@
-//! Carrying out actions: a kernel thread with a clock of its own, so that sampling is never blocked.
+//! The mover: a kernel thread with a clock of its own, so that moves never block sampling.
 //!
-//! As in exact mode (`exact/mover.rs`), but for ranges of any size at once: how many pages move within
-//! a time follows from what a page costs.
+//! Like exact mode's mover (`exact/mover.rs`), but for ranges of any size at once: the number of
+//! pages moved within a time follows from the cost of a page.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::world::SPACE;
 use crate::account::TIERS;
 use crate::desk::{Desk, Job, Mover, desk};
 
-/// Rates are worked out anew this often while pages move, in nanoseconds: half of a usual window.
+/// Interval at which rates are recomputed while pages move, in nanoseconds: half of a usual window.
 const SLICE: u64 = 100_000_000;
 /// Lines of a page.
 const LINES: u64 = PAGE_SIZE / 64;
@@ -24,9 +24,9 @@ const LINES: u64 = PAGE_SIZE / 64;
 pub(super) struct Moves {
     desk: Arc<Mutex<Desk>>,
     job: Option<Job>,
-    /// Until when it has worked, in nanoseconds.
+    /// Time up to which the mover has worked, in nanoseconds.
     time: u64,
-    /// Lines a second that it reads and writes now, by tier.
+    /// Lines a second that the mover currently reads and writes, by tier.
     pub(super) lines: [[f64; TIERS]; 2],
 }
 
@@ -42,13 +42,13 @@ impl Machine {
         &self.moves.desk
     }
 
-    /// Something that carries out actions on this machine, in a kernel thread's time.
+    /// A handle that executes actions on this machine, in the time of a kernel thread.
     #[must_use]
     pub fn mover(&self) -> Mover {
         Mover::of(&self.moves.desk)
     }
 
-    /// What the mover did so far, and what is expected to have become of it.
+    /// Pages moved so far by the mover, and the expected share that was accessed afterwards.
     #[must_use]
     pub fn moved(&self) -> tierscope_core::metrics::moves::Moved {
         self.stretches.account(self.now)
@@ -60,7 +60,7 @@ impl Machine {
         [self.stretches.moved.promoted, self.stretches.moved.demoted]
     }
 
-    /// Time goes on to `to`, and pages move meanwhile.
+    /// Advances the clock to `to`, while pages move.
     pub(super) fn pass(&mut self, to: u64) {
         while self.now.0 < to && self.moves.is_busy() {
             self.settle();
@@ -76,27 +76,27 @@ impl Machine {
         self.look_for_refaults();
     }
 
-    /// Pages move from now until `end`, and tiers carry what that reads and writes for as long.
+    /// Moves pages from now until `end`, and loads the tiers with these copies for the same time.
     fn move_within(&mut self, end: u64) {
-        // What was begun before goes on.
+        // The batch in progress continues.
         if self.moves.time >= end {
             return;
         }
         let started = self.moves.time.max(self.now.0);
         let moved = self.move_until(end);
-        // The last batch may take longer.
+        // The last batch may end after `end`.
         let seconds = (end.max(self.moves.time) - started) as f64 / 1e9;
         self.carry(moved.map(|way| way.map(|lines| lines as f64 / seconds)));
     }
 
-    /// From now on tiers carry so many lines a second of moves, and memory lies as it does.
+    /// From now on tiers carry these lines a second of moves, at the present placement.
     fn carry(&mut self, lines: [[f64; TIERS]; 2]) {
         self.settle();
         self.moves.lines = lines;
         self.world.repace(self.now.0, &lines);
     }
 
-    /// Carries out actions until `until`; returns the lines read and written, by tier.
+    /// Executes actions until `until`; returns the lines read and written, by tier.
     fn move_until(&mut self, until: u64) -> [[u64; TIERS]; 2] {
         let mut lines = [[0; TIERS]; 2];
         let started = self.moves.time.max(self.now.0);
@@ -166,7 +166,7 @@ impl Machine {
         desk.budget = desk.budget.saturating_sub(moved.pages << PAGE_SHIFT);
     }
 
-    /// Pages moved: lines crossed, and every core was interrupted once a batch.
+    /// Accounts for moved pages: lines read and written, and one interrupt of every core a batch.
     fn note(&mut self, moved: &Moved, to: Tier, batch: u64, lines: &mut [[u64; TIERS]; 2]) {
         for (tier, pages) in moved.from.iter().enumerate() {
             lines[0][tier] += pages * LINES;
@@ -178,7 +178,7 @@ impl Machine {
         self.shoot(moved.pages.div_ceil(batch));
     }
 
-    /// Every core of the target is interrupted so many times to forget translations.
+    /// Interrupts every core of the target `times` times for TLB shootdowns.
     pub(super) fn shoot(&mut self, times: u64) {
         let interrupts = times * u64::from(self.config.cores);
         self.ledger.counts.shootdowns += interrupts;

@@ -1,13 +1,13 @@
-//! A range whose pages are accessed alike, as a point process over pages and time.
+//! A range of pages with equal access rates, as a point process over pages and time.
 //!
-//! Accesses to a page come at random times, independent of each other, at a steady rate: a Poisson
-//! process. It is laid out in *cells* of so many pages and so much time that a handful of accesses
-//! is expected in each. How many there are, when and where, is a hash of the cell's number: so
-//! whoever looks at a cell, for whatever entry and interval, sees the same accesses.
+//! Accesses to a page occur at random, independent times at a steady rate: a Poisson process. It is
+//! laid out in *cells* of pages and time, with a handful of expected accesses each. Their number,
+//! times and addresses are a hash of the cell's number: so every query of a cell, for whatever
+//! entry and interval, sees the same accesses.
 //!
-//! The shape of the cells makes all questions cheap: whether a page was accessed within a few
-//! intervals takes a cell or two; whether a terabyte was, takes the accesses until the first that
-//! falls into the interval.
+//! The shape of the cells makes all queries cheap: whether a page was accessed within a few
+//! intervals takes a cell or two; whether a terabyte was accessed takes the accesses until the
+//! first one within the interval.
 
 use std::ops::ControlFlow;
 use std::sync::OnceLock;
@@ -16,18 +16,18 @@ use tierscope_core::{PAGE_SIZE, Range};
 
 use super::hash::{Poisson, draw, mix};
 
-/// Accesses expected in a cell, at most. Half of it at least, unless the piece has fewer.
+/// Largest number of expected accesses in a cell; at least half of it, unless the piece has fewer.
 const PER_CELL: f64 = 8.0;
-/// log2 of the nanoseconds of the shortest cell that has several pages: 34 ms, a few sampling
+/// log2 of the nanoseconds of the shortest cell with several pages: 34 ms, a few sampling
 /// intervals.
 const SHORT: u32 = 25;
-/// log2 of the nanoseconds of the longest: 4.3 s.
+/// log2 of the nanoseconds of the longest cell: 4.3 s.
 const LONG: u32 = 32;
 /// Cells of a slow page last this part of the mean time between two accesses to it.
 const PATIENCE: f64 = 64.0;
-/// Pages of a cell, at most.
+/// log2 of the most pages in a cell.
 const WIDE: u32 = 31;
-/// Accesses per nanosecond to one page that still make a difference.
+/// Accesses per nanosecond to one page beyond which the rate makes no difference.
 const FASTEST: f64 = 8.0;
 
 /// An access.
@@ -35,30 +35,31 @@ const FASTEST: f64 = 8.0;
 pub(super) struct Point {
     /// The address.
     pub(super) at: u64,
-    /// Where what it touches ends: the next one, but for a visit to many pages.
+    /// End of the touched bytes: the next address, or the end of a visit to many pages.
     pub(super) end: u64,
-    /// Nanoseconds.
+    /// Time in nanoseconds.
     pub(super) time: u64,
-    /// Uniform; for whatever else is to be drawn about the access.
+    /// Uniform random bits for further draws about the access.
     pub(super) bits: u64,
 }
 
-/// The range, and its accesses.
+/// A range and its accesses.
 #[derive(Clone, Debug)]
 pub(super) struct Piece {
     /// The addresses.
     pub(super) range: Range,
-    /// Bytes from one accessed page to the next; of visits to many pages, from one of those to the next.
+    /// Distance between accessed pages, or between visits of many pages, in bytes.
     every: u64,
-    /// Bytes of which one is accessed at a time: a page; or all of which are, one after the other, in a visit.
+    /// Bytes of a slot: a page, of which an access touches one byte; or a visit, which touches all
+    /// of them.
     reach: u64,
-    /// Accessed pages, or what is visited as a whole.
+    /// Number of accessed pages, or of visited values.
     pub(super) slots: u64,
     /// Accesses a second to each of them.
     pub(super) rate: f64,
     /// Share of the accesses that write.
     pub(super) writes: f64,
-    /// log2 of the slots of a cell.
+    /// log2 of the slots in a cell.
     column: u32,
     /// log2 of the nanoseconds of a cell.
     tick: u32,
@@ -80,12 +81,13 @@ fn shape(rate: f64, slots: u64) -> (u32, u32) {
 }
 
 impl Piece {
-    /// `rate` accesses a second, over all of `range`; `key` tells its draws from all others'.
+    /// `rate` accesses a second, over all of `range`; `key` separates its draws from those of other
+    /// pieces.
     pub(super) fn new(range: Range, every: u64, rate: f64, writes: f64, key: u64) -> Self {
         Self::of(range, (every.max(PAGE_SIZE), PAGE_SIZE), rate, writes, key)
     }
 
-    /// Likewise, in visits to `bytes` bytes each, which touch all of them.
+    /// `rate` visits a second, over all of `range`; each touches all of its `bytes` bytes.
     pub(super) fn visits(range: Range, bytes: u64, rate: f64, writes: f64, key: u64) -> Self {
         Self::of(range, (bytes, bytes), rate, writes, key)
     }
@@ -100,7 +102,7 @@ impl Piece {
         Self { range, every, reach, slots, rate, writes, column, tick, whole, short, key }
     }
 
-    /// Accesses expected in `bytes` of it within `nanos`.
+    /// Expected accesses to `bytes` of it within `nanos` ns.
     pub(super) fn expected(&self, bytes: u64, nanos: u64) -> f64 {
         (bytes as f64 / self.every as f64).max(1.0).min(self.slots as f64)
             * self.rate
@@ -153,20 +155,20 @@ impl Piece {
         ControlFlow::Continue(())
     }
 
-    /// Counts of the last cells of each time, which have fewer slots.
+    /// Distribution of the last cell of each row, which has fewer slots.
     fn short(&self, width: u64) -> &Poisson {
         let mean = || width as f64 * self.rate * (1u64 << self.tick) as f64 / 1e9;
         self.short.get_or_init(|| Poisson::new(mean()))
     }
 
-    /// An address in the page of `slot`, or in all that is visited with it.
+    /// A random address in the page, or in the visited bytes, of `slot`.
     pub(super) fn address(&self, slot: u64, bits: u64) -> u64 {
         let start = self.range.start + slot * self.every;
         let bytes = self.reach.min(self.range.end - start);
         start + (((bits >> 32) * bytes) >> 32)
     }
 
-    /// What an access to `slot` touches: a byte of its page, or all of a visit.
+    /// The bytes touched by an access to `slot`: one byte of its page, or all of a visit.
     #[inline]
     fn touched(&self, slot: u64, bits: u64) -> (u64, u64) {
         if self.reach == PAGE_SIZE {
@@ -223,7 +225,8 @@ mod tests {
         assert!(pages.iter().all(|n| n.abs_diff(1000) < 190), "{pages:?}");
     }
 
-    // Visits to 2 MiB: each page of one is young with the other 511, at the times of the visit.
+    // Visits to 2 MiB: each page of one is young together with the other 511, at the times of the
+    // visit.
     #[test]
     fn a_visit_touches_all_of_it() {
         let bytes = 2 << 20;
@@ -242,7 +245,7 @@ mod tests {
     }
 
     proptest! {
-        // However a question is cut, the parts tell what the whole tells.
+        // A query split in any way gives the same accesses as the whole.
         #[test]
         fn parts_of_a_question_give_the_answer_of_the_whole(
             pages in 1u64..5000,

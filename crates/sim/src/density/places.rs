@@ -1,7 +1,8 @@
-//! Where memory lies: runs of pages whose tiers follow one rule, so that terabytes are a few of them.
+//! Placement of memory: runs of pages whose tiers follow one rule, so that terabytes take only a
+//! few runs.
 //!
-//! A run is a tier for each of a few residues: page `n` of a space lies in `tiers[n % tiers.len()]`.
-//! One tier is the rule of most; interleaving has as many as tiers take turns.
+//! A rule is a tier for each residue: page `n` of a space is in `tiers[n % tiers.len()]`. Most
+//! rules are one tier; interleaving has a tier for each turn.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use tierscope_hw::config::MemoryTier;
 use super::world::SPACE;
 use crate::placement::{Placement, Watermarks};
 
-/// Tiers by number of the page, modulo how many there are.
+/// Tiers by page number, modulo their count.
 type Rule = Arc<[Tier]>;
 
 /// Pages up to `end` that follow one rule.
@@ -30,14 +31,14 @@ impl Run {
     }
 }
 
-/// The runs in a row: found faster than in a tree.
+/// The runs in an array: faster to search than a tree.
 pub(super) struct Index<'a> {
     starts: Vec<u64>,
     runs: Vec<&'a Run>,
 }
 
 impl Index<'_> {
-    /// As [`Places::tier_of`].
+    /// See [`Places::tier_of`].
     #[inline]
     pub(super) fn tier_of(&self, at: u64) -> Option<Tier> {
         let page = at >> PAGE_SHIFT;
@@ -46,7 +47,7 @@ impl Index<'_> {
     }
 }
 
-/// Room of a tier, in pages.
+/// Size of a tier, in pages.
 #[derive(Clone, Copy, Debug)]
 struct Pool {
     capacity: u64,
@@ -54,13 +55,13 @@ struct Pool {
     marks: Watermarks,
 }
 
-/// The runs of all that is mapped.
+/// The runs of all mapped memory.
 #[derive(Clone, Debug)]
 pub(super) struct Places {
-    /// By number of the first page.
+    /// Runs by number of the first page.
     runs: BTreeMap<u64, Run>,
     pools: Vec<Pool>,
-    /// Grows whenever something moves.
+    /// Incremented by every move.
     pub(super) version: u64,
 }
 
@@ -69,34 +70,34 @@ pub(super) struct Places {
 pub(super) struct Part {
     pub(super) from: u64,
     pub(super) to: u64,
-    /// Pages that came from a slower tier.
+    /// Number of promoted pages.
     pub(super) up: u64,
-    /// Pages that came from a faster tier.
+    /// Number of demoted pages.
     pub(super) down: u64,
 }
 
-/// What became of a request to move pages.
+/// Result of a request to move pages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Moved {
-    /// Everything before this address is dealt with.
+    /// Addresses before this one are done.
     pub(super) reached: u64,
-    /// Pages that moved.
+    /// Number of pages that moved.
     pub(super) pages: u64,
-    /// Pages that found no room.
+    /// Number of pages without room in the tier.
     pub(super) failed: u64,
-    /// Of those that moved, by tier that they came from.
+    /// Moved pages, by source tier.
     pub(super) from: [u64; crate::account::TIERS],
-    /// Where they are, in order of address.
+    /// Moved ranges, in order of address.
     pub(super) parts: Vec<Part>,
 }
 
 impl Places {
-    /// Memory of `tiers`, in which everything mapped has been touched once in order of address, as a
-    /// program does that fills its memory before it works. Page tables take their share of the
-    /// fastest tier that has it: eight bytes a page.
+    /// Memory of `tiers`, with everything mapped touched once in order of address, like a program
+    /// that fills its memory first. Page tables take their share of the fastest tier that has it:
+    /// eight bytes a page.
     ///
     /// # Errors
-    /// The tiers do not hold it.
+    /// The tiers are too small.
     pub(super) fn new(
         tiers: &[MemoryTier],
         marks: &[Watermarks],
@@ -159,7 +160,7 @@ impl Places {
         Ok(())
     }
 
-    /// Places the pages `from..to`, the first one first.
+    /// Places the pages `from..to`, in order.
     fn populate(&mut self, placement: &Placement, (mut from, to): (u64, u64)) -> Result<()> {
         while from < to {
             let (rule, pages) = match placement {
@@ -187,8 +188,8 @@ impl Places {
         (Arc::new([tier]), pages)
     }
 
-    /// The tier of a first touch, and how many pages it has for that: above its low watermark, then
-    /// above the min one.
+    /// The tier of a first touch, and its number of pages for that: above its low watermark, then
+    /// above its min watermark.
     fn first(&self) -> (Rule, u64) {
         for mark in [|marks: &Watermarks| marks.low, |marks: &Watermarks| marks.min] {
             for (number, pool) in self.pools.iter().enumerate() {
@@ -201,8 +202,8 @@ impl Places {
         self.plain(Tier(0), 0)
     }
 
-    /// The tiers whose turn it is, those that are full replaced; and for how many pages from `from`
-    /// on that holds.
+    /// The interleaving rule with full tiers replaced, and the number of pages from `from` on for
+    /// which it holds.
     fn in_turn(&self, tiers: &[Tier], from: u64) -> (Rule, u64) {
         let left = |tier: &Tier| {
             let pool = &self.pools[usize::from(tier.0)];
@@ -221,13 +222,13 @@ impl Places {
         if rounds > 0 {
             return (rule.into(), rounds * turns);
         }
-        // Not one whole round: page by page.
+        // Less than one whole round is left: page by page.
         let next = rule[(from % turns) as usize];
         let there = if left(&next) > 0 { left(&next) } else { room };
         self.plain(next, there.min(1))
     }
 
-    /// The pages follow `rule`; neighbours that do so too are joined.
+    /// Assigns `rule` to the pages, and joins neighbouring runs of the same rule.
     fn put(&mut self, (mut from, mut to): (u64, u64), rule: Rule) {
         self.cut(from);
         self.cut(to);
@@ -249,7 +250,7 @@ impl Places {
         self.runs.insert(from, Run { end: to, rule });
     }
 
-    /// Makes a run begin at that page, if one holds it.
+    /// Splits the run that holds that page, so that a run begins there.
     fn cut(&mut self, at: u64) {
         let Some((start, run)) = self.runs.range_mut(..at).next_back() else { return };
         if at < run.end && *start < at {
@@ -289,13 +290,13 @@ impl Places {
         run.tier_of(page)
     }
 
-    /// Tells the tiers of many addresses.
+    /// An index for looking up the tiers of many addresses.
     pub(super) fn index(&self) -> Index<'_> {
         Index { starts: self.runs.keys().copied().collect(), runs: self.runs.values().collect() }
     }
 
-    /// Moves pages of `range` to `tier`, in order of address: `most` of them, as far as there is room.
-    /// Once there is none, the rest has failed.
+    /// Moves at most `most` pages of `range` to `tier`, in order of address. Once the tier is full,
+    /// the rest fails.
     pub(super) fn move_pages(&mut self, range: &Range, tier: Tier, most: u64) -> Moved {
         let to = usize::from(tier.0);
         let (mut from, end) = span(range);
@@ -332,28 +333,28 @@ impl Places {
         moved
     }
 
-    /// The first run of these pages of which some lie in other tiers.
+    /// The first run of these pages with pages in other tiers.
     fn next_elsewhere(&self, pages: (u64, u64), tier: Tier) -> Option<(u64, u64, Rule)> {
         let (from, to, rule) =
             self.runs(pages).find(|(from, to, rule)| elsewhere((*from, *to), rule, tier) > 0)?;
         Some((from, to, Arc::clone(rule)))
     }
 
-    /// Pages of a tier are given back, and lie where they lay when they come again.
+    /// Frees reclaimed pages of a tier; after a refault they are in the same tier again.
     pub(super) fn release(&mut self, tier: usize, pages: u64) {
         if let Some(pool) = self.pools.get_mut(tier) {
             pool.free = (pool.free + pages).min(pool.capacity);
         }
     }
 
-    /// Pages of a tier are taken again; where there is no room, what is short of it is not told.
+    /// Takes pages of a tier again; a shortage is not reported.
     pub(super) fn claim(&mut self, tier: usize, pages: u64) {
         if let Some(pool) = self.pools.get_mut(tier) {
             pool.free = pool.free.saturating_sub(pages);
         }
     }
 
-    /// How full the tiers are.
+    /// Usage of the tiers.
     pub(super) fn tiers(&self) -> impl Iterator<Item = TierUse> + '_ {
         self.pools.iter().enumerate().map(|(number, pool)| TierUse {
             tier: Tier(number as u8),
@@ -368,7 +369,7 @@ impl Places {
     }
 }
 
-/// The pages of a range, whole ones.
+/// The whole pages of a range.
 fn span(range: &Range) -> (u64, u64) {
     (range.start >> PAGE_SHIFT, range.end.div_ceil(PAGE_SIZE))
 }
@@ -380,13 +381,14 @@ fn of_residue((from, to): (u64, u64), residue: usize, turns: usize) -> u64 {
     below(to) - below(from)
 }
 
-/// Pages within `from..to` that lie in other tiers.
+/// Number of pages within `from..to` in other tiers.
 fn elsewhere(pages: (u64, u64), rule: &[Tier], tier: Tier) -> u64 {
     let others = rule.iter().enumerate().filter(|(_, other)| **other != tier);
     others.map(|(residue, _)| of_residue(pages, residue, rule.len())).sum()
 }
 
-/// Where the pages from `from` on end of which `count`, at least one, lie in other tiers.
+/// End of the shortest run of pages from `from` on with `count` pages, at least one, in other
+/// tiers.
 fn prefix(from: u64, rule: &[Tier], tier: Tier, count: u64) -> u64 {
     let each = rule.iter().filter(|other| **other != tier).count() as u64;
     let mut end = from + (count - 1) / each * rule.len() as u64;
@@ -409,7 +411,7 @@ mod tests {
     const SLOW: Tier = Tier(1);
     const FAR: Tier = Tier(2);
 
-    /// One mapping of so many MiB from 1 MiB on.
+    /// One mapping of `mib` MiB from 1 MiB on.
     fn mapped(mib: u64) -> (Mappings, Range) {
         let range = Range::new(SPACE, 1 << 20, (mib + 1) << 20);
         let mapping =
@@ -432,7 +434,8 @@ mod tests {
         places.pages(range).iter().map(|pages| *pages as f64 / 256.0).collect()
     }
 
-    // 64 of 128 MiB: watermarks of 181 pages and 226, which stay free; page tables of 80 MiB take 40 pages.
+    // 64 of 128 MiB: watermarks of 181 and 226 pages, which stay free; page tables of 80 MiB take
+    // 40 pages.
     #[test]
     fn first_touch_fills_the_fast_tier_down_to_its_low_watermark() {
         let (places, range) = places(&[64, 64], &Placement::FirstTouch, 80);
@@ -443,7 +446,8 @@ mod tests {
         assert_eq!(usage[0].capacity - usage[0].used, low << 12);
     }
 
-    // Pages 256, 257, 258, ... of tiers 1, 2 in turn: even ones in the first of the list.
+    // Pages 256, 257, 258, ... alternate between tiers 1 and 2: even ones are in the first of the
+    // list.
     #[test]
     fn tiers_take_turns_until_one_is_full() {
         let placement = Placement::Interleave(vec![SLOW, FAR]);
@@ -451,7 +455,7 @@ mod tests {
         assert_eq!(mib(&one, &range)[..3], [0.0, 8.0, 8.0]);
         assert_eq!((one.tier_of(1 << 20), one.tier_of((1 << 20) + 4096)), (Some(SLOW), Some(FAR)));
         assert_eq!(one.tier_of(17 << 20), None);
-        // 16 MiB less the low watermark of 52 pages; then the fast tier takes its turns.
+        // 16 MiB less the low watermark of 52 pages; then the fast tier takes over its turns.
         let (full, range) = places(&[64, 64, 16], &placement, 60);
         let far = (16 << 8) - Watermarks::of(16 << 8, 144 << 8, WATERMARK_SCALE, None).low;
         assert_eq!(full.pages(&range)[2], far);
@@ -472,7 +476,8 @@ mod tests {
         assert!(bound.unwrap_err().to_string().contains("is full"));
     }
 
-    //  pages  0 1 2 3 4 5 6 7 ...  are F S F S F S F S ...: three of S moved make F F F F F F F S ...
+    // pages 0 1 2 3 4 5 6 7 ... are F S F S F S F S ...: moving three of S makes F F F F F F F S
+    // ...
     #[test]
     fn a_move_takes_what_is_elsewhere_in_order_of_address() {
         let (mut places, range) = places(&[64, 64], &Placement::Interleave(vec![FAST, SLOW]), 8);
@@ -486,7 +491,7 @@ mod tests {
         assert_eq!((places.runs.len(), places.version), (1, 2));
     }
 
-    // 16 MiB of room for 32: half moves, and the other half is told.
+    // 16 MiB of room for 32: half moves, and the other half is reported as failed.
     #[test]
     fn no_room_fails_the_rest() {
         let (mut places, range) = places(&[64, 16], &Placement::Bind(FAST), 32);

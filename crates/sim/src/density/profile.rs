@@ -1,5 +1,5 @@
-//! The accesses of one segment of a workload: its densities as point processes, split into those
-//! that walk and those that hit the TLB.
+//! The accesses of one segment of a workload: its densities as point processes, split into accesses
+//! that walk and accesses that hit the TLB.
 
 use tierscope_core::{Level, PAGE_SIZE, Range, SpaceId};
 use tierscope_workloads::{Density, Segment, Workload};
@@ -10,17 +10,17 @@ use super::hits::{Caches, Hits, Use};
 use super::piece::Piece;
 use super::walks::Residency;
 
-/// A density at work.
+/// A density with its computed access processes.
 #[derive(Clone, Debug)]
 pub(super) struct Strand {
     /// Accesses that walk the page table.
     pub(super) walks: Option<Piece>,
-    /// Accesses that the TLB answers, unless it was flushed.
+    /// Accesses that hit the TLB, unless it was flushed.
     pub(super) hits: Option<Piece>,
-    /// Share of the walks that load the entry of a level because it was dropped since the walk before,
-    /// by level number, in the middle of the range.
+    /// Share of the walks that load the entry of a level because it was evicted since the previous
+    /// walk, by level number, in the middle of the range.
     pub(super) loads: [f64; 6],
-    /// Accesses follow one another.
+    /// Whether the accesses are sequential.
     pub(super) sweeps: bool,
     /// The addresses.
     pub(super) range: Range,
@@ -30,18 +30,18 @@ pub(super) struct Strand {
     pub(super) rate: f64,
     /// Share of the accesses that write.
     pub(super) writes: f64,
-    /// What caches make of the accesses.
+    /// Average outcome of an access in the caches.
     pub(super) hits_of: Hits,
 }
 
-/// Strands by pattern: within each they are disjoint and ascending.
+/// Strands by pattern: within each pattern they are disjoint and ascending.
 #[derive(Clone, Debug)]
 pub(super) struct Profile {
-    /// Nanoseconds at which the segment begins.
+    /// Begin of the segment, in nanoseconds.
     pub(super) begin: u64,
-    /// And ends.
+    /// End of the segment, in nanoseconds.
     pub(super) end: u64,
-    /// What translation caches make of it.
+    /// Residency of pages and page-table entries in the translation caches.
     pub(super) residency: Residency,
     /// One list for each pattern.
     pub(super) layers: Vec<Vec<Strand>>,
@@ -49,7 +49,7 @@ pub(super) struct Profile {
 
 /// Bytes from one access of a visit to the next.
 const LINE: u64 = 64;
-/// Processes with fewer accesses a second than this are left out: one in three million years.
+/// Processes with fewer accesses a second than this are omitted: one in three million years.
 const NEVER: f64 = 1e-14;
 
 impl Profile {
@@ -115,11 +115,11 @@ impl Profile {
 pub(super) struct Placed {
     pub(super) density: Density,
     pub(super) range: Range,
-    /// Bytes that are accessed one after the other, if not one here and one there.
+    /// Bytes of a visit, if accesses touch whole values instead of random addresses.
     pub(super) visit: Option<u64>,
 }
 
-/// Of each area, the bytes of a visit.
+/// Bytes of a visit, for each area.
 fn visited(config: &Config, workload: &Workload) -> Vec<Option<u64>> {
     let of = |area: &tierscope_workloads::description::Area| {
         config.visit.filter(|bytes| area.bytes / bytes >= VALUES)
@@ -127,7 +127,7 @@ fn visited(config: &Config, workload: &Workload) -> Vec<Option<u64>> {
     workload.areas.iter().map(of).collect()
 }
 
-/// Densities with their addresses, cut into lists that ascend.
+/// Densities with their addresses, grouped into ascending lists.
 fn layered(densities: &[Density], bases: &[u64], visits: &[Option<u64>]) -> Vec<Vec<Placed>> {
     let mut layers: Vec<Vec<Placed>> = Vec::new();
     for density in densities.iter().filter(|density| density.weight > 0.0) {
@@ -147,9 +147,9 @@ fn layered(densities: &[Density], bases: &[u64], visits: &[Option<u64>]) -> Vec<
     layers
 }
 
-/// Cuts ranges where those of other layers begin and end, on huge pages: so that of all pages of one the
-/// same holds, whoever else accesses them. Accesses that follow one another are left whole, and so is
-/// everything where there are too many ends.
+/// Splits ranges at the ends of other layers' ranges, on huge-page boundaries, so that all pages of
+/// a huge page have the same accesses in every layer. Sequential ranges are left whole, and so are
+/// all ranges if there are too many ends.
 fn cut(layers: Vec<Vec<Placed>>) -> Vec<Vec<Placed>> {
     let size = Level::PMD.entry_bytes();
     let ends = |placed: &Placed| {
@@ -180,10 +180,10 @@ fn cut(layers: Vec<Vec<Placed>>) -> Vec<Vec<Placed>> {
     layers.into_iter().map(|layer| layer.into_iter().flat_map(of_one).collect()).collect()
 }
 
-/// Ends of ranges, at most, where other ranges are cut.
+/// Largest number of ends at which ranges are split.
 const EDGES: usize = 1 << 16;
 
-/// Pages of 4 KiB that are accessed.
+/// Number of accessed 4 KiB pages.
 pub(super) fn pages(Placed { density, range, .. }: &Placed) -> f64 {
     range.bytes().div_ceil(density.every).max(1) as f64
 }

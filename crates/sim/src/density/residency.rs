@@ -1,22 +1,22 @@
-//! Which accesses the TLB hides, and which entries the paging-structure caches hide.
+//! Residency in the TLB and the paging-structure caches: which accesses and entries they hide.
 //!
-//! An access sets ACCESSED only if it walks the page table, and a walk loads an upper entry only
-//! where no paging-structure cache holds it. For a least-recently-used cache under independent
-//! accesses there is a *characteristic time*: an entry is held if it was used within that time. It
-//! is where the entries expected to have been used fill the cache (Che, Tung, Wang, "Hierarchical
-//! Web caching systems", IEEE JSAC 2002; Fricker, Robert, Roberts, "A versatile and accurate
-//! approximation for LRU cache performance", ITC 2012). A flush empties all of them.
+//! An access sets ACCESSED only if it walks the page table, and a walk loads an upper entry only if
+//! no paging-structure cache holds it. For a least-recently-used cache under independent accesses
+//! there is a *characteristic time*: an entry is held if it was used within that time. It is the
+//! time in which the expected number of used entries equals the capacity (Che, Tung, Wang,
+//! "Hierarchical Web caching systems", IEEE JSAC 2002; Fricker, Robert, Roberts, "A versatile and
+//! accurate approximation for LRU cache performance", ITC 2012). A flush empties all of them.
 
-/// Entries that are used alike.
+/// Entries with equal rates of use.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Group {
-    /// How many.
+    /// Number of entries.
     pub(super) count: f64,
-    /// Uses of each, a second.
+    /// Uses of each entry a second.
     pub(super) rate: f64,
 }
 
-/// The groups with those of like rates joined.
+/// Merges groups of equal rates.
 pub(super) fn alike(groups: impl Iterator<Item = Group>) -> Vec<Group> {
     let mut groups: Vec<Group> = groups.filter(|g| g.rate > 0.0 && g.count > 0.0).collect();
     groups.sort_by(|a, b| a.rate.total_cmp(&b.rate));
@@ -35,8 +35,8 @@ pub(super) fn characteristic_time(groups: &[Group], capacity: f64) -> f64 {
     if total <= capacity {
         return f64::INFINITY;
     }
-    // Entries used within a time, and how many more there are for a little more of it. The former grows
-    // ever slower: tangents meet the capacity too early, nearer each time.
+    // Number of entries used within a time, and its derivative. The number is concave: a tangent
+    // reaches the capacity too early, but closer each time.
     let used = |time: f64| {
         groups.iter().fold([0.0, 0.0], |[used, more], group| {
             let rest = (-group.rate * time).exp();
@@ -56,15 +56,15 @@ pub(super) fn characteristic_time(groups: &[Group], capacity: f64) -> f64 {
     time
 }
 
-/// Bounds of characteristic times, in seconds: nothing is used as often, or looked at as long.
+/// Bounds of characteristic times, in seconds: no entry is used as often, no run takes as long.
 const LEAST: f64 = 1e-12;
 const MOST: f64 = 1e12;
-/// Tangents until it is surely found.
+/// Number of tangents after which it is certainly found.
 const TANGENTS: usize = 200;
 
-/// Share of the uses of an entry that a cache does not hide: those that come later than `held`
-/// seconds after the one before, or first after a flush. `flush` is the seconds between flushes,
-/// infinite for never.
+/// Share of the uses of an entry that a cache does not hide: those more than `held` seconds after
+/// the previous use, or the first after a flush. `flush` is the seconds between flushes, infinite
+/// for never.
 ///
 /// Uses `rate` a second, the last flush a uniform time ago: the mean of exp(-rate min(held, ago)).
 pub(super) fn seen(rate: f64, held: f64, flush: f64) -> f64 {
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    // Four entries alike in a cache of two: half of them are held, 1 - exp(-t) = 1/2.
+    // Four entries of equal rate in a cache of two: half of them are held, 1 - exp(-t) = 1/2.
     #[test]
     fn half_of_the_entries_fit() {
         let time = characteristic_time(&[Group { count: 4.0, rate: 1.0 }], 2.0);
@@ -95,7 +95,7 @@ mod tests {
     }
 
     proptest! {
-        // Held against halving the interval, over twenty decades of rates.
+        // Compared with bisection, over twenty decades of rates.
         #[test]
         fn tangents_find_what_halving_finds(
             groups in prop::collection::vec((1.0f64..1e6, -10.0f64..10.0), 1..20),
@@ -113,7 +113,7 @@ mod tests {
                 if used(middle) < capacity { low = middle } else { high = middle }
             }
             let time = characteristic_time(&groups, capacity);
-            // Where hardly anything more comes into use, rounding decides when.
+            // Where the number of used entries hardly grows, rounding decides the time.
             let alike = (used(time) / capacity - 1.0).abs() < 1e-9;
             prop_assert!((time / high - 1.0).abs() < 1e-6 || alike, "{time} {high}");
         }

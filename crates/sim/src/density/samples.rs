@@ -9,15 +9,15 @@ use super::profile::{Profile, Strand};
 use super::world::SPACE;
 use crate::config::{Event, Period, Sampling};
 
-/// The sampling hardware, and how far it has come.
+/// The sampling hardware, and its progress.
 #[derive(Debug)]
 pub(super) struct Sampler {
     sampling: Sampling,
     cores: u64,
     key: u64,
-    /// Until when samples were drawn, by event.
+    /// Time up to which samples were drawn, by event.
     drawn: Vec<u64>,
-    /// Samples drawn so far, by event.
+    /// Number of samples drawn so far, by event.
     counts: Vec<u64>,
 }
 
@@ -33,7 +33,7 @@ impl Sampler {
         }
     }
 
-    /// Samples a second of an event that comes `rate` times a second, over all cores; the kernel
+    /// Samples a second of an event that occurs `rate` times a second, over all cores; the kernel
     /// throttles each core.
     fn rate(&self, rate: f64) -> f64 {
         let wanted = match self.sampling.period {
@@ -46,16 +46,17 @@ impl Sampler {
 
 /// The accesses of a profile that an event counts, for drawing.
 struct Urn<'a> {
-    /// Layer by layer.
+    /// Strands layer by layer.
     strands: Vec<&'a Strand>,
     sums: Sums,
 }
 
-/// Shares of a whole, and who has them: a lottery's table.
+/// Cumulative sums of parts, for draws in proportion to their sizes.
 struct Sums {
-    /// Of each part: its size and that of all before.
+    /// Size of each part plus those of all parts before it.
     below: Vec<f64>,
-    /// Where to look first: of as many equal shares as there are parts, the part that each begins in.
+    /// Search hints: for each of as many equal shares as there are parts, the part in which it
+    /// begins.
     hints: Vec<usize>,
 }
 
@@ -70,12 +71,12 @@ impl Sums {
         self.below.last().copied().unwrap_or(0.0)
     }
 
-    /// The part that a share of the whole, 0..1, falls on.
+    /// The part at a share of the whole, 0..1.
     #[inline]
     fn part(&self, share: f64) -> usize {
         let (at, last) = (share * self.whole(), self.below.len() - 1);
         let mut part = self.hints[((share * self.hints.len() as f64) as usize).min(last)].min(last);
-        // Rounding may put the hint one too far.
+        // Rounding may put the hint one part too far.
         while part > 0 && self.below[part - 1] > at {
             part -= 1;
         }
@@ -96,7 +97,7 @@ impl<'a> Urn<'a> {
                 Event::Loads => 1.0 - strand.writes,
                 Event::LoadMisses => (1.0 - strand.writes) * strand.hits_of.misses(),
             };
-            // One that hardly ever comes is left out of the world (`profile.rs`).
+            // A process that is too rare is omitted from the world (`profile.rs`).
             let comes = strand.pieces().next().is_some();
             sum += if comes { strand.rate * share } else { 0.0 };
             sum
@@ -109,7 +110,7 @@ impl<'a> Urn<'a> {
         self.sums.whole()
     }
 
-    /// An address, and whether memory answered it.
+    /// A random address, and whether memory served the access.
     fn draw(&self, key: u64, event: Event) -> (u64, bool) {
         let strand = self.strands[self.sums.part(unit(draw(key, 0)))];
         let piece = strand.pieces().next().expect("a strand has accesses");
@@ -120,7 +121,7 @@ impl<'a> Urn<'a> {
 }
 
 impl Machine {
-    /// Draws the samples of one event up to now; returns how many did not fit.
+    /// Draws the samples of one event up to now; returns the number of lost ones.
     fn sample(&mut self, sampler: &mut Sampler, index: usize, out: &mut Vec<Sample>) -> u64 {
         let event = sampler.sampling.events[index];
         let room = u64::from(sampler.sampling.ring) * sampler.cores;
@@ -137,7 +138,7 @@ impl Machine {
             if rate <= 0.0 {
                 continue;
             }
-            // On a grid of the period, so that no drain is too early or too late for one.
+            // On a grid of the period, so that the times of drains do not affect the samples.
             let pause = 1e9 / rate;
             let first = (from as f64 / pause).ceil() as u64;
             let end = (to as f64 / pause).ceil() as u64;
@@ -190,7 +191,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        // The same part as by halving, of parts some of which are empty.
+        // Compared with a binary search without hints; some parts are empty.
         #[test]
         fn parts_come_by_their_shares(parts in prop::collection::vec(0u32..5, 1..40), share in 0.0f64..1.0) {
             let sum = |sum: &mut f64, part: &u32| {

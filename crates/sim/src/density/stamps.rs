@@ -1,4 +1,4 @@
-//! When entries were last cleared.
+//! Times at which entries were last cleared.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -7,7 +7,7 @@ use tierscope_core::{Level, SpaceId};
 
 use super::hash::mix;
 
-/// Hashes keys that are one number.
+/// Hasher for keys that are one number.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Mix(u64);
 
@@ -27,10 +27,10 @@ impl Hasher for Mix {
 
 pub(super) type FastMap<V> = HashMap<u64, V, BuildHasherDefault<Mix>>;
 
-/// What an entry's own history says.
+/// An entry's own history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stamp {
-    /// Young whatever was accessed since: never cleared, or set by hand.
+    /// Young in any case: never cleared, or set explicitly.
     Young,
     /// Cleared at this time, in nanoseconds.
     Cleared(u64),
@@ -56,7 +56,7 @@ impl Stamp {
 /// The stamps of a table's 512 entries.
 #[derive(Clone, Debug)]
 pub(super) struct Table {
-    /// Of those not listed.
+    /// Stamp of all entries of the table that are not listed in `some`.
     all: u64,
     /// Index and stamp of single entries, ascending by index, packed.
     some: Vec<u64>,
@@ -89,14 +89,14 @@ impl Table {
 /// The stamps of all entries of all levels.
 #[derive(Clone, Debug)]
 pub(super) struct Stamps {
-    /// Of whatever was never cleared.
+    /// Stamp of entries that were never cleared.
     first: Stamp,
     tables: FastMap<Table>,
-    /// Entries ever set by hand.
+    /// Number of entries set explicitly.
     by_hand: u64,
 }
 
-/// The table that holds an entry, as a key: 2^45 tables of a level at most, levels above.
+/// Key of the table that holds an entry: at most 2^45 tables of a level, plus level and space.
 fn key(space: SpaceId, level: Level, table: u64) -> u64 {
     table | u64::from(level.number()) << 49 | u64::from(space.0) << 52
 }
@@ -111,17 +111,17 @@ impl Stamps {
         self.first != Stamp::Young && self.by_hand == 0
     }
 
-    /// The stamps of a table; `None` if nothing happened to it yet.
+    /// The stamps of a table; `None` if none of its entries was cleared or set yet.
     pub(super) fn table(&self, space: SpaceId, level: Level, table: u64) -> Option<&Table> {
         self.tables.get(&key(space, level, table))
     }
 
-    /// What entries without a table of stamps have.
+    /// The stamp of entries in tables without stamps.
     pub(super) fn first(&self) -> Stamp {
         self.first
     }
 
-    /// When entries were cleared, in no order, some times more than once.
+    /// Times at which entries were cleared, in no order, some more than once.
     pub(super) fn times(&self) -> impl Iterator<Item = u64> + '_ {
         let of_table = |table: &Table| -> Vec<u64> {
             let some = table.some.iter().map(|packed| packed & YOUNG);

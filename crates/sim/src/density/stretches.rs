@@ -1,8 +1,8 @@
-//! What was promoted, and how much of it anybody touched since (METRICS.md): stretches of pages that
+//! Promoted pages, and the share of them accessed afterwards (METRICS.md): stretches of pages that
 //! moved together.
 //!
-//! Which pages were touched is not drawn but expected, as in [`Truth::touched`]: a promotion counts as
-//! touched by the share of its pages that the densities let expect. Rates are those of the first
+//! Accessed pages are not drawn but expected, as in [`Truth::touched`]: a promotion counts as
+//! accessed by the share of its pages that the densities predict. Rates are those of the first
 //! placement.
 
 use std::collections::BTreeMap;
@@ -19,16 +19,16 @@ use crate::{Touched, Truth};
 struct Stretch {
     end: u64,
     time: Time,
-    /// Share of them that moved, up or down.
+    /// Share of the pages that moved, up or down.
     moved: f64,
-    /// Share of them that was promoted.
+    /// Share of the pages that were promoted.
     up: f64,
 }
 
-/// The stretches, and sums over those that moved again, in bytes.
+/// The stretches, and sums in bytes over the ones that moved again.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stretches {
-    /// By first page.
+    /// Stretches by first page.
     known: BTreeMap<u64, Stretch>,
     pub(super) moved: Moved,
     reaccessed: f64,
@@ -42,7 +42,7 @@ fn bytes(pages: u64) -> f64 {
 }
 
 impl Stretches {
-    /// Whether the truth is still to be told.
+    /// Whether the ground truth is not set yet.
     pub(super) fn wants_truth(&self) -> bool {
         self.truth.is_none()
     }
@@ -51,7 +51,7 @@ impl Stretches {
         self.truth = Some(truth);
     }
 
-    /// A part of a move was done.
+    /// Records the moves of a part.
     pub(super) fn moves(&mut self, part: &Part, now: Time) {
         let pages = part.to - part.from;
         let share = |count: u64| count as f64 / pages.max(1) as f64;
@@ -68,14 +68,14 @@ impl Stretches {
         self.known.insert(part.from, Stretch { end: part.to, time: now, moved, up });
     }
 
-    /// Takes out what is known of these pages.
+    /// Removes and returns the stretches within these pages.
     fn take(&mut self, (from, to): (u64, u64)) -> Vec<(u64, Stretch)> {
         [from, to].into_iter().for_each(|at| self.cut(at));
         let starts: Vec<u64> = self.known.range(from..to).map(|(start, _)| *start).collect();
         starts.into_iter().filter_map(|at| self.known.remove_entry(&at)).collect()
     }
 
-    /// Makes a stretch begin at that page, if one holds it.
+    /// Splits the stretch that holds that page, so that a stretch begins there.
     fn cut(&mut self, at: u64) {
         let Some((_, stretch)) = self.known.range_mut(..at).next_back() else { return };
         if at < stretch.end {
@@ -85,7 +85,7 @@ impl Stretches {
         }
     }
 
-    /// A stretch is over: what of its promotion was good for something.
+    /// Closes a stretch: adds the accessed and the wasted bytes of its promotion.
     fn close(&mut self, (from, stretch): (u64, &Stretch), now: Time, seen: &mut Seen) {
         let up = bytes(stretch.end - from) * stretch.up;
         if up > 0.0 {
@@ -95,7 +95,7 @@ impl Stretches {
         }
     }
 
-    /// The share of its pages that is expected to have been touched since it moved.
+    /// Expected share of a stretch's pages accessed since it moved.
     fn touched(&mut self, (from, stretch): (u64, &Stretch), now: Time, seen: &mut Seen) -> f64 {
         let Some(truth) = &mut self.truth else { return 0.0 };
         let touched = seen.since(stretch.time, || truth.touched(stretch.time, now));
@@ -107,7 +107,7 @@ impl Stretches {
     pub(super) fn account(&self, now: Time) -> Moved {
         let mut ended = Self { known: BTreeMap::new(), ..self.clone() };
         let mut seen = Seen::default();
-        // Those that moved together one after the other: what was touched since is worked out once for all.
+        // In order of time: for stretches that moved together the touched memory is computed once.
         let mut known: Vec<(u64, Stretch)> = self.known.iter().map(|(at, of)| (*at, *of)).collect();
         known.sort_by_key(|(_, stretch)| stretch.time);
         for (from, stretch) in &known {
@@ -119,7 +119,7 @@ impl Stretches {
     }
 }
 
-/// What was touched between a time and now; neighbours mostly ask for the same.
+/// Memory touched between a time and now, cached: neighbouring stretches mostly have the same time.
 #[derive(Default)]
 struct Seen(Option<(Time, Touched)>);
 
@@ -154,8 +154,8 @@ mod tests {
         Part { from, to, up, down }
     }
 
-    // All of 400..600 goes up; half of it is touched within ten seconds, 1 - exp(-20) of each page. Then
-    // 500..550 goes down again: nobody had touched it.
+    // All of 400..600 is promoted; half of it is accessed within ten seconds, 1 - exp(-20) of each
+    // page. Then 500..550, never accessed, is demoted.
     #[test]
     fn a_promotion_is_worth_what_is_touched_of_it() {
         let mut stretches = stretches();
@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(moved.reaccessed, 100 << 12);
     }
 
-    // Of interleaved pages half moves: 100..200 counts for 50.
+    // Half of the interleaved pages move: 100..200 counts for 50.
     #[test]
     fn what_was_there_already_does_not_count() {
         let mut stretches = stretches();

@@ -1,16 +1,16 @@
-//! Events a second by address: cumulated, so that what falls into any entry is two look-ups away.
+//! Events a second by address, cumulated, so that the events in any entry take two look-ups.
 
 use tierscope_core::Level;
 
 use super::profile::Placed;
 use super::residency::Group;
 
-/// Of each layer: where a density begins or ends, and events a second below.
+/// For each layer: begin and end addresses of densities, and the events a second below each.
 #[derive(Clone, Debug)]
 pub(super) struct Sums(Vec<Vec<(u64, f64)>>);
 
 impl Sums {
-    /// So many events a second of each density.
+    /// Sums for the given events a second of each density.
     pub(super) fn of(layers: &[Vec<Placed>], rate: impl Fn(&Placed) -> f64) -> Self {
         let of_layer = |layer: &Vec<Placed>| {
             let mut sum = 0.0;
@@ -25,7 +25,7 @@ impl Sums {
         Self(layers.iter().map(of_layer).collect())
     }
 
-    /// Events a second below an address of a layer.
+    /// Events a second below an address, in one layer.
     fn below(layer: &[(u64, f64)], at: u64) -> f64 {
         let next = layer.partition_point(|(start, _)| *start <= at);
         let Some((start, before)) = next.checked_sub(1).map(|last| layer[last]) else { return 0.0 };
@@ -40,8 +40,8 @@ impl Sums {
         self.0.iter().map(|layer| Self::below(layer, end) - Self::below(layer, start)).sum()
     }
 
-    /// The entries of a level, those at the ends of densities one by one, those inside together: the
-    /// number of the first, how many they are, and events a second in each.
+    /// The entries of a level as runs, single entries at the ends of densities, and longer runs
+    /// inside: number of the first entry, number of entries, and events a second in each.
     pub(super) fn entries(&self, level: Level) -> Vec<(u64, u64, f64)> {
         let ends = self.0.iter().flatten().map(|(at, _)| *at);
         let mut edges: Vec<u64> = ends
@@ -56,7 +56,7 @@ impl Sums {
         edges.windows(2).map(group).filter(|(_, _, rate)| *rate > 0.0).collect()
     }
 
-    /// The same on one of so many cores, as groups.
+    /// The entries of a level as groups, with the rates of one of `cores` cores.
     pub(super) fn groups(&self, level: Level, cores: f64) -> impl Iterator<Item = Group> {
         let group = move |(_, count, rate)| Group { count: count as f64, rate: rate / cores };
         self.entries(level).into_iter().map(group)

@@ -1,8 +1,8 @@
-//! Pages given back: out of memory until somebody comes for them.
+//! Reclaimed pages: out of memory until they are accessed again.
 //!
-//! Where they go is as large as is wanted. zswap keeps them compressed in the fastest tier; a device keeps them
-//! elsewhere. A page that is accessed comes back: its thread waits for the fault. Faults are looked for now and
-//! then, each at its own time, as hint faults are (`faults.rs`).
+//! Their destination is of unlimited size: zswap keeps them compressed in the fastest tier; a
+//! device keeps them elsewhere. An access to such a page is a refault: its thread waits for the
+//! page. Refaults are searched periodically, each at its own time, like hint faults (`faults.rs`).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::world::SPACE;
 use crate::account::TIERS;
 use crate::desk::{Job, desk};
 
-/// Where pages go.
+/// Destination of reclaimed pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Swap {
@@ -26,31 +26,31 @@ pub enum Swap {
     Device,
 }
 
-/// What of the target is in memory, and what is out.
+/// Amounts of the target's memory that are resident and reclaimed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SwapUse {
-    /// Bytes in memory.
+    /// Resident bytes.
     pub resident: u64,
-    /// Bytes out.
+    /// Reclaimed bytes.
     pub out: u64,
-    /// Bytes that zswap takes for them.
+    /// Bytes of the zswap pool.
     pub pool: u64,
-    /// Bytes that came back so far.
+    /// Bytes refaulted so far.
     pub refaulted: u64,
 }
 
-/// Faults are looked for no more often than this, in nanoseconds, …
+/// Shortest time between two searches for refaults, in nanoseconds, …
 const LOOK: u64 = 20_000_000;
-/// … and for each table with pages that may come back this much less often.
+/// … and the additional time for each table with pages that may refault.
 const LOOK_EACH: u64 = 20_000;
 
-/// What is out.
+/// The reclaimed pages.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Swapped {
     /// First page and end of each run.
     out: BTreeMap<u64, u64>,
     pages: u64,
-    /// Those of them that something ever accesses.
+    /// Reclaimed pages that the workload ever accesses.
     waiting: Armed,
     looked: u64,
     refaulted: u64,
@@ -70,7 +70,7 @@ impl Swapped {
         self.out.range(page + 1..).next().map_or(u64::MAX, |(start, _)| *start)
     }
 
-    /// Pages that are in memory go out.
+    /// Reclaims resident pages.
     fn put(&mut self, mut from: u64, mut to: u64) {
         self.pages += to - from;
         if let Some((start, end)) = self.out.range(..=from).next_back().map(|(s, e)| (*s, *e))
@@ -84,7 +84,7 @@ impl Swapped {
         self.out.insert(from, to);
     }
 
-    /// A page comes back; whether it was out.
+    /// Refaults a page; returns whether it was reclaimed.
     fn take(&mut self, page: u64) -> bool {
         let Some((start, end)) = self.run_at(page) else { return false };
         self.out.remove(&start);
@@ -109,13 +109,13 @@ fn range(from: u64, to: u64) -> Range {
 }
 
 impl Machine {
-    /// Whether memory can be given back.
+    /// Whether memory can be reclaimed.
     #[must_use]
     pub fn can_swap(&self) -> bool {
         self.config.swap.is_some()
     }
 
-    /// What is in memory, and what is out.
+    /// Amounts of resident and reclaimed memory.
     #[must_use]
     pub fn swap_use(&self) -> SwapUse {
         let swapped = &self.swapped;
@@ -127,7 +127,7 @@ impl Machine {
         }
     }
 
-    /// Ranges of `of` that are out.
+    /// The reclaimed ranges within `of`.
     pub(super) fn swapped_within(&self, of: &Range) -> Vec<Range> {
         if of.space != SPACE || of.is_empty() {
             return Vec::new();
@@ -136,14 +136,14 @@ impl Machine {
         self.swapped.within(from, to).map(|(from, to)| range(from, to)).collect()
     }
 
-    /// Nanoseconds that a page takes to go.
+    /// Nanoseconds to reclaim a page.
     fn page_out_ns(&self, swap: Swap) -> f64 {
         let costs = &self.config.costs;
         let others = u64::from(self.config.cores) - 1;
         let shoot = costs.shootdown.initiator_ns + costs.shootdown.each_core_ns * others;
         let write = match swap {
             Swap::Zswap => costs.zswap.page_ns as f64 + costs.zswap.compress_ns as f64,
-            // Writes go in clusters, of the size of a batch.
+            // Writes are clustered, by the size of a batch.
             Swap::Device => {
                 let cluster = costs.swap.write_ns as f64 / costs.moves.batch as f64;
                 cluster + PAGE_SIZE as f64 * 1e9 / (costs.swap.write_mib_s << 20) as f64
@@ -152,7 +152,7 @@ impl Machine {
         write + shoot as f64 / costs.moves.batch as f64
     }
 
-    /// Nanoseconds that a thread waits for a page that is out.
+    /// Nanoseconds that a thread waits for a refault.
     fn page_in_ns(&self, swap: Swap) -> u64 {
         let costs = &self.config.costs;
         match swap {
@@ -164,7 +164,7 @@ impl Machine {
         }
     }
 
-    /// Gives as many pages back as the time allows; returns until when that took.
+    /// Reclaims as many pages as the time allows; returns the end time.
     pub(super) fn give_back_some(
         &mut self,
         job: &mut Job,
@@ -218,7 +218,7 @@ impl Machine {
         to - from
     }
 
-    /// What zswap takes follows what is out.
+    /// Adjusts the size of the zswap pool to the reclaimed pages.
     fn fit_pool(&mut self, swap: Swap) {
         let wanted = match swap {
             Swap::Zswap => (self.swapped.pages as f64 * 100.0
@@ -231,7 +231,7 @@ impl Machine {
         self.world.places.claim(0, wanted);
     }
 
-    /// Brings back what was accessed, if it is time to look.
+    /// Refaults the pages that were accessed, if the next search is due.
     pub(super) fn look_for_refaults(&mut self) {
         let Some(swap) = self.config.swap else { return };
         let tables = self.swapped.waiting.tables.len() as u64;
@@ -266,7 +266,8 @@ impl Machine {
         }
     }
 
-    /// Share of the last ten seconds in which threads waited for pages, at most 1: as PSI tells it of tasks.
+    /// Share of the last ten seconds in which threads waited for refaults, at most 1, like PSI's
+    /// share of stalled tasks.
     pub(super) fn stalled(&mut self) -> f64 {
         let Some(swap) = self.config.swap else { return 0.0 };
         let waited = self.swapped.refaulted * self.page_in_ns(swap);
@@ -280,7 +281,7 @@ impl Machine {
         if time > 0.0 { ((waited - before) as f64 / time).min(1.0) } else { 0.0 }
     }
 
-    /// Bytes of a range that are out, by tier that they would lie in.
+    /// Reclaimed bytes of a range, by the tier that they would be in.
     pub(super) fn out_by_tier(&self, of: &Range) -> [u64; TIERS] {
         let mut out = [0; TIERS];
         for part in self.swapped_within(of) {

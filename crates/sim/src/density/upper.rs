@@ -1,8 +1,8 @@
-//! The paging-structure cache of a level: sets of entries, of which the least recently used one goes.
+//! The paging-structure cache of a level: sets of entries with least-recently-used eviction.
 //!
-//! The kernel's timer tick walks to its own memory and leaves its entries there
-//! ([`crate::config::Tick`]). It flushes nothing: an entry of the target goes when the ways of its
-//! set are needed. Where the kernel's entries alone fill a set, each tick empties it.
+//! The kernel's timer tick walks to its own memory and leaves its entries in the cache
+//! ([`crate::config::Tick`]). It flushes nothing: an entry of the target is evicted when the ways
+//! of its set are needed. Where the kernel's entries alone fill a set, each tick empties it.
 
 use std::time::Duration;
 
@@ -13,26 +13,26 @@ use super::lru::Lru;
 use super::residency::{Group, alike, characteristic_time};
 use super::sums::Sums;
 
-/// One set.
+/// One set of a paging-structure cache.
 #[derive(Clone, Debug)]
 pub(super) struct Set {
-    /// Seconds that it holds an entry since its last use.
+    /// Seconds for which the set holds an entry after its last use.
     pub(super) held: f64,
-    /// What it misses.
+    /// Miss rates of the set's entries.
     pub(super) lru: Lru,
-    /// Each tick of the kernel fills all its ways.
+    /// Whether the entries of a kernel tick fill all ways of the set.
     pub(super) emptied: bool,
 }
 
-/// The cache of a level, on each core alike.
+/// The cache of a level, the same on each core.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Upper {
-    /// None: no cache.
+    /// Empty if there is no cache.
     sets: Vec<Set>,
 }
 
 impl Upper {
-    /// The cache of `level`, where that many look-ups a second come to it, over all cores.
+    /// The cache of `level` under the look-ups a second of `uses`, over all cores.
     pub(super) fn new(config: &Config, level: Level, uses: &Sums) -> Self {
         let number = usize::from(level.number());
         let [entries, ways] = [config.upper_entries, config.upper_ways].map(|of| of[number]);
@@ -71,18 +71,18 @@ impl Upper {
         (sets > 0).then(|| &self.sets[((at >> level.shift()) % sets) as usize])
     }
 
-    /// How many sets it has.
+    /// Number of the cache's sets.
     pub(super) fn sets(&self) -> u64 {
         self.sets.len() as u64
     }
 
-    /// Seconds for which any of its sets holds an entry.
+    /// Seconds for which the longest-holding set holds an unused entry.
     pub(super) fn longest(&self) -> f64 {
         self.sets.iter().map(|set| set.held).fold(0.0, f64::max)
     }
 }
 
-/// Numbers of the entries of a level that a tick of the kernel leaves in its cache, each once.
+/// Numbers of the entries of a level that a kernel tick leaves in its cache, each once.
 fn kernel_entries(config: &Config, level: Level) -> Vec<u64> {
     if config.tick.is_none() {
         return Vec::new();
@@ -104,8 +104,9 @@ mod tests {
     use crate::config::Costs;
     use tierscope_hw::Machine as Hardware;
 
-    // Four levels: direct map, stacks, CPU entry area and text lie beneath four entries of level 4, as
-    // many as it has ways; of level 3 the last three have one each, of level 2 stacks and entry area.
+    // Four levels: direct map, stacks, CPU entry area and text are below four entries of level 4,
+    // as many as it has ways; of level 3 the last three have one each, of level 2 stacks and entry
+    // area.
     #[test]
     fn a_tick_fills_the_top_and_leaves_room_below() {
         let hardware = Hardware::ready_made("xeon-gold-6238m").unwrap();

@@ -1,4 +1,4 @@
-//! Where pages are, for policies.
+//! Placement of pages, as policies query it.
 
 use tierscope_core::{
     Level, PAGE_SHIFT, PAGE_SIZE, PageId, PlacementView, Pressure, Range, Tier, TierPressure,
@@ -22,7 +22,7 @@ impl Machine {
 }
 
 impl Machine {
-    /// The huge page that holds an address, if one does.
+    /// The huge page that holds an address; `None` if the memory is not in a huge page.
     fn huge_page(&self, at: u64) -> Option<Range> {
         let size = Level::PMD.entry_bytes();
         let start = at & !(size - 1);
@@ -35,13 +35,13 @@ impl Machine {
         mappings.any(|mapping| whole(&mapping.range)).then_some(block)
     }
 
-    /// Huge pages of the range are small ones from now on.
+    /// Splits the huge pages of the range into small ones.
     pub(super) fn split_pages(&mut self, range: &Range) {
         let size = Level::PMD.entry_bytes();
         let before = self.split.len();
         for page in range.start / size..range.end.div_ceil(size) {
             if self.split.insert(page) {
-                // Its entries have the flags of the one.
+                // The small entries inherit the huge page's stamp.
                 let stamp = self.stamps.get(SPACE, Level::PMD, page);
                 self.stamps.set_all(SPACE, Level::PTE, page, stamp);
             }
@@ -50,7 +50,7 @@ impl Machine {
     }
 }
 
-/// Pages are numbered through all mappings, in order of address; numbers reach 16 TiB far.
+/// Pages are numbered through all mappings, in order of address; the numbers cover 16 TiB.
 impl PlacementView for Machine {
     fn tiers(&self) -> &[TierUse] {
         &self.tiers
@@ -91,7 +91,7 @@ impl PlacementView for Machine {
         None
     }
 
-    /// As [`Machine::physical`] has it.
+    /// Physical address in the layout of [`Machine::physical`].
     fn frame_of(&self, range: &Range) -> Option<u64> {
         let tier = self.world.places.tier_of(range.start).filter(|_| range.space == SPACE)?;
         Some(self.frame(range.start, tier))

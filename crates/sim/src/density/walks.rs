@@ -1,8 +1,8 @@
-//! Which accesses walk, and which entries a walk loads.
+//! Shares of the accesses that walk, and of the walks that load an entry.
 //!
-//! A walk begins beneath the lowest entry that a paging-structure cache holds: it comes to the cache
-//! of a level only if those below missed. So what uses a level's cache are the walks that missed all
-//! below it, and the share of walks that load an entry is a product over the levels.
+//! A walk begins below the lowest entry that a paging-structure cache holds: it looks up the cache
+//! of a level only after misses in those below. So a level's cache is used by the walks that missed
+//! in all caches below it, and the share of walks that load an entry is a product over the levels.
 
 use tierscope_core::{Level, PAGE_SIZE, Range};
 
@@ -13,7 +13,7 @@ use super::residency::{Group, alike, characteristic_time, seen};
 use super::sums::Sums;
 use super::upper::Upper;
 
-/// Sets of a cache over which a mean is taken, at most.
+/// Largest number of a cache's sets in a mean.
 const SETS: u64 = 8;
 
 /// Characteristic times of the TLBs and of the paging-structure caches in a segment.
@@ -23,27 +23,27 @@ pub(super) struct Residency {
     cores: f64,
     /// Accesses a second.
     rate: f64,
-    /// The level of leaves, and of page tables.
+    /// The level of leaves, and the number of levels.
     pub(super) leaf: Level,
     levels: u8,
-    /// Seconds between two times at which all is forgotten.
+    /// Seconds between two flushes.
     flush: f64,
-    /// Of the first-level TLB, and of both.
+    /// Characteristic times of the first-level TLB, and of both.
     pub(super) tlb: [f64; 2],
-    /// Pages, and how often a core turns to each of them.
+    /// Pages, and visits a second of a core to each of them.
     pub(super) pages: Vec<Group>,
-    /// Times a second that accesses turn to a huge page; `None` if pages are small.
+    /// Visits a second to a huge page; `None` if pages are small.
     turns: Option<Sums>,
     /// By level number, from above the leaves on: look-ups, and the cache.
     upper: Vec<(Sums, Upper)>,
 }
 
-/// Pages that are turned to one after the other count as one where they are 4 KiB of a huge one.
+/// Bytes of a page. Successive visits to 4 KiB pages of one huge page count as one visit.
 fn page_bytes(leaf: Level) -> u64 {
     leaf.entry_bytes()
 }
 
-/// Times a second that accesses turn to one of the pages.
+/// Visits a second to pages of `page` bytes.
 fn turns(placed: &Placed, rate: f64, page: u64) -> f64 {
     placed.density.weight * rate / Use::run(placed.density.stride, page)
 }
@@ -94,8 +94,8 @@ impl Residency {
         self.upper.get(usize::from(level.number() - self.leaf.number()) - 1)
     }
 
-    /// Share of the turns to pages that a TLB does not answer. A sweep comes back to a page after all
-    /// others: a TLB holds all of them or none.
+    /// Share of the page visits that miss a TLB. A sweep returns to a page after all others: a TLB
+    /// holds all of them or none.
     fn missing(&self, placed: &Placed, (tlb, flush): (f64, f64)) -> f64 {
         let middle = placed.range.start + placed.range.bytes() / 2;
         let each = match &self.turns {
@@ -109,20 +109,20 @@ impl Residency {
         seen(each, tlb, flush)
     }
 
-    /// Walks a second.
+    /// Walks a second to the pages of a density.
     fn walks(&self, placed: &Placed) -> f64 {
         let page = page_bytes(self.leaf);
         turns(placed, self.rate, page) * self.missing(placed, (self.tlb[1], self.flush))
     }
 
-    /// Of the turns to 4 KiB, the share that walks although nothing was flushed.
+    /// Share of the visits to 4 KiB pages that walk even without flushes.
     pub(super) fn late(&self, placed: &Placed) -> f64 {
         let page = page_bytes(self.leaf);
         let of_small = turns(placed, self.rate, page) / turns(placed, self.rate, PAGE_SIZE);
         of_small * self.missing(placed, (self.tlb[1], f64::INFINITY))
     }
 
-    /// Times a second that accesses turn to 4 KiB.
+    /// Visits a second to 4 KiB pages.
     pub(super) fn visits(&self, placed: &Placed) -> f64 {
         turns(placed, self.rate, PAGE_SIZE)
     }
@@ -146,19 +146,19 @@ impl Residency {
         }
     }
 
-    /// Of the walks that come to the cache of a level for an entry, the share that it does not answer.
+    /// Share of the walks that miss the cache of a level, among walks that look an entry up there.
     pub(super) fn missed(&self, at: u64, level: Level, flushed: bool) -> f64 {
         self.visited(at, level, 1.0, flushed)
     }
 
-    /// Whether each tick of the kernel empties the set that an entry of a level would be in.
+    /// Whether each kernel tick empties the set of an entry.
     pub(super) fn is_emptied(&self, at: u64, level: Level) -> bool {
         let set = self.cache(level).and_then(|(_, cache)| cache.set(at, level));
         set.is_some_and(|set| set.emptied)
     }
 
-    /// Seconds since the last walk through the entry at an address after which no cache holds it, nor
-    /// any below it.
+    /// Seconds after a walk through the entry at an address until all caches have evicted it and
+    /// the entries below it.
     pub(super) fn held(&self, at: u64, level: Level) -> f64 {
         let mut held: f64 = 0.0;
         for lower in self.above().take_while(|lower| *lower < level) {
@@ -169,7 +169,7 @@ impl Residency {
     }
 
     /// Share of the walks of a density that load the entry of each level, around the middle of its
-    /// range; with those that come first after all was forgotten, or without.
+    /// range; with or without the first walks after a flush.
     pub(super) fn loads(&self, placed: &Placed, forgets: bool) -> [f64; 6] {
         let Placed { density, range, visit } = placed;
         let mut loads = [0.0; 6];
@@ -181,12 +181,12 @@ impl Residency {
             let cached = self.cache(level).is_some_and(|(_, cache)| cache.longest() > 0.0);
             below = match density.stride {
                 _ if !cached => below,
-                // Of a visit it counts whether the entry is loaded at all, wherever in it.
+                // A visit loads the entry if any of its walks does.
                 Some(_) if let (Some(visit), false) = (visit, forgets) => {
                     let walks = (bytes.min(*visit) / page_bytes(self.leaf)).max(1);
                     self.visited(middle, level, walks as f64, false).min(below)
                 }
-                // A sweep turns to the next entry when it is through with one.
+                // A sweep loads the next entry once, at its beginning.
                 Some(_) => {
                     (density.every.max(page_bytes(self.leaf)) as f64 / bytes as f64).min(below)
                 }
@@ -197,19 +197,20 @@ impl Residency {
         loads
     }
 
-    /// As [`Residency::missed`], for the middle of a range; the mean over the sets if it has entries in
+    /// [`Residency::missed`] for the middle of a range: the mean over the sets if it has entries in
     /// several.
     fn missed_within(&self, range: &Range, level: Level, flushed: bool) -> f64 {
         let sets = self.cache(level).map_or(1, |(_, cache)| cache.sets());
         let sets = sets.min(range.bytes() >> level.shift()).clamp(1, SETS);
-        // Neighbouring entries around the middle, each looked at in its own middle: all in the range.
+        // Neighbouring entries around the middle, each taken at its own middle: all of them in the
+        // range.
         let spread = (sets - 1) << level.shift();
         let first = range.start + (range.bytes() - spread) / 2;
         let missed = |set: u64| self.missed(first + (set << level.shift()), level, flushed);
         (0..sets).map(missed).sum::<f64>() / sets as f64
     }
 
-    /// As [`Residency::missed`], of visits that come to the entry for so many pages in a row.
+    /// [`Residency::missed`] for visits that look the entry up for `walks` pages in a row.
     fn visited(&self, at: u64, level: Level, walks: f64, flushed: bool) -> f64 {
         let Some((uses, cache)) = self.cache(level) else { return 1.0 };
         let Some(set) = cache.set(at, level) else { return 1.0 };

@@ -1,4 +1,4 @@
-//! The target and its accesses: what is mapped, and whether an entry was loaded within a time.
+//! The target and its accesses: mappings, and whether an entry was loaded within a time.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -22,50 +22,50 @@ use crate::Truth;
 use crate::account::TIERS;
 use crate::placement::Watermarks;
 
-/// The one space.
+/// The only space.
 pub(super) const SPACE: SpaceId = SpaceId(0);
-/// Areas begin on multiples of this.
+/// Alignment of areas.
 const ALIGNED: u64 = 2 << 20;
-/// Between areas is at least this.
+/// Minimum distance between areas.
 const APART: u64 = 1 << 30;
-/// Profiles kept at a time, at least; and the strands that all of those kept may have beyond that.
+/// Minimum number of cached profiles, and the total number of strands up to which more are cached.
 const KEPT: usize = 64;
 const KEPT_STRANDS: usize = 1 << 18;
-/// Rates that differ by less are alike: one world goes on. Bits are drawn that much too often or too seldom
-/// at worst, a fraction of what a frequency out of 40 samples can tell; how far the target comes is worked out
-/// without that.
+/// A change of the rate below this share is ignored, and the world continues as it is. At worst
+/// bits are drawn too often or too rarely by this share, a fraction of the resolution of a
+/// frequency out of 40 samples; the target's progress is computed from the exact rate.
 const ALIKE: f64 = 0.03;
-/// Rates are worked out this closely.
+/// Precision of a new segment's rate.
 const SOLVED: f64 = 1e-3;
-/// How often rate and walks are worked out from one another, at most.
+/// Largest number of iterations between rate and walks.
 const ROUNDS: usize = 8;
-/// Accesses a second from which that begins.
+/// Accesses a second at the start of the iteration.
 const GUESS: f64 = 1e7;
 
-/// The workload on its addresses.
+/// A workload with the addresses of its areas.
 #[derive(Debug)]
 pub(super) struct World {
     config: Config,
     workload: Workload,
     pub(super) bases: Vec<u64>,
     pub(super) mappings: Arc<Mappings>,
-    /// What is ever accessed; the rest stays as it is.
+    /// Ranges that are ever accessed; all other entries keep their state.
     pub(super) ever: RangeSet,
     profiles: BTreeMap<u64, Arc<Profile>>,
-    /// Of these, the one that was asked for last.
+    /// The profile used last.
     last: Option<Arc<Profile>>,
-    /// Accesses a second from a time on: where a segment begins, and where pages moved.
+    /// Accesses a second from a time on: at the beginning of a segment, and after moves.
     paces: BTreeMap<u64, f64>,
-    /// Where memory lies.
+    /// Placement of memory.
     pub(super) places: Places,
-    /// Flushes beside those of the configuration.
+    /// Flushes in addition to those of the configuration.
     pub(super) flushes: Flushes,
     cycle: Loop,
 }
 
 impl World {
     /// # Errors
-    /// If the areas do not fit into the address space.
+    /// The areas do not fit into the address space.
     pub(super) fn new(config: &Config, workload: &Workload) -> Result<Self> {
         let mut next =
             if config.huge { config.first.next_multiple_of(ALIGNED) } else { config.first };
@@ -162,7 +162,7 @@ impl World {
         Profile::new(&self.config, &self.workload, segment, &self.bases, (begin, rate))
     }
 
-    /// Accesses a second that the workload wants.
+    /// Rate that the workload sets, in accesses a second.
     fn wanted(&self, segment: &Segment) -> Option<f64> {
         self.workload.phase(segment).rate.map(|rate| rate as f64).or(self.config.rate)
     }
@@ -176,8 +176,9 @@ impl World {
         solved.unwrap_or((first, guess))
     }
 
-    /// Which accesses walk depends on the rate, and the rate on that: goes from one to the other until the rate
-    /// differs by less than `close`. `None` if that of `first` does so already; tiers carry `others` as well.
+    /// Iterates between the walking accesses, which depend on the rate, and the rate, which depends
+    /// on them, until the rate changes by less than `close`. `None` if the rate of `first` is
+    /// already that close; `others` are additional lines a second that tiers carry.
     fn converge(
         &self,
         segment: &Segment,
@@ -198,8 +199,8 @@ impl World {
         profile.map(|profile| (profile, rate))
     }
 
-    /// How fast the target goes through a profile as memory lies now; `stolen` of its time is lost, and
-    /// tiers carry `others`, lines a second read and written, as well.
+    /// Speed of the target under a profile and the present placement; `stolen` is the share of its
+    /// time that is lost, and `others` are additional lines a second that tiers read and write.
     pub(super) fn flow(&self, profile: &Profile, stolen: f64, others: &[[f64; TIERS]; 2]) -> Flow {
         let mut mix = Mix::default();
         for strand in profile.layers.iter().flatten() {
@@ -211,8 +212,8 @@ impl World {
         self.cycle.solve(&mix, self.wanted(&segment), stolen, others)
     }
 
-    /// From `now` on accesses come as fast as memory allows where it lies now and with `others`, lines a second that
-    /// tiers read and write as well; unless that is about as fast as before.
+    /// Sets the rate from `now` on according to the present placement, with `others` as additional
+    /// lines a second that tiers read and write; a small change is ignored.
     pub(super) fn repace(&mut self, now: u64, others: &[[f64; TIERS]; 2]) {
         let mut profile = self.profile_at(now);
         let begin = profile.begin;
@@ -223,7 +224,7 @@ impl World {
         next.end = profile.end;
         self.profiles.remove(&begin);
         self.last = None;
-        // Nobody has looked beyond now: one that begins here is replaced.
+        // No query has gone beyond `now`: a profile that begins at `now` is replaced.
         if begin < now {
             Arc::make_mut(&mut profile).end = now;
             self.profiles.insert(begin, profile);
@@ -232,8 +233,7 @@ impl World {
         self.keep(next);
     }
 
-    /// The accesses within `from..to`, the latest first, each with the part of the time that it is
-    /// for.
+    /// The profiles of `from..to`, the latest first, each with its part of the time.
     pub(super) fn profiles(
         &mut self,
         (from, to): (u64, u64),
@@ -249,12 +249,11 @@ impl World {
         ControlFlow::Continue(())
     }
 
-    /// Whether an entry was loaded within `from..to`, after having been cleared at `from`; of `level`,
-    /// leaf or not.
+    /// Whether an entry of `level` was loaded within `from..to`, after a clear at `from`.
     ///
-    /// From when the caches forget, the first access finds none of them in its way. Before that it
-    /// counts if they do not hold the entry: where nobody came by since they forgot last, or where it
-    /// comes so late that they dropped it meanwhile.
+    /// After the next flush the first access misses in all caches. Until then an access is visible
+    /// only if the caches do not hold the entry: if it is the first one since the previous flush,
+    /// or if the entry was evicted meanwhile.
     pub(super) fn loaded(&mut self, entry: Range, level: Level, (from, to): (u64, u64)) -> bool {
         let all = self.forgets_after(from);
         let uncovered = (from.max(all), to);
@@ -270,7 +269,8 @@ impl World {
         }
         let since = self.held_since(entry, level, from);
         if !self.any_at_all(entry, (since.unwrap_or(from), from)) {
-            // Nothing holds it. Without an access since all was forgotten the TLBs hold nothing either.
+            // No cache holds the entry. Without an access since the last flush the TLBs are empty
+            // too.
             let forgot = self.forgot_before(from);
             let filled = since.is_none_or(|since| since > forgot);
             return self.any(entry, hidden, Kind::Walks, |_| true)
@@ -279,8 +279,8 @@ impl World {
         self.reloaded(entry, level, hidden) || self.refilled(entry, level, hidden)
     }
 
-    /// Whether an access that the TLBs would answer walks within a time, as the first to its page since
-    /// all was forgotten, and finds that the caches above dropped the entry.
+    /// Whether an access that would hit the TLBs walks within a time, as the first to its page
+    /// since the last flush, and finds the entry evicted from the caches above.
     fn refilled(&mut self, entry: Range, level: Level, (from, to): (u64, u64)) -> bool {
         let forgot = self.forgot_before(from);
         let size = self.config.leaf().entry_bytes();
@@ -305,8 +305,8 @@ impl World {
         first.into_iter().any(|(at, time)| !self.any_at_all(page(at), (forgot, time)))
     }
 
-    /// Whether a walk within a time finds that the caches dropped the entry since the walk before. A
-    /// set that each tick empties has done so for the first walk after a tick.
+    /// Whether a walk within a time finds that the caches evicted the entry since the previous
+    /// walk. In a set that each tick empties, the first walk after a tick does.
     fn reloaded(&mut self, entry: Range, level: Level, (from, to): (u64, u64)) -> bool {
         if !self.profile_at(from).residency.is_emptied(entry.start, level) {
             return self.walked_up(entry, level, (from, to), false);
@@ -318,8 +318,8 @@ impl World {
                 && self.walked_up(entry, level, (from, to.min(next)), true)
     }
 
-    /// Whether a walk within a time comes to the cache of a level, for an entry, and misses it, or
-    /// misses it surely.
+    /// Whether a walk within a time looks an entry up in the cache of a level and misses it; with
+    /// `surely`, every such look-up misses.
     fn walked_up(
         &mut self,
         entry: Range,
@@ -360,8 +360,8 @@ impl World {
         self.any_at_all(page, (since, time))
     }
 
-    /// Since when nobody may have walked through an entry at a time for no cache to hold it or one
-    /// below it; `None` if no cache ever does.
+    /// The time since which a walk through the entry makes a cache hold it, or an entry below it,
+    /// at `time`; `None` if there is no such cache.
     fn held_since(&mut self, entry: Range, level: Level, time: u64) -> Option<u64> {
         let held = self.profile_at(time).residency.held(entry.start, level);
         (held > 0.0).then(|| before(time, held).max(self.forgot_before(time)))
@@ -372,12 +372,13 @@ impl World {
             || self.any(entry, times, Kind::Hits, |_| true)
     }
 
-    /// Whether entries of a level are leaves, where pages were not split.
+    /// Whether entries of a level are leaves; split pages excepted.
     pub(super) fn is_leaf(&self, level: Level) -> bool {
         level <= self.config.leaf()
     }
 
-    /// Whether there is an access of that kind to the entry within the time that counts.
+    /// Whether there is an access of that kind to the entry within the time that satisfies
+    /// `counts`.
     fn any(
         &mut self,
         entry: Range,
@@ -389,15 +390,15 @@ impl World {
             .is_break()
     }
 
-    /// When translations are forgotten next after a time. Flushes come in the middle of their periods,
-    /// so that none falls together with the wake-ups of an instrument of the same period.
+    /// The next flush after a time. Periodic flushes happen in the middle of their periods, so that
+    /// none coincides with the wake-ups of an instrument of the same period.
     pub(super) fn forgets_after(&self, time: u64) -> u64 {
         let next = |every: u64| (time + every / 2) / every * every + every - every / 2;
         let all = self.config.flush.map(nanos).map_or(u64::MAX, next);
         all.min(self.flushes.after(time).unwrap_or(u64::MAX))
     }
 
-    /// When they were forgotten last, up to and with a time; 0 for never.
+    /// The last flush at or before a time; 0 for none.
     pub(super) fn forgot_before(&self, time: u64) -> u64 {
         let last = |every: u64| ((time + every / 2) / every * every).saturating_sub(every / 2);
         let all = self.config.flush.map(nanos).map_or(0, last);
@@ -411,13 +412,13 @@ impl World {
     }
 }
 
-/// Accesses to a page expected since a flush from which on it was surely accessed.
+/// Expected accesses to a page since a flush above which the page was certainly accessed.
 const FILLED: f64 = 16.0;
 
-/// Caches that drop an entry less often than once in so many uses keep it.
+/// Miss rate below which a cache is taken to keep an entry forever.
 const HARDLY: f64 = 1e-9;
 
-/// So many seconds before a time.
+/// The time that many seconds before a time.
 fn before(time: u64, seconds: f64) -> u64 {
     time - (seconds * 1e9).min(time as f64) as u64
 }
@@ -426,7 +427,7 @@ fn nanos(every: Duration) -> u64 {
     every.as_nanos() as u64
 }
 
-/// Whether the TLB answers an access.
+/// Whether an access hits the TLB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Walks,
@@ -434,7 +435,7 @@ enum Kind {
 }
 
 impl Profile {
-    /// Breaks at the first access of that kind to the entry within `times` that counts.
+    /// Breaks at the first access of that kind to the entry within `times` that satisfies `counts`.
     fn any(
         &self,
         entry: Range,
@@ -457,21 +458,21 @@ impl Profile {
 }
 
 impl Strand {
-    /// Share of the walks that load an entry of a level above the leaves, where of those that come to
-    /// its cache `missed` find it dropped.
+    /// Share of the walks that load an entry of a level above the leaves, where `missed` of the
+    /// look-ups in its cache miss.
     fn loads(&self, level: Level, missed: f64) -> f64 {
         let number = usize::from(level.number());
         if self.sweeps { self.loads[number] } else { self.loads[number - 1] * missed }
     }
 
-    /// Accesses a second to a page of so many bytes, at least.
+    /// Least number of accesses a second to a page of `bytes` bytes.
     fn turns(&self, bytes: u64) -> f64 {
         let rate: f64 = self.pieces().map(|piece| piece.rate).sum();
         rate * (bytes.min(self.range.bytes()) / PAGE_SIZE).max(1) as f64
     }
 
-    /// Visits the accesses within `times` that may load the entries of a level they lie in, and says
-    /// whether they surely do ([`World::loaded`]); caches forget at `forgets` and not before.
+    /// Visits the accesses within `times` that may load the entries of a level that they touch, and
+    /// whether they certainly do ([`World::loaded`]); the next flush is at `forgets`.
     pub(super) fn each_load(
         &self,
         bytes: Range,
@@ -496,7 +497,7 @@ impl Strand {
         }
     }
 
-    /// Both processes.
+    /// The walking and the hitting process.
     pub(super) fn pieces(&self) -> impl Iterator<Item = &Piece> {
         self.walks.iter().chain(&self.hits)
     }
@@ -506,7 +507,7 @@ fn unit(point: &Point) -> f64 {
     super::hash::unit(point.bits)
 }
 
-/// Areas end with whole pages of the level.
+/// Areas end on whole pages of the leaf level.
 fn mappings(workload: &Workload, bases: &[u64], leaf: Level) -> Mappings {
     let mapping = |(area, base): (&tierscope_workloads::description::Area, &u64)| Mapping {
         range: leaf.align(&Range::new(SPACE, *base, base + area.bytes)),
@@ -521,7 +522,7 @@ fn mappings(workload: &Workload, bases: &[u64], leaf: Level) -> Mappings {
     }
 }
 
-/// Everything that some phase accesses: what a window that moves may reach is taken whole.
+/// Everything that some phase accesses: of a moving window all the ranges that it may reach.
 fn ever(workload: &Workload, bases: &[u64]) -> RangeSet {
     let mut ranges: Vec<Range> = Vec::new();
     let mut begin = Duration::ZERO;

@@ -1,4 +1,4 @@
-//! ACCESSED bits: probes and scans, as the kernel module does them, at a cost.
+//! ACCESSED bits: probes and scans with the semantics and costs of the kernel module.
 
 use tierscope_core::{
     AccessBits, AccessedSet, BusObserver, Flushed, Judged, LeafKind, Level, Probe, ProbeOp, Radix,
@@ -13,17 +13,17 @@ use super::os::Os;
 use super::tables::{FANOUT, Tables};
 use super::tier::NS;
 
-/// Scanning goes on for so long before the others catch up, in ps.
+/// A scan runs this long before the other cores catch up, in ps.
 const STRETCH: u64 = 100_000 * NS;
 
 impl<B: BusObserver> Machine<B> {
-    /// The profiler works for so long, in ps: everybody else goes on meanwhile.
+    /// The profiler works for `time` ps, while all other cores go on.
     pub(super) fn spend(&mut self, time: u64) {
         self.spent.telemetry += duration(time);
         self.work(time);
     }
 
-    /// Somebody on the profiler's core works for so long.
+    /// Telemetry or policy works for `time` ps on the profiler's core.
     pub(super) fn work(&mut self, time: u64) {
         if let Some(cpu) = self.profiler_cpu {
             self.cpus[cpu].time += time;
@@ -87,7 +87,7 @@ impl<B: BusObserver> AccessBits for Machine<B> {
     }
 }
 
-/// Answers a probe.
+/// Executes one probe.
 fn judge(os: &mut Os, probe: &Probe) -> Judged {
     let Some(space) = os.space(probe.at.space) else {
         return Judged { state: State::Gone, ..Judged::default() };
@@ -117,14 +117,14 @@ fn judge(os: &mut Os, probe: &Probe) -> Judged {
     Judged { state: if young { State::Young } else { State::Old }, reached, kind, dirty }
 }
 
-/// A scan under way.
+/// A scan in progress.
 struct Scan {
     level: Level,
     mode: ScanMode,
     stats: ScanStats,
     cleared: u64,
-    /// By level: the entry above the scan's level that was judged last, and whether it was young.
-    /// Pieces meet the same one again, and find it cleared.
+    /// By level: the last entry above the scan's level that was tested, and whether it was young.
+    /// Later pieces of the scan reach the same entry again and find it cleared.
     judged: [Option<(u64, bool)>; 6],
 }
 
@@ -155,7 +155,7 @@ impl Scan {
         }
     }
 
-    /// Visits an entry above the last level, and what lies beneath.
+    /// Visits an entry above level 1, and the table that it points to.
     fn entry(
         &mut self,
         tables: &mut Tables,
@@ -187,7 +187,7 @@ impl Scan {
         self.table(tables, entry & FRAME_MASK, below, span, set);
     }
 
-    /// Looks at an entry, and clears what the mode says.
+    /// Tests an entry, and clears it if the scan mode requires.
     fn judge(
         &mut self,
         tables: &mut Tables,
@@ -210,7 +210,7 @@ impl Scan {
         young
     }
 
-    /// A present entry stands for all entries of the scan's level in the span.
+    /// Reports a present entry for all entries of the scan's level that it covers in the span.
     fn report(&mut self, young: bool, span: (u64, u64), set: &mut AccessedSet) {
         let shift = self.level.shift();
         let first = (span.0 - set.range.start) >> shift;
@@ -226,7 +226,7 @@ impl Scan {
         }
     }
 
-    /// Visits the entries of a table of level 1, a group at a time.
+    /// Visits the entries of a level-1 table, one group at a time.
     fn last_table(
         &mut self,
         tables: &mut Tables,
@@ -272,7 +272,7 @@ fn fill(words: &mut [u64], first: u64, count: u64) {
     }
 }
 
-/// Puts up to 64 bits at a place.
+/// Ors up to 64 bits into the bitmap at bit `place`.
 fn put(words: &mut [u64], place: u64, bits: u64) {
     if bits == 0 {
         return;

@@ -1,5 +1,5 @@
-//! Host memory for arrays that grow to gigabytes: zeroed, on huge pages where the host has them,
-//! never copied when it grows.
+//! Host memory for arrays that grow to gigabytes: zeroed, on huge pages if the host has them, never
+//! copied when it grows.
 
 use std::ffi::c_void;
 use std::ops::{Deref, DerefMut};
@@ -13,7 +13,7 @@ use tierscope_core::{Error, ErrorKind, Result};
 /// Types for which all bits zero is a value.
 ///
 /// # Safety
-/// Whoever implements it vouches for that, and that the type has no padding and no destructor.
+/// The implementing type must allow all-zero bits, and have no padding and no destructor.
 pub(super) unsafe trait Zeroable: Copy {}
 
 // SAFETY: any bits are a u8.
@@ -21,24 +21,24 @@ unsafe impl Zeroable for u8 {}
 // SAFETY: any bits are a u64.
 unsafe impl Zeroable for u64 {}
 
-/// An array of zeroed items that grows by moving its page-table entries. It begins where a huge page
-/// of the host can begin, and moves from one such place to another: else the host would cut its huge
-/// pages up, and every look into a gigabyte would miss the host's TLB.
+/// An array of zeroed items that grows by moving its page-table entries (mremap(2)). It begins at a
+/// 2 MiB boundary of the host and moves from one to another; otherwise the host would split its
+/// huge pages, and every access to a gigabyte would miss the host's TLB.
 pub(super) struct Arena<T: Zeroable> {
     start: NonNull<T>,
     items: usize,
 }
 
-/// The smallest mapping, and what lengths are multiples of: a huge page of the host.
+/// The smallest mapping, and the unit of lengths: a huge page of the host.
 const GRAIN: usize = 2 << 20;
 
 impl<T: Zeroable> Arena<T> {
-    /// No items.
+    /// An empty array.
     pub(super) fn new() -> Self {
         Self { start: NonNull::dangling(), items: 0 }
     }
 
-    /// Makes sure that there are at least `items`; new ones are zero.
+    /// Makes room for at least `items`; new ones are zero.
     ///
     /// # Errors
     /// The host has no memory left.
@@ -61,7 +61,7 @@ impl<T: Zeroable> Arena<T> {
             .remedy("simulate a smaller footprint, or use density mode")
         })?;
         // SAFETY: the mapping is ours; advice changes no contents. A host without huge pages
-        // refuses, and small ones will do.
+        // refuses, and small pages are used then.
         let _ = unsafe { madvise(start.as_ptr(), wanted, Advice::LinuxHugepage) };
         self.start = start.cast();
         self.items = wanted / size_of::<T>();
@@ -73,17 +73,17 @@ impl<T: Zeroable> Arena<T> {
     }
 }
 
-/// Fresh memory that begins at a huge page.
+/// Fresh memory, aligned to a huge page.
 fn map(bytes: usize) -> rustix::io::Result<NonNull<c_void>> {
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
     let some = bytes + GRAIN;
-    // SAFETY: a fresh anonymous mapping, wherever the kernel likes, disturbs nobody.
+    // SAFETY: a fresh anonymous mapping at an address of the kernel's choice overlaps no other.
     let start = unsafe {
         mmap_anonymous(std::ptr::null_mut(), some, ProtFlags::READ | ProtFlags::WRITE, flags)?
     };
     let before = start.align_offset(GRAIN);
-    // SAFETY: what lies before and behind the part that begins at a huge page is ours, and nobody
-    // has seen it yet. Nothing of zero bytes is unmapped.
+    // SAFETY: the parts before and behind the aligned part belong to this new mapping, and no
+    // pointer to them exists yet. No range of zero bytes is unmapped.
     unsafe {
         let begin = start.byte_add(before);
         if before > 0 {
@@ -96,7 +96,8 @@ fn map(bytes: usize) -> rustix::io::Result<NonNull<c_void>> {
     }
 }
 
-/// Moves what was at `start` to the beginning of the mapping at `new`, and returns where it is.
+/// Moves the contents of `start` to the beginning of the mapping at `new`; returns their new
+/// address.
 fn move_there(
     start: NonNull<c_void>,
     old: usize,
@@ -105,8 +106,8 @@ fn move_there(
 ) -> rustix::io::Result<NonNull<c_void>> {
     if old > 0 {
         let flags = MremapFlags::MAYMOVE;
-        // SAFETY: both mappings are ours, nobody keeps a pointer into the old one, since slices
-        // borrow the arena, and nothing was written to the new one.
+        // SAFETY: both mappings are ours; no pointer into the old one is left, since slices borrow
+        // the arena; and nothing was written to the new one.
         unsafe { mremap_fixed(start.as_ptr(), old, wanted, flags, new.as_ptr())? };
     }
     Ok(new)
@@ -117,8 +118,8 @@ impl<T: Zeroable> Deref for Arena<T> {
 
     #[inline(always)]
     fn deref(&self) -> &[T] {
-        // SAFETY: that many items are mapped, zeroed or written, and valid whatever their bits were
-        // when zero; no items make an empty slice at a dangling, aligned pointer.
+        // SAFETY: `items` items are mapped, zeroed or written, and all-zero bits are a valid `T`;
+        // zero items make an empty slice at a dangling, aligned pointer.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.items) }
     }
 }
@@ -134,13 +135,13 @@ impl<T: Zeroable> DerefMut for Arena<T> {
 impl<T: Zeroable> Drop for Arena<T> {
     fn drop(&mut self) {
         if self.items > 0 {
-            // SAFETY: the mapping is ours and nobody looks at it any more.
+            // SAFETY: the mapping is ours, and no reference into it is left.
             let _ = unsafe { munmap(self.start.as_ptr().cast(), self.bytes()) };
         }
     }
 }
 
-// SAFETY: it owns its memory as a Vec does.
+// SAFETY: it owns its memory, as a Vec does.
 unsafe impl<T: Zeroable + Send> Send for Arena<T> {}
 
 #[cfg(test)]

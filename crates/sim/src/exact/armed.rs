@@ -1,17 +1,17 @@
-//! When which range was armed for hint faults.
+//! Times at which ranges were armed for hint faults.
 
 use std::collections::BTreeMap;
 
 use tierscope_core::{Range, SpaceId, Time};
 
-/// Armed ranges, disjoint, by space and first byte; a page that faulted since stays in here.
+/// Armed ranges, disjoint, by space and first byte. A page that has faulted since is kept.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Armed {
     ranges: BTreeMap<(SpaceId, u64), (u64, Time)>,
 }
 
 impl Armed {
-    /// The range is armed now, whatever was before.
+    /// Records that the range is armed now; replaces earlier entries.
     pub(super) fn arm(&mut self, range: &Range, now: Time) {
         self.forget(range);
         if !range.is_empty() {
@@ -19,7 +19,7 @@ impl Armed {
         }
     }
 
-    /// The range is gone, or armed anew.
+    /// Removes the range: it was unmapped, or is about to be armed again.
     pub(super) fn forget(&mut self, range: &Range) {
         let key = |at| (range.space, at);
         while let Some((&(space, start), &(end, time))) =
@@ -36,7 +36,7 @@ impl Armed {
         }
     }
 
-    /// When the address was armed.
+    /// Time at which the address was armed.
     pub(super) fn when(&self, space: SpaceId, at: u64) -> Option<Time> {
         let (_, (end, time)) = self.ranges.range((space, 0)..=(space, at)).next_back()?;
         (at < *end).then_some(*time)

@@ -1,5 +1,5 @@
-//! What lies below the translation of a core: accesses are carried out one after another, and each
-//! takes its time.
+//! Execution of translated accesses: one after another through caches, memory and bus, each at its
+//! cost in time.
 
 use tierscope_core::{Access, Addr, BusObserver, Sample, SpaceId, Tier, Time};
 use tierscope_hw::Source;
@@ -14,18 +14,18 @@ use super::trap::trapped;
 use super::window::{Past, Pending, Spot};
 use crate::config::Event;
 
-/// Whose accesses are carried out, and what they wait for.
+/// The space whose accesses are executed, and the costs that depend on its thread.
 #[derive(Clone, Copy)]
 pub(super) struct Who {
     pub(super) space: SpaceId,
     pub(super) past: Past,
-    /// A core waits for several lines at a time, and so do its walkers.
+    /// The core waits for several lines at a time, and so do its page walkers.
     lines: Share,
     walks: Share,
-    /// Their shares of what the last-level cache takes.
+    /// Latency of a last-level cache hit, divided by that overlap.
     line_in_cache: u64,
     walk_in_cache: u64,
-    /// What a walk costs beside, as its entry's reserved bit is set; 0 if it is not.
+    /// Extra cost of a walk to an entry with a reserved bit set, in ps; 0 if walks are not trapped.
     pub(super) trap: u64,
 }
 
@@ -37,7 +37,7 @@ impl Who {
         Self { space, past, lines, walks, line_in_cache, walk_in_cache, trap: 0 }
     }
 
-    /// The same, if its walks are trapped.
+    /// The same thread; adds the cost of the trap if its walks are trapped.
     pub(super) fn trapped(self, trapped: bool, cycles: &Cycles) -> Self {
         Self { trap: if trapped { cycles.trap } else { 0 }, ..self }
     }
@@ -52,7 +52,7 @@ pub(super) struct Below<'a, B> {
 }
 
 impl<B: BusObserver> Below<'_, B> {
-    /// Carries out what was translated.
+    /// Executes the accesses in flight.
     #[inline(always)]
     pub(super) fn window<const CACHE: bool, const CLOCK: bool, const SAMPLES: bool>(
         &mut self,
@@ -92,8 +92,8 @@ impl<B: BusObserver> Below<'_, B> {
         cpu.window.clear();
     }
 
-    /// A walk reads an entry, through the cache unless its table is uncached, and perhaps sets a
-    /// flag in it. Returns the time that it stalls.
+    /// A walk reads an entry, through the cache unless its table is uncached, and may set a flag in
+    /// it. Returns the time that the core stalls.
     #[inline(always)]
     fn walk_read<const CLOCK: bool>(
         &mut self,
@@ -121,8 +121,8 @@ impl<B: BusObserver> Below<'_, B> {
         }
     }
 
-    /// The access itself, which the core's own caches do not have: the time that it stalls, and the
-    /// tier if it went to memory.
+    /// The access itself, after a miss in the core's private caches. Returns the time that the core
+    /// stalls, and the tier if the access went to memory.
     #[inline(always)]
     fn data<const CLOCK: bool>(
         &mut self,
@@ -134,7 +134,8 @@ impl<B: BusObserver> Below<'_, B> {
         if who.past.takes(physical, pending.stores) {
             let physical = who.past.on_bus(physical);
             if !pending.stores {
-                // Uncached: one after another (Intel SDM volume 3, section 12.3, strong uncacheable).
+                // Uncached reads do not overlap (Intel SDM volume 3, section 12.3, strong
+                // uncacheable).
                 let served = self.memory.read::<CLOCK>(cpu.time, physical, self.at);
                 cpu.counts.served[usize::from(served.tier)] += 1;
                 return (served.time(), Some(served.tier));

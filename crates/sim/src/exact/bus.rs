@@ -1,22 +1,22 @@
-//! The memory bus, for whoever listens: records in order of time, in large batches.
+//! The memory bus: hands records, in order of time, to an observer in large batches.
 
 use tierscope_core::{BusObserver, BusRecord, Time};
 
-/// Records that make a batch.
+/// Records in a batch.
 const BATCH: usize = 4096;
 
 /// Collects records for an observer. Costs nothing where the observer is `()`.
 pub(super) struct Bus<B> {
     pub(super) observer: B,
-    /// Records bear times in the order of what happened: cores, whose clocks drift apart by a quantum,
-    /// never make a later record look earlier.
+    /// Record times follow the order of events: clock drift between cores (up to a quantum) never
+    /// makes a later record look earlier.
     pub(super) ordered: bool,
     last: u64,
     waiting: Vec<BusRecord>,
 }
 
 impl<B: BusObserver> Bus<B> {
-    /// Whether somebody listens: an observer that keeps nothing has nothing to say.
+    /// Whether there is an observer: one of size zero keeps nothing.
     pub(super) const HEARD: bool = size_of::<B>() > 0;
 
     pub(super) fn new(observer: B) -> Self {
@@ -37,12 +37,12 @@ impl<B: BusObserver> Bus<B> {
         }
     }
 
-    /// What comes later comes so many nanoseconds later.
+    /// Puts `nanos` ns between the records so far and the next one.
     pub(super) fn pause(&mut self, nanos: u64) {
         self.last += nanos;
     }
 
-    /// Hands over what came before `now`, if it is a batch, or if it is asked for.
+    /// Delivers the records from before `now`, if they fill a batch or if `all` is set.
     pub(super) fn flush(&mut self, now: Time, all: bool) {
         if !Self::HEARD || self.waiting.is_empty() || (self.waiting.len() < BATCH && !all) {
             return;

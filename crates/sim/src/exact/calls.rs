@@ -1,4 +1,4 @@
-//! Calls of the system: what the kernel does to memory on a program's behalf.
+//! System calls: operations on memory that the kernel performs for a program.
 
 use tierscope_core::{
     Access, Addr, BusObserver, Level, PAGE_SIZE, PageEvent, PageEventKind, Range, SpaceId, Time,
@@ -13,15 +13,15 @@ use super::tier::{NS, SECOND};
 use super::window::Spot;
 use crate::exact::Detail;
 
-/// Bytes of a line.
+/// Bytes of a cache line.
 const LINE: u64 = 64;
 
 impl<B: BusObserver> Machine<B> {
-    /// A call that a program makes on a core, which pays for it.
+    /// A system call of a program, charged to its core.
     ///
     /// # Errors
-    /// The host has no memory. Why the space may not (nothing is mapped there, or there is no memory)
-    /// is what comes back.
+    /// The host has no memory. The inner result is the call's own failure: nothing is mapped there,
+    /// or no simulated memory is left.
     pub fn call(
         &mut self,
         cpu: usize,
@@ -50,9 +50,9 @@ impl<B: BusObserver> Machine<B> {
         }
     }
 
-    /// read(2) or write(2) of pages that a file stands behind: the kernel copies them through its own
-    /// mapping, so no entry of the program's tables is marked. Pages that are not there are brought,
-    /// old as fault-around maps them (mm/filemap.c, `filemap_map_pages`).
+    /// read(2) or write(2) of file-backed pages: the kernel copies through its own mapping, so no
+    /// entry of the program's tables is marked. Absent pages are brought in old, as fault-around
+    /// maps them (mm/filemap.c, `filemap_map_pages`).
     fn copy_file(
         &mut self,
         cpu: usize,
@@ -76,7 +76,7 @@ impl<B: BusObserver> Machine<B> {
         Ok(())
     }
 
-    /// A line goes through the caches, as many at a time as a core can wait for.
+    /// Copies one line through the caches; copies overlap as far as the core can wait for lines.
     fn copy_line(&mut self, at: usize, physical: u64, store: bool) {
         let (cpu, cycles) = (&mut self.cpus[at], &self.cycles);
         let stall = match self.detail {
@@ -98,14 +98,14 @@ impl<B: BusObserver> Machine<B> {
         cpu.time += stall.max(cycles.access);
     }
 
-    /// Makes sure that there is a page; the core pays if it has to be made. Nobody has accessed it.
+    /// Makes sure that a page is present, without an access to it; the core pays for an allocation.
     fn fetch(&mut self, cpu: usize, at: Addr) -> Result<(), Denied> {
         let now = Time(self.cpus[cpu].time / NS);
         let fetched = self.os.fetch(at.space, at.at, now);
         self.made(cpu, fetched)
     }
 
-    /// Charges for a page that was made, or ends the run if the host has no memory.
+    /// Charges for an allocated page, or ends the run if the host has no memory.
     fn made(
         &mut self,
         cpu: usize,
@@ -127,7 +127,7 @@ impl<B: BusObserver> Machine<B> {
         }
     }
 
-    /// A core pays for a first touch.
+    /// Charges a core for a first touch.
     pub(super) fn charge_page(&mut self, cpu: usize, size: PageSize) {
         let (cpu, costs) = (&mut self.cpus[cpu], &self.costs.faults);
         cpu.counts.first_touches[size as usize] += 1;
@@ -135,7 +135,7 @@ impl<B: BusObserver> Machine<B> {
         cpu.time += NS * [small, huge, 512 * huge][size as usize];
     }
 
-    /// A core makes a page and waits for what has to be read into it: one request.
+    /// Charges a core for a page that it allocates and fills by one read request.
     pub(super) fn charge_read(&mut self, cpu: usize, size: PageSize, pages: u64) {
         self.charge_page(cpu, size);
         let costs = &self.costs.swap;
@@ -145,7 +145,7 @@ impl<B: BusObserver> Machine<B> {
         cpu.time += costs.read_ns * NS + read;
     }
 
-    /// mlock(2) and munlock(2): pages that are locked are all there.
+    /// mlock(2) and munlock(2): locking faults all pages in.
     fn lock(&mut self, cpu: usize, pages: Range, on: bool) -> Result<(), Denied> {
         if on {
             for page in (pages.start..pages.end).step_by(PAGE_SIZE as usize) {

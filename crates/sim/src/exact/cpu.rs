@@ -18,36 +18,36 @@ use crate::account::Counts;
 /// A core.
 pub(super) struct Cpu {
     pub(super) mmu: Mmu,
-    /// Its clock, in ps.
+    /// The core's clock, in ps.
     pub(super) time: u64,
-    /// Threads that it runs, the one that runs first.
+    /// The core's runnable threads, the running one first.
     pub(super) threads: VecDeque<usize>,
-    /// When the next of them has its turn.
+    /// End of the running thread's time slice.
     pub(super) turn_ends: u64,
-    /// When its next timer tick comes, and from one to the next.
+    /// Time of the next timer tick, and the period.
     tick_at: u64,
     tick: u64,
-    /// What a tick leaves in the paging-structure caches: addresses, and the lowest level.
+    /// Entries that a tick loads into the paging-structure caches: addresses, and the lowest level.
     touched: Vec<(u64, Level)>,
-    /// When its TLBs are flushed next, and from one time to the next.
+    /// Time of the next TLB flush, and the period.
     flush_at: u64,
     flush: u64,
-    /// What its own caches hold.
+    /// Contents of the core's private caches.
     pub(super) private: Private,
     pub(super) counts: Counts,
     pub(super) pmu: Option<Pmu>,
     pub(super) window: Window,
-    /// Time that it had nothing to do.
+    /// Time without a runnable thread.
     pub(super) idle: u64,
-    /// Time that telemetry took from it.
+    /// Time that telemetry took from the core.
     pub(super) stolen: u64,
-    /// Walks when it was last decided whether the host should prefetch.
+    /// Number of walks at the last decision whether the host should prefetch.
     pub(super) walks_seen: u64,
-    /// Physical addresses that it touched and that nobody had since they were promoted.
+    /// Addresses of promoted pages that this core was the first to access.
     pub(super) reached: Vec<u64>,
-    /// Walks page by page, if anybody wants to know.
+    /// Walk counts by page, with [`Setup::watch_tables`] only.
     pub(super) walks: Option<Box<Walks>>,
-    /// Walks that were trapped.
+    /// Counts of trapped walks (BadgerTrap).
     pub(super) trapped: Trapped,
 }
 
@@ -79,12 +79,12 @@ impl Cpu {
         })
     }
 
-    /// When the next timer tick or flush comes.
+    /// Time of the next timer tick or flush.
     pub(super) fn interrupted_at(&self) -> u64 {
         self.tick_at.min(self.flush_at)
     }
 
-    /// Takes the timer ticks and flushes that are due.
+    /// Executes the timer ticks and flushes that are due.
     pub(super) fn interrupts(&mut self) {
         if self.time >= self.tick_at {
             for (linear, lowest) in &self.touched {
@@ -98,7 +98,7 @@ impl Cpu {
         }
     }
 
-    /// Lets nothing happen until `until`.
+    /// Idles until `until`.
     pub(super) fn idle_until(&mut self, until: u64) {
         if until > self.time {
             self.idle += until - self.time;
@@ -106,15 +106,15 @@ impl Cpu {
         }
     }
 
-    /// Telemetry or the kernel takes time from whoever runs.
+    /// Telemetry or the kernel takes time from the running thread.
     pub(super) fn steal(&mut self, time: u64) {
         self.time += time;
         self.stolen += time;
     }
 }
 
-/// What the kernel touches at a tick: whatever lies beneath a leaf is not cached. No process has its
-/// tag.
+/// Entries that the kernel's tick handler uses, under an ASID that no process has. Entries below a
+/// leaf are not cached.
 fn touched(setup: &Setup) -> Vec<(u64, Level)> {
     let five = setup.hardware.translation.levels == 5;
     let regions = setup.costs.tick.regions.iter();

@@ -1,6 +1,6 @@
 //! Sets of cores.
 
-/// Cores by number, a bit each.
+/// Set of cores, one bit each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct CpuSet(Vec<u64>);
 

@@ -1,8 +1,8 @@
-//! Physical memory: which frames of 4 KiB are free, tier by tier.
+//! Physical memory: free 4 KiB frames, tier by tier.
 //!
-//! The lowest address that fits is given out, small pages from blocks of 2 MiB that are broken
-//! already where there are any, so that blocks stay whole for huge pages (the aim of the kernel's
-//! buddy allocator, mm/page_alloc.c) and a run can be predicted.
+//! Allocation takes the lowest address that fits. Small pages come from 2 MiB blocks that are
+//! already broken, if there are any, so that blocks stay whole for huge pages (the aim of the
+//! kernel's buddy allocator, mm/page_alloc.c) and a run is predictable.
 
 use std::collections::BTreeMap;
 
@@ -14,21 +14,21 @@ use crate::placement::Watermarks;
 
 /// Frames of a block.
 const BLOCK: u64 = 512;
-/// Blocks of a page of 1 GiB.
+/// Blocks of a 1 GiB page.
 const GIGA: u64 = 512;
 
 /// The frames of one tier.
 struct Pool {
-    /// Its first frame.
+    /// First frame of the tier.
     first: u64,
     frames: u64,
     free: u64,
     watermarks: Watermarks,
-    /// A bit a block: nothing of it is in use.
+    /// Bitmap of blocks without a used frame.
     whole: Vec<u64>,
-    /// No whole block lies in a word before this one.
+    /// Words before this one contain no whole block.
     from: usize,
-    /// Free frames of blocks that are in use in part.
+    /// Free frames of partly used blocks.
     broken: BTreeMap<u64, [u64; 8]>,
 }
 
@@ -132,7 +132,8 @@ impl Pool {
     }
 }
 
-/// First frame of each tier, and how many it has: one tier after another from zero on, each aligned to 1 GiB.
+/// First frame and number of frames of each tier: tier after tier from zero on, each aligned to 1
+/// GiB.
 pub(super) fn laid_out(tiers: &[MemoryTier]) -> impl Iterator<Item = (u64, u64)> + '_ {
     let mut next = 0;
     tiers.iter().map(move |tier| {
@@ -145,7 +146,7 @@ pub(super) fn laid_out(tiers: &[MemoryTier]) -> impl Iterator<Item = (u64, u64)>
 /// The frames of all tiers.
 pub(super) struct Frames {
     pools: Vec<Pool>,
-    /// From this frame on there are no tiers: what is reserved is memory of the fastest.
+    /// Frames from here on belong to no tier: reserved memory, counted as memory of the fastest.
     reserved: u64,
 }
 
@@ -154,13 +155,13 @@ impl Frames {
         let pools = laid_out(tiers).zip(marks);
         let pools = pools.map(|((first, frames), marks)| Pool::new(first, frames, *marks));
         let mut frames = Self { pools: pools.collect(), reserved: u64::MAX };
-        // Frame 0 says "none" in page tables; on a PC it is the firmware's.
+        // Frame 0 means "none" in page tables; on a PC it belongs to the firmware.
         let zero = frames.pools[0].take(PageSize::K4);
         debug_assert_eq!(zero, Some(0));
         frames
     }
 
-    /// Frames from this one on are none of a tier's: tables, and what lies in the uncached region.
+    /// Frames from this one on belong to no tier: page tables, and the uncached region.
     pub(super) fn reserve(&mut self, from: u64) {
         self.reserved = from;
     }
@@ -170,12 +171,12 @@ impl Frames {
         self.pools.last().map_or(0, |pool| pool.first + pool.frames)
     }
 
-    /// A page of the tier, even below its watermarks.
+    /// Allocates a page in the tier, even below its watermarks.
     pub(super) fn take(&mut self, tier: Tier, size: PageSize) -> Option<u64> {
         self.pools[usize::from(tier.0)].take(size)
     }
 
-    /// Whether the tier would stay above a watermark if it gave a page of that size.
+    /// Whether the tier would stay above a watermark after giving out a page of that size.
     pub(super) fn stays_above(
         &self,
         tier: Tier,
@@ -186,13 +187,13 @@ impl Frames {
         pool.free >= mark(&pool.watermarks) + (size.bytes() >> 12)
     }
 
-    /// Gives a page back.
+    /// Frees a page.
     pub(super) fn give(&mut self, frame: u64, size: PageSize) {
         let tier = self.tier_of(frame);
         self.pools[usize::from(tier.0)].give(frame, size);
     }
 
-    /// The tier that a frame lies in.
+    /// The tier of a frame.
     #[inline(always)]
     pub(super) fn tier_of(&self, frame: u64) -> Tier {
         let mut tier = 0;
@@ -227,7 +228,7 @@ impl Frames {
     }
 }
 
-/// Tiers of so many MiB.
+/// Frames of tiers with these sizes in MiB.
 #[cfg(test)]
 pub(super) fn toy(mib: &[u64]) -> Frames {
     let tiers = crate::placement::toy_tiers(mib);

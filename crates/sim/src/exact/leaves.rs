@@ -1,9 +1,9 @@
-//! Tables of level 1, by number: in rows as long as the frames of a table lie in rows, in lines
-//! afterwards, until it is freed.
+//! Level-1 tables by number. A table is stored in [`Row`]s as long as its frames are consecutive,
+//! and afterwards in [`Line`]s until it is freed.
 //!
-//! What nobody wrote takes no memory of the host, so both have room for all tables. Tables in lines lie side by side in
-//! the order in which they came to that: each in a place of its own number would take a huge page of the host, which
-//! takes longer to clear than all of a page's move.
+//! Host memory that was never written takes no space, so both arrays have room for all tables.
+//! Tables in lines are packed in order of their conversion: a place by table number would take a
+//! huge page of the host for each, which takes longer to clear than the whole move of a page.
 
 use tierscope_core::Result;
 use tierscope_hw::entry::PRESENT;
@@ -14,15 +14,15 @@ use super::line::{self, LINES, Line};
 use super::row::{self, ROWS, Row};
 use super::tables::FANOUT;
 
-/// All tables of level 1. A new one is empty.
+/// All level-1 tables. A new table is empty.
 pub(super) struct Leaves {
     rows: Arena<Row>,
     lines: Arena<Line>,
-    /// A bit a table: it is in lines.
+    /// Bitmap of the tables that are stored in lines.
     in_lines: Vec<u64>,
-    /// Where those lie, by table: how many tables before.
+    /// Slot of each such table in `lines`, in units of a table.
     slots: Vec<u32>,
-    /// Slots that were given out, and those of them that came back.
+    /// Number of slots ever used, and the freed ones among them.
     given: u32,
     free: Vec<u32>,
 }
@@ -39,7 +39,7 @@ impl Leaves {
         }
     }
 
-    /// Makes sure that there is room for so many tables.
+    /// Makes room for `tables` tables.
     ///
     /// # Errors
     /// The host has no memory.
@@ -57,7 +57,7 @@ impl Leaves {
         self.in_lines[table / 64] >> (table % 64) & 1 == 1
     }
 
-    /// Where the lines of a table begin that is in lines.
+    /// Index of the first line of a table that is stored in lines.
     #[inline(always)]
     fn lines_of(&self, table: usize) -> usize {
         self.slots[table] as usize * LINES
@@ -90,7 +90,7 @@ impl Leaves {
         self.lines[line].put(at % line::ENTRIES, entry);
     }
 
-    /// Fills an empty table: `first`, and pages that follow it with the same flags.
+    /// Fills an empty table: `first`, and the pages after it with the same flags.
     pub(super) fn fill(&mut self, table: usize, first: u64) {
         let after = |pages: usize| first + ((pages as u64) << 12);
         if !self.is_in_lines(table) && first & PRESENT != 0 {
@@ -128,7 +128,7 @@ impl Leaves {
         }
     }
 
-    /// The host prefetches what reading the entry takes.
+    /// Prefetches the host's line that holds the entry.
     #[inline(always)]
     pub(super) fn expect(&self, table: usize, at: usize) {
         if self.is_in_lines(table) {
@@ -150,12 +150,12 @@ impl Leaves {
         }
     }
 
-    /// Entries of a table that a word of bits tells of.
+    /// Number of entries in a group: one word of bits covers one group.
     pub(super) fn group(&self, table: usize) -> usize {
         if self.is_in_lines(table) { line::ENTRIES } else { 64 }
     }
 
-    /// A bit for each entry of a group: young, and mapped, present or armed.
+    /// One bit for each entry of a group: young; and mapped, that is present or armed.
     pub(super) fn bits(&self, table: usize, group: usize) -> (u64, u64) {
         if self.is_in_lines(table) {
             let line = &self.lines[self.lines_of(table) + group];
@@ -187,7 +187,7 @@ mod tests {
     use tierscope_core::Rng;
     use tierscope_hw::entry::{ACCESSED, DIRTY, PRESENT, WRITABLE};
 
-    /// Frames that mostly lie in rows, flags that are mostly alike.
+    /// Mostly consecutive frames with mostly equal flags.
     fn entry(rng: &mut Rng, at: usize) -> u64 {
         let frame = if rng.below(64) == 0 { 7 + rng.below(9) } else { 4096 + at as u64 };
         let flags = rng.below(4) << 5 | if rng.below(64) == 0 { 0 } else { WRITABLE };
@@ -226,7 +226,8 @@ mod tests {
         assert!(lay_in_lines.iter().all(|times| *times > 10), "{lay_in_lines:?}");
     }
 
-    // Two tables lie in lines; the place of the one that is freed is the next one's, and the other stays.
+    // Two tables are stored in lines: the freed slot of one is reused, and the other stays in
+    // place.
     #[test]
     fn tables_in_lines_lie_side_by_side() {
         let mut leaves = Leaves::new();
@@ -261,7 +262,7 @@ mod tests {
         }
     }
 
-    /// Compares entry by entry and bit by bit, and clears what is young.
+    /// Compares entry by entry and bit by bit, and clears the young ones.
     fn compare(leaves: &mut Leaves, plain: &mut [u64; FANOUT]) {
         (0..FANOUT).for_each(|at| assert_eq!(leaves.entry(69, at), plain[at], "{at}"));
         let size = leaves.group(69);

@@ -1,6 +1,6 @@
-//! Fourteen page-table entries of 4 KiB pages in one line of the host's cache.
+//! Fourteen page-table entries of 4 KiB pages in one cache line of the host.
 //!
-//! A terabyte has 2^28 of them: at eight bytes each they would take 2 GiB. Frame numbers of 32 bits
+//! A terabyte has 2^28 entries: at eight bytes each they would take 2 GiB. Frame numbers of 32 bits
 //! reach 16 TiB, and the flags of fourteen entries share the last word: 1.16 GiB a terabyte, and a
 //! walk still reads one line.
 
@@ -9,8 +9,8 @@ use tierscope_hw::entry::{GLOBAL, PRESENT};
 use super::arena::Zeroable;
 
 /// A leaf that is mapped but not present, so that the next access faults: the kernel's
-/// `_PAGE_PROTNONE`, which is the flag GLOBAL without PRESENT (arch/x86/include/asm/
-/// pgtable_types.h).
+/// `_PAGE_PROTNONE`, which is the flag GLOBAL without PRESENT
+/// (arch/x86/include/asm/pgtable_types.h).
 pub(super) const ARMED: u64 = GLOBAL;
 
 /// Entries of a line.
@@ -26,7 +26,7 @@ const ARMED_AT: usize = 3 * ENTRIES;
 /// The flags of entry 0.
 const ONE: u64 = 1 << ACCESSED_AT | 1 << DIRTY_AT | 1 << WRITABLE_AT | 1 << ARMED_AT;
 
-/// Entries whose frame is 0 are not mapped, and have no flags.
+/// Entries with frame 0 are not mapped, and have no flags.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C, align(64))]
 pub(super) struct Line {
@@ -38,7 +38,7 @@ pub(super) struct Line {
 unsafe impl Zeroable for Line {}
 
 impl Line {
-    /// The entry as hardware would see it, [`ARMED`] for what is mapped and not present.
+    /// The entry as hardware would see it; [`ARMED`] for one that is mapped but not present.
     #[inline(always)]
     pub(super) fn entry(&self, at: usize) -> u64 {
         let frame = u64::from(self.frames[at]);
@@ -85,7 +85,7 @@ impl Line {
         self.flags &= !(which & FIELD);
     }
 
-    /// A bit per entry: mapped, present or armed.
+    /// A bit per entry: mapped, that is present or armed.
     #[inline(always)]
     pub(super) fn mapped(&self) -> u64 {
         let bit = |(at, frame): (usize, &u32)| u64::from(*frame != 0) << at;

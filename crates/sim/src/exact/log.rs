@@ -1,10 +1,10 @@
-//! What waits to be read, and how much was lost because nobody did.
+//! Bounded logs of entries for a reader, with a count of those lost while the log was full.
 
 use std::collections::VecDeque;
 
 use tierscope_core::Lost;
 
-/// Entries that a log keeps; the kernel's buffers are of that order.
+/// Capacity of a log, of the order of the kernel's buffers.
 const ROOM: usize = 1 << 20;
 
 /// A bounded queue.
@@ -26,7 +26,7 @@ impl<T> Log<T> {
         Self { waiting: VecDeque::new(), lost: 0, room }
     }
 
-    /// Keeps it; if the log is full it is lost.
+    /// Appends an entry; if the log is full, the entry is lost.
     pub(super) fn push(&mut self, item: T) {
         if self.waiting.len() < self.room {
             self.waiting.push_back(item);
@@ -35,12 +35,12 @@ impl<T> Log<T> {
         }
     }
 
-    /// Loses so many that were never kept.
+    /// Counts `count` entries as lost that were never appended.
     pub(super) fn lose(&mut self, count: u64) {
         self.lost += count;
     }
 
-    /// Hands over what waits, and how much was lost since the last time.
+    /// Moves all entries to `out`; returns how many were lost since the last call.
     pub(super) fn drain(&mut self, out: &mut Vec<T>) -> Lost {
         out.extend(self.waiting.drain(..));
         Lost(std::mem::take(&mut self.lost))

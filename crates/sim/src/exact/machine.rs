@@ -30,7 +30,7 @@ use crate::config::Costs;
 use crate::desk::Mover;
 use crate::placement::Placement;
 
-/// Times of a core, in ps.
+/// Costs of a core's operations, in ps.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cycles {
     pub(super) access: u64,
@@ -38,7 +38,7 @@ pub(super) struct Cycles {
     pub(super) llc: u64,
     pub(super) fill_buffers: u64,
     pub(super) walkers: u64,
-    /// A fault at a reserved bit.
+    /// A fault on a reserved bit.
     pub(super) trap: u64,
 }
 
@@ -57,13 +57,13 @@ impl Cycles {
     }
 }
 
-/// A simulated machine; `B` listens on its memory bus.
+/// A simulated machine; `B` observes its memory bus.
 pub struct Machine<B = ()> {
     pub(super) os: Os,
     pub(super) cpus: Vec<Cpu>,
     pub(super) threads: Vec<Thread>,
     pub(super) processes: Vec<Running>,
-    /// Of those whose CPU time is limited.
+    /// CPU quotas, of processes that have one.
     pub(super) quotas: BTreeMap<SpaceId, Quota>,
     pub(super) memory: Memory<B>,
     pub(super) costs: Costs,
@@ -72,7 +72,7 @@ pub struct Machine<B = ()> {
     pub(super) quantum: u64,
     pub(super) profiler_cpu: Option<usize>,
     pub(super) memory_mode: bool,
-    /// The profiler's clock, in ps: what everybody else knows as now.
+    /// The profiler's clock, in ps: the machine's current time.
     pub(super) now: u64,
     pub(super) spent: Spent,
     pub(super) armed: Armed,
@@ -81,16 +81,16 @@ pub struct Machine<B = ()> {
     pub(super) tiers: Vec<TierUse>,
     pub(super) killed: u64,
     pub(super) flushes: u64,
-    /// What ended the run: the host has no memory.
+    /// The error that ended the run: the host has no memory.
     pub(super) broken: Option<Error>,
     pub(super) stop: Option<Arc<AtomicBool>>,
 }
 
 impl Machine {
-    /// A machine without processes, and nobody on its bus.
+    /// A machine without processes or bus observer.
     ///
     /// # Errors
-    /// What does not fit together.
+    /// The parts of the setup contradict each other.
     pub fn new(setup: &Setup) -> Result<Self> {
         Self::observed(setup, ())
     }
@@ -100,7 +100,7 @@ impl<B: BusObserver> Machine<B> {
     /// A machine without processes.
     ///
     /// # Errors
-    /// What does not fit together.
+    /// The parts of the setup contradict each other.
     pub fn observed(setup: &Setup, observer: B) -> Result<Self> {
         setup.check()?;
         let os = Os::new(setup)?;
@@ -134,17 +134,17 @@ impl<B: BusObserver> Machine<B> {
         })
     }
 
-    /// The user's wish to stop, looked at whenever time passes.
+    /// Sets the flag by which the user stops the run; it is checked whenever time passes.
     #[must_use]
     pub fn with_stop(mut self, stop: Arc<AtomicBool>) -> Self {
         self.stop = Some(stop);
         self
     }
 
-    /// Starts a process: its areas are mapped, its threads run from now on.
+    /// Starts a process: maps its areas and starts its threads now.
     ///
     /// # Errors
-    /// The workload makes no sense, or is larger than the memory.
+    /// The workload is invalid, or larger than the memory.
     pub fn start(&mut self, process: &Process) -> Result<SpaceId> {
         self.check(process)?;
         let space = self.os.create(&process.name, process.uncached_levels())?;
@@ -177,10 +177,10 @@ impl<B: BusObserver> Machine<B> {
         Ok(space)
     }
 
-    /// Whether a process could be started: a cheap question, before anything runs.
+    /// Whether a process could be started: a cheap check before anything runs.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why it could not.
     pub fn check(&self, process: &Process) -> Result<()> {
         let what = || format!("cannot start {}", process.name);
         process.work.check().map_err(|cause| Error::new(ErrorKind::Usage, what()).cause(cause))?;
@@ -246,18 +246,18 @@ impl<B: BusObserver> Machine<B> {
         Ok(())
     }
 
-    /// A space without mappings or threads, for accesses one by one ([`Machine::access`]).
+    /// Creates a space without mappings or threads, for single accesses ([`Machine::access`]).
     ///
     /// # Errors
-    /// There are too many.
+    /// There are too many spaces.
     pub fn spawn(&mut self, name: &str, uncached_tables: bool) -> Result<SpaceId> {
         self.os.create(name, uncached_tables.into())
     }
 
-    /// As [`Machine::spawn`]: tables whose entries map pages of up to that size lie in the uncached region.
+    /// [`Machine::spawn`] with uncached tables: those whose entries map pages of up to that size.
     ///
     /// # Errors
-    /// There are too many.
+    /// There are too many spaces.
     pub fn spawn_uncached(&mut self, name: &str, pages: PageSize) -> Result<SpaceId> {
         self.os.create(name, if pages == PageSize::K4 { 1 } else { 2 })
     }
@@ -265,7 +265,7 @@ impl<B: BusObserver> Machine<B> {
     /// Maps memory (mmap(2)).
     ///
     /// # Errors
-    /// The space is gone, or there is no such room in it.
+    /// The space is gone, or has no room of that size.
     pub fn map(&mut self, space: SpaceId, map: &Map) -> Result<Range> {
         self.os.map(space, map)
     }
@@ -273,7 +273,7 @@ impl<B: BusObserver> Machine<B> {
     /// Unmaps memory (munmap(2)).
     ///
     /// # Errors
-    /// The space is gone, or the range cuts a page of 1 GiB.
+    /// The space is gone, or the range cuts a 1 GiB page.
     pub fn unmap(&mut self, range: Range) -> Result<()> {
         let stale = self.os.unmap(range, self.time())?;
         self.armed.forget(&range);
@@ -281,7 +281,7 @@ impl<B: BusObserver> Machine<B> {
         Ok(())
     }
 
-    /// Ends a process: its threads stop, its memory is free.
+    /// Ends a process: its threads stop, its memory is freed.
     ///
     /// # Errors
     /// The space is gone.
@@ -300,14 +300,14 @@ impl<B: BusObserver> Machine<B> {
     /// Allows or forbids stores (mprotect(2)).
     ///
     /// # Errors
-    /// The space is gone, or the range cuts a page of 1 GiB.
+    /// The space is gone, or the range cuts a 1 GiB page.
     pub fn protect(&mut self, range: Range, writable: bool) -> Result<()> {
         let stale = self.os.protect(range, writable)?;
         self.shoot_for_kernel(stale);
         Ok(())
     }
 
-    /// Splits the huge pages that begin in the range; returns how many.
+    /// Splits the huge pages that begin in the range; returns their number.
     ///
     /// # Errors
     /// The host has no memory.
@@ -322,7 +322,7 @@ impl<B: BusObserver> Machine<B> {
         Ok(count)
     }
 
-    /// Collapses what can be collapsed of the range, 2 MiB by 2 MiB; returns how many.
+    /// Collapses every 2 MiB of the range that can be collapsed; returns their number.
     pub fn collapse(&mut self, range: Range) -> u64 {
         let mut count = 0;
         for at in (range.start..range.end).step_by(PageSize::M2.bytes() as usize) {
@@ -334,8 +334,8 @@ impl<B: BusObserver> Machine<B> {
         count
     }
 
-    /// Moves the pages of a range to a tier at once; returns the bytes that moved. The mover does so
-    /// in its own time ([`Machine::mover`]).
+    /// Moves the pages of a range to a tier at once; returns the bytes moved. [`Machine::mover`]
+    /// moves pages over time.
     pub fn migrate(&mut self, range: Range, tier: Tier) -> u64 {
         let mut stale = Stale::nothing(range);
         let (mut from, mut moved) = (range.start, 0);
@@ -353,51 +353,51 @@ impl<B: BusObserver> Machine<B> {
         moved
     }
 
-    /// Gives every page of a range a frame, old and clean.
+    /// Allocates every missing page of a range, old and clean.
     ///
     /// # Errors
-    /// There is no memory for it, or nothing is mapped there.
+    /// There is no memory left, or a part of the range is not mapped.
     pub fn populate(&mut self, range: Range) -> Result<()> {
         self.os.populate(range)?.map_err(|denied| unpopulated(&range, denied))
     }
 
-    /// One access of a core, carried out at once, as the next of a thread of that space would be.
+    /// Executes one access of a core immediately, like the next access of a thread of that space.
     ///
     /// # Errors
-    /// Why the space may not.
+    /// The access is denied.
     pub fn access(&mut self, cpu: usize, at: Addr, store: bool) -> Result<u64, Denied> {
         self.access_at_once(cpu, at, store)
     }
 
-    /// The core whose clock, MMU and counters [`Machine::access`] uses.
+    /// The MMU of a core that [`Machine::access`] uses.
     #[must_use]
     pub fn mmu(&self, cpu: usize) -> &tierscope_hw::Mmu {
         &self.cpus[cpu].mmu
     }
 
-    /// Makes a core forget what it knows of a space, as a switch without tags would.
+    /// Flushes a core's cached translations of a space, as a context switch without ASIDs would.
     pub fn flush(&mut self, cpu: usize, space: SpaceId) {
         if let Some(space) = self.os.space(space) {
             self.cpus[cpu].mmu.flush_asid(space.root.asid);
         }
     }
 
-    /// Who listens on the bus, after it heard everything up to now.
+    /// The bus observer, after delivery of all records up to now.
     pub fn observer(&mut self) -> &mut B {
         self.tell_tables(0);
         self.memory.bus.flush(Time(u64::MAX), true);
         &mut self.memory.bus.observer
     }
 
-    /// What the kernel had to tell of tables in the uncached region since this was asked last, and how much
-    /// of it there was no room for ([`Setup::watch_tables`]).
+    /// Kernel events of tables in the uncached region since the last call, and the number of events
+    /// lost to a full log ([`Setup::watch_tables`]).
     pub fn told(&mut self, out: &mut Vec<Told>) -> Lost {
         self.tell_tables(0);
         self.os.tables.told(out)
     }
 
-    /// Walks that ended well, by space, level and number of the first 4 KiB of the page: the machine's own
-    /// count, kept only with [`Setup::watch_tables`].
+    /// Successful walks by space, level and number of the first 4 KiB of the page: the machine's
+    /// own count, kept only with [`Setup::watch_tables`].
     #[must_use]
     pub fn walks(&self) -> BTreeMap<(SpaceId, Level, u64), u64> {
         let mut all = BTreeMap::new();
@@ -407,26 +407,26 @@ impl<B: BusObserver> Machine<B> {
         all
     }
 
-    /// Ends the machine: who listened on the bus, after it heard everything.
+    /// Ends the machine; returns the bus observer after delivery of all records.
     #[must_use]
     pub fn into_observer(mut self) -> B {
         let _ = self.observer();
         self.memory.bus.observer
     }
 
-    /// Something that carries out actions on this machine, in a kernel thread's time.
+    /// A handle that executes actions on this machine, in the time of a kernel thread.
     #[must_use]
     pub fn mover(&self) -> Mover {
         self.moves.handle()
     }
 
-    /// What the mover did so far, and what became of it.
+    /// Pages moved so far by the mover, and whether they were accessed afterwards.
     #[must_use]
     pub fn moved(&self) -> Moved {
         self.os.unused.account()
     }
 
-    /// What was counted and spent so far.
+    /// Counters and times spent so far.
     #[must_use]
     pub fn account(&self) -> Account {
         let mut account = Account {

@@ -1,4 +1,4 @@
-//! What lies below translation: the last-level cache, its prefetcher, the tiers and the bus.
+//! The memory hierarchy below translation: last-level cache, prefetcher, tiers and bus.
 
 use std::time::Duration;
 
@@ -13,27 +13,27 @@ use super::tier::{TierClock, Way};
 use super::window::Spot;
 use crate::account::TIERS;
 
-/// What reading a line took.
+/// Cost of a read of one line from memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Served {
-    /// Of idle memory, in ps.
+    /// Latency of idle memory, in ps.
     pub(super) latency: u64,
-    /// On top, for others were served first.
+    /// Queueing delay on top of the latency, in ps.
     pub(super) wait: u64,
-    /// Who served it.
+    /// The tier that served the read.
     pub(super) tier: u8,
 }
 
 impl Served {
-    /// Until the line is there, in ps. A core that waits for several at a time shares it among
-    /// them (Little's law).
+    /// Time until the line arrives, in ps. A core that waits for several lines at a time divides it
+    /// among them (Little's law).
     #[inline(always)]
     pub(super) fn time(&self) -> u64 {
         self.latency + self.wait
     }
 }
 
-/// What an access to the cache came to, and what it cost beyond the cache.
+/// Result of an access to the cache: a hit, or a miss with its cost in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reached {
     Cache,
@@ -44,17 +44,17 @@ pub(super) struct Memory<B> {
     pub(super) llc: Option<Cache>,
     prefetcher: Option<Prefetcher>,
     pub(super) tiers: Vec<TierClock>,
-    /// First bytes of the tiers, but the first one's.
+    /// First bytes of the tiers after the first.
     firsts: Vec<u64>,
-    /// First byte of the page tables' addresses.
+    /// First physical address of the page tables.
     tables: u64,
     near: Option<Near>,
     pub(super) bus: Bus<B>,
     /// Lines read from and written to each tier.
     pub(super) lines: [[u64; TIERS]; 2],
-    /// Those of them that the mover copied.
+    /// Lines read from and written to each tier by the mover.
     pub(super) copied: [[u64; TIERS]; 2],
-    /// By how much the others came later than from idle memory, in ps.
+    /// Summed queueing delay of all lines except the mover's, in ps.
     pub(super) waits: [[u64; TIERS]; 2],
 }
 
@@ -86,7 +86,7 @@ impl<B: BusObserver> Memory<B> {
         })
     }
 
-    /// By how much a line came later than from idle memory, in the mean.
+    /// Mean queueing delay of a line.
     pub(super) fn mean_waits(&self) -> [[Duration; TIERS]; 2] {
         let mean = |way: usize, tier: usize| {
             let lines = self.lines[way][tier] - self.copied[way][tier];
@@ -103,8 +103,8 @@ impl<B: BusObserver> Memory<B> {
         self.firsts.iter().map(|first| usize::from(address >= *first)).sum()
     }
 
-    /// Asks for a line through the cache, on behalf of a core; what it pushes out, and what the
-    /// prefetcher fetches, goes to memory on the way.
+    /// Accesses a line through the cache for a core. Victims are written back, and the prefetcher's
+    /// lines read, on the way.
     #[inline(always)]
     pub(super) fn access<const CLOCK: bool>(
         &mut self,
@@ -129,7 +129,7 @@ impl<B: BusObserver> Memory<B> {
         }
     }
 
-    /// Lets the prefetcher see a demand access, and fetches what it asks for.
+    /// Shows a demand access to the prefetcher, and fetches the lines that it requests.
     #[inline(always)]
     pub(super) fn prefetch<const CLOCK: bool>(&mut self, now: u64, address: u64, cpu: usize) {
         let Some(prefetcher) = &mut self.prefetcher else { return };
@@ -139,7 +139,7 @@ impl<B: BusObserver> Memory<B> {
         }
     }
 
-    /// A store that goes past the cache.
+    /// A store that bypasses the cache.
     pub(super) fn store_past<const CLOCK: bool>(
         &mut self,
         now: u64,
@@ -169,7 +169,7 @@ impl<B: BusObserver> Memory<B> {
         Served { latency, wait, tier: tier as u8 }
     }
 
-    /// Memory mode: the near memory is asked first.
+    /// Read in memory mode: looks the near memory up first.
     fn read_far<const CLOCK: bool>(&mut self, now: u64, address: u64) -> Served {
         let hit = self.near_access::<CLOCK>(now, address, false);
         let tier = usize::from(!hit);
@@ -179,7 +179,7 @@ impl<B: BusObserver> Memory<B> {
         Served { latency: self.tiers[tier].latency(Way::Read), wait, tier: tier as u8 }
     }
 
-    /// Looks a line up in the near memory, and brings it there.
+    /// Looks a line up in the near memory, and fills it on a miss.
     fn near_access<const CLOCK: bool>(&mut self, now: u64, address: u64, write: bool) -> bool {
         let near = self.near.as_mut().expect("only in memory mode");
         let found = near.access(address - self.firsts[0], write);
@@ -198,7 +198,7 @@ impl<B: BusObserver> Memory<B> {
         found.hit
     }
 
-    /// Writes a line to memory; returns the tier, and how long the queue makes it wait.
+    /// Writes a line to memory; returns the tier, and the queueing delay.
     pub(super) fn write<const CLOCK: bool>(
         &mut self,
         now: u64,

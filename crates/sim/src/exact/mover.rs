@@ -1,4 +1,4 @@
-//! Carrying out actions: a kernel thread with a clock of its own, so that sampling is never blocked.
+//! The mover: a kernel thread with a clock of its own, so that moves never block sampling.
 
 use std::sync::{Arc, Mutex};
 
@@ -30,7 +30,7 @@ impl Moves {
         Mover::of(&self.desk)
     }
 
-    /// When it goes on, if there is something to do and it may.
+    /// Time of the mover's next batch; `None` without work or budget.
     pub(super) fn due(&self, now: u64) -> Option<u64> {
         let desk = desk(&self.desk);
         let busy = self.job.is_some() || !desk.waiting.is_empty();
@@ -38,7 +38,7 @@ impl Moves {
     }
 }
 
-/// What one batch did.
+/// Result of one batch.
 #[derive(Default)]
 struct Batch {
     pages: u64,
@@ -56,7 +56,7 @@ impl Batch {
 }
 
 impl<B: BusObserver> Machine<B> {
-    /// One batch of the action at hand.
+    /// Executes one batch of the current action.
     pub(super) fn step_mover(&mut self) {
         let started = self.moves.time.max(self.now);
         self.moves.time = started;
@@ -107,7 +107,8 @@ impl<B: BusObserver> Machine<B> {
         }
     }
 
-    /// The job's next page, with its entry and size; none at the end of what it is about. The job goes on behind it.
+    /// The job's next page, with its entry and size; `None` at the end of its range. Advances the
+    /// job past the page.
     fn next_page(&self, job: &mut Job) -> Option<(u64, Located, PageSize)> {
         let range = job.action.range;
         let Some((linear, leaf)) = self.os.next_leaf(range, job.from) else {
@@ -154,7 +155,7 @@ impl<B: BusObserver> Machine<B> {
         batch
     }
 
-    /// Gives pages back until the batch is full; what has to be written is written one after another.
+    /// Reclaims pages until the batch is full; dirty pages are written out one after another.
     fn give_back_some(&mut self, job: &mut Job) -> Batch {
         let range = job.action.range;
         let mut batch = Batch::default();
@@ -183,7 +184,7 @@ impl<B: BusObserver> Machine<B> {
         batch
     }
 
-    /// Time of a page's move: what the kernel does for it, and the copy.
+    /// Time of one page move: kernel work plus the copy.
     fn copy(&mut self, now: u64, from: Tier, to: Tier, size: PageSize) -> u64 {
         let lines = size.bytes() / 64;
         let [from, to] = [from, to].map(|tier| usize::from(tier.0));
@@ -199,7 +200,7 @@ impl<B: BusObserver> Machine<B> {
         self.moves.costs.page_ns * NS + alone.max(waits[0]).max(waits[1])
     }
 
-    /// Splits the next 2 MiB; what is small already is as it should be.
+    /// Splits the next 2 MiB; small pages are left as they are.
     fn split_next(&mut self, job: &mut Job) -> Batch {
         let (at, end) = next_huge(job);
         let space = job.action.range.space;
@@ -208,7 +209,7 @@ impl<B: BusObserver> Machine<B> {
         let leaf = self.os.next_leaf(here, job.from).map(|(_, leaf)| leaf.level);
         job.met |= leaf.is_some();
         if leaf == Some(Level::PUD) {
-            // A page of hugetlbfs is never split.
+            // A hugetlbfs page is never split.
             batch.fail(end - at, Failure::Unsupported);
         } else {
             match self.os.split_at(space, at) {
@@ -225,7 +226,7 @@ impl<B: BusObserver> Machine<B> {
         batch
     }
 
-    /// Collapses the next 2 MiB; what is huge already is as it should be.
+    /// Collapses the next 2 MiB; a huge page is left as it is.
     fn collapse_next(&mut self, job: &mut Job) -> Batch {
         let (at, end) = next_huge(job);
         let costs = &self.moves.costs;
@@ -247,7 +248,7 @@ impl<B: BusObserver> Machine<B> {
     }
 }
 
-/// The 2 MiB that a split or collapse comes to next.
+/// The next 2 MiB of a split or collapse.
 fn next_huge(job: &Job) -> (u64, u64) {
     let at = job.from & !(Level::PMD.entry_bytes() - 1);
     (at, (at + Level::PMD.entry_bytes()).min(job.action.range.end.max(at + 1)))

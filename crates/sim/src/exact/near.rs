@@ -1,5 +1,5 @@
-//! Memory mode: the fastest tier as a direct-mapped cache of 64-byte lines in front of the next one,
-//! write-back, and no memory of its own (Intel Optane persistent memory, memory mode).
+//! Memory mode: the fastest tier is a direct-mapped, write-back cache of 64-byte lines in front of
+//! the next one, and no memory of its own (Intel Optane persistent memory, memory mode).
 
 use tierscope_core::Result;
 
@@ -8,16 +8,16 @@ use super::arena::Arena;
 const VALID: u8 = 1;
 const DIRTY: u8 = 2;
 const TAG_SHIFT: u32 = 2;
-/// Tags that a byte can tell apart: how many times larger the memory behind may be.
+/// Number of distinct tags in a byte: the largest ratio of far memory to near memory.
 pub(super) const MAX_RATIO: u64 = 1 << (8 - TAG_SHIFT);
 
-/// The tags of the fast memory, a byte a line.
+/// The tags of the near memory, one byte a line.
 pub(super) struct Near {
     tags: Arena<u8>,
     lines: u64,
 }
 
-/// What an access to fast memory came to.
+/// Result of an access to the near memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Found {
     pub(super) hit: bool,
@@ -33,7 +33,7 @@ impl Near {
         Ok(Self { tags, lines })
     }
 
-    /// Reads or writes the line of an address of the memory behind, from zero on.
+    /// Reads or writes the line at an address, counted from the first byte of the far memory.
     #[inline]
     pub(super) fn access(&mut self, address: u64, write: bool) -> Found {
         let line = address >> 6;

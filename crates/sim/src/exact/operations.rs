@@ -1,29 +1,29 @@
-//! How long a thread's operations take, where its program marks their last accesses.
+//! Latency of a thread's operations, for programs that mark the last access of each operation.
 
 use std::collections::VecDeque;
 
 use super::tier::NS;
 use crate::latency::Latencies;
 
-/// A thread's operations. Its client asks for the next as soon as one is done, so an operation takes from the
-/// end of the one before, or from when the thread woke, to the end of its last access: what faults,
-/// interrupts and other threads of the core take is in it.
+/// A thread's operations. Its client issues the next one as soon as one is done, so an operation
+/// lasts from the end of the previous one, or from the thread's wakeup, to the end of its last
+/// access, including time taken by faults, interrupts and other threads of the core.
 pub(super) struct Operations {
-    /// After how many accesses of the thread those end that were drawn, but for the next.
+    /// Ends of the drawn operations after the next one, as access counts of the thread.
     ends: VecDeque<u64>,
-    /// After how many the next ends; `u64::MAX` for none that is known.
+    /// Access count at which the next one ends; `u64::MAX` if unknown.
     next: u64,
     since: u64,
     pub(super) took: Latencies,
 }
 
 impl Operations {
-    /// Those of a thread that begins at `now`.
+    /// State of a thread that begins at `now`.
     pub(super) fn new(now: u64) -> Self {
         Self { ends: VecDeque::new(), next: u64::MAX, since: now, took: Latencies::default() }
     }
 
-    /// One is drawn that ends after so many accesses.
+    /// Adds an operation that ends after that many accesses of the thread.
     pub(super) fn will_end(&mut self, after: u64) {
         match self.next {
             u64::MAX => self.next = after,
@@ -31,18 +31,18 @@ impl Operations {
         }
     }
 
-    /// The thread does nothing until `now`.
+    /// The thread sleeps until `now`; that time belongs to no operation.
     pub(super) fn rest(&mut self, now: u64) {
         self.since = self.since.max(now);
     }
 
-    /// Accesses until the next ends, when so many are carried out.
+    /// Accesses left until the next operation ends, after `carried` accesses.
     #[inline(always)]
     pub(super) fn left(&self, carried: u64) -> usize {
         usize::try_from(self.next - carried).unwrap_or(usize::MAX)
     }
 
-    /// So many are carried out at `now`.
+    /// `carried` accesses were executed by `now`.
     #[inline(always)]
     pub(super) fn carried(&mut self, carried: u64, now: u64) {
         if carried == self.next {

@@ -1,7 +1,8 @@
 //! Memory management: spaces, their mappings, and the pages behind them.
 //!
-//! What the kernel's mm does, in its order and with its effects on entries, but for the shootdown
-//! that has to follow a change: whoever calls gets a [`Stale`] and sees to it.
+//! Does the work of the kernel's mm, in its order and with its effects on entries, except for the
+//! shootdown that has to follow a change: each change returns a [`Stale`], and the caller shoots it
+//! down.
 
 use std::sync::Arc;
 
@@ -25,14 +26,14 @@ use super::tables::{Located, Tables};
 use super::unused::Unused;
 use crate::placement::{Placement, Watermarks};
 
-/// Translations that TLBs must forget.
+/// Translations that TLBs must drop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(super) struct Stale {
     pub(super) range: Range,
-    /// Pages of whatever size in it that changed.
+    /// Number of changed pages, of any size.
     pub(super) pages: u64,
-    /// The smallest of them.
+    /// Size of the smallest changed page.
     pub(super) size: PageSize,
 }
 
@@ -50,43 +51,43 @@ impl Stale {
 /// Why an access fails for good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied {
-    /// Nothing is mapped there.
+    /// The address is not mapped.
     Unmapped,
-    /// A store to memory that is only to be read.
+    /// A store to read-only memory.
     ReadOnly,
-    /// No tier has a page left that the placement allows.
+    /// No tier that the placement allows has a free page.
     OutOfMemory,
 }
 
 /// How a fault was resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Resolved {
-    /// A page was made.
+    /// A page was allocated.
     Page(PageSize),
-    /// A page was made, and so many of its pages of 4 KiB read from where they had been given back to.
+    /// A page was allocated; this many of its 4 KiB pages were swapped in.
     Read(PageSize, u64),
     /// An armed page is present again.
     Hint,
-    /// There was nothing to do: the entry allows the access by now.
+    /// Nothing to do: the entry allows the access by now.
     Spurious,
 }
 
-/// An address that has no page.
+/// An address without a page.
 struct Hole<'a> {
     id: SpaceId,
     root: Root,
     linear: u64,
-    /// Where its mapping begins.
+    /// Start of the mapping that contains the address.
     start: u64,
     vma: &'a Vma,
     uncached: u8,
-    /// The level of the entry that is not there.
+    /// The level of the missing entry.
     level: Level,
 }
 
 impl Hole<'_> {
-    /// Whether a page of that size at `page` would fill it. A mapping of 1 GiB pages takes no
-    /// other; one of 2 MiB pages takes small ones too.
+    /// Whether a page of that size at `page` fills it. A mapping of 1 GiB pages takes no other
+    /// size; one of 2 MiB pages takes 4 KiB pages too.
     fn takes(&self, size: PageSize, page: u64) -> bool {
         size <= self.vma.pages
             && (self.vma.pages != PageSize::G1 || size == PageSize::G1)
@@ -96,22 +97,22 @@ impl Hole<'_> {
     }
 }
 
-/// The state of memory management.
+/// State of memory management.
 pub(super) struct Os {
     pub(super) frames: Frames,
     pub(super) tables: Tables,
     pub(super) spaces: Vec<Space>,
     pub(super) pages: Pages,
     pub(super) events: Log<PageEvent>,
-    /// What was promoted for nothing, up to now.
+    /// Promotions that were not followed by an access.
     pub(super) unused: Unused,
     pub(super) swapped: Swapped,
-    /// Blocks of 2 MiB that were taken for page tables.
+    /// 2 MiB blocks allocated for page tables.
     table_blocks: u64,
     asids: super::slots::Slots,
     pub(super) mappings: Arc<Mappings>,
     changed: bool,
-    /// A process ended, and the clock has not said so.
+    /// A process ended since the clock last reported it.
     news: bool,
     /// The fastest tier that pages may come from.
     fastest: u8,
@@ -164,7 +165,7 @@ impl Os {
         if self.tables.levels() == 5 { Radix::X86_64_LA57 } else { Radix::X86_64 }
     }
 
-    /// Bytes that are mapped, in all spaces.
+    /// Mapped bytes of all spaces.
     pub(super) fn mapped(&self) -> u64 {
         let alive = self.spaces.iter().filter(|space| space.alive);
         alive.flat_map(|space| &space.vmas).map(|(start, vma)| vma.end - start).sum()
@@ -174,7 +175,7 @@ impl Os {
         self.spaces.iter().filter(|space| space.alive).count()
     }
 
-    /// Whether spaces or mappings changed since [`Os::take_news`].
+    /// Whether a process ended since [`Os::take_news`].
     pub(super) fn is_news(&self) -> bool {
         self.news
     }
@@ -218,7 +219,7 @@ impl Os {
         Ok(id)
     }
 
-    /// The space, if it is alive.
+    /// The space of that id, if it is alive.
     pub(super) fn space(&self, id: SpaceId) -> Option<&Space> {
         self.spaces.get(id.0 as usize).filter(|space| space.alive)
     }
@@ -243,7 +244,7 @@ impl Os {
                 .cause(cause)
                 .remedy(remedy))
         };
-        // A huge page needs its own alignment, and hugetlbfs whole pages.
+        // A 2 MiB page needs its own alignment, and a hugetlbfs mapping whole pages.
         let grain = if map.pages == PageSize::G1 { map.pages.bytes() } else { 4096 };
         if map.bytes == 0 || !map.bytes.is_multiple_of(grain) {
             return refuse(format!("it is no multiple of {grain}"), "map whole pages");
@@ -278,7 +279,7 @@ impl Os {
         Ok(Range::new(id, start, end))
     }
 
-    /// munmap(2): splits huge pages that it cuts, frees pages and tables.
+    /// munmap(2): splits huge pages at its ends, frees pages and tables.
     pub(super) fn unmap(&mut self, range: Range, now: Time) -> Result<Stale> {
         self.alive(range.space)?;
         let range = Level::PTE.align(&range);
@@ -315,7 +316,7 @@ impl Os {
         stale
     }
 
-    /// exit_mmap: everything goes, the space too.
+    /// exit_mmap: unmaps everything and frees the space.
     pub(super) fn destroy(&mut self, id: SpaceId, now: Time) -> Result<Stale> {
         let space = self.alive(id)?;
         let end = space.vmas.values().next_back().map_or(0, |vma| vma.end);
@@ -357,13 +358,13 @@ impl Os {
         Ok(())
     }
 
-    /// Whether the page at the address may not be moved.
+    /// Whether the page at the address is locked and may not be moved.
     pub(super) fn is_locked(&self, id: SpaceId, linear: u64) -> bool {
         self.space(id).and_then(|space| space.vma(linear)).is_some_and(|(_, vma)| vma.locked)
     }
 
-    /// madvise(2) with `MADV_DONTNEED`: pages and parts of huge pages go, mappings stay. What is
-    /// locked stays too, and pages of 1 GiB that do not lie in the range as a whole.
+    /// madvise(2) with `MADV_DONTNEED`: frees pages and parts of huge pages, and keeps mappings.
+    /// Locked pages are kept, and 1 GiB pages that the range does not cover completely.
     pub(super) fn discard(&mut self, range: Range, now: Time) -> Result<Stale> {
         self.alive(range.space)?;
         let range = Level::PTE.align(&range);
@@ -391,7 +392,7 @@ impl Os {
         Ok(stale)
     }
 
-    /// What of the range is out is not needed there any more; returns how many pages that were.
+    /// Drops the swapped-out pages of the range; returns their number.
     fn forget_swapped(&mut self, range: &Range) -> u64 {
         let pages = self.swapped.take(range);
         if pages > 0 {
@@ -400,8 +401,8 @@ impl Os {
         pages
     }
 
-    /// Gives the page of a leaf back; whether it has to be written first. `None` for a page of
-    /// hugetlbfs, which cannot be.
+    /// Reclaims the page of a leaf; returns whether it has to be written first. `None` for a
+    /// hugetlbfs page, which cannot be reclaimed.
     pub(super) fn give_back(
         &mut self,
         id: SpaceId,
@@ -421,20 +422,20 @@ impl Os {
         Some(written)
     }
 
-    /// The physical address of what a leaf, present or armed, holds at a linear one.
+    /// The physical address of a linear one, through a leaf that is present or armed.
     pub(super) fn physical(&self, id: SpaceId, linear: u64) -> Option<u64> {
         let found = self.tables.locate(self.space(id)?.root, linear, Level::PTE);
         let within = linear & (found.level.entry_bytes() - 1);
         found.is_leaf().then_some((found.entry & FRAME_MASK) + within)
     }
 
-    /// Makes the mapped leaves of the ranges fault at their next access (mm/mprotect.c,
+    /// Makes the mapped leaves of the range fault at their next access (mm/mprotect.c,
     /// `change_prot_numa`).
     pub(super) fn arm(&mut self, range: Range) -> Stale {
         self.each_leaf(range, |entry| (entry & !PRESENT) | ARMED)
     }
 
-    /// Rewrites the leaves of a range; says which changed.
+    /// Rewrites the leaves of a range; returns the changed ones.
     fn each_leaf(&mut self, range: Range, rewrite: impl Fn(u64) -> u64) -> Stale {
         let mut stale = Stale::nothing(range);
         let mut from = range.start;
@@ -450,7 +451,7 @@ impl Os {
         stale
     }
 
-    /// The first leaf of the range at or after `from`, and where it begins.
+    /// The first leaf of the range at or after `from`, and its first address.
     pub(super) fn next_leaf(&self, range: Range, from: u64) -> Option<(u64, Located)> {
         let root = self.space(range.space)?.root;
         let mut at = from;
@@ -465,7 +466,7 @@ impl Os {
         None
     }
 
-    /// Cuts mappings and huge pages at both ends of the range.
+    /// Splits mappings and huge pages at both ends of the range.
     fn cut(&mut self, range: Range) -> Result<()> {
         self.cut_pages(range)?;
         self.cut_vma(range.space, range.start);
@@ -473,7 +474,7 @@ impl Os {
         Ok(())
     }
 
-    /// Cuts huge pages at both ends of the range.
+    /// Splits huge pages at both ends of the range.
     fn cut_pages(&mut self, range: Range) -> Result<()> {
         for at in [range.start, range.end] {
             let Some((_, vma)) = self.spaces[range.space.0 as usize].vma(at) else { continue };
@@ -503,8 +504,8 @@ impl Os {
         space.vmas.insert(at, upper);
     }
 
-    /// Frees the tables beneath which nothing is mapped any more (mm/memory.c,
-    /// `free_pgtables`). Returns whether there were any.
+    /// Frees the tables without any mapping below them (mm/memory.c, `free_pgtables`). Returns
+    /// whether there were any.
     fn free_tables(&mut self, range: Range) -> bool {
         let mut freed = false;
         for level in [Level::PMD, Level::PUD, Level::P4D, Level::PGD5] {
@@ -529,7 +530,7 @@ impl Os {
         freed
     }
 
-    /// A page goes back.
+    /// Frees the page of an entry.
     fn release(&mut self, id: SpaceId, entry: u64, size: PageSize) {
         let frame = (entry & FRAME_MASK) >> 12;
         let tier = self.frames.tier_of(frame);
@@ -541,8 +542,8 @@ impl Os {
         self.frames.give(frame, size);
     }
 
-    /// The pages of a mapping lie in the uncached region from now on, and stay there: accesses to them are seen on the bus (PTAT,
-    /// section 7).
+    /// Places the pages of a mapping in the uncached region for good, so that accesses to them are
+    /// seen on the bus (PTAT, section 7).
     pub(super) fn watch(&mut self, range: Range) {
         let space = self.space_mut(range.space);
         space.watched = true;
@@ -551,7 +552,7 @@ impl Os {
         }
     }
 
-    /// What of a space is not as it is for others below translation: whether its walks are trapped, and what lies past the caches.
+    /// Whether the space's walks are trapped, and the physical window that bypasses the caches.
     #[inline]
     pub(super) fn beside_caches(&self, space: SpaceId) -> (bool, (Window, u64)) {
         let space = &self.spaces[space.0 as usize];
@@ -568,7 +569,7 @@ impl Os {
         self.take(&hole.vma.placement, page, size)
     }
 
-    /// Takes a page as the placement says, for the page at `linear`.
+    /// Allocates a frame for the page at `linear` according to the placement.
     fn take(&mut self, placement: &Placement, linear: u64, size: PageSize) -> Option<u64> {
         match placement {
             Placement::Bind(tier) => self.frames.take(*tier, size),
@@ -624,7 +625,8 @@ impl Os {
         self.make_page(&hole, ACCESSED, now)
     }
 
-    /// Makes sure that there is a page, as a fault would, but nobody has accessed it.
+    /// Makes sure that a page is present, as a fault would, but without an access: a new page is
+    /// old.
     pub(super) fn fetch(
         &mut self,
         id: SpaceId,
@@ -642,8 +644,8 @@ impl Os {
         self.make_page(&hole, 0, now)
     }
 
-    /// Gives every page of a range that has none a frame that nobody touched: old and clean, and so
-    /// are the entries above.
+    /// Allocates every missing page of a range without an access: old and clean, as are the entries
+    /// above.
     pub(super) fn populate(&mut self, range: Range) -> Result<Result<(), Denied>> {
         let filled = self.fill_holes(range, 0)?;
         if filled.is_ok() {
@@ -652,12 +654,12 @@ impl Os {
         Ok(filled)
     }
 
-    /// Gives every page of a range that has none a frame that somebody wrote to: young and dirty.
+    /// Allocates every missing page of a range as if it was written: young and dirty.
     pub(super) fn write_all(&mut self, range: Range) -> Result<Result<(), Denied>> {
         self.fill_holes(range, ACCESSED | DIRTY)
     }
 
-    /// Gives every page of a range that has none a frame, with these flags beside.
+    /// Allocates every missing page of a range, with these additional flags.
     fn fill_holes(&mut self, range: Range, flags: u64) -> Result<Result<(), Denied>> {
         let mut at = range.start;
         while at < range.end {
@@ -689,7 +691,7 @@ impl Os {
         Ok(Ok(()))
     }
 
-    /// A page for a hole, or a table full of small ones; returns the bytes.
+    /// Fills a hole with one page, or with a table full of small ones; returns the bytes.
     fn populate_one(
         &mut self,
         hole: &Hole<'_>,
@@ -713,7 +715,7 @@ impl Os {
         Ok(placed.map(|(size, _)| size.bytes()))
     }
 
-    /// 512 small pages from one block, if there is a whole one.
+    /// 512 small pages from one 2 MiB block, if there is a whole one.
     fn populate_table(&mut self, hole: &Hole<'_>, flags: u64) -> Result<bool> {
         let Some(first) = self.take(&hole.vma.placement, hole.linear, PageSize::M2) else {
             return Ok(false);
@@ -731,7 +733,7 @@ impl Os {
         Ok(true)
     }
 
-    /// Makes the non-leaf entries for a range old.
+    /// Clears ACCESSED in the non-leaf entries above a range.
     fn age_above(&mut self, range: Range) {
         let root = self.spaces[range.space.0 as usize].root;
         for level in (2..=self.tables.levels()).filter_map(Level::new) {
@@ -745,7 +747,7 @@ impl Os {
         }
     }
 
-    /// A page for an address that has none.
+    /// Allocates a page for an address that has none.
     fn make_page(
         &mut self,
         hole: &Hole<'_>,
@@ -765,7 +767,7 @@ impl Os {
         }))
     }
 
-    /// A page as large as the mapping and its neighbours allow, young or not.
+    /// Maps the largest page that the mapping and its neighbours allow, young or old.
     fn place_page(
         &mut self,
         hole: &Hole<'_>,
@@ -796,8 +798,8 @@ impl Os {
         Ok(Err(Denied::OutOfMemory))
     }
 
-    /// Takes memory for page tables in blocks of 2 MiB, from the fastest tier that has one. A
-    /// machine that is full gives none: the kernel would kill somebody then.
+    /// Takes memory for page tables in 2 MiB blocks, from the fastest tier that has one. A full
+    /// machine gives none; the kernel would run its OOM killer.
     fn charge_tables(&mut self) {
         let tiers = self.frames.tiers() as u8;
         while self.table_blocks << 21 < self.tables.bytes() {
@@ -806,8 +808,8 @@ impl Os {
         }
     }
 
-    /// Splits the page of 2 MiB at the address, if there is one: 512 entries with the flags of the
-    /// one (mm/huge_memory.c, `__split_huge_pmd_locked`).
+    /// Splits the 2 MiB page at the address, if there is one, into 512 entries with its flags
+    /// (mm/huge_memory.c, `__split_huge_pmd_locked`).
     pub(super) fn split_at(&mut self, id: SpaceId, linear: u64) -> Result<Option<Stale>> {
         let Some(space) = self.space(id) else { return Ok(None) };
         let (root, uncached) = (space.root, space.uncached);
@@ -825,12 +827,12 @@ impl Os {
         Ok(Some(Stale { range, pages: 1, size: PageSize::M2 }))
     }
 
-    /// Collapses the 2 MiB at the address into one page of the tier that most of it lies in; `None`
-    /// if they are one already. Holes are filled with zeros. The new page is young and, if it may be
-    /// written, dirty (mm/khugepaged.c, `collapse_huge_page`).
+    /// Collapses the 2 MiB at the address into one page in the tier that holds most of them; `None`
+    /// if they are one page already. Holes are filled with zeros. The new page is young and, if
+    /// writable, dirty (mm/khugepaged.c, `collapse_huge_page`).
     ///
     /// # Errors
-    /// Why not: nothing is there, the mapping does not reach so far, a page is armed or locked, or the
+    /// No page is there, the mapping does not cover the 2 MiB, a page is armed or locked, or the
     /// tier has no whole block.
     pub(super) fn collapse_at(
         &mut self,
@@ -882,7 +884,7 @@ impl Os {
         Some(frame)
     }
 
-    /// What is mapped, anew only if it changed.
+    /// The mappings of all spaces; rebuilt only after a change.
     pub(super) fn layout(&mut self, now: Time) -> Arc<Mappings> {
         if std::mem::take(&mut self.changed) {
             let alive = || self.spaces.iter().filter(|space| space.alive);

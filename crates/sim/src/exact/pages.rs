@@ -1,21 +1,21 @@
-//! Dense numbers of pages, for policies.
+//! Dense page numbers, for policies.
 //!
-//! A mapping has as many numbers as pages of 4 KiB, in a row; a huge page goes by the number of its
-//! first. Numbers come back when a mapping goes.
+//! A mapping has one number for each of its 4 KiB pages, consecutively; a huge page is identified
+//! by the number of its first 4 KiB. Numbers are reused after an unmap.
 
 use std::collections::BTreeMap;
 
 use tierscope_core::{PageId, SpaceId};
 
-/// Which numbers are whose.
+/// Owners of page numbers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pages {
-    /// First number → how many, space, first byte.
+    /// First number → count, space, first byte.
     given: BTreeMap<u32, (u32, SpaceId, u64)>,
 }
 
 impl Pages {
-    /// Numbers for `count` pages from `start` on; `None` if no row is long enough.
+    /// Numbers for `count` pages from `start` on; `None` if no free run is long enough.
     pub(super) fn give(&mut self, count: u64, space: SpaceId, start: u64) -> Option<PageId> {
         let count = u32::try_from(count).ok()?;
         let mut first = 0u32;
@@ -34,7 +34,7 @@ impl Pages {
         self.given.remove(&first.0);
     }
 
-    /// Cuts a row in two: the pages from `count` on begin at `start`.
+    /// Splits a run of numbers: the pages from `count` on begin at `start`.
     pub(super) fn cut(&mut self, first: PageId, count: u64) -> PageId {
         let (all, space, start) = self.given[&first.0];
         let (count, second) = (count as u32, first.0 + count as u32);

@@ -1,4 +1,4 @@
-//! Where pages are.
+//! Placement of pages, as policies query it.
 
 use tierscope_core::{
     BusObserver, Level, Node, OnNode, PAGE_SIZE, PageId, Placed, PlacementView, Range, Residence,
@@ -73,7 +73,7 @@ impl<B: BusObserver> PlacementView for Machine<B> {
 }
 
 impl Os {
-    /// What living spaces have in memory. Each tier is one node, which bears its number.
+    /// Resident memory of living spaces. Each tier is one node with the same number.
     pub(super) fn residence(&self, taken: Time) -> Residence {
         let of = |(id, space): (u32, &Space)| {
             let on = |(node, pages): (u32, &u64)| OnNode { node: Node(node), bytes: pages << 12 };
@@ -89,7 +89,7 @@ impl Os {
         }
     }
 
-    /// Bytes of the range that lie in the tier, counted page by page.
+    /// Bytes of the range in the tier, counted page by page.
     fn count(&self, range: &Range, tier: Tier) -> u64 {
         let Some(space) = self.space(range.space) else { return 0 };
         let mut bytes = 0;

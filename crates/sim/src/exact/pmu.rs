@@ -1,9 +1,9 @@
 //! Sampled accesses: counters that overflow, a hardware buffer, an interrupt, a ring.
 //!
-//! As PEBS under perf: a counter counts down; at zero hardware writes a record; a full buffer
-//! interrupts the core, and the kernel copies the records into the reader's ring, or loses them if
-//! the ring is full. A core that samples faster than the kernel allows is throttled until the next
-//! tick (kernel/events/core.c, `__perf_event_account_interrupt`).
+//! Modelled on PEBS under perf: a counter counts down; at zero the hardware writes a record; a full
+//! buffer interrupts the core, and the kernel copies the records into the reader's ring, or loses
+//! them if the ring is full. A core that samples faster than the kernel allows is throttled until
+//! the next tick (kernel/events/core.c, `__perf_event_account_interrupt`).
 
 use tierscope_core::Sample;
 
@@ -11,10 +11,10 @@ use super::log::Log;
 use super::tier::{NS, SECOND};
 use crate::config::{Event, Period, SampleCosts, Sampling};
 
-/// Events that are counted.
+/// Number of counted events.
 const EVENTS: usize = 3;
 
-/// The sampling hardware of one core, and the kernel's part of it.
+/// The sampling hardware of one core, and the kernel's state for it.
 pub(super) struct Pmu {
     counters: [Counter; EVENTS],
     period: Period,
@@ -30,10 +30,10 @@ pub(super) struct Pmu {
 
 #[derive(Clone, Copy)]
 struct Counter {
-    /// Events until the next sample; one that is off never gets there.
+    /// Events until the next sample; never reaches zero for a disabled event.
     left: u64,
     period: u64,
-    /// When it overflowed last.
+    /// Time of the last overflow.
     last: u64,
 }
 
@@ -63,7 +63,7 @@ impl Pmu {
         }
     }
 
-    /// Counts an event; true if that makes a sample.
+    /// Counts an event; true if it is to be sampled.
     #[inline(always)]
     pub(super) fn count(&mut self, event: Event) -> bool {
         let left = &mut self.counters[event as usize].left;
@@ -96,16 +96,16 @@ impl Pmu {
         (self.costs.interrupt_ns + self.costs.handle_ns * records) * NS
     }
 
-    /// Hands over what is in the ring; returns how much was lost. What the hardware still buffers
-    /// comes with its interrupt.
+    /// Drains the ring; returns the number of lost samples. Records in the hardware buffer stay
+    /// until its interrupt.
     pub(super) fn drain(&mut self, out: &mut Vec<Sample>) -> u64 {
         self.ring.drain(out).0
     }
 }
 
 impl Counter {
-    /// Begins the next period. For a rate it moves an eighth of the way towards the period that
-    /// would have given it (kernel/events/core.c, `perf_adjust_period`).
+    /// Begins the next period. At a fixed rate the period moves an eighth of the way towards the
+    /// one that would have met the rate (kernel/events/core.c, `perf_adjust_period`).
     fn reload(&mut self, period: Period, now: u64) {
         if let Period::PerSecond(rate) = period {
             let elapsed = now.saturating_sub(self.last).max(1);
@@ -137,7 +137,8 @@ mod tests {
         Pmu::new(&sampling, &Costs::ready_made("linux").expect("it is there").samples)
     }
 
-    /// Counts loads, one each `gap` ps; returns the addresses sampled and the time that was taken.
+    /// Counts loads, one every `gap` ps; returns the sampled addresses and the time taken from the
+    /// core.
     fn count(pmu: &mut Pmu, loads: u64, gap: u64) -> (Vec<u64>, u64) {
         count_from(pmu, 1, loads, gap)
     }
@@ -154,7 +155,8 @@ mod tests {
         (out.iter().map(|sample| sample.at.at).collect(), cost)
     }
 
-    // 250 ns a record, 1500 ns the interrupt, 200 ns each in it: two samples, each by itself.
+    // 250 ns a record, 1500 ns the interrupt, 200 ns for each record in it: two samples, one per
+    // interrupt.
     #[test]
     fn every_nth_load_is_sampled() {
         let mut pmu = pmu(Period::Every(100), |_| {});
@@ -189,7 +191,7 @@ mod tests {
         assert!(sampled[400] >= 4000);
     }
 
-    // A load each 10 ns is 10^8 a second; 5000 samples a second are one of 20,000.
+    // One load every 10 ns is 10^8 a second; 5000 samples a second are one in 20,000.
     #[test]
     fn a_rate_finds_its_period() {
         let mut pmu = pmu(Period::PerSecond(5000), |_| {});

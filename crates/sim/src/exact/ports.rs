@@ -1,4 +1,4 @@
-//! The machine as instruments and policies see it.
+//! The machine's ports for instruments and policies.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -101,7 +101,8 @@ impl<B: BusObserver> PageEvents for Machine<B> {
     }
 }
 
-/// Costs what a scan of the entries costs: so it is found (fs/proc/task_mmu.c, `pagemap_read`).
+/// Costs as much as a scan of the entries, since it reads them (fs/proc/task_mmu.c,
+/// `pagemap_read`).
 impl<B: BusObserver> Frames for Machine<B> {
     fn locate(&mut self, range: &Range, out: &mut Vec<Framed>) -> Result<()> {
         let (mut at, mut entries) = (range.start, 0);
@@ -121,7 +122,7 @@ impl<B: BusObserver> Frames for Machine<B> {
 }
 
 impl<B: BusObserver> Machine<B> {
-    /// What software did with the registers of telemetry since they were looked at last.
+    /// Charges the accesses to telemetry registers that software made since the last call.
     fn charge_registers(&mut self) {
         let done = self.memory.bus.observer.take_work();
         let costs = &self.costs.registers;

@@ -1,26 +1,26 @@
-//! The caches that a core has for itself, as one direct-mapped array of lines.
+//! A core's private caches, as one direct-mapped array of lines.
 //!
-//! They keep accesses away from the last-level cache, which is what matters here: how often a line is
-//! reused right away is no business of tiers. They are not coherent with other cores' and need not
-//! be: no data is simulated, and a line that another core wrote is counted as a hit.
+//! They filter accesses to the last-level cache, which is all that matters here: immediate reuse of
+//! a line never reaches a tier. They are not coherent with those of other cores, and need not be:
+//! no data is simulated, and a line that another core wrote counts as a hit.
 
 use tierscope_hw::Machine as Hardware;
 
 /// Lines by a hash of their address.
 pub(super) struct Private {
-    /// A line's number, twice, plus one if it was stored to: the last-level cache knows that it is
-    /// dirty.
+    /// A line's number, times two, plus one if it was stored to: the last-level cache knows that it
+    /// is dirty.
     lines: Vec<u64>,
 }
 
 impl Private {
-    /// None where there is no last-level cache either.
+    /// Empty if there is no last-level cache.
     pub(super) fn new(hardware: &Hardware) -> Self {
         let kib = hardware.llc.as_ref().map_or(0, |_| hardware.timing.private_kib);
         Self { lines: vec![u64::MAX; kib as usize * 16] }
     }
 
-    /// Uses a line; true if it was there, and dirty if it is stored to.
+    /// Accesses a line; true if it was cached and, for a store, dirty already.
     #[inline(always)]
     pub(super) fn use_line(&mut self, physical: u64, stores: bool) -> bool {
         let wanted = physical >> 6 << 1 | u64::from(stores);
@@ -31,7 +31,7 @@ impl Private {
         hit
     }
 
-    /// The line leaves.
+    /// Drops the line.
     pub(super) fn forget(&mut self, physical: u64) {
         if let Some(held) = self.place(physical).filter(|held| **held >> 1 == physical >> 6) {
             *held = u64::MAX;

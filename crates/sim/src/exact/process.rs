@@ -1,4 +1,4 @@
-//! Processes: threads that begin, wait for each other, call the system and end.
+//! Processes: their threads begin, wait for each other, make system calls and end.
 
 use std::sync::Arc;
 
@@ -16,26 +16,26 @@ pub(super) struct Running {
     space: SpaceId,
     name: String,
     unit: &'static str,
-    /// Its threads, all that it ever had: the first, and how many.
+    /// First thread of the process, and number of threads, ended ones included.
     first: usize,
     threads: usize,
-    /// Threads that did not end.
+    /// Number of running threads.
     alive: usize,
     /// Threads that wait for the others.
     waiting: Vec<usize>,
-    /// Counts the steps of all its threads.
+    /// Steps of all threads together, by which threads notice each other's progress.
     steps: u64,
-    /// Operations of earlier runs.
+    /// Operations completed in earlier runs.
     before: u64,
-    /// What begins again when all threads ended.
+    /// State for the next run, which begins when all threads have ended.
     again: Option<Again>,
 }
 
-/// What a program needs to begin again.
+/// Inputs of a program's next run.
 struct Again {
     app: Arc<dyn App>,
     bases: Vec<u64>,
-    /// Of the next run.
+    /// Seed of the next run.
     seed: u64,
 }
 
@@ -83,7 +83,7 @@ impl<B: BusObserver> Machine<B> {
         }
     }
 
-    /// A thread may run, from `now` on at the earliest.
+    /// Makes a thread runnable, from `now` on at the earliest.
     fn put_on_core(&mut self, thread: usize, now: u64) {
         let cpu = &mut self.cpus[self.threads[thread].cpu];
         if cpu.threads.is_empty() {
@@ -92,7 +92,7 @@ impl<B: BusObserver> Machine<B> {
         cpu.threads.push_back(thread);
     }
 
-    /// The first thread of a core asks for something.
+    /// Handles a request of the first thread of a core.
     pub(super) fn answer(&mut self, at: usize, thread: usize, asks: Asks) {
         match asks {
             Asks::Others => self.wait_for_others(at, thread),
@@ -109,7 +109,7 @@ impl<B: BusObserver> Machine<B> {
         }
     }
 
-    /// Takes the thread from its core, unless others got on since it was asked.
+    /// Takes the thread from its core, unless another thread has advanced since its last request.
     fn wait_for_others(&mut self, at: usize, thread: usize) {
         let process = &mut self.processes[self.threads[thread].process];
         let seen = std::mem::replace(&mut self.threads[thread].seen, process.steps);
@@ -119,7 +119,8 @@ impl<B: BusObserver> Machine<B> {
         }
     }
 
-    /// A thread got on: those that wait for it are to ask again. Returns whether there were any.
+    /// A thread advanced: makes the waiting threads of its process runnable. Returns whether there
+    /// were any.
     pub(super) fn wake(&mut self, at: usize, thread: usize) -> bool {
         let now = self.cpus[at].time;
         let process = &mut self.processes[self.threads[thread].process];
@@ -130,7 +131,7 @@ impl<B: BusObserver> Machine<B> {
         !waiting.is_empty()
     }
 
-    /// The first thread of a core ends; with the last one its process exits or begins again.
+    /// The first thread of a core ends; after the last one its process exits or begins again.
     pub(super) fn thread_ends(&mut self, at: usize, thread: usize) {
         self.cpus[at].threads.pop_front();
         let number = self.threads[thread].process;
@@ -161,13 +162,13 @@ impl<B: BusObserver> Machine<B> {
         }
     }
 
-    /// A process that did what it must not, or found no memory.
+    /// Kills a process: an access was denied, or no memory is left.
     pub(super) fn kill(&mut self, space: SpaceId) {
         self.killed += 1;
         self.exit(space).expect("it is alive: it ran");
     }
 
-    /// The process is gone: none of its threads waits or begins again.
+    /// Removes a process: none of its threads waits or begins again.
     pub(super) fn forget_process(&mut self, space: SpaceId) {
         for process in self.processes.iter_mut().filter(|process| process.space == space) {
             process.waiting.clear();
@@ -175,7 +176,7 @@ impl<B: BusObserver> Machine<B> {
         }
     }
 
-    /// What every process completed.
+    /// Work completed by each process.
     pub(super) fn done(&self) -> Vec<Done> {
         let done = |process: &Running| {
             let threads = &self.threads[process.first..process.first + process.threads];
@@ -194,7 +195,7 @@ impl<B: BusObserver> Machine<B> {
     }
 }
 
-/// Where the accesses of a process's threads come from.
+/// Sources of the accesses of a process's threads.
 fn sources(process: &Process, bases: &[u64]) -> Vec<Source> {
     let (seed, threads) = (process.seed, process.threads);
     match &process.work {

@@ -1,9 +1,10 @@
-//! CPU time that a process may have, as bandwidth control gives it to a cgroup (`cpu.max`; kernel/sched/fair.c,
-//! `cfs_bandwidth`): its threads run until together they used the quota of a period, and then wait for the next one. A new
-//! quota is there at once, and whoever waits goes on (kernel/sched/core.c, `tg_set_cfs_bandwidth`).
+//! CPU quotas of processes, like bandwidth control of a cgroup (`cpu.max`; kernel/sched/fair.c,
+//! `cfs_bandwidth`): the threads of a process run until they have used the quota of a period
+//! together, and then wait for the next period. A changed quota takes effect at once and wakes
+//! waiting threads (kernel/sched/core.c, `tg_set_cfs_bandwidth`).
 //!
-//! Cores take time from the quota as their threads run, where the kernel gives it to them 5 ms at a time
-//! (`sched_cfs_bandwidth_slice_us`): a process of many threads gets a little less there.
+//! Cores take time from the quota as their threads run; the kernel hands it to them in slices of 5
+//! ms (`sched_cfs_bandwidth_slice_us`), so that a process of many threads gets slightly less there.
 
 use std::time::Duration;
 
@@ -12,16 +13,16 @@ use tierscope_core::{BusObserver, SpaceId};
 use super::machine::Machine;
 use super::tier::NS;
 
-/// What a process may use, in ps.
+/// The quota of a process, in ps.
 #[derive(Clone, Debug)]
 pub(super) struct Quota {
     period: u64,
     quota: u64,
-    /// What is left of this period's.
+    /// Time left in this period.
     left: u64,
-    /// When this period ends.
+    /// End of this period.
     ends: u64,
-    /// Threads that wait for the next one.
+    /// Threads that wait for the next period.
     waiting: Vec<usize>,
 }
 
@@ -30,7 +31,7 @@ impl Quota {
         Self { period, quota, left: quota, ends: now + period, waiting: Vec::new() }
     }
 
-    /// What may be used from `now` on.
+    /// Time left at `now`; begins a new period if one is due.
     fn left(&mut self, now: u64) -> u64 {
         if now >= self.ends {
             self.ends += ((now - self.ends) / self.period + 1) * self.period;
@@ -40,14 +41,14 @@ impl Quota {
         self.left
     }
 
-    /// So much was used.
+    /// Consumes `time` of the quota.
     fn take(&mut self, time: u64) {
         self.left = self.left.saturating_sub(time);
     }
 }
 
 impl<B: BusObserver> Machine<B> {
-    /// Gives a process so much CPU time in each `period`, over all its threads, from now on.
+    /// Limits a process to `quota` of CPU time in each `period`, over all its threads, from now on.
     pub fn limit(&mut self, space: SpaceId, quota: Duration, period: Duration) {
         let ps = |time: Duration| (time.as_nanos() as u64).saturating_mul(NS).max(NS);
         let (quota, period, now) = (ps(quota), ps(period), self.now);
@@ -61,7 +62,8 @@ impl<B: BusObserver> Machine<B> {
         }
     }
 
-    /// How far a thread may run that would run until `until`; a thread without a quota left is due at the next period.
+    /// Limits a thread's run until `until` to its quota; a thread without quota becomes due at the
+    /// next period.
     pub(super) fn within_quota(&mut self, at: usize, thread: usize, until: u64) -> u64 {
         let now = self.cpus[at].time;
         let Some(quota) = self.quotas.get_mut(&self.threads[thread].space) else { return until };
@@ -77,7 +79,7 @@ impl<B: BusObserver> Machine<B> {
         until
     }
 
-    /// A thread ran from `since` on.
+    /// Charges a thread's run since `since` to its quota.
     pub(super) fn use_quota(&mut self, at: usize, thread: usize, since: u64) {
         if let Some(quota) = self.quotas.get_mut(&self.threads[thread].space) {
             quota.take(self.cpus[at].time - since);
@@ -89,7 +91,7 @@ impl<B: BusObserver> Machine<B> {
 mod tests {
     use super::*;
 
-    // 10 of 100: 4 are used, then 6 are left; at 100 there are 10 again, at 350 too.
+    // 10 of 100: 4 are used, so 6 are left; at 100 there are 10 again, and at 350 too.
     #[test]
     fn each_period_has_its_quota() {
         let mut quota = Quota::new(10, 100, 0);

@@ -1,8 +1,8 @@
-//! Entries of 128 pages of 4 KiB whose frames lie in a row, in one line of the host's cache.
+//! Entries of 128 pages of 4 KiB with consecutive frames, in one cache line of the host.
 //!
-//! Most tables are like that: memory that was populated, or touched from the beginning to the end, has
-//! neighbouring frames for neighbouring pages. Such a table takes a ninth of one whose frames lie
-//! anywhere, and a terabyte's 128 MiB, so that the host's own TLB reaches more of it.
+//! Most tables qualify: memory that was populated, or touched from beginning to end, has
+//! consecutive frames for consecutive pages. Such a table takes a ninth of one with scattered
+//! frames, and a terabyte takes 128 MiB, so that the host's own TLB covers more of it.
 
 use tierscope_hw::entry::{ACCESSED, DIRTY, PRESENT, WRITABLE};
 
@@ -13,14 +13,14 @@ pub(super) const ENTRIES: usize = 128;
 /// Rows of a table.
 pub(super) const ROWS: usize = 512 / ENTRIES;
 
-/// Entries that are mapped are present, and all are writable or none is.
+/// Mapped entries are present, and either all or none of them are writable.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C, align(64))]
 pub(super) struct Row {
     mapped: [u64; 2],
     accessed: [u64; 2],
     dirty: [u64; 2],
-    /// The frame of entry 0, modulo 2^32: it may be one that is not there.
+    /// The frame of entry 0, modulo 2^32; entry 0 itself may be unmapped.
     first: u32,
     writable: u32,
     _spare: u64,
@@ -30,7 +30,7 @@ pub(super) struct Row {
 unsafe impl Zeroable for Row {}
 
 impl Row {
-    /// All entries are mapped: `first`, present, and pages that follow it with the same flags.
+    /// A row with all entries mapped: `first`, present, and the pages after it with the same flags.
     pub(super) fn full(first: u64) -> Self {
         let all = |flag: u64| [u64::from(first & flag != 0).wrapping_neg(); 2];
         Self {
@@ -56,7 +56,7 @@ impl Row {
         entry & (self.mapped[word] >> bit & 1).wrapping_neg()
     }
 
-    /// Writes an entry, 0 for none; false if it does not fit in with the others.
+    /// Writes an entry, 0 for none; false if the row cannot represent it together with the others.
     #[inline]
     pub(super) fn put(&mut self, at: usize, entry: u64) -> bool {
         let (word, bit) = (at / 64 % 2, 1u64 << (at % 64));
@@ -93,7 +93,7 @@ impl Row {
         self.dirty[word] |= (flags >> 6 & 1) << bit;
     }
 
-    /// A bit for each entry of a half: young.
+    /// Bitmap of the young entries of a half.
     #[inline(always)]
     pub(super) fn young(&self, half: usize) -> u64 {
         self.accessed[half]
@@ -105,7 +105,7 @@ impl Row {
         self.accessed[half] &= !which;
     }
 
-    /// A bit for each entry of a half: mapped.
+    /// Bitmap of the mapped entries of a half.
     #[inline(always)]
     pub(super) fn mapped(&self, half: usize) -> u64 {
         self.mapped[half]

@@ -1,4 +1,4 @@
-//! Time passes: cores carry out the accesses of their threads, the one that is behind first.
+//! The main loop: cores execute the accesses of their threads, the one furthest behind first.
 
 use tierscope_core::{Access, Addr, BusObserver, HintFault, Time};
 
@@ -11,29 +11,29 @@ use super::tier::NS;
 use super::window::{Past, Translated, WINDOW, Whose, keep, translate};
 use crate::exact::Detail;
 
-/// How long a thread runs while others wait for its core: `base_slice_ns` of the kernel's scheduler
+/// Time slice of a thread while others wait for its core: `base_slice_ns` of the kernel's scheduler
 /// on a server (kernel/sched/fair.c).
 const TURN: u64 = 3_000_000 * NS;
 
-/// Why a core stopped before its time.
+/// Why a core stopped before its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stopped {
-    /// It did not.
+    /// The core reached its time limit.
     Limit,
     /// The thread has nothing to do until then.
     NotDue(u64),
-    /// The thread's workload goes on with another segment.
+    /// The thread's workload enters another segment.
     Segment,
     /// A page fault.
     Fault(Op),
-    /// The thread got on: others of its process may wait for that.
+    /// The thread advanced; other threads of its process may wait for that.
     GotOn,
-    /// The thread's accesses are carried out, and it asks for this.
+    /// The thread's accesses are executed, and it makes this request.
     Asks(Asks),
 }
 
 impl<B: BusObserver> Machine<B> {
-    /// Lets everybody run until `until`, or until a process ends.
+    /// Runs all cores and the mover until `until`, or until a process ends.
     pub(super) fn run_until(&mut self, mut until: u64) {
         let spaces = self.os.alive_spaces();
         while self.broken.is_none() {
@@ -53,8 +53,8 @@ impl<B: BusObserver> Machine<B> {
         self.memory.bus.flush(Time(self.now / NS), false);
     }
 
-    /// Who is behind, and how far it may go: until a little past the next one. `None` of a core is
-    /// the mover.
+    /// The core or mover that is furthest behind, and its limit: slightly past the next one. `None`
+    /// for the core means the mover.
     fn next_turn(&self, until: u64) -> Option<(Option<usize>, u64)> {
         let mut first = (u64::MAX, None);
         let mut second = u64::MAX;
@@ -72,7 +72,7 @@ impl<B: BusObserver> Machine<B> {
         (first.0 < until).then_some((first.1, limit))
     }
 
-    /// Lets a core run until `limit`.
+    /// Runs a core until `limit`.
     fn turn(&mut self, at: usize, limit: u64) {
         while self.broken.is_none() {
             self.schedule(at);
@@ -104,7 +104,7 @@ impl<B: BusObserver> Machine<B> {
         }
     }
 
-    /// Gives the core to the next thread when the first had its turn.
+    /// Rotates to the next thread when the time slice of the first is over.
     fn schedule(&mut self, at: usize) {
         let cpu = &mut self.cpus[at];
         if cpu.threads.len() > 1 && cpu.time >= cpu.turn_ends {
@@ -113,7 +113,7 @@ impl<B: BusObserver> Machine<B> {
         }
     }
 
-    /// The first thread has to wait: another goes on, or none.
+    /// The first thread has to wait: switches to a ready thread, or idles.
     fn not_due(&mut self, at: usize, due: u64, limit: u64) {
         let (cpu, threads) = (&mut self.cpus[at], &self.threads);
         let ready = |thread: &usize| threads[*thread].due <= cpu.time;
@@ -138,7 +138,7 @@ impl<B: BusObserver> Machine<B> {
         }
     }
 
-    /// The inner loop: a window of accesses is translated, then carried out, then the next.
+    /// The inner loop: translates a window of accesses, executes it, and repeats.
     fn run<const CACHE: bool, const CLOCK: bool, const SAMPLES: bool>(
         &mut self,
         at: usize,
@@ -201,7 +201,7 @@ impl<B: BusObserver> Machine<B> {
         Stopped::Limit
     }
 
-    /// Resolves a page fault of a thread.
+    /// Resolves a page fault of a thread; kills its process if the access is denied.
     fn thread_fault(&mut self, at: usize, thread: usize, op: Op) {
         let space = self.threads[thread].space;
         let addr = Addr { space, at: op.linear() };
@@ -210,7 +210,7 @@ impl<B: BusObserver> Machine<B> {
         }
     }
 
-    /// Resolves a page fault: the core pays.
+    /// Resolves a page fault at the core's expense.
     fn fault(&mut self, at: usize, addr: Addr, stores: bool) -> Result<(), Denied> {
         self.faulting_walk(at);
         let now = Time(self.cpus[at].time / NS);
@@ -238,7 +238,7 @@ impl<B: BusObserver> Machine<B> {
         Ok(())
     }
 
-    /// See [`Machine::access`].
+    /// Implements [`Machine::access`].
     pub(super) fn access_at_once(
         &mut self,
         at: usize,
@@ -273,7 +273,7 @@ impl<B: BusObserver> Machine<B> {
         }
     }
 
-    /// Carries out one translated access.
+    /// Executes one translated access.
     fn finish<const CACHE: bool, const CLOCK: bool, const SAMPLES: bool>(
         &mut self,
         at: usize,
@@ -300,8 +300,8 @@ impl<B: BusObserver> Machine<B> {
     }
 }
 
-/// How many windows of accesses that all take `access` begin within `time`, before new ones have to
-/// be drawn: at least one.
+/// Number of windows, of accesses that all take `access`, that begin within `time` before new
+/// accesses have to be drawn; at least one.
 #[inline(always)]
 fn windows(time: u64, access: u64, drawn: usize) -> usize {
     let until = time.div_ceil(access * WINDOW as u64);
@@ -309,7 +309,7 @@ fn windows(time: u64, access: u64, drawn: usize) -> usize {
     drawn.min(usize::try_from(until).unwrap_or(usize::MAX))
 }
 
-/// Accesses that the thread may make at `now`.
+/// Number of accesses that the thread's pace allows at `now`.
 #[inline(always)]
 fn allowed(thread: &Thread, now: u64) -> usize {
     if thread.due > now {
@@ -321,7 +321,7 @@ fn allowed(thread: &Thread, now: u64) -> usize {
     ((now - thread.due) / thread.pace + 1) as usize
 }
 
-/// Whether a core walked often since this was asked last: the host should prefetch then.
+/// Whether a core walked often since the last call, so that the host should prefetch.
 #[inline(always)]
 fn walks_a_lot(cpu: &mut Cpu) -> bool {
     let walks = cpu.mmu.walks() - cpu.walks_seen;

@@ -1,4 +1,4 @@
-//! What an exact machine is built from.
+//! Configuration of an exact machine.
 
 use std::time::Duration;
 
@@ -14,15 +14,15 @@ use super::tables::Tables;
 use crate::config::{Costs, Event, Sampling};
 use crate::placement::{Placement, WATERMARK_SCALE, Watermarks};
 
-/// How much of the machine is modelled. What is left out costs nothing, here and there.
+/// Level of detail of the model. Omitted parts cost no time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Detail {
-    /// TLBs, paging-structure caches, walks, page faults; an access takes its cycles, no more.
+    /// TLBs, paging-structure caches, walks and page faults; an access takes only its cycles.
     Translation,
-    /// And the last-level cache with its prefetcher, for data and page-table entries.
+    /// Adds the last-level cache with its prefetcher, for data and page-table entries.
     Caches,
-    /// And tiers with their latency and bandwidth.
+    /// Adds the latency and bandwidth of tiers.
     Whole,
 }
 
@@ -31,42 +31,42 @@ pub enum Detail {
 pub struct Setup {
     /// The hardware.
     pub hardware: Hardware,
-    /// What software costs.
+    /// Costs of software.
     pub costs: Costs,
-    /// How much is modelled.
+    /// Level of detail.
     pub detail: Detail,
     /// Cores (hardware threads) in use; each has an MMU of its own.
     pub cpus: u32,
-    /// The first tier is a cache of the second.
+    /// Memory mode: the first tier is a cache of the second.
     pub memory_mode: bool,
-    /// How far apart a tier's watermarks lie, in 1/10,000 of it (`vm.watermark_scale_factor`).
+    /// Distance between a tier's watermarks, in 1/10,000 of it (`vm.watermark_scale_factor`).
     pub watermark_scale: u32,
-    /// KiB that only the kernel may use, over all tiers (`vm.min_free_kbytes`); `None` for as many as
-    /// the kernel chooses.
+    /// KiB reserved for the kernel, over all tiers (`vm.min_free_kbytes`); `None` for the kernel's
+    /// default.
     pub min_free_kib: Option<u64>,
-    /// How accesses are sampled, if at all.
+    /// How accesses are sampled; `None` for no sampling.
     pub sampling: Option<Sampling>,
-    /// Page tables that fit into the uncached region, each with a control block as large as itself (PTAT,
-    /// section 4.1.2: 32,768 in 256 MB); 0 for none.
+    /// Number of page tables that fit into the uncached region, each with a control block of the
+    /// same size (PTAT, section 4.1.2: 32,768 in 256 MB); 0 for none.
     pub uncached_tables: u32,
-    /// The kernel tells what it changes in the uncached region ([`Machine::told`](super::Machine::told)), and
-    /// what it reads and writes there crosses the bus, at a cost.
+    /// The kernel reports its changes to the uncached region as events, and its reads and writes
+    /// there cross the bus, at a cost.
     pub watch_tables: bool,
     /// The core that the profiler shares with the target; `None` if it has one of its own.
     pub profiler_cpu: Option<u32>,
-    /// Time from one timer tick to the next on a core that runs; `None` for none. Without it the
-    /// entries above a small working set stay cached for ever, and look old.
+    /// Period of the timer tick on a running core; `None` for no tick. Without it the entries above
+    /// a small working set stay cached forever, and look old.
     pub tick: Option<Duration>,
-    /// Time between two flushes of all TLBs and paging-structure caches, as the lab's flusher makes
-    /// them; `None` for never. Nobody is charged. The first comes after half of it, so that the
-    /// flusher is not in step with whoever looks as often.
+    /// Time between two flushes of all TLBs and paging-structure caches, like those of the lab's
+    /// flusher; `None` for never. Flushes cost no time. The first one happens after half the
+    /// period, so that the flusher is not in step with an instrument of the same period.
     pub flush: Option<Duration>,
-    /// How far the clocks of cores drift apart before the one behind goes on.
+    /// Largest drift between core clocks before the core that is behind runs.
     pub quantum: Duration,
 }
 
 impl Setup {
-    /// Where in physical memory the tiers lie, the fastest first: first byte and end. For who listens on the bus.
+    /// Physical ranges of the tiers, the fastest first: first byte and end. For bus observers.
     #[must_use]
     pub fn physical(&self) -> Vec<(u64, u64)> {
         let bytes = |(first, frames): (u64, u64)| (first << 12, (first + frames) << 12);
@@ -94,7 +94,7 @@ impl Setup {
         }
     }
 
-    /// Where the uncached region and the window of tags lie ([`Setup::watch_tables`]).
+    /// The uncached region and the window of tags ([`Setup::watch_tables`]).
     #[must_use]
     pub fn watched(&self) -> (Window, Window) {
         let bits = self.hardware.processor.physical_bits;
@@ -106,7 +106,7 @@ impl Setup {
     /// Whether the parts fit together.
     ///
     /// # Errors
-    /// What does not.
+    /// The first contradiction.
     pub fn check(&self) -> Result<()> {
         self.hardware.check()?;
         let refuse = |what: String, cause: &str, remedy: &str| {
@@ -154,7 +154,8 @@ impl Setup {
         Ok(())
     }
 
-    /// The tiers that pages may come from: in memory mode the first is none of them.
+    /// The tiers that pages may come from; in memory mode the first tier is a cache, and not among
+    /// them.
     fn usable(&self) -> impl Iterator<Item = usize> + '_ {
         usize::from(self.memory_mode)..self.hardware.tiers.len()
     }
@@ -165,11 +166,11 @@ impl Setup {
         Watermarks::of_tiers(tiers, caches, self.watermark_scale, self.min_free_kib)
     }
 
-    /// Whether the processes fit into the machine together, their page tables included: before
+    /// Whether all processes fit into the machine together, including page tables; checked before
     /// anything runs.
     ///
     /// # Errors
-    /// The first that does not, by its index, and why.
+    /// The index of the first process that does not fit, and the reason.
     pub fn admits(&self, processes: &[Process]) -> Result<(), (usize, Error)> {
         let marks = self.watermarks();
         let mut bound = vec![0; self.hardware.tiers.len()];
@@ -224,48 +225,51 @@ impl Setup {
 /// A process to start.
 #[derive(Clone, Debug)]
 pub struct Process {
-    /// For people.
+    /// Name, for reports.
     pub name: String,
-    /// What it does.
+    /// The workload.
     pub work: Work,
-    /// Threads; the first on core [`Process::first_cpu`], the others on those that follow, and from
-    /// the first again.
+    /// Number of threads; the first runs on core [`Process::first_cpu`], the others on the cores
+    /// after it, wrapping around to core 0.
     pub threads: u32,
     /// The core of the first thread.
     pub first_cpu: u32,
-    /// Seed of its accesses.
+    /// Seed of the process's accesses.
     pub seed: u64,
-    /// The pages of its areas.
+    /// Page size of the process's areas.
     pub pages: PageSize,
-    /// Where they come from.
+    /// Tiers that the process's pages come from.
     pub placement: Placement,
-    /// Lines that a thread waits for at a time: 1 if each access needs the one before, as in a
-    /// pointer chase; `None` for as many as the core has fill buffers.
+    /// Lines that a thread waits for at a time: 1 if each access depends on the previous one, as in
+    /// a pointer chase; `None` for all fill buffers of the core.
     pub overlap: Option<u32>,
-    /// Its stores go past the caches.
+    /// The process's stores bypass the caches.
     pub non_temporal: bool,
-    /// Its page tables of level 1 lie in the uncached region; if its pages are larger, those of level 2 too.
+    /// The process's level-1 tables are in the uncached region; with larger pages, its level-2
+    /// tables too.
     pub uncached_tables: bool,
-    /// Areas, by name, whose pages of 4 KiB lie in the uncached region, so that a monitor on the bus sees every access to them
-    /// (PTAT, section 7), as far as the region has room.
+    /// Names of areas whose 4 KiB pages are placed in the uncached region as far as there is room,
+    /// so that a bus monitor sees every access to them (PTAT, section 7).
     pub watched: Vec<String>,
-    /// Entries that map its pages have a reserved bit set, so that each walk to one ends in a fault, at which the kernel counts
-    /// a TLB miss and loads the translation (BadgerTrap): [`Machine::trapped`](super::Machine::trapped). Takes [`Detail::Caches`].
+    /// Entries that map its pages have a reserved bit set, so that each walk to one ends in a
+    /// fault, at which the kernel counts a TLB miss and loads the translation (BadgerTrap):
+    /// [`Machine::trapped`](super::Machine::trapped). Requires [`Detail::Caches`].
     pub trapped: bool,
-    /// Areas whose pages are others than [`Process::pages`], by name. Each area begins at a GiB then, so that no
-    /// table of level 2 maps pages of two sizes.
+    /// Areas whose page size differs from [`Process::pages`], by name. Each area begins at a GiB
+    /// boundary then, so that no level-2 table maps pages of two sizes.
     pub area_pages: Vec<(String, PageSize)>,
-    /// All its pages are there from the beginning, and nobody touched them yet: old and clean.
+    /// All pages are present from the beginning without an access: old and clean.
     pub populate: bool,
-    /// As [`Process::populate`], but it wrote to all of them before anybody looks: young and dirty, as a program leaves memory
-    /// that it initialised.
+    /// All its pages are present from the beginning and written to: young and dirty, as a program
+    /// leaves memory that it initialised.
     pub written: bool,
-    /// It begins again when its phases are over, or all its threads; else it exits.
+    /// The process restarts when its phases are over, or all its threads have ended; otherwise it
+    /// exits.
     pub repeats: bool,
 }
 
 impl Process {
-    /// Bytes that it takes when all of it is there: whole pages, and tables of level 1.
+    /// Bytes of the process when fully resident: whole pages, and level-1 tables.
     fn needs(&self) -> u64 {
         let need = |area: &Area| {
             let pages = self.pages_of(&area.name);
@@ -275,7 +279,7 @@ impl Process {
         self.work.areas().iter().map(need).sum()
     }
 
-    /// The pages of an area.
+    /// The page size of an area.
     pub(super) fn pages_of(&self, area: &str) -> PageSize {
         if self.watched.iter().any(|name| name == area) {
             return PageSize::K4;
@@ -284,15 +288,15 @@ impl Process {
         own.map_or(self.pages, |(_, pages)| *pages)
     }
 
-    /// Up to which level its tables lie in the uncached region.
+    /// Highest level of the process's tables in the uncached region.
     pub(super) fn uncached_levels(&self) -> u8 {
         let sizes = self.work.areas().iter().map(|area| self.pages_of(&area.name));
         let huge = sizes.max().unwrap_or(self.pages) > PageSize::K4;
         u8::from(self.uncached_tables) * (1 + u8::from(huge))
     }
 
-    /// A workload or program from core 0 on, with the threads that it wants, or one: 4 KiB pages,
-    /// first touch, nothing populated, for ever.
+    /// A workload or program from core 0 on, with its own number of threads, or one: 4 KiB pages,
+    /// first touch, nothing populated, repeated forever.
     #[must_use]
     pub fn new(work: impl Into<Work>) -> Self {
         let work = work.into();

@@ -1,12 +1,12 @@
-//! Division by a small number that stays the same, as a multiplication: hardware divides slowly.
+//! Division by a small constant, as a multiplication: hardware divides slowly.
 
 /// Divides by a number.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Share {
     by: u64,
-    /// 2^64 divided by it, rounded up.
+    /// 2^64 divided by the divisor, rounded up.
     factor: u64,
-    /// Below this the product tells the quotient exactly: the factor is too large by less than
+    /// Below this limit the product gives the exact quotient: the factor is too large by less than
     /// `by` / 2^64 of itself, and 2^48 x 2^16 is no more than 2^64.
     limit: u64,
 }

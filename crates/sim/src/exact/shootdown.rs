@@ -1,4 +1,4 @@
-//! TLB shootdowns: every core that may know a translation forgets it, and loses time.
+//! TLB shootdowns: every core that may cache a translation drops it, and loses time.
 
 use std::collections::BTreeSet;
 
@@ -9,16 +9,16 @@ use super::os::Stale;
 use super::tier::NS;
 
 impl<B: BusObserver> Machine<B> {
-    /// Makes all cores forget. They lose the time of an interrupt; returns what whoever asks pays,
-    /// in ps.
+    /// Shoots a range down on all cores of its space. Each loses the time of an interrupt; returns
+    /// the initiator's cost, in ps.
     ///
-    /// Page by page, or the whole space if that is more than the kernel's ceiling
-    /// (arch/x86/mm/tlb.c, `flush_tlb_mm_range`).
+    /// Invalidates page by page, or the whole space if there are more pages than the kernel's
+    /// ceiling (arch/x86/mm/tlb.c, `flush_tlb_mm_range`).
     pub(super) fn shoot(&mut self, stale: Stale) -> u64 {
         self.shoot_but(None, stale)
     }
 
-    /// As [`Machine::shoot`], asked for by a core, which need not be interrupted.
+    /// [`Machine::shoot`], initiated by a core, which is not interrupted itself.
     pub(super) fn shoot_from(&mut self, cpu: usize, stale: Stale) -> u64 {
         self.shoot_but(Some(cpu), stale)
     }
@@ -50,8 +50,8 @@ impl<B: BusObserver> Machine<B> {
         costs.initiator(cores) * NS
     }
 
-    /// Makes the cores that run any process forget all that they know of processes: one interrupt to
-    /// each of them. Returns how many, and what the caller pays, in ps.
+    /// Flushes the translations of all processes from the cores that run any: one interrupt to
+    /// each. Returns the number of cores, and the caller's cost, in ps.
     pub(super) fn forget_translations(&mut self) -> (u32, u64) {
         let alive = || self.os.spaces.iter().filter(|space| space.alive);
         let cores: BTreeSet<usize> = alive().flat_map(|space| space.cpus.iter()).collect();
@@ -67,7 +67,8 @@ impl<B: BusObserver> Machine<B> {
         (cores, costs.initiator(cores.into()) * NS)
     }
 
-    /// As [`Machine::shoot`], where nobody in particular pays: the target asked for it itself.
+    /// [`Machine::shoot`], with the initiator's cost charged to no core: the target requested the
+    /// change.
     pub(super) fn shoot_for_kernel(&mut self, stale: Stale) {
         let _ = self.shoot(stale);
     }

@@ -1,11 +1,11 @@
-//! Numbers given out, the lowest free one first.
+//! Allocator of numbers, the lowest free one first.
 
 use std::collections::BTreeSet;
 
 /// Numbers below a limit.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Slots {
-    /// Free ones below `next`.
+    /// Free numbers below `next`.
     free: BTreeSet<u32>,
     next: u32,
     limit: u32,
@@ -30,7 +30,7 @@ impl Slots {
         debug_assert!(new && slot < self.next, "slot {slot} freed twice");
     }
 
-    /// How many are out.
+    /// Count of allocated numbers.
     pub(super) fn used(&self) -> u64 {
         u64::from(self.next) - self.free.len() as u64
     }

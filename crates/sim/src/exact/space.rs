@@ -1,4 +1,4 @@
-//! Address spaces: what a process has mapped, and how its memory is to be placed.
+//! Address spaces: the mappings of a process, and the placement of its memory.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,20 +12,20 @@ use crate::placement::Placement;
 /// Memory to map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Map {
-    /// Where; `None` for wherever there is room.
+    /// First address; `None` for any free one.
     pub at: Option<u64>,
-    /// Bytes, whole pages.
+    /// Bytes, in whole pages.
     pub bytes: u64,
-    /// 4 KiB pages only; 2 MiB where they fit, as transparent huge pages do; or 1 GiB, as
-    /// hugetlbfs gives them.
+    /// 4 KiB: small pages only; 2 MiB: huge pages where they fit, as transparent huge pages; 1 GiB:
+    /// hugetlbfs pages.
     pub pages: PageSize,
     /// Whether stores are allowed.
     pub writable: bool,
-    /// Which tier its pages come from.
+    /// Tiers that the mapping's pages come from.
     pub placement: Placement,
-    /// What stands behind it.
+    /// Anonymous memory or a file.
     pub backing: Backing,
-    /// For people.
+    /// Name, for reports.
     pub name: Arc<str>,
 }
 
@@ -51,14 +51,14 @@ pub(super) struct Vma {
     pub(super) end: u64,
     pub(super) pages: PageSize,
     pub(super) writable: bool,
-    /// Its pages may not be moved (mlock(2)).
+    /// Whether the mapping's pages are locked and may not be moved (mlock(2)).
     pub(super) locked: bool,
-    /// Its pages lie in the uncached region, as far as there is room.
+    /// Whether the mapping's pages are placed in the uncached region, as far as there is room.
     pub(super) watched: bool,
     pub(super) placement: Placement,
     pub(super) backing: Backing,
     pub(super) name: Arc<str>,
-    /// The page of its first byte; the others follow.
+    /// Number of the mapping's first page; the others are consecutive.
     pub(super) first_page: PageId,
 }
 
@@ -67,15 +67,15 @@ pub(super) struct Space {
     pub(super) id: SpaceId,
     pub(super) name: Arc<str>,
     pub(super) root: Root,
-    /// By first byte.
+    /// Mappings by first byte.
     pub(super) vmas: BTreeMap<u64, Vma>,
-    /// Up to which level its tables are to lie in the uncached region; 0 for none.
+    /// Highest level of the space's tables in the uncached region; 0 for none.
     pub(super) uncached: u8,
-    /// It has mappings in the uncached region.
+    /// Whether the space has data in the uncached region.
     pub(super) watched: bool,
-    /// Walks to its pages are trapped.
+    /// Whether walks to the space's pages are trapped.
     pub(super) trapped: bool,
-    /// Cores that may know translations of it.
+    /// Cores that may cache translations of the space.
     pub(super) cpus: CpuSet,
     pub(super) alive: bool,
     /// Resident frames, by tier.
@@ -94,14 +94,16 @@ impl Space {
         self.vmas.range(..end).next_back().is_some_and(|(_, vma)| vma.end > start)
     }
 
-    /// Room for so many bytes, aligned, above everything that is mapped and above 4 GiB.
+    /// A free range of that many bytes, aligned, above all mappings and above 4 GiB; returns its
+    /// start.
     pub(super) fn room(&self, bytes: u64, align: u64) -> Option<u64> {
         let last = self.vmas.values().next_back().map_or(0, |vma| vma.end);
         let start = last.max(1 << 32).checked_next_multiple_of(align)?;
         start.checked_add(bytes).map(|_| start)
     }
 
-    /// Up to which level the tables of a mapping are to lie in the uncached region: those whose entries map its pages.
+    /// Highest level of a mapping's tables in the uncached region: tables whose entries map its
+    /// pages.
     pub(super) fn uncached_of(&self, vma: &Vma) -> u8 {
         if vma.pages == PageSize::K4 { self.uncached.min(1) } else { self.uncached }
     }

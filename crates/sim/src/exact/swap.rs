@@ -1,8 +1,8 @@
-//! Pages that were given back: what of them has to be read again when somebody comes for it.
+//! Reclaimed pages: which of them have to be read again at a refault.
 //!
-//! The place that they go to is a device as large as is wanted, or zswap, which keeps them compressed in memory.
-//! What was anonymous or written to is written there first; a clean page of a file is just dropped (mm/vmscan.c,
-//! `shrink_folio_list`).
+//! Pages are swapped to a device of unlimited size, or to zswap, which keeps them compressed in
+//! memory. Anonymous and dirty pages are written there first; a clean file page is dropped
+//! (mm/vmscan.c, `shrink_folio_list`).
 
 use std::collections::BTreeMap;
 
@@ -11,15 +11,15 @@ use tierscope_hw::PageSize;
 
 use super::frames::Frames;
 
-/// Pages of 4 KiB that are out, by space and number.
+/// Reclaimed 4 KiB pages, by space and number.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Swapped {
-    /// Whether each was written: it was dropped otherwise.
+    /// Whether each page was written; otherwise it was dropped.
     pages: BTreeMap<(SpaceId, u64), bool>,
     written: u64,
-    /// A page over what is kept of it in memory, in hundredths; `None` if nothing is.
+    /// Compression ratio in hundredths; `None` if nothing is kept in memory.
     ratio_percent: Option<u64>,
-    /// Frames that hold what is kept.
+    /// Frames of the zswap pool.
     pool: Vec<u64>,
 }
 
@@ -28,24 +28,25 @@ fn numbers(range: &Range) -> std::ops::Range<(SpaceId, u64)> {
 }
 
 impl Swapped {
-    /// Nothing is out; `ratio_percent`: a page over what is kept of it in memory, in hundredths.
+    /// No reclaimed pages; `ratio_percent` is zswap's compression ratio in hundredths, `None`
+    /// without zswap.
     pub(super) fn new(ratio_percent: Option<u64>) -> Self {
         Self { ratio_percent, ..Self::default() }
     }
 
-    /// All pages of the range go out, written or dropped.
+    /// Reclaims all pages of the range, written or dropped.
     pub(super) fn put(&mut self, range: &Range, written: bool) {
         let pages = range.start >> 12..range.end >> 12;
         self.pages.extend(pages.clone().map(|page| ((range.space, page), written)));
         self.written += if written { pages.end - pages.start } else { 0 };
     }
 
-    /// Whether any of the range is out.
+    /// Whether any page of the range is reclaimed.
     pub(super) fn holds(&self, range: &Range) -> bool {
         !self.pages.is_empty() && self.pages.range(numbers(range)).next().is_some()
     }
 
-    /// The pages of the range are not out any more; returns how many were.
+    /// Removes the pages of the range, which are in memory again or unmapped; returns their number.
     pub(super) fn take(&mut self, range: &Range) -> u64 {
         if !self.holds(range) {
             return 0;
@@ -57,14 +58,15 @@ impl Swapped {
         out.len() as u64
     }
 
-    /// Frames that what is kept fills.
+    /// Number of frames that the pool needs.
     fn wanted(&self) -> usize {
         let kept = |ratio| (self.written * 100).div_ceil(ratio);
         self.ratio_percent.map_or(0, kept) as usize
     }
 
-    /// The pool grows or shrinks to what is kept. Its frames come from the fastest tier that has one, below the
-    /// watermarks too: who writes a page out frees one. A machine that is full gives none, and is asked again.
+    /// Grows or shrinks the pool to the size needed. Its frames come from the fastest tier that has
+    /// one, even below the watermarks, since each page written out frees one. A full machine gives
+    /// none; the next call tries again.
     pub(super) fn fit_pool(&mut self, frames: &mut Frames, fastest: u8) {
         let wanted = self.wanted();
         while self.pool.len() > wanted {
@@ -101,7 +103,7 @@ mod tests {
         assert!(swapped.holds(&range(1, 0, 99)));
     }
 
-    // Seven written pages at 3:1 fill two frames and a third of one; two that were dropped none.
+    // Seven written pages at 3:1 fill two frames and a third of one; two dropped pages take none.
     #[test]
     fn what_is_kept_takes_frames_of_the_fastest_tier() {
         let (mut swapped, mut frames) =

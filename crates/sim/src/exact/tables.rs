@@ -1,13 +1,14 @@
 //! Page tables: real radix tables of entries at physical addresses of their own.
 //!
-//! Physical addresses from half of the address space on are theirs: tables of level 1 in the third
-//! quarter, tables above in the last. So a table is found from its address by a shift, and the tiers
-//! lie below. What they take of memory is charged to the fastest tier ([`Tables::bytes`]).
+//! They occupy the upper half of the physical address space: level-1 tables the third quarter,
+//! upper tables the fourth. So a shift finds a table from its address, and the tiers are below. The
+//! memory that tables take is charged to the fastest tier ([`Tables::bytes`]).
 //!
 //! A part of the third quarter may be *uncached*: page-table reads from there go to the bus (PTAT,
-//! section 4.1: a reserved region of 256 MB). A control block of 4 KB stands before every table there, and says
-//! whether it is free; the kernel looks for one from the beginning. Tables of level 2 may lie there too, for
-//! processes with pages of 2 MiB: where they do, their entries are kept with those of other upper tables.
+//! section 4.1: a reserved region of 256 MB). A control block of 4 KB precedes every table there
+//! and holds its allocation state; the kernel searches the blocks for a free table from the
+//! beginning. Level-2 tables may be there too, for processes with 2 MiB pages; their entries are
+//! then stored with those of other upper tables.
 
 use tierscope_core::{Level, Lost, Result, SpaceId};
 use tierscope_hw::entry::{ACCESSED, DIRTY, FRAME_MASK, HUGE, PRESENT, WRITABLE};
@@ -23,11 +24,11 @@ use super::watch::Watch;
 
 /// Entries of a table.
 pub(super) const FANOUT: usize = Level::FANOUT as usize;
-/// What a new non-leaf entry has: the kernel's `_PAGE_TABLE` is young from the beginning
-/// (arch/x86/include/asm/pgtable_types.h), and DIRTY means nothing there.
+/// Flags of a new non-leaf entry: the kernel's `_PAGE_TABLE` is young from the beginning
+/// (arch/x86/include/asm/pgtable_types.h), and DIRTY has no meaning there.
 const TABLE: u64 = PRESENT | WRITABLE | ACCESSED;
 
-/// An entry, and where it is.
+/// An entry, with its level and address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Located {
     pub(super) level: Level,
@@ -36,18 +37,18 @@ pub(super) struct Located {
 }
 
 impl Located {
-    /// Whether it maps a page, present or armed.
+    /// Whether the entry maps a page, present or armed.
     pub(super) fn is_leaf(&self) -> bool {
         self.entry != 0 && (self.level == Level::PTE || self.entry & HUGE != 0)
     }
 
-    /// Whether it points to a table.
+    /// Whether the entry points to a table.
     pub(super) fn is_table(&self) -> bool {
         self.entry & PRESENT != 0 && !self.is_leaf()
     }
 }
 
-/// Where the level-2 table of a GiB is: only ever a hint of what to prefetch.
+/// Location of a GiB's level-2 table: only a hint for prefetching.
 #[derive(Clone, Copy, Default)]
 struct Hint {
     key: u64,
@@ -55,7 +56,7 @@ struct Hint {
 }
 
 const HINTS: usize = 1 << 13;
-/// Accesses whose entries of level 2 the host fetches before it fetches what they point to.
+/// Number of accesses whose level-2 entries the host prefetches before the tables below them.
 const AHEAD: usize = 64;
 
 /// All tables of all spaces.
@@ -66,26 +67,26 @@ pub(super) struct Tables {
     leaf_base: u64,
     upper_base: u64,
     uncached: Slots,
-    /// Pages of the uncached region: twice the tables that fit.
+    /// Pages of the uncached region: twice the number of tables that fit.
     uncached_count: u32,
-    /// By number of the table in the region: the place of its entries among the upper ones, and one, if
-    /// it is of level 2.
+    /// By number of the table in the region, for level-2 tables: the position of its entries among
+    /// the upper tables, plus one; 0 for other tables.
     uncached_upper: Vec<u32>,
     cached: Slots,
     above: Slots,
     hints: Vec<Hint>,
-    /// Tables that should have been uncached, and found no room.
+    /// Tables that should have been uncached, but found the region full.
     overflowed: u64,
     pub(super) watch: Option<Box<Watch>>,
 }
 
-/// Entries keep frame numbers of 32 bits, and the uncached region lies beyond: its pages of data bear the last of these numbers, which
-/// no memory has, counted from the region's first page on.
+/// Entries hold 32-bit frame numbers, and the uncached region is beyond them: its data pages have
+/// the last of these numbers, which no memory has, counted from the region's first page.
 const DATA: u64 = (1 << 32) - DATA_PAGES;
-/// Pages of the region that data may lie in.
+/// Largest number of data pages in the region.
 const DATA_PAGES: u64 = 1 << 20;
 
-/// The frame that an entry means, where the region begins at `base`.
+/// The physical frame of an entry's frame number, where the region begins at `base`.
 pub(super) fn true_frame(base: u64, frame: u64) -> u64 {
     if (DATA..1 << 32).contains(&frame) { (base >> 12) + (frame - DATA) } else { frame }
 }
@@ -94,8 +95,8 @@ pub(super) fn true_frame(base: u64, frame: u64) -> u64 {
 const TAGS: u64 = 1 << 20;
 
 impl Tables {
-    /// No tables, of 4 or 5 levels, for physical addresses of so many bits; `uncached` tables at most lie
-    /// in the uncached region, and are `watched` or not.
+    /// No tables, of 4 or 5 levels, for physical addresses of `physical_bits` bits. At most
+    /// `uncached` tables are in the uncached region; if `watched`, changes there are reported.
     pub(super) fn new(levels: u8, physical_bits: u32, uncached: u32, watched: bool) -> Self {
         let quarter = 1u64 << (physical_bits - 2);
         let room = u32::try_from(quarter >> 12).unwrap_or(u32::MAX);
@@ -121,23 +122,23 @@ impl Tables {
         self.levels
     }
 
-    /// Bytes of memory that the tables take on the simulated machine.
+    /// Bytes of simulated memory that the tables take.
     pub(super) fn bytes(&self) -> u64 {
         (self.uncached.used() + self.cached.used() + self.above.used()) << 12
     }
 
-    /// Tables that found the uncached region full.
+    /// Number of tables that found the uncached region full.
     pub(super) fn overflowed(&self) -> u64 {
         self.overflowed
     }
 
-    /// Whether reads of the entry go past the caches.
+    /// Whether reads of the entry bypass the caches.
     #[inline(always)]
     pub(super) fn is_uncached(&self, address: u64) -> bool {
         address >= self.leaf_base && address - self.leaf_base < u64::from(self.uncached_count) << 12
     }
 
-    /// A top table, for a new space; `None` if the addresses for tables are used up.
+    /// A top table for a new space; `None` if all table addresses are used.
     ///
     /// # Errors
     /// The host has no memory.
@@ -150,13 +151,13 @@ impl Tables {
         Window { start: self.leaf_base, bytes: u64::from(self.uncached_count) << 12 }
     }
 
-    /// Reads in here tell when something is in force.
+    /// Window whose reads tag the moment at which reported changes take effect.
     pub(super) fn tags(&self) -> Window {
         let end = self.upper_base + (self.upper_base - self.leaf_base);
         Window { start: end - TAGS, bytes: TAGS }
     }
 
-    /// A table of the region for entries of that level; `None` if it is full.
+    /// A table in the region for entries of that level; `None` if the region is full.
     fn new_uncached(&mut self, root: Root, linear: u64, level: Level) -> Option<u32> {
         let Some(slot) = self.uncached.take() else {
             self.overflowed += 1;
@@ -168,7 +169,8 @@ impl Tables {
         Some(slot)
     }
 
-    /// A page of data in the uncached region: its frame, as entries have it; none if the region is full.
+    /// Frame number, as in entries, of a new data page in the uncached region; `None` if the region
+    /// is full.
     pub(super) fn new_data(&mut self, root: Root) -> Option<u64> {
         let Some(slot) = self.uncached.take() else {
             self.overflowed += 1;
@@ -186,19 +188,20 @@ impl Tables {
         Some(DATA + page)
     }
 
-    /// Whether a frame is one of data in the uncached region.
+    /// Whether a frame number is that of a data page in the uncached region.
     #[inline(always)]
     pub(super) fn is_data(&self, frame: u64) -> bool {
         self.uncached_count > 0 && frame >= DATA
     }
 
-    /// Where data of the uncached region lie by the addresses that entries give, and what is to be added for those on the bus.
+    /// Window of the region's data pages in addresses as entries hold them, and the shift to bus
+    /// addresses.
     pub(super) fn data(&self) -> (Window, u64) {
         let start = DATA << 12;
         (Window { start, bytes: DATA_PAGES << 12 }, self.leaf_base.wrapping_sub(start))
     }
 
-    /// Gives a page of data back.
+    /// Frees a data page of the uncached region.
     pub(super) fn free_data(&mut self, frame: u64) {
         let slot = ((frame - DATA) / 2) as u32;
         self.uncached.give(slot);
@@ -207,7 +210,7 @@ impl Tables {
         }
     }
 
-    /// A table of level 2 in the uncached region, or else where all others are.
+    /// A level-2 table in the uncached region, or an ordinary one if that is full.
     fn new_middle(&mut self, root: Root, linear: u64) -> Result<Option<u64>> {
         let Some(table) = self.new_upper()? else { return Ok(None) };
         let Some(slot) = self.new_uncached(root, linear, Level::PMD) else {
@@ -217,7 +220,7 @@ impl Tables {
         Ok(Some(self.leaf_base + ((u64::from(slot) * 2 + 1) << 12)))
     }
 
-    /// Where the entries of an upper table are kept that lies in the uncached region.
+    /// Index in `upper` of the entry of an upper table in the uncached region.
     #[inline(always)]
     fn middle_at(&self, address: u64) -> Option<usize> {
         let slot = (address.checked_sub(self.leaf_base)? >> 13) as usize;
@@ -225,7 +228,7 @@ impl Tables {
         Some(kept as usize * FANOUT + (address >> 3) as usize % FANOUT)
     }
 
-    /// Where the entry of an upper table is kept.
+    /// Index in `upper` of the entry of an upper table.
     #[inline(always)]
     fn upper_at(&self, address: u64) -> Option<usize> {
         if address >= self.upper_base {
@@ -240,7 +243,7 @@ impl Tables {
         Ok(Some(self.upper_base + (u64::from(slot) << 12)))
     }
 
-    /// A table for entries of level 1 about an address.
+    /// A table of level-1 entries for an address.
     pub(super) fn new_leaf(
         &mut self,
         root: Root,
@@ -257,12 +260,12 @@ impl Tables {
         Ok(Some(self.leaf_base + (u64::from(slot) << 12)))
     }
 
-    /// The first frame that no memory has, if data may lie in the uncached region.
+    /// The first frame number without memory, if the uncached region may hold data.
     pub(super) fn first_reserved(&self) -> u64 {
         if self.uncached_count > 0 { DATA } else { u64::MAX }
     }
 
-    /// Gives a table back; nothing may point to it any more.
+    /// Frees a table; no entry may point to it any more.
     pub(super) fn free(&mut self, table: u64) {
         if table >= self.upper_base {
             let slot = ((table - self.upper_base) >> 12) as u32;
@@ -294,7 +297,7 @@ impl Tables {
         }
     }
 
-    /// An entry is about to become `new`; the kernel `looks` at it before.
+    /// Notes that an entry is about to become `new`; `looks` if the kernel reads it first.
     fn note(&mut self, address: u64, new: u64, looks: bool) {
         if self.watch.is_none() || !self.is_uncached(address) {
             return;
@@ -305,12 +308,12 @@ impl Tables {
         }
     }
 
-    /// The kernel looks at an entry.
+    /// The kernel reads an entry.
     pub(super) fn looks_at(&mut self, address: u64) {
         self.looks_at_some(address & !0xfff, (address >> 3) as usize % FANOUT, 1);
     }
 
-    /// The kernel looks at so many entries of a table.
+    /// The kernel reads `count` entries of a table.
     pub(super) fn looks_at_some(&mut self, table: u64, first: usize, count: usize) {
         let (base, uncached) = (self.leaf_base, self.is_uncached(table));
         if let Some(watch) = self.watch.as_mut().filter(|_| uncached) {
@@ -319,39 +322,39 @@ impl Tables {
         }
     }
 
-    /// A process whose tables go to the region from now on.
+    /// Announces a process whose tables will be in the region.
     pub(super) fn announce(&mut self, root: u64, space: SpaceId) {
         if let Some(watch) = &mut self.watch {
             watch.announce(root, space);
         }
     }
 
-    /// It executes its program.
+    /// The process of that root executes its program.
     pub(super) fn executes(&mut self, root: u64) {
         if let Some(watch) = &mut self.watch {
             watch.executes(root);
         }
     }
 
-    /// It is gone.
+    /// The process of that root has exited.
     pub(super) fn exits(&mut self, root: u64) {
         if let Some(watch) = &mut self.watch {
             watch.exits(root);
         }
     }
 
-    /// See [`super::machine::Machine::told`].
+    /// Drains the kernel events of the uncached region.
     pub(super) fn told(&mut self, out: &mut Vec<Told>) -> Lost {
         self.watch.as_mut().map_or(Lost(0), |watch| watch.told(out))
     }
 
-    /// The tables of level 1, and the number of the one at that address.
+    /// The level-1 tables, and the number of the one at that address.
     pub(super) fn leaves_mut(&mut self, table: u64) -> (&mut Leaves, usize) {
         let (number, _) = self.leaf_at(table);
         (&mut self.leaves, number)
     }
 
-    /// The number of a table of level 1, and of an entry in it.
+    /// The number of a level-1 table, and of an entry in it.
     #[inline(always)]
     fn leaf_at(&self, address: u64) -> (usize, usize) {
         let offset = address - self.leaf_base;
@@ -379,7 +382,7 @@ impl Tables {
         }
     }
 
-    /// Fills an empty table of level 1: `first`, and pages that follow it with the same flags.
+    /// Fills an empty level-1 table: `first`, and the pages after it with the same flags.
     pub(super) fn fill(&mut self, table: u64, first: u64) {
         if self.watch.is_some() {
             (0..FANOUT as u64).for_each(|at| self.note(table + at * 8, first + (at << 12), false));
@@ -388,8 +391,8 @@ impl Tables {
         leaves.fill(table, first);
     }
 
-    /// Walks as software does, leaving no mark: to the entry of `level` for the address, or to what
-    /// ends the walk above.
+    /// Walks like software, without setting flags, to the entry of `level` for the address, or to
+    /// the entry that ends the walk above it.
     pub(super) fn locate(&self, root: Root, linear: u64, level: Level) -> Located {
         let mut table = root.table;
         for here in (1..=self.levels).rev().filter_map(Level::new) {
@@ -403,10 +406,11 @@ impl Tables {
         unreachable!("a level asked for is one of the table's")
     }
 
-    /// The address of the entry of `level` for a linear address, with tables made down to it.
-    /// `None` if there are no more addresses for tables, or a leaf is in the way.
+    /// The address of the entry of `level` for a linear address; allocates the tables above it.
+    /// `None` if all table addresses are used, or a leaf is in the way.
     ///
     /// # Errors
+    /// The host has no memory.
     /// The host has no memory.
     pub(super) fn reach(
         &mut self,
@@ -433,7 +437,7 @@ impl Tables {
         }
     }
 
-    /// Lets an entry above level 1 point to a table.
+    /// Makes an entry above level 1 point to a table.
     pub(super) fn attach(&mut self, root: Root, linear: u64, above: Located, table: u64) {
         self.put(above.address, table | TABLE);
         if above.level == Level::PUD {
@@ -455,11 +459,11 @@ fn hint_slot(key: u64) -> usize {
 }
 
 impl Tables {
-    /// Walks for these accesses are likely to follow: the host prefetches what they will read.
+    /// Prefetches on the host the entries that walks of these accesses are likely to read.
     ///
-    /// In two loops that do nothing else. A prefetch whose own translation the host has to walk for
-    /// is finished only after that walk, and holds up what comes after it; many in a row walk at the
-    /// same time.
+    /// In two loops that do nothing else: a prefetch whose own translation the host has to walk for
+    /// finishes only after that walk, and delays the code after it; many in a row walk
+    /// concurrently.
     pub(super) fn foresee(&self, root: Root, ops: &[Op]) {
         for ops in ops.chunks(AHEAD) {
             let mut above = [None; AHEAD];
@@ -473,7 +477,7 @@ impl Tables {
         }
     }
 
-    /// Prefetches what an entry of level 2 points to for the address.
+    /// Prefetches the level-1 entry for the address, below a level-2 entry.
     #[inline(always)]
     fn expect_below(&self, above: Option<usize>, linear: u64) {
         let Some(entry) = above.and_then(|above| self.upper.get(above)) else { return };
@@ -483,7 +487,7 @@ impl Tables {
         }
     }
 
-    /// Where the entry of level 2 for an address is, as far as hints tell.
+    /// Index of the level-2 entry for an address, if the hints know it.
     #[inline(always)]
     fn above_leaf(&self, root: Root, linear: u64) -> Option<usize> {
         let key = hint_key(root, linear);
@@ -585,7 +589,7 @@ mod tests {
         assert_eq!(tables.entry(address), 0);
     }
 
-    // Of two tables that fit, the first is of level 2, the other of level 1.
+    // Two tables fit: the first is of level 2, the other of level 1.
     #[test]
     fn tables_of_level_2_may_be_uncached_too() {
         let (mut tables, root) = tables(2);

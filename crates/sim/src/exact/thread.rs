@@ -1,4 +1,4 @@
-//! Threads: whose accesses a core carries out, and at which pace.
+//! Threads: sources of the accesses that a core executes, and their pace.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use tierscope_workloads::{Call, Lane, Next, Stream, Touch, Workload};
 use super::operations::Operations;
 use super::tier::{NS, SECOND};
 
-/// Accesses that are drawn at a time.
+/// Number of accesses drawn at a time.
 const DRAWN: usize = 256;
-/// Accesses that are drawn already, for the host to prefetch, when the next is carried out.
+/// Number of accesses drawn ahead of the next one, for the host to prefetch.
 pub(super) const FORESEEN: usize = 48;
 
-/// An access: the address, and whether it stores.
+/// An access: the address, and whether it is a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Op(u64);
 
@@ -31,71 +31,71 @@ impl Op {
     }
 }
 
-/// Most operations that wait at a time: what was foreseen, and a draw of which each reads and writes.
+/// Most accesses queued at a time: the lookahead, and a draw in which each touch reads and writes.
 const HELD: usize = FORESEEN + 2 * DRAWN;
 
-/// Where a thread's accesses come from.
+/// Source of a thread's accesses.
 pub(super) enum Source {
-    /// A description, and this thread's share of it.
+    /// A described workload, and this thread's share of it.
     Described(Arc<Workload>, Stream),
     /// A program's own computation.
     Computed(Box<dyn Lane>),
 }
 
-/// What a program's thread asks for once its accesses are carried out.
+/// A request of a program's thread after its accesses are executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asks {
     /// A system call.
     Call(Call),
-    /// The other threads' progress.
+    /// Progress of other threads.
     Others,
     /// To sleep until then.
     Until(u64),
-    /// Its end.
+    /// The end of the thread.
     End,
 }
 
 /// A thread of a process.
 pub(super) struct Thread {
     pub(super) space: SpaceId,
-    /// Its process, of those that were ever started.
+    /// Index of the thread's process among all that were ever started.
     pub(super) process: usize,
-    /// The core that it runs on.
+    /// The core that the thread runs on.
     pub(super) cpu: usize,
     pub(super) root: Root,
-    /// Lines that it waits for at a time.
+    /// Lines that the thread waits for at a time.
     pub(super) overlap: u64,
-    /// Its stores go past the caches.
+    /// The thread's stores bypass the caches.
     pub(super) non_temporal: bool,
     source: Source,
-    /// What it asks for when nothing is left.
+    /// The thread's request after all drawn accesses.
     asks: Option<Asks>,
-    /// It got on since [`Thread::got_on`] was asked.
+    /// The thread advanced since the last [`Thread::got_on`].
     moved: bool,
-    /// It waited for others when it was asked last.
+    /// The thread waited for others at the last draw.
     waited: bool,
-    /// How far its process had got when it was asked last.
+    /// The process's step count when the thread last waited or advanced.
     pub(super) seen: u64,
     threads: u64,
-    /// When its process began.
+    /// Start time of the thread's process.
     began: u64,
     repeats: bool,
     pub(super) segment_ends: u64,
     ops: Vec<Op>,
     count: usize,
     at: usize,
-    /// Time from one access to the next; 0 for as fast as can be.
+    /// Time between two accesses; 0 for no limit.
     pub(super) pace: u64,
-    /// When the next access is due.
+    /// Time at which the next access is due.
     pub(super) due: u64,
     touches: Vec<Touch>,
-    /// Accesses carried out.
+    /// Accesses executed.
     pub(super) carried: u64,
-    /// How long its operations take.
+    /// Durations of the thread's operations.
     pub(super) operations: Operations,
 }
 
-/// How a thread takes part.
+/// A thread's parameters within its process.
 pub(super) struct Part {
     pub(super) space: SpaceId,
     pub(super) process: usize,
@@ -139,7 +139,7 @@ impl Thread {
         thread
     }
 
-    /// Goes on with what the workload does at `now`; false if it is over.
+    /// Continues with the workload's next segment at `now`; false if it is over.
     pub(super) fn enter(&mut self, now: u64) -> bool {
         self.due = self.due.max(now);
         (self.count, self.at) = (0, 0);
@@ -169,26 +169,26 @@ impl Thread {
         (self.waited, self.moved) = (false, false);
     }
 
-    /// It sleeps until then.
+    /// Sleeps until `until`.
     pub(super) fn sleep(&mut self, until: u64) {
         self.due = until;
         self.operations.rest(until);
     }
 
-    /// So long after its process began.
+    /// The time that is `since` after the process began, in ps.
     fn moment(&self, since: Duration) -> u64 {
         let nanos = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
         nanos.saturating_mul(NS).saturating_add(self.began)
     }
 
-    /// The accesses to come: [`Thread::left`] of them, and then at least [`FORESEEN`] of the past,
-    /// so that the host may look ahead.
+    /// The accesses to come: [`Thread::left`] of them, followed by at least [`FORESEEN`] old ones,
+    /// so that the host can look ahead.
     #[inline(always)]
     pub(super) fn ops(&self) -> &[Op] {
         &self.ops[self.at..]
     }
 
-    /// How many accesses are drawn.
+    /// Number of drawn accesses.
     #[inline(always)]
     pub(super) fn left(&self) -> usize {
         self.count - self.at
@@ -200,17 +200,17 @@ impl Thread {
         self.left() < FORESEEN && self.asks.is_none()
     }
 
-    /// What it asks for, now that its accesses are carried out.
+    /// Takes the thread's request after its accesses are executed.
     pub(super) fn take_asks(&mut self) -> Option<Asks> {
         self.asks.take()
     }
 
-    /// Whether others who wait for it should be asked again.
+    /// Whether the thread has advanced, so that threads waiting for it should retry.
     pub(super) fn got_on(&mut self) -> bool {
         std::mem::take(&mut self.moved)
     }
 
-    /// Operations that it completed, in its program's unit.
+    /// Operations that the thread completed, in its program's unit.
     pub(super) fn operations(&self) -> u64 {
         match &self.source {
             Source::Described(..) => self.carried,
@@ -218,13 +218,13 @@ impl Thread {
         }
     }
 
-    /// Accesses until one of its operations ends.
+    /// Accesses until one of the thread's operations ends.
     #[inline(always)]
     pub(super) fn until_an_end(&self) -> usize {
         self.operations.left(self.carried)
     }
 
-    /// So many of them were carried out, at `now`.
+    /// `count` of the thread's accesses were executed by `now`.
     #[inline(always)]
     pub(super) fn done(&mut self, count: usize, now: u64) {
         self.at += count;
@@ -232,10 +232,11 @@ impl Thread {
         self.operations.carried(self.carried, now);
     }
 
-    /// Draws the next accesses: at least [`FORESEEN`] wait then, or it asks for something.
+    /// Draws the next accesses: afterwards at least [`FORESEEN`] are queued, or a request is
+    /// pending.
     pub(super) fn draw(&mut self, now: u64) {
         if let Source::Computed(lane) = &mut self.source {
-            // Another core may have begun it anew, and be ahead.
+            // Another core that is ahead may have restarted the program.
             lane.now(Duration::from_nanos(now.saturating_sub(self.began) / NS));
         }
         self.ops.copy_within(self.at..self.count, 0);
@@ -246,7 +247,7 @@ impl Thread {
         }
     }
 
-    /// Fills the front of the touches; says how many.
+    /// Fills the front of the touches; returns their number.
     fn next_touches(&mut self) -> usize {
         let lane = match &mut self.source {
             Source::Described(_, stream) => {
@@ -257,7 +258,7 @@ impl Thread {
         };
         let before = lane.steps();
         let next = lane.next(&mut self.touches);
-        // Coming to wait is a step too: it may be what another waits for.
+        // Beginning to wait is progress too: another thread may wait for it.
         self.moved |= next != Next::Waits || !self.waited || lane.steps() != before;
         self.waited = next == Next::Waits;
         match next {

@@ -1,26 +1,27 @@
-//! A tier's memory: how long an access takes, and what it takes away from others.
+//! A tier's memory: latency of an access, and the bandwidth that it takes from others.
 //!
-//! Time of the memory is booked in slots of a few microseconds: a read takes the time that its bytes
-//! need at the read bandwidth, a write likewise, so that reads alone, writes alone and any mix meet
-//! exactly the bandwidth that is configured. A request goes into the first slot from its time on
-//! that has room; so cores whose clocks differ a little may ask in any order. What it waits until
-//! that slot begins is added to the latency. An idle tier answers in exactly its latency.
+//! Memory time is booked in slots of a few microseconds: a read takes the time that its bytes need
+//! at the read bandwidth, a write at the write bandwidth, so that reads alone, writes alone and any
+//! mix reach exactly the configured bandwidth. A request is booked in the first slot with room from
+//! its time on, so that cores with slightly different clocks may issue requests in any order. The
+//! wait until that slot begins is added to the latency. An idle tier answers in exactly its
+//! latency.
 //!
-//! Below saturation requests still meet one another: the mean wait of a queue with random arrivals
-//! and fixed service (M/D/1; Pollaczek and Khinchine) is added, at the load of the slot before.
+//! Below saturation requests still collide: the mean wait of a queue with random arrivals and fixed
+//! service (M/D/1; Pollaczek and Khinchine) is added, at the load of the previous slot.
 
 use std::collections::VecDeque;
 
 use tierscope_hw::config::MemoryTier;
 
-/// Picoseconds of a nanosecond.
+/// Picoseconds in a nanosecond.
 pub(super) const NS: u64 = 1000;
-/// Picoseconds of a second.
+/// Picoseconds in a second.
 pub(super) const SECOND: u64 = 1_000_000_000_000;
 
 /// Length of a slot.
 const SLOT: u64 = 4_000 * NS;
-/// Waits by load, in 64 steps: beyond the last the queue itself makes them wait.
+/// Load steps of the M/D/1 wait; beyond the last one the slots themselves delay requests.
 const STEPS: usize = 64;
 
 /// Whether memory is read or written.
@@ -30,21 +31,21 @@ pub(super) enum Way {
     Write,
 }
 
-/// The memory of a tier.
+/// Clock of a tier's memory.
 pub(super) struct TierClock {
     latency: [u64; 2],
-    /// Picoseconds of the memory for 64 bytes, times [`FINE`].
+    /// Memory time for 64 bytes in picoseconds, times [`FINE`].
     service: [u64; 2],
     /// Booked time of the slots from `first` on, times [`FINE`].
     slots: VecDeque<u64>,
     first: u64,
-    /// The slot whose load `wait` was worked out for, and the wait.
+    /// A slot, and the mean wait computed for it.
     waiting: (u64, u64),
 }
 
-/// Parts of a picosecond that booked time is counted in.
+/// Fractions of a picosecond in which booked time is counted.
 const FINE: u64 = 256;
-/// Slots that are remembered behind the latest request: clocks are never that far apart.
+/// Slots kept behind the latest request; clocks never drift that far apart.
 const KEPT: usize = 4096;
 
 impl TierClock {
@@ -65,13 +66,13 @@ impl TierClock {
         self.latency[way as usize]
     }
 
-    /// Books a line at `now`; returns by how much it comes later than from idle memory, in ps.
+    /// Books a line at `now`; returns its queueing delay, in ps.
     #[inline]
     pub(super) fn book(&mut self, now: u64, way: Way) -> u64 {
         self.book_lines(now, way, 1)
     }
 
-    /// As [`TierClock::book`], of many lines in a row: until the last of them has its turn.
+    /// Books `lines` lines in a row at `now`; returns the delay of the last one, in ps.
     #[inline]
     pub(super) fn book_lines(&mut self, now: u64, way: Way, lines: u64) -> u64 {
         let wanted = self.service[way as usize] * lines;
@@ -86,7 +87,7 @@ impl TierClock {
         self.book_far(now, wanted)
     }
 
-    /// Takes what is left of slot after slot until all is booked.
+    /// Fills the room left in slot after slot until all is booked.
     #[cold]
     fn book_far(&mut self, now: u64, mut wanted: u64) -> u64 {
         let Some(place) = (now / SLOT).checked_sub(self.first) else { return 0 };
@@ -105,7 +106,7 @@ impl TierClock {
         unreachable!("there is always another slot")
     }
 
-    /// Forgets slots that lie far behind the one at `place`; returns its place then.
+    /// Drops slots far behind the one at `place`; returns its new place.
     fn forget(&mut self, place: usize) -> usize {
         let gone = place.saturating_sub(KEPT);
         if gone < KEPT {
@@ -116,7 +117,7 @@ impl TierClock {
         place - gone
     }
 
-    /// The mean wait at the load of the slot before.
+    /// The mean wait at the load of the previous slot.
     #[inline(always)]
     fn wait(&mut self, slot: u64, way: Way) -> u64 {
         if self.waiting.0 != slot {
@@ -140,7 +141,7 @@ impl TierClock {
 mod tests {
     use super::*;
 
-    /// 100 ns, 64 lines a microsecond when reading, half of that when writing.
+    /// 100 ns; 64 lines a microsecond for reads, half of that for writes.
     fn tier() -> TierClock {
         TierClock::new(&MemoryTier {
             name: "toy".into(),
@@ -163,7 +164,7 @@ mod tests {
         assert_eq!(waits, 0);
     }
 
-    /// Books without pause from four clocks that are apart, and tells MiB a second.
+    /// Books without pause from four clocks that are apart; returns MiB a second.
     fn saturated(way: impl Fn(u64) -> Way) -> f64 {
         let mut tier = tier();
         let lines = 1_000_000;

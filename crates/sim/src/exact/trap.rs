@@ -1,9 +1,11 @@
-//! TLB misses as software hears of them (BadgerTrap): a reserved bit in the entry of every page of a process, so that a
-//! walk that comes upon it ends in a page fault. The handler counts, takes the bit away, touches the page, so that the TLB
-//! loads the translation, and sets the bit again: translations that TLBs hold never see it.
+//! TLB misses counted in software (BadgerTrap): the entries of all pages of a process have a
+//! reserved bit set, so that a walk to one ends in a page fault. The handler counts, clears the
+//! bit, touches the page so that the TLB loads the translation, and sets the bit again; a TLB hit
+//! never sees the bit.
 //!
-//! What a core hears is how often; no address is kept, and no page table moves. A fault is not overlapped with anything: the
-//! core pays for each, and that time counts as stolen by telemetry. What the handler displaces in caches and TLBs is left out.
+//! Only counts are kept: no address is recorded, and no page table changes. A fault overlaps with
+//! nothing: the core pays for each, and the time counts as stolen by telemetry. Lines and
+//! translations evicted by the handler are not modelled.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +15,7 @@ use super::below::Who;
 use super::cpu::Cpu;
 use super::machine::Machine;
 
-/// Walks of a core that were trapped, by space: the handler knows whose fault it is.
+/// Trapped walks of a core, by space: the handler knows the faulting process.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Trapped(Vec<u64>);
 
@@ -36,7 +38,8 @@ pub(super) fn trapped<const CLOCK: bool>(cpu: &mut Cpu, who: &Who) {
 }
 
 impl<B: BusObserver> Machine<B> {
-    /// TLB misses of the spaces whose processes are [`trapped`](super::Process::trapped), as the kernel counted them.
+    /// TLB misses counted by the kernel, of spaces whose processes are
+    /// [`trapped`](super::Process::trapped).
     #[must_use]
     pub fn trapped(&self) -> BTreeMap<SpaceId, u64> {
         let mut all = BTreeMap::new();
@@ -47,9 +50,10 @@ impl<B: BusObserver> Machine<B> {
         all
     }
 
-    /// Walks that a core began, as its performance counters count them: of every process that ran on it, those that ended in a page
-    /// fault and those that found a page clean among them (Intel's SDM, volume 3, events DTLB_LOAD_MISSES and
-    /// DTLB_STORE_MISSES, "miss causes a page walk"). Walks of speculation that comes to nothing are not simulated.
+    /// Walks begun by a core, as its performance counters count them: of every process that ran on
+    /// it, including walks that ended in a page fault and walks that found a page clean (Intel's
+    /// SDM, volume 3, events DTLB_LOAD_MISSES and DTLB_STORE_MISSES, "miss causes a page walk").
+    /// Walks of discarded speculation are not simulated.
     #[must_use]
     pub fn counted_walks(&self, cpu: usize) -> u64 {
         self.cpus[cpu].mmu.walks()

@@ -1,7 +1,7 @@
-//! What was promoted, and whether anybody touched it since: what moving was good for (METRICS.md).
+//! Promoted pages, and whether they were accessed afterwards: the benefit of moves (METRICS.md).
 //!
-//! A page that moves is shot down in every core's TLB, so whoever touches it next walks. Walks ask here,
-//! by frame; nothing else has to.
+//! A moved page is shot down in every core's TLB, so its next access walks. Only walks check the
+//! frame here.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,22 +9,22 @@ use tierscope_core::metrics::moves::{Moved, is_ping_pong};
 use tierscope_core::{SpaceId, Tier, Time};
 use tierscope_hw::PageSize;
 
-/// Promoted pages that nobody touched yet, and sums over all that moved.
+/// Promoted pages without an access since, and sums over all moves.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Unused {
-    /// A bit a frame: promoted and not touched since.
+    /// Bitmap of frames: promoted and not accessed since.
     frames: Vec<u64>,
-    /// Frames of huge pages of them, by their first.
+    /// Sizes in frames of the huge pages among them, by first frame.
     huge: BTreeMap<u64, u64>,
-    /// Frames whose bit is set.
+    /// Number of set bits.
     count: u64,
-    /// When a page moved last, by where it is mapped.
+    /// Time of each page's last move, by mapped address.
     last: HashMap<(SpaceId, u64), Time>,
     pub(super) moved: Moved,
 }
 
 impl Unused {
-    /// Whether nobody touched the frame of this address since it was promoted.
+    /// Whether the frame of this address has not been accessed since its promotion.
     #[inline(always)]
     pub(super) fn holds(&self, physical: u64) -> bool {
         let frame = physical >> 12;
@@ -32,7 +32,7 @@ impl Unused {
         word.is_some_and(|word| word >> (frame % 64) & 1 == 1)
     }
 
-    /// These addresses were touched.
+    /// Records accesses to these addresses.
     #[inline(always)]
     pub(super) fn reach(&mut self, reached: &mut Vec<u64>) {
         if !reached.is_empty() {
@@ -47,7 +47,7 @@ impl Unused {
         self.moved.reaccessed += self.clear(first, frames) << 12;
     }
 
-    /// The first frame of the page that a frame belongs to, and how many it has.
+    /// The first frame of a frame's page, and the number of its frames.
     fn page_of(&self, frame: u64) -> (u64, u64) {
         let huge = self.huge.range(..=frame).next_back();
         let huge = huge.filter(|(first, frames)| frame < *first + *frames);
@@ -73,14 +73,14 @@ impl Unused {
         }
     }
 
-    /// The page that began at this frame is there no more.
+    /// Frees the page that begins at this frame.
     pub(super) fn free(&mut self, frame: u64, size: PageSize) {
         if self.count > 0 {
             self.moved.wasted += self.clear(frame, size.bytes() >> 12) << 12;
         }
     }
 
-    /// The page of 2 MiB that begins at this frame is many small ones from now on.
+    /// Splits the 2 MiB page that begins at this frame into small ones.
     pub(super) fn split(&mut self, frame: u64) {
         self.huge.remove(&frame);
     }
@@ -133,8 +133,8 @@ mod tests {
         (SpaceId(0), page * PAGE)
     }
 
-    // Pages 1, 2 and 3 go up to frames 10, 11 and 12. 1 is touched twice; 2 goes down again after 30 s,
-    // untouched; 3 stays and nobody comes.
+    // Pages 1, 2 and 3 are promoted to frames 10, 11 and 12. Page 1 is accessed twice; page 2 is
+    // demoted after 30 s without an access; page 3 stays and is never accessed.
     #[test]
     fn touched_wasted_and_back_and_forth() {
         let mut unused = Unused::default();
@@ -148,12 +148,13 @@ mod tests {
         let moved = unused.account();
         assert_eq!((moved.promoted, moved.demoted), (3 * PAGE, PAGE));
         assert_eq!((moved.reaccessed, moved.wasted, moved.ping_pong), (PAGE, 2 * PAGE, PAGE));
-        // Back up after two more minutes: not back and forth.
+        // Promoted again two more minutes later: no ping-pong.
         unused.moves(at(2), (11, PageSize::K4), UP, second(150));
         assert_eq!(unused.account().ping_pong, PAGE);
     }
 
-    // Whoever touches any part of a huge page touches it; once it is split, each part is its own.
+    // An access to any part of a huge page counts for all of it; after a split each part counts
+    // alone.
     #[test]
     fn huge_pages_are_touched_as_a_whole_until_they_are_split() {
         let mut unused = Unused::default();

@@ -1,4 +1,4 @@
-//! The page tables as they are, for tests and for people.
+//! Read-only view of the page tables, for tests and inspection.
 
 use tierscope_core::{BusObserver, Level, SpaceId};
 use tierscope_hw::Root;
@@ -11,18 +11,18 @@ use super::tables::{FANOUT, Located, Tables};
 /// An entry of a page table that is not empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its level.
+    /// The entry's level.
     pub level: Level,
-    /// The first address that it stands for.
+    /// The first address that the entry translates.
     pub linear: u64,
-    /// Its own physical address.
+    /// The entry's own physical address.
     pub address: u64,
-    /// As hardware reads it.
+    /// The entry's value as hardware reads it.
     pub entry: u64,
 }
 
 impl<B: BusObserver> Machine<B> {
-    /// The page table of a space, every entry that is not empty, from the top down.
+    /// All non-empty entries of a space's page table, from the top down.
     #[must_use]
     pub fn page_table(&self, space: SpaceId) -> Vec<Entry> {
         let mut out = Vec::new();
@@ -33,7 +33,7 @@ impl<B: BusObserver> Machine<B> {
         out
     }
 
-    /// Where walks of a space begin; `None` if it is gone.
+    /// Root of a space's page table; `None` if the space is gone.
     #[must_use]
     pub fn root(&self, space: SpaceId) -> Option<Root> {
         self.os.space(space).map(|space| space.root)

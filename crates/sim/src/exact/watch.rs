@@ -1,8 +1,9 @@
-//! What the kernel tells of tables in the uncached region, so that whoever watches the memory bus knows what walks read
-//! there (PTAT, section 4.1.4), and what it does there itself.
+//! Kernel events of tables in the uncached region, so that a bus monitor can interpret the walks'
+//! reads there (PTAT, section 4.1.4), and the kernel's own accesses to the region.
 //!
-//! Changes are noted as they are made, and told before anybody runs on: what the kernel reads crosses the bus, then
-//! the tag, then what it writes. Nothing of this is on the way of an access.
+//! Changes are noted as they are made, and reported before any core runs on: first the kernel's
+//! reads cross the bus, then the tag, then its writes. Nothing of this is on the path of an
+//! ordinary access.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -18,38 +19,40 @@ use crate::exact::Detail;
 /// Lines of a page: the kernel clears a table before it uses it.
 const LINES: u64 = 64;
 const LINE: u64 = 64;
-/// Nanoseconds between a tag and what comes before or behind it: fewer than a read of memory takes, and more
-/// than a tick of a monitor (DDR3-800, 2.5 ns).
+/// Nanoseconds between a tag and the records before and after it: fewer than a memory read takes,
+/// and more than a monitor's tick (DDR3-800, 2.5 ns).
 const FENCE: u64 = 10;
 
-/// Something that the kernel did in the region.
+/// An operation of the kernel in the region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Note {
-    /// It looked for a free table, at so many control blocks, and cleared it.
+    /// The kernel read the control blocks up to this slot in search of a free table, and cleared
+    /// that table.
     Taken(u32),
-    /// It gave a table back.
+    /// The kernel freed a table.
     Given(u32),
-    /// It changed an entry, and `looks` at it before. A page may become a table, which is two changes.
+    /// It changed an entry; `looks` if it read it first. A page that is replaced by a table makes
+    /// two changes.
     Put { address: u64, changes: [Option<Change>; 2], looks: bool },
-    /// It looked at an entry, or, if it reads nothing now, a walk did that faulted.
+    /// The kernel read an entry; or, without `reads`, a walk that faulted has read it already.
     Look { change: Change, reads: bool },
-    /// A process got on.
+    /// A process reached a stage of its life.
     Process { pid: u32, stage: Stage },
 }
 
-/// What a table of the region is for.
+/// Use of a table in the region.
 #[derive(Clone, Copy, Debug, Default)]
 struct Owner {
     pid: u32,
-    /// 1 or 2; 0 while nobody has it.
+    /// Level of the table, 1 or 2; 0 if it is free or holds data.
     level: u8,
-    /// Number of the first page of 4 KiB that it translates.
+    /// Number of the first 4 KiB page that the table translates.
     first: u64,
 }
 
-/// What there is to tell.
+/// Events to report.
 pub(super) struct Watch {
-    /// Processes by top table.
+    /// Pids of processes, by address of the top-level table.
     pids: BTreeMap<u64, u32>,
     owners: Vec<Owner>,
     pub(super) notes: Vec<Note>,
@@ -87,7 +90,7 @@ impl Watch {
         }
     }
 
-    /// A table is in use from now on, for entries of that level about an address.
+    /// A table is allocated, for entries of that level that translate an address.
     pub(super) fn taken(&mut self, slot: u32, root: u64, linear: u64, level: Level) {
         let pid = self.pids.get(&root).copied().unwrap_or(0);
         let above = Level::new(level.number() + 1).map_or(u64::MAX, Level::entry_bytes);
@@ -96,7 +99,7 @@ impl Watch {
         self.notes.push(Note::Taken(slot));
     }
 
-    /// A page of the region is a process's data from now on.
+    /// A page of the region is allocated for a process's data.
     pub(super) fn taken_for_data(&mut self, slot: u32, root: Root) {
         let pid = self.pids.get(&root.table).copied().unwrap_or(0);
         self.owners[slot as usize] = Owner { pid, level: 0, first: 0 };
@@ -111,7 +114,7 @@ impl Watch {
         self.told.drain(out)
     }
 
-    /// A change of the entry at that address of the region, which begins at `base`.
+    /// A change of the entry at that address; the region begins at `base`.
     fn change(&self, base: u64, address: u64, what: What, entry: u64) -> Option<Change> {
         let offset = address - base;
         let owner = self.owners.get((offset >> 13) as usize).filter(|owner| owner.level > 0)?;
@@ -128,20 +131,20 @@ impl Watch {
         })
     }
 
-    /// Notes that an entry becomes another.
+    /// Notes that an entry changes.
     pub(super) fn put(&mut self, base: u64, address: u64, (old, new): (u64, u64), looks: bool) {
         let changes = self.changes(base, address, old, new);
         self.notes.push(Note::Put { address, changes, looks });
     }
 
-    /// Notes that an entry is looked at, now or already.
+    /// Notes that an entry is read: now if `reads`, otherwise by an earlier walk.
     pub(super) fn look(&mut self, base: u64, address: u64, reads: bool) {
         if let Some(change) = self.change(base, address, What::Look, 0) {
             self.notes.push(Note::Look { change: Change { reads: 1, ..change }, reads });
         }
     }
 
-    /// What became of an entry.
+    /// The changes that turn entry `old` into `new`.
     fn changes(&self, base: u64, address: u64, old: u64, new: u64) -> [Option<Change>; 2] {
         let level = self.owners.get(((address - base) >> 13) as usize).map_or(0, |o| o.level);
         let maps = |entry: u64| entry != 0 && (level == 1 || entry & HUGE != 0);
@@ -173,14 +176,14 @@ impl Walks {
 }
 
 impl<B: BusObserver> Machine<B> {
-    /// The walks of a core are those of a space from here on.
+    /// Attributes the core's walks to a space from here on.
     pub(super) fn count_walks_of(&mut self, at: usize, space: SpaceId) {
         if let Some(walks) = &mut self.cpus[at].walks {
             walks.space = space;
         }
     }
 
-    /// A walk of a core ended in a page fault: what it read of the region crosses the bus.
+    /// A walk of a core ended in a page fault: its reads in the region cross the bus.
     pub(super) fn faulting_walk(&mut self, at: usize) {
         if self.os.tables.watch.is_none() {
             return;
@@ -198,7 +201,7 @@ impl<B: BusObserver> Machine<B> {
         }
     }
 
-    /// Tells what was noted; a core carries it out.
+    /// Reports the noted changes; a core pays for the kernel's accesses.
     #[inline]
     pub(super) fn tell_tables(&mut self, at: usize) {
         let Some(watch) = &self.os.tables.watch else { return };
@@ -266,7 +269,7 @@ impl<B: BusObserver> Machine<B> {
         }
     }
 
-    /// Where in the region a page's data lie that came or went, if they do.
+    /// The placement or removal of a page's data in the region that a change implies, if any.
     fn placed(&self, change: Change) -> Option<Change> {
         let what = match change.what {
             What::Map => What::Place,
@@ -285,7 +288,7 @@ impl<B: BusObserver> Machine<B> {
         }
     }
 
-    /// The kernel reads uncached memory: a core waits for it.
+    /// The kernel reads uncached memory; the core waits for it.
     fn kernel_reads(&mut self, at: usize, address: u64) {
         let cpu = &mut self.cpus[at];
         match self.detail {
@@ -296,7 +299,7 @@ impl<B: BusObserver> Machine<B> {
         }
     }
 
-    /// The kernel writes uncached memory, and waits for nothing.
+    /// The kernel writes uncached memory, without waiting.
     fn kernel_writes(&mut self, at: usize, address: u64) {
         let now = self.cpus[at].time;
         match self.detail {

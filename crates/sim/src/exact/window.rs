@@ -1,5 +1,4 @@
-//! The window between translation and memory: accesses that a core has translated and not yet carried
-//! out.
+//! Accesses in flight: translated by a core and not yet executed.
 
 use tierscope_core::Access;
 use tierscope_hw::{Cache, DEPTH, PageSize, Place, Root, Source};
@@ -10,12 +9,12 @@ use super::tables::Tables;
 use super::thread::{FORESEEN, Op};
 use super::unused::Unused;
 
-/// Accesses that a core translates before it waits for the first of them: about what its window of
-/// out-of-order execution holds, and enough for the host to prefetch.
+/// Accesses that a core translates before it waits for the first of them: about as many as its
+/// out-of-order window holds, and enough for the host to prefetch.
 pub(super) const WINDOW: usize = 16;
 const _: () = assert!(WINDOW <= FORESEEN);
 
-/// A physical address, and where the last-level cache keeps its line.
+/// A physical address, and the place of its line in the last-level cache.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Spot {
     pub(super) address: u64,
@@ -29,30 +28,30 @@ impl Spot {
     }
 }
 
-/// An access that was translated and not yet carried out.
+/// An access that was translated and not yet executed.
 #[derive(Clone, Copy)]
 pub(super) struct Pending {
     pub(super) spot: Spot,
     pub(super) linear: u64,
-    /// Accesses before it that took their cycles and no more.
+    /// Number of accesses just before this one that cost only their cycles.
     pub(super) plain: u8,
     pub(super) source: Source,
     pub(super) stores: bool,
-    /// The core's own caches have the line.
+    /// The core's private caches have the line.
     pub(super) private: bool,
-    /// Entries that its walk read.
+    /// Number of entries that the access's walk read.
     pub(super) reads: u8,
-    /// A bit for each of them in which it set a flag.
+    /// Bitmap of these entries: those in which the walk set a flag.
     pub(super) marks: u8,
 }
 
-/// What was translated and has something to wait for.
+/// The queue of translated accesses with something to wait for.
 pub(super) struct Window {
     pub(super) pending: [Pending; WINDOW],
     pub(super) count: usize,
-    /// Accesses after the last of them that took their cycles and no more.
+    /// Accesses after the last pending one that cost only their cycles.
     pub(super) plain: u8,
-    /// Where the entries are that the walks read, one after another.
+    /// Entries read by the walks, in order.
     pub(super) reads: [Spot; DEPTH * WINDOW],
     read: usize,
 }
@@ -83,7 +82,8 @@ impl Window {
         (self.count, self.plain, self.read) = (0, 0, 0);
     }
 
-    /// Keeps what a walk read. The host prefetches what the last-level cache's model will look at.
+    /// Keeps the entries that a walk read. Prefetches on the host the lines of the last-level
+    /// cache's model.
     #[inline(always)]
     fn keep_reads(&mut self, addresses: &[u64], llc: Option<&Cache>) {
         for (kept, address) in self.reads[self.read..].iter_mut().zip(addresses) {
@@ -96,26 +96,26 @@ impl Window {
     }
 }
 
-/// What of a process goes past all caches.
+/// Accesses of a process that bypass all caches.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Past {
-    /// Anything at all: most processes have nothing, and their accesses are asked no more.
+    /// Whether there are any: false for most processes, which skips the other checks.
     any: bool,
-    /// Its stores.
+    /// Whether the process's stores bypass the caches.
     stores: bool,
-    /// Accesses to what lies there.
+    /// Physical addresses that every access reaches without the caches.
     region: Region,
-    /// What is added to such an address on the bus.
+    /// Offset from an uncached page's address in entries to its bus address.
     shift: u64,
 }
 
 impl Past {
-    /// All stores or none, and chosen structures in the uncached region, if there are any.
+    /// All stores or none, and data in the uncached region, if there are any.
     pub(super) fn new(stores: bool, (region, shift): (Region, u64)) -> Self {
         Self { any: stores || region.bytes > 0, stores, region, shift }
     }
 
-    /// The address that the bus has for one that goes past the caches.
+    /// The bus address of an access that bypasses the caches.
     #[inline(always)]
     pub(super) fn on_bus(&self, physical: u64) -> u64 {
         let shift = if self.region.holds(physical) { self.shift } else { 0 };
@@ -128,13 +128,13 @@ impl Past {
     }
 }
 
-/// Whose accesses are translated, and what else is known of them.
+/// Context of a thread's translations.
 #[derive(Clone, Copy)]
 pub(super) struct Whose<'a> {
     pub(super) root: Root,
     pub(super) past: Past,
     pub(super) llc: Option<&'a Cache>,
-    /// Pages that were promoted and not touched since.
+    /// Promoted pages without an access since.
     pub(super) unused: &'a Unused,
 }
 
@@ -147,7 +147,7 @@ pub(super) struct Translated {
     pub(super) size: PageSize,
 }
 
-/// Translates accesses; returns how many there were before one faulted.
+/// Translates accesses; returns how many there were before the first fault.
 #[inline(always)]
 pub(super) fn translate<const CACHE: bool, const SAMPLES: bool>(
     cpu: &mut Cpu,
@@ -168,8 +168,8 @@ pub(super) fn translate<const CACHE: bool, const SAMPLES: bool>(
     ops.len()
 }
 
-/// Counts a translated access, and keeps it for when it is carried out if there is anything to do then.
-/// The host prefetches what the last-level cache's model will look at.
+/// Counts a translated access, and queues it if its execution has to wait for something. Prefetches
+/// on the host the lines of the last-level cache's model.
 #[inline(always)]
 pub(super) fn keep<const CACHE: bool, const SAMPLES: bool>(
     cpu: &mut Cpu,
@@ -220,8 +220,8 @@ pub(super) fn keep<const CACHE: bool, const SAMPLES: bool>(
     window.count += 1;
 }
 
-/// Whether the core's own caches have the line. A store that goes past all caches makes them forget
-/// it.
+/// Whether the core's private caches have the line. A store that bypasses the caches drops it from
+/// them.
 #[inline(always)]
 fn use_private(cpu: &mut Cpu, whose: &Whose<'_>, physical: u64, stores: bool) -> bool {
     if whose.past.takes(physical, stores) {

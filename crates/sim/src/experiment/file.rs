@@ -31,7 +31,7 @@ pub struct File {
     pub(super) process: Vec<Spanned<Process>>,
     #[serde(default)]
     pub(super) simulation: Simulation,
-    /// What reaches into hardware and costs.
+    /// Changes of hardware and costs.
     #[serde(skip)]
     pub(super) changes: Vec<super::Change>,
 }
@@ -95,7 +95,7 @@ pub(super) struct Process {
     pub(super) simulation: Own,
 }
 
-/// What only a simulated process has.
+/// Keys of a process that apply only to simulated machines.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub(super) struct Own {

@@ -1,35 +1,35 @@
-//! Experiments as TOML: a machine, who works on it, who watches, how long. One vocabulary for the
-//! simulated machine, in either mode, and for the instrumented virtual one; what only simulated
-//! machines have stands in tables called `simulation`.
+//! Experiments as TOML: a machine, its processes, instruments and policies, and a duration. The
+//! vocabulary is the same for the simulated machine, in either mode, and for the instrumented
+//! virtual one; keys of simulated machines only are in tables called `simulation`.
 //!
 //! ```toml
 //! name = "shifted"
 //! about = "64 MiB hot in 1 GiB on the slow tier"
 //! source = "our own"
 //! time = "10s"
-//! window = "200ms"              # from one snapshot to the next; 200ms unless told
-//! seed = 1                      # 1 unless told
-//! instruments = ["rates"]       # by the names of `bench accuracy`
+//! window = "200ms"              # time between snapshots; default 200ms
+//! seed = 1                      # default 1
+//! instruments = ["rates"]       # names as in `bench accuracy`
 //! policies = ["static", "hot_region:round=1GiB@rates"]   # `sim tier`: NAME:key=value,…@INSTRUMENT
 //! warm-up = "2s"                # `sim tier` measures from then on
 //!
-//! [[instrument]]                # or with settings of one's own
+//! [[instrument]]                # or with custom settings
 //! name = "fast"
 //! instrument = "damon"
 //! variant = "fixed"
 //! sampling = "1ms"              # and update, min-regions, max-regions, samples (a second)
 //!
 //! [machine]
-//! hardware = "xeon-gold-6238m"  # ready-made, or a file; this one unless told
-//! cpus = 2                      # as many as the processes have threads unless told
-//! levels = 4                    # of page tables; the hardware's unless told
-//! llc-slices = 1                # of the last-level cache; the hardware's unless told
+//! hardware = "xeon-gold-6238m"  # ready-made, or a file; this is the default
+//! cpus = 2                      # default: one for each thread of the processes
+//! levels = 4                    # of page tables; default: the hardware's
+//! llc-slices = 1                # of the last-level cache; default: the hardware's
 //! memory-mode = false           # the first tier is a cache of the second
-//! flush = "5ms"                 # all TLBs are flushed so often; `never` unless told
+//! flush = "5ms"                 # period of flushes of all TLBs; default `never`
 //! watermark-scale-factor = 10   # vm.watermark_scale_factor
-//! min-free = "64MiB"            # vm.min_free_kbytes; the kernel's own unless told
+//! min-free = "64MiB"            # vm.min_free_kbytes; default: the kernel's
 //!
-//! [[machine.tier]]              # only these of the hardware's tiers, so large
+//! [[machine.tier]]              # selects and resizes tiers of the hardware
 //! name = "dram"
 //! size = "2GiB"
 //!
@@ -37,13 +37,13 @@
 //! workload = "contiguous:space=1GiB,hot=64MiB"    # or a file, or a program, or trace:FILE
 //! threads = 1
 //! cpu = 0                       # of the first thread
-//! pages = "4K"                  # 4K, 2M (transparent huge pages), 1G (hugetlbfs; not by densities)
-//! area-pages = { column = "2M" }   # other pages for some of its areas; not by densities
+//! pages = "4K"                  # 4K, 2M (transparent huge pages), 1G (hugetlbfs; not in density)
+//! area-pages = { column = "2M" }   # other page sizes for some of its areas; not in density
 //! placement = "first-touch"     # or { bind = "optane" } or { interleave = ["dram", "optane"] }
-//! populate = true               # all pages are there before it starts, old and clean
-//! written = false               # it wrote to all of them, too: young and dirty
-//! repeats = true                # its phases come again and again
-//! non-temporal = false          # its stores go past the caches; those of a workload that says so always do
+//! populate = true               # all pages are present from the beginning, old and clean
+//! written = false               # all pages are present and written to: young and dirty
+//! repeats = true                # its phases repeat
+//! non-temporal = false          # its stores bypass the caches; always so if the workload sets it
 //! simulation = { overlap = 1, uncached-tables = false, watched = [], trapped = false }
 //!
 //! [simulation]
@@ -52,25 +52,25 @@
 //!
 //! [simulation.exact]
 //! detail = "whole"              # or "translation", "caches"
-//! tick = "4ms"                  # the kernel's timer tick, or `never`; by densities too
-//! quantum = "10us"              # how far clocks of cores drift apart
-//! profiler-cpu = 1              # the profiler shares it; it has one of its own unless told
-//! table-region = "256MiB"       # uncached page tables, each with its control block, fit in there; none unless told
+//! tick = "4ms"                  # the kernel's timer tick, or `never`; in density mode too
+//! quantum = "10us"              # largest drift between core clocks
+//! profiler-cpu = 1              # core that the profiler shares; default: one of its own
+//! table-region = "256MiB"       # room for uncached page tables and control blocks; default: none
 //!
 //! [simulation.density]
-//! rate = 3000000                # accesses a second where a workload does not say
-//! visit = "2MB"                 # a value, all of which is read at once, where accesses to values look random
-//! pause = "14us"                # what a thread does beside, for each access
-//! start = "cleared"             # or "young": how entries are found
-//! late = "50ms"                 # waits end at multiples of this, as on a machine whose CPUs are busy
+//! rate = 3000000                # accesses a second where the workload sets no rate
+//! visit = "2MB"                 # size of a value that is read as a whole at a random address
+//! pause = "14us"                # a thread's other work for each access
+//! start = "cleared"             # or "young": initial state of the entries
+//! late = "50ms"                 # waits end at multiples of this, as on a machine with busy CPUs
 //!
 //! [simulation.sampling]
 //! events = ["loads", "stores"]  # and "load-misses"
-//! every = 1000                  # every n-th event, instead of as often as an instrument asks
+//! every = 1000                  # every n-th event, instead of the rate of an instrument
 //! ```
 //!
-//! Everything is checked before anything runs: keys, geometry, and that what processes map fits
-//! into the tiers that they may use.
+//! Everything is checked before anything runs: keys, geometry, and that the processes' memory fits
+//! into their tiers.
 
 mod build;
 mod file;
@@ -93,19 +93,19 @@ use crate::exact::{Machine, Process, Setup};
 pub use file::File;
 pub use vary::{Change, Uncertain};
 
-/// How accesses are simulated.
+/// Mode of simulation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// Every single one.
+    /// Every single access.
     #[default]
     Exact,
-    /// As densities over ranges and time.
+    /// Densities over ranges and time.
     Density,
 }
 
 impl Mode {
-    /// For people.
+    /// Description, for reports.
     #[must_use]
     pub fn how(self) -> &'static str {
         match self {
@@ -114,7 +114,7 @@ impl Mode {
         }
     }
 
-    /// As in a file.
+    /// Name, as in a file.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -124,93 +124,93 @@ impl Mode {
     }
 }
 
-/// Who watches, as the file says it; whether there is such an instrument is for its reader to say.
+/// An instrument as named in the file; whether it exists is checked later by the caller.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Watcher {
-    /// A name from a list, or one's own.
+    /// A known instrument's name, or a name for these settings.
     pub name: String,
-    /// Settings of one's own.
+    /// Custom settings.
     pub settings: Option<Settings>,
-    /// Where in the file it stands, for [`place`].
+    /// The name's offset in the file, for [`place`].
     pub offset: usize,
 }
 
-/// An instrument's settings; `None` leaves it its own default.
+/// An instrument's settings; `None` means the instrument's default.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings {
     /// Name of the instrument.
     pub instrument: String,
-    /// Its variant.
+    /// The instrument's variant.
     pub variant: Option<String>,
-    /// Time between two looks.
+    /// Sampling interval.
     pub sampling: Option<Duration>,
-    /// Time after which mappings are read anew.
+    /// Time after which mappings are read again.
     pub update: Option<Duration>,
-    /// Least number of regions.
+    /// Minimum number of regions.
     pub min_regions: Option<usize>,
-    /// Greatest number of regions.
+    /// Maximum number of regions.
     pub max_regions: Option<usize>,
-    /// Share of one CPU that watching may take.
+    /// Share of one CPU that the instrument may take.
     pub cpu: Option<f64>,
-    /// Whether the instrument may flush the target's translations; it may where nothing is said.
+    /// Whether the instrument may flush the target's translations; `None` allows it.
     pub may_flush: Option<bool>,
-    /// Samples a second and core that the machine takes for it; 0 for none.
+    /// Samples a second and core that it requests; 0 for none.
     pub samples: u64,
 }
 
-/// An experiment, checked.
+/// A checked experiment.
 #[derive(Clone, Debug)]
 pub struct Experiment {
-    /// One word.
+    /// Name: one word.
     pub name: String,
-    /// For people.
+    /// Description.
     pub about: String,
-    /// Where its numbers come from.
+    /// Source of the experiment's numbers.
     pub source: String,
     /// Simulated time.
     pub time: Duration,
-    /// From one snapshot to the next.
+    /// Time between snapshots.
     pub window: Duration,
-    /// Of all draws.
+    /// Seed of all draws.
     pub seed: u64,
-    /// How accesses are simulated.
+    /// Mode of simulation.
     pub mode: Mode,
-    /// Who watches, each on a machine of its own.
+    /// Instruments, each on a machine of its own.
     pub watchers: Vec<Watcher>,
-    /// Who places memory, each on a machine of its own: lines as the file says them, and where they
-    /// stand, for [`Experiment::at`].
+    /// Placement policies, each on a machine of its own: the file's text and its offset, for
+    /// [`Experiment::at`].
     pub policies: Vec<(String, usize)>,
-    /// Time before anything is measured of a policy.
+    /// Time before measurements of a policy begin.
     pub warm_up: Duration,
-    /// The exact machine.
+    /// Setup of the exact machine.
     pub setup: Setup,
-    /// Who works on it.
+    /// The processes.
     pub processes: Vec<Process>,
-    /// The machine of densities, for the first process.
+    /// Configuration of the density machine, for the first process.
     pub config: density::Config,
-    /// How accesses are sampled where somebody asks for samples, but for how often.
+    /// Sampling for instruments that use samples, without its period.
     pub sampling: crate::config::Sampling,
-    /// Whether samples are taken at a period of the file's, whoever asks.
+    /// Sampling period set by the file; overrides the rate that an instrument requests.
     pub every: Option<u64>,
-    /// The file's name and text, for errors.
+    /// Name and text of the file, for errors.
     file: (String, String),
 }
 
-/// Reads a workload as `workload` says it: [`default_workload`], or that of somebody who knows more.
+/// Parser of a workload's text: [`default_workload`], or the caller's own with more workloads.
 pub type ReadWorkload = fn(&str) -> Result<Work>;
 
-/// What [`tierscope_workloads::work::load`] reads; masim goes as it would if it were correct.
+/// Parses a workload with [`tierscope_workloads::work::load`], with the corrected masim.
 ///
 /// # Errors
-/// As there.
+/// Those of `load`.
 pub fn default_workload(text: &str) -> Result<Work> {
     load(text, Masim::Correct)
 }
 
-/// Where in a text something is wrong, and what.
+/// A result, or the offset of an error in a text and its description.
 pub type Faulty<T> = std::result::Result<T, (usize, String)>;
 
-/// Reads a description of type `T`; `name` is for errors, usually the file's.
+/// Parses a description of type `T`; `name` is for errors, usually the file's.
 ///
 /// # Errors
 /// [`ErrorKind::Data`] with line and column.
@@ -221,10 +221,10 @@ pub fn read<T: for<'de> Deserialize<'de>>(name: &str, text: &str) -> Result<T> {
     })
 }
 
-/// The text of an experiment's file.
+/// Reads the text of an experiment's file.
 ///
 /// # Errors
-/// If it cannot be read.
+/// The file cannot be read.
 pub fn read_file(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).map_err(|error| {
         Error::new(ErrorKind::Io, format!("cannot read experiment {}", path.display()))
@@ -233,7 +233,7 @@ pub fn read_file(path: &Path) -> Result<String> {
     })
 }
 
-/// The error for a place in a text.
+/// The error for an offset in a text, with line and column.
 pub fn place(name: &str, text: &str, offset: usize, what: impl Display) -> Error {
     let before = text.get(..offset).unwrap_or(text);
     let line = before.matches('\n').count() + 1;
@@ -244,38 +244,38 @@ pub fn place(name: &str, text: &str, offset: usize, what: impl Display) -> Error
 }
 
 impl Experiment {
-    /// Reads a file.
+    /// Loads a file.
     ///
     /// # Errors
-    /// If it cannot be read, or what it says is wrong: line and column.
+    /// The file cannot be read, or is invalid: line and column.
     pub fn load(path: &Path) -> Result<Self> {
         Self::parse(&path.display().to_string(), &read_file(path)?)
     }
 
-    /// Reads TOML; `name` is for errors.
+    /// Parses TOML; `name` is for errors.
     ///
     /// # Errors
-    /// As [`Experiment::load`].
+    /// The text is invalid: line and column.
     pub fn parse(name: &str, text: &str) -> Result<Self> {
         Self::part(name, text, &read(name, text)?, default_workload)
     }
 
-    /// An experiment that is a part of a file, or all of it.
+    /// Builds an experiment from a file that is already parsed, or from a part of one.
     ///
     /// # Errors
-    /// As [`Experiment::load`].
+    /// The keys are inconsistent: line and column.
     pub fn part(name: &str, text: &str, file: &File, workload: ReadWorkload) -> Result<Self> {
         let checked =
             file.check(workload).map_err(|(offset, what)| place(name, text, offset, what))?;
         Ok(Self { file: (name.into(), text.into()), ..checked })
     }
 
-    /// The error for a place in its file.
+    /// The error for an offset in the experiment's file.
     pub fn at(&self, offset: usize, what: impl Display) -> Error {
         place(&self.file.0, &self.file.1, offset, what)
     }
 
-    /// Begins all draws anew; seeds of processes keep their distances.
+    /// Replaces the seed of all draws; seeds of processes keep their distances.
     pub fn reseed(&mut self, seed: u64) {
         let shift = seed.wrapping_sub(self.seed);
         for process in &mut self.processes {
@@ -285,17 +285,17 @@ impl Experiment {
         self.config.seed = seed;
     }
 
-    /// What the machine of densities is told of the first process; `None` if that is a program without
-    /// a description.
+    /// The first process's workload for the density machine; `None` if it is a program without a
+    /// description.
     #[must_use]
     pub fn described(&self) -> Option<Workload> {
         self.processes[0].work.described()
     }
 
-    /// Whether its processes did what they were to do.
+    /// Whether the processes ran without an external failure.
     ///
     /// # Errors
-    /// What went wrong with the first that could not, from outside: a trace that cannot be read.
+    /// The first process's failure, such as an unreadable trace.
     pub fn ran(&self) -> Result<()> {
         let failed = self.processes.iter().find_map(|process| process.work.failed());
         failed.map_or(Ok(()), Err)
@@ -307,11 +307,11 @@ impl Experiment {
         self.processes.iter().map(|process| process.work.bytes()).sum()
     }
 
-    /// Starts the processes on an exact machine that is new; what those of them that can be described
-    /// declare hot comes back.
+    /// Starts the processes on a new exact machine; returns the ground truth of each process with a
+    /// description.
     ///
     /// # Errors
-    /// As [`Machine::start`].
+    /// See [`Machine::start`].
     pub fn start<B: BusObserver>(&self, machine: &mut Machine<B>) -> Result<Vec<Truth>> {
         let mut spaces = Vec::new();
         for process in &self.processes {
@@ -408,7 +408,7 @@ every = 100
             (experiment.sampling.events.as_slice(), experiment.every),
             (&[Event::LoadMisses][..], Some(100))
         );
-        // Threads are laid out one after another; seeds follow the experiment's.
+        // Threads are placed on consecutive cores; seeds count up from the experiment's.
         let [first, second] = &processes[..] else { panic!("there are two") };
         assert_eq!((first.first_cpu, first.threads, first.seed, first.populate), (0, 2, 7, true));
         assert_eq!((second.first_cpu, second.seed, second.pages), (2, 8, PageSize::M2));
@@ -473,7 +473,7 @@ every = 100
         assert!(two.contains("e.toml:36:1: densities take one process"), "{two}");
     }
 
-    // Both modes mean the same by huge pages, or density refuses.
+    // Both modes give huge pages the same meaning, or density refuses them.
     #[test]
     fn densities_know_small_pages_and_huge_ones() {
         let text = |pages: &str| {
@@ -493,7 +493,7 @@ every = 100
         }
     }
 
-    // A tier of 64 MiB less what is the kernel's: 62 MiB do not fit with their page tables, 56 do.
+    // A tier of 64 MiB minus the kernel's reserve: 62 MiB do not fit with their page tables, 56 do.
     #[test]
     fn what_does_not_fit_with_its_page_tables_is_refused() {
         let text = |mib: u64, bind: &str| {

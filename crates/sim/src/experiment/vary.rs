@@ -1,5 +1,5 @@
-//! Experiments with some settings changed: for what the user wants otherwise, and for sensitivity
-//! runs over what is uncertain.
+//! Experiments with changed settings: for options of the user, and for sensitivity runs over
+//! uncertain numbers.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -9,34 +9,34 @@ use toml::{Table, Value};
 
 use super::{Experiment, File, ReadWorkload, read};
 
-/// A key and its new value: `costs.access_bits.probe_ns`, `hardware.tiers.optane.read_ns` reach into
-/// those parts; every other key is the file's own, like `simulation.exact.tick`. An element of a list
-/// goes by its number or its name.
+/// A key and its new value: `costs.access_bits.probe_ns` and `hardware.tiers.optane.read_ns` change
+/// numbers of costs and hardware; every other key is a key of the file, like
+/// `simulation.exact.tick`. List elements are selected by number or name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Names from the outermost table in, with dots between.
+    /// Names from the outermost table in, separated by dots.
     pub key: String,
-    /// As in TOML; what is no TOML is a text.
+    /// New value in TOML; a value that is not valid TOML is taken as a string.
     pub value: String,
 }
 
 /// A number that is uncertain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Uncertain {
-    /// Its key.
+    /// The number's key.
     pub key: String,
-    /// What it is.
+    /// The number's nominal value.
     pub value: u64,
-    /// The least and the most that it may be.
+    /// The number's least and greatest possible value.
     pub range: [u64; 2],
 }
 
 impl Experiment {
-    /// As [`Experiment::parse`], with changes. What is wrong with a changed file is told by its lines as
-    /// they would be written anew.
+    /// [`Experiment::parse`] with changes. Errors in a changed file refer to the lines of the file
+    /// as it would be rewritten with the changes.
     ///
     /// # Errors
-    /// As [`Experiment::parse`], or a change that makes no sense.
+    /// See [`Experiment::parse`]; or an invalid change.
     pub fn changed(
         name: &str,
         text: &str,
@@ -58,7 +58,7 @@ impl Experiment {
         Self::part(name, &text, &file, workload)
     }
 
-    /// Every number of hardware and costs that is uncertain.
+    /// All uncertain numbers of hardware and costs.
     #[must_use]
     pub fn uncertain(&self) -> Vec<Uncertain> {
         let (hardware, costs) = (&self.setup.hardware, &self.setup.costs);
@@ -90,14 +90,14 @@ fn table_of(numbers: &impl Serialize) -> Table {
     Table::try_from(numbers).unwrap_or_default()
 }
 
-/// The part that a key reaches into, and the key there.
+/// Splits a key of hardware or costs into that part and the key within it.
 fn part_of(key: &str) -> Option<(&'static str, &str)> {
     ["hardware", "costs"]
         .into_iter()
         .find_map(|part| Some((part, key.strip_prefix(part)?.strip_prefix('.')?)))
 }
 
-/// The part, with the changes that reach into it; `parse` checks it anew.
+/// The part after the changes that refer to it; `parse` checks it again.
 pub(super) fn changed<T: Serialize + DeserializeOwned>(
     what: T,
     part: &str,
@@ -122,7 +122,7 @@ pub(super) fn changed<T: Serialize + DeserializeOwned>(
     parse(&format!("changed {part}"), &text)
 }
 
-/// Sets a key of a table, or of tables in it. A number that is set is certain.
+/// Sets a key of a table, or of tables nested in it. A number that is set is no longer uncertain.
 fn set(table: &mut Table, key: &str, change: &Change, may_be_new: bool) -> Result<()> {
     let none = |cause: String| {
         Error::new(ErrorKind::Usage, format!("cannot set {}", change.key))
@@ -153,7 +153,7 @@ fn set(table: &mut Table, key: &str, change: &Change, may_be_new: bool) -> Resul
     Ok(())
 }
 
-/// As [`set`], for what follows the name of a list in the key.
+/// [`set`] for the rest of a key after the name of a list.
 fn set_in_list(
     list: &mut Value,
     key: &str,

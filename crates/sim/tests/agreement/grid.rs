@@ -1,11 +1,12 @@
-//! Both modes over a grid of sizes, page sizes, rates, backgrounds and flush periods: shares of young
-//! entries of the hot range and of a cold one, after 1, 5, 20 and 100 ms, and what instruments report.
+//! Both modes over a grid of sizes, page sizes, rates, backgrounds and flush periods: shares of
+//! young entries of the hot range and of a cold one, after 1, 5, 20 and 100 ms, and the
+//! instruments' reports.
 //!
-//! Accesses to hot and to all memory alternate one by one (`burst=1`): of bursts densities know nothing.
+//! Accesses to hot and to all memory alternate one by one (`burst=1`), since densities do not model
+//! bursts.
 //!
-//! Some cells run in plain tests; all of them with
-//! `cargo test -p tierscope-sim --release --test agreement -- --ignored --nocapture grid`, which prints
-//! what `grid.md` keeps.
+//! Some cells run in plain tests; all of them with `cargo test -p tierscope-sim --release --test
+//! agreement -- --ignored --nocapture grid`, whose output is kept in `grid.md`.
 
 use tierscope_core::{AccessedSet, Level, Ports, Range, ScanMode};
 
@@ -14,18 +15,18 @@ use super::*;
 
 /// Milliseconds after a clear.
 const AFTER: [u64; 4] = [1, 5, 20, 100];
-/// Leaves are looked at in so much of a range.
+/// Bytes of a range whose leaves are scanned.
 const SAMPLE: u64 = 64 << 20;
 
-/// A cell.
+/// A cell of the grid.
 #[derive(Clone, Copy, Debug)]
 struct Cell {
-    /// Bytes that are hot, and of all.
+    /// Hot bytes, and all bytes.
     hot: &'static str,
     space: &'static str,
     huge: bool,
     rate: u64,
-    /// Percent of the accesses that fall on all memory.
+    /// Percent of the accesses that go to all memory.
     background: u64,
     flush_ms: Option<u64>,
 }
@@ -53,7 +54,7 @@ impl Cell {
     }
 }
 
-/// Rounds: fewer where shares are means over many entries anyway.
+/// Number of rounds; the full grid uses fewer where shares are means over many entries.
 const ROUNDS: u32 = 24;
 
 /// Shares of young entries: by range (hot, cold), level and time after the clear.
@@ -63,7 +64,8 @@ fn levels() -> impl Iterator<Item = Level> {
     (1..=3).filter_map(Level::new)
 }
 
-/// What of a range is looked at at a level: whole entries within, or the ones that hold it.
+/// The part of a range that is scanned at a level: whole entries within it, or the ones that
+/// contain it.
 fn part(range: &Range, level: Level) -> Range {
     if level == Level::PTE {
         Range { end: range.end.min(range.start + SAMPLE), ..*range }
@@ -82,7 +84,7 @@ fn scan(machine: &mut impl Ports, range: &Range, level: Level, clear: bool) -> f
 
 fn shares(case: &Case, machine: &mut impl Ports, rounds: u32) -> Shares {
     let hot = case.hot_at(Time(0)).as_slice()[0];
-    // Two GiB from the middle of a GiB on, so that no entry holds hot bytes too.
+    // Two GiB from the middle of a GiB on, so that no entry contains hot bytes too.
     let cold = Range::new(hot.space, BASE + (1 << 30), BASE + (3 << 30));
     let mut sums = Shares::default();
     pass(machine, 150 * MILLISECOND);
@@ -100,7 +102,7 @@ fn shares(case: &Case, machine: &mut impl Ports, rounds: u32) -> Shares {
                 }
             }
         }
-        // In step with no tick and no flush.
+        // Not in step with a tick or a flush.
         pass(machine, 7_300_000);
     }
     sums
@@ -129,7 +131,7 @@ fn shares_of(cell: &Cell, rounds: u32) -> [f64; 3] {
     differ
 }
 
-/// Precision and recall of an instrument in both modes, printed; returns the greater difference.
+/// Prints precision and recall of an instrument in both modes; returns the greater difference.
 fn reports_of(cell: &Cell, which: (&'static str, &'static str), seeds: u64) -> f64 {
     let mut means = [[0.0; 2]; 2];
     for seed in 1..=seeds {
@@ -184,7 +186,7 @@ fn grid_of_reports() {
     let wanted =
         |cell: &&Cell| cell.rate > 1_000_000 && cell.background != 2 && cell.flush_ms != Some(50);
     for which in INSTRUMENTS {
-        // Where little is hot, the luck of DAMON's first draws decides what it sees.
+        // Where little is hot, DAMON's reports depend on the chance of its first draws.
         let seeds = if which.0 == "damon" { 6 } else { 1 };
         let differ = cells()
             .iter()
@@ -213,9 +215,9 @@ fn some() -> Vec<Cell> {
     ]
 }
 
-// Shares of leaves and tables are means over thousands of entries: 0.08 is the model's. Of level 3 there
-// are one to five entries in 24 rounds: sigma of a difference is 0.14 where half of them are young, so
-// 0.42 is three of them.
+// Shares of leaves and tables are means over thousands of entries: 0.08 is the model's error. Of
+// level 3 there are one to five entries in 24 rounds: sigma of a difference is 0.14 where half of
+// them are young, so 0.42 is three sigma.
 #[test]
 fn shares_agree_over_the_grid() {
     for cell in some() {

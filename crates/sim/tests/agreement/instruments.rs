@@ -1,5 +1,5 @@
-//! What every instrument reports of the same workload on both machines: precision, recall, regions,
-//! and what it costs.
+//! Reports of every instrument for the same workload on both machines: precision, recall, number of
+//! regions, and CPU cost.
 
 use tierscope_conformance::instrument::Kept;
 use tierscope_core::drive::{Course, Ended, profile};
@@ -13,7 +13,7 @@ use super::*;
 /// An instrument and its variant.
 type Which = (&'static str, &'static str);
 
-/// Precision (1 where nothing is reported), recall, regions of a window, and CPU of the profiler.
+/// Precision (1 without reports), recall, regions of a window, and CPU share of the profiler.
 type Report = [f64; 4];
 
 const SECONDS: Duration = Duration::from_millis(2400);
@@ -26,7 +26,7 @@ pub(super) fn run(case: &Case, machine: &mut impl Ports, which: Which, seed: u64
     let course = Course::until(Time(0) + SECONDS);
     let ended = profile(machine, &mut *instrument, &course, &mut kept).unwrap();
     assert_eq!(ended, Ended::Deadline);
-    // The second half, by bytes; windows in which the truth changes are left out.
+    // The second half of the run, by bytes; windows in which the truth changes are excluded.
     let settled = |snapshot: &&Snapshot| {
         let [start, end] = [snapshot.start, Time(snapshot.end.0 - 1)].map(|at| case.hot_at(at));
         snapshot.end.0 > SECONDS.as_nanos() as u64 / 2 && start == end
@@ -58,7 +58,7 @@ const ALL: [Which; 7] = [
     ("hint_fault", "tiering"),
 ];
 
-/// Both machines, means over so many seeds.
+/// Means over `seeds` seeds on both machines.
 fn both(spec: &str, which: Which, seeds: u64) -> [Report; 2] {
     let mut means = [[0.0; 4]; 2];
     for seed in 1..=seeds {
@@ -77,10 +77,11 @@ fn both(spec: &str, which: Which, seeds: u64) -> [Report; 2] {
     means
 }
 
-/// Whether precision and recall differ by 0.05 at most, regions by a fourth or four, CPU by a fifth or a
-/// thousandth of one: a pruned scan goes on where an entry at the top is young, and in density mode what
-/// a tick takes of a set comes by chance and not tick by tick. How many regions `rates` draws goes by the
-/// luck of its looks (contiguous: 3 to 14 on one machine, 3 to 25 on the other, from seed to seed).
+/// Whether precision and recall differ by 0.05 at most, regions by a fourth or four, CPU by a fifth
+/// or a thousandth of one: a pruned scan descends where a top entry is young, and in density mode a
+/// tick evicts entries of a set at random and not tick by tick. The number of regions of `rates`
+/// depends on the chance of its probes (contiguous: 3 to 14 on one machine, 3 to 25 on the other,
+/// from seed to seed).
 fn same(which: Which, [exact, density]: [Report; 2]) -> bool {
     let by_luck = which.0 == "rates";
     let near =
@@ -91,9 +92,9 @@ fn same(which: Which, [exact, density]: [Report; 2]) -> bool {
         && (near(3, 0.2) || (exact[3] - density[3]).abs() <= 0.001)
 }
 
-/// Seeds of `rates` where the hot set moves: whether it follows within the window of the move or in the next goes by
-/// luck, on either machine (drift: precision 0.94 or 1.00; stairs: 0.83 or 1.00; means over 24 seeds differ by 0.00
-/// and 0.01).
+/// Seeds of `rates` where the hot set moves: whether it follows within the window of the move or in
+/// the next is chance on either machine (drift: precision 0.94 or 1.00; stairs: 0.83 or 1.00; means
+/// over 24 seeds differ by 0.00 and 0.01).
 const MOVING: u64 = 16;
 
 fn agree(spec: &str, seeds: u64, instruments: &[Which]) {
@@ -109,8 +110,8 @@ fn contiguous() {
     agree("contiguous:space=8GiB,hot=512MiB,at=3GiB,rate=1000000", 1, &ALL);
 }
 
-// Flexible keeps a region that reaches over the step hot or does not, by the luck of a seed: its precision
-// is 0.99 or 0.6 on either machine, and three seeds tell no more.
+// Flexible keeps a region across the step hot or not, depending on the seed: its precision is 0.99
+// or 0.6 on either machine, and three seeds do not allow a tighter bound.
 #[test]
 fn stairs() {
     let spec = "stairs:space=8GiB,hot=256MiB,steps=2,every=1500ms,rate=1000000";
@@ -136,10 +137,10 @@ fn drifting() {
     agree("drift:space=8GiB,window=256MiB,step=64MiB,every=600ms,rate=1000000", 1, &ALL);
 }
 
-// Where an eighth is hot, DAMON's regions find it; how many there are goes by chance, and what it costs
-// goes by how many there are: a fourth. Where little is hot, the luck of its first draws decides what it
-// sees at all: the spread between seeds is as large as the figures themselves, so means over eight of
-// them are compared, recall within 0.2 and regions within a half.
+// Where an eighth is hot, DAMON's regions find it; their number varies by chance, and the cost with
+// their number: by a fourth. Where little is hot, the chance of its first draws decides whether it
+// is found at all: the spread between seeds is as large as the figures themselves, so means over
+// eight seeds are compared, recall within 0.2 and regions within a half.
 #[test]
 fn damon() {
     let near = |[a, b]: [Report; 2], at: usize, part: f64| (a[at] / b[at] - 1.0).abs() < part;

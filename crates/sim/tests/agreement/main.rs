@@ -1,6 +1,6 @@
-//! The two modes agree: the same hardware, the same workload, once access by access and once by
-//! densities. Each test states what may differ by how much, and why; samples are printed, so that
-//! `cargo test -p tierscope-sim --test agreement -- --nocapture` is the table.
+//! Agreement of the two modes: the same hardware and workload, once access by access and once by
+//! densities. Each test states the allowed differences and their reasons; samples are printed, so
+//! that `cargo test -p tierscope-sim --test agreement -- --nocapture` gives the table.
 
 mod grid;
 mod instruments;
@@ -16,10 +16,10 @@ use tierscope_sim::{density, exact};
 use tierscope_workloads::Workload;
 use tierscope_workloads::generate::from_spec;
 
-/// Where exact mode maps the first area.
+/// Address of the first area in exact mode.
 const BASE: u64 = 1 << 32;
 
-/// What both machines are made of.
+/// Configuration of both machines.
 struct Case {
     hardware: Hardware,
     workload: Workload,
@@ -36,7 +36,7 @@ struct Case {
 }
 
 impl Case {
-    /// One thread of a workload on Telescope's platform with so many MiB of DRAM and of Optane.
+    /// One thread of a workload on Telescope's platform with these MiB of DRAM and of Optane.
     fn new(spec: &str, mib: [u64; 2]) -> Self {
         let mut hardware = Hardware::ready_made("xeon-gold-6238m").unwrap();
         hardware.tiers.iter_mut().zip(mib).for_each(|(tier, mib)| tier.mib = mib);
@@ -108,7 +108,7 @@ impl Case {
     }
 }
 
-/// Lets time pass; a machine may wake up earlier.
+/// Lets time pass; repeats the wait if the machine wakes up earlier.
 fn pass(machine: &mut impl Clock, nanos: u64) {
     let until = machine.now() + Duration::from_nanos(nanos);
     while machine.now() < until {

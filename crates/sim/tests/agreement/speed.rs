@@ -1,13 +1,14 @@
-//! Accesses a second, what caches and tiers serve: exact mode's clocks and counters beside the solver.
+//! Speed of the target, and accesses served by caches and tiers: exact mode's clocks and counters
+//! compared with the solver.
 
 use tierscope_sim::exact::{Account, Placement};
 use tierscope_workloads::description::Mix;
 
 use super::*;
 
-/// Figures of a run: accesses a second, shares of the accesses that walk, that the last-level cache
-/// has, that go to memory; of those the fast tier's; entries read for a walk and lines written back for
-/// an access.
+/// Figures of a run: accesses a second; shares of the accesses that walk, that hit the last-level
+/// cache, and that go to memory; share of the latter served by the fast tier; entries read for a
+/// walk, and lines written back for an access.
 struct Figures([f64; 7]);
 
 const NAMES: [&str; 7] =
@@ -32,7 +33,7 @@ impl Figures {
     }
 }
 
-/// Both machines from `warm` to `warm` and `measured` milliseconds.
+/// Figures of both machines from `warm` to `warm` plus `measured` milliseconds.
 fn figures(case: &Case, warm: u64, measured: u64) -> [Figures; 2] {
     let seconds = measured as f64 / 1e3;
     let mut machine = case.exact();
@@ -47,9 +48,9 @@ fn figures(case: &Case, warm: u64, measured: u64) -> [Figures; 2] {
     [exact, Figures::of(&before, &machine.account(), seconds)]
 }
 
-/// Prints both, and says whether they agree: the rate within three percent, shares within 0.02. What a
-/// core's own caches have and what the last-level cache has may be 0.06 apart: exact mode's hash spreads
-/// neighbouring lines more evenly over the former than chance would, which costs next to no time.
+/// Prints both and checks that they agree: the rate within three percent, shares within 0.02. Hits
+/// of the private caches and of the last-level cache may differ by 0.06: exact mode's hash spreads
+/// neighbouring lines over the private caches more evenly than chance, which hardly affects time.
 fn agree(name: &str, case: &Case, (warm, measured): (u64, u64)) {
     let [exact, density] = figures(case, warm, measured);
     println!("{name}");
@@ -58,8 +59,8 @@ fn agree(name: &str, case: &Case, (warm, measured): (u64, u64)) {
     }
     let ratio = density.0[0] / exact.0[0] - 1.0;
     assert!(ratio.abs() < 0.03, "{name}: the rate differs by {ratio:.3}");
-    // A walk that sets a flag makes its line dirty, which by densities nobody counts: lines written are
-    // compared where the target itself writes.
+    // A walk that sets a flag makes its line dirty, which density mode does not count: lines
+    // written are compared only where the target itself writes.
     let writes = case.workload.phases[0].accesses[0].mix != Mix::Writes(0.0);
     for index in [1, 2, 3, 4, 6].into_iter().filter(|index| writes || *index < 6) {
         let by = (density.0[index] - exact.0[index]).abs();
@@ -103,7 +104,7 @@ fn many_threads_meet_the_same_limits() {
     let case = Case::new("contiguous:space=4GiB,hot=2GiB,at=1GiB", [8192, 8192]);
     let case = Case { threads: 8, placement: both(), ..case };
     agree("8 threads, interleaved", &case, (20, 5));
-    // A twentieth of Optane's bandwidth: 7500 MiB/s, which four threads can fill.
+    // A twentieth of Optane's bandwidth: 7500 MiB/s, which four threads can saturate.
     let mut case = Case { threads: 4, placement: Placement::Bind(SLOW), ..case };
     case.hardware.tiers[1].read_mib_s = 1875;
     agree("a full tier", &case, (40, 10));

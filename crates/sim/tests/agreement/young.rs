@@ -1,4 +1,4 @@
-//! Shares of young entries, level by level, and in which order they are looked at.
+//! Shares of young entries, level by level, in both orders of clearing and probing.
 
 use tierscope_core::{AccessedSet, Addr, Level, Ports, Probe, Range, ScanMode};
 
@@ -18,7 +18,8 @@ fn young(machine: &mut impl Ports, range: &Range, level: Level) -> f64 {
     set.young_count() as f64 / set.entries() as f64
 }
 
-/// Clears all levels `down` or up, waits, and tells the shares of young entries by level.
+/// Clears all levels from the top down or from the leaves up, waits, and returns the shares of
+/// young entries by level.
 fn shares(machine: &mut impl Ports, range: &Range, nanos: u64, down: bool) -> [f64; 3] {
     let mut levels: Vec<Level> = (1..=4).filter_map(Level::new).collect();
     if down {
@@ -29,7 +30,7 @@ fn shares(machine: &mut impl Ports, range: &Range, nanos: u64, down: bool) -> [f
     [Level::PTE, Level::PMD, Level::PUD].map(|level| young(machine, range, level))
 }
 
-/// Mean shares over so many rounds.
+/// Mean shares over `rounds` rounds.
 fn mean(machine: &mut impl Ports, range: &Range, nanos: u64, down: bool, rounds: u32) -> [f64; 3] {
     pass(machine, 50 * MILLISECOND);
     let mut sums = [0.0; 3];
@@ -47,7 +48,7 @@ fn inside(case: &Case) -> Range {
     Range::new(hot.space, inner(hot.start), inner(hot.end))
 }
 
-/// Both machines, printed: they agree within `by`.
+/// Prints the shares of both machines; they agree within `by`.
 fn agree(name: &str, case: &Case, nanos: u64, rounds: u32, by: f64) {
     let range = inside(case);
     for down in [true, false] {
@@ -62,9 +63,9 @@ fn agree(name: &str, case: &Case, nanos: u64, rounds: u32, by: f64) {
     }
 }
 
-// 262,144 leaves, 512 tables, one or two entries above; so many rounds of shares of young ones. Of the
-// leaves sigma is below 0.0004, of the tables below 0.003, of the one or two entries above 0.05 where
-// half of them are young.
+// 262,144 leaves, 512 tables, one or two entries above; the number of rounds bounds the error.
+// Sigma is below 0.0004 for leaves, below 0.003 for tables, and below 0.05 for the one or two
+// entries above where half of them are young.
 #[test]
 fn entries_are_young_as_often() {
     let spec = |more: &str| format!("contiguous:space=8GiB,hot=1GiB,at=2GiB{more}");
@@ -75,8 +76,8 @@ fn entries_are_young_as_often() {
     agree("1 GiB seldom, 20 ms", &case, 20 * MILLISECOND, 20, 0.03);
 }
 
-// 4 MiB are held by the TLBs: nothing sets a leaf again, whatever the mode. 32 MiB are not held by
-// them, but their sixteen tables are by the paging-structure caches.
+// 4 MiB stay in the TLBs: no leaf is set again in either mode. 32 MiB exceed them, but their
+// sixteen tables stay in the paging-structure caches.
 #[test]
 fn what_caches_hold_looks_old_in_both() {
     let small = Case::new("contiguous:space=8GiB,hot=4MiB,at=2GiB,rate=1000000", [16_384, 1024]);
@@ -87,8 +88,9 @@ fn what_caches_hold_looks_old_in_both() {
     agree("32 MiB under cached tables, 5 ms", &cached, 5 * MILLISECOND, 60, 0.05);
 }
 
-/// Shares of young leaves of what the TLBs hold, a millisecond after a flush and long after one, and
-/// what the flush cost: cores interrupted, nanoseconds of the profiler, nanoseconds of the target.
+/// Flushes translations of memory that stays in the TLBs. Returns the shares of young leaves long
+/// after a clear without a flush and 5 ms after the flush; and the duration and the profiler's CPU
+/// time of the flush, in nanoseconds.
 fn flushed(machine: &mut impl Ports, range: &Range) -> ([f64; 2], [u64; 2]) {
     pass(machine, 50 * MILLISECOND);
     clear(machine, range, Level::PTE);
@@ -104,9 +106,9 @@ fn flushed(machine: &mut impl Ports, range: &Range) -> ([f64; 2], [u64; 2]) {
     ([held, uncovered], [took, spent].map(|time| time.as_nanos() as u64))
 }
 
-// 1024 pages of 4 MiB, a thousand accesses a second each: held by the TLBs of either core, so old for
-// 20 ms, and young 5 ms after a flush (1 - exp(-5) = 0.993). The caller pays 1000 ns of a call,
-// 2000 + 150 of two cores, each of these 1000.
+// 1024 pages of 4 MiB, a thousand accesses a second each: they stay in the TLBs of either core, so
+// they are old for 20 ms, and young 5 ms after a flush (1 - exp(-5) = 0.993). The caller pays 1000
+// ns for the call and 2000 + 150 ns for two cores; each of these pays 1000 ns.
 #[test]
 fn a_flush_uncovers_what_tlbs_hold_in_both() {
     let spec = "contiguous:space=8GiB,hot=4MiB,at=2GiB,rate=1000000";
@@ -122,7 +124,8 @@ fn a_flush_uncovers_what_tlbs_hold_in_both() {
     }
 }
 
-// A flush each 5 ms uncovers what the TLBs hold: 3 ms after a clear it has come or not.
+// A flush every 5 ms uncovers pages that stay in the TLBs: 3 ms after a clear it has happened or
+// not.
 #[test]
 fn flushes_uncover_as_much() {
     let spec = "contiguous:space=8GiB,hot=4MiB,at=2GiB,rate=1000000";
@@ -136,8 +139,8 @@ fn flushes_uncover_as_much() {
     assert!(density[1] >= density[0] && density[1] <= exact[1] + 0.05, "{exact:?} {density:?}");
 }
 
-/// Probes parent and child of many addresses right after one another; tells how often each of the four
-/// answers came: neither young, parent only, child only, both.
+/// Probes parent and child of many addresses right after one another; returns the shares of the
+/// four results: neither young, parent only, child only, both.
 fn pairs(machine: &mut impl Ports, range: &Range, nanos: u64, parent_first: bool) -> [f64; 4] {
     pass(machine, 50 * MILLISECOND);
     let mut counts = [0.0; 4];

@@ -1,5 +1,5 @@
-//! Counters in the memory controller of the machine of densities: what they count is what crosses the
-//! bus, and who may ask for what is up to the driver.
+//! Counters in the memory controller of the density machine: they count the requests on the bus;
+//! the driver checks which rules are allowed.
 
 use tierscope_core::{
     ActionKind, Filter, Frames, Key, Mover, Operand, Operator, ReadEffect, RequestKind, Rule,
@@ -19,7 +19,7 @@ pub(crate) fn counted(config: Config, spec: &str) -> Machine {
     machine.with_telemetry(Box::new(Driver::new(engine))).unwrap()
 }
 
-/// A counter for each of 8,192 blocks of a tier's, from the first one on.
+/// A counter for each of 8,192 blocks of a tier, from its first block on.
 fn by_block(machine: &mut Machine, tier: usize, kind: RequestKind, bytes: u64) -> RuleId {
     let (start, end) = machine.physical()[tier];
     let filter = Filter { kind, start, end: end.min(start + 8192 * bytes) };
@@ -47,8 +47,8 @@ fn read(machine: &mut Machine, id: RuleId, states: usize) -> Vec<u64> {
     out
 }
 
-// 64 MiB hot of 256, half of the accesses stores, all in the first tier: what the counters of all blocks
-// hold is what the account says was read and written, within six sigma of the draws.
+// 64 MiB hot of 256, half of the accesses stores, all in the first tier: the sums over all blocks'
+// counters match the account's lines read and written, within six sigma of the draws.
 #[test]
 fn what_is_counted_is_what_crosses_the_bus() {
     let mut machine = counted(config(), "contiguous:space=256MiB,hot=64MiB,at=64MiB,writes=0.5");
@@ -105,7 +105,7 @@ fn hot_blocks_are_hot_and_what_moved_counts_where_it_is() {
     assert_eq!(read(&mut machine, fast, 128).iter().sum::<u64>(), 0);
 }
 
-// Listing 1: a page of 4 KiB in the middle of a huge one.
+// Listing 1: a 4 KiB page in the middle of a huge one.
 #[test]
 fn pages_of_a_huge_page_have_states_of_their_own() {
     let spec = "contiguous:space=64MiB,hot=64KiB,at=16MiB,rate=1000000";

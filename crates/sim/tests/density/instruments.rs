@@ -28,7 +28,7 @@ fn accuracy(machine: &Machine, kept: &Kept) -> (f64, f64) {
     (a.precision().unwrap_or(0.0), a.recall().unwrap_or(0.0))
 }
 
-// 32 MiB of 256 MiB: a size at which all of them see something, as on the toy machine.
+// 32 MiB of 256 MiB: a size at which every instrument finds some of it, as on the toy machine.
 #[test]
 fn all_of_them_find_what_is_large_enough() {
     for entry in registry::list() {
@@ -38,7 +38,7 @@ fn all_of_them_find_what_is_large_enough() {
             );
             let mut config = Config { sampling: Some(sampling), ..config() };
             if entry.name == "nemo" {
-                // What a cache answers reaches no controller, and it holds most of so little.
+                // Cache hits reach no controller, and the cache would hold most of so small a set.
                 config.hardware.llc = None;
             }
             let spec = "contiguous:space=256MiB,hot=32MiB,at=64MiB,rate=1000000";
@@ -64,7 +64,8 @@ fn the_same_seed_gives_the_same_snapshots() {
     assert_ne!(once(1), once(2));
 }
 
-// A larger hot set is found as well: the tables visited first, which level 3 points out, say nothing of the others.
+// A larger hot set is found as well: the tables visited first, which level 3 points out, give no
+// information about the others.
 #[test]
 fn rates_find_hot_gigabytes_in_five_terabytes() {
     for (hot, seed) in [("10GiB", 1), ("93GiB", 1), ("93GiB", 3)] {
@@ -78,8 +79,9 @@ fn rates_find_hot_gigabytes_in_five_terabytes() {
     }
 }
 
-// Of 2.6 million entries that are all alike some are young by chance in look after look: none may stay hot, the less as
-// tables looked at before the bar was known are not looked at again for long.
+// Of 2.6 million entries with equal rates some are young by chance in several probes in a row: none
+// may stay hot, especially since tables probed before the bar was known are not probed again for
+// long.
 #[test]
 fn nothing_is_hot_where_all_is_equally_warm() {
     for seed in [2, 3] {
@@ -97,8 +99,9 @@ fn nothing_is_hot_where_all_is_equally_warm() {
     }
 }
 
-/// `rates` where so many of its 40 beats a window come: bytes unknown in the mean of the windows of the first 700 ms;
-/// in the last one bytes that are false at a confidence of 0.95, and recall.
+/// `rates` with only `samples` of its 40 beats in a window: mean unknown bytes over the windows of
+/// the first 700 ms; and, in the last window, bytes that are wrong at a confidence of 0.95, and
+/// recall.
 fn where_beats_are_late(seed: u64, samples: u32) -> (f64, u64, f64) {
     let spec = "contiguous:space=64GiB,hot=1GiB,at=20483MiB,share=0.9,hot_share=0.8,rate=3000000";
     let late = Some(Duration::from_millis(200) / samples);
@@ -126,7 +129,8 @@ fn where_beats_are_late(seed: u64, samples: u32) -> (f64, u64, f64) {
     (unknown as f64 / all as f64, wrong, accuracy(&machine, &kept).1)
 }
 
-// A busy machine: of 40 samples 1 to 6 arrive. What is lost is knowledge, not truth.
+// A busy machine: 1 to 6 of 40 samples are taken. The lost ones make results unknown, but not
+// wrong.
 #[test]
 fn late_looks_make_more_unknown_and_nothing_false() {
     for seed in 1..=3 {
@@ -137,7 +141,7 @@ fn late_looks_make_more_unknown_and_nothing_false() {
                 "seed {seed}, {samples} of 40: unknown {unknown:.3}, false for certain {wrong}, recall {recall:.3}"
             );
         }
-        // 64 entries, 128 MiB, is the unit in which evidence is pooled: each end of the hot range may lie
+        // Evidence is pooled in units of 64 entries, 128 MiB: each end of the hot range may be
         // anywhere in one.
         for (samples, (_, wrong, _)) in figures {
             assert!(wrong < 256 << 20, "seed {seed}, {samples} of 40 samples");
@@ -146,8 +150,9 @@ fn late_looks_make_more_unknown_and_nothing_false() {
     }
 }
 
-// As in an emulated machine: looks cost thirty times more, so that few soon ones fit in a beat, and a few pages of
-// the program itself are far hotter than the hot set. What the looks cost must not put off the next ones.
+// Models an emulated machine: probes cost thirty times more, so that few early ones fit in a beat,
+// and a few pages of the program itself are far hotter than the hot set. The cost of the probes
+// must not delay the next ones.
 #[test]
 fn rates_stay_awake_where_looks_are_dear() {
     for seed in 1..=3 {

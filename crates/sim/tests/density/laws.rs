@@ -1,4 +1,4 @@
-//! One consistent world, whoever asks in whatever order.
+//! One consistent world, independent of the order of probes.
 
 use proptest::prelude::*;
 use tierscope_core::{AccessBits, AccessedSet, Addr, Level, Probe, Range, ScanMode};
@@ -30,13 +30,13 @@ fn specs() -> impl Strategy<Value = &'static str> {
     ])
 }
 
-/// Offsets that fall into the hot part often.
+/// Offsets that are often in the hot part.
 fn offsets() -> impl Strategy<Value = u64> {
     prop_oneof![0..4 * GIB, GIB..GIB + 300 * MIB, 2 * GIB - 8192..2 * GIB + 8192]
 }
 
 fn free() -> Config {
-    // Probes that take no time: order cannot shift the clock.
+    // Probes that take no time: their order cannot shift the clock.
     let mut config = config();
     config.costs.access_bits.call_ns = 0;
     config.costs.access_bits.probe_ns = 0;
@@ -50,7 +50,7 @@ fn free() -> Config {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    // Questions about one moment, in two orders, with others in between.
+    // Probes at one time, in two orders, with other probes between them.
     #[test]
     fn the_order_of_questions_is_of_no_matter(
         spec in specs(),
@@ -71,7 +71,7 @@ proptest! {
             other.reverse();
             prop_assert_eq!(one, other);
             if flushes {
-                // Flushed after the questions, at the same time: of no matter either.
+                // A flush after the probes, at the same time, does not matter either.
                 back.flush().unwrap();
             }
             for (offset, level) in asked.iter().step_by(2) {
@@ -100,8 +100,8 @@ proptest! {
         clear(&mut machine, at, level);
     }
 
-    // Without paging-structure caches; the TLB and its flushes are there. Not from the very first moment on: what an
-    // empty TLB is filled with is told of leaves only (density/mod.rs).
+    // Without paging-structure caches, but with the TLB and its flushes. Not from the beginning:
+    // the filling of an empty TLB is modelled for leaves only (density/mod.rs).
     #[test]
     fn a_parent_not_cleared_after_its_child_is_young_if_the_child_is(
         spec in specs(),
@@ -126,7 +126,7 @@ proptest! {
         }
     }
 
-    // A scan says of each entry what a probe of it says, and clears what a probe would clear.
+    // A scan reports each entry as a probe does, and clears the same entries.
     #[test]
     fn scans_equal_probes(
         spec in specs(),
@@ -149,7 +149,7 @@ proptest! {
             prop_assert_eq!(stats.young, set.young_count());
             prop_assert_eq!(stats.visited, set.entries());
             for index in 0..set.entries() {
-                // The first entry may begin before what is mapped.
+                // The first entry may begin before the mapping.
                 let start = set.range.start + (index << level.shift());
                 let at = Addr { space: whole.space, at: start.max(whole.start) };
                 prop_assert_eq!(set.is_young(index), young(&mut probed, at, level), "entry {}", index);
@@ -160,7 +160,8 @@ proptest! {
         }
     }
 
-    // What lies under an old parent is not looked at: pruned = plain where every upper entry is young.
+    // Entries below an old parent are not visited: a pruned scan equals a plain one where every
+    // upper entry is young.
     #[test]
     fn a_pruned_scan_sees_what_lies_under_young_parents(spec in specs(), wait in 0u64..1_000_000_000) {
         let bare = Config { upper_entries: [0; 6], ..free() };
@@ -174,14 +175,14 @@ proptest! {
         let stats = pruned.scan(&whole, Level::PMD, mode, &mut other).unwrap();
         prop_assert_eq!(&one.young, &other.young);
         prop_assert!(stats.visited <= 2 + 5 + 5 * 512);
-        // And everything was cleared.
+        // All young entries were cleared.
         let stats = pruned.scan(&whole, Level::PMD, mode, &mut other).unwrap();
         prop_assert_eq!(stats.young, 0);
     }
 }
 
 // One page, accessed all the time, alone in every cache: its leaf is set after each flush. Without
-// flushes nothing is ever set again.
+// flushes no entry is ever set again.
 #[test]
 fn what_the_tlb_holds_is_set_by_flushes_alone() {
     let spec = "needle:space=1GiB,hot=4KiB,rate=3000000";
@@ -197,7 +198,7 @@ fn what_the_tlb_holds_is_set_by_flushes_alone() {
     }
 }
 
-// The same without a flusher: nothing is set until somebody flushes, and everything is then, once.
+// The same page without a flusher: no entry is set until a requested flush, and then all are, once.
 #[test]
 fn what_the_tlb_holds_is_set_after_a_flush_that_was_asked_for() {
     let spec = "needle:space=1GiB,hot=4KiB,rate=3000000";
@@ -221,8 +222,9 @@ fn what_the_tlb_holds_is_set_after_a_flush_that_was_asked_for() {
     }
 }
 
-// Ten thousand flushes, and a page cleared each hundred: most flushes are dropped on the way, and each
-// page is young all the same (1 - exp(-20) each). Long after the last flush TLBs hold all of them again.
+// Ten thousand flushes, and a page cleared every hundred: most flushes are dropped on the way, but
+// each page is young all the same (1 - exp(-20) each). Long after the last flush the TLBs hold all
+// of them again.
 #[test]
 fn many_flushes_are_remembered_where_they_matter() {
     let mut machine = machine(Config { flush: None, tick: None, ..free() }, HOT);
@@ -246,8 +248,8 @@ fn many_flushes_are_remembered_where_they_matter() {
     assert_eq!(again, 0);
 }
 
-// 100 GiB of pages, each accessed once in nine seconds, beneath one level-4 entry: leaves are set, the
-// entry far above is always cached. Cleared together, the parent stays old above its young children.
+// 100 GiB of pages, each accessed once in nine seconds, below one level-4 entry: leaves are set,
+// the top entry is always cached. Cleared together, the parent stays old above its young children.
 #[test]
 fn a_cached_parent_stays_old_above_young_children() {
     let mut machine = machine(
@@ -267,8 +269,8 @@ fn a_cached_parent_stays_old_above_young_children() {
     assert!(!young(&mut machine, whole.at(0), Level::P4D));
 }
 
-// 2048 values of 2 MiB, a million lines a second: 0.0149 visits to each. In 30 s 36.1 % of them are visited
-// (1 - exp(-0.447)), 1.06 % is a sigma; each as a whole.
+// 2048 values of 2 MiB, a million lines a second: 0.0149 visits to each. In 30 s 36.1 % of them are
+// visited (1 - exp(-0.447)), sigma is 1.06 %; each is visited as a whole.
 #[test]
 fn values_are_read_whole() {
     let bare =
@@ -291,7 +293,7 @@ fn values_are_read_whole() {
     }
     let share = visited.iter().filter(|visited| **visited).count() as f64 / 2048.0;
     assert!((share - 0.361).abs() < 0.043, "{share}");
-    // A scan, which works through accesses and not entry by entry, sees the same.
+    // A scan, which visits accesses instead of entries, gives the same result.
     let range = Range::new(SpaceId(0), base, base + 128 * MIB);
     let mut set = AccessedSet::default();
     let stats = machine.scan(&range, Level::PTE, ScanMode::default(), &mut set).unwrap();
@@ -299,7 +301,7 @@ fn values_are_read_whole() {
     assert_eq!(stats.young, 512 * values);
 }
 
-// Whoever clears and does not ask leaves the same world behind.
+// Clearing without a test leaves the same world as test-and-clear.
 #[test]
 fn clearing_does_not_depend_on_looking() {
     let (mut one, mut other) = (machine(free(), HOT), machine(free(), HOT));

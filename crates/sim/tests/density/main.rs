@@ -1,5 +1,5 @@
-//! The machine of densities, from outside: the conformance suite, its three laws, what it draws
-//! against what the model says, where memory lies and how it moves, and every instrument on it.
+//! The density machine from outside: the conformance suite, its three laws, its draws compared with
+//! the model, placement and moves of memory, and every instrument on it.
 
 mod counters;
 mod instruments;
@@ -26,21 +26,21 @@ const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 const SECOND: u64 = 1_000_000_000;
 
-/// Telescope's platform; a flush each 5 ms, as in the lab.
+/// Telescope's platform; a flush every 5 ms, as in the lab.
 fn config() -> Config {
     let hardware = Hardware::ready_made("xeon-gold-6238m").unwrap();
     let flush = Some(Duration::from_millis(5));
     Config { flush, ..Config::of(&hardware, Costs::ready_made("linux").unwrap()) }
 }
 
-/// The same with so many TiB: for footprints that nobody's machine holds.
+/// Telescope's platform with `tib` TiB in the slowest tier, for footprints beyond any real machine.
 fn roomy(tib: u64) -> Config {
     let mut config = config();
     config.hardware.tiers.last_mut().unwrap().mib = tib << 20;
     config
 }
 
-/// The same without anything that could hide an access.
+/// Telescope's platform without caches that could hide an access.
 fn bare() -> Config {
     Config { tlb_pages: [0; 2], upper_entries: [0; 6], ..config() }
 }
@@ -98,7 +98,7 @@ impl Touchable for Touched {
     }
 }
 
-// Nothing but the suite accesses the upper half.
+// Only the suite accesses the upper half.
 #[test]
 fn accessed_bits_conform() {
     for start in [Start::Young, Start::Cleared] {
@@ -119,7 +119,7 @@ fn a_resident_page_is_hidden_until_a_flush() {
     residency::a_flush_uncovers_a_resident_page(&mut machine, hot, idle, true);
 }
 
-// 2 MiB take 9 of 10 accesses, and stay in the TLBs; 16,384 pages take 100,000 a second alike.
+// 2 MiB take 9 of 10 accesses, and stay in the TLBs; 16,384 pages share 100,000 a second evenly.
 #[test]
 fn background_is_seen_next_to_a_hot_set() {
     let spec = "contiguous:space=64MiB,hot=2MiB,at=0B,share=0.9,rate=1000000";
@@ -166,7 +166,7 @@ fn huge_leaves_answer_for_all_their_pages() {
         assert_eq!((stats.young, stats.present), (32 * entries, 64 * entries), "{level}");
         assert_eq!(set.young_count(), stats.young);
     }
-    // A part of a huge page stands for itself, and clears all of it.
+    // A part of a huge page reports only itself, and clears the whole huge page.
     let part = Range::new(whole.space, whole.start + 4096, whole.start + 8192);
     let mode = ScanMode { clear: true, ..ScanMode::default() };
     let stats = machine.scan(&part, Level::PTE, mode, &mut set).unwrap();
@@ -179,7 +179,8 @@ fn huge_leaves_answer_for_all_their_pages() {
     assert_eq!(first[0].answer.state, State::Young);
 }
 
-// 2^50 bytes have a million level-3 entries, and one more where they are not aligned: each costs what an entry costs, none takes a draw.
+// 2^50 bytes have a million level-3 entries, plus one if they are not aligned: each is charged as
+// an entry, and none needs a draw.
 #[test]
 fn a_petabyte_is_scanned_for_what_is_hot_in_it_and_charged_for_all() {
     use tierscope_core::Clock as _;

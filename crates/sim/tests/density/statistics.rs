@@ -1,5 +1,5 @@
-//! What is drawn against what the model says. Each test states the expected value, its standard
-//! deviation, and how many of them are allowed; seeds are fixed.
+//! Draws compared with the model. Each test states the expected value, its standard deviation, and
+//! the number of deviations allowed; seeds are fixed.
 
 use tierscope_core::{AccessBits, AccessedSet, HintFaults, Level, Range, Samples, ScanMode};
 use tierscope_sim::config::{Period, Sampling};
@@ -11,7 +11,7 @@ fn scan(machine: &mut Machine, range: Range, level: Level, clear: bool) -> u64 {
     machine.scan(&range, level, mode, &mut AccessedSet::default()).unwrap().young
 }
 
-/// Young entries of `range` after `nanos`, cleared before.
+/// Number of young entries of `range` `nanos` ns after a clear, and number of entries.
 fn young_after(config: Config, spec: &str, level: Level, nanos: u64) -> (f64, f64) {
     let mut machine = machine(config, spec);
     let hot = machine.hot_at(Time(0)).as_slice()[0];
@@ -23,8 +23,8 @@ fn young_after(config: Config, spec: &str, level: Level, nanos: u64) -> (f64, f6
     (scan(&mut machine, hot, level, false) as f64, entries)
 }
 
-// 10 GiB, 3 M a second: 1.14 a page and second. Over 0.5 s a page is young with
-// 1 - exp(-0.57) = 0.435; and the 22 ms that clearing takes more. 2.6 M pages: sigma 800.
+// 10 GiB, 3 M a second: 1.14 a page and second. After 0.5 s a page is young with probability 1 -
+// exp(-0.57) = 0.435; plus the 22 ms that clearing takes. 2.6 M pages: sigma 800.
 #[test]
 fn leaves_are_young_as_often_as_poisson_says() {
     let mut config = bare();
@@ -43,7 +43,7 @@ fn leaves_are_young_as_often_as_poisson_says() {
     assert!((young - tables * share).abs() < 5.0 * sigma, "{young} of {tables}, {share}");
 }
 
-// The same where the TLB and the caches are as on hardware: they are far too small to hide leaves.
+// With TLB and caches as on hardware the result is the same: they are far too small to hide leaves.
 #[test]
 fn caches_hide_no_leaf_of_a_large_set() {
     let spec = "contiguous:space=100GiB,hot=10GiB,at=20GiB,rate=3000000";
@@ -52,7 +52,7 @@ fn caches_hide_no_leaf_of_a_large_set() {
     assert!((with / without - 1.0).abs() < 0.01, "{with} {without}");
 }
 
-// Two samplers of 5000 a second: 10,000 in a second, 90 % into the hot tenth, 9000 ± 30.
+// Two samplers of 5000 a second: 10,000 in a second, 90 % in the hot tenth, 9000 ± 30.
 #[test]
 fn samples_come_at_their_rate_and_fall_where_accesses_fall() {
     let sampling = Some(Sampling::loads_and_stores(Period::PerSecond(5000)));
@@ -65,11 +65,11 @@ fn samples_come_at_their_rate_and_fall_where_accesses_fall() {
         pass(&mut machine, SECOND / 5);
         lost += Samples::drain(&mut machine, &mut samples).0;
     }
-    // Draining takes time, in which some more come.
+    // Draining takes time, during which some more are taken.
     assert!((9_900..10_200).contains(&samples.len()) && lost == 0, "{} {lost}", samples.len());
     assert!(samples.windows(2).all(|pair| pair[0].time <= pair[1].time));
     let inside = samples.iter().filter(|sample| hot.contains(sample.at)).count() as f64;
-    // The rest falls anywhere: a tenth of it into the hot range as well.
+    // The rest is spread evenly: a tenth of it is in the hot range as well.
     let expected = samples.len() as f64 * 0.91;
     assert!((inside - expected).abs() < 6.0 * (expected * 0.09).sqrt(), "{inside} {expected}");
     assert!(machine.disturbed() > Duration::from_millis(15), "{:?}", machine.disturbed());
@@ -88,7 +88,7 @@ fn a_reader_that_comes_too_late_loses_samples() {
     assert!(lost > 70_000, "{lost}");
 }
 
-// 64 MiB, 16,384 pages, 100,000 accesses a second: after 0.1 s a page was accessed with
+// 64 MiB, 16,384 pages, 100,000 accesses a second: after 0.1 s a page was accessed with probability
 // 1 - exp(-0.61) = 0.457: 7485 ± 64. Each faults once.
 #[test]
 fn an_armed_page_faults_once_at_its_first_access() {
@@ -109,7 +109,7 @@ fn an_armed_page_faults_once_at_its_first_access() {
     pages.dedup();
     assert_eq!(pages.len(), faults.len());
     assert!(faults.iter().all(|fault| fault.armed <= fault.time && fault.armed <= armed));
-    // Armed anew, they fault anew.
+    // Pages that are armed again fault again.
     machine.arm(&[hot]).unwrap();
     pass(&mut machine, SECOND / 100);
     faults.clear();

@@ -1,4 +1,4 @@
-//! Programs that compute, on the exact machine.
+//! Computing programs on the exact machine.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,17 +12,17 @@ use crate::stage::setup;
 
 const PAGE: u64 = 4096;
 
-/// What a lane of the toy does.
+/// A step of a toy program's lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// Writes the first byte of so many pages from this one on, again and again.
+    /// Writes consecutive pages, modulo 256: first page and number of writes.
     Pages(u64, u64),
-    /// The same of the first page, so many times: an operation.
+    /// Writes the first page this many times: an operation.
     Request(u64),
     Call(Call),
-    /// Waits until all lanes came this far.
+    /// Waits until all lanes have reached this barrier.
     Barrier,
-    /// Waits until so long after the program began.
+    /// Sleeps until this time after the program began.
     Sleep(Duration),
 }
 
@@ -73,7 +73,7 @@ struct ToyLane {
     number: usize,
     base: u64,
     steps: std::collections::VecDeque<Step>,
-    /// Barriers that each lane came to.
+    /// Number of barriers that each lane has reached.
     arrived: Arc<Mutex<Vec<u32>>>,
     arriving: bool,
     now: Duration,
@@ -173,8 +173,8 @@ fn a_program_does_its_steps_and_exits() {
     assert_eq!((done.name.as_str(), done.unit, done.operations), ("toy", "writes", 1000));
 }
 
-// 200,000 accesses against 100: whoever waits spends nothing, and neither touches what comes after
-// the barrier before the other came to it. On one core the threads take turns.
+// 200,000 accesses against 100: a waiting lane uses no CPU time, and neither lane touches pages
+// behind the barrier before the other has reached it. On one core the threads alternate.
 #[test]
 fn lanes_wait_for_each_other() {
     for cpus in [1, 2] {
@@ -190,7 +190,8 @@ fn lanes_wait_for_each_other() {
     }
 }
 
-// Each pass sleeps until 1 ms and until 3 ms after it began, on as many cores as there are lanes, and on one.
+// Each pass sleeps until 1 ms and until 3 ms after it began, on as many cores as there are lanes,
+// and on one.
 #[test]
 fn lanes_sleep_until_their_time() {
     let sleep = |millis| Step::Sleep(Duration::from_millis(millis));
@@ -234,7 +235,7 @@ fn calls_reach_pages_and_give_them_back() {
         Step::Pages(0, 1),
         Step::Call(Call::Free { at: free, bytes: free_bytes }),
         Step::Pages(0, 3),
-        // Stay, so that what is there can be looked at.
+        // Keeps the program alive, so that its pages can be examined.
         Step::Pages(0, 1 << 40),
     ];
     let mut machine = started(&process(vec![calls]), 1);
@@ -255,7 +256,7 @@ fn calls_reach_pages_and_give_them_back() {
     assert_eq!(
         seen,
         [
-            // Calls bring pages that are not there.
+            // System calls bring in absent pages.
             (PageEventKind::Allocated(tier), 0, 1),
             (PageEventKind::Allocated(tier), 1, 1),
             (PageEventKind::Allocated(tier), 2, 1),
@@ -265,7 +266,7 @@ fn calls_reach_pages_and_give_them_back() {
             (PageEventKind::Locked, 8, 2),
             (PageEventKind::Unlocked, 8, 2),
             (PageEventKind::Freed, 0, 2),
-            // Pages 0 and 1 come anew; page 2 stayed.
+            // Pages 0 and 1 are allocated again; page 2 stayed.
             (PageEventKind::Allocated(tier), 0, 1),
             (PageEventKind::Allocated(tier), 1, 1),
         ]
@@ -284,7 +285,7 @@ fn graph(spec: &str) -> Process {
     Process { repeats: false, ..Process::new(programs::from_spec(spec).expect("it makes sense")) }
 }
 
-/// Loads and stores that a program of one lane hands out.
+/// Loads and stores that a program of one lane issues.
 fn accesses_of(app: &dyn App) -> u64 {
     let bases: Vec<u64> = (1..=app.areas().len() as u64).map(|at| at << 40).collect();
     let mut lane = app.start(&bases, 1, 1).remove(0);
@@ -320,8 +321,9 @@ fn three_lanes_on_two_cores_compute_the_same_every_time() {
     }
 }
 
-// At 1 GHz an access takes a nanosecond where nothing but translation is modelled: the request of k accesses
-// takes k ns, for k from 1 to 100 in any order. The rest before the last one is none of its.
+// At 1 GHz an access takes a nanosecond where only translation is modelled: the request of k
+// accesses takes k ns, for k from 1 to 100 in any order. The sleep before the last request is not
+// part of it.
 #[test]
 fn requests_take_as_long_as_their_accesses() {
     let requests = (0..99).map(|at| Step::Request(at * 37 % 99 + 1));
@@ -339,7 +341,7 @@ fn requests_take_as_long_as_their_accesses() {
     assert_eq!((told, account.counts.accesses), (by_hand, 5050));
 }
 
-// Nobody sleeps and nobody waits: the times of all requests add up to the thread's.
+// Without sleeps and waits, the times of all requests add up to the thread's time.
 #[test]
 fn a_store_tells_how_long_its_requests_take() {
     let app = programs::from_spec("silo:keys=2000,ycsb=a,requests=3000").expect("it is a store");
@@ -352,7 +354,7 @@ fn a_store_tells_how_long_its_requests_take() {
     println!("{told:?}, {mean} ns on average");
     assert!(told.p50 <= told.p95 && told.p95 <= told.p99 && told.p99 <= told.p999);
     assert!(told.p50 < 2 * mean && told.p999 > mean && told.p999 <= told.most);
-    // Of programs that do not mark ends, nothing is told.
+    // Programs that do not mark the ends of operations report no latency.
     let mut machine = started(&process(vec![vec![Step::Pages(0, 1000)]]), 1);
     run_out(&mut machine);
     assert_eq!(machine.account().done[0].latency, None);

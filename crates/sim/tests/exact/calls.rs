@@ -1,4 +1,4 @@
-//! System calls of programs, and actions whose outcome has to be honest.
+//! System calls of programs, and actions with exact outcomes.
 
 use tierscope_core::{
     Access, Action, ActionId, ActionKind, Addr, Budget, BusObserver, Clock, Failure, Mover as _,
@@ -35,7 +35,7 @@ fn leaves<B: BusObserver>(machine: &Machine<B>, space: SpaceId) -> Vec<(u64, u64
     leaves.map(|entry| (entry.linear, entry.entry)).collect()
 }
 
-// Half of the first page, all of the second: both are there then, and nobody has accessed them.
+// Half of the first page, all of the second: both are present afterwards, without an access.
 #[test]
 fn a_file_is_read_past_the_programs_tables() {
     let (mut machine, range) = mapped(&Map::anonymous(4 * PAGE));
@@ -73,7 +73,7 @@ fn locked_pages_are_there_and_stay_where_they_are() {
     let moved = carried_out(&mut machine, &[(range, ActionKind::Move(Tier(1)))]);
     let [locked, free] = [2 * PAGE, 2 * PAGE];
     assert_eq!((moved[0].done, moved[0].failed, moved[0].why), (free, locked, Some(Failure::Busy)));
-    // Given back they are not either.
+    // Locked pages are not freed either.
     let free = Call::Free { at: range.start, bytes: 4 * PAGE };
     machine.call(0, range.space, free).expect("memory").expect("it is mapped");
     assert_eq!(leaves(&machine, range.space).len(), 2);
@@ -87,7 +87,8 @@ fn locked_pages_are_there_and_stay_where_they_are() {
     );
 }
 
-// A huge page of which the last quarter goes; what is left is small, and the rest comes anew.
+// The last quarter of a huge page is freed; the rest of it becomes small pages, and the freed part
+// is allocated again.
 #[test]
 fn pages_given_back_come_anew() {
     let map = Map { pages: PageSize::M2, ..Map::anonymous(2 * MIB) };
@@ -135,7 +136,7 @@ fn carried_out(machine: &mut Machine, wanted: &[(Range, ActionKind)]) -> Vec<Out
     outcomes
 }
 
-// What is as it was asked to be already has not failed; what cannot be has, and says why.
+// A page that needs no change is not a failure; a page that cannot be changed is, with its reason.
 #[test]
 fn outcomes_of_splits_and_collapses_are_honest() {
     let map = Map { pages: PageSize::M2, ..Map::anonymous(4 * MIB) };

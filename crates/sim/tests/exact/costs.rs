@@ -1,4 +1,4 @@
-//! Time: latency, bandwidth, and what telemetry costs.
+//! Time: latency, bandwidth, and costs of telemetry.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn run(setup: &Setup, process: &Process, until: Time) -> Machine {
     machine
 }
 
-/// No cache, no prefetcher, one page of 1 GiB: what is left is the memory.
+/// No cache, no prefetcher, one 1 GiB page: only the memory remains.
 fn bare(mut setup: Setup) -> Setup {
     setup.hardware.llc = None;
     setup.hardware.prefetcher = None;
@@ -44,17 +44,17 @@ fn a_pointer_chase_takes_the_unloaded_latency_to_the_nanosecond() {
         let machine = run(&setup, &chase, MILLISECOND);
         let counts = machine.account().counts;
         let latency = u64::from(setup.hardware.tiers[usize::from(tier)].read_ns);
-        // One walk, of three entries, and one access more that may have begun.
+        // One walk of three entries, and one more access may have begun.
         let expected = 1_000_000 / latency;
         assert!(counts.accesses.abs_diff(expected) < 24, "{} of {expected}", counts.accesses);
         assert_eq!(counts.served[usize::from(tier)], counts.accesses);
     }
 }
 
-/// MiB a second that cores move to and from a tier when they do all they can.
+/// MiB a second that cores read from or write to a tier at full load.
 fn loaded(tier: u8, writes: bool) -> (f64, f64) {
     let mut setup = bare(setup([4096, 4096]));
-    // As many cores as it takes.
+    // Enough cores to saturate the tier.
     (setup.cpus, setup.hardware.timing.fill_buffers) = (16, 64);
     let spec = format!("contiguous:space=1GiB,hot=1GiB,writes={}", u8::from(writes));
     let streams =
@@ -109,7 +109,7 @@ fn a_profiler_on_the_targets_core_slows_it_down() {
         machine.account().counts.accesses as f64
     };
     let share = accesses(Some(0)) / accesses(None);
-    // 0.991 of 2 ms went to the profiler.
+    // The profiler took 0.991 of 2 ms.
     assert!((share - 0.5).abs() < 0.03, "{share}");
 }
 

@@ -12,10 +12,10 @@ use tierscope_workloads::{Workload, generate};
 use crate::stage::setup;
 
 const MIB: u64 = 1 << 20;
-/// Both tiers of the machine.
+/// Bytes of both tiers of the machine.
 const ALL: u64 = 192 * MIB;
 
-/// Telemetry, and somebody who notes what it should have seen: requests by 2 MiB.
+/// Telemetry, and a reference count of the requests that it should see, by 2 MiB.
 struct Both {
     driver: Driver<Functional>,
     seen: Vec<u64>,
@@ -123,11 +123,11 @@ const RULES: [&str; 4] = [
     "filter read; key all >> 20; update + length; notify >= 1000",
 ];
 
-/// Something that software does to the counters.
+/// Performs a random operation of software on the counters.
 fn meddle(machine: &mut Machine<Both>, rules: &mut Vec<RuleId>, what: u8, value: u64) {
     let counters = machine.counters().expect("telemetry listens");
     let rule = rules.get(value as usize % rules.len().max(1)).copied();
-    // What is refused has no effect either.
+    // A refused operation has no effect either.
     let _ = match (what, rule) {
         (0, _) => {
             let rule: Rule = RULES[value as usize % RULES.len()].parse().expect("they are rules");

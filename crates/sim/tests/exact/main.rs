@@ -1,4 +1,4 @@
-//! The exact machine, from the outside.
+//! The exact machine, from outside.
 
 mod apps;
 mod calls;

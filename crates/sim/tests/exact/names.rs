@@ -1,11 +1,11 @@
-//! Every workload that a line can name, on a small exact machine.
+//! Every workload that can be named in one line, on a small exact machine.
 
 use tierscope_core::{Clock, Time};
 use tierscope_sim::exact::Machine;
 use tierscope_sim::experiment::Experiment;
 use tierscope_workloads::work;
 
-/// Two tiers of 256 MiB, and one process.
+/// An experiment with two tiers of 256 MiB and one process.
 fn experiment(workload: &str) -> tierscope_core::Result<Experiment> {
     let text = format!(
         "name = \"toy\"\nabout = \"a\"\nsource = \"b\"\ntime = \"2ms\"\nwindow = \"1ms\"\n\
@@ -16,7 +16,7 @@ fn experiment(workload: &str) -> tierscope_core::Result<Experiment> {
     Experiment::parse("toy.toml", &text)
 }
 
-/// Keys for a small one, and for one of more than 512 MiB.
+/// Keys for a small workload, and for one of more than 512 MiB.
 fn sizes(name: &str) -> [&'static str; 2] {
     match name {
         "bfs" | "sssp" | "pr" | "cc" | "bc" | "tc" | "graph500" => ["scale=8", "scale=25"],
@@ -28,7 +28,7 @@ fn sizes(name: &str) -> [&'static str; 2] {
         "stand-in-rubis" | "stand-in-specpower" | "stand-in-xalan" | "stand-in-lusearch" => {
             ["space=8MiB", "space=1GiB"]
         }
-        // These have the size of the program that they stand for.
+        // These have the size of the program that they replace.
         name if name.starts_with("stand-in-") => ["shrink=64", "shrink=1"],
         _ => ["space=8MiB", "space=1GiB"],
     }
@@ -57,7 +57,7 @@ fn every_name_runs_and_is_refused_where_it_does_not_fit() {
     }
 }
 
-// The hot set of a described workload, and of a program that can be described.
+// Ground truth of a described workload, and of programs with and without a description.
 #[test]
 fn what_a_store_makes_hot_is_known() {
     for (line, known) in [

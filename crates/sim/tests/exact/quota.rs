@@ -1,4 +1,4 @@
-//! A process with a quota of CPU time (`cpu.max`) beside one without.
+//! A process with a CPU quota (`cpu.max`) next to one without.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::stage::setup;
 
 const MS: u64 = 1_000_000;
 
-/// Two sweepers, a core each.
+/// Two processes that sweep memory, on a core each.
 fn machine() -> (Machine, SpaceId) {
     let mut setup = setup([64, 64]);
     setup.cpus = 2;
@@ -25,7 +25,7 @@ fn machine() -> (Machine, SpaceId) {
     (machine, held)
 }
 
-/// Stores that each of them made until then, in millions.
+/// Stores of each process until `until`, in millions.
 fn stores(machine: &mut Machine, until: u64) -> [f64; 2] {
     machine.wait(Time(until));
     let done = machine.account().done;
@@ -41,7 +41,8 @@ fn a_process_gets_its_quota_and_others_all() {
     assert!((held / free - 0.2).abs() < 0.01, "{held} M of {free} M");
 }
 
-// It has used its 20 ms after 30, and gets 50 more at once: 70 of the first 100 ms, and 50 of the second.
+// It has used its 20 ms after 30 ms, and gets 50 more at once: 70 of the first 100 ms, and 50 of
+// the second.
 #[test]
 fn a_new_quota_is_there_at_once() {
     let (mut machine, held) = machine();

@@ -1,4 +1,4 @@
-//! Exact machines for tests, and one that does what the suites of conformance say.
+//! Exact machines for tests, and one that executes the accesses of the conformance suites.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tierscope_nemo::{Driver, Functional, Memory};
 use tierscope_sim::config::Costs;
 use tierscope_sim::exact::{Machine, Map, Setup};
 
-/// A Xeon with two tiers of so many MiB.
+/// A Xeon with two tiers of these MiB.
 pub(crate) fn setup(mib: [u64; 2]) -> Setup {
     let mut hardware = Hardware::ready_made("xeon-gold-6238m").expect("it is there");
     hardware.tiers.truncate(2);
@@ -23,7 +23,7 @@ pub(crate) fn setup(mib: [u64; 2]) -> Setup {
     Setup::new(hardware, Costs::ready_made("linux").expect("they are there"))
 }
 
-/// An exact machine whose accesses come from a function, one by one.
+/// An exact machine whose accesses are given by a function, one by one.
 pub(crate) struct Driven<B = ()> {
     machine: Machine<B>,
     workload: Workload,
@@ -42,12 +42,12 @@ impl Driven {
 const TIER: u64 = 1 << 30;
 
 impl<B: BusObserver> Driven<B> {
-    /// Somebody listens on the memory bus.
+    /// A machine with a bus observer.
     fn observed(levels: u8, layout: &[Range], workload: Workload, observer: B) -> Self {
         let mut setup = setup([TIER >> 20; 2]);
         setup.hardware.translation.levels = levels;
         if size_of::<B>() > 0 {
-            // What a cache answers reaches no controller, and it would hold most of what the suites touch.
+            // Cache hits reach no controller, and the cache would hold most of the suites' memory.
             setup.hardware.llc = None;
         }
         let mut driven = Self {
@@ -61,7 +61,7 @@ impl<B: BusObserver> Driven<B> {
         driven
     }
 
-    /// Maps exactly this from now on.
+    /// Maps exactly `layout` from now on.
     fn remap(&mut self, layout: &[Range]) {
         let wanted: RangeSet = layout.iter().copied().collect();
         for gone in self.mapped.minus(&wanted).as_slice() {
@@ -86,8 +86,8 @@ impl<B: BusObserver> Driven<B> {
         self.mapped = wanted;
     }
 
-    /// Does what the workload does until `until`, a millisecond at a time: what a core remembers
-    /// of a space from one to the next is flushed, so that no TLB hides much.
+    /// Executes the workload until `until`, a millisecond at a time; the core's cached translations
+    /// are flushed in between, so that the TLB hides little.
     fn work(&mut self, until: Time) -> Wake {
         while self.worked < until {
             let next = until.min(self.worked + Duration::from_millis(1));
@@ -168,14 +168,14 @@ impl Stage for Exact {
         events: Vec<(Time, Event)>,
     ) -> Box<dyn Ports> {
         let mut driven = Driven::new(4, layout, workload);
-        // The layout at the beginning is no news.
+        // The initial layout is not reported as a change.
         driven.machine.wait(Time(0));
         driven.events = events;
         Box::new(driven)
     }
 }
 
-/// The same, with eight pipelines in front of all memory.
+/// Exact machines with eight pipelines in front of all memory.
 pub(crate) struct Counted;
 
 impl Stage for Counted {

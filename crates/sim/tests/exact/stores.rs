@@ -1,4 +1,4 @@
-//! Stores and their noisy neighbour, on the exact machine.
+//! Key-value stores and their noisy neighbour, on the exact machine.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tierscope_workloads::{generate, programs};
 
 use crate::stage::setup;
 
-/// Serves 2000 requests on a core; tells how long that took, and the lines that were written.
+/// Serves 2000 requests on a core; returns the time that takes, and the lines written.
 fn serve(neighbour: Option<&str>) -> (f64, f64) {
     let mut setup = setup([64, 64]);
     setup.cpus = 2;

@@ -1,4 +1,4 @@
-//! Instruments on processes that really run.
+//! Instruments on running processes.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tierscope_workloads::generate;
 use crate::stage::setup;
 
 // 12 GiB of 64 GiB take a million accesses a second. The TLBs reach 6 MiB, so nearly every access
-// walks; and each timer tick the walks go through the upper levels again.
+// walks; and after each timer tick the walks pass through the upper levels again.
 #[test]
 fn rates_find_what_a_process_uses() {
     let mut workload =

@@ -1,4 +1,4 @@
-//! What processes, policies and telemetry see of the machine.
+//! The machine from outside: processes, policies and telemetry.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn workload(spec: &str) -> Workload {
     generate::from_spec(spec).expect("it makes sense")
 }
 
-/// A machine of two tiers with a space that maps `bytes`.
+/// A machine of two tiers with a space that has one mapping.
 fn mapped(mib: [u64; 2], map: &Map) -> (Machine, Range) {
     let mut machine = Machine::new(&setup(mib)).expect("it is possible");
     let space = machine.spawn("test", false).expect("the first");
@@ -66,8 +66,8 @@ fn a_tlb_hides_accesses_until_it_forgets() {
     assert_eq!(probe(&mut machine, range.at(0), Level::PTE), State::Young);
 }
 
-// A page that a TLB knows: without a flush its bit, once cleared, stays so; with one, each half
-// millisecond and later each millisecond, the next access walks.
+// A page held by a TLB: without a flush its bit, once cleared, stays clear; with one after half a
+// millisecond and then every millisecond, the next access walks.
 #[test]
 fn a_flusher_makes_tlbs_forget() {
     let state = |flush: Option<Duration>| {
@@ -135,7 +135,7 @@ fn memory_comes_from_where_placement_says() {
     }
 }
 
-// 64 MiB: the kernel keeps 1 MiB for itself and 1.25 MiB free, and page tables take a little.
+// 64 MiB: the kernel reserves 1 MiB and keeps 1.25 MiB free, and page tables take a little.
 #[test]
 fn a_full_tier_overflows_to_the_next_at_its_low_watermark() {
     let (mut machine, range) = mapped([64, 64], &Map::anonymous(80 * MIB));
@@ -168,7 +168,7 @@ fn a_process_runs_and_exits() {
     assert_eq!(machine.wait(Time(1_000_000)), Wake::Deadline);
     let account = machine.account();
     let busy = account.spent.target;
-    // It finishes what it has begun, a first touch of half a microsecond perhaps.
+    // The process finishes an operation in progress, such as a first touch of half a microsecond.
     assert!((1_000_000..1_003_000).contains(&busy.as_nanos()), "busy all the time: {busy:?}");
     assert!(account.counts.first_touches[0] > 100);
     assert_eq!(machine.wait(Time(1_000_000_000)), Wake::Gone);
@@ -230,12 +230,13 @@ fn samples_come_with_time_and_tier() {
     assert!(expected > 20 && (samples.len() as u64).abs_diff(expected) <= 1);
     assert!(samples.windows(2).all(|pair| pair[0].time <= pair[1].time));
     assert!(samples.iter().any(|sample| sample.tier == Some(FAST)));
-    // Reading them takes time, in which more come.
+    // Reading samples takes time, during which more are taken.
     assert_eq!(account.spent.interrupts, Duration::from_nanos(1950) * samples.len() as u32);
 }
 
-// A sweep line by line: of the 64 lines of a page three are missed before the prefetcher has a direction,
-// and it fetches the others ahead. Stores past the caches miss nothing. Memory sees all of both.
+// A sweep line by line: three of a page's 64 lines are missed before the prefetcher has a
+// direction, and it fetches the others ahead. Stores that bypass the caches do not count as misses.
+// Memory serves all of both.
 #[test]
 fn sampled_misses_know_neither_prefetches_nor_stores_past_the_caches() {
     let sampled = |spec: &str, non_temporal| {
@@ -315,7 +316,7 @@ fn the_mover_moves_in_its_own_time_and_within_its_budget() {
     let ended = outcomes(&mut machine, Time(2_000_000_000));
     assert_eq!((ended.len(), ended[0].done, ended[0].failed), (1, 8 * MIB, 0));
     assert_eq!(machine.resident(&range, SLOW), 8 * MIB);
-    // 2048 pages of 2.5 us and as many copies of 4 KiB at the slow tier's or the CPU's speed.
+    // 2048 pages of 2.5 us, plus the copies of 4 KiB at the speed of the slow tier or the CPU.
     let spent = machine.account().spent.mover;
     assert!(spent > Duration::from_micros(2048 * 5 / 2), "{spent:?}");
     let shootdowns = machine.account().counts.shootdowns;
@@ -350,8 +351,8 @@ fn what_cannot_be_moved_is_accounted_for() {
     assert_eq!((moved.demoted, moved.reclaimed), (16 * MIB, 32 * MIB));
 }
 
-// Two pages go out: 20 us each, and 3.9 us for 4 KiB at 1001 MiB/s. One is read again, 85 us and 1.3 us; the
-// second time it is there.
+// Two pages are reclaimed: 20 us each, plus 3.9 us for 4 KiB at 1001 MiB/s. One is swapped in, 85
+// us and 1.3 us; the second access finds it resident.
 #[test]
 fn what_was_given_back_is_read_again_once() {
     let (mut machine, range) = mapped([64, 16], &Map::anonymous(4 * MIB));
@@ -373,11 +374,12 @@ fn what_was_given_back_is_read_again_once() {
     machine.access(0, at, false).expect("it is mapped");
     assert_eq!(machine.account().counts.swap_ins, 1);
     assert_eq!(machine.resident(&range, FAST), 4 * MIB - 4096);
-    // What is unmapped is nowhere.
+    // Unmapping drops swapped-out pages.
     machine.unmap(range).expect("it was mapped");
 }
 
-// 512 pages at 3:1 are kept in 171 of the fast tier; once all are back, in none. A copy of zswap's is exclusive here.
+// 512 pages at 3:1 take 171 pages of the fast tier; after all have been swapped in, none. A page is
+// never in memory and in zswap at once.
 #[test]
 fn what_zswap_keeps_takes_memory_of_the_fastest_tier() {
     let mut setup = setup([64, 16]);
@@ -442,7 +444,7 @@ fn uncached_tables_show_every_walk_on_the_bus() {
     let of_tables = |record: &&BusRecord| record.address() >= tables;
     let heard = &machine.observer().0;
     let reads = heard.iter().filter(of_tables).filter(|record| !record.is_write()).count() as u64;
-    // Every walk reads one entry of level 1; few of upper levels miss the cache.
+    // Every walk reads one entry of level 1; few reads of upper levels miss the cache.
     assert!(walks > 1000 && (walks..walks + 50).contains(&reads), "{reads} reads, {walks} walks");
     let flags = heard.iter().filter(of_tables).filter(|record| record.is_write()).count() as u64;
     assert!(flags > 1000, "each page's first walk sets its flag: {flags}");

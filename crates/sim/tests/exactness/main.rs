@@ -1,11 +1,11 @@
-//! The exact machine against a naive one: translations, ACCESSED and DIRTY at every level, where
-//! page tables and pages lie, what TLBs and paging-structure caches hold; over random operations.
+//! The exact machine compared with a naive one: translations, ACCESSED and DIRTY at every level,
+//! addresses of page tables and pages, contents of TLBs and paging-structure caches; over random
+//! operations.
 //!
-//! `TIERSCOPE_OPERATIONS` sets how many, half of them with four levels and half with five; unless set,
-//! 10 million. `TIERSCOPE_PART` chooses other random words, so that many operations can be had
-//! in parts:
-//! `TIERSCOPE_PART=7 TIERSCOPE_OPERATIONS=100000000 cargo test -p tierscope-sim --test exactness equals`.
-//! The naive MMU is the one that the models of `hw` are held against.
+//! `TIERSCOPE_OPERATIONS` sets the number of operations, half of them with four levels and half
+//! with five; the default is 10 million. `TIERSCOPE_PART` selects other random words, so that many
+//! operations can be run in parts: `TIERSCOPE_PART=7 TIERSCOPE_OPERATIONS=100000000 cargo test -p
+//! tierscope-sim --test exactness equals`. The naive MMU is the reference of the models in `hw`.
 
 #[path = "../../../hw/tests/oracles/naive.rs"]
 mod naive;
@@ -22,7 +22,8 @@ use pair::Pair;
 use replay::words;
 use tierscope_core::Time;
 
-/// Half a thousand first touches, and as many accesses as the naive machine does in a second.
+/// Simulated time for half a thousand first touches, and as many accesses as the naive machine
+/// executes in a second.
 const MOMENT: Time = Time(640_000);
 
 /// A number from the environment.
@@ -33,7 +34,7 @@ fn number(name: &str, unless_set: u64) -> u64 {
     }
 }
 
-/// Half of the operations, on both machines of so many levels.
+/// Compares both machines with `levels` levels over half of the operations.
 fn equals_the_naive_machine(levels: u8) {
     let operations = number("TIERSCOPE_OPERATIONS", 10_000_000) / 2;
     let seed = u64::from(levels) + 16 * number("TIERSCOPE_PART", 0);
@@ -57,7 +58,7 @@ fn equals_the_naive_machine_of_five_levels() {
     equals_the_naive_machine(5);
 }
 
-/// Threads take another way than accesses one by one: windows of them, faults in between.
+/// Threads use another path than single accesses: windows of accesses with faults between them.
 #[test]
 fn a_running_process_equals_the_naive_machine() {
     for levels in [4, 5] {
@@ -69,7 +70,7 @@ fn a_running_process_equals_the_naive_machine() {
     }
 }
 
-/// The random words really reach what the machine can do.
+/// The random words reach all operations and outcomes of the machine.
 #[test]
 fn the_operations_reach_everything() {
     let mut pair = Pair::new(5);

@@ -14,7 +14,7 @@ use crate::naive_mmu::{Memory, slot};
 struct Pool {
     first: u64,
     free: Vec<bool>,
-    /// Free frames of each 512.
+    /// Number of free frames in each block of 512.
     blocks: Vec<u32>,
     count: u64,
     marks: Watermarks,
@@ -28,7 +28,7 @@ impl Pool {
         Self { first, free, blocks, count: frames, marks }
     }
 
-    /// The lowest page that fits; a small one from a block that is broken, if there is one.
+    /// The lowest page that fits; a small one from a broken block, if there is one.
     fn take(&mut self, size: PageSize) -> Option<u64> {
         let frames = size.bytes() / 4096;
         let start = match size {
@@ -60,7 +60,7 @@ impl Pool {
     }
 }
 
-/// Numbers of tables.
+/// Allocator of table numbers.
 #[derive(Default)]
 struct Numbers(BTreeSet<u64>);
 
@@ -87,7 +87,7 @@ pub(crate) struct Space {
     pub(crate) alive: bool,
 }
 
-/// What has to be shot down: the range, how many pages of it changed, and the smallest.
+/// A shootdown: the range, the number of its changed pages, and the smallest of them.
 pub(crate) type Stale = (Range, u64, PageSize);
 
 /// An entry that ended a walk.
@@ -180,7 +180,7 @@ impl NaiveOs {
         }
     }
 
-    /// Page tables take memory, 2 MiB at a time.
+    /// Takes memory for page tables, 2 MiB at a time.
     fn charge(&mut self) {
         let tables = (self.leaves.0.len() + self.upper.0.len()) as u64;
         while self.table_blocks * 512 < tables {
@@ -203,7 +203,7 @@ impl NaiveOs {
         }
     }
 
-    /// Down to `level`, or to what ends the walk.
+    /// Walks down to `level`, or to the entry that ends the walk.
     fn walk(&self, root: Root, linear: u64, level: u8) -> Leaf {
         let (mut table, mut here) = (root.table, self.levels);
         loop {
@@ -411,7 +411,7 @@ impl NaiveOs {
         (sizes.iter().map(|size| size.bytes()).sum(), stale(range, &sizes))
     }
 
-    /// Resolves a page fault; says how.
+    /// Resolves a page fault; returns its kind.
     pub(crate) fn fault(
         &mut self,
         space: usize,
@@ -483,7 +483,7 @@ impl NaiveOs {
         slot(table, linear, level)
     }
 
-    /// Judges an entry: whether it is young, `None` if it is absent or not mapped.
+    /// Tests an entry: whether it is young; `None` if it is absent or not mapped.
     pub(crate) fn probe(&mut self, space: usize, at: u64, level: u8, clear: bool) -> Option<bool> {
         self.vma(space, at)?;
         let found = self.walk(self.spaces[space].root, at, level);
@@ -496,7 +496,7 @@ impl NaiveOs {
         Some(found.entry & ACCESSED != 0)
     }
 
-    /// The bits of a scan, entry by entry; every entry above is judged once.
+    /// The bits of a scan, entry by entry; every entry above is tested once.
     pub(crate) fn scan(&mut self, range: Range, level: u8, mode: ScanMode) -> (AccessedSet, bool) {
         let mut set = AccessedSet::default();
         set.reset(&range, Level::new(level).expect("1..=5"), mode.present);

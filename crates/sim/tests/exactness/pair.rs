@@ -1,4 +1,4 @@
-//! Both machines, side by side.
+//! The exact and the naive machine, run in lockstep.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::replay::small;
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
-/// Small enough to fill up, and with room for one page of 1 GiB.
+/// MiB of the tiers: small enough to fill up, and with room for one 1 GiB page.
 const TIERS: [u64; 2] = [24, 1100];
 const CPUS: usize = 2;
 
@@ -32,7 +32,7 @@ pub(crate) struct Pair {
     seen: BTreeMap<&'static str, u64>,
 }
 
-/// Where memory is mapped: 8 MiB each around borders of tables, and 2 GiB for giant pages.
+/// Addresses of mappings: 8 MiB each around borders of tables, and 2 GiB for giant pages.
 fn areas(levels: u8) -> [u64; 4] {
     let far = if levels == 5 { 3 << 48 } else { 3 << 39 };
     [8 * MIB, GIB - 4 * MIB, far - 4 * MIB, 4 * GIB]
@@ -74,8 +74,9 @@ impl Pair {
         self.os.spawn();
     }
 
-    /// Does what the word says on both, and compares what they answer: 97 of 100 are accesses, as a
-    /// naive machine takes a thousand times longer over what concerns a range.
+    /// Performs the operation of a random word on both machines, and compares the results: 97 of
+    /// 100 are accesses, since the naive machine is a thousand times slower for operations on
+    /// ranges.
     pub(crate) fn step(&mut self, word: u64) {
         let alive: Vec<usize> =
             (0..self.os.spaces.len()).filter(|at| self.os.spaces[*at].alive).collect();
@@ -100,8 +101,8 @@ impl Pair {
         }
     }
 
-    /// A page of few: the first and last eight of each of four tables; or anywhere in the giant
-    /// area.
+    /// An address in one of few pages: the first and last eight of each of four tables; or anywhere
+    /// in the giant area.
     fn address(&self, word: u64) -> u64 {
         let area = areas(self.levels)[(word >> 18 & 3) as usize];
         if area == 4 * GIB {
@@ -127,8 +128,8 @@ impl Pair {
         Range::new(id, start, (start + pages * 4096).min(area + 8 * MIB))
     }
 
-    /// Lets a process run on the fast machine, as threads do, and carries out the same accesses one by
-    /// one on the naive one; returns how many.
+    /// Runs a process with threads on the fast machine, and executes the same accesses one by one
+    /// on the naive one; returns their number.
     pub(crate) fn run(&mut self, spec: &str, until: Time) -> u64 {
         let workload = generate::from_spec(spec).expect("it makes sense");
         let process = Process { seed: 3, ..Process::new(workload.clone()) };
@@ -273,7 +274,7 @@ impl Pair {
         self.shoot(stale);
     }
 
-    /// As the kernel: page by page up to 33, else the whole space.
+    /// Shoots down like the kernel: page by page up to 33 pages, otherwise the whole space.
     fn shoot(&mut self, (range, pages, size): Stale) {
         if pages == 0 {
             return;

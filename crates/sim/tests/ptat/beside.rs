@@ -1,4 +1,5 @@
-//! Those who count TLB misses beside the monitor: traps at reserved bits, and performance counters.
+//! Other counters of TLB misses compared with the monitor: traps on reserved bits, and performance
+//! counters.
 
 use tierscope_core::{Range, SpaceId};
 use tierscope_hw::PageSize;
@@ -7,7 +8,7 @@ use tierscope_trace::ptat::Boards;
 
 use super::{MIB, exact, machine, process, run_to, setup};
 
-/// A program of a known end: what the machine counted then, and its trapped walks.
+/// Runs a program to its end: the machine's account, its trapped walks, and its counted walks.
 fn ended(trapped: bool) -> (tierscope_sim::exact::Account, u64, u64) {
     let mut machine = Machine::new(&setup(0, 1).unwatched()).expect("it is possible");
     let work = process("gups:table=16MiB,updates=1", PageSize::K4, true);
@@ -31,7 +32,8 @@ impl Unwatched for tierscope_sim::exact::Setup {
     }
 }
 
-// A trap loads what the walk would have loaded: TLBs miss as often as without, each costs 620 ns, and nobody else's time changes.
+// A trap loads the translation that the walk would have loaded: TLBs miss as often as without, each
+// miss costs 620 ns, and no other time changes.
 #[test]
 fn traps_count_every_miss_and_cost_their_time() {
     let ((plain, none, counters), (account, trapped, trapped_counters)) =
@@ -45,8 +47,8 @@ fn traps_count_every_miss_and_cost_their_time() {
     assert_eq!(account.spent.interrupts - plain.spent.interrupts, cost);
 }
 
-// The monitor tells whose misses they are; counters of a core do not: they hold those of everybody who ran there, and walks that
-// ended in page faults.
+// The monitor attributes misses to processes; a core's counters do not: they include all processes
+// that ran there, and walks that ended in page faults.
 #[test]
 fn counters_hold_more_than_the_misses_of_a_process() {
     let mut machine = machine(&setup(256, 1), Boards::default());
@@ -66,8 +68,8 @@ fn counters_hold_more_than_the_misses_of_a_process() {
     assert!(machine.trapped().is_empty());
 }
 
-// One object in pages of 2 MiB, the others in pages of 4 KiB: both kinds of entries lie in the region, in tables of their own, and
-// all misses are seen, exactly.
+// One object in 2 MiB pages, the others in 4 KiB pages: both kinds of entries are in the region, in
+// separate tables, and all misses are seen, exactly.
 #[test]
 fn one_object_in_larger_pages() {
     let mut machine = machine(&setup(256, 1), Boards::default());
@@ -96,7 +98,8 @@ fn an_area_that_is_not_there_is_refused() {
     );
 }
 
-// What the kernel forbids and allows is told page by page, and no miss moves for it.
+// Changes of permission are reported page by page, and no miss is attributed to another page
+// because of them.
 #[test]
 fn changes_of_permission_are_told_by_page() {
     let mut machine = machine(&setup(64, 1), Boards::default());
@@ -120,7 +123,8 @@ fn changes_of_permission_are_told_by_page() {
     assert_eq!(told, expected);
 }
 
-// What a program initialised is dirty: a store that misses walks once, and not again to say so.
+// Initialised memory is dirty: a store that misses walks once, and needs no second walk to set
+// DIRTY.
 #[test]
 fn memory_that_was_written_takes_one_walk_an_update() {
     let walks = |written| {

@@ -1,5 +1,5 @@
-//! TLB misses as a monitor on the memory bus sees them, beside the simulated machine's own count: equal for every block
-//! of entries, whatever runs and whatever is mapped meanwhile.
+//! TLB misses seen by a monitor on the memory bus, compared with the simulated machine's own count:
+//! equal for every block of entries, for every program and during changes of mappings.
 
 mod beside;
 
@@ -19,7 +19,7 @@ const MIB: u64 = 1 << 20;
 
 type Watched = Machine<Monitor<Vec<u8>>>;
 
-/// The paper's processor with two small tiers, and room for so many tables.
+/// The paper's processor with two small tiers, and room for `tables` uncached tables.
 fn setup(tables: u32, cpus: u32) -> Setup {
     let mut hardware = Hardware::ready_made("xeon-e5-2620v2").expect("it is there");
     hardware.tiers.truncate(1);
@@ -45,7 +45,7 @@ fn run_to(machine: &mut Watched, nanos: u64) {
     }
 }
 
-/// Ends the machine: what the parser finds, and the machine's own count by block.
+/// Ends the machine; returns the parser's result, and the machine's own count by block.
 fn end(mut machine: Watched, boards: Boards) -> (Misses, BTreeMap<(u32, Level, u64), u64>) {
     let mut told = Vec::new();
     let lost = machine.told(&mut told);
@@ -67,7 +67,7 @@ fn end(mut machine: Watched, boards: Boards) -> (Misses, BTreeMap<(u32, Level, u
     (misses, own)
 }
 
-/// They are equal, and there is something to compare.
+/// Asserts that both counts are equal, with at least `at_least` misses.
 fn exact(machine: Watched, boards: Boards, at_least: u64) -> Misses {
     let (misses, own) = end(machine, boards);
     let total: u64 = own.values().sum();
@@ -93,8 +93,8 @@ fn process(line: &str, pages: PageSize, populate: bool) -> Process {
     Process { pages, populate, uncached_tables: true, ..Process::new(work) }
 }
 
-// Section 5.2: each page of a region once, in order. What the monitor sees of the region is one read an entry, one after
-// another.
+// Section 5.2: each page of a region once, in order. The monitor sees one read an entry in the
+// region, one after another.
 #[test]
 fn a_walk_a_page_in_order() {
     for (pages, count) in [(PageSize::K4, 4096), (PageSize::M2, 128)] {
@@ -140,7 +140,8 @@ fn programs_and_descriptions_of_both_page_sizes() {
     }
 }
 
-// Two threads of one process on two cores, a second process with large pages, and a third that nobody watches.
+// Two threads of one process on two cores, a second process with large pages, and a third that is
+// not watched.
 #[test]
 fn several_processes_and_threads() {
     let mut machine = machine(&setup(256, 4), Boards::default());
@@ -159,7 +160,7 @@ fn several_processes_and_threads() {
     assert!(misses.blocks() == own, "{:?}", difference(&misses.blocks(), &own));
 }
 
-/// Whatever a kernel does to mappings, by a seed, while two processes run.
+/// Random changes of mappings by the kernel while two processes run.
 fn stirred(seed: u64) -> (Misses, BTreeMap<(u32, Level, u64), u64>) {
     let mut rng = tierscope_core::Rng::seeded(seed);
     let mut machine = machine(&setup(256, 2), Boards { count: 3, ..Boards::default() });
@@ -214,8 +215,9 @@ fn mappings_that_change() {
     }
 }
 
-// Pages of 2 MiB are split and collapsed while they are in use: blocks of level 2 hold pages and tables by turns, and the
-// report says that reads of the latter may be among misses; blocks of level 1 are exact.
+// 2 MiB pages are split and collapsed while they are in use: blocks of level 2 alternately contain
+// pages and tables, and the report notes that reads of the latter may be counted as misses; blocks
+// of level 1 are exact.
 #[test]
 fn transparent_huge_pages_come_and_go() {
     let mut machine = machine(&setup(256, 1), Boards::default());
@@ -247,7 +249,8 @@ fn transparent_huge_pages_come_and_go() {
     }
 }
 
-// Room for eight tables: of 64 MiB all others lie outside, where nobody sees misses, and the report says how many pages.
+// Room for eight tables: all others of 64 MiB are outside the region, where misses are not seen,
+// and the report gives the number of these pages.
 #[test]
 fn a_region_that_is_full() {
     let mut machine = machine(&setup(8, 1), Boards::default());
@@ -263,7 +266,7 @@ fn a_region_that_is_full() {
     assert!(misses.total() > 100 && misses.total() < own.values().sum::<u64>() / 2);
 }
 
-// Boards that keep four requests and hand one over every 200 ns lose some, and say how many.
+// Boards that buffer four requests and deliver one every 200 ns lose some, and report the number.
 #[test]
 fn overruns_are_told() {
     let boards = Boards { buffer: Some((4, 200)), ..Boards::default() };
@@ -278,8 +281,8 @@ fn overruns_are_told() {
     assert!(!misses.is_exact());
 }
 
-// Two areas, one of them chosen: every access to it is on the bus, none of the other's is taken for one, and misses of both are as
-// exact as ever.
+// Two areas, one of them chosen: every access to it is on the bus, no access to the other is
+// mistaken for one, and misses of both remain exact.
 #[test]
 fn every_access_to_a_chosen_area_is_seen() {
     let text = "chosen, 1048576\nother, 4194304\n\nboth\n100\nchosen, 1, 64, 50, rw\nother, 1, 64, 50, ro\n";
@@ -307,7 +310,7 @@ fn every_access_to_a_chosen_area_is_seen() {
     }
 }
 
-// A program whose every access goes to the chosen area: as many requests as accesses.
+// All accesses of the program go to the chosen area: as many requests as accesses.
 #[test]
 fn accesses_to_a_chosen_area_are_counted_to_the_last() {
     let text = "a, 262144\n\nx\n100\na, 1, 64, 100, rw\n";
@@ -326,7 +329,7 @@ fn accesses_to_a_chosen_area_are_counted_to_the_last() {
     assert_eq!(seen, accesses);
 }
 
-// What is told is what happens: a page comes and goes with its process.
+// Kernel events match the operations: a page is mapped and unmapped with its process.
 #[test]
 fn the_kernel_tells_in_order() {
     let mut machine = Machine::new(&setup(4, 1)).expect("it is possible");

@@ -1,5 +1,5 @@
-//! Every policy on the simulated machine, in both modes: what the suite of policies asks of them on the
-//! toy machine, and that the machine's own account agrees.
+//! Every policy on the simulated machine, in both modes: the checks of the policy suite on the toy
+//! machine, and agreement with the machine's own account.
 
 mod rig;
 
@@ -13,10 +13,10 @@ use tierscope_sim::exact::Placement;
 
 const MIB: u64 = 1 << 20;
 
-/// How a policy is set so that seconds are enough, and the share of what is hot that it has to bring over.
+/// A policy's parameters for a run of seconds, and the share of the hot set that it must promote.
 struct Line {
     line: &'static str,
-    /// Of the hot set, at the end.
+    /// Share of the hot set in the fast tier at the end.
     brings: f64,
 }
 
@@ -58,7 +58,7 @@ fn each(mut check: impl FnMut(&Line, Mode)) {
     }
 }
 
-/// No page is lost or in two tiers, and no tier holds more than it can.
+/// No page is lost or in two tiers, and no tier exceeds its capacity.
 fn assert_sound(ran: &mut Ran, what: &str) {
     let mapped = ran.mapped();
     let view = ran.placement();
@@ -87,7 +87,7 @@ fn nobody_is_left_out() {
     }
 }
 
-// 4 MiB of 64 are hot; all lies in the slow tier, and the fast one has room for 32.
+// 4 MiB of 64 are hot; all memory is in the slow tier, and the fast one has room for 32.
 #[test]
 fn what_is_hot_comes_over_and_nothing_is_lost() {
     each(|Line { line, brings }, mode| {
@@ -100,7 +100,7 @@ fn what_is_hot_comes_over_and_nothing_is_lost() {
         let moved = ran.moved();
         assert_eq!(moved.promoted + moved.demoted, ran.done(), "{what}: outcomes and the account");
         assert_eq!(moved.reaccessed + moved.wasted, moved.promoted, "{what}");
-        // What is hot is touched within the seconds that are left.
+        // The hot memory is accessed again within the remaining seconds.
         let good = moved.reaccess_share().unwrap_or(1.0);
         println!(
             "{what}: {there:.3} over, {:.1} MiB up, {good:.3} touched",
@@ -135,7 +135,7 @@ fn an_idle_target_is_left_alone() {
     });
 }
 
-// Twice as much is hot as the fast tier holds, in three tiers.
+// The hot set is twice as large as the fast tier, in three tiers.
 #[test]
 fn a_fast_tier_too_small_is_never_overfilled() {
     let (tiers, placement) = (vec![24, 64, 64], Placement::FirstTouch);

@@ -1,27 +1,29 @@
-//! Blocks: what stands before each, and how it is held against damage. FORMAT.md has the layout.
+//! Blocks of the compact format: file and block headers, compression and checksums. FORMAT.md has
+//! the layout.
 
 use std::borrow::Cow;
 
 use crate::access::MAX_THREADS;
 
-/// How a file begins: a byte that is no text, `TSTR`, and ends of lines that a transfer as text would change.
+/// Magic number of a file: a byte that is not text, `TSTR`, and line ends that a text-mode transfer
+/// would change.
 pub(super) const MAGIC: [u8; 8] = *b"\x89TSTR\r\n\x1a";
-/// The version that is written; those before it are read as well.
+/// The version that is written; older ones can be read as well.
 pub(super) const VERSION: u32 = 2;
-/// Magic number, version, checksum.
+/// Bytes of the file header: magic number, version, checksum.
 pub(super) const FILE_HEADER: usize = 16;
 
-/// How a block begins.
+/// Magic number of a block.
 pub(super) const MARK: [u8; 4] = *b"\xb1TSB";
-/// What stands before a block's payload.
+/// Bytes of a block header.
 pub(super) const HEADER: usize = 48;
-/// No payload is longer, packed or not.
+/// Limit on a payload's bytes, packed or not.
 pub(super) const LONGEST: u32 = 1 << 26;
 
-/// No block holds more accesses or events.
+/// Limit on a block's accesses or events.
 pub(super) const MOST: u32 = 1 << 20;
 
-/// What a block holds.
+/// The content of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Holds {
     Accesses,
@@ -29,23 +31,23 @@ pub(super) enum Holds {
     End,
 }
 
-/// What stands before a payload.
+/// Header of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) holds: Holds,
     /// The payload is an LZ4 block.
     pub(super) packed: bool,
-    /// Bytes of the payload.
+    /// Bytes of the payload as stored.
     pub(super) length: u32,
-    /// Bytes of what it unpacks to.
+    /// Bytes of the unpacked payload.
     pub(super) unpacked: u32,
-    /// Whose accesses.
+    /// The thread that made the accesses.
     pub(super) thread: u32,
-    /// How many accesses or events.
+    /// Number of accesses or events.
     pub(super) count: u32,
-    /// Blocks before this one.
+    /// Sequence number: blocks before this one.
     pub(super) number: u64,
-    /// Of the first access, in ns.
+    /// Time of the first access, in ns.
     pub(super) time: u64,
     /// CRC-32 of the payload.
     pub(super) checksum: u32,
@@ -73,7 +75,7 @@ impl Header {
         bytes
     }
 
-    /// `None` if there is no header of ours there.
+    /// `None` if the bytes are no valid block header.
     pub(super) fn read(bytes: &[u8; HEADER]) -> Option<Self> {
         let u32_at = |at: usize| u32::from_le_bytes(*bytes[at..].first_chunk().expect("within"));
         let u64_at = |at: usize| u64::from_le_bytes(*bytes[at..].first_chunk().expect("within"));
@@ -118,13 +120,13 @@ pub(super) fn file_header() -> [u8; FILE_HEADER] {
     bytes
 }
 
-/// A payload as it is stored: an LZ4 block if that is shorter.
+/// Packs a payload as an LZ4 block, unless that is longer than the payload.
 pub(super) fn pack(plain: &[u8]) -> (bool, Cow<'_, [u8]>) {
     let packed = lz4_flex::block::compress(plain);
     if packed.len() < plain.len() { (true, packed.into()) } else { (false, plain.into()) }
 }
 
-/// What a payload unpacks to; `None` if it does not, or not to as much as its header says.
+/// Unpacks a payload; `None` if that fails or the length differs from the header's.
 pub(super) fn unpack<'a>(
     header: &Header,
     payload: &'a [u8],

@@ -1,9 +1,9 @@
-//! Accesses of a thread as tokens. FORMAT.md has the layout.
+//! Encodes the accesses of a thread as tokens. FORMAT.md has the layout.
 //!
-//! A program goes through several places in turns: its stack, an array, a table, its code. The coder keeps a
-//! *cursor* for each of the 15 places that it was at lately, and writes an access as: which cursor,
-//! how far from it, and which *form* (kind and length). Two bytes do for most; and since programs loop, the same bytes come
-//! again and again, which LZ4 finds.
+//! A program alternates between several places: its stack, an array, a table, its code. The coder
+//! keeps a *cursor* for each of the 15 most recent places, and writes an access as: which cursor,
+//! the distance from it, and which *form* (kind and length). Two bytes suffice for most accesses;
+//! and since programs loop, the byte sequences repeat, which LZ4 exploits.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,26 +13,26 @@ use tierscope_core::Time;
 use super::varint;
 use crate::access::{Access, Batch, Event, Kind};
 
-/// Places that are remembered.
+/// Number of cursors.
 pub(super) const CURSORS: usize = 15;
 /// The cursor of instruction fetches.
 const CODE: usize = 0;
-/// Instead of a cursor: the lower bits say what follows.
+/// In place of a cursor's number in a token: the lower four bits give the kind of token.
 const ESCAPE: u8 = 15;
-/// Time passes.
+/// Token: time passes.
 const TIME: u8 = ESCAPE << 4;
-/// A form is defined; it gets the next number.
+/// Token: defines a form, which gets the next number.
 const FORM: u8 = ESCAPE << 4 | 1;
-/// A site that asks for memory is named; it gets the next number.
+/// Token: names a call site of allocations, which gets the next number.
 const SITE: u8 = ESCAPE << 4 | 2;
-/// Memory is given to it.
+/// Token: an allocation by a named call site.
 const GIVEN: u8 = ESCAPE << 4 | 3;
-/// In place of a form's number: it stands in the next byte.
+/// In place of a form's number: the number is in the next byte.
 const FAR_FORM: u8 = 15;
-/// Forms of a block.
+/// Limit on the forms of a block.
 pub(super) const FORMS: usize = 255;
 
-/// Farther than this from every cursor, the one that was not used for longest moves there.
+/// If no cursor is within this distance, the least recently used one is moved.
 const NEAR: u64 = 1 << 14;
 
 /// Kind and length as one number.
@@ -40,20 +40,20 @@ fn form_of(access: &Access) -> u32 {
     u32::from(access.bytes) << 2 | access.kind as u32
 }
 
-/// What goes into a block.
+/// Encodes the accesses of one block.
 pub(super) struct Encoder {
     pub(super) out: Vec<u8>,
     pub(super) count: u32,
-    /// Of the first access.
+    /// Time of the first access.
     pub(super) begins: Time,
     time: Time,
     cursors: [u64; CURSORS],
     used: [u32; CURSORS],
     forms: Vec<u32>,
-    /// Place in the table of a form, by a few of its bits: a guess that is checked.
+    /// Form number by a few bits of the form: a one-way cache, checked on use.
     guess: [u8; 64],
     sites: HashMap<Arc<str>, u64>,
-    /// Where memory was given last.
+    /// Address of the last allocation.
     given: u64,
 }
 
@@ -83,13 +83,13 @@ impl Encoder {
         self.given = 0;
     }
 
-    /// Whether another access fits.
+    /// Whether another access fits, which may need a new form.
     #[inline]
     pub(super) fn has_room(&self) -> bool {
         self.forms.len() < FORMS
     }
 
-    /// Appends an access; false if its time lies before the last one's.
+    /// Appends an access; false if its time is before the previous one's.
     #[inline]
     pub(super) fn put(&mut self, access: &Access) -> bool {
         if access.time != self.time && !self.advance(access.time) {
@@ -111,7 +111,7 @@ impl Encoder {
         true
     }
 
-    /// Appends that memory was given.
+    /// Appends an allocation.
     pub(super) fn given(&mut self, start: u64, bytes: u64, site: &Arc<str>) {
         let number = match self.sites.get(site) {
             Some(number) => *number,
@@ -162,7 +162,7 @@ impl Encoder {
         number
     }
 
-    /// The nearest cursor, or the one to move.
+    /// The nearest cursor, or the least recently used one if none is near.
     #[inline]
     fn cursor(&self, access: &Access) -> usize {
         if access.kind == Kind::Fetch {
@@ -183,7 +183,7 @@ impl Encoder {
     }
 }
 
-/// Sites that asked for memory, and where it was given last.
+/// Decoder state of allocations: call sites, and the address of the last allocation.
 #[derive(Default)]
 struct Sites {
     names: Vec<Arc<str>>,
@@ -191,7 +191,7 @@ struct Sites {
 }
 
 impl Sites {
-    /// Takes what stands behind a token that tells of memory.
+    /// Decodes the operands of a SITE or GIVEN token.
     fn take(&mut self, token: u8, bytes: &mut &[u8], thread: u32) -> Option<Option<Event>> {
         if token == SITE {
             self.names.push(varint::take_text(bytes)?.into());
@@ -205,7 +205,8 @@ impl Sites {
     }
 }
 
-/// Appends the accesses of a payload, and what stands among them. `None` if it is none; what came before stands in `out` then.
+/// Appends the accesses and allocations of a payload. `None` if the payload is invalid; `batch`
+/// then has the accesses before the error.
 pub(super) fn decode(
     mut bytes: &[u8],
     thread: u32,
@@ -221,7 +222,7 @@ pub(super) fn decode(
     let mut known = 0;
     let mut time = begins;
     let end = out.len() + count as usize;
-    // A byte at least for each: a wrong number does not make us set memory aside.
+    // An access takes at least a byte: a wrong count cannot cause a large allocation.
     out.reserve((count as usize).min(bytes.len()));
     while let Some((token, rest)) = bytes.split_first() {
         *bytes = rest;
@@ -283,7 +284,7 @@ mod tests {
         assert_eq!((encoder.count, encoder.begins), (3, Time(9)));
     }
 
-    // Two sites, the first of them twice, with an access between.
+    // Two call sites, the first of them twice, with an access between.
     #[test]
     fn memory_that_is_given_stands_where_it_was_given() {
         let mut encoder = Encoder::new();

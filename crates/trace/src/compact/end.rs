@@ -1,4 +1,4 @@
-//! The last block: what the trace is as a whole. FORMAT.md has the layout.
+//! The end block: the trace's summary. FORMAT.md has the layout.
 
 use std::sync::Arc;
 
@@ -29,7 +29,8 @@ pub(super) fn encode(summary: &Summary, out: &mut Vec<u8>) {
     }
 }
 
-/// How many; then for each its distance from where the one before ended, and the pages in it.
+/// Encodes the number of blocks, then for each its distance from the end of the previous one, and
+/// its touched pages.
 fn encode_blocks(blocks: &[(u64, u64)], out: &mut Vec<u8>) {
     put(blocks.len() as u64, out);
     let mut next = 0;
@@ -40,7 +41,7 @@ fn encode_blocks(blocks: &[(u64, u64)], out: &mut Vec<u8>) {
     }
 }
 
-/// Understands a payload; `None` if it is none.
+/// Decodes a summary; `None` if the payload is invalid.
 pub(super) fn decode(mut bytes: &[u8]) -> Option<Summary> {
     let bytes = &mut bytes;
     let whole = match take(bytes)? {
@@ -58,7 +59,7 @@ pub(super) fn decode(mut bytes: &[u8]) -> Option<Summary> {
         let pid = take(bytes)?;
         Some(Footprint { pid, data: decode_blocks(bytes)?, code: decode_blocks(bytes)? })
     })?;
-    // Sums that overflow are nobody's.
+    // Totals must not overflow.
     let counts = threads.iter().flat_map(|thread| &thread.accesses);
     counts.into_iter().try_fold(0u64, |sum, count| sum.checked_add(*count))?;
     bytes.is_empty().then_some(Summary { threads, bytes: sums, last, footprints, whole })

@@ -1,4 +1,4 @@
-//! Events as bytes. FORMAT.md has the layout.
+//! Encodes and decodes events other than allocations. FORMAT.md has the layout.
 
 use std::sync::Arc;
 
@@ -37,12 +37,12 @@ pub(super) fn encode(event: &Event, out: &mut Vec<u8>) {
             numbers(&[SYMBOL, *pid, *start, *bytes]);
             put_text(name, out);
         }
-        // It stands among accesses.
+        // Allocations are encoded among the accesses.
         Event::Given { .. } => {}
     }
 }
 
-/// Takes an event off the front; `None` if there is none.
+/// Decodes an event from the front of `bytes`; `None` if they hold none.
 pub(super) fn decode(bytes: &mut &[u8]) -> Option<Event> {
     let text = |bytes: &mut &[u8]| take_text(bytes).map(Arc::from);
     Some(match take(bytes)? {

@@ -1,4 +1,4 @@
-//! Where the blocks of a file lie: for whoever reads thread by thread.
+//! Index of the blocks of a file, for reading threads independently.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -16,14 +16,14 @@ use crate::summary::Summary;
 
 const MISMATCH: &str = "a block does not match its checksum";
 
-/// A block of accesses.
+/// A block of accesses: its file offset and header.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     at: u64,
     header: Header,
 }
 
-/// A whole trace on disk, of which any thread can be read on its own.
+/// A complete trace file whose threads can be read independently.
 #[derive(Clone, Debug)]
 pub struct Index {
     file: Arc<File>,
@@ -32,16 +32,16 @@ pub struct Index {
     threads: Vec<Vec<Place>>,
     /// Events, in order.
     pub events: Vec<Event>,
-    /// What the trace is as a whole.
+    /// Totals of the trace.
     pub summary: Summary,
 }
 
 impl Index {
-    /// Reads the headers of a file, its events and its end.
+    /// Reads the block headers, the events and the summary of a file.
     ///
     /// # Errors
-    /// It is no trace, or not whole and sound: whoever wants the good part of a damaged one
-    /// converts it first.
+    /// The file is no trace, incomplete or damaged; conversion extracts the good part of a damaged
+    /// trace first.
     pub fn open(path: &Path) -> Result<Self> {
         let name = path.display().to_string();
         let file = File::open(path).map_err(|e| unreadable(&name, &e))?;
@@ -137,16 +137,16 @@ impl Index {
         self.threads.get(thread).map_or(0, Vec::len)
     }
 
-    /// Blocks of the file before a block of a thread: tells which of two was written earlier.
+    /// Sequence number in the file of a thread's block; gives the order of writing across threads.
     #[must_use]
     pub fn number(&self, thread: usize, block: usize) -> u64 {
         self.threads[thread][block].header.number
     }
 
-    /// Holds every block against its checksum.
+    /// Verifies the checksum of every block.
     ///
     /// # Errors
-    /// The first that is damaged.
+    /// The first damaged block.
     pub fn check(&self) -> Result<()> {
         for Place { at, header } in self.threads.iter().flatten() {
             if crc32fast::hash(&self.payload(*at, header)?) != header.checksum {
@@ -156,10 +156,10 @@ impl Index {
         Ok(())
     }
 
-    /// Reads a block of a thread; `out` holds its accesses and nothing else then.
+    /// Reads a block of a thread; replaces the content of `out` by its accesses.
     ///
     /// # Errors
-    /// It is damaged, or cannot be read.
+    /// The block is damaged or unreadable.
     pub fn read(&self, thread: usize, block: usize, out: &mut Vec<Access>) -> Result<()> {
         let Place { at, header } = self.threads[thread][block];
         let payload = self.payload(at, &header)?;
@@ -179,7 +179,7 @@ impl Index {
     }
 }
 
-/// Reads as much as there is, up to what fits.
+/// Reads until `out` is full or the file ends.
 fn read_at(file: &File, out: &mut [u8], at: u64) -> std::io::Result<usize> {
     let mut length = 0;
     while length < out.len() {

@@ -1,4 +1,4 @@
-//! The compact format: accesses of threads in blocks that stand on their own, each with its checksum.
+//! The compact format: accesses of threads in independent blocks, each with its checksum.
 //! `crates/trace/FORMAT.md` has the layout to the bit.
 
 mod block;
@@ -16,7 +16,7 @@ pub use reader::Reader;
 pub use writer::Writer;
 pub(crate) use writer::not_written;
 
-/// Whether a file begins like a trace of ours.
+/// Whether a file has the magic number of a compact trace.
 #[must_use]
 pub fn looks_like(start: &[u8]) -> bool {
     start.starts_with(&block::MAGIC)

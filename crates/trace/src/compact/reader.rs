@@ -1,4 +1,4 @@
-//! Reads the compact format, whatever became of the file.
+//! Reads the compact format, including damaged files.
 
 use std::io::Read;
 
@@ -10,16 +10,17 @@ use crate::access::{Batch, Source};
 use crate::place::{Place, malformed, unreadable};
 use crate::summary::Summary;
 
-/// Bytes that are read at a time.
+/// Bytes per read.
 const BUFFER: usize = 1 << 18;
 
-/// Reads a trace from its beginning to its end. After an error it goes on behind what is damaged.
+/// Reads a trace from its beginning to its end. After an error it continues with the next intact
+/// block.
 pub struct Reader<R> {
     window: Window<R>,
     name: String,
-    /// The number that the next block should have.
+    /// Sequence number expected of the next block.
     next: u64,
-    /// Bytes at the front of the window hold no block: one has to be looked for.
+    /// The front of the window is not a block: a header has to be searched.
     lost: bool,
     ended: bool,
     room: Vec<u8>,
@@ -27,10 +28,10 @@ pub struct Reader<R> {
 }
 
 impl<R: Read> Reader<R> {
-    /// Reads `input`, which errors call `name`.
+    /// Reads `input`; `name` is used in errors.
     ///
     /// # Errors
-    /// It does not begin as a trace does, or is of another version.
+    /// The input lacks the header of a trace, or has an unknown version.
     pub fn new(name: &str, input: R) -> Result<Self> {
         let mut window = Window::new(input);
         window.fill(FILE_HEADER).map_err(|e| unreadable(name, &e))?;
@@ -47,13 +48,14 @@ impl<R: Read> Reader<R> {
         })
     }
 
-    /// What the trace is as a whole, once its end was read.
+    /// Totals of the trace, once its end block was read.
     #[must_use]
     pub fn summary(&self) -> Option<&Summary> {
         self.summary.as_ref()
     }
 
-    /// Makes the window at least so long, unless the input ends before. What cannot be read ends it.
+    /// Fills the window to at least `length` bytes, or to the end of the input. A read error ends
+    /// the trace.
     fn fill_window(&mut self, length: usize) -> Result<()> {
         self.window.fill(length).map_err(|e| {
             self.ended = true;
@@ -61,7 +63,7 @@ impl<R: Read> Reader<R> {
         })
     }
 
-    /// Reads a block; false if the end was there.
+    /// Reads a block; false at the end.
     fn block(&mut self, batch: &mut Batch) -> Result<bool> {
         let header = match self.header()? {
             Some(header) => header,
@@ -82,7 +84,7 @@ impl<R: Read> Reader<R> {
         }
         let payload = &bytes[HEADER..whole];
         if crc32fast::hash(payload) != header.checksum {
-            // Bytes may be missing from it: the next block may begin within.
+            // Bytes of the payload may be missing: the next block may begin within it.
             self.lost = true;
             self.window.drop_front(MARK.len());
             let cause = format!("block {} does not match its checksum", header.number);
@@ -121,7 +123,8 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// The header at the front of the window, or of the next block that can be found; none at the end.
+    /// The header at the front of the window, or else the next one that can be found; none at the
+    /// end.
     fn header(&mut self) -> Result<Option<Header>> {
         if self.ended {
             return Ok(None);
@@ -147,7 +150,7 @@ impl<R: Read> Reader<R> {
         Err(damaged(&self.name, at, cause))
     }
 
-    /// Looks for the next block.
+    /// Searches for the next block header.
     fn search(&mut self) -> Result<Option<Header>> {
         loop {
             self.fill_window(HEADER)?;
@@ -166,7 +169,7 @@ impl<R: Read> Reader<R> {
                     self.window.drop_front(place);
                     return Ok(Some(header));
                 }
-                // The end may be the beginning of a header.
+                // The last bytes may be the start of a header.
                 None => {
                     let searched = bytes.len() - (HEADER - 1);
                     self.window.drop_front(searched);
@@ -175,7 +178,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// After the last block nothing may stand.
+    /// Checks that nothing follows the end block.
     fn end(&mut self) -> Result<()> {
         self.ended = true;
         let at = self.window.offset;
@@ -208,7 +211,7 @@ impl<R: Read> Source for Reader<R> {
     }
 }
 
-/// Takes what a payload holds; whether it makes sense.
+/// Decodes a payload; false if it is invalid.
 fn take(
     header: &Header,
     payload: &[u8],
@@ -236,7 +239,7 @@ fn take(
     }
 }
 
-/// Reads the payload of a block on its own: of accesses or events.
+/// Decodes the payload of a single block of accesses or events.
 pub(super) fn read_payload(
     header: &Header,
     payload: &[u8],
@@ -246,7 +249,7 @@ pub(super) fn read_payload(
     crc32fast::hash(payload) == header.checksum && take(header, payload, room, batch, &mut None)
 }
 
-/// Whether a file begins as a trace does.
+/// Checks the header of a file.
 pub(super) fn check_start(name: &str, start: &[u8]) -> Result<()> {
     let Some(start) = start.first_chunk::<FILE_HEADER>().filter(|s| s[..8] == MAGIC) else {
         let remedy = "check that this is a trace of tierscope, copied as binary data";
@@ -269,12 +272,12 @@ pub(super) fn damaged(name: &str, at: u64, cause: impl std::fmt::Display) -> Err
     malformed(name, Place::Byte(at), cause, remedy)
 }
 
-/// A part of the input that moves on.
+/// A sliding window over the input.
 struct Window<R> {
     input: R,
     buffer: Vec<u8>,
     start: usize,
-    /// Of the window's first byte, in the file.
+    /// File offset of the window's first byte.
     offset: u64,
 }
 
@@ -287,13 +290,13 @@ impl<R: Read> Window<R> {
         &self.buffer[self.start..]
     }
 
-    /// Makes it at least `length` bytes long, unless the input ends before.
+    /// Fills the window to at least `length` bytes, or to the end of the input.
     fn fill(&mut self, length: usize) -> std::io::Result<()> {
         while self.buffer.len() - self.start < length {
             self.buffer.drain(..self.start);
             self.start = 0;
             let have = self.buffer.len();
-            // A little more at a time: the length may be a lie.
+            // Reads in small steps: `length` may be wrong in a damaged file.
             let more = (length - have).clamp(BUFFER / 4, BUFFER);
             self.buffer.resize(have + more, 0);
             let count = crate::input::read(&mut self.input, &mut self.buffer[have..]);

@@ -1,5 +1,5 @@
-//! Numbers of 64 bits in as few bytes as they need: seven bits a byte, the lowest first, the upper bit set
-//! in all but the last (LEB128).
+//! Variable-length integers of up to 64 bits: seven bits a byte, lowest first, the upper bit set in
+//! all but the last (LEB128).
 
 /// Appends a number.
 #[inline]
@@ -32,26 +32,26 @@ fn take_long(first: u8, bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// Small numbers of either sign as small numbers.
+/// Maps a signed difference to an unsigned number that is small if its magnitude is small.
 #[inline]
 pub(super) fn zigzag(difference: u64) -> u64 {
     let signed = difference as i64;
     (signed << 1 ^ signed >> 63) as u64
 }
 
-/// The way back.
+/// The inverse of [`zigzag`].
 #[inline]
 pub(super) fn unzigzag(value: u64) -> u64 {
     value >> 1 ^ (value & 1).wrapping_neg()
 }
 
-/// Appends a text: its length, then its bytes.
+/// Appends a string: its length, then its bytes.
 pub(super) fn put_text(text: &str, out: &mut Vec<u8>) {
     put(text.len() as u64, out);
     out.extend_from_slice(text.as_bytes());
 }
 
-/// Takes a text off the front.
+/// Takes a string off the front.
 pub(super) fn take_text<'a>(bytes: &mut &'a [u8]) -> Option<&'a str> {
     let length = usize::try_from(take(bytes)?).ok()?;
     let (text, rest) = bytes.split_at_checked(length)?;

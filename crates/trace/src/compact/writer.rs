@@ -11,22 +11,22 @@ use super::{end, events};
 use crate::access::{Access, Batch, Event, MAX_THREADS};
 use crate::summary::{Summary, Tally};
 
-/// Accesses of a block, at most.
+/// Maximum accesses of a block.
 const ACCESSES: u32 = 1 << 16;
-/// Bytes of a block before it is packed, about.
+/// Approximate bytes of a block before compression.
 const BYTES: usize = 1 << 18;
-/// Bytes of all blocks that are open, about: beyond it all of them are closed.
+/// Approximate bytes of all open blocks: above it all of them are written.
 const OPEN: usize = 64 << 20;
 
-/// Writes a trace, a block at a time. What was written is of use whatever happens later; a trace
-/// without [`Writer::finish`] is known for one that was cut short.
+/// Writes a trace block by block. Blocks already written stay readable whatever happens later; a
+/// trace without [`Writer::finish`] is recognised as cut short.
 pub struct Writer<W> {
     out: W,
-    /// Of the file that is written, for errors.
+    /// Name of the output, for errors.
     name: String,
-    /// Blocks of threads, by number.
+    /// Open block of each thread, by number.
     open: Vec<Option<Box<Encoder>>>,
-    /// Bytes in them, counted when one is opened.
+    /// Bytes reserved for open blocks.
     reserved: usize,
     events: Vec<u8>,
     event_count: u32,
@@ -36,10 +36,10 @@ pub struct Writer<W> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins a trace in `out`, which errors call `name`.
+    /// Begins a trace in `out`; `name` is used in errors.
     ///
     /// # Errors
-    /// What `out` says.
+    /// Write errors of `out`.
     pub fn new(name: &str, out: W) -> Result<Self> {
         let mut writer = Self {
             out,
@@ -59,7 +59,7 @@ impl<W: Write> Writer<W> {
     /// Appends a batch.
     ///
     /// # Errors
-    /// As [`Writer::access`].
+    /// As for [`Writer::access`].
     pub fn batch(&mut self, batch: &Batch) -> Result<()> {
         let mut from = 0;
         for (at, event) in &batch.events {
@@ -77,7 +77,8 @@ impl<W: Write> Writer<W> {
     /// Appends an access.
     ///
     /// # Errors
-    /// [`ErrorKind::Data`] if its time lies before the last one of its thread; what `out` says.
+    /// [`ErrorKind::Data`] if the access precedes the last one of its thread; write errors of
+    /// `out`.
     #[inline]
     pub fn access(&mut self, access: &Access) -> Result<()> {
         let encoder = match self.open.get_mut(access.thread as usize) {
@@ -92,10 +93,10 @@ impl<W: Write> Writer<W> {
         if full { self.close(access.thread as usize) } else { Ok(()) }
     }
 
-    /// Appends an event. One that changes what is mapped stands after all accesses before it.
+    /// Appends an event. One that changes mappings is placed after all accesses before it.
     ///
     /// # Errors
-    /// What `out` says.
+    /// Write errors of `out`.
     pub fn event(&mut self, event: &Event) -> Result<()> {
         if let Event::Given { thread, start, bytes, site } = event {
             return self.given(*thread, *start, *bytes, site);
@@ -113,7 +114,7 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    /// It stands in the thread's block.
+    /// Appends an allocation to the thread's block.
     fn given(&mut self, thread: u32, start: u64, bytes: u64, site: &Arc<str>) -> Result<()> {
         let encoder = match self.open.get_mut(thread as usize) {
             Some(Some(encoder)) => encoder,
@@ -123,11 +124,11 @@ impl<W: Write> Writer<W> {
         if encoder.out.len() >= BYTES { self.close(thread as usize) } else { Ok(()) }
     }
 
-    /// Ends the trace; `whole` tells whether it goes to its end. Gives what it is as a whole, and its
-    /// bytes.
+    /// Ends the trace; `whole` records whether it covers the program's whole run. Returns the
+    /// output, the totals and the bytes written.
     ///
     /// # Errors
-    /// What `out` says.
+    /// Write errors of `out`.
     pub fn finish(mut self, whole: bool) -> Result<(W, Summary, u64)> {
         self.close_all()?;
         self.close_events()?;
@@ -135,7 +136,8 @@ impl<W: Write> Writer<W> {
         let mut plain = Vec::new();
         end::encode(&summary, &mut plain);
         if plain.len() > LONGEST as usize {
-            // Tens of terabytes, touched here and there: whoever wants to know reads the accesses.
+            // Sparse accesses over tens of terabytes: too many footprint blocks for one payload;
+            // they can be recomputed from the accesses.
             summary.footprints.clear();
             plain.clear();
             end::encode(&summary, &mut plain);
@@ -178,7 +180,7 @@ impl<W: Write> Writer<W> {
             .remedy("give the accesses of a thread in order of time")
     }
 
-    /// Writes the open block of a thread, if there is something in it.
+    /// Writes the open block of a thread, unless it is empty.
     #[cold]
     fn close(&mut self, thread: usize) -> Result<()> {
         self.close_events()?;

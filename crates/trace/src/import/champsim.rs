@@ -1,6 +1,6 @@
-//! Traces for ChampSim, plain or compressed.
+//! Reads ChampSim traces, plain or compressed.
 //!
-//! Layout (inc/trace_instruction.h of ChampSim): a record an instruction, little-endian:
+//! Layout (inc/trace_instruction.h of ChampSim): one record per instruction, little-endian:
 //!
 //! ```text
 //!             input_instr  cloudsuite_instr
@@ -14,8 +14,8 @@
 //!   record             64                96   bytes in all
 //! ```
 //!
-//! Neither lengths nor times are in it, and nothing at its beginning tells what it is: files are taken for
-//! ChampSim's if their first records make sense.
+//! There are no access lengths, no times and no magic number: a file is taken for ChampSim's if its
+//! first records are plausible.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -26,7 +26,7 @@ use tierscope_core::{Result, Time};
 use super::records::{Records, number};
 use crate::access::{Access, BATCH, Batch, Event, Kind, Source};
 
-/// The two forms of a record.
+/// The two record layouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// input_instr: two addresses written.
@@ -45,7 +45,7 @@ impl Form {
         }
     }
 
-    /// Where the addresses lie: those written, then those read, to the end.
+    /// Offsets of the addresses written, of those read, and of their end.
     fn addresses(self) -> (usize, usize, usize) {
         match self {
             Form::Plain => (16, 32, 64),
@@ -60,7 +60,7 @@ impl Form {
         }
     }
 
-    /// Whether a record makes sense; what not.
+    /// Whether a record is plausible; else the reason.
     fn check(self, record: &[u8]) -> Result<(), &'static str> {
         let (written, _, end) = self.addresses();
         if record[8] > 1 || record[9] > 1 {
@@ -90,7 +90,7 @@ fn is_linear(address: u64) -> bool {
 const REMEDY: &str = "check that the file is whole and of ChampSim; \
                       name its form with --from champsim or --from champsim-cloudsuite";
 
-/// Reads a file of ChampSim.
+/// Reads a ChampSim file.
 pub struct Champsim<R> {
     records: Records<R>,
     form: Form,
@@ -130,7 +130,7 @@ impl<R: Read> Source for Champsim<R> {
     }
 }
 
-/// The fetch, then what is read, then what is written.
+/// Appends the accesses of an instruction: the fetch, then reads, then writes.
 fn instruction(batch: &mut Batch, form: Form, record: &[u8], thread: u32) {
     let (written, read, end) = form.addresses();
     let mut push = |kind, bytes: &[u8]| {
@@ -144,10 +144,10 @@ fn instruction(batch: &mut Batch, form: Form, record: &[u8], thread: u32) {
     record[written..read].chunks_exact(8).for_each(|bytes| push(Kind::Store, bytes));
 }
 
-/// Records that have to make sense before a file is taken for ChampSim's.
+/// Plausible records required before a file is taken for ChampSim's.
 const ENOUGH: usize = 16;
 
-/// The form, if a file begins as ChampSim's do.
+/// The record layout, if a file looks like ChampSim's.
 #[must_use]
 pub fn form_of(start: &[u8]) -> Option<Form> {
     let fits = |form: &Form| {
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
     use crate::access::read_all;
 
-    /// A record as documented.
+    /// A record in the documented layout.
     fn record(form: Form, ip: u64, written: &[u64], read: &[u64], asid: u16) -> Vec<u8> {
         let (to, from, _) = form.addresses();
         let mut bytes = vec![0; form.bytes()];

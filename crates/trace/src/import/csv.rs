@@ -1,21 +1,26 @@
-//! Accesses as CSV.
+//! Reads accesses from CSV.
 //!
-//! The first line that is neither empty nor begins with `#` names the columns; it also tells what separates
-//! them: comma, semicolon or tab. Their order is free, upper and lower case are alike, further columns are
-//! left out:
+//! The first line that is neither empty nor a `#` comment names the columns, and determines the
+//! separator: comma, semicolon or tab. Column order is free, case is ignored, unknown columns are
+//! skipped:
 //!
-//! | column | other names | holds | without it |
+//!
+//! | column | other names | content | default |
 //! | --- | --- | --- | --- |
 //! | `address` | `addr`, `vaddr`, `va` | first byte: hex with `0x`, else decimal | refused |
-//! | `address_hex` | `addr_hex`, `vaddr_hex`, `va_hex` | the same in hex, with or without `0x` | |
-//! | `kind` | `type`, `op`, `operation`, `access`, `rw` | `load`, `read`, `l`, `r`; `store`, `write`, `s`, `w`; `modify`, `m`, `rw`; `fetch`, `instruction`, `i`, `x` | all are loads |
+//! | `address_hex` | `addr_hex`, `vaddr_hex`, `va_hex` | the same in hex, `0x` optional | |
+//! | `kind` | `type`, `op`, `operation`, `access`, `rw` | see below | all are loads |
 //! | `write` | `is_write`, `store`, `is_store` | `0`, `false`; `1`, `true` | |
 //! | `size` | `bytes`, `length` | bytes, up to 65535 | 0: not known |
 //! | `thread` | `tid`, `thread_id`, `cpu` | a number | one thread |
 //! | `pid` | `process` | a number | 0 |
-//! | `time_ns`, `time_us`, `time_ms`, `time_s` | `time`, `timestamp`, `ts` (ns) | since any moment, with or without a fraction | no times |
+//! | `time_ns`, `time_us`, `time_ms`, `time_s` | `time`, `timestamp`, `ts` | see below | no times |
 //!
-//! Times count from the first line on, and may not go backwards within a thread.
+//! Kinds are `load`, `read`, `l`, `r`; `store`, `write`, `s`, `w`; `modify`, `m`, `rw`; `fetch`,
+//! `instruction`, `i`, `x`. Times count from any moment, with or without a fraction; those without
+//! a unit in their name are in ns.
+//!
+//! Times are relative to the first line, and must not go backwards within a thread.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -28,7 +33,7 @@ use crate::access::{Access, BATCH, Batch, Event, Kind, MAX_THREADS, Source, TOO_
 use crate::place::excerpt;
 use crate::text::Lines;
 
-/// What a column holds.
+/// The content of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Column {
     Address,
@@ -38,7 +43,7 @@ enum Column {
     Size,
     Thread,
     Pid,
-    /// In units of so many nanoseconds.
+    /// A time; nanoseconds per unit.
     Time(u64),
 }
 
@@ -70,7 +75,7 @@ fn by_name<T: Copy>(table: &[(&[&str], T)], name: &[u8]) -> Option<T> {
     table.iter().find(|(names, _)| names.iter().any(is)).map(|(_, value)| *value)
 }
 
-/// The columns of a file.
+/// Separator and columns of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Layout {
     separator: u8,
@@ -78,7 +83,7 @@ struct Layout {
 }
 
 impl Layout {
-    /// By the line that names the columns.
+    /// Parses the header line.
     fn of(line: &[u8]) -> Result<Self, Wrong> {
         let separators = [b',', b'\t', b';'];
         let count = |wanted: &u8| line.iter().filter(|byte| *byte == wanted).count();
@@ -100,7 +105,7 @@ impl Layout {
     }
 }
 
-/// Reads CSV.
+/// Reads accesses from CSV.
 pub struct Csv<R> {
     lines: Lines<R>,
     layout: Option<Layout>,
@@ -143,7 +148,7 @@ impl<R: Read> Source for Csv<R> {
 
 const REMEDY: &str = "mend the line; `tierscope trace --help` tells the columns";
 
-/// What is wrong with a line.
+/// A parse error of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Wrong {
     column: usize,
@@ -156,7 +161,7 @@ impl Wrong {
     }
 }
 
-/// What a line says.
+/// The values of a line.
 #[derive(Default)]
 struct Row {
     address: u64,
@@ -164,7 +169,7 @@ struct Row {
     bytes: u16,
     thread: u64,
     pid: u64,
-    /// And where it stands.
+    /// Time, and its column.
     nanos: Option<(u64, usize)>,
 }
 
@@ -243,7 +248,7 @@ fn expected(column: Column) -> &'static str {
     }
 }
 
-/// The places of a line's fields.
+/// Iterates over the byte ranges of a line's fields.
 struct Fields<'a> {
     line: &'a [u8],
     separator: u8,
@@ -267,7 +272,7 @@ impl Iterator for Fields<'_> {
     }
 }
 
-/// Without spaces and quotes around it.
+/// The field without surrounding spaces and quotes.
 fn trimmed(field: &[u8]) -> &[u8] {
     let field = field.trim_ascii();
     field.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")).unwrap_or(field)
@@ -295,7 +300,7 @@ fn flag(text: &[u8]) -> Option<bool> {
     by_name(&[(&["0", "false"], false), (&["1", "true"], true)], text)
 }
 
-/// Nanoseconds of a number of `unit` nanoseconds; a fraction below one is cut off.
+/// Nanoseconds of a decimal number of `unit` nanoseconds; fractions of a nanosecond are cut off.
 fn nanos(text: &[u8], unit: u64) -> Option<u64> {
     let (whole, fraction) = match memchr::memchr(b'.', text) {
         Some(dot) => (&text[..dot], &text[dot + 1..]),
@@ -311,7 +316,7 @@ fn nanos(text: &[u8], unit: u64) -> Option<u64> {
     whole.checked_add(scaled.0)
 }
 
-/// Whether a file begins with a line that names columns.
+/// Whether a file begins with a header line of known columns.
 pub(crate) fn looks_like(start: &[u8]) -> bool {
     let mut lines = start.split(|byte| *byte == b'\n').map(|line| line.trim_ascii());
     let header = lines.find(|line| !line.is_empty() && line[0] != b'#');

@@ -1,4 +1,5 @@
-//! Traces of DynamoRIO's drmemtrace after post-processing: `drmemtrace.*.trace`, plain or compressed.
+//! Reads post-processed traces of DynamoRIO's drmemtrace: `drmemtrace.*.trace`, plain or
+//! compressed.
 //!
 //! Layout (clients/drcachesim/common/trace_entry.h of DynamoRIO, trace_entry_t): records without
 //! padding, little-endian:
@@ -6,13 +7,13 @@
 //! ```text
 //!   0  type   2 bytes
 //!   2  size   2 bytes: of a memory reference its bytes, of an instruction its length, of a marker
-//!             its kind, of a bundle how many instructions
-//!   4  value  8 bytes, of traces of 32-bit programs 4: address, thread, process, a marker's value
+//!             its kind, of a bundle its number of instructions
+//!   4  value  8 bytes (4 for 32-bit programs): address, thread, process, a marker's value
 //! ```
 //!
-//! A file begins with a header record whose value is the version, and ends with a footer record. Versions
-//! 1 to 7 differ in what markers mean, not in layout. Raw files (`*.raw.*`) are another format,
-//! which only DynamoRIO itself can decode, with the program's binaries at hand.
+//! A file begins with a header record whose value is the version, and ends with a footer record.
+//! Versions 1 to 7 differ in the meaning of markers, not in layout. Raw files (`*.raw.*`) are a
+//! different format that only DynamoRIO itself can decode, with the program's binaries at hand.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -44,7 +45,7 @@ mod kind {
     pub(super) const PREFETCH_WRITE_L3_NT: u16 = 46;
     pub(super) const INSTR_TAKEN_JUMP: u16 = 48;
     pub(super) const INSTR_UNTAKEN_JUMP: u16 = 49;
-    /// From here on there are none.
+    /// Types from here on are invalid.
     pub(super) const INVALID: u16 = 50;
 }
 
@@ -56,39 +57,39 @@ mod marker {
     pub(super) const VERSION: u16 = 12;
 }
 
-/// The newest version that was looked at.
+/// The newest version that this reader was written for.
 const NEWEST: u64 = 7;
 const OLDEST: u64 = 1;
-/// In the file type: there are no data references.
+/// File type flag: there are no data references.
 const INSTRUCTION_ONLY: u64 = 4;
 
 const REMEDY: &str =
     "check that the file is a post-processed *.trace file of drmemtrace, and whole";
 
-/// Bytes of a record of a 64-bit program and of a 32-bit one.
+/// Bytes of a record of a 64-bit program, and of a 32-bit one.
 pub(super) const LONG: usize = 12;
 const SHORT: usize = 8;
 
-/// Reads a file of drmemtrace.
+/// Reads a drmemtrace file.
 pub struct Drmemtrace<R> {
     records: Records<R>,
     length: usize,
-    /// The moment that counts as the beginning, in µs since 1601; the first one if nobody said.
+    /// The timestamp that counts as time 0, in µs since 1601; the first one in the file if `None`.
     zero: Option<u64>,
     time: Time,
     /// The upper half of the next marker's value.
     upper: Option<u64>,
-    /// What a 32-bit timestamp lost, and the last one.
+    /// Accumulated wrap-arounds of 32-bit timestamps, and the last timestamp.
     lost: u64,
     last: u64,
-    /// Numbers by thread as drmemtrace numbers them.
+    /// Thread numbers by tid.
     threads: BTreeMap<u64, u32>,
     pids: BTreeMap<u64, u64>,
     now: u64,
-    /// Its number, once it has made an access.
+    /// Number of the current thread, once it has made an access.
     number: Option<u32>,
     first_number: u32,
-    /// The next instruction of a bundle.
+    /// Address of the next instruction of a bundle.
     next: u64,
     ended: bool,
     prefetches: u64,
@@ -96,7 +97,8 @@ pub struct Drmemtrace<R> {
 }
 
 impl<R: Read> Drmemtrace<R> {
-    /// Reads `input`, which [`record_length`] knows. Threads get numbers from `first_number` on.
+    /// Reads `input`, whose record length [`record_length`] determined. Threads are numbered from
+    /// `first_number` on.
     pub fn new(name: &str, input: R, length: usize, zero: Option<u64>, first_number: u32) -> Self {
         Self {
             records: Records::new(name, input, length),
@@ -118,7 +120,7 @@ impl<R: Read> Drmemtrace<R> {
         }
     }
 
-    /// Threads that it has seen so far.
+    /// Threads seen so far.
     #[must_use]
     pub fn threads(&self) -> u32 {
         self.threads.len() as u32
@@ -130,7 +132,7 @@ impl<R: Read> Drmemtrace<R> {
             kind::READ => self.access(batch, Kind::Load, value, size)?,
             kind::WRITE => self.access(batch, Kind::Store, value, size)?,
             _ if fetches(kind) => {
-                // Without a length it only tells where the next reference comes from.
+                // A zero length only gives the address of the next reference.
                 if size > 0 {
                     self.access(batch, Kind::Fetch, value, size)?;
                 }
@@ -152,7 +154,7 @@ impl<R: Read> Drmemtrace<R> {
                 let cause = format!("a record of type {kind}, which is none");
                 return Err(self.records.wrong(self.length, &cause, REMEDY));
             }
-            // Encodings, flushes, exits of threads.
+            // Encodings, flushes and thread exits are ignored.
             _ => {}
         }
         Ok(())
@@ -181,7 +183,7 @@ impl<R: Read> Drmemtrace<R> {
         Ok(number)
     }
 
-    /// Instructions one after another, a byte of the value for the length of each.
+    /// A bundle of consecutive instructions; each byte of the value is a length.
     fn bundle(&mut self, batch: &mut Batch, count: u16, lengths: u64) -> Result<()> {
         let lengths = lengths.to_le_bytes();
         let Some(lengths) = lengths[..self.length - 4].get(..count.into()) else {
@@ -210,7 +212,7 @@ impl<R: Read> Drmemtrace<R> {
     fn timestamp(&mut self, upper: Option<u64>, value: u64) {
         let mut micros = upper.unwrap_or(0) | value;
         if self.length == SHORT && upper.is_none() {
-            // Only the lower 32 bits: 71 minutes, and then from the beginning.
+            // 32-bit timestamps wrap after 71 minutes.
             self.lost += u64::from(value < self.last) << 32;
             self.last = value;
             micros |= self.lost;
@@ -237,7 +239,7 @@ impl<R: Read> Drmemtrace<R> {
     }
 }
 
-/// A record.
+/// A record of a trace.
 struct Entry {
     kind: u16,
     size: u16,
@@ -293,7 +295,8 @@ impl<R: Read> Source for Drmemtrace<R> {
     }
 }
 
-/// Bytes of a record, if a file begins as drmemtrace's do: a header, then a marker, a thread or a process.
+/// The record length, if the file begins like drmemtrace's: a header, then a marker, a thread or a
+/// process.
 #[must_use]
 pub fn record_length(start: &[u8]) -> Option<usize> {
     let word = |at: usize| start.get(at..at + 2).map(number);
@@ -302,7 +305,7 @@ pub fn record_length(start: &[u8]) -> Option<usize> {
     }
     let follows = |at: usize| match word(at) {
         Some(next) => [kind::MARKER, kind::THREAD, kind::PID].map(u64::from).contains(&next),
-        // A header and nothing else.
+        // A file with only a header.
         None => start.len() == at,
     };
     [LONG, SHORT].into_iter().find(|length| {
@@ -311,16 +314,16 @@ pub fn record_length(start: &[u8]) -> Option<usize> {
     })
 }
 
-/// Whether a file begins as a raw one does, which only DynamoRIO can decode: in offline_entry_t a header has
-/// type 6 (bits 61 to 63) and extended type 0 or 7.
+/// Whether a file begins like a raw one, which only DynamoRIO can decode: in offline_entry_t a
+/// header has type 6 (bits 61 to 63) and extended type 0 or 7.
 #[must_use]
 pub fn is_raw(start: &[u8]) -> bool {
     let Some(first) = start.get(..8).map(number) else { return false };
-    // Its version was 2 to 9 so far, in the lower bits.
+    // The lower bits are the version, 2 to 9 so far.
     first >> 61 == 6 && start.len() >= 16
 }
 
-/// The first moment of a file, in µs since 1601, if there is one among its first records.
+/// The first timestamp of a file, in µs since 1601, if its first records have one.
 #[must_use]
 pub fn first_moment(start: &[u8]) -> Option<u64> {
     let length = record_length(start).filter(|length| *length == LONG)?;
@@ -333,7 +336,7 @@ pub fn first_moment(start: &[u8]) -> Option<u64> {
     Some(number(&found[4..]))
 }
 
-/// A directory of files, one a thread, is refused if there is none in it.
+/// The error for a directory (one file a thread) that contains no trace.
 pub(super) fn nothing_in(name: &str, raw: bool) -> tierscope_core::Error {
     let (cause, remedy) = match raw {
         true => (
@@ -352,7 +355,7 @@ mod tests {
     use super::*;
     use crate::access::read_all;
 
-    /// Writes records as documented.
+    /// Writes records in the documented layout.
     struct Written {
         bytes: Vec<u8>,
         length: usize,

@@ -1,9 +1,9 @@
-//! What Valgrind's tool lackey prints with `--trace-mem=yes`.
+//! Reads the output of Valgrind's tool lackey with `--trace-mem=yes`.
 //!
-//! A line an access: `I  ADDRESS,BYTES` for a fetch, ` L `, ` S `, ` M ` for load, store and modify, the address in
-//! hex without a prefix, the length in decimal (Valgrind manual, "Lackey: an example tool"; `lackey/lk_main.c`).
-//! Lines that begin with `==PID==` or `--PID--` are Valgrind's own words. There are no times, and
-//! no threads: all of them are one.
+//! One line per access: `I  ADDRESS,BYTES` for a fetch, ` L `, ` S `, ` M ` for load, store and
+//! modify, the address in hex without a prefix, the length in decimal (Valgrind manual, "Lackey: an
+//! example tool"; `lackey/lk_main.c`). Lines that begin with `==PID==` or `--PID--` are Valgrind's
+//! own messages. There are no times and no thread ids: all accesses belong to one thread.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -14,20 +14,20 @@ use crate::access::{Access, BATCH, Batch, Event, Kind, Source};
 use crate::place::excerpt;
 use crate::text::Lines;
 
-/// Reads lackey's text.
+/// Reads a lackey trace.
 pub struct Lackey<R> {
     lines: Lines<R>,
-    /// Lines that are no records are counted and left out.
+    /// Skip and count malformed lines instead of failing.
     lenient: bool,
     left_out: u64,
     announced: bool,
-    /// Accesses so far, for Valgrind's own lines that say whose they are.
+    /// Pid from Valgrind's own lines; 0 until one was seen.
     pid: u64,
 }
 
 impl<R: Read> Lackey<R> {
-    /// Reads `input`. `lenient` leaves lines out that are no records, as a program's own output is
-    /// where it shares a file with Valgrind's.
+    /// Reads `input`. With `lenient`, malformed lines are skipped: a program's own output may be
+    /// mixed into Valgrind's.
     pub fn new(name: &str, input: R, lenient: bool) -> Self {
         Self { lines: Lines::new(name, input), lenient, left_out: 0, announced: false, pid: 0 }
     }
@@ -80,14 +80,14 @@ const GO_ON: &str = "what came before it is whole; trace the program to its end 
 const REMEDY: &str = "let Valgrind write to a file of its own (--log-file=FILE), \
                       or leave such lines out with --lenient";
 
-/// What is wrong with a line.
+/// A parse error of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Wrong {
     column: usize,
     cause: &'static str,
 }
 
-/// The pid of `==PID==` or `--PID--`.
+/// The pid in `==PID==` or `--PID--`.
 fn valgrinds_own(line: &[u8]) -> Option<u64> {
     let rest = line.strip_prefix(b"==").or_else(|| line.strip_prefix(b"--"))?;
     let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -105,7 +105,7 @@ pub(crate) fn looks_like(start: &[u8]) -> bool {
     lines.any(|line| record(line).is_ok())
 }
 
-/// Understands a line.
+/// Parses a line.
 #[inline]
 fn record(line: &[u8]) -> Result<Access, Wrong> {
     let kind = match line.first_chunk::<3>() {
@@ -128,7 +128,7 @@ fn record(line: &[u8]) -> Result<Access, Wrong> {
     Ok(Access { address, time: Time(0), thread: 0, bytes, kind })
 }
 
-/// A number of hex digits, and how many there are.
+/// A hexadecimal number, and its number of digits.
 #[inline]
 fn hex(text: &[u8]) -> (u64, usize) {
     let mut value = 0u64;
@@ -143,7 +143,7 @@ fn hex(text: &[u8]) -> (u64, usize) {
     (value, text.len())
 }
 
-/// A length, nothing behind it.
+/// A length that fills the rest of the line.
 #[inline]
 fn length(text: &[u8]) -> Option<u16> {
     let mut value = 0u32;

@@ -1,4 +1,4 @@
-//! Traces of others: told apart by their content, read one batch at a time.
+//! Readers of foreign trace formats: detected by content, read batch by batch.
 
 pub mod champsim;
 pub mod csv;
@@ -24,10 +24,10 @@ use drmemtrace::Drmemtrace;
 use lackey::Lackey;
 use perf_script::PerfScript;
 
-/// A format that can be read.
+/// A trace format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// Ours.
+    /// tierscope's compact format.
     Compact,
     /// Text of Valgrind's lackey.
     Lackey,
@@ -37,16 +37,16 @@ pub enum Format {
     Champsim,
     /// ChampSim's cloudsuite_instr.
     ChampsimCloudsuite,
-    /// Lines of values under a line of names.
+    /// CSV with a header line.
     Csv,
-    /// Memory samples that `perf script` printed.
+    /// Memory samples printed by `perf script`.
     PerfScript,
-    /// A directory with what a monitor on the memory bus saw ([`crate::ptat`]): its TLB misses.
+    /// A directory with the capture of a memory bus monitor ([`crate::ptat`]): its TLB misses.
     BusMonitor,
 }
 
 impl Format {
-    /// Every format, in the order in which they are tried.
+    /// Every format, in the order of detection.
     pub const ALL: [Format; 8] = [
         Format::Compact,
         Format::Drmemtrace,
@@ -73,7 +73,7 @@ impl Format {
         }
     }
 
-    /// One line for people.
+    /// A one-line description.
     #[must_use]
     pub fn about(self) -> &'static str {
         match self {
@@ -92,7 +92,7 @@ impl Format {
         }
     }
 
-    /// By how a trace begins.
+    /// Detects the format from the beginning of a trace.
     #[must_use]
     pub fn of(start: &[u8]) -> Option<Self> {
         let fits = |format: &Format| match format {
@@ -109,12 +109,12 @@ impl Format {
     }
 }
 
-/// How a trace is to be read.
+/// Options for reading a trace.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// The format; `None` to tell it by the content.
+    /// The format; `None` to detect it from the content.
     pub format: Option<Format>,
-    /// Lines of lackey's text that are no records are left out.
+    /// Skip malformed lines of a lackey trace.
     pub lenient: bool,
 }
 
@@ -122,18 +122,18 @@ pub struct Options {
 pub struct Trace {
     /// Its format.
     pub format: Format,
-    /// What it says.
+    /// Reader of its content.
     pub source: Box<dyn Source>,
-    /// How far its file was read.
+    /// Progress of reading its file.
     pub read: Progress,
-    /// Bytes of its file or files, compressed as they are; 0 if not known.
+    /// Size of its file or files as stored (possibly compressed); 0 if unknown.
     pub bytes: u64,
 }
 
-/// Opens a file, standard input (`-`), or a directory of drmemtrace's.
+/// Opens a file, standard input (`-`), a drmemtrace directory or a bus monitor capture.
 ///
 /// # Errors
-/// [`tierscope_core::ErrorKind::Usage`] if it is not there; data of no known format.
+/// [`tierscope_core::ErrorKind::Usage`] if it does not exist; unknown formats.
 pub fn open(path: &Path, options: Options) -> Result<Trace> {
     let metadata = path.metadata();
     if metadata.as_ref().is_ok_and(fs::Metadata::is_dir) {
@@ -144,10 +144,10 @@ pub fn open(path: &Path, options: Options) -> Result<Trace> {
     Ok(trace)
 }
 
-/// As [`open()`], of what is open already.
+/// As [`open()`], for an input that is already open.
 ///
 /// # Errors
-/// Data of no known format.
+/// Unknown formats.
 pub fn of_input(input: Input, options: Options) -> Result<Trace> {
     let Input { name, bytes, start, read } = input;
     if start.is_empty() {
@@ -190,7 +190,8 @@ fn unknown(name: &str, start: &[u8]) -> tierscope_core::Error {
     malformed(name, Place::Byte(0), cause, remedy)
 }
 
-/// Opens the traces of a directory of drmemtrace's: a file a thread, in it or in its `trace`.
+/// Opens a bus monitor capture, or a drmemtrace directory: one file a thread, in it or in its
+/// subdirectory `trace`.
 fn open_directory(path: &Path) -> Result<Trace> {
     if ptat::Files::are_in(path) {
         let capture = ptat::Capture::open(path)?;
@@ -236,16 +237,16 @@ fn open_directory(path: &Path) -> Result<Trace> {
     Ok(Trace { format: Format::Drmemtrace, source, read, bytes })
 }
 
-/// Files of drmemtrace one after another, on one clock.
+/// The files of a drmemtrace directory in sequence, on a common clock.
 struct Files {
     left: VecDeque<PathBuf>,
     zero: Option<u64>,
     now: Option<Drmemtrace<Box<dyn std::io::Read + Send>>>,
-    /// Threads of the files that were read.
+    /// Number of threads in the files read so far.
     threads: u32,
     notes: Vec<String>,
     read: Progress,
-    /// Of the file that is read now.
+    /// Size of the current file.
     bytes: u64,
 }
 
@@ -275,7 +276,7 @@ impl Source for Files {
         self.notes.clone()
     }
 
-    /// A damaged file does not harm the others.
+    /// Damage in one file does not affect the others.
     fn go_on(&self) -> bool {
         true
     }

@@ -1,7 +1,7 @@
-//! Sampled accesses as `perf script` prints them.
+//! Reads memory samples printed by `perf script`.
 //!
-//! Samples are no trace: between two of them accesses are missing. They are taken as they are, with their
-//! times, for whoever wants to look at them or to put them on a simulated machine.
+//! Samples are not a trace: accesses between two samples are missing. They are imported as they
+//! are, with their times, to be inspected or replayed on a simulated machine.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -13,39 +13,40 @@ use crate::access::{Access, BATCH, Batch, Event, Kind, MAX_THREADS, Source, TOO_
 use crate::place::excerpt;
 use crate::text::Lines;
 
-/// Addresses from here on are the kernel's.
+/// Start of the kernel's addresses.
 pub const KERNEL: u64 = 1 << 63;
 
 /// A sampled access.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// The process.
+    /// Pid of the process.
     pub pid: i64,
-    /// The thread; the process where it is not printed.
+    /// The thread; the pid if no tid is printed.
     pub tid: i64,
-    /// `redis-server[4711]`: command and process, for people.
+    /// `redis-server[4711]`: command and pid, for display.
     pub name: String,
-    /// In ns of perf's clock.
+    /// Time in ns of perf's clock.
     pub time: u64,
-    /// 0 where the processor had none.
+    /// Data address; 0 if the processor recorded none.
     pub address: u64,
-    /// Whether it stored, by the data source or the event's name.
+    /// Whether it is a store, by the data source or the event's name.
     pub stores: bool,
 }
 
-/// Understands a line; `None` if it is no sample.
+/// Parses a line; `None` if it is no sample.
 ///
-/// `[comm] pid[/tid] [cpu] time: [period] event: addr …`: with `-F pid,time,event,addr`, or as perf prints samples that
-/// have an address by default, where address, data source, instruction pointer and symbol follow.
+/// `[comm] pid[/tid] [cpu] time: [period] event: addr …`: with `-F pid,time,event,addr`, or as perf
+/// prints samples that have an address by default, where address, data source, instruction pointer
+/// and symbol follow.
 ///
 /// # Errors
-/// The item that is wrong of a damaged one.
+/// The invalid item of a damaged line.
 pub fn parse(line: &str) -> Result<Option<Sample>, &'static str> {
     let words: Vec<&str> = line.split_ascii_whitespace().collect();
     let Some(at) = words.iter().position(|word| seconds(word).is_some()) else { return Ok(None) };
     let time = seconds(words[at]).ok_or("time")?;
     let mut rest = &words[at + 1..];
-    // The period, where it is printed.
+    // Skip the period, if it is printed.
     if rest.first().is_some_and(|word| word.parse::<u64>().is_ok()) {
         rest = &rest[1..];
     }
@@ -57,18 +58,18 @@ pub fn parse(line: &str) -> Result<Option<Sample>, &'static str> {
     let (pid, tid, name) = process(&words[..at]).ok_or("pid before the time")?;
     let address = rest.first().and_then(|word| hex(word)).ok_or(ADDRESS)?;
     let has_more = rest.len() > 1;
-    // Without addresses in the samples the first number is the instruction's.
+    // Without data addresses the first hexadecimal number is the instruction pointer.
     if has_more && !rest[1..].iter().any(|word| word.len() >= 4 && hex(word).is_some()) {
         return Err(ADDRESS);
     }
     Ok(Some(Sample { pid, tid, name, time, address, stores: stores(event, rest) }))
 }
 
-/// What is missing where perf recorded no addresses.
+/// The error for samples without data addresses.
 const ADDRESS: &str = "data address (record with `perf mem record`, or `-d`; \
                        print with `perf script -F comm,pid,time,event,addr`)";
 
-/// `82877.315633:` in ns.
+/// Parses a timestamp like `82877.315633:` to ns.
 #[must_use]
 pub fn seconds(word: &str) -> Option<u64> {
     let (seconds, fraction) = word.strip_suffix(':')?.split_once('.')?;
@@ -83,7 +84,8 @@ fn hex(word: &str) -> Option<u64> {
     u64::from_str_radix(word.strip_prefix("0x").unwrap_or(word), 16).ok()
 }
 
-/// `|OP STORE|` of the data source; else a name like `cpu/mem-stores/P:` or `mem_uops_retired.all_stores:pp:`.
+/// Whether a sample is a store: `|OP STORE|` in the data source; else an event name like
+/// `cpu/mem-stores/P:` or `mem_uops_retired.all_stores:pp:`.
 fn stores(event: &str, rest: &[&str]) -> bool {
     let mut source = rest.iter().skip_while(|word| !word.ends_with("|OP")).skip(1);
     match source.next() {
@@ -92,7 +94,7 @@ fn stores(event: &str, rest: &[&str]) -> bool {
     }
 }
 
-/// Pid, tid and name from what stands before the time: `redis 4711/4712 [001]`.
+/// Pid, tid and name from the words before the timestamp: `redis 4711/4712 [001]`.
 fn process(words: &[&str]) -> Option<(i64, i64, String)> {
     let words = match words.split_last() {
         Some((cpu, before)) if cpu.starts_with('[') => before,
@@ -109,7 +111,7 @@ fn process(words: &[&str]) -> Option<(i64, i64, String)> {
     Some((pid, tid, name))
 }
 
-/// Reads text of `perf script`.
+/// Reads the output of `perf script`.
 pub struct PerfScript<R> {
     lines: Lines<R>,
     zero: Option<u64>,
@@ -190,7 +192,7 @@ impl<R: Read> Source for PerfScript<R> {
     }
 }
 
-/// Whether a text begins with samples, whole or damaged.
+/// Whether a text begins with samples, valid or damaged.
 pub(crate) fn looks_like(start: &[u8]) -> bool {
     let whole = memchr::memrchr(b'\n', start).map_or(start, |end| &start[..end]);
     let mut lines = whole.split(|byte| *byte == b'\n').map(String::from_utf8_lossy);
@@ -273,7 +275,7 @@ mod tests {
         }
     }
 
-    // Cycles without data addresses: the number is where the code is.
+    // Cycles without data addresses: the number is the instruction pointer.
     #[test]
     fn samples_without_addresses_are_refused() {
         let line = "redis 4711 [0] 5.1: 250000 cycles: 55d0c0de1234 dictFind+0x10 (/usr/bin/redis)";

@@ -1,4 +1,4 @@
-//! Records of a fixed length, each where it lies in a buffer.
+//! Reads records of a fixed length through a buffer.
 
 use std::io::Read;
 
@@ -6,10 +6,10 @@ use tierscope_core::{Error, Result};
 
 use crate::place::{Place, malformed, unreadable};
 
-/// Bytes that are read at a time, about.
+/// Approximate bytes per read.
 const BUFFER: usize = 1 << 18;
 
-/// Records, one at a time.
+/// Iterator over records of a fixed length.
 pub(super) struct Records<R> {
     input: R,
     name: String,
@@ -17,7 +17,7 @@ pub(super) struct Records<R> {
     buffer: Vec<u8>,
     at: usize,
     end: usize,
-    /// Of the buffer's first byte.
+    /// File offset of the buffer's first byte.
     offset: u64,
     ended: bool,
 }
@@ -36,17 +36,17 @@ impl<R: Read> Records<R> {
         }
     }
 
-    /// Where the next record begins.
+    /// Offset of the next record.
     pub(super) fn offset(&self) -> u64 {
         self.offset + self.at as u64
     }
 
-    /// Something is wrong `back` bytes before the next record.
+    /// A format error `back` bytes before the next record.
     pub(super) fn wrong(&self, back: usize, cause: &str, remedy: &str) -> Error {
         malformed(&self.name, Place::Byte(self.offset() - back as u64), cause, remedy)
     }
 
-    /// The next record; at the end none.
+    /// The next record; `None` at the end.
     #[inline]
     pub(super) fn advance(&mut self) -> Result<Option<&[u8]>> {
         if self.end - self.at < self.length && !self.more()? {
@@ -57,7 +57,7 @@ impl<R: Read> Records<R> {
         Ok(Some(record))
     }
 
-    /// Whether there is another record.
+    /// Refills the buffer; false at the end.
     #[cold]
     fn more(&mut self) -> Result<bool> {
         self.buffer.copy_within(self.at..self.end, 0);

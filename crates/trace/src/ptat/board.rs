@@ -1,5 +1,5 @@
-//! Reads a board's stream: what lies in the windows of interest, block by block, each as long as one checksum
-//! stands for.
+//! Reads a board's stream block by block, a block being the records under one checksum, and keeps
+//! the requests within the address windows of interest.
 
 use std::io::Read;
 
@@ -9,38 +9,38 @@ use super::bus::{BusHeader, Entry, HEADER, RECORD, VALUE};
 use super::{Request, Window};
 use crate::place::{Place, malformed, unreadable};
 
-/// Bytes that are read at a time, about.
+/// Approximate bytes per read.
 const BUFFER: usize = 1 << 17;
-/// Records that are looked at before what matters of them is kept.
+/// Records that are filtered at a time.
 const ROOM: usize = 512;
-/// Records of a block, at most: whoever writes more of them without a checksum is no board.
+/// Limit on a block's records: no board writes more without a checksum.
 pub(super) const MOST_RECORDS: u64 = 1 << 16;
 
-/// What passed a board, and what was lost.
+/// Counts of the requests that passed a board, and of the lost ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Requests that read.
+    /// Read requests.
     pub reads: u64,
-    /// Requests that wrote.
+    /// Write requests.
     pub writes: u64,
-    /// Requests that the board had no room for.
+    /// Requests that the board dropped because its buffer was full.
     pub overruns: u64,
-    /// Records that the stream lacks.
+    /// Records missing from the stream.
     pub missing: u64,
-    /// Records that stand behind later ones.
+    /// Records out of order: after one with a later number.
     pub disordered: u64,
-    /// Records left out, since their checksum does not match.
+    /// Records dropped because their checksum does not match.
     pub damaged: u64,
 }
 
 impl Traffic {
-    /// Requests that are not there, as far as they were counted.
+    /// All known losses of requests.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.overruns + self.missing + self.disordered + self.damaged
     }
 
-    /// Adds another board's.
+    /// Adds the counts of another board.
     pub fn add(&mut self, other: &Traffic) {
         self.reads += other.reads;
         self.writes += other.writes;
@@ -51,23 +51,23 @@ impl Traffic {
     }
 }
 
-/// Where a reader is between two blocks.
+/// State of a reader between two blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Mark {
-    /// Bytes of the file before the next record.
+    /// File offset of the next record.
     pub(super) offset: u64,
     /// Records before it, lost ones included.
     pub(super) records: u64,
-    /// Ticks of the clock.
+    /// Time of the clock, in ticks.
     pub(super) ticks: u64,
     pub(super) traffic: Traffic,
-    /// The stream's end was met.
+    /// The end record was read.
     pub(super) ended: bool,
-    /// The clock is not known since something was lost.
+    /// The clock is unknown since a loss.
     pub(super) adrift: bool,
 }
 
-/// A stream that is open.
+/// Reads the stream of one board.
 pub struct BoardReader<R> {
     input: R,
     name: String,
@@ -79,7 +79,7 @@ pub struct BoardReader<R> {
     pub(super) mark: Mark,
 }
 
-/// What ends a block.
+/// Defects of a stream that do not fail a checksum.
 enum Cause {
     Missing(u64),
     Disordered,
@@ -93,7 +93,7 @@ impl<R: Read> BoardReader<R> {
     /// Opens a stream.
     ///
     /// # Errors
-    /// As [`BusHeader::read`], or what the disk says.
+    /// As for [`BusHeader::read`]; I/O errors.
     pub fn new(name: &str, mut input: R) -> Result<Self> {
         let mut bytes = [0; HEADER];
         let mut length = 0;
@@ -118,19 +118,19 @@ impl<R: Read> BoardReader<R> {
         })
     }
 
-    /// What the stream says of itself.
+    /// Header of the stream.
     #[must_use]
     pub fn header(&self) -> &BusHeader {
         &self.header
     }
 
-    /// What passed so far.
+    /// Counts up to the last block read.
     #[must_use]
     pub fn traffic(&self) -> Traffic {
         self.mark.traffic
     }
 
-    /// Goes on where a reader was; `input` stands there.
+    /// Continues from a saved state; `input` must be at that offset.
     pub(super) fn resume(&mut self, input: R, mark: Mark) {
         (self.input, self.mark, self.eof) = (input, mark, false);
         (self.at, self.end) = (0, 0);
@@ -139,8 +139,9 @@ impl<R: Read> BoardReader<R> {
     /// Appends the requests of the next block that lie in one of the windows. False at the end.
     ///
     /// # Errors
-    /// Records are missing, out of order or damaged, or the stream is cut short: told once for each
-    /// block, with the offset. What is sound of it stands in `out`, and asking again goes on behind it.
+    /// Records are missing, out of order or damaged, or the stream is cut short: one error a block,
+    /// with its offset. The intact requests of the block are in `out`, and the next call continues
+    /// after the damage.
     pub fn fill(&mut self, windows: &[Window; 2], out: &mut Vec<Request>) -> Result<bool> {
         if self.mark.ended {
             return Ok(false);
@@ -154,7 +155,7 @@ impl<R: Read> BoardReader<R> {
             }
             let first = self.at;
             let last = self.run(windows, out, &mut trouble);
-            // A checksum is not under itself.
+            // A checksum record does not cover itself.
             let unsummed = if last.is_some() { RECORD } else { 0 };
             sum.update(&self.buffer[first..self.at - unsummed]);
             let at = self.mark.offset - RECORD as u64;
@@ -183,7 +184,8 @@ impl<R: Read> BoardReader<R> {
         }
     }
 
-    /// Takes what lies in the buffer, up to and with a checksum or the end, which it gives back.
+    /// Processes the buffered records up to and including a checksum or end record, which it
+    /// returns.
     #[inline(always)]
     fn run(
         &mut self,
@@ -197,7 +199,8 @@ impl<R: Read> BoardReader<R> {
         let (mut ticks, mut number, mut writes, mut reads) = (mark.ticks, mark.records, 0, 0);
         let mut taken = 0;
         let mut special = None;
-        // Whether a request lies in a window is as good as random: no branch, and all of it in the first-level cache.
+        // Whether a request lies in a window is unpredictable: the loop has no branch on it, and
+        // its buffer fits into the L1 cache.
         let mut room = [Request { ticks: 0, bits: 0 }; ROOM];
         'all: for part in bytes.chunks(ROOM * RECORD) {
             let mut kept = 0;
@@ -227,7 +230,7 @@ impl<R: Read> BoardReader<R> {
         special.and_then(|bits| self.special(bits, windows, out, trouble))
     }
 
-    /// A record that is no request, or not the next one.
+    /// A record other than a request, or one out of sequence.
     #[cold]
     fn special(
         &mut self,
@@ -270,7 +273,7 @@ impl<R: Read> BoardReader<R> {
                 mark.adrift = true;
             }
             Some(Entry::Count(count)) => {
-                // More than numbers of eight bits could tell.
+                // A larger gap than the 8-bit record numbers can express.
                 let missing = count.wrapping_sub(mark.records - 1) & VALUE;
                 if (1..=VALUE / 2).contains(&missing) {
                     mark.traffic.missing += missing;
@@ -284,7 +287,7 @@ impl<R: Read> BoardReader<R> {
                 if passed != 0 && !mark.adrift {
                     tell(Cause::Clock);
                 }
-                // A clock that would stand still for half of its range went back instead.
+                // An advance of more than half the clock's range is a clock that went back.
                 if passed <= VALUE / 2 {
                     mark.ticks += passed;
                 }
@@ -304,7 +307,7 @@ impl<R: Read> BoardReader<R> {
         None
     }
 
-    /// Whether a block's checksum matches; if not, its requests count as damaged.
+    /// Checks a block's checksum; on a mismatch its requests count as damaged.
     fn verdict(&mut self, sound: bool, before: Mark, at: u64) -> Result<()> {
         if sound {
             return Ok(());
@@ -346,7 +349,7 @@ impl<R: Read> BoardReader<R> {
         Err(self.wrong(at, &text, "what lies before and behind is used; counts are not exact"))
     }
 
-    /// The file ends without the stream's end.
+    /// The file ends without an end record.
     fn cut_short(&mut self, before: Mark, trouble: Option<(u64, Cause)>) -> Result<bool> {
         self.mark.ended = true;
         let rest = self.end - self.at;
@@ -366,7 +369,7 @@ impl<R: Read> BoardReader<R> {
         malformed(&self.name, Place::Byte(at), cause, remedy)
     }
 
-    /// Whether there is another record in the buffer.
+    /// Refills the buffer; whether it has another record.
     #[cold]
     fn more(&mut self) -> Result<bool> {
         self.buffer.copy_within(self.at..self.end, 0);
@@ -384,10 +387,10 @@ impl<R: Read> BoardReader<R> {
         Ok(self.end >= RECORD)
     }
 
-    /// After the end: whether something stands behind it.
+    /// After the end record: checks that nothing follows.
     ///
     /// # Errors
-    /// It does.
+    /// Data follow the end record.
     pub fn finish(&mut self) -> Result<()> {
         let more = self.end > self.at || self.more()? || self.end > 0;
         if more && !self.eof {

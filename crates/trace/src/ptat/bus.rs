@@ -1,43 +1,43 @@
-//! Records of a board, and the header of its stream. PTAT.md says what they mean.
+//! Records of a board's stream, and its header. PTAT.md has the layout and meaning.
 
 use tierscope_core::Result;
 
 use crate::place::{Place, malformed};
 
-/// How a stream begins.
+/// Magic number of a stream.
 pub(super) const MAGIC: [u8; 8] = *b"\x89TSBUS\r\n";
 /// Bytes of the header.
 pub(super) const HEADER: usize = 32;
 /// Bytes of a record.
 pub(super) const RECORD: usize = 8;
-/// Boards of a machine, at most.
+/// Limit on the boards of a machine.
 pub const MOST_BOARDS: u8 = 16;
-/// Ticks that a request can tell; more take a record of their own.
+/// Most ticks that a request record can express; longer pauses take a gap record.
 pub(super) const MOST_DELTA: u64 = 0xffe;
-/// Numbers of more than 40 bits are told modulo that.
+/// Mask of a record's value: larger numbers are stored modulo 2^40.
 pub(super) const VALUE: u64 = (1 << 40) - 1;
-/// Addresses of requests have 48 bits.
+/// Mask of a request's address: 48 bits.
 pub(super) const ADDRESS: u64 = (1 << 48) - 1;
 
 const SPECIAL: u64 = 0xfff;
 
-/// What a stream says of itself.
+/// Header of a board's stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BusHeader {
     /// Number of the board, from 0.
     pub board: u8,
-    /// How many there are.
+    /// Number of boards.
     pub boards: u8,
     /// log2 of the bytes of a request: 6, or 5.
     pub grain: u8,
     /// Picoseconds of a tick.
     pub tick_ps: u32,
-    /// Ticks of the common clock when the stream begins.
+    /// The common clock at the beginning of the stream, in ticks.
     pub start: u64,
 }
 
 impl BusHeader {
-    /// As it stands in a file.
+    /// Encodes the header.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
@@ -51,10 +51,10 @@ impl BusHeader {
         bytes
     }
 
-    /// Reads it.
+    /// Decodes a header.
     ///
     /// # Errors
-    /// Data that is no header, of another version, or that no board has.
+    /// The data are no header, have another version, or values that no board has.
     pub fn read(name: &str, bytes: &[u8]) -> Result<Self> {
         let wrong = |at, cause: &str| {
             let remedy = "check that it is a board's stream as crates/trace/PTAT.md describes it";
@@ -84,34 +84,34 @@ impl BusHeader {
     }
 }
 
-/// A record, but for its number in the stream.
+/// A record, without its number in the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
-    /// A request, so many ticks after the record before.
+    /// A request that crossed the bus.
     Request {
-        /// The ticks, 0..=4094.
+        /// Ticks since the previous record, 0..=4094.
         delta: u64,
         /// Physical address below 2^48.
         address: u64,
         /// Whether it writes.
         write: bool,
     },
-    /// So many ticks pass.
+    /// A pause of this many ticks.
     Gap(u64),
-    /// CRC-32 of the records since the one before of this kind, or since the header.
+    /// CRC-32 of the records since the previous record of this kind, or since the header.
     Check(u32),
-    /// Records before this one.
+    /// Number of records before this one.
     Count(u64),
-    /// The clock.
+    /// Current time of the clock, in ticks.
     Clock(u64),
-    /// Requests that the board had no room for.
+    /// Number of requests that were dropped because the board's buffer was full.
     Overrun(u64),
-    /// The stream ends properly after so many records.
+    /// The stream's proper end; number of records before it.
     End(u64),
 }
 
 impl Entry {
-    /// The record that stands at place `number` of the stream.
+    /// Encodes the record; `number` is its position in the stream.
     #[inline]
     #[must_use]
     pub fn pack(self, number: u64) -> u64 {
@@ -131,7 +131,7 @@ impl Entry {
         bits | number & 0xff
     }
 
-    /// The way back; `None` if no record looks like that.
+    /// Decodes a record; `None` if it is of no known kind.
     #[inline(always)]
     #[must_use]
     pub fn unpack(bits: u64) -> Option<Self> {

@@ -1,4 +1,4 @@
-//! A capture: a directory with the streams of a machine's boards and the dump of its kernel.
+//! A capture: a directory with the streams of a machine's boards and its kernel's dump.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -25,17 +25,17 @@ pub struct Files {
 }
 
 impl Files {
-    /// The files that a capture of so many boards in that directory has.
+    /// File names of a capture with that number of boards in a directory.
     #[must_use]
     pub fn of(directory: &Path, boards: u8) -> Self {
         let board = |number| directory.join(format!("board-{number}.bus"));
         Self { boards: (0..boards).map(board).collect(), dump: directory.join("dump.ptat") }
     }
 
-    /// The files that are there.
+    /// The files that exist in a directory.
     ///
     /// # Errors
-    /// It is no capture.
+    /// The directory is no capture.
     pub fn find(directory: &Path) -> Result<Self> {
         let all = Self::of(directory, MOST_BOARDS);
         let there = all.boards.iter().take_while(|path| path.is_file()).count();
@@ -54,12 +54,12 @@ impl Files {
     }
 }
 
-/// What was wrong with a capture.
+/// Errors found in a capture.
 #[derive(Clone, Debug, Default)]
 pub struct Damage {
-    /// The first.
+    /// The first error.
     pub first: Option<Error>,
-    /// How many.
+    /// Number of errors.
     pub count: u64,
 }
 
@@ -70,16 +70,16 @@ impl Damage {
     }
 }
 
-/// A capture that is being read.
+/// Parses a capture.
 pub struct Capture<R = File> {
     merge: Merge<R>,
     dump: DumpReader<R>,
     parser: Parser,
-    /// What was merged and not yet taken.
+    /// Merged requests that were not parsed yet.
     batch: Vec<Request>,
     group: Group,
     damage: Damage,
-    /// Bytes of all files; 0 if not known.
+    /// Size of all files; 0 if unknown.
     pub bytes: u64,
 }
 
@@ -87,7 +87,7 @@ impl Capture {
     /// Opens the capture of a directory.
     ///
     /// # Errors
-    /// It is none, or one of its files cannot be read.
+    /// The directory is no capture, or one of its files cannot be read.
     pub fn open(directory: &Path) -> Result<Self> {
         let files = Files::find(directory)?;
         let mut bytes = 0;
@@ -103,10 +103,10 @@ impl Capture {
         Ok(capture)
     }
 
-    /// Goes on with a capture where [`Capture::save`] was called.
+    /// Continues parsing from a state that [`Capture::save`] returned.
     ///
     /// # Errors
-    /// As [`Capture::open`]; or the state is damaged, or of another capture.
+    /// As for [`Capture::open`]; or the state is damaged, or of another capture.
     pub fn resume(directory: &Path, state: &[u8]) -> Result<Self> {
         let files = Files::find(directory)?;
         let mut capture = Self::open(directory)?;
@@ -133,10 +133,10 @@ fn open_at(path: &Path, offset: u64) -> Result<File> {
 }
 
 impl<R: Read> Capture<R> {
-    /// The capture that these streams make.
+    /// A capture of open streams.
     ///
     /// # Errors
-    /// The boards are not those of one machine.
+    /// The streams are not those of all boards of one machine.
     pub fn of(boards: Vec<BoardReader<R>>, dump: DumpReader<R>) -> Result<Self> {
         let header = *dump.header();
         let merge = Merge::new(boards, [header.region, header.tags])?;
@@ -152,30 +152,30 @@ impl<R: Read> Capture<R> {
         })
     }
 
-    /// Bytes of the boards' files that were read.
+    /// Bytes read of the boards' files.
     #[must_use]
     pub fn read(&self) -> u64 {
         self.merge.bytes()
     }
 
-    /// Picoseconds of a tick.
+    /// Picoseconds per tick.
     #[must_use]
     pub fn tick_ps(&self) -> u32 {
         self.merge.tick_ps()
     }
 
-    /// What was wrong so far.
+    /// Errors found so far.
     #[must_use]
     pub fn damage(&self) -> &Damage {
         &self.damage
     }
 
-    /// The first thing that was wrong since this was asked last.
+    /// The first error since the last call.
     pub(super) fn take_error(&mut self) -> Option<Error> {
         self.damage.first.take()
     }
 
-    /// Takes what comes next. False at the end.
+    /// Parses the next requests. False at the end.
     pub fn step<S: Sink>(&mut self, sink: &mut S) -> bool {
         let mut batch = std::mem::take(&mut self.batch);
         batch.clear();
@@ -200,7 +200,7 @@ impl<R: Read> Capture<R> {
         !self.batch.is_empty() || self.damage.count > errors
     }
 
-    /// Applies the groups up to a number of them further on.
+    /// Applies the dump's groups up to the one that a tag names, `due` further on.
     fn bring_into_force<S: Sink>(&mut self, due: u64, sink: &mut S) {
         let until = self.parser.next + due;
         while self.parser.next < until {
@@ -215,20 +215,20 @@ impl<R: Read> Capture<R> {
         }
     }
 
-    /// Where parsing is, to go on another day.
+    /// The parsing state, to continue later.
     #[must_use]
     pub fn save(&self) -> Vec<u8> {
         let places = saved::Places { boards: self.merge.position(), dump: self.dump.mark };
         saved::save(&self.parser, &places)
     }
 
-    /// Ends parsing: the misses, and what was wrong.
+    /// Ends parsing; returns the misses and the errors found.
     #[must_use]
     pub fn finish(self) -> (Misses, Damage) {
         self.finish_into(&mut ())
     }
 
-    /// The same; a sink hears what is settled at the end.
+    /// As [`Capture::finish`]; a sink is notified of the blocks that are settled at the end.
     #[must_use]
     pub fn finish_into<S: Sink>(mut self, sink: &mut S) -> (Misses, Damage) {
         let mut late = 0;

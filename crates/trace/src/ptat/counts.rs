@@ -1,4 +1,4 @@
-//! Misses by page, and what else crossed the bus.
+//! TLB misses by page, and counts of the other traffic on the bus.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,115 +6,121 @@ use tierscope_core::Level;
 
 use super::Traffic;
 
-/// The least common multiple of 1 to 8: misses of a block are shared among its pages without a rest.
+/// The least common multiple of 1 to 8: divides the misses of a block among its pages without a
+/// remainder.
 pub const SHARE: u64 = 840;
 
 /// A page of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Page {
-    /// The process.
+    /// Pid of the process.
     pub pid: u32,
-    /// The level of its entry: 1 for 4 KiB, 2 for 2 MiB, 3 for 1 GiB.
+    /// Level of its entry: 1 for 4 KiB, 2 for 2 MiB, 3 for 1 GiB.
     pub level: Level,
-    /// Number of its first 4 KiB.
+    /// Number of its first 4 KiB page.
     pub number: u64,
 }
 
 impl Page {
-    /// Number of the block of the table that its entry lies in, of blocks of so many entries.
+    /// Number of the block that its entry lies in; a block is `entries` consecutive entries of a
+    /// page table.
     #[must_use]
     pub fn block(&self, entries: u64) -> u64 {
         (self.number >> (9 * (self.level.number() - 1))) / entries
     }
 
-    /// Its first byte.
+    /// Address of its first byte.
     #[must_use]
     pub fn start(&self) -> u64 {
         self.number << 12
     }
 
-    /// Its bytes.
+    /// Its size in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.level.entry_bytes()
     }
 }
 
-/// Misses of a page.
+/// TLB misses of a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PageMisses {
-    /// While it was the only page of its block: its own.
+    /// Exact count: from times when it was the only mapped page of its block.
     pub exact: u64,
-    /// Its share of those of its block, in 1/840: what others of the block may have had instead.
+    /// Its share of the block's misses while other pages of the block were mapped, in 1/840.
     pub shared: u64,
-    /// As [`PageMisses::shared`], where reads of entries that point to tables may be among them.
+    /// As [`PageMisses::shared`], while the block also held entries that point to tables, whose
+    /// reads may be among the misses.
     pub mixed: u64,
 }
 
 impl PageMisses {
-    /// All of them, in 1/840.
+    /// Total in 1/840.
     #[must_use]
     pub fn shares(&self) -> u64 {
         self.exact * SHARE + self.shared + self.mixed
     }
 
-    /// All of them; of shares the mean.
+    /// Total; a mean where misses are shared.
     #[must_use]
     pub fn total(&self) -> f64 {
         self.shares() as f64 / SHARE as f64
     }
 }
 
-/// Accesses to a page of a chosen structure, which lies where the bus shows them.
+/// Accesses to a page of a watched data structure, which lies in the monitored region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Accesses {
-    /// Requests that read.
+    /// Read requests.
     pub reads: u64,
-    /// Requests that wrote.
+    /// Write requests.
     pub writes: u64,
 }
 
-/// What a capture came to.
+/// Results of parsing a capture.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Misses {
-    /// Pages that were mapped.
+    /// Misses of the pages that were mapped.
     pub pages: BTreeMap<Page, PageMisses>,
-    /// Entries that a request of the monitor covers: 8, or 4.
+    /// Entries per block, the unit that a request of the monitor covers: 8, or 4.
     pub entries: u64,
-    /// Reads in the region that the kernel announced: its own, and walks that ended in a page fault.
+    /// Reads in the region that are no misses, as announced by the kernel: its own reads, and walks
+    /// that ended in a page fault.
     pub announced: u64,
-    /// Announced reads that the bus did not show: records are missing.
+    /// Announced reads that are missing from the streams: records were lost.
     pub unseen: u64,
-    /// Reads of blocks in which nothing was mapped: control blocks, faults that nobody announced.
+    /// Reads of blocks without mapped pages: control blocks, unannounced faults.
     pub idle: u64,
-    /// Reads of blocks of upper entries that map no page: steps of a walk, no misses of their own.
+    /// Reads of blocks that only point to tables: steps of a walk, not misses of their own.
     pub upper: u64,
-    /// Writes in the region: ACCESSED and DIRTY flags, and the kernel.
+    /// Writes in the region: hardware that sets ACCESSED and DIRTY, and the kernel.
     pub writes: u64,
-    /// Pages whose permission to be written to changed, the misses of which are unaffected: how often it was given, and taken away.
+    /// Pages whose write permission changed, and how often it was given and taken away. Their
+    /// misses are unaffected.
     pub permissions: BTreeMap<Page, [u64; 2]>,
-    /// Processes that are machines: their pages are guest-physical, their misses those of the second dimension of walks.
+    /// Processes that are virtual machines: their pages are guest-physical, their misses those of
+    /// the second dimension of walks.
     pub machines: BTreeSet<u32>,
-    /// Processes, and the machines that they run in.
+    /// Virtual machine of each process that runs in one.
     pub within: BTreeMap<u32, u32>,
-    /// Accesses to pages whose data lie in the region.
+    /// Accesses to watched pages: those whose data lie in the region.
     pub watched: BTreeMap<Page, Accesses>,
-    /// Pages that were mapped by entries outside of the region, where nobody sees misses.
+    /// Number of mappings by entries outside of the region, whose misses are invisible.
     pub outside: u64,
-    /// Changes that contradict what was told before.
+    /// Changes that contradict earlier records of the dump.
     pub conflicts: u64,
-    /// Records of the dump that the kernel had no room for.
+    /// Dump records that the kernel dropped because its buffer was full.
     pub untold: u64,
-    /// Tags that came, that are missing, and that came out of order.
+    /// Tags seen, missing, and out of order.
     pub tags: [u64; 3],
-    /// Groups of the dump whose tags never came.
+    /// Groups of the dump whose tags are missing.
     pub late: u64,
-    /// Everything that crossed the bus, board by board.
+    /// All traffic of each board.
     pub boards: Vec<Traffic>,
 }
 
 impl Misses {
-    /// Adds what a page had while it was mapped.
+    /// Adds the misses of a page that is no longer mapped.
     pub(super) fn keep(&mut self, (page, more): &(Page, PageMisses)) {
         let misses = self.pages.entry(*page).or_default();
         misses.exact += more.exact;
@@ -122,19 +128,19 @@ impl Misses {
         misses.mixed += more.mixed;
     }
 
-    /// All misses, in 1/840.
+    /// Total misses in 1/840.
     #[must_use]
     pub fn shares(&self) -> u64 {
         self.pages.values().map(PageMisses::shares).sum()
     }
 
-    /// All misses.
+    /// Total misses.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.shares() / SHARE
     }
 
-    /// Misses by process, level and number of the block that the entries lie in.
+    /// Misses by process, level and number of the block of the page table.
     #[must_use]
     pub fn blocks(&self) -> BTreeMap<(u32, Level, u64), u64> {
         let mut blocks = BTreeMap::new();
@@ -147,7 +153,7 @@ impl Misses {
         blocks
     }
 
-    /// Whether nothing was lost, so that misses of blocks are exact.
+    /// Whether nothing was lost, so that the misses of each block are exact.
     #[must_use]
     pub fn is_exact(&self) -> bool {
         let lost: u64 = self.boards.iter().map(Traffic::lost).sum();

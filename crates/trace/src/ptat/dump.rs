@@ -1,32 +1,32 @@
-//! Records of a kernel's dump, and its header. PTAT.md says what they mean.
+//! Records of a kernel's dump, and its header. PTAT.md has the layout and meaning.
 
 use tierscope_core::{Level, Result};
 use tierscope_wire::ptat::{Change, Stage, What, Window};
 
 use crate::place::{Place, malformed};
 
-/// How a dump begins.
+/// Magic number of a dump.
 pub(super) const MAGIC: [u8; 8] = *b"\x89TSDMP\r\n";
 /// Bytes of the header.
 pub(super) const HEADER: usize = 64;
-/// Bytes of a region, at most: 1 GiB of tables translate 256 GiB of small pages.
+/// Limit on the region: 1 GiB of page tables translates 256 GiB of 4 KiB pages.
 pub(super) const MOST_REGION: u64 = 1 << 30;
-/// Page numbers that fit into a record's virtual one.
+/// Largest virtual page number that a record can hold.
 const PAGES: u64 = (1 << 40) - 1;
 
-/// What a dump says of itself.
+/// Header of a kernel's dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DumpHeader {
     /// Bytes of a record: 13, or 14 where memory reaches beyond 64 GiB.
     pub record: u8,
-    /// Where page tables of the processes that are watched lie.
+    /// Region with the page tables of the monitored processes.
     pub region: Window,
-    /// Reads in here are tags.
+    /// Tag window: reads of its addresses are tags.
     pub tags: Window,
 }
 
 impl DumpHeader {
-    /// As it stands in a file.
+    /// Encodes the header.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
@@ -42,10 +42,10 @@ impl DumpHeader {
         bytes
     }
 
-    /// Reads it.
+    /// Decodes a header.
     ///
     /// # Errors
-    /// Data that is no header, of another version, or makes no sense.
+    /// The data are no header, have another version, or invalid values.
     pub fn read(name: &str, bytes: &[u8]) -> Result<Self> {
         let wrong = |at, cause: &str| {
             let remedy = "check that it is a dump as crates/trace/PTAT.md describes it";
@@ -80,20 +80,21 @@ impl DumpHeader {
     }
 }
 
-/// A record.
+/// A record of the dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DumpRecord {
-    /// An entry changed; which one stands in the record behind: `entry` and `reads` are 0 here.
+    /// A change of an entry; an `Entry` record follows that identifies it: `entry` and `reads` are
+    /// 0 here.
     Change(Change),
-    /// The entry that the record before is about: physical address, level, reads that are no misses.
+    /// The entry of the previous record: physical address, level, and its reads that are no misses.
     Entry(u64, Level, u8),
-    /// A process got on.
+    /// Progress of a process.
     Process(u32, Stage),
-    /// Ends a group: its number, and the lower 24 bits of the CRC-32 of its records.
+    /// The end of a group: its number, and the lower 24 bits of the CRC-32 of its records.
     Tag(u64, u32),
-    /// The kernel had no room for so many records.
+    /// Number of records that the kernel dropped because its buffer was full.
     Lost(u64),
-    /// The dump ends properly after so many records.
+    /// The dump's proper end; number of records before it.
     End(u64),
 }
 
@@ -108,7 +109,8 @@ const WHATS: [What; 8] = [
     What::Leave,
 ];
 const STAGES: [Stage; 4] = [Stage::Announced, Stage::Executes, Stage::Exited, Stage::Machine];
-/// Behind them: it runs in a machine, whose number takes the place of a physical page.
+/// Process record code after those of the other stages: the process runs in a virtual machine,
+/// whose number takes the place of the physical page number.
 const WITHIN: u64 = 4;
 const ENTRY: u8 = 8;
 const PROCESS: u8 = 9;
@@ -117,7 +119,7 @@ const LOST: u8 = 11;
 const END: u8 = 12;
 
 impl DumpRecord {
-    /// Appends the record, of 13 or 14 bytes.
+    /// Encodes the record, as 13 or 14 bytes.
     pub fn write(&self, length: u8, out: &mut Vec<u8>) {
         let (kind, pid, frame, page) = match *self {
             DumpRecord::Change(change) => {
@@ -152,7 +154,7 @@ impl DumpRecord {
         out.extend_from_slice(&(page & PAGES).to_le_bytes()[..5]);
     }
 
-    /// The way back; `None` if no record looks like that.
+    /// Decodes a record; `None` if it is of no known kind.
     #[must_use]
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let (&first, rest) = bytes.split_first()?;

@@ -1,4 +1,4 @@
-//! Reads a kernel's dump, group by group: what stands before a tag comes into force together.
+//! Reads a kernel's dump by groups: the records before a tag take effect together.
 
 use std::io::Read;
 
@@ -8,39 +8,39 @@ use tierscope_wire::ptat::{Change, Stage};
 use super::dump::{DumpHeader, DumpRecord, HEADER};
 use crate::place::{Place, malformed, unreadable};
 
-/// Records of a group, at most: those of a region that is unmapped as a whole are fewer.
+/// Limit on a group's records; unmapping a whole region takes fewer.
 const MOST_RECORDS: usize = 1 << 28;
-/// Tags that may be missing before a group is taken for damage.
+/// Most consecutive missing groups; a larger jump in numbers is damage.
 const MOST_MISSING: u64 = 1 << 20;
 const BUFFER: usize = 1 << 17;
 
-/// What comes into force at once.
+/// Records that take effect together, at a tag.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Group {
-    /// Its number; they follow each other from 0.
+    /// Group numbers are consecutive, from 0.
     pub number: u64,
-    /// Entries that changed, in order.
+    /// Changes of entries, in order.
     pub changes: Vec<Change>,
-    /// Processes that got on.
+    /// Processes that reached another stage.
     pub processes: Vec<(u32, Stage)>,
-    /// Records that the kernel had no room for.
+    /// Number of records that the kernel dropped.
     pub lost: u64,
 }
 
-/// Where a reader is between two groups.
+/// State of a reader between two groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Mark {
-    /// Bytes of the file before the next record.
+    /// File offset of the next record.
     pub(super) offset: u64,
     /// Records before it.
     pub(super) records: u64,
-    /// Number that the next group should have.
+    /// Number expected of the next group.
     pub(super) next: u64,
-    /// The dump's end was met.
+    /// The end record was read.
     pub(super) ended: bool,
 }
 
-/// A dump that is open.
+/// Reads a dump.
 pub struct DumpReader<R> {
     input: R,
     name: String,
@@ -56,7 +56,7 @@ impl<R: Read> DumpReader<R> {
     /// Opens a dump.
     ///
     /// # Errors
-    /// As [`DumpHeader::read`], or what the disk says.
+    /// As for [`DumpHeader::read`]; I/O errors.
     pub fn new(name: &str, mut input: R) -> Result<Self> {
         let mut bytes = [0; HEADER];
         let mut length = 0;
@@ -80,13 +80,13 @@ impl<R: Read> DumpReader<R> {
         })
     }
 
-    /// What the dump says of itself.
+    /// Header of the dump.
     #[must_use]
     pub fn header(&self) -> &DumpHeader {
         &self.header
     }
 
-    /// Goes on where a reader was; `input` stands there.
+    /// Continues from a saved state; `input` must be at that offset.
     pub(super) fn resume(&mut self, input: R, mark: Mark) {
         (self.input, self.mark, self.eof) = (input, mark, false);
         (self.at, self.end) = (0, 0);
@@ -95,8 +95,8 @@ impl<R: Read> DumpReader<R> {
     /// Reads the next group. False at the end.
     ///
     /// # Errors
-    /// A group is damaged or missing, or the dump is cut short; told with the offset. What is damaged
-    /// is left out, and asking again goes on behind it.
+    /// A group is damaged or missing, or the dump is cut short; the error has the offset. A damaged
+    /// group is skipped, and the next call continues after it.
     pub fn group(&mut self, group: &mut Group) -> Result<bool> {
         *group = Group::default();
         if self.mark.ended {
@@ -155,7 +155,7 @@ impl<R: Read> DumpReader<R> {
         }
     }
 
-    /// Whether a group is sound, and the one that should come.
+    /// Checks a group's integrity and number.
     fn verdict(
         &mut self,
         group: &mut Group,
@@ -166,7 +166,7 @@ impl<R: Read> DumpReader<R> {
         let expected = self.mark.next;
         let missing = group.number.wrapping_sub(expected);
         let near = missing < MOST_MISSING;
-        // A number before the expected one is as far away as can be.
+        // A number below the expected one wraps to a huge distance.
         let past = if near { expected + missing + 1 } else { expected };
         if let Some((place, cause)) = wrong.filter(|_| !sound) {
             self.mark.next = past;
@@ -195,7 +195,7 @@ impl<R: Read> DumpReader<R> {
         Ok(true)
     }
 
-    /// The next record.
+    /// The next record; `None` at the end.
     fn record(&mut self) -> Result<Option<&[u8]>> {
         let length = usize::from(self.header.record);
         if self.end - self.at < length && !self.more(length)? {

@@ -1,4 +1,4 @@
-//! The streams of all boards as one, in the order of their common clock.
+//! Merges the streams of all boards, in the order of their common clock.
 
 use std::collections::VecDeque;
 use std::io::Read;
@@ -9,25 +9,26 @@ use super::board::{BoardReader, Mark};
 use super::{Request, Traffic, Window};
 use crate::place::{Place, malformed};
 
-/// Requests that are handed out at a time, about.
+/// Approximate number of requests returned per call.
 const BATCH: usize = 4096;
 
-/// A board, and what was read of it and not yet handed out.
+/// A board, and its requests that were read but not yet merged.
 struct Lane<R> {
     reader: BoardReader<R>,
     waiting: Vec<Request>,
     at: usize,
-    /// Where the reader was before what waits.
+    /// State of the reader before `waiting` was read.
     before: Mark,
-    /// Tags are among what waits.
+    /// Whether `waiting` contains tags.
     tags: bool,
 }
 
-/// Where a merge is: by board, before what waits, and how much of that was handed out.
+/// State of a merge, by board: the reader before its waiting requests, and how many of them were
+/// already merged.
 pub(super) type Position = (Mark, u64);
 
-/// Boards that are read together. Of requests at the same tick those in the second window come first, the tags: the
-/// kernel tells of a page before anybody can use it.
+/// Merges all boards of a machine. At the same tick, requests in the second window (the tags)
+/// precede others: the kernel dumps a mapping before any access can use it.
 pub struct Merge<R> {
     lanes: Vec<Lane<R>>,
     windows: [Window; 2],
@@ -35,10 +36,10 @@ pub struct Merge<R> {
 }
 
 impl<R: Read> Merge<R> {
-    /// The boards of a machine, of whose requests those in the windows matter.
+    /// Merges the requests of a machine's boards that lie in the windows.
     ///
     /// # Errors
-    /// They are not all boards of one machine.
+    /// The streams are not those of all boards of one machine.
     pub fn new(boards: Vec<BoardReader<R>>, windows: [Window; 2]) -> Result<Self> {
         check(&boards)?;
         let lane = |reader: BoardReader<R>| {
@@ -55,19 +56,19 @@ impl<R: Read> Merge<R> {
         self.lanes[0].reader.header().grain
     }
 
-    /// Picoseconds of a tick.
+    /// Picoseconds per tick.
     #[must_use]
     pub fn tick_ps(&self) -> u32 {
         self.lanes[0].reader.header().tick_ps
     }
 
-    /// What passed the boards so far, as far as it was read.
+    /// Counts of each board, up to the last block read.
     #[must_use]
     pub fn traffic(&self) -> Vec<Traffic> {
         self.lanes.iter().map(|lane| lane.reader.traffic()).collect()
     }
 
-    /// Bytes that were read.
+    /// Bytes read of all boards' files.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.lanes.iter().map(|lane| lane.reader.mark.offset).sum()
@@ -81,7 +82,7 @@ impl<R: Read> Merge<R> {
         self.lanes.iter().map(of).collect()
     }
 
-    /// Goes on where a merge was; `open` gives a board's file from an offset on.
+    /// Continues from a saved state; `open` opens a board's file at an offset.
     pub(super) fn resume(
         &mut self,
         position: &[Position],
@@ -91,9 +92,9 @@ impl<R: Read> Merge<R> {
             lane.reader.resume(open(board, mark.offset)?, *mark);
             (lane.before, lane.at) = (*mark, 0);
             lane.waiting.clear();
-            // Nobody looked.
+            // Unknown: assume that there are tags.
             lane.tags = true;
-            // What was wrong with this block was told.
+            // Errors of this block were reported before the state was saved.
             while lane.waiting.is_empty() && *taken > 0 && !lane.reader.mark.ended {
                 lane.before = lane.reader.mark;
                 let _ = lane.reader.fill(&self.windows, &mut lane.waiting);
@@ -103,19 +104,19 @@ impl<R: Read> Merge<R> {
         Ok(())
     }
 
-    /// Appends what comes next, in order. False at the end.
+    /// Appends the next requests, in order. False at the end.
     ///
     /// # Errors
-    /// One of a board's; asking again goes on.
+    /// Errors of a board's stream; the next call continues.
     pub fn fill(&mut self, out: &mut Vec<Request>) -> Result<bool> {
         self.fill_by(out, Self::hand_out)
     }
 
-    /// As [`Merge::fill`], where order matters between tags and others only: in between, requests of
-    /// different boards come as they lie.
+    /// As [`Merge::fill`], but ordered only with respect to tags: requests of different boards
+    /// between two tags are not sorted.
     ///
     /// # Errors
-    /// One of a board's; asking again goes on.
+    /// Errors of a board's stream; the next call continues.
     pub fn fill_by_tags(&mut self, out: &mut Vec<Request>) -> Result<bool> {
         self.fill_by(out, Self::hand_out_many)
     }
@@ -139,8 +140,8 @@ impl<R: Read> Merge<R> {
         Ok(out.len() > before)
     }
 
-    /// Hands out, lane by lane, what comes before the end of the lane that ends first, unless tags are
-    /// among what waits: behind that end there may be one of the same tick.
+    /// Appends, lane by lane, all requests before the end of the lane that ends first. If any lane
+    /// has tags it merges in order, since a request after that end may have the same tick.
     fn hand_out_many(&mut self, out: &mut Vec<Request>) -> bool {
         if self.lanes.iter().any(|lane| lane.tags) {
             return self.hand_out(out);
@@ -158,7 +159,7 @@ impl<R: Read> Merge<R> {
         out.len() > before || self.hand_out(out)
     }
 
-    /// Every board that goes on has something that waits.
+    /// Refills every empty lane whose board has more.
     fn read_on(&mut self) {
         for lane in &mut self.lanes {
             while lane.at == lane.waiting.len() && !lane.reader.mark.ended {
@@ -178,7 +179,8 @@ impl<R: Read> Merge<R> {
         }
     }
 
-    /// Hands out what waits in one lane and comes before all others. False if nothing waits.
+    /// Appends from one lane all requests that precede those of the other lanes. False if all lanes
+    /// are empty.
     #[inline]
     fn hand_out(&mut self, out: &mut Vec<Request>) -> bool {
         let tags = self.windows[1];
@@ -208,7 +210,7 @@ impl<R: Read> Merge<R> {
     }
 }
 
-/// When a request comes: at the same tick a tag comes first.
+/// Merge order of a request: by tick, tags first.
 #[inline(always)]
 fn key(tags: &Window, request: Request) -> u64 {
     request.ticks.saturating_mul(2).saturating_add(u64::from(!tags.holds(request.address())))

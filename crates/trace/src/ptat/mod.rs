@@ -1,15 +1,16 @@
-//! TLB misses from a monitor on the memory bus (PTAT): page-table entries of chosen processes lie in an uncached region,
-//! so that each walk reads memory, and boards beside the DIMMs see it; the kernel dumps what it maps where, and reads
-//! addresses of a *tag window* that tell the boards' streams when.
+//! TLB misses from a monitor on the memory bus (PTAT): the page tables of selected processes lie in
+//! an uncached region, so that each walk reads memory, and monitor boards at the DIMMs record the
+//! reads; the kernel dumps its mapping changes, and reads addresses of a *tag window* to mark their
+//! times in the boards' streams.
 //!
 //! ```text
-//! board 0 ─▶ BoardReader ─┐ what lies in
+//! board 0 ─▶ BoardReader ─┐ requests in
 //! board 1 ─▶ BoardReader ─┴▶ Merge ──▶ Parser ──▶ Misses: by page
 //! dump    ─▶ DumpReader ───────────────┘
 //! ```
 //!
-//! `crates/trace/PTAT.md` has the layout of the files to the bit. Memory grows with the pages that were mapped, not with the
-//! length of the streams.
+//! `crates/trace/PTAT.md` has the layout of the files to the bit. Memory use grows with the number
+//! of mapped pages, not with the length of the streams.
 
 mod board;
 mod bus;
@@ -41,23 +42,23 @@ pub use walk_file::{WalkFile, each_walk};
 pub use walks::WalkWriter;
 pub use write::{BoardWriter, DumpWriter};
 
-/// Whether a file begins like one of a capture.
+/// Whether a file begins like a stream or dump of a capture.
 #[must_use]
 pub fn looks_like(start: &[u8]) -> bool {
     start.starts_with(&bus::MAGIC) || start.starts_with(&dump::MAGIC)
 }
 
-/// A request that a board saw.
+/// A memory request recorded by a board.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Request {
-    /// When, in ticks of the boards' common clock.
+    /// Time in ticks of the boards' common clock.
     pub ticks: u64,
-    /// Physical address, as fine as the monitor sees; bit 0 is set if it writes.
+    /// Physical address, at the monitor's resolution; bit 0 is set for a write.
     bits: u64,
 }
 
 impl Request {
-    /// A request at that time; of the address all but the lowest five bits are kept.
+    /// A request; the lowest five bits of the address are dropped.
     #[inline(always)]
     #[must_use]
     pub fn new(ticks: u64, address: u64, write: bool) -> Self {

@@ -1,4 +1,5 @@
-//! A monitor: listens on a bus, and writes what its boards and a kernel have to say.
+//! A simulated monitor: observes a memory bus, and writes the streams of its boards and the
+//! kernel's dump.
 
 use std::io::Write;
 
@@ -9,22 +10,22 @@ use super::bus::BusHeader;
 use super::dump::DumpHeader;
 use super::write::{BoardWriter, DumpWriter};
 
-/// How the boards of a monitor are made.
+/// Configuration of a monitor's boards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Boards {
-    /// How many there are: lines go to them by turns.
+    /// Number of boards; cache lines are interleaved between them.
     pub count: u8,
     /// log2 of the bytes of a request: 6, or 5.
     pub grain: u8,
-    /// Picoseconds of a tick.
+    /// Picoseconds per tick.
     pub tick_ps: u32,
-    /// Requests that a board keeps until they are fetched, and nanoseconds until one is; `None` for a board that
-    /// always has room.
+    /// A board's buffer: its capacity in requests, and nanoseconds to transfer one of them; `None`
+    /// for a board that loses none.
     pub buffer: Option<(u64, u64)>,
 }
 
 impl Default for Boards {
-    /// Two boards of lines of 64 bytes, on DDR3-800 (400 MHz: 2.5 ns), that lose nothing.
+    /// Two boards, requests of 64 bytes, on DDR3-800 (400 MHz: 2.5 ns), without losses.
     fn default() -> Self {
         Self { count: 2, grain: 6, tick_ps: 2500, buffer: None }
     }
@@ -32,11 +33,11 @@ impl Default for Boards {
 
 struct Board<W> {
     writer: BoardWriter<W>,
-    /// Until when what it keeps is being fetched, in ns.
+    /// When the transfer of its buffered requests ends, in ns.
     busy: u64,
 }
 
-/// Boards and the kernel's dump.
+/// The boards and the kernel's dump.
 pub struct Monitor<W: Write> {
     kind: Boards,
     boards: Vec<Board<W>>,
@@ -45,10 +46,10 @@ pub struct Monitor<W: Write> {
 }
 
 impl<W: Write> Monitor<W> {
-    /// Opens the traces; `open` gives the file of a board, or that of the dump for `None`.
+    /// Opens the output files; `open` opens a board's, or the dump for `None`.
     ///
     /// # Errors
-    /// What the disk says.
+    /// I/O errors.
     pub fn new(
         kind: Boards,
         dump: DumpHeader,
@@ -66,10 +67,11 @@ impl<W: Write> Monitor<W> {
         Ok(Self { kind, boards, dump, failed: None })
     }
 
-    /// The kernel tells this, and has no room for so many other things.
+    /// Appends records to the kernel's dump, after a record of the `lost` ones that its buffer had
+    /// no room for.
     ///
     /// # Errors
-    /// What the disk says, here or earlier at a board.
+    /// I/O errors, here or earlier in a board's stream.
     pub fn told(&mut self, told: &[Told], lost: u64) -> Result<()> {
         if lost > 0 {
             self.dump.lose(lost);
@@ -78,10 +80,10 @@ impl<W: Write> Monitor<W> {
         self.failed.clone().map_or(Ok(()), Err)
     }
 
-    /// Closes the traces.
+    /// Ends and closes the output files.
     ///
     /// # Errors
-    /// What the disk says, here or earlier at a board.
+    /// I/O errors, here or earlier in a board's stream.
     pub fn finish(self) -> Result<(Vec<W>, W)> {
         if let Some(error) = self.failed {
             return Err(error);
@@ -102,7 +104,7 @@ impl<W: Write> Monitor<W> {
             }
             board.busy = board.busy.max(nanos) + each;
         }
-        // 2^64 ns are 584 years; the product needs more bits.
+        // 2^64 ns are 584 years; in ps they need more bits.
         let ticks = (u128::from(nanos) * 1000 / u128::from(self.kind.tick_ps)) as u64;
         let address = record.address() >> self.kind.grain << self.kind.grain;
         board.writer.request(ticks, address, record.is_write())

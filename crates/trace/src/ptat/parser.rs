@@ -1,7 +1,9 @@
-//! The reverse page table: which page an entry of the region maps, and what reads of it mean.
+//! The reverse page table: which page an entry of the region maps, and how reads of the entry are
+//! counted.
 //!
-//! Requests between two tags are only counted, block by block; what they were is known when the mappings of their block
-//! change, or at the end. So a request costs one addition, whatever is mapped.
+//! Requests between two tags are only counted, by block. The counts are attributed to pages
+//! (*settled*) when the mappings of the block change, or at the end. So a request costs one
+//! addition, however many pages are mapped.
 
 use std::collections::BTreeMap;
 
@@ -13,54 +15,55 @@ use super::counts::{Accesses, Misses, Page, PageMisses, SHARE};
 use super::dump::DumpHeader;
 use super::dump_reader::Group;
 
-/// Entries of a block, at most.
+/// Maximum entries of a block.
 pub(super) const ENTRIES: usize = 8;
-/// log2 of the bytes from one tag to the next.
+/// log2 of the distance between the addresses of consecutive tags.
 const TAG: u32 = 6;
 
-/// A page that an entry maps, and its misses since.
+/// A page that an entry maps, and its misses since it was mapped.
 pub(super) type Mapped = (Page, PageMisses);
 
 /// Entries that one request of the monitor covers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Block {
-    /// What they map.
+    /// The page that each entry maps.
     pub(super) pages: [Option<Mapped>; ENTRIES],
-    /// How many of them map a page.
+    /// Number of entries that map a page.
     pub(super) mapped: u8,
-    /// A bit for each that points to a table.
+    /// Bitmap of the entries that point to a table.
     pub(super) tables: u8,
 }
 
 impl Block {
-    /// The pages that its entries map.
+    /// The pages mapped by its entries.
     pub fn pages(&self) -> impl Iterator<Item = &Page> {
         self.pages.iter().flatten().map(|(page, _)| page)
     }
 
-    /// How many pages its entries map.
+    /// Number of pages mapped by its entries.
     #[must_use]
     pub fn mapped(&self) -> u8 {
         self.mapped
     }
 
-    /// Whether an entry points to a table, so that reads may be steps of walks to others.
+    /// Whether an entry points to a table, so that reads may be steps of walks through that table.
     #[must_use]
     pub fn holds_tables(&self) -> bool {
         self.tables != 0
     }
 }
 
-/// Hears of misses one by one.
+/// Receives misses one by one.
 pub trait Sink {
-    /// Whether it wants to.
+    /// Whether it receives any; false skips the calls.
     const LISTENS: bool = true;
 
-    /// A read of a block in which pages are mapped. The few that the kernel announces afterwards are among them.
+    /// A read of a block with mapped pages. The few reads that the kernel later announces as no
+    /// misses are included.
     fn miss(&mut self, ticks: u64, block: &Block);
 
-    /// So many reads of a block were misses, no more and no fewer: those since something in it changed, or since this was told
-    /// of it last, up to the group of that number.
+    /// Exactly `reads` reads of a block were misses: those since the block last changed or was
+    /// settled, up to the given group.
     #[inline(always)]
     fn settled(&mut self, _group: u64, _block: &Block, _reads: u64) {}
 }
@@ -72,28 +75,28 @@ impl Sink for () {
     fn miss(&mut self, _: u64, _: &Block) {}
 }
 
-/// The state of parsing.
+/// State of a parser.
 pub struct Parser {
     region: Window,
     tags: Window,
     grain: u8,
-    /// By block of the region: reads since it was settled.
+    /// Reads of each block of the region since it was settled.
     pub(super) reads: Vec<u64>,
-    /// By block: where it is in `blocks`, and one; 0 for nowhere.
+    /// For each block of the region: 1 + its index in `blocks`; 0 for none.
     places: Vec<u32>,
-    /// By page of the region: writes since what lies there came.
+    /// For each page of the region: writes since its current content was placed there.
     pub(super) writes: Vec<u64>,
-    /// Pages of the region that hold data of a process's page.
+    /// Pages of the region that hold data, and the process's page that each holds.
     pub(super) data: BTreeMap<u32, Page>,
     pub(super) blocks: Vec<(u32, Block)>,
-    /// Of pages that are mapped no longer, and what is not of a page.
+    /// Misses of pages that are no longer mapped, and the counts that belong to no page.
     pub(super) misses: Misses,
-    /// The number of the group that is to come.
+    /// Number of the next group.
     pub(super) next: u64,
 }
 
 impl Parser {
-    /// For a dump of that kind, and boards whose requests have 2^`grain` bytes.
+    /// A parser for such a dump, and for boards whose requests have 2^`grain` bytes.
     #[must_use]
     pub fn new(header: &DumpHeader, grain: u8) -> Self {
         let blocks = (header.region.bytes >> grain) as usize;
@@ -111,7 +114,7 @@ impl Parser {
         }
     }
 
-    /// Takes requests up to the first tag; how many there were, and what the tag says.
+    /// Counts requests up to the first tag; returns their number, and the tag's.
     #[inline]
     pub fn take<S: Sink>(&mut self, requests: &[Request], sink: &mut S) -> (usize, Option<u64>) {
         match self.data.is_empty() {
@@ -120,7 +123,8 @@ impl Parser {
         }
     }
 
-    /// As [`Parser::take`]; whether pages of the region hold data, whose writes are told apart.
+    /// As [`Parser::take`]; `DATA`: pages of the region hold data, so that writes are counted by
+    /// page.
     #[inline(always)]
     fn take_as<S: Sink, const DATA: bool>(
         &mut self,
@@ -159,7 +163,7 @@ impl Parser {
         }
     }
 
-    /// How many groups a tag brings into force: none if it came already. Numbers of tags come round.
+    /// How many groups a tag puts into effect: none if it was seen before. Tag numbers wrap around.
     pub fn due(&mut self, tag: u64) -> u64 {
         let numbers = self.tags.bytes >> TAG;
         let ahead = tag.wrapping_sub(self.next) & (numbers - 1);
@@ -172,7 +176,7 @@ impl Parser {
         ahead + 1
     }
 
-    /// What a group says is in force from here on.
+    /// Puts a group into effect.
     pub fn apply<S: Sink>(&mut self, group: &Group, sink: &mut S) {
         self.next = group.number + 1;
         self.misses.untold += group.lost;
@@ -191,7 +195,8 @@ impl Parser {
         }
     }
 
-    /// Reads that were no misses: all of them came before the group's tag.
+    /// Subtracts the reads that the kernel announces as no misses; all of them precede the group's
+    /// tag.
     fn announce(&mut self, change: &Change) {
         let Some(block) = self.block_of(change.entry) else { return };
         let told = u64::from(change.reads);
@@ -242,14 +247,14 @@ impl Parser {
         }
     }
 
-    /// A page may be written to from now on, or not any more.
+    /// The write permission of a page changed.
     fn permission(&mut self, change: &Change) {
         let page = Page { pid: change.pid, level: change.level, number: change.page };
         let [given, taken] = self.misses.permissions.entry(page).or_default();
         *(if change.writable { given } else { taken }) += 1;
     }
 
-    /// A page of the region holds a process's data from here on.
+    /// A page of the region holds a process's data from now on.
     fn place_data<S: Sink>(&mut self, change: &Change, sink: &mut S) {
         let Some(frame) =
             u32::try_from(change.frame).ok().filter(|frame| (*frame as usize) < self.writes.len())
@@ -258,20 +263,20 @@ impl Parser {
             return;
         };
         self.leave(change.frame, sink);
-        // What was there before, and what the kernel did to it, is none of the page's.
+        // Earlier requests, and those of the kernel, do not belong to the page.
         self.blocks_of(frame).for_each(|block| self.settle(block, sink));
         self.misses.writes += std::mem::take(&mut self.writes[frame as usize]);
         self.data.insert(frame, Page { pid: change.pid, level: change.level, number: change.page });
     }
 
-    /// It holds them no longer.
+    /// The page of the region no longer holds data.
     fn leave<S: Sink>(&mut self, frame: u64, sink: &mut S) {
         let Ok(frame) = u32::try_from(frame) else { return };
         let Some(page) = self.data.remove(&frame) else { return };
         let mut accesses =
             Accesses { reads: 0, writes: std::mem::take(&mut self.writes[frame as usize]) };
         for block in self.blocks_of(frame) {
-            // Tables do not lie in pages of data; a damaged dump may say so.
+            // Tables do not lie in pages of data, except in a damaged dump.
             let place = self.places[block].checked_sub(1);
             let state = place.map(|place| &self.blocks[place as usize].1);
             match state.is_some_and(|state| state.mapped > 0 || state.tables != 0) {
@@ -283,7 +288,7 @@ impl Parser {
         (kept.reads, kept.writes) = (kept.reads + accesses.reads, kept.writes + accesses.writes);
     }
 
-    /// Blocks of a page of the region.
+    /// The blocks of a page of the region.
     fn blocks_of(&self, frame: u32) -> std::ops::Range<usize> {
         let each = 1usize << (12 - self.grain);
         frame as usize * each..(frame as usize + 1) * each
@@ -297,7 +302,7 @@ impl Parser {
         self.places[block] as usize - 1
     }
 
-    /// Gives the reads of a block to whom they belong.
+    /// Attributes the reads of a block to its mapped pages.
     fn settle<S: Sink>(&mut self, block: usize, sink: &mut S) {
         let reads = std::mem::take(&mut self.reads[block]);
         if reads == 0 {
@@ -321,7 +326,7 @@ impl Parser {
         }
     }
 
-    /// Ends parsing: what every page had.
+    /// Ends parsing; returns the misses of every page.
     #[must_use]
     pub fn finish<S: Sink>(mut self, sink: &mut S) -> Misses {
         let data: Vec<u32> = self.data.keys().copied().collect();
@@ -344,7 +349,7 @@ impl Parser {
         misses
     }
 
-    /// Puts back what was saved of data in the region.
+    /// Restores the saved state of data in the region.
     pub(super) fn restore_data(
         &mut self,
         writes: &[(u32, u64)],
@@ -360,7 +365,7 @@ impl Parser {
         Ok(())
     }
 
-    /// Puts back what was saved: blocks with their reads.
+    /// Restores the saved blocks and their reads.
     pub(super) fn restore(
         &mut self,
         next: u64,

@@ -1,4 +1,5 @@
-//! The state of parsing as bytes, so that it can go on another day: `crates/trace/PTAT.md` has the layout.
+//! Encodes and decodes the parsing state, so that parsing can be interrupted and continued:
+//! `crates/trace/PTAT.md` has the layout.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +15,7 @@ use crate::compact::varint::{put, take};
 const MAGIC: [u8; 8] = *b"\x89TSPTS\r\n";
 const VERSION: u64 = 3;
 
-/// What is saved besides the parser.
+/// Saved positions in the input files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Places {
     pub(super) boards: Vec<Position>,
@@ -54,7 +55,7 @@ pub(super) fn save(parser: &Parser, places: &Places) -> Vec<u8> {
     out
 }
 
-/// Puts what was saved into a new parser of the same capture.
+/// Restores a saved state into a new parser of the same capture.
 pub(super) fn load(bytes: &[u8], parser: &mut Parser) -> Result<Places, &'static str> {
     let (front, sum) = bytes.split_last_chunk::<4>().ok_or("it is cut short")?;
     if crc32fast::hash(front).to_le_bytes() != *sum {
@@ -147,7 +148,7 @@ fn put_misses(misses: &Misses, out: &mut Vec<u8>) {
     }
 }
 
-/// A page, without what it had.
+/// Decodes a page's identity.
 fn take_number(rest: &mut &[u8]) -> Option<Page> {
     let [pid, level, number] = take_all(rest)?;
     let level = Level::new(u8::try_from(level).ok()?)?;

@@ -1,4 +1,4 @@
-//! A capture as a trace: its misses are the accesses, each to the page that was missed.
+//! A capture as a trace: each TLB miss becomes an access to the missed page.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,7 +11,7 @@ use super::parser::{Block, Sink};
 use crate::access::{Access, Batch, Event, Kind, Source};
 use crate::input::Progress;
 
-/// Misses one by one, in order of time.
+/// Yields the misses one by one, in order of time.
 pub(crate) struct Misses {
     capture: Capture<File>,
     ears: Ears,
@@ -32,7 +32,7 @@ struct Ears {
     tick_ps: u64,
     threads: BTreeMap<u32, u32>,
     out: Batch,
-    /// Misses of blocks with more than one page.
+    /// Misses of blocks with more than one mapped page, whose page is a guess.
     shared: u64,
 }
 

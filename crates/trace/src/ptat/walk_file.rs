@@ -1,7 +1,7 @@
-//! Reads walks that the instrumented virtual machine recorded.
+//! Reads the page walks that the instrumented virtual machine recorded.
 //!
-//! A file holds those of a virtual CPU in the order of their time, each in five words of 64 bits, little-endian: the four of
-//! [`TlbMiss`], and the entry that the guest had there.
+//! A file holds the walks of one virtual CPU in order of time, each as five little-endian words of
+//! 64 bits: the four of [`TlbMiss`], and the value of the guest's page-table entry.
 
 use std::io::Read;
 
@@ -11,13 +11,13 @@ use tierscope_wire::{Record, TlbMiss};
 use super::walks::TAGS;
 use crate::place::{Place, malformed, unreadable};
 
-/// Words of a record: the walk's, and the entry.
+/// Words of a record: those of the walk, and the entry.
 const WORDS: usize = TlbMiss::WORDS + 1;
 const BYTES: usize = WORDS * 8;
-/// No recording takes two years of nanoseconds: a later time is damage.
+/// Limit on a walk's time: two years in ns; later times are damage.
 const LAST: u64 = 1 << 56;
 
-/// A CPU's walks, one after another.
+/// The walks of a virtual CPU, in sequence.
 pub struct WalkFile<R> {
     input: R,
     name: String,
@@ -26,17 +26,17 @@ pub struct WalkFile<R> {
 }
 
 impl<R: Read> WalkFile<R> {
-    /// Reads `input`, which errors call `name`.
+    /// Reads `input`; `name` is used in errors.
     ///
     /// # Errors
-    /// As [`WalkFile::advance`].
+    /// As for [`WalkFile::advance`].
     pub fn new(name: &str, input: R) -> Result<Self> {
         let mut walks = Self { input, name: name.to_owned(), offset: 0, next: None };
         walks.advance()?;
         Ok(walks)
     }
 
-    /// When the next walk was.
+    /// Time of the next walk.
     #[must_use]
     pub fn time(&self) -> Option<Time> {
         self.next.map(|(miss, _)| miss.time)
@@ -47,10 +47,11 @@ impl<R: Read> WalkFile<R> {
         malformed(&self.name, Place::Byte(self.offset), cause, remedy)
     }
 
-    /// Goes on to the next: gives the walk, and the entry that it ended at. A file ends behind a whole one.
+    /// Advances to the next walk; returns the current one with its entry, and `None` at the end,
+    /// which must follow a complete record.
     ///
     /// # Errors
-    /// Bytes that are no record of a walk, a time before that of the record before, what the disk says: after a walk that is not handed out.
+    /// An invalid record, times that go backwards, I/O errors. The walk before the error is lost.
     pub fn advance(&mut self) -> Result<Option<(TlbMiss, u64)>> {
         let mut bytes = [0; BYTES];
         let mut length = 0;
@@ -81,8 +82,8 @@ impl<R: Read> WalkFile<R> {
     }
 }
 
-/// What a record says; `None` if no walk was like that: pages are mapped at the three lowest levels, by entries
-/// in memory.
+/// Decodes a record; `None` if it is no possible walk: the entry must lie in memory, at one of the
+/// three lowest levels.
 fn record(bytes: &[u8; BYTES]) -> Option<(TlbMiss, u64)> {
     let mut words = [0; WORDS];
     for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
@@ -93,10 +94,10 @@ fn record(bytes: &[u8; BYTES]) -> Option<(TlbMiss, u64)> {
     sound.then_some((miss, words[TlbMiss::WORDS]))
 }
 
-/// Hands on the walks of all files in the order of their time.
+/// Passes the walks of all files to `take`, in order of time.
 ///
 /// # Errors
-/// As [`WalkFile::advance`], and what `take` says.
+/// As for [`WalkFile::advance`]; errors of `take`.
 pub fn each_walk<R: Read>(
     files: &mut [WalkFile<R>],
     mut take: impl FnMut(&TlbMiss, u64) -> Result<()>,

@@ -1,8 +1,8 @@
-//! Walks that name page and entry, as a capture: what the instrumented virtual machine tells of its TLB misses goes through the same
-//! parser as a bus monitor's streams.
+//! Converts page walks with known page and entry into a capture: TLB misses recorded by the
+//! instrumented virtual machine then take the same parser as a bus monitor's streams.
 //!
-//! Each walk becomes a read of its entry. Where the entry maps another page than it did, or none was known, the dump tells so before,
-//! with a tag: there is no kernel that would announce it.
+//! Each walk becomes a read of its entry. If the entry's mapping is new or changed, a dump record
+//! and a tag precede the read, in place of the kernel's announcement.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
@@ -15,37 +15,37 @@ use super::bus::BusHeader;
 use super::dump::DumpHeader;
 use super::write::{BoardWriter, DumpWriter};
 
-/// Of an entry: the frame, and whether it may be written to (Intel SDM volume 3, section 4.5).
+/// Bits of an entry: the frame, and the write permission (Intel SDM volume 3, section 4.5).
 const FRAME: u64 = 0x000f_ffff_ffff_f000;
 const WRITABLE: u64 = 2;
-/// A tick is a nanosecond, as records of walks tell time.
+/// A tick is 1 ns, the unit of recorded walks.
 const TICK_PS: u32 = 1000;
-/// Beyond any memory.
+/// A tag window beyond all memory.
 pub(super) const TAGS: Window = Window { start: 1 << 46, bytes: 1 << 20 };
-/// Bytes from one tag to the next.
+/// Distance between the addresses of consecutive tags.
 const TAG: u64 = 64;
-/// Entries of a capture lie within so many bytes of memory.
+/// Limit on the physical range that the entries of a capture span.
 const MOST_REGION: u64 = 1 << 30;
 
-/// Writes a capture of one board, from walks in the order of their time.
+/// Writes a capture of one board from walks in order of time.
 pub struct WalkWriter<W: Write> {
     board: BoardWriter<W>,
     dump: DumpWriter<W>,
     region: Window,
-    /// By entry: what it maps.
+    /// Last mapping of each entry.
     known: HashMap<u64, Change>,
-    /// Address spaces, by top table, in the order in which they were met.
+    /// Number of each address space by its top table, in order of appearance.
     pids: BTreeMap<u64, u32>,
     tag: u64,
-    /// Walks whose entries lie outside of the region.
+    /// Number of walks whose entries lie outside of the region.
     outside: u64,
 }
 
 impl<W: Write> WalkWriter<W> {
-    /// Begins a capture of entries from `first` to `last`; `grain` is log2 of the bytes that a request has.
+    /// Begins a capture of entries from `first` to `last`; requests have 2^`grain` bytes.
     ///
     /// # Errors
-    /// [`ErrorKind::Data`] if they lie too far apart; what the disk says.
+    /// [`ErrorKind::Data`] if they lie too far apart; I/O errors.
     pub fn new(
         (first, last): (u64, u64),
         grain: u8,
@@ -64,23 +64,23 @@ impl<W: Write> WalkWriter<W> {
         let header = BusHeader { board: 0, boards: 1, grain, tick_ps: TICK_PS, start: 0 };
         let board = BoardWriter::new(&name, out, header)?;
         let (name, out) = open(None)?;
-        // Pages may lie beyond 64 GiB wherever their entries lie.
+        // Pages may lie beyond 64 GiB even if their entries do not.
         let header = DumpHeader { record: 14, region, tags: TAGS };
         let dump = DumpWriter::new(&name, out, header)?;
         let (known, pids) = (HashMap::new(), BTreeMap::new());
         Ok(Self { board, dump, region, known, pids, tag: 0, outside: 0 })
     }
 
-    /// The number that a capture calls an address space by.
+    /// The number of an address space in the capture.
     #[must_use]
     pub fn pid(&self, root: u64) -> Option<u32> {
         self.pids.get(&root).copied()
     }
 
-    /// A walk, and the entry that it ended at.
+    /// Appends a walk, and the entry that it ended at.
     ///
     /// # Errors
-    /// What the disk says.
+    /// I/O errors.
     pub fn walk(&mut self, miss: &TlbMiss, entry: u64) -> Result<()> {
         if !self.region.holds(miss.entry) {
             self.outside += 1;
@@ -108,10 +108,11 @@ impl<W: Write> WalkWriter<W> {
         self.board.request(miss.time.0, miss.entry, false)
     }
 
-    /// Ends the capture: its files, the board's first, and how many walks had no place in it.
+    /// Ends the capture; returns its files, the board's first, and the number of skipped walks,
+    /// whose entries lie outside of the region.
     ///
     /// # Errors
-    /// What the disk says.
+    /// I/O errors.
     pub fn finish(self) -> Result<(W, W, u64)> {
         Ok((self.board.finish()?, self.dump.finish()?, self.outside))
     }
@@ -146,7 +147,8 @@ mod tests {
         TlbMiss { time: Time(time), address, entry, level, root, cpu: 0 }
     }
 
-    // Page 5 twice, then another frame behind the same entry, which is still page 5; page 6 of another space; a page of 2 MiB.
+    // Page 5 twice, then remapped to another frame by the same entry; page 6 of another address
+    // space; a 2 MiB page.
     #[test]
     fn walks_come_back_page_by_page() {
         let mut writer = WalkWriter::new((0x1000, 0x5008), 6, |_| Ok((String::new(), Vec::new())))

@@ -1,5 +1,5 @@
-//! Writes the streams of boards and a kernel's dump: what the simulated machine's monitor does, and whoever converts
-//! the files of another.
+//! Writes the streams of boards and a kernel's dump: for the simulated machine's monitor, and for
+//! conversions from other formats.
 
 use std::io::Write;
 
@@ -13,7 +13,7 @@ use crate::compact::not_written;
 /// Requests and gaps between two checksums.
 const BEAT: u64 = 4096;
 
-/// Writes the stream of a board.
+/// Writes a board's stream.
 pub struct BoardWriter<W> {
     out: W,
     name: String,
@@ -29,7 +29,7 @@ impl<W: Write> BoardWriter<W> {
     /// Begins a stream.
     ///
     /// # Errors
-    /// What the disk says.
+    /// I/O errors.
     pub fn new(name: &str, mut out: W, header: BusHeader) -> Result<Self> {
         out.write_all(&header.to_bytes()).map_err(|e| not_written(name, &e))?;
         Ok(Self {
@@ -44,10 +44,10 @@ impl<W: Write> BoardWriter<W> {
         })
     }
 
-    /// A request, not before the one before.
+    /// Appends a request, in order of time.
     ///
     /// # Errors
-    /// What the disk says.
+    /// I/O errors.
     #[inline]
     pub fn request(&mut self, ticks: u64, address: u64, write: bool) -> Result<()> {
         if self.lost > 0 {
@@ -61,7 +61,8 @@ impl<W: Write> BoardWriter<W> {
         self.put_checked(Entry::Request { delta, address, write })
     }
 
-    /// The board has no room for a request: the next one that it has room for tells.
+    /// Counts a request that the board has no room for; an overrun record precedes the next
+    /// request.
     pub fn lose(&mut self) {
         self.lost += 1;
     }
@@ -74,8 +75,9 @@ impl<W: Write> BoardWriter<W> {
         self.beat()
     }
 
-    /// Tells of time without requests; what is left of it is the next one's. A month is thousands of records, which
-    /// have checksums between them as requests do.
+    /// Writes gap records for a pause; returns the ticks that the next request expresses itself. A
+    /// pause of a month takes thousands of records, with checksums between them as between
+    /// requests.
     #[cold]
     fn gap(&mut self, mut ticks: u64) -> Result<u64> {
         while ticks > MOST_DELTA {
@@ -87,7 +89,7 @@ impl<W: Write> BoardWriter<W> {
         Ok(ticks)
     }
 
-    /// One of the records that have a checksum between them now and then.
+    /// Appends a record, with a checksum after every [`BEAT`] of them.
     #[inline(always)]
     fn put_checked(&mut self, entry: Entry) -> Result<()> {
         self.put(entry);
@@ -101,7 +103,8 @@ impl<W: Write> BoardWriter<W> {
         self.records += 1;
     }
 
-    /// A checksum over what came since the last one, then where the stream is.
+    /// Writes a checksum of the records since the last one, then the stream's record count and
+    /// clock.
     fn beat(&mut self) -> Result<()> {
         let sum = crc32fast::hash(&self.block);
         self.put(Entry::Check(sum));
@@ -113,7 +116,7 @@ impl<W: Write> BoardWriter<W> {
         Ok(())
     }
 
-    /// What was said at the beginning.
+    /// Header of the stream.
     #[must_use]
     pub fn header(&self) -> &BusHeader {
         &self.header
@@ -122,7 +125,7 @@ impl<W: Write> BoardWriter<W> {
     /// Ends the stream.
     ///
     /// # Errors
-    /// What the disk says.
+    /// I/O errors.
     pub fn finish(mut self) -> Result<W> {
         if self.lost > 0 {
             self.told_losses(self.ticks)?;
@@ -137,7 +140,7 @@ impl<W: Write> BoardWriter<W> {
     }
 }
 
-/// Writes a dump.
+/// Writes a kernel's dump.
 pub struct DumpWriter<W> {
     out: W,
     name: String,
@@ -151,17 +154,17 @@ impl<W: Write> DumpWriter<W> {
     /// Begins a dump.
     ///
     /// # Errors
-    /// What the disk says.
+    /// I/O errors.
     pub fn new(name: &str, mut out: W, header: DumpHeader) -> Result<Self> {
         out.write_all(&header.to_bytes()).map_err(|e| not_written(name, &e))?;
         let name = name.to_owned();
         Ok(Self { out, name, header, group: Vec::new(), records: 0, all: 0 })
     }
 
-    /// Writes what the kernel tells.
+    /// Appends a record of the kernel.
     ///
     /// # Errors
-    /// What the disk says.
+    /// I/O errors.
     pub fn told(&mut self, told: &Told) -> Result<()> {
         match *told {
             Told::Change(change) => {
@@ -196,15 +199,15 @@ impl<W: Write> DumpWriter<W> {
         Ok(())
     }
 
-    /// The kernel's buffer had no room for so many records.
+    /// Counts records that the kernel's buffer had no room for.
     pub fn lose(&mut self, records: u64) {
         self.put(DumpRecord::Lost(records));
     }
 
-    /// Ends the dump; what has no tag yet is written and will be left out by readers.
+    /// Ends the dump; records without a tag are written, and ignored by readers.
     ///
     /// # Errors
-    /// What the disk says.
+    /// I/O errors.
     pub fn finish(mut self) -> Result<W> {
         let all = self.all;
         self.put(DumpRecord::End(all));

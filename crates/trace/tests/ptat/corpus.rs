@@ -1,11 +1,11 @@
-//! The corpus of the fuzz target, replayed.
+//! Replays the corpus of the fuzz target `ptat`.
 
 use std::path::Path;
 
 #[path = "../../../../fuzz/ptat_input.rs"]
 mod ptat_input;
 
-/// Names begin with `good` or `bad`: good ones are read without damage, bad ones are not.
+/// Names begin with `good` or `bad`: good ones are parsed without errors, bad ones are not.
 #[test]
 fn captures_are_read_or_refused() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/ptat");

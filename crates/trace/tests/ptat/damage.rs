@@ -1,4 +1,4 @@
-//! Damaged captures: what is wrong is told with its place, and the good part is of use.
+//! Damaged captures: each defect is reported with its position, and the intact part is used.
 
 use tierscope_core::Rng;
 use tierscope_trace::ptat::{Misses, What};
@@ -16,7 +16,7 @@ fn capture(boards: u8) -> (Bytes, Misses) {
     (bytes, misses)
 }
 
-/// Parses a damaged capture: misses, and the first error.
+/// Parses a damaged capture; returns the misses and the first error.
 fn damaged(bytes: &Bytes) -> (Misses, String) {
     let (misses, damage) = parse(bytes);
     (misses, damage.first.map(|error| error.to_string()).unwrap_or_default())
@@ -34,7 +34,7 @@ fn a_dropped_record_is_told() {
         let (misses, error) = damaged(&less);
         assert!(error.contains("byte "), "{at}: {error}");
         assert!(!misses.is_exact() || error.contains("cut short"), "{at}: {error}");
-        // A block of 4096 requests is left out at most.
+        // At most one block of 4096 requests is left out.
         assert!(misses.total() + 4096 >= whole.total(), "{at}");
     }
 }
@@ -89,7 +89,7 @@ fn wherever_a_stream_is_cut_its_front_is_of_use() {
     assert!(damaged(&cut).1.contains("cut short"));
 }
 
-// A group that is left out leaves its pages unknown; the tags go on counting.
+// The pages of a missing group remain unknown; tag numbers continue.
 #[test]
 fn a_missing_group_is_told_and_the_next_is_used() {
     let mut monitor = Monitor::new(1, 6, 13);
@@ -98,7 +98,7 @@ fn a_missing_group_is_told_and_the_next_is_used() {
         monitor.request(REGION.start + entry * 64, false);
     }
     let mut bytes = monitor.finish();
-    // Groups of three records, from byte 64 on: the fourth goes.
+    // Groups of three records, from byte 64 on: removes the fourth group.
     bytes.dump.drain(64 + 3 * 39..64 + 4 * 39);
     let (misses, damage) = parse(&bytes);
     let error = damage.first.unwrap().to_string();

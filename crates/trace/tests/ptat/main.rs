@@ -1,4 +1,4 @@
-//! Captures of a bus monitor, from what happened to misses by page.
+//! Captures of a bus monitor, from simulated events to misses by page.
 
 mod corpus;
 mod damage;
@@ -19,7 +19,7 @@ fn page(misses: &Misses, pid: u32, number: u64) -> (u64, u64) {
 
 //   entry    8      9        one block of eight entries
 //   maps     40     –        three walks: exactly those of page 40
-//   maps     40     41       four walks: two of each, in the mean
+//   maps     40     41       four walks: two for each, as a mean
 //   maps     –      41       one walk: exactly that of page 41
 #[test]
 fn misses_go_to_the_pages_of_their_block() {
@@ -31,7 +31,7 @@ fn misses_go_to_the_pages_of_their_block() {
             monitor.request(REGION.start + 64, false);
         });
     };
-    // The walk that faults, and a look of the kernel's: neither is a miss.
+    // The walk that faults, and a read by the kernel: neither is a miss.
     walk(&mut monitor, 2);
     monitor.tell(&[change(What::Map, 7, 8, 40, 2)]);
     monitor.request(REGION.start + 64, true);
@@ -50,7 +50,8 @@ fn misses_go_to_the_pages_of_their_block() {
     assert!(misses.is_exact());
 }
 
-// A block of a table of level 2: one entry maps 2 MiB, another points to a table. Who was read is not to be told.
+// A block of a level-2 table: one entry maps 2 MiB, another points to a table. Reads of the two are
+// indistinguishable.
 #[test]
 fn tables_among_huge_pages_are_told() {
     let mut monitor = Monitor::new(1, 5, 14);
@@ -71,7 +72,7 @@ fn tables_among_huge_pages_are_told() {
     assert!(!misses.is_exact(), "one of them may have been a step of a walk");
 }
 
-// A page whose table lies elsewhere: nobody sees its misses, and the report says so.
+// A page whose table lies outside of the region: its misses are invisible, and it is counted.
 #[test]
 fn entries_outside_of_the_region_are_counted() {
     let mut monitor = Monitor::new(1, 6, 13);
@@ -83,7 +84,7 @@ fn entries_outside_of_the_region_are_counted() {
     assert_eq!((misses.outside, misses.total(), misses.boards[0].reads), (1, 0, 2));
 }
 
-/// Counts what it hears.
+/// Counts the misses that it receives.
 #[derive(Default)]
 struct Ears(u64);
 
@@ -94,8 +95,8 @@ impl Sink for Ears {
     }
 }
 
-// A page of a chosen structure lies in page 200 of the region: what is read and written there until it leaves is the program's, and
-// no miss; what was before is not.
+// A page of a watched structure lies in page 200 of the region: reads and writes there are the
+// program's until it leaves, and no misses; earlier ones do not count.
 #[test]
 fn accesses_to_chosen_data_are_counted_by_page() {
     let mut monitor = Monitor::new(2, 6, 13);
@@ -119,7 +120,7 @@ fn accesses_to_chosen_data_are_counted_by_page() {
         .map(|(page, of)| (page.pid, page.number, of.reads, of.writes))
         .collect();
     assert_eq!(found, [(3, 0x777, 20, 10), (4, 0x888, 2, 1)]);
-    // Before: 22 of 64 wrote. Between: a read.
+    // Before the first page was placed: 22 writes of 64 requests. Between the two pages: a read.
     assert_eq!((misses.writes, misses.idle), (22, 42 + 1));
 }
 
@@ -143,7 +144,7 @@ proptest! {
         prop_assert_eq!((misses.writes, misses.announced), (naive.writes, naive.announced));
         prop_assert_eq!(misses.idle, naive.idle);
         prop_assert!(misses.is_exact());
-        // All but announced reads that came while others of the block were mapped.
+        // Includes announced reads that occurred while other pages of the block were mapped.
         prop_assert!((misses.total()..=misses.total() + misses.announced).contains(&ears.0));
     }
 }

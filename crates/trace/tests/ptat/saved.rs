@@ -1,4 +1,4 @@
-//! Parsing that goes on another day.
+//! Parsing that is interrupted and continued.
 
 use std::fs;
 

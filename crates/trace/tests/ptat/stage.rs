@@ -1,4 +1,4 @@
-//! A machine of toys: what happened, told to boards and a dump, and counted naively.
+//! A toy machine: writes its events to boards and a dump, and counts them naively.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub(crate) struct Bytes {
     pub(crate) dump: Vec<u8>,
 }
 
-/// Writes both sides.
+/// Writes the boards' streams and the dump.
 pub(crate) struct Monitor {
     boards: Vec<BoardWriter<Vec<u8>>>,
     dump: DumpWriter<Vec<u8>>,
@@ -39,18 +39,18 @@ impl Monitor {
         }
     }
 
-    /// A request, on the board that its line belongs to.
+    /// A request, on the board of its cache line.
     pub(crate) fn request(&mut self, address: u64, write: bool) {
         let board = (address >> 6) as usize % self.boards.len();
         self.boards[board].request(self.ticks, address, write).unwrap();
     }
 
-    /// These changes are in force from here on.
+    /// Dumps changes, which take effect now.
     pub(crate) fn tell(&mut self, changes: &[Change]) {
         changes.iter().for_each(|change| self.dump.told(&Told::Change(*change)).unwrap());
         self.dump.told(&Told::Tag(self.tag)).unwrap();
         let address = TAGS.start + self.tag * 64 % TAGS.bytes;
-        // A read takes longer than a tick: nothing comes at the tick of a tag.
+        // A read takes longer than a tick: no other request has a tag's tick.
         self.ticks += 1;
         self.request(address, false);
         self.ticks += 1;
@@ -73,7 +73,7 @@ impl Monitor {
     }
 }
 
-/// Opens what is in memory.
+/// Opens an in-memory capture.
 pub(crate) fn open(bytes: &Bytes) -> tierscope_core::Result<Capture<&[u8]>> {
     let boards: Result<Vec<_>, _> =
         bytes.boards.iter().map(|board| BoardReader::new("board", &board[..])).collect();
@@ -86,26 +86,27 @@ pub(crate) fn parse(bytes: &Bytes) -> (Misses, Damage) {
     capture.finish()
 }
 
-/// A change of an entry by its number in the region, about a page.
+/// A change of an entry, given by its number in the region.
 pub(crate) fn change(what: What, pid: u32, entry: u64, page: u64, reads: u8) -> Change {
     let entry = REGION.start + entry * 8;
     let (level, frame) = (Level::PTE, page & 0xff);
     Change { what, pid, level, writable: true, page, frame, entry, reads }
 }
 
-/// What a naive observer counts.
+/// Expected counts, by a naive observer.
 #[derive(Default)]
 pub(crate) struct Naive {
-    /// Entry → process, page.
+    /// Process and page that each entry maps.
     mapped: BTreeMap<u64, (u32, u64)>,
-    /// Reads of a block in which something is mapped, by process and number of the block of pages.
+    /// Reads of blocks with mapped pages, by process and number of the block of pages.
     pub(crate) blocks: BTreeMap<(u32, Level, u64), u64>,
     pub(crate) writes: u64,
     pub(crate) announced: u64,
     pub(crate) idle: u64,
 }
 
-/// Random mappings, walks, faults and noise. Tables of 512 entries lie where they fall, in processes by turns.
+/// Random mappings, walks, faults and unrelated traffic. Tables of 512 entries alternate between
+/// processes.
 pub(crate) fn random(monitor: &mut Monitor, seed: u64, steps: u64, entries: u64) -> Naive {
     let mut rng = Rng::seeded(seed);
     let mut naive = Naive::default();
@@ -138,7 +139,7 @@ fn walk(monitor: &mut Monitor, naive: &mut Naive, rng: &mut Rng, entries: u64) {
     *naive.blocks.entry((*pid, Level::PTE, page / entries)).or_default() += 1;
 }
 
-/// Maps what is not, unmaps what is, and tells it, with reads that are no misses.
+/// Toggles the mappings of random entries, and dumps that with reads that are no misses.
 fn remap(monitor: &mut Monitor, naive: &mut Naive, rng: &mut Rng) {
     let mut changes = Vec::new();
     for _ in 0..=rng.below(3) {
@@ -153,7 +154,7 @@ fn remap(monitor: &mut Monitor, naive: &mut Naive, rng: &mut Rng) {
         changes.push(match naive.mapped.remove(&entry) {
             Some((pid, page)) => change(What::Unmap, pid, entry, page, reads),
             None => {
-                // A table is one process's, and maps 2 MiB of it.
+                // Each table belongs to one process, and maps 2 MiB of it.
                 let pid = 1 + (table % 2) as u32;
                 let page = (table + 7) * 512 + entry % 512;
                 naive.mapped.insert(entry, (pid, page));
@@ -167,7 +168,7 @@ fn remap(monitor: &mut Monitor, naive: &mut Naive, rng: &mut Rng) {
     monitor.tell(&changes);
 }
 
-/// An access to data in that page of the region, every third a write.
+/// An access to data in a page of the region; every third is a write.
 pub(crate) fn touch_data(monitor: &mut Monitor, frame: u64, at: u64) {
     monitor.ticks += 3;
     monitor.request(REGION.start + (frame << 12) + at * 8 % 4096, at.is_multiple_of(3));

@@ -1,4 +1,4 @@
-//! The corpus of the fuzz target `walks`, replayed, and changed here and there.
+//! Replays the corpus of the fuzz target `walks`, as it is and with random changes.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use tierscope_core::Rng;
 #[path = "../../../../fuzz/walks_input.rs"]
 mod walks_input;
 
-/// Seeds by name.
+/// Corpus files by name.
 fn seeds() -> Vec<(String, Vec<u8>)> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/walks");
     let seed = |entry: std::io::Result<std::fs::DirEntry>| {
@@ -29,7 +29,7 @@ fn walks_are_read_or_refused() {
     }
 }
 
-// A poor man's fuzzer, for those without a nightly compiler. Most changes still make walks.
+// A minimal fuzzer that needs no nightly compiler. Most changed files still contain walks.
 #[test]
 fn changed_walks_are_read_or_refused() {
     let mut rng = Rng::seeded(5);

@@ -1,4 +1,4 @@
-//! The corpus of the fuzz target, replayed.
+//! Replays the corpus of the fuzz target `trace`.
 
 use std::path::Path;
 
@@ -7,8 +7,8 @@ use tierscope_trace::Format;
 #[path = "../../../../fuzz/trace_input.rs"]
 mod trace_input;
 
-/// Names begin with `good` or `bad`, then the format. Those that are good are read whole, all others are refused
-/// somewhere, and none does any harm, read as whatever format.
+/// Names begin with `good` or `bad`, then the format. Good files are read to the end, all others
+/// are refused at some point, and no file crashes the reader of any format.
 #[test]
 fn traces_are_read_or_refused() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/trace");

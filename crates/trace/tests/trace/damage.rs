@@ -1,10 +1,11 @@
-//! Damaged files of our own: what is wrong is told with its place, and the good part is there.
+//! Damaged files in the compact format: each defect is reported with its position, and the intact
+//! part is read.
 
 use tierscope_core::{Rng, Time};
 use tierscope_trace::compact::{Reader, Writer};
 use tierscope_trace::{Access, Batch, Event, Kind, Source};
 
-/// Two threads by turns, in many blocks: an event that maps memory ends them.
+/// Two alternating threads, in many blocks: an event that maps memory ends a block.
 fn written() -> (Vec<u8>, Vec<Access>) {
     let mut writer = Writer::new("memory", Vec::new()).unwrap();
     let mut rng = Rng::seeded(7);
@@ -29,7 +30,7 @@ fn written() -> (Vec<u8>, Vec<Access>) {
     (bytes, all)
 }
 
-/// What can be read, and every error on the way.
+/// Reads a trace; returns its accesses and all errors.
 fn read(bytes: &[u8]) -> (Vec<Access>, Vec<String>) {
     let mut batch = Batch::default();
     let mut errors = Vec::new();
@@ -48,7 +49,7 @@ fn read(bytes: &[u8]) -> (Vec<Access>, Vec<String>) {
     }
 }
 
-/// Where blocks begin: 10 of each thread, 11 of events, the end.
+/// Offsets of the blocks: 10 of each thread, 11 of events, the end.
 fn blocks(bytes: &[u8]) -> Vec<usize> {
     let mark = b"\xb1TSB";
     (0..bytes.len() - 4).filter(|at| bytes[*at..].starts_with(mark)).collect()
@@ -76,7 +77,7 @@ fn wherever_a_file_is_cut_its_front_is_of_use() {
         let whole = starts.iter().filter(|start| **start < end).count().saturating_sub(1);
         assert_eq!(errors.len(), 1, "{errors:?}");
         assert!(errors[0].contains("cut short") && errors[0].contains("byte "), "{errors:?}");
-        // Of blocks of 100 accesses each.
+        // Blocks have 100 accesses each.
         assert!(found.len() >= 100 * whole.saturating_sub(11).min(20), "{end}");
         assert_eq!(found.len() % 100, 0);
     }

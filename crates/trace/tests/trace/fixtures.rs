@@ -1,4 +1,4 @@
-//! Files as others write them. tests/fixtures/README.md tells how they were made.
+//! Files of foreign formats. tests/fixtures/README.md describes their origin.
 
 use tierscope_trace::compact::{Reader, Writer};
 use tierscope_trace::{Batch, Event, Format, Kind, Options, Tally, open, read_all};
@@ -37,8 +37,8 @@ fn a_real_trace_takes_less_than_two_bytes_an_access() {
     }
 }
 
-/// Whatever is known of the files that our own generator wrote: of each of two threads in turns, a fetch, a load
-/// and a store for each of 500 steps.
+/// Checks a file written by our generator: two alternating threads, 500 steps of a fetch, a load
+/// and a store each.
 fn as_generated(name: &str, format: Format, timed: bool, threads: usize) {
     let trace = open(&fixture(name), Options::default()).unwrap();
     assert_eq!(trace.format, format, "{name}");

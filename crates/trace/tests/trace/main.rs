@@ -1,4 +1,4 @@
-//! Traces of others and our own, from files to accesses and back.
+//! Trace files of all formats: reading, conversion, replay and damage.
 
 mod corpus;
 mod damage;
@@ -10,12 +10,12 @@ use std::path::PathBuf;
 
 use tierscope_trace::{Batch, Options, open, read_all};
 
-/// A file that lies beside the tests.
+/// Path of a fixture file.
 fn fixture(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
 }
 
-/// All of it.
+/// Reads a whole fixture.
 fn read(name: &str) -> Batch {
     let mut batch = Batch::default();
     let mut trace = open(&fixture(name), Options::default()).unwrap();

@@ -1,11 +1,11 @@
-//! The corpus of the fuzz target `program`, replayed.
+//! Replays the corpus of the fuzz target `program`.
 
 use std::path::Path;
 
 #[path = "../../../../fuzz/program_input.rs"]
 mod program_input;
 
-/// Names begin with `good` or `bad`: of good ones something is read.
+/// Names begin with `good` or `bad`: good ones yield events.
 #[test]
 fn programs_and_logs_give_what_they_hold() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/program");

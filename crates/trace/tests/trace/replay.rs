@@ -1,4 +1,4 @@
-//! A trace as a program.
+//! Replaying a trace as a program.
 
 use std::path::Path;
 
@@ -28,7 +28,7 @@ fn replay(dir: &Path, accesses: &[Access]) -> Replay {
     Replay::open(&path).unwrap()
 }
 
-/// All that a lane hands out, with the times at which it asked to go on.
+/// All touches of a lane, and the times that it waited for.
 fn play(lane: &mut dyn Lane) -> (Vec<Touch>, Vec<u64>) {
     let (mut touches, mut waits) = (Vec::new(), Vec::new());
     let mut out = [Touch::default(); 8];
@@ -47,8 +47,8 @@ fn play(lane: &mut dyn Lane) -> (Vec<Touch>, Vec<u64>) {
 
 const MIB: u64 = 1 << 20;
 
-// Two places: 0x10000000 (two blocks of 2 MiB) and 0x7f0000000000. The machine puts the first at 5 MiB, which is no
-// multiple of 2 MiB: it goes to 6 MiB.
+// Two places: 0x10000000 (two blocks of 2 MiB) and 0x7f0000000000. The machine maps the first at 5
+// MiB, which is no multiple of 2 MiB: it is aligned to 6 MiB.
 #[test]
 fn what_was_recorded_comes_back_elsewhere() {
     let dir = tempfile::tempdir().unwrap();
@@ -70,7 +70,7 @@ fn what_was_recorded_comes_back_elsewhere() {
     let (touches, waits) = play(&mut *lanes[0]);
     let expected = [
         Touch::read(6 * MIB + 0x1234),
-        // Bytes 60 to 68: two lines.
+        // Bytes 60 to 68 span two lines.
         Touch::write(8 * MIB + 60),
         Touch::write(8 * MIB + 67),
         Touch::read(6 * MIB),
@@ -104,7 +104,7 @@ fn only_whole_traces_are_replayed() {
     let error = Replay::open(&path).unwrap_err().to_string();
     assert!(error.contains("cut short") && error.contains("tierscope trace convert"), "{error}");
     let mut flipped = bytes.clone();
-    // Past two headers of blocks: among the accesses.
+    // An offset in a block of accesses, past its header.
     let at = bytes.windows(5).rposition(|w| w == b"\xb1TSB\x01").unwrap() + 50;
     flipped[at] ^= 1;
     std::fs::write(&path, flipped).unwrap();

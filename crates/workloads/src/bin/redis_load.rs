@@ -1,5 +1,5 @@
-//! `redis-load`: fills a Redis or memcached server with marked values, loads it with a known hot set or by Zipf's
-//! law, and writes where in the server's memory the hot values lie.
+//! `redis-load`: fills a Redis or memcached server with marked values, loads it with a known hot
+//! set or a Zipf distribution, and writes the addresses of the hot values in the server's memory.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -18,7 +18,8 @@ use tierscope_workloads::truth;
 
 /// Load a Redis or memcached server with a known hot set.
 ///
-/// Give the same keys, value size and hot set to all three commands. Exit codes: 0 done, 1 failed, 2 wrong use.
+/// Give the same keys, value size and hot set to all commands. Exit codes: 0 done, 1 failed, 2
+/// wrong use.
 #[derive(Parser)]
 #[command(version)]
 struct Cli {
@@ -28,95 +29,98 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Set every key.
+    /// Set every key to its marked value.
     Fill {
         #[command(flatten)]
         set: DataSet,
         #[command(flatten)]
         server: Server,
     },
-    /// Read keys for a while, or also set them again; prints what was done as JSON.
+    /// Read keys for a while, optionally with updates and a scan; print the results as JSON.
     Load {
         #[command(flatten)]
         set: DataSet,
         #[command(flatten)]
         server: Server,
-        /// How long, in seconds.
+        /// Length of the load in seconds.
         #[arg(long, default_value_t = 30.0)]
         seconds: f64,
         #[command(flatten)]
         mix: LoadMix,
-        /// How to read a value.
+        /// Command that reads a value.
         #[arg(long, value_enum, default_value = "get")]
         command: ReadCommand,
-        /// Tell how it went in each interval of so many seconds.
+        /// Report the results of each interval of this length, in seconds.
         #[arg(long)]
         every: Option<f64>,
-        /// Where the keys begin that were hot when the server was filled, if others are now.
+        /// Where the keys that were hot during fill begin, if others are hot now.
         #[arg(long)]
         filled_hot_begin: Option<f64>,
     },
-    /// Read every value once, and hold all its bytes against what was set.
+    /// Read every value once, and compare all its bytes with the value set by `fill`.
     Check {
         #[command(flatten)]
         set: DataSet,
         #[command(flatten)]
         server: Server,
     },
-    /// Find where each key's value lies in the server's memory; no load may be under way.
+    /// Find the address of each key's value in the server's memory; no load may be running.
     Places {
         #[command(flatten)]
         set: DataSet,
-        /// What the server speaks.
+        /// Protocol of the server.
         #[arg(long, value_enum, default_value = "redis")]
         dialect: DialectName,
         /// Process id of the server.
         #[arg(long)]
         pid: u32,
-        /// File to write.
+        /// JSON file to write the addresses to.
         #[arg(short, long)]
         output: PathBuf,
     },
-    /// Tell every second on which nodes the values of the hot keys are.
+    /// Print every second on which nodes the values of the hot keys are.
     Watch {
         #[command(flatten)]
         set: DataSet,
-        /// What `places` wrote.
+        /// File that `places` wrote.
         #[arg(long)]
         places: PathBuf,
         /// Process id of the server.
         #[arg(long)]
         pid: u32,
-        /// How long, in seconds.
+        /// Length of the watch in seconds.
         #[arg(long, default_value_t = 30)]
         seconds: u32,
     },
-    /// Find the values in the server's memory; the load must have ended.
+    /// Find the hot and cold values in the server's memory; no load may be running.
     Truth {
         #[command(flatten)]
         set: DataSet,
         /// Process id of the server.
         #[arg(long)]
         pid: u32,
-        /// File to write.
+        /// JSON file to write the address ranges to.
         #[arg(short, long)]
         output: PathBuf,
     },
 }
 
-/// Which operations a load is made of.
+/// Mix of the operations of a load.
 #[derive(Args)]
 struct LoadMix {
     /// Share of the operations that go to hot keys, 0..1.
     #[arg(long, default_value_t = 1.0)]
     hot_operations: f64,
-    /// Draw keys by YCSB's scrambled Zipf law with this skew, below 1 (YCSB's own is 0.99), instead.
+    /// Draw keys from YCSB's scrambled Zipf distribution with this skew, below 1 (YCSB's own is
+    /// 0.99), instead of the hot set.
     #[arg(long, conflicts_with = "hot_operations")]
     zipf: Option<f64>,
-    /// Share of the operations that set a value again, to the same bytes: Redis where it lies, memcached in another item.
+    /// Share of the operations that update a value, to the same bytes: Redis in place, memcached in
+    /// another item.
     #[arg(long, default_value_t = 0.0)]
     update_share: f64,
-    /// Share of the operations that belong to an endless scan: reads of all keys in order, round and round.
+    /// Share of the operations that belong to an endless scan: reads of all keys in order,
+    /// repeatedly.
     #[arg(long, default_value_t = 0.0)]
     scan_share: f64,
 }
@@ -145,7 +149,7 @@ impl LoadMix {
 enum ReadCommand {
     /// GET: the value is sent
     Get,
-    /// BITCOUNT: the value is read by the server and not sent
+    /// BITCOUNT: the server reads the value and does not send it
     Bitcount,
 }
 
@@ -154,17 +158,17 @@ struct Server {
     /// Path of the server's socket, or host:port.
     #[arg(long)]
     server: String,
-    /// What it speaks.
+    /// Protocol of the server.
     #[arg(long, value_enum, default_value = "redis")]
     dialect: DialectName,
 }
 
-/// Servers.
+/// Protocols of servers.
 #[derive(Clone, Copy, ValueEnum)]
 enum DialectName {
     /// RESP
     Redis,
-    /// memcached's text protocol; values up to its largest item, 1 MiB unless told otherwise
+    /// memcached's text protocol; values up to its largest item, by default 1 MiB
     Memcached,
 }
 
@@ -188,19 +192,19 @@ struct DataSet {
     /// Number of keys.
     #[arg(long)]
     keys: u32,
-    /// Bytes of a value. The default fills a 64 KiB block of Redis's allocator nearly whole.
+    /// Bytes of a value. The default nearly fills a 64 KiB block of Redis's allocator.
     #[arg(long, default_value_t = 65_000)]
     value_bytes: usize,
     /// Share of the keys that is hot, 0..1.
     #[arg(long, default_value_t = 0.1)]
     hot_keys: f64,
-    /// Where the hot keys begin among the keys in order of filling, 0..1.
+    /// Where the hot keys begin, as a fraction of the keys in order of filling, 0..1.
     #[arg(long, default_value_t = 0.5)]
     hot_begin: f64,
     /// Scatter the hot keys among the others.
     #[arg(long)]
     scatter: bool,
-    /// Seed of all that is drawn.
+    /// Seed of all random draws.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
@@ -274,7 +278,7 @@ fn run(verb: Verb) -> Result<()> {
     }
 }
 
-/// A line a second.
+/// Prints one line per second: the nodes of the hot values.
 fn watch(set: &DataSet, places: &Path, pid: u32, seconds: u32) -> Result<()> {
     let spot = set.hotspot(1.0)?;
     let unreadable = |e: String| {

@@ -1,6 +1,6 @@
-//! Betweenness centrality from some sources (Brandes 2001; Madduri et al. 2009; GAPBS `bc`): forward,
-//! paths to each vertex are counted and the edges that lead on are marked; backward, level by level,
-//! every vertex adds up what those behind it depend on it.
+//! Betweenness centrality from some sources (Brandes 2001; Madduri et al. 2009; GAPBS `bc`): the
+//! forward pass counts the shortest paths to each vertex and marks the edges to the next level; the
+//! backward pass, level by level, sums up at every vertex the dependencies of its successors.
 
 use super::bits::{self, Bits};
 use super::queue::Queue;
@@ -9,7 +9,8 @@ use super::sources::Sources;
 use crate::team::{Array, Kernel, LINE, Loop, Out};
 use std::ops::Range;
 
-/// Its arrays beside the graph's, for so many vertices and room for so many edges.
+/// Areas of the algorithm, without the graph's: names and bytes for that number of vertices and
+/// edges.
 pub(crate) fn areas(vertices: u64, edges: u64) -> Vec<(&'static str, u64)> {
     vec![
         ("score", 4 * vertices),
@@ -25,18 +26,18 @@ pub(crate) fn areas(vertices: u64, edges: u64) -> Vec<(&'static str, u64)> {
 enum Phase {
     Begin,
     Forward,
-    /// The level of that number.
+    /// Backward pass at the level of that number.
     Backward(usize),
     Largest,
     Normalise,
 }
 
-/// Scores from some sources, some times from the beginning.
+/// Computes scores from some sources, restarted for each trial.
 pub(crate) struct Centrality {
     rows: Rows,
     sources: Sources,
     trials: u32,
-    /// Sources of a trial, and of this one still to come.
+    /// Sources per trial, and those left in this trial.
     iterations: u32,
     left: u32,
     phase: Phase,
@@ -50,7 +51,7 @@ pub(crate) struct Centrality {
     depth: Vec<i32>,
     deltas: Array,
     delta: Vec<f32>,
-    /// Where the levels stand in the queue.
+    /// Positions of the levels in the queue.
     levels: Vec<Range<usize>>,
     largest: f32,
 }
@@ -86,7 +87,7 @@ impl Centrality {
         }
     }
 
-    /// Makes all ready for another source.
+    /// Initialises the arrays for the next source.
     fn begin(&mut self, out: &mut Out) {
         let vertices = self.rows.vertices();
         self.left -= 1;
@@ -228,7 +229,8 @@ mod tests {
     use super::*;
     use proptest::prelude::{prop_assert, proptest};
 
-    /// Brandes' definition, a vertex at a time in the order of depths: dependencies on each vertex.
+    /// Brandes' definition, vertex by vertex in order of depth: adds the dependencies on each
+    /// vertex.
     fn naive(graph: &Csr, source: u32, scores: &mut [f64]) {
         let depths = depths(graph, source);
         let mut order: Vec<u32> =
@@ -253,7 +255,8 @@ mod tests {
     }
 
     proptest! {
-        // Sums of 32 bits against sums of 64: a millionth of the largest, a thousand times over.
+        // 32-bit sums against 64-bit sums: the tolerance is a thousand times a rounding error of a
+        // millionth of the largest score.
         #[test]
         fn scores_are_those_of_the_definition(case in any_case(), iterations in 1u32..4) {
             let rows = case.rows();

@@ -1,8 +1,9 @@
-//! Breadth-first search that changes direction (Beamer, Asanović, Patterson 2012; GAPBS `bfs`).
+//! Direction-optimising breadth-first search (Beamer, Asanović, Patterson 2012; GAPBS `bfs`).
 //!
-//! Top-down steps read the queue and try to become the parent of every neighbour; when the edges to
-//! check are more than 1/15 of those left, bottom-up steps let every vertex without parent look for
-//! one in a bitmap of the level before, until that has less than 1/18 of the vertices again.
+//! Top-down steps read the queue and try to become the parent of every neighbour. When the edges to
+//! check are more than 1/15 of the remaining ones, the search changes to bottom-up steps, in which
+//! every vertex without parent searches for one in a bitmap of the previous level, until a level
+//! has less than 1/18 of the vertices again.
 
 use super::bits::{self, Bits};
 use super::queue::Queue;
@@ -10,12 +11,12 @@ use super::rows::Rows;
 use super::sources::Sources;
 use crate::team::{Array, Kernel, Loop, Out};
 
-/// When to go bottom-up: α.
+/// Threshold for bottom-up steps: α.
 const ALPHA: i64 = 15;
-/// When to go top-down again: β.
+/// Threshold for top-down steps: β.
 const BETA: u64 = 18;
 
-/// Its arrays beside the graph's: names and bytes for so many vertices.
+/// Areas of the algorithm, without the graph's: names and bytes for that number of vertices.
 pub(crate) fn areas(vertices: u64) -> Vec<(&'static str, u64)> {
     let bitmap = bits::bytes(vertices);
     vec![("parent", 4 * vertices), ("queue", 4 * vertices), ("front", bitmap), ("next", bitmap)]
@@ -32,7 +33,7 @@ enum Phase {
     Clean,
 }
 
-/// Searches from some sources, one after the other.
+/// Searches from several sources, one after the other.
 pub(crate) struct Bfs {
     rows: Rows,
     sources: Sources,
@@ -40,15 +41,15 @@ pub(crate) struct Bfs {
     phase: Phase,
     source: u32,
     parents: Array,
-    /// The parent; below zero without one: the negative degree.
+    /// The parent; negative if there is none: minus the degree.
     parent: Vec<i32>,
     queue: Queue,
     front: Bits,
     next: Bits,
     edges_left: i64,
-    /// Edges of the next level.
+    /// Number of edges at the vertices of the next level (GAPBS's scout count).
     scout: i64,
-    /// Vertices of the next level.
+    /// Number of vertices in the next level, in bottom-up steps.
     awake: u64,
     before: u64,
 }
@@ -93,7 +94,7 @@ impl Bfs {
         self.scout = self.rows.graph.degree(self.source) as i64;
     }
 
-    /// The next step, once a level is in the queue.
+    /// Chooses the next step, given the next level in the queue.
     fn choose(&mut self) -> Phase {
         if self.queue.len() == 0 {
             Phase::Clean

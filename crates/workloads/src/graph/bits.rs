@@ -1,20 +1,20 @@
-//! Bitmaps in a program's memory.
+//! Bitmaps in the program's memory.
 
 use crate::team::{Array, Out};
 
-/// A bit for each of some things, in words of 64.
+/// A bitmap, in words of 64 bits.
 pub(crate) struct Bits {
     words: Vec<u64>,
     array: Array,
 }
 
-/// Bytes of a bitmap for so many things.
+/// Bytes of a bitmap of `count` bits.
 pub(crate) fn bytes(count: u64) -> u64 {
     count.div_ceil(64) * 8
 }
 
 impl Bits {
-    /// All zero; nothing is accessed yet.
+    /// An all-zero bitmap; makes no accesses yet.
     pub(crate) fn new(count: u64, base: u64) -> Self {
         Self { words: vec![0; count.div_ceil(64) as usize], array: Array::new(base, 8) }
     }

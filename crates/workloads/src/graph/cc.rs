@@ -1,5 +1,6 @@
-//! Connected components (Sutton, Ben-Nun, Barak 2018, "Afforest"; GAPBS `cc`): two neighbours of each
-//! vertex link most of the graph into one component; only vertices outside of it look at the rest.
+//! Connected components (Sutton, Ben-Nun, Barak 2018, "Afforest"; GAPBS `cc`): linking two
+//! neighbours of each vertex joins most of the graph into one component; only vertices outside of
+//! it process their remaining neighbours.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +9,12 @@ use tierscope_core::Rng;
 use super::rows::Rows;
 use crate::team::{Array, Kernel, Loop, Out};
 
-/// Neighbours that every vertex links.
+/// Neighbours of every vertex that are linked in the first phase.
 const ROUNDS: u64 = 2;
-/// Vertices that are asked for their component.
+/// Sampled vertices for finding the largest component.
 const ASKED: u32 = 1024;
 
-/// Its arrays beside the graph's.
+/// Areas of the algorithm, without the graph's: names and bytes.
 pub(crate) fn areas(vertices: u64) -> Vec<(&'static str, u64)> {
     vec![("component", 4 * vertices)]
 }
@@ -21,15 +22,15 @@ pub(crate) fn areas(vertices: u64) -> Vec<(&'static str, u64)> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Init,
-    /// The neighbour of that number.
+    /// Links every vertex to its neighbour of that number.
     Link(u64),
     Compress(u64),
-    /// All other neighbours, but of the largest component.
+    /// Links the remaining neighbours of vertices outside of the largest component.
     Rest(u32),
     Final,
 }
 
-/// Finds components, some times from the beginning.
+/// Finds components, restarted for each trial.
 pub(crate) struct Components {
     rows: Rows,
     trials: u32,
@@ -62,7 +63,7 @@ impl Components {
         self.component[vertex as usize] = component;
     }
 
-    /// Puts two vertices into the same component, the lower one.
+    /// Merges the components of two vertices; the lower label wins.
     fn link(&mut self, one: u32, other: u32, out: &mut Out) {
         out.complete(1);
         let (mut a, mut b) = (self.of(one, out), self.of(other, out));
@@ -83,7 +84,7 @@ impl Components {
         }
     }
 
-    /// Hangs a vertex directly below its component.
+    /// Lets a vertex point directly to the root of its component.
     fn compress(&mut self, vertex: u32, out: &mut Out) {
         loop {
             let own = self.of(vertex, out);
@@ -96,7 +97,7 @@ impl Components {
         }
     }
 
-    /// The component that most of the asked are in.
+    /// The most frequent component among the sampled vertices.
     fn most_frequent(&mut self, out: &mut Out) -> u32 {
         let mut counts = BTreeMap::new();
         for _ in 0..ASKED {

@@ -1,17 +1,17 @@
-//! An undirected graph in compressed sparse rows: each vertex's neighbours in ascending order, none
-//! twice, itself not among them.
+//! An undirected graph in compressed sparse rows: each vertex's neighbours in ascending order,
+//! without repetitions and self-loops.
 //!
-//! Made without a list of edges: they are drawn twice, first to count and then to place, so that
-//! building needs little more memory than the graph itself.
+//! It is built without a list of edges: edges are drawn twice, first to count them and then to
+//! place them, so that building needs little more memory than the graph itself.
 
 use std::fmt;
 use std::ops::Range;
 
 use super::input::{Input, Source};
 
-/// A graph.
+/// A graph in compressed sparse rows.
 pub(crate) struct Csr {
-    /// Where each vertex's neighbours begin, and the end.
+    /// Start of each vertex's neighbours in `column`, and the end of the last ones.
     index: Vec<u64>,
     column: Vec<u32>,
 }
@@ -23,12 +23,12 @@ impl fmt::Debug for Csr {
 }
 
 impl Csr {
-    /// Makes a graph. `on` is told which share is done, and stops it by `false`.
+    /// Builds a graph. `on` receives the share that is done, and returns `false` to stop.
     pub(crate) fn build(input: &Input, on: &mut dyn FnMut(f64) -> bool) -> Option<Self> {
         let mut starts = count(input, &mut |share| on(0.3 * share))?;
         let mut column = vec![0; *starts.last().expect("an end") as usize];
         place(input, &mut starts, &mut column, &mut |share| on(0.3 + 0.5 * share))?;
-        // Placing moved every start to its end, where the next begins.
+        // Placing advanced every start to its end, which is the next vertex's start.
         starts.rotate_right(1);
         starts[0] = 0;
         let mut graph = Self { index: starts, column };
@@ -40,7 +40,7 @@ impl Csr {
         self.index.len() as u64 - 1
     }
 
-    /// Edges in both directions.
+    /// Number of directed edges: each edge counts twice.
     pub(crate) fn edges(&self) -> u64 {
         self.column.len() as u64
     }
@@ -50,7 +50,7 @@ impl Csr {
         self.index[vertex as usize + 1] - self.index[vertex as usize]
     }
 
-    /// Where a vertex's neighbours stand.
+    /// Positions of a vertex's neighbours in the column array.
     #[inline(always)]
     pub(crate) fn row(&self, vertex: u32) -> Range<u64> {
         self.index[vertex as usize]..self.index[vertex as usize + 1]
@@ -66,7 +66,7 @@ impl Csr {
         &self.column[row.start as usize..row.end as usize]
     }
 
-    /// Sorts each vertex's neighbours, and drops repetitions and the vertex itself.
+    /// Sorts each vertex's neighbours, and drops repetitions and self-loops.
     fn squeeze(&mut self, on: &mut dyn FnMut(f64) -> bool) -> Option<()> {
         let vertices = self.vertices() as usize;
         let mut kept = 0;
@@ -93,7 +93,7 @@ impl Csr {
         Some(())
     }
 
-    /// The same graph with vertices renamed, those of the highest degree first.
+    /// The same graph with vertices renamed by descending degree.
     pub(crate) fn by_degree(&self) -> Self {
         let vertices = self.vertices() as u32;
         let mut order: Vec<u32> = (0..vertices).collect();
@@ -111,7 +111,7 @@ impl Csr {
         Self { index, column }
     }
 
-    /// A graph of given edges.
+    /// A graph with the given edges.
     #[cfg(test)]
     pub(crate) fn of(vertices: usize, edges: &[(u32, u32)]) -> Self {
         let mut rows = vec![Vec::new(); vertices];
@@ -131,7 +131,7 @@ impl Csr {
     }
 }
 
-/// Counts the ends of each vertex; gives where its neighbours begin, and the end of all.
+/// Counts the edge ends at each vertex; returns the start of each vertex's neighbours, and the end.
 fn count(input: &Input, on: &mut dyn FnMut(f64) -> bool) -> Option<Vec<u64>> {
     let mut starts = vec![0u64; input.vertices() as usize + 1];
     each_block(input, on, |edges| {
@@ -147,7 +147,7 @@ fn count(input: &Input, on: &mut dyn FnMut(f64) -> bool) -> Option<Vec<u64>> {
     Some(starts)
 }
 
-/// Places both ends of every edge, and moves the starts on.
+/// Places both ends of every edge, advancing the starts.
 fn place(
     input: &Input,
     starts: &mut [u64],
@@ -156,7 +156,7 @@ fn place(
 ) -> Option<()> {
     let mut places = Vec::new();
     each_block(input, on, |edges| {
-        // First all places, then all stores: misses of one kind overlap.
+        // All positions first, then all stores: cache misses of one kind overlap.
         places.clear();
         let mut take = |vertex: u32| {
             let start = &mut starts[vertex as usize];
@@ -204,7 +204,7 @@ mod tests {
         })
     }
 
-    //  0 ── 1    2 alone, 0-1 drawn twice, and 1 with itself
+    //  0 ── 1    2 isolated, 0-1 drawn twice, 1 with a self-loop
     #[test]
     fn repetitions_and_loops_go() {
         let graph = Csr::of(4, &[(0, 1), (1, 0), (1, 1), (3, 1)]);

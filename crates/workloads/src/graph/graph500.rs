@@ -1,6 +1,6 @@
-//! The breadth-first search of Graph500 (specification, kernel 2): from 64 search keys, one after the
-//! other, level by level, as the sequential run of its reference does: words of 64 bits for
-//! neighbours and predecessors, of 32 for row starts and queues, and a bitmap of who was visited.
+//! The breadth-first search of Graph500 (specification, kernel 2): from 64 search keys, one after
+//! the other, level by level, as the sequential run of its reference code: words of 64 bits for
+//! neighbours and predecessors, of 32 for row starts and queues, and a bitmap of visited vertices.
 
 use super::bits::{self, Bits};
 use super::csr::Csr;
@@ -11,22 +11,22 @@ use crate::team::{Array, Kernel, Loop, Out};
 
 /// Bytes of a neighbour.
 pub(crate) const NEIGHBOUR: u64 = 8;
-/// Bytes of a row's start.
+/// Bytes of a row start.
 pub(crate) const START: u64 = 4;
-/// Without predecessor.
+/// Marks a vertex without predecessor.
 const NOBODY: u32 = u32::MAX;
 
-/// Its arrays beside the graph's.
+/// Areas of the algorithm, without the graph's: names and bytes.
 pub(crate) fn areas(vertices: u64) -> Vec<(&'static str, u64)> {
     vec![("pred", 8 * vertices), ("visited", bits::bytes(vertices)), ("queue", 4 * vertices)]
 }
 
-/// Searches from some keys.
+/// Searches from several keys, one after the other.
 pub(crate) struct Search {
     rows: Rows,
     keys: Vec<u32>,
     validate: bool,
-    /// The key of the search under way.
+    /// The key of the search in progress.
     root: Option<u32>,
     preds: Array,
     pred: Vec<u32>,
@@ -52,14 +52,14 @@ impl Search {
             preds: Array::new(bases[0], 8),
             pred: vec![NOBODY; vertices as usize],
             visited: Bits::new(vertices, bases[1]),
-            // The reference swaps two queues of which each holds a level; one that slides over both
-            // touches as much.
+            // The reference swaps two queues, each of which holds a level; one queue with a sliding
+            // window touches as much memory.
             queue: Queue::new(bases[2], 4, lanes),
             rows,
         }
     }
 
-    /// The next search begins.
+    /// Begins the next search; `None` if no key is left.
     fn begin(&mut self, out: &mut Out) -> Option<()> {
         if let Some(root) = self.root.filter(|_| self.validate)
             && let Err(what) = validate(&self.rows.graph, root, &self.pred)
@@ -115,7 +115,7 @@ impl Kernel for Search {
     }
 }
 
-/// Different vertices with neighbours; fewer if there are not so many.
+/// Distinct vertices with neighbours: `count` of them, or fewer if the graph has fewer.
 fn search_keys(graph: &Csr, mut sources: Sources, count: usize) -> Vec<u32> {
     let connected =
         (0..graph.vertices() as u32).filter(|v| graph.degree(*v) > 0).take(count).count();
@@ -129,9 +129,9 @@ fn search_keys(graph: &Csr, mut sources: Sources, count: usize) -> Vec<u32> {
     keys
 }
 
-/// Checks a tree of predecessors as the specification's section "Validation" asks for: it is a tree
-/// from its root, its edges are the graph's and go from one level to the next, every edge of the graph
-/// joins levels that differ by at most one, and the tree spans the root's component.
+/// Validates a tree of predecessors by the specification's section "Validation": it is a tree from
+/// its root, its edges are edges of the graph and connect consecutive levels, every edge of the
+/// graph joins levels that differ by at most one, and the tree spans the root's component.
 fn validate(graph: &Csr, root: u32, pred: &[u32]) -> Result<(), String> {
     let levels = levels(root, pred)?;
     for vertex in 0..graph.vertices() as u32 {
@@ -158,7 +158,7 @@ fn validate(graph: &Csr, root: u32, pred: &[u32]) -> Result<(), String> {
     Ok(())
 }
 
-/// The level of every vertex, by walking up to the root.
+/// The level of every vertex, by following predecessors to the root.
 fn levels(root: u32, pred: &[u32]) -> Result<Vec<Option<u32>>, String> {
     let mut levels = vec![None; pred.len()];
     if pred[root as usize] != root {

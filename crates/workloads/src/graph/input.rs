@@ -1,35 +1,36 @@
-//! The edges of a generated graph, seeded, block by block.
+//! The edges of a generated graph, drawn from a seed block by block.
 //!
 //! Kronecker graphs as Graph500 and GAPBS make them: each edge descends `scale` levels of a matrix
 //! whose quadrants have the probabilities 0.57, 0.19, 0.19, 0.05 (R-MAT; Graph500 specification,
-//! section 3.2), and vertices are renamed so that their number tells nothing of their degree.
-//! Uniform graphs draw both ends alike (GAPBS specification, section 3, "urand").
+//! section 3.2), and vertices are renamed so that their numbers do not reveal their degrees.
+//! Uniform graphs draw both ends uniformly (GAPBS specification, section 3, "urand").
 
 use tierscope_core::Rng;
 
 use crate::alias::Alias;
 
-/// Edges that are drawn from a seed of their own.
+/// Edges of a block: each block has a seed of its own.
 pub(crate) const BLOCK: u64 = 1 << 14;
-/// Levels that one draw decides.
+/// Levels of the matrix that one draw decides.
 const LEVELS: u32 = 4;
-/// Probabilities of the quadrants: neither bit, the destination's, the source's, both.
+/// Probabilities of the quadrants: neither bit set, only the destination's, only the source's,
+/// both.
 const QUADRANTS: [f64; 4] = [0.57, 0.19, 0.19, 0.05];
 
-/// Which edges.
+/// Distribution of the edges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Kronecker,
     Uniform,
 }
 
-/// What a graph is made from.
+/// Parameters of a generated graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Input {
     pub(crate) kind: Kind,
-    /// 2^scale vertices.
+    /// The graph has 2^scale vertices.
     pub(crate) scale: u32,
-    /// Edges drawn, per vertex; each is stored in both directions.
+    /// Edges drawn per vertex; each is stored in both directions.
     pub(crate) degree: u64,
     pub(crate) seed: u64,
 }
@@ -39,7 +40,7 @@ impl Input {
         1 << self.scale
     }
 
-    /// Edges that are drawn: loops and repetitions among them.
+    /// Edges that are drawn, including self-loops and repetitions.
     pub(crate) fn edges(&self) -> u64 {
         self.vertices() * self.degree
     }
@@ -49,7 +50,7 @@ impl Input {
     }
 }
 
-/// Draws edges.
+/// A generator of edges.
 pub(crate) struct Source<'a> {
     input: &'a Input,
     quadrants: Alias,
@@ -60,7 +61,7 @@ impl<'a> Source<'a> {
         Self { input, quadrants: Alias::new(&deep_quadrants()) }
     }
 
-    /// The edges of a block.
+    /// Draws the edges of a block.
     pub(crate) fn block(&self, block: u64, out: &mut Vec<(u32, u32)>) {
         let input = self.input;
         let mut rng = Rng::seeded(mix(input.seed ^ block.rotate_left(24)));
@@ -80,14 +81,14 @@ impl<'a> Source<'a> {
             from = from << LEVELS | drawn >> LEVELS;
             to = to << LEVELS | drawn & 0xf;
         }
-        // The levels are independent: those that are too many are left out.
+        // The levels are independent: surplus ones are masked out.
         let mask = ones(scale);
         let rename = |vertex| rename(vertex & mask, scale, self.input.seed);
         (rename(from), rename(to))
     }
 }
 
-/// Probabilities of four levels at a time: the source's four bits above the destination's.
+/// Joint probabilities of four levels: the source's four bits above the destination's.
 fn deep_quadrants() -> Vec<f64> {
     let level = |at: u32, bit: u32| {
         let (from, to) = (at >> (LEVELS + bit) & 1, at >> bit & 1);
@@ -106,8 +107,8 @@ fn ones(bits: u32) -> u32 {
     ((1u64 << bits) - 1) as u32
 }
 
-/// Another name for a vertex: a permutation of the numbers of `bits` bits. Multiplying by an odd
-/// number and folding the upper half into the lower can both be undone.
+/// Renames a vertex: a permutation of the numbers of `bits` bits. Multiplying by an odd number and
+/// folding the upper half into the lower are both invertible.
 fn rename(vertex: u32, bits: u32, seed: u64) -> u32 {
     let mask = ones(bits);
     let half = bits.div_ceil(2);
@@ -121,7 +122,7 @@ fn rename(vertex: u32, bits: u32, seed: u64) -> u32 {
     name
 }
 
-/// The weight of an edge, the same in both directions: 1 to 255, as GAPBS draws them.
+/// The weight of an edge, equal in both directions: 1 to 255, the range of GAPBS.
 pub(crate) fn weight(seed: u64, from: u32, to: u32) -> u32 {
     let edge = u64::from(from.min(to)) << 32 | u64::from(from.max(to));
     (mix(seed ^ mix(edge)) % 255) as u32 + 1
@@ -164,8 +165,8 @@ mod tests {
         }
     }
 
-    // One level of 2^16 edges: the quadrants' shares, 0.57 ± 0.0019; six sigma. Renaming one bit
-    // may turn both, so the larger of the diagonal's shares is looked at.
+    // One level of 2^16 edges: the shares of the quadrants, 0.57 ± 0.0019; six sigma allowed.
+    // Renaming may flip the one bit, so the test takes the larger of the two diagonal shares.
     #[test]
     fn a_matrix_of_one_level_has_the_given_quadrants() {
         let input = Input { kind: Kind::Kronecker, scale: 1, degree: 1 << 15, seed: 7 };

@@ -1,4 +1,4 @@
-//! What tests of all kernels share: small graphs, and naive answers.
+//! Shared test code of all kernels: small graphs, and naive solutions.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use super::rows::Rows;
 use super::sources::Sources;
 use crate::team::{Array, Kernel, Loop, Out, run_out, team};
 
-/// A graph and how it is computed on.
+/// A graph, and the number of lanes and the batch size to compute on it.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
     pub(crate) input: Input,
@@ -30,7 +30,7 @@ pub(crate) fn any_case() -> impl Strategy<Value = Case> {
     )
 }
 
-/// Bytes from one array to the next: no test's array is larger.
+/// Distance in bytes between two arrays: no test's array is larger.
 const APART: u64 = 1 << 32;
 
 impl Case {
@@ -52,7 +52,7 @@ pub(crate) fn sources_of(case: &Case) -> Sources {
     Sources::new(case.input.seed)
 }
 
-/// A kernel that can be had back.
+/// A kernel that can be taken back after its team has run it.
 struct Lent<K>(Arc<Mutex<Option<K>>>);
 
 impl<K: Kernel> Kernel for Lent<K> {
@@ -67,7 +67,7 @@ impl<K: Kernel> Kernel for Lent<K> {
     }
 }
 
-/// Runs a kernel to its end; gives it back with its result.
+/// Runs a kernel to its end, and returns the kernel, which holds its result.
 pub(crate) fn compute<K: Kernel + 'static>(kernel: K, lanes: usize, batch: usize) -> K {
     let kernel = Arc::new(Mutex::new(Some(kernel)));
     let mut lanes = team(Lent(Arc::clone(&kernel)), lanes as u32);
@@ -75,7 +75,7 @@ pub(crate) fn compute<K: Kernel + 'static>(kernel: K, lanes: usize, batch: usize
     kernel.lock().unwrap().take().expect("nobody else takes it")
 }
 
-/// Steps from the source, by a queue.
+/// Distances from the source in edges, by a queue.
 pub(crate) fn depths(graph: &Csr, source: u32) -> Vec<Option<u32>> {
     let mut depths = vec![None; graph.vertices() as usize];
     depths[source as usize] = Some(0);
@@ -91,7 +91,8 @@ pub(crate) fn depths(graph: &Csr, source: u32) -> Vec<Option<u32>> {
     depths
 }
 
-/// Every vertex that can be reached has a parent: a neighbour one step nearer to the source.
+/// Checks that every reachable vertex has a parent: a neighbour that is one step closer to the
+/// source.
 pub(crate) fn check_tree(
     graph: &Csr,
     source: u32,

@@ -1,6 +1,6 @@
-//! PageRank by pulling, in place (GAPBS `pr`): every vertex reads what its neighbours give, and what
-//! it gives itself changes at once. Damping 0.85; until the sum of all changes falls below 10^-4, at
-//! most 20 times.
+//! PageRank by pulling, in place (GAPBS `pr`): every vertex sums up its neighbours' contributions,
+//! and its own contribution is updated at once. Damping 0.85; iterates until the sum of all changes
+//! falls below 10^-4, at most 20 times.
 
 use super::rows::Rows;
 use crate::team::{Array, Kernel, Loop, Out};
@@ -10,12 +10,12 @@ const TOLERANCE: f64 = 1e-4;
 const MOST: u32 = 20;
 const CHUNK: u64 = 16_384;
 
-/// Its arrays beside the graph's.
+/// Areas of the algorithm, without the graph's: names and bytes.
 pub(crate) fn areas(vertices: u64) -> Vec<(&'static str, u64)> {
     vec![("score", 4 * vertices), ("contribution", 4 * vertices)]
 }
 
-/// PageRank, some times from the beginning.
+/// PageRank, restarted for each trial.
 pub(crate) struct PageRank {
     rows: Rows,
     trials: u32,
@@ -23,7 +23,7 @@ pub(crate) struct PageRank {
     score: Vec<f32>,
     contributions: Array,
     contribution: Vec<f32>,
-    /// Iterations of this trial; 0 before the contributions are there.
+    /// Iterations of this trial; 0 before the contributions are initialised.
     iteration: u32,
     begun: bool,
     error: f64,
@@ -62,7 +62,7 @@ impl PageRank {
 
     fn give(&mut self, vertex: u32, degree: u64, out: &mut Out) {
         out.write(self.contributions, vertex);
-        // A vertex without neighbours gives to nobody.
+        // The contribution of a vertex without neighbours is never read.
         self.contribution[vertex as usize] = self.score[vertex as usize] / degree as f32;
     }
 
@@ -112,8 +112,8 @@ mod tests {
     use proptest::prelude::{prop_assert, proptest};
 
     proptest! {
-        // As GAPBS verifies: one more iteration by pushing changes no more than the tolerance, and
-        // a little for sums of 32 bits in another order.
+        // GAPBS's verification: one more iteration by pushing changes the scores by no more than
+        // the tolerance, plus rounding of 32-bit sums in another order.
         #[test]
         fn one_more_iteration_changes_little(case in any_case()) {
             let rows = case.rows();

@@ -1,18 +1,18 @@
-//! Queues of vertices whose front is read while the back grows, level by level.
+//! Vertex queues that proceed by levels: the front level is read while the next one is appended.
 
 use std::ops::Range;
 
 use crate::team::{Array, Out};
 
-/// Vertices that a lane keeps to itself before it appends them all: GAPBS's `QueueBuffer`.
+/// Vertices that a lane buffers before it appends them: GAPBS's `QueueBuffer`.
 const KEPT: usize = 16_384;
 
-/// A queue shared by lanes, with a buffer for each. The buffers lie in the lanes' own caches: what
-/// goes there is not handed out.
+/// A queue shared by lanes, with a buffer per lane. Buffers stay in the lanes' own caches, so
+/// accesses to them are left out.
 pub(crate) struct Queue {
     array: Array,
     items: Vec<u32>,
-    /// The level that is read.
+    /// Positions of the level that is read.
     window: Range<usize>,
     kept: Vec<Vec<u32>>,
 }
@@ -23,47 +23,47 @@ impl Queue {
         Self { array: Array::new(base, width), items: Vec::new(), window: 0..0, kept }
     }
 
-    /// Empty again.
+    /// Empties the queue.
     pub(crate) fn clear(&mut self) {
         self.items.clear();
         self.window = 0..0;
     }
 
-    /// How many are in the level that is read.
+    /// Number of vertices in the level that is read.
     pub(crate) fn len(&self) -> u64 {
         self.window.len() as u64
     }
 
-    /// Where the level that is read begins and ends, from the queue's beginning.
+    /// Positions of the level that is read, from the queue's beginning.
     pub(crate) fn window(&self) -> Range<usize> {
         self.window.clone()
     }
 
-    /// What was appended becomes the level that is read.
+    /// Makes the appended vertices the level that is read.
     pub(crate) fn slide(&mut self) {
         self.window = self.window.end..self.items.len();
     }
 
-    /// Reads an item of the level.
+    /// Reads a vertex of the level, by its position in the level.
     #[inline(always)]
     pub(crate) fn get(&self, item: u64, out: &mut Out) -> u32 {
         self.at(self.window.start as u64 + item, out)
     }
 
-    /// Reads any item.
+    /// Reads a vertex, by its position in the queue.
     #[inline(always)]
     pub(crate) fn at(&self, at: u64, out: &mut Out) -> u32 {
         out.read(self.array, at);
         self.items[at as usize]
     }
 
-    /// Appends one at once.
+    /// Appends a vertex immediately.
     pub(crate) fn push(&mut self, vertex: u32, out: &mut Out) {
         out.write(self.array, self.items.len() as u64);
         self.items.push(vertex);
     }
 
-    /// Appends one in a lane's own time.
+    /// Adds a vertex to a lane's buffer, which is flushed when it is full.
     #[inline(always)]
     pub(crate) fn keep(&mut self, lane: usize, vertex: u32, out: &mut Out) {
         self.kept[lane].push(vertex);
@@ -72,7 +72,7 @@ impl Queue {
         }
     }
 
-    /// Appends all that a lane kept.
+    /// Appends all vertices of a lane's buffer.
     pub(crate) fn flush(&mut self, lane: usize, out: &mut Out) {
         let mut kept = std::mem::take(&mut self.kept[lane]);
         kept.drain(..).for_each(|vertex| self.push(vertex, out));

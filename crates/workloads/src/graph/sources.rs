@@ -1,4 +1,4 @@
-//! Where searches begin.
+//! Source vertices of searches.
 
 use tierscope_core::Rng;
 
@@ -13,7 +13,7 @@ impl Sources {
         Self(Rng::seeded(seed))
     }
 
-    /// The next one; vertex 0 if none of the graph has a neighbour.
+    /// The next source; vertex 0 if no vertex has a neighbour.
     pub(crate) fn pick(&mut self, graph: &Csr) -> u32 {
         if graph.edges() == 0 {
             return 0;

@@ -1,39 +1,39 @@
-//! Shortest paths by Δ-stepping (Meyer, Sanders 2003; GAPBS `sssp`): vertices wait in bins by
-//! distance, the lowest bin of all lanes is next, and small bins that fill again are emptied at once
-//! ("bucket fusion", Zhang et al. 2020). A vertex stays in a bin when it gets nearer, and is passed
-//! over there.
+//! Shortest paths by Δ-stepping (Meyer, Sanders 2003; GAPBS `sssp`): vertices are kept in bins by
+//! distance, the lowest bin of all lanes is processed next, and small bins that refill are
+//! processed at once ("bucket fusion", Zhang et al. 2020). A vertex whose distance shrinks also
+//! stays in its old bin, where it is skipped.
 
 use super::input::weight;
 use super::rows::Rows;
 use super::sources::Sources;
 use crate::team::{Array, Kernel, LINE, Loop, Out};
 
-/// Not reached.
+/// Distance of vertices that were not reached.
 const FAR: u32 = i32::MAX as u32 / 2;
-/// A bin with fewer vertices is emptied at once.
+/// Bins with fewer vertices are processed at once.
 const FUSED: usize = 1000;
-/// Bytes of a neighbour and its weight.
+/// Bytes of a neighbour with its weight.
 pub(crate) const NEIGHBOUR: u64 = 8;
-/// Entries of a bin that lie together, in a cache line.
+/// Entries of a bin in one cache line.
 const TOGETHER: usize = LINE as usize / 4;
 
-/// Its arrays beside the graph's, for so many vertices and room for so many edges. The frontier has
-/// room for all edges, as in GAPBS; so have the bins.
+/// Areas of the algorithm, without the graph's: names and bytes for that number of vertices and
+/// edges. The frontier and the bins each have room for all edges, as in GAPBS.
 pub(crate) fn areas(vertices: u64, edges: u64) -> Vec<(&'static str, u64)> {
     let edges = edges.next_multiple_of(TOGETHER as u64);
     vec![("distance", 4 * vertices), ("frontier", 4 * edges), ("bins", 4 * edges)]
 }
 
-/// Vertices of about the same distance, in pieces of memory of a line each.
+/// Vertices of similar distance, in memory blocks of a cache line each.
 #[derive(Clone, Debug, Default)]
 struct Bin {
     vertices: Vec<u32>,
     lines: Vec<u64>,
 }
 
-/// Memory for bins.
+/// Allocator of cache lines for bins.
 struct Lines {
-    /// Elements of 4 bytes.
+    /// The memory, in elements of 4 bytes.
     array: Array,
     free: Vec<u64>,
     next: u64,
@@ -41,7 +41,8 @@ struct Lines {
 }
 
 impl Lines {
-    /// A line; the first again if there is no more room, for a computation that never ends.
+    /// Allocates a line; reuses lines from the first on if memory runs out, for a computation that
+    /// never ends.
     fn take(&mut self) -> u64 {
         self.free.pop().unwrap_or_else(|| {
             self.next += 1;
@@ -79,16 +80,16 @@ enum Phase {
     Copy,
 }
 
-/// What a lane has of its own.
+/// Private state of a lane.
 #[derive(Clone, Default)]
 struct Own {
     bins: Vec<Bin>,
-    /// The bin that it empties at once, and how far it is.
+    /// The bin that the lane processes at once, and its progress.
     fused: Bin,
     at: usize,
 }
 
-/// Searches from some sources, one after the other.
+/// Searches from several sources, one after the other.
 pub(crate) struct Paths {
     rows: Rows,
     sources: Sources,
@@ -102,7 +103,7 @@ pub(crate) struct Paths {
     frontier: Vec<u32>,
     lines: Lines,
     own: Vec<Own>,
-    /// The bin that is emptied now, and the lowest of those to come.
+    /// The bin that is processed now, and the lowest of those to follow.
     bin: usize,
     next: usize,
 }
@@ -148,7 +149,8 @@ impl Paths {
         self.bin = 0;
     }
 
-    /// Tries whether a vertex's neighbours are nearer by way of it.
+    /// Relaxes the edges of a vertex: shortens its neighbours' distances if the path over it is
+    /// shorter.
     fn relax(&mut self, lane: usize, vertex: u32, out: &mut Out) {
         let row = self.rows.row(vertex, out);
         out.complete(row.end - row.start);
@@ -182,7 +184,7 @@ impl Paths {
         }
     }
 
-    /// Empties the lane's own share of the bin as long as that is small; `false` if there is more.
+    /// Processes the lane's share of the current bin while it is small; `false` if work remains.
     fn fuse(&mut self, lane: usize, out: &mut Out) -> bool {
         loop {
             let own = &mut self.own[lane];
@@ -204,7 +206,7 @@ impl Paths {
         }
     }
 
-    /// The lane's lowest bin that holds something.
+    /// The lane's lowest non-empty bin.
     fn lowest(&self, lane: usize) -> usize {
         let bins = self.own[lane].bins.iter().enumerate().skip(self.bin);
         let mut full = bins.filter(|(_, bin)| !bin.vertices.is_empty());
@@ -216,7 +218,7 @@ impl Paths {
         let Some(bin) = self.own[lane].bins.get_mut(self.bin) else { return };
         for place in 0..bin.vertices.len() {
             let vertex = self.lines.read(bin, place, out);
-            // No more than there is room for: GAPBS relies on as much.
+            // Wraps at the end of the array: GAPBS assumes that it never overflows.
             out.write(
                 self.frontiers,
                 self.frontier.len() as u64 % (self.lines.count * TOGETHER as u64),
@@ -293,7 +295,7 @@ mod tests {
     use proptest::prelude::{prop_assert_eq, proptest};
 
     proptest! {
-        // Against Bellman and Ford: every edge again and again until nothing changes.
+        // Oracle by Bellman and Ford: relax every edge until nothing changes.
         #[test]
         fn distances_are_the_shortest(case in any_case(), delta in 1u32..300) {
             let rows = case.rows();

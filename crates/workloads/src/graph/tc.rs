@@ -1,21 +1,21 @@
-//! Triangles (GAPBS `tc`): each counted once, by merging the neighbours of a vertex with those of its
-//! neighbours below it. On graphs whose degrees differ much, vertices are renamed beforehand, those of
-//! the highest degree first; that is part of preparing.
+//! Triangle counting (GAPBS `tc`): each triangle is counted once, by merging the neighbours of a
+//! vertex with those of its neighbours of lower number. On graphs with strongly varying degrees,
+//! vertices are renamed in advance by descending degree; that belongs to preparation.
 
 use super::csr::Csr;
 use super::rows::Rows;
 use super::sources::Sources;
 use crate::team::{Kernel, Loop, Out};
 
-/// Counts triangles, some times.
+/// Counts triangles, once per trial.
 pub(crate) struct Triangles {
     rows: Rows,
     trials: u32,
     found: u64,
 }
 
-/// Whether renaming by degree pays: on average ten neighbours, and the median of some degrees far
-/// below their mean (GAPBS `WorthRelabelling`).
+/// Whether renaming by degree pays: at least ten neighbours on average, and a median of sampled
+/// degrees far below their mean (GAPBS `WorthRelabelling`).
 pub(crate) fn is_worth_renaming(graph: &Csr, seed: u64) -> bool {
     if graph.edges() / 2 / graph.vertices() < 10 {
         return false;
@@ -44,7 +44,7 @@ impl Triangles {
         }
     }
 
-    /// Counts the common neighbours of two neighbours below both.
+    /// Counts the common neighbours of two adjacent vertices whose number is below both.
     fn merge(&mut self, vertex: u32, below: u32, out: &mut Out) {
         let mut theirs = self.rows.row(below, out).start;
         for at in self.rows.row(vertex, out) {
@@ -52,7 +52,7 @@ impl Triangles {
             if third > below {
                 break;
             }
-            // The vertex itself is a neighbour of the one below, so this ends.
+            // The vertex is itself a neighbour of `below`, which ends the loop.
             while self.rows.neighbour(theirs, out) < third {
                 theirs += 1;
             }

@@ -1,15 +1,16 @@
-//! A store like FASTER (Chandramouli et al., SIGMOD 2018): a hash index over a log in memory whose newest
-//! part is changed in place.
+//! A store like FASTER (Chandramouli et al., SIGMOD 2018): a hash index over a log in memory whose
+//! newest part is updated in place.
 //!
 //! From the paper and its C++ source (core/hash_bucket.h, record.h, persistent_memory_malloc.h,
-//! benchmark-dir): buckets of a cache line with seven entries of eight bytes and a link to an overflow bucket;
-//! half as many buckets as keys, as a power of two. An entry is an address of 48 bits and a tag of 14;
-//! keys of one bucket and tag share it, and are found by following the previous addresses of records. A
-//! record is a header of eight bytes, key and value, eight-byte aligned; pages are 32 MiB. Records in the newest
-//! 90 % of the log are changed in place, older ones copied to the tail (read-copy-update).
+//! benchmark-dir): buckets of a cache line with seven entries of eight bytes and a link to an
+//! overflow bucket; half as many buckets as keys, as a power of two. An entry is an address of 48
+//! bits and a tag of 14; keys with equal bucket and tag share an entry, and are found by following
+//! the previous addresses of records. A record is a header of eight bytes, key and value,
+//! eight-byte aligned; pages are 32 MiB. Records in the newest 90 % of the log are updated in
+//! place, older ones copied to the tail (read-copy-update).
 //!
-//! The whole log is in memory, as the NEMO paper runs it. When its pages run out, the oldest is
-//! compacted: its live records are appended anew.
+//! The whole log is in memory, as the NEMO paper runs it. When its pages run out, the oldest page
+//! is compacted: its live records are appended to the tail.
 
 use super::hashed::{Changed, Hashed, log2_up};
 use super::heat::Heat;
@@ -25,9 +26,9 @@ const RECORD_HEADER: u64 = 8;
 /// `Address::kOffsetBits` is 25.
 const PAGE: u64 = 32 << 20;
 const TAG_BITS: u32 = 14;
-/// The mutable fraction of the log, unless told.
+/// Default of the mutable fraction of the log.
 pub(super) const MUTABLE: f64 = 0.9;
-/// Records of the oldest page that are looked at with each append, once pages run out.
+/// Records of the oldest page that each append examines for compaction, once pages run out.
 const COMPACTED: u64 = 4;
 
 const INDEX: usize = 0;
@@ -35,7 +36,7 @@ const OVERFLOW: usize = 1;
 const TAIL: usize = 2;
 const LOG: usize = 3;
 
-/// Sizes.
+/// Sizes of the index and the log.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
     plan: Plan,
@@ -48,17 +49,18 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// With a log of `log` bytes, or of what makes all of the data mutable by default, of which a share
-    /// is `mutable`.
+    /// A layout with a log of `log` bytes, by default large enough that all data are mutable at the
+    /// default fraction; a share of `mutable` of it is updated in place.
     ///
     /// # Errors
-    /// The data do not fit into it.
+    /// The data do not fit into the log.
     pub(super) fn new(plan: Plan, log: Option<u64>, mutable: f64) -> Result<Self, String> {
         if !(0.0..=1.0).contains(&mutable) {
             return Err("mutable is a share within 0..1".into());
         }
         let record = (RECORD_HEADER + plan.key + plan.value).next_multiple_of(8);
-        // Small stores have small pages, a sixteenth of the data. Assumed: the source's are of one size.
+        // Small stores have small pages, a sixteenth of the data. Assumed: the source has one page
+        // size.
         let page = PAGE.min((plan.most() * record / 16).next_power_of_two()).max(record);
         let per = page / record;
         let needed = plan.most().div_ceil(per);
@@ -94,7 +96,7 @@ impl Layout {
         self.plan.most().div_ceil(self.per) < self.mutable_pages
     }
 
-    /// What a read touches.
+    /// Accesses of a read, by area.
     pub(super) fn heat(&self) -> Vec<Heat> {
         let key = RECORD_HEADER + self.plan.key;
         let record = lines(key) + lines(self.plan.value);
@@ -102,7 +104,7 @@ impl Layout {
     }
 }
 
-/// An entry of the index: records of one tag, the newest first.
+/// An entry of the index: records with one tag, the newest first.
 #[derive(Clone, Debug)]
 struct Entry {
     tag: u64,
@@ -115,7 +117,7 @@ struct Record {
     value: u64,
 }
 
-/// The store.
+/// The store: its state after the load by arithmetic, and all changes since.
 #[derive(Debug)]
 pub(super) struct Faster {
     layout: Layout,
@@ -123,7 +125,7 @@ pub(super) struct Faster {
     index: Changed<Vec<Entry>>,
     records: Changed<Record>,
     tail: u64,
-    /// The oldest record that is still there; its page begins with it.
+    /// The oldest live record slot: the first of its page.
     head: u64,
     compacted: u64,
 }
@@ -133,7 +135,7 @@ fn tag(key: u64) -> u64 {
 }
 
 impl Faster {
-    /// After the keys `0..loaded` were inserted in order.
+    /// The store after the keys `0..loaded` were inserted in order.
     pub(super) fn new(layout: Layout, loaded: u64) -> Self {
         Self {
             layout,
@@ -161,7 +163,7 @@ impl Faster {
         entries
     }
 
-    /// Reads the bucket, and its overflow bucket if the entry is there or nowhere.
+    /// Reads the bucket, and its overflow bucket if the entry is there or does not exist.
     fn read_index(&self, bucket: u64, entry: Option<usize>, entries: usize, tape: &mut Tape) {
         tape.read(INDEX, bucket * BUCKET, BUCKET);
         if entries > ENTRIES && entry.is_none_or(|at| at >= ENTRIES) {
@@ -189,7 +191,7 @@ impl Faster {
         None
     }
 
-    /// Whether a record may be changed where it is.
+    /// Whether a record may be updated in place.
     fn is_mutable(&self, slot: u64) -> bool {
         let page = |slot: u64| slot / self.layout.per;
         page(self.tail) - page(slot) < self.layout.mutable_pages
@@ -223,12 +225,12 @@ impl Faster {
         }
     }
 
-    /// Makes room at the head while pages run out.
+    /// Compacts the oldest page while pages run out.
     fn compact(&mut self, tape: &mut Tape) {
         let (per, pages) = (self.layout.per, self.layout.pages);
         let used = |store: &Self| (store.tail + COMPACTED) / per - store.head / per + 1;
         let mut budget = COMPACTED;
-        // The tail may not enter the head's page.
+        // The tail must not reach the head's page.
         while used(self) + 2 > pages && (budget > 0 || used(self) > pages - 1) {
             let slot = self.head + self.compacted;
             let record = self.record(slot);

@@ -1,15 +1,15 @@
 //! A store like FlexKVS (Kaufmann et al., ASPLOS 2016), as the HeMem and NEMO papers run it.
 //!
-//! From its source (HeMem's copy: server/hashtable.c, ialloc.c, iokvs.h, settings.c): a hash table of
-//! 64-byte buckets, each with a lock, five items and their hashes, taken from the last to the first; what does
-//! not fit hangs behind the fifth. An item is a header of 24 bytes, the key and the value, without
-//! alignment, appended to the segment of its core. A changed value is a new item; the old one counts as
-//! freed in its segment's header. A segment of which 80 % are freed is cleaned: its live items are
-//! appended anew, at most 32 of them a request.
+//! From its source (HeMem's copy: server/hashtable.c, ialloc.c, iokvs.h, settings.c): a hash table
+//! of 64-byte buckets, each with a lock, five items and their hashes, filled from the last to the
+//! first; further items are chained to the fifth. An item is a header of 24 bytes, the key and the
+//! value, unaligned, appended to the segment of its core. An updated value is a new item; the old
+//! one is counted as freed in its segment's header. A segment with 80 % freed items is cleaned: its
+//! live items are appended again, at most 32 of them per request.
 //!
-//! Two things differ. The smallest segment that its source names is the default, for a gigabyte
-//! per core would dwarf small stores. And the original fails to set when the log is full; here the segment
-//! with most freed bytes is then cleaned before it reaches 80 %.
+//! There are two differences. The smallest segment that the source mentions is the default, as a
+//! gigabyte per core would dwarf small stores. And the original fails to set when the log is full;
+//! here the segment with most freed items is then cleaned before it reaches 80 %.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -22,21 +22,21 @@ use crate::description::Area;
 /// `struct item`.
 const HEADER: u64 = 24;
 const REFCOUNT: u64 = 16;
-/// `struct hash_bucket`, and where its lock is.
+/// `struct hash_bucket`, and the offset of its lock.
 const BUCKET: u64 = 64;
 const LOCK: u64 = 60;
 const DIRECT: usize = 5;
-/// `struct segment_header`, as the allocator rounds it.
+/// `struct segment_header`, rounded up by the allocator.
 const SEGMENT_HEADER: u64 = 48;
-/// `settings.segsize`, the smallest of those that its source names.
+/// `settings.segsize`, the smallest value that the source mentions.
 pub(super) const SEGMENT: u64 = 256 << 10;
 const MOST_SEGMENT: u64 = 1 << 42;
 /// `settings.clean_ratio`.
 const CLEAN: f64 = 0.8;
 /// Items cleaned per request (`ialloc_cleanup_item`).
 const CLEANED: usize = 32;
-/// Room for items that are freed but not cleaned yet: at 80 % the emptiest segments are worth it.
-/// Assumed: the source preallocates 700 GiB whatever the data.
+/// Extra space for items that are freed but not cleaned yet: at 80 % freed items, cleaning the
+/// emptiest segments pays. Assumed: the source preallocates 700 GiB whatever the data.
 const SPARE: f64 = 0.5;
 
 const TABLE: usize = 0;
@@ -44,7 +44,7 @@ const HEADERS: usize = 1;
 const LOG: usize = 2;
 const NONE: u64 = u64::MAX;
 
-/// Sizes.
+/// Sizes of the table and the log.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
     plan: Plan,
@@ -55,10 +55,10 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// `segment` bytes each.
+    /// A layout with segments of `segment` bytes.
     ///
     /// # Errors
-    /// An item does not fit into one.
+    /// An item does not fit into a segment.
     pub(super) fn new(plan: Plan, segment: u64) -> Result<Self, String> {
         let item = HEADER + plan.key + plan.value;
         if segment > MOST_SEGMENT {
@@ -73,8 +73,8 @@ impl Layout {
         let full = plan.most().div_ceil(per);
         let spare =
             if plan.writes { (full as f64 * SPARE) as u64 + 2 * MOST_LANES } else { MOST_LANES };
-        // A bucket for every third key, as a power of two: 1.5 to 3 keys on average. Assumed: the source
-        // takes what it is told.
+        // One bucket per three keys, as a power of two: 1.5 to 3 keys per bucket on average.
+        // Assumed: in the source it is a setting.
         let buckets = log2_up(plan.most().div_ceil(3));
         Ok(Self { plan, buckets, segment, per, segments: full + spare })
     }
@@ -87,7 +87,7 @@ impl Layout {
         ]
     }
 
-    /// Where an item's place in the log begins; the first key's is 0.
+    /// Offset of an item's slot in the log; the first key's slot is 0.
     pub(super) fn at(&self, slot: u64) -> u64 {
         (slot / self.per) * self.segment + (slot % self.per) * self.item()
     }
@@ -96,14 +96,15 @@ impl Layout {
         HEADER + self.plan.key + self.plan.value
     }
 
-    /// What a read touches: locks, two changes of the reference count, header and key, value.
+    /// Accesses of a read, by area: the lock twice, two updates of the reference count, header and
+    /// key, the value.
     pub(super) fn heat(&self) -> Vec<Heat> {
         let item = 2.0 + lines(HEADER + self.plan.key) + lines(self.plan.value);
         vec![Heat::anywhere(TABLE, 2.0), Heat::by_key(LOG, item, self.per, self.segment)]
     }
 }
 
-/// Allocators for which segments are kept in reserve.
+/// Number of allocators for which segments are kept in reserve.
 const MOST_LANES: u64 = 256;
 
 #[derive(Clone, Debug)]
@@ -139,27 +140,27 @@ struct Item {
     value: u64,
 }
 
-/// The store.
+/// The store: its state after the load by arithmetic, and all changes since.
 #[derive(Debug)]
 pub(super) struct FlexKvs {
     layout: Layout,
     hashed: Hashed,
     buckets: Changed<Bucket>,
     items: Changed<Item>,
-    /// Per core: its segment, and the items in it.
+    /// Per core: its open segment, and the number of items in it.
     current: Vec<Option<(u64, u64)>>,
     fresh: u64,
     free: Vec<u64>,
-    /// Items freed in full segments, and these segments by how many they are.
+    /// Number of freed items of each full segment, and the segments ranked by that number.
     freed: BTreeMap<u64, u64>,
     ranked: BTreeSet<(u64, u64)>,
-    /// Items freed in segments that are still appended to.
+    /// Number of freed items of each open segment.
     early: BTreeMap<u64, u64>,
     cleaning: VecDeque<u64>,
 }
 
 impl FlexKvs {
-    /// After the keys `0..loaded` were set in order, on the first of `cores`.
+    /// The store after the keys `0..loaded` were set in order, on the first of `cores`.
     pub(super) fn new(layout: Layout, loaded: u64, cores: u32) -> Self {
         let per = layout.per;
         let mut current = vec![None; cores.max(1) as usize];
@@ -191,8 +192,8 @@ impl FlexKvs {
         made
     }
 
-    /// Looks for a key as `hasht_get` does: the hashes of the direct items are in the bucket, those
-    /// behind are in the items.
+    /// Looks up a key as `hasht_get` does: the hashes of direct items are in the bucket, those of
+    /// chained items in the items.
     fn find(&self, key: u64, tape: &mut Tape) -> Option<u64> {
         let number = self.hashed.bucket(key);
         let bucket = self.buckets.look(number, || Self::initial(&self.hashed, number));
@@ -222,7 +223,8 @@ impl FlexKvs {
         tape.write(TABLE, self.hashed.bucket(key) * BUCKET + LOCK, 1);
     }
 
-    /// A place at the end of the core's segment. The last segments are for cleaning.
+    /// Allocates a slot at the end of the core's segment. The last free segments are reserved for
+    /// cleaning.
     fn allocate(&mut self, core: usize, cleans: bool, tape: &mut Tape) -> Option<u64> {
         let core = core % self.current.len();
         let per = self.layout.per;
@@ -239,7 +241,7 @@ impl FlexKvs {
         Some(segment * per + used)
     }
 
-    /// A segment that is empty, if more than `reserve` are.
+    /// Opens a free segment, if more than `reserve` are left.
     fn open(&mut self, reserve: u64) -> Option<u64> {
         let left = self.free.len() as u64 + self.layout.segments - self.fresh;
         (left > reserve).then(|| {
@@ -250,14 +252,15 @@ impl FlexKvs {
         })
     }
 
-    /// A segment is full: what was freed in it counts from now on.
+    /// Closes a full segment: its freed items count from now on.
     fn close(&mut self, segment: u64) {
         if let Some(freed) = self.early.remove(&segment) {
             self.count(segment, freed);
         }
     }
 
-    /// So many more items of a full segment are freed; when all are, it can be used again.
+    /// Counts `more` freed items of a full segment, which becomes free when all its items are
+    /// freed.
     fn count(&mut self, segment: u64, more: u64) {
         let before = self.freed.get(&segment).copied().unwrap_or_default();
         let freed = before + more;
@@ -276,7 +279,7 @@ impl FlexKvs {
         tape.write(LOG, self.layout.at(slot), self.layout.item());
     }
 
-    /// Nobody refers to an item any more.
+    /// Drops the last reference to an item.
     fn unref(&mut self, slot: u64, tape: &mut Tape) {
         let segment = slot / self.layout.per;
         tape.update(LOG, self.layout.at(slot) + REFCOUNT);
@@ -289,7 +292,7 @@ impl FlexKvs {
         }
     }
 
-    /// Chooses a segment to clean, if there is one worth it.
+    /// Selects the next segment to clean, if cleaning one pays.
     fn choose(&mut self) {
         let per = self.layout.per;
         let left = self.layout.segments - self.fresh + self.free.len() as u64;
@@ -300,7 +303,7 @@ impl FlexKvs {
         }
     }
 
-    /// Appends live items of the segment that is cleaned anew.
+    /// Appends the live items of the segment that is being cleaned to the core's segment.
     fn clean(&mut self, core: usize, tape: &mut Tape) {
         for _ in 0..CLEANED {
             let Some(slot) = self.cleaning.pop_front() else { return };

@@ -1,8 +1,10 @@
-//! Hash tables that nobody has to build: which keys lie in which bucket after a load.
+//! Hash tables computed on the fly: the keys of each bucket after a load, without building the
+//! table.
 //!
-//! A hash that can be undone spreads key numbers over more places than there are keys; the upper bits
-//! of a place are its bucket. So the keys of a bucket are found by undoing its few places, a terabyte's
-//! index costs the host nothing, and only buckets that changed since the load are kept.
+//! An invertible hash maps key numbers to more places than there are keys; the upper bits of a
+//! place are its bucket. So the keys of a bucket are found by inverting its few places, a
+//! terabyte's index costs the host nothing, and only buckets that changed since the load are
+//! stored.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -10,10 +12,11 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::permutation::{Bits, mixed};
 
-/// Bits of a place beyond its bucket: with as few as 16 places a bucket's keys would be too even, as
-/// each place holds a key at most.
+/// Minimum of the bits of a place below its bucket: with fewer than 16 places per bucket, keys
+/// would be distributed too evenly, as each place holds at most one key.
 const LEAST_LOW: u32 = 4;
-/// Places per key, in bits, for the same reason: then a bucket's keys are as good as Poisson's.
+/// Places per key, as a power of two, for the same reason: the number of keys in a bucket is then
+/// practically Poisson-distributed.
 const SPREAD: u32 = 4;
 
 /// A hash function over key numbers, and the buckets after the keys `0..loaded` were inserted.
@@ -25,7 +28,7 @@ pub(crate) struct Hashed {
 }
 
 impl Hashed {
-    /// For `2^buckets` buckets and keys below `keys`.
+    /// A table of `2^buckets` buckets for keys below `keys`.
     pub(crate) fn new(buckets: u32, keys: u64, loaded: u64) -> Self {
         let keys = 64 - keys.leading_zeros();
         let bits = (buckets + LEAST_LOW).max(keys + SPREAD);
@@ -37,7 +40,7 @@ impl Hashed {
         self.places.forward(key) >> self.low
     }
 
-    /// The loaded keys of a bucket, in the order of their insertion.
+    /// The loaded keys of a bucket, in the order of insertion.
     pub(crate) fn loaded(&self, bucket: u64) -> Vec<u64> {
         let places = (bucket << self.low)..(bucket + 1) << self.low;
         let mut keys: Vec<u64> =
@@ -47,12 +50,12 @@ impl Hashed {
     }
 }
 
-/// The smallest power of two (its exponent) that is at least `number`.
+/// The binary logarithm of `number`, rounded up.
 pub(crate) fn log2_up(number: u64) -> u32 {
     64 - number.saturating_sub(1).leading_zeros()
 }
 
-/// A table of numbered things of which only those that changed are kept.
+/// A sparse table: stores only the values that changed since the load.
 #[derive(Debug)]
 pub(crate) struct Changed<V>(HashMap<u64, V, BuildHasherDefault<Mixer>>);
 
@@ -63,35 +66,35 @@ impl<V> Default for Changed<V> {
 }
 
 impl<V> Changed<V> {
-    /// Thing `number`, if it changed.
+    /// Value `number`, if it has changed.
     pub(crate) fn get(&self, number: u64) -> Option<&V> {
         self.0.get(&number)
     }
 
-    /// Thing `number`, to be changed; `initial` tells what it was like.
+    /// Value `number`, for changing; `initial` computes its value after the load.
     pub(crate) fn entry(&mut self, number: u64, initial: impl FnOnce() -> V) -> &mut V {
         self.0.entry(number).or_insert_with(initial)
     }
 
-    /// Thing `number` is this from now on.
+    /// Sets value `number`.
     pub(crate) fn set(&mut self, number: u64, value: V) {
         self.0.insert(number, value);
     }
 
-    /// Thing `number` is of no interest any more.
+    /// Removes value `number`, which is not used any more.
     pub(crate) fn forget(&mut self, number: u64) {
         self.0.remove(&number);
     }
 }
 
 impl<V: Clone> Changed<V> {
-    /// Thing `number`, as it is.
+    /// Value `number`, changed or initial.
     pub(crate) fn look(&self, number: u64, initial: impl FnOnce() -> V) -> Cow<'_, V> {
         self.0.get(&number).map_or_else(|| Cow::Owned(initial()), Cow::Borrowed)
     }
 }
 
-/// Hashes one number.
+/// A hasher for a single number.
 #[derive(Default)]
 pub(crate) struct Mixer(u64);
 
@@ -114,8 +117,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    // 2^14 keys in 2^14 buckets: Poisson's law of mean 1 says 36.8 % empty, 36.8 % with one key,
-    // 18.4 % with two, 1.9 % with more than three. Of 16,384 buckets 6027 ± 62, 3014 ± 50, 311 ± 17.
+    // 2^14 keys in 2^14 buckets: the Poisson distribution with mean 1 has 36.8 % empty, 36.8 % with
+    // one key, 18.4 % with two, 1.9 % with more than three. Of 16,384 buckets 6027 ± 62, 3014 ± 50,
+    // 311 ± 17.
     #[test]
     fn buckets_are_filled_as_by_chance() {
         let hashed = Hashed::new(14, 1 << 14, 1 << 14);

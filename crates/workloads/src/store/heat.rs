@@ -1,4 +1,4 @@
-//! Where a store's accesses fall, as a description: for machines that want densities.
+//! Descriptions of a store's accesses by area, for machines that work on densities.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use crate::Workload;
 use crate::description::{Access, Area, DEFAULT_HOT_SHARE, MAX_BYTES, Mix, Pattern, Phase};
 use crate::keys::{Law, Shift};
 
-/// Phases of a description whose hot keys move on; what takes more to come back to the beginning is cut.
+/// Upper bound on the phases of a description with shifting hot keys; longer cycles are truncated.
 const MOST_PHASES: u64 = 1000;
 
-/// Accesses of an area that a read of a key makes.
+/// Accesses to an area by one read of a key.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Heat {
     area: usize,
@@ -19,11 +19,11 @@ pub(super) struct Heat {
 
 #[derive(Clone, Copy, Debug)]
 enum Lies {
-    /// Anywhere, as a hash tells.
+    /// Uniform over the area, as a hash would place them.
     Anywhere,
-    /// Anywhere in so many bytes from an offset on.
+    /// Uniform over a number of bytes from an offset on.
     Within { from: u64, bytes: u64 },
-    /// In the keys' order: so many keys in a block of so many bytes.
+    /// In key order: `keys` keys in each block of `block` bytes.
     ByKey { keys: u64, block: u64 },
 }
 
@@ -32,7 +32,7 @@ impl Heat {
         Self { area, touches, lies: Lies::Anywhere }
     }
 
-    /// Anywhere in `bytes` bytes of an area from `from` on.
+    /// Uniform over `bytes` bytes of an area from `from` on.
     pub(super) fn within(area: usize, touches: f64, from: u64, bytes: u64) -> Self {
         Self { area, touches, lies: Lies::Within { from, bytes } }
     }
@@ -42,13 +42,13 @@ impl Heat {
     }
 }
 
-/// Lines on which bytes lie that begin anywhere in a line, on average.
+/// Average number of cache lines that an unaligned range of bytes spans.
 pub(super) fn lines(bytes: u64) -> f64 {
     1.0 + (bytes.max(1) - 1) as f64 / 64.0
 }
 
-/// The description of reads of `keys` keys, of which this share also writes. `None` where no pattern
-/// tells the law.
+/// The description of reads of `keys` keys, of which a share `writes` also writes. `None` if
+/// patterns cannot express the key distribution.
 pub(super) fn describe(
     name: &str,
     areas: &[Area],
@@ -82,7 +82,7 @@ pub(super) fn describe(
     workload.check().is_ok().then_some(workload)
 }
 
-/// After how many shifts the keys are where they were.
+/// Number of shifts after which the keys are at their old positions again.
 fn period(keys: u64, by: u64) -> u64 {
     let (mut a, mut b) = (keys, by % keys);
     while b > 0 {
@@ -117,7 +117,7 @@ impl Heat {
         };
         let at = |key: u64| key / per * block + key % per * (block / per);
         let item = block / per;
-        // A bell over many keys a block is one over blocks.
+        // A bell over keys is a bell over blocks if a block has many keys.
         let (law, item, keys, moved) = match law {
             Law::Gaussian { sd, median } if per > 1 => {
                 let mean = median.unwrap_or(keys as f64 / 2.0) + moved as f64;
@@ -138,7 +138,8 @@ impl Heat {
         let parts = law.patterns(keys, item, moved)?;
         let part = |(first, count, pattern, weight): (u64, u64, Pattern, f64)| {
             let (from, end) = (at(first), (at(first + count)).min(MAX_BYTES));
-            // Items must fit exactly: their number tells the pattern.
+            // The size must be an exact multiple of the item: the pattern derives the number of
+            // items from it.
             let bytes = if matches!(pattern, Pattern::Random) { end - from } else { count * item };
             access(from, bytes, pattern, weight)
         };

@@ -1,15 +1,15 @@
 //! A store like memcached, as the MULTI-CLOCK paper and the Telescope article run it.
 //!
-//! From its source (memcached.h, items.c, slabs.c, assoc.c; 1.6): a table of chains, the newest item
-//! first, of which items are at most 1.5 per bucket; an item is a header of 48 bytes, 8 bytes of CAS, the
-//! key with a zero, 4 bytes of flags, the value and a line end. Items lie in chunks of size classes, each 1.25 times
-//! the one before, in pages of 1 MiB whose chunks are handed out from the last to the first; freed chunks are
-//! used again, the last one first. What is larger than half a page is a header and chunks of 512 KiB. A changed
-//! value is another item. Items of a class are linked in the order in which they were set. There is memory
-//! for all of them, so none is evicted.
+//! From its source (memcached.h, items.c, slabs.c, assoc.c; 1.6): a table of chains, the newest
+//! item first, with at most 1.5 items per bucket; an item is a header of 48 bytes, 8 bytes of CAS,
+//! the key with a zero, 4 bytes of flags, the value and a line end. Items lie in chunks of size
+//! classes, each 1.25 times the previous one, in pages of 1 MiB whose chunks are allocated from the
+//! last to the first; freed chunks are reused in last-in, first-out order. Items larger than half a
+//! page are a header and chunks of 512 KiB. An updated value is a new item. Items of a class are
+//! linked in the order in which they were set. There is memory for all of them, so none is evicted.
 //!
-//! Left out: the maintainer thread, which moves items between the hot, warm and cold lists of a class,
-//! and the connection's buffers.
+//! Left out: the maintainer thread, which moves items between the hot, warm and cold lists of a
+//! class, and the connection's buffers.
 
 use super::hashed::{Changed, Hashed, log2_up};
 use super::heat::Heat;
@@ -18,7 +18,7 @@ use super::tape::Tape;
 use super::{Plan, Store, area};
 use crate::description::Area;
 
-/// `struct _stritem` with its CAS.
+/// `struct _stritem` including its CAS.
 const HEADER: u64 = 56;
 const NEXT: u64 = 0;
 const PREVIOUS: u64 = 8;
@@ -33,7 +33,7 @@ const PAGE: u64 = 1 << 20;
 const LARGEST: u64 = PAGE / 2;
 const FACTOR: f64 = 1.25;
 const SMALLEST: u64 = 96;
-/// `hashpower` unless told.
+/// Default of `hashpower`.
 const LEAST_BUCKETS: u32 = 16;
 const NONE: u64 = u64::MAX;
 
@@ -41,15 +41,15 @@ const TABLE: usize = 0;
 const SLABS: usize = 1;
 const CHUNKS: usize = 2;
 
-/// Sizes.
+/// Sizes of the table, the slabs and the chunks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
     plan: Plan,
     buckets: u32,
-    /// Bytes of an item's chunk, of its header's if it is large.
+    /// Bytes of an item's chunk; of its header's chunk for large items.
     chunk: u64,
     per: u64,
-    /// Chunks of a large item besides its header.
+    /// Chunks of a large item, without its header.
     more: u64,
     slots: u64,
 }
@@ -65,7 +65,7 @@ impl Layout {
             ),
         };
         let per = PAGE / chunk;
-        // One more than items: a new value is set before the old one is freed.
+        // One slot more than items: a new value is set before the old one is freed.
         let slots = (plan.most() + 1).next_multiple_of(per);
         let buckets = log2_up((plan.most() * 2).div_ceil(3)).max(LEAST_BUCKETS);
         Self { plan, buckets, chunk, per, more, slots }
@@ -82,15 +82,15 @@ impl Layout {
         areas
     }
 
-    /// Where a slot's chunk begins: a page's chunks are used from its end.
+    /// Offset of a slot's chunk: the chunks of a page are used from its end.
     pub(super) fn at(&self, slot: u64) -> u64 {
         slot / self.per * PAGE + (self.per - 1 - slot % self.per) * self.chunk
     }
 
-    /// What a read touches.
+    /// Accesses of a read, by area.
     pub(super) fn heat(&self) -> Vec<Heat> {
-        // Header and key; two changes of the reference count. Half of the others in the chain come first:
-        // the newer ones, which lie above, so in the upper half if no more is known.
+        // Header and key; two updates of the reference count. Half of the other items of a chain
+        // precede the key: the newer ones, at higher addresses, so on average in the upper half.
         let (found, value) = (lines(HEADER - CHAIN + self.plan.key), lines(self.plan.value));
         let others = self.plan.keys as f64 / (1u64 << self.buckets) as f64 / 2.0;
         let head = 2.0 + found;
@@ -112,7 +112,7 @@ impl Layout {
     }
 }
 
-/// The smallest size class that holds so many bytes.
+/// The smallest size class for that number of bytes.
 fn class(bytes: u64) -> u64 {
     let mut size = SMALLEST;
     while size < bytes && size < LARGEST {
@@ -127,14 +127,14 @@ struct Item {
     value: u64,
 }
 
-/// Neighbours in the list of a class: towards the tail and towards the head.
+/// An item's neighbours in the list of its class: towards the tail and towards the head.
 #[derive(Clone, Copy, Debug)]
 struct Links {
     next: u64,
     previous: u64,
 }
 
-/// The store.
+/// The store: its state after the load by arithmetic, and all changes since.
 #[derive(Debug)]
 pub(super) struct Memcached {
     layout: Layout,
@@ -149,7 +149,7 @@ pub(super) struct Memcached {
 }
 
 impl Memcached {
-    /// After the keys `0..loaded` were set in order.
+    /// The store after the keys `0..loaded` were set in order.
     pub(super) fn new(layout: Layout, loaded: u64) -> Self {
         Self {
             layout,
@@ -182,7 +182,7 @@ impl Memcached {
         chain
     }
 
-    /// Follows a chain to a key: its item, and the one before it.
+    /// Follows a chain to a key: its item, and the preceding item.
     fn find(&self, key: u64, tape: &mut Tape) -> Option<(u64, Option<u64>)> {
         let bucket = self.hashed.bucket(key);
         tape.read(TABLE, bucket * POINTER, POINTER);
@@ -197,7 +197,7 @@ impl Memcached {
         None
     }
 
-    /// A chunk for an item; a page that is new is cut into chunks first.
+    /// Allocates a chunk for an item; a new page is first cut into chunks.
     fn allocate(&mut self, tape: &mut Tape) -> u64 {
         if let Some(slot) = self.free.pop() {
             tape.read(SLABS, self.layout.at(slot), POINTER);
@@ -212,7 +212,7 @@ impl Memcached {
         slot
     }
 
-    /// Writes the parts of a value.
+    /// Accesses the parts of a value.
     fn value(&self, slot: u64, tape: &mut Tape, touch: fn(&mut Tape, usize, u64, u64)) {
         let (layout, plan) = (&self.layout, &self.layout.plan);
         if layout.more == 0 {
@@ -226,7 +226,7 @@ impl Memcached {
         }
     }
 
-    /// The item becomes the first of its chain and of its list.
+    /// Inserts the item at the head of its chain and of its class's list.
     fn insert(&mut self, slot: u64, item: Item, tape: &mut Tape) {
         self.items.set(slot, item);
         let bucket = self.hashed.bucket(item.key);
@@ -241,7 +241,8 @@ impl Memcached {
         self.head = slot;
     }
 
-    /// The item leaves its chain, in which `before` refers to it, and its list; its chunk is free.
+    /// Unlinks the item from its chain, in which `before` precedes it, and from its class's list;
+    /// frees its chunk.
     fn unlink(&mut self, slot: u64, before: Option<u64>, tape: &mut Tape) {
         let bucket = self.hashed.bucket(self.item(slot).key);
         self.chains

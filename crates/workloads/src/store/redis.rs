@@ -1,12 +1,13 @@
 //! A store like Redis, as the Telescope article runs it.
 //!
-//! From its source (dict.c, db.c, object.c, sds.h; 7.0) and jemalloc's size classes: a table of pointers, at
-//! least as many as keys and a power of two; an entry of 24 bytes, the newest of a chain first; the key a
-//! string (SDS) of its own; an object of 16 bytes that says when it was used last, written by every
-//! read; the value a string of its own, or beside its object up to 44 bytes. A changed value is a new object
-//! and string; what is freed is used again, the last one first. Each size class lies apart.
+//! From its source (dict.c, db.c, object.c, sds.h; 7.0) and jemalloc's size classes: a table of
+//! pointers, a power of two and at least as many as keys; chains of 24-byte entries, the newest
+//! first; the key, a string (SDS) of its own; an object of 16 bytes with the time of last use,
+//! written by every read; the value, a string of its own, or embedded in its object up to 44 bytes.
+//! An updated value is a new object and string; freed memory is reused in last-in, first-out order.
+//! Each kind of allocation has an area of its own.
 //!
-//! Left out: the steps of a table that grows (the table is as large as it gets), and the client's buffers.
+//! Left out: incremental rehashing (the table has its final size), and the client's buffers.
 
 use super::hashed::{Changed, Hashed, log2_up};
 use super::heat::Heat;
@@ -16,10 +17,10 @@ use super::{Plan, Store, area};
 use crate::description::Area;
 
 const POINTER: u64 = 8;
-/// `dictEntry`, and where its value is.
+/// `dictEntry`, and the offset of its value pointer.
 const ENTRY: u64 = 24;
 const ENTRY_VALUE: u64 = 8;
-/// `robj`, and where it says when it was used.
+/// `robj`, which holds the time of last use.
 const OBJECT: u64 = 16;
 /// `OBJ_ENCODING_EMBSTR_SIZE_LIMIT`.
 const EMBEDDED: u64 = 44;
@@ -30,7 +31,7 @@ const KEYS: usize = 2;
 const OBJECTS: usize = 3;
 const VALUES: usize = 4;
 
-/// Sizes.
+/// Sizes of the table and of each kind of allocation, by size class.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
     plan: Plan,
@@ -55,7 +56,7 @@ impl Layout {
     }
 
     pub(super) fn areas(&self) -> Vec<Area> {
-        // A new value is there before the old one is freed.
+        // A new value is allocated before the old one is freed.
         let values = self.plan.most() + 1;
         let mut areas = vec![
             area("table", POINTER << self.buckets),
@@ -69,12 +70,12 @@ impl Layout {
         areas
     }
 
-    /// What a read touches.
+    /// Accesses of a read, by area.
     pub(super) fn heat(&self) -> Vec<Heat> {
         let (key, value) = (lines(string(self.plan.key)), lines(string(self.plan.value)));
         let embedded = if self.value == 0 { value } else { 0.0 };
-        // Half of the others in the chain come first: the newer ones, which lie above, so in the upper
-        // half if no more is known.
+        // Half of the other entries of a chain precede the key: the newer ones, at higher
+        // addresses, so on average in the upper half.
         let keys = self.plan.keys;
         let (below, above) = (keys / 2, keys - keys / 2);
         let others = keys as f64 / (1u64 << self.buckets) as f64 / 2.0;
@@ -93,7 +94,7 @@ impl Layout {
     }
 }
 
-/// Bytes of a string: a header that grows with it, and a zero.
+/// Bytes of an SDS string: a header that depends on the length, the bytes, and a zero.
 fn string(bytes: u64) -> u64 {
     let header = match bytes {
         0..=255 => 3,
@@ -112,19 +113,20 @@ fn class(bytes: u64) -> u64 {
     bytes.next_multiple_of(bytes.next_power_of_two() / 8)
 }
 
-/// Of a key: its value's slot, and what it is.
+/// A key's value, and the slot that holds it.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     slot: u64,
     value: u64,
 }
 
-/// The store. Keys are never removed, so entry and key string of the `n`-th key lie in the `n`-th place.
+/// The store. Keys are never removed, so the entry and the key string of the `n`-th key are in slot
+/// `n`.
 #[derive(Debug)]
 pub(super) struct Redis {
     layout: Layout,
     hashed: Hashed,
-    /// Keys in the order of their insertion, newest first.
+    /// The keys of each changed bucket, newest first.
     chains: Changed<Vec<u64>>,
     held: Changed<Held>,
     fresh: u64,
@@ -132,7 +134,7 @@ pub(super) struct Redis {
 }
 
 impl Redis {
-    /// After the keys `0..loaded` were set in order.
+    /// The store after the keys `0..loaded` were set in order.
     pub(super) fn new(layout: Layout, loaded: u64) -> Self {
         Self {
             layout,
@@ -195,7 +197,7 @@ impl Store for Redis {
         match self.find(key, tape) {
             Some(old) => {
                 tape.write(ENTRIES, key * self.layout.entry + ENTRY_VALUE, POINTER);
-                // The object says whether anybody else holds it.
+                // Reads the object's reference count before freeing it.
                 tape.read(OBJECTS, old.slot * self.layout.object, OBJECT);
                 self.free.push(old.slot);
             }

@@ -1,16 +1,17 @@
-//! A store like Silo (Tu et al., SOSP 2013): records under a tree like Masstree (Mao et al., EuroSys 2012),
-//! read and changed by transactions.
+//! A store like Silo (Tu et al., SOSP 2013): records under a tree like Masstree (Mao et al.,
+//! EuroSys 2012), read and updated by transactions.
 //!
-//! From the papers and Silo's source (tuple.h, txn_impl.h, its Masstree): nodes hold 15 keys; a node is
-//! brought in by prefetching its first four lines, and takes five; a key's first eight bytes are in the
-//! node, the rest in a bag of the leaf. A record is a header of 32 bytes with lock, version and size, and the value. A
-//! transaction reads the version, the value and at its end the version again; a write locks the record, changes it in
-//! place, and unlocks it with a new version. A leaf that is full is split in halves, but at the right
-//! end of the tree a new leaf takes the new key alone; inner nodes are split in halves.
+//! From the papers and Silo's source (tuple.h, txn_impl.h, its Masstree): nodes hold 15 keys; a
+//! node spans five cache lines, of which a search prefetches the first four; a key's first eight
+//! bytes are in the node, the rest in a suffix bag of the leaf. A record is a header of 32 bytes
+//! with lock, version and size, and the value. A transaction reads the version, the value and at
+//! its end the version again; a write locks the record, updates it in place, and unlocks it with a
+//! new version. A full leaf is split in halves, except at the right end of the tree, where a new
+//! leaf takes only the new key; inner nodes are split in halves.
 //!
-//! Keys are loaded in order, as Silo's own YCSB does: so leaves are full and the tree needs not be built.
-//! What lies apart here and not there: leaves, inner nodes by level, and bags; there their addresses follow
-//! the order of their making.
+//! Keys are loaded in order, as Silo's own YCSB does: so leaves are full and the tree need not be
+//! built. Leaves, the inner nodes of each level, and bags lie apart from each other here; in Silo
+//! their addresses follow the order of allocation.
 
 use std::borrow::Cow;
 
@@ -20,23 +21,23 @@ use super::tape::Tape;
 use super::{Plan, Store, area};
 use crate::description::Area;
 
-/// Keys of a node, and children of an inner one.
+/// Keys of a node; an inner node has one more child.
 const WIDTH: usize = 15;
 const CHILDREN: u64 = 16;
-/// Children that a split leaves on its left.
+/// Children that remain in the left node after a split.
 const HALF: u64 = 8;
-/// More levels than any tree has: 8^20 leaves.
+/// Upper bound on the number of levels: 8^20 leaves.
 const LEVELS: u64 = 20;
 const NODE: u64 = 320;
 const PREFETCHED: u64 = 256;
-/// First bytes of a key, in the node itself.
+/// Bytes of a key that the node itself holds.
 const SLICE: u64 = 8;
-/// `dbtuple` with its link to an older version.
+/// `dbtuple` including its link to an older version.
 const HEADER: u64 = 32;
 /// `allocator::AllocAlignment`.
 const ALIGNED: u64 = 16;
 
-/// Above an inner node's index in its number: its level.
+/// An inner node's number holds its level above this bit, and its index below.
 const LEVEL: u32 = 48;
 
 const INNER: usize = 0;
@@ -44,7 +45,7 @@ const LEAVES: usize = 1;
 const RECORDS: usize = 2;
 const BAGS: usize = 3;
 
-/// Sizes.
+/// Sizes of nodes, records and bags.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
     plan: Plan,
@@ -56,7 +57,7 @@ pub(super) struct Layout {
 impl Layout {
     pub(super) fn new(plan: Plan) -> Self {
         let rest = plan.key.saturating_sub(SLICE);
-        // Keys inserted anywhere would leave leaves half full; at the end they fill them.
+        // Inserts at random keys would leave leaves half full; inserts at the end fill them.
         let leaves = plan.most().div_ceil(WIDTH as u64) + plan.inserts.div_ceil(HALF) + 1;
         Self {
             plan,
@@ -78,8 +79,8 @@ impl Layout {
         areas
     }
 
-    /// Where the nodes of a level of inner nodes begin; all but the last of a level have eight children or
-    /// more.
+    /// Offset of the nodes of an inner level; all nodes but the last of a level have at least eight
+    /// children.
     fn level(&self, level: u64) -> u64 {
         let mut nodes = self.leaves;
         let below = (1..level).map(|_| {
@@ -89,7 +90,7 @@ impl Layout {
         below.sum::<u64>() * NODE
     }
 
-    /// What a read touches.
+    /// Accesses of a read, by area.
     pub(super) fn heat(&self) -> Vec<Heat> {
         let shape = Shape::of(self.plan.keys);
         let mut heat = vec![
@@ -107,7 +108,8 @@ impl Layout {
     }
 }
 
-/// A tree into which keys were inserted in order: how many nodes there are, from the leaves up.
+/// The shape of a tree after inserting keys in order: number of nodes per level, from the leaves
+/// up.
 #[derive(Clone, Debug)]
 struct Shape {
     counts: Vec<u64>,
@@ -118,18 +120,18 @@ impl Shape {
         let mut counts = vec![keys.div_ceil(WIDTH as u64).max(1)];
         while counts[counts.len() - 1] > 1 {
             let children = counts[counts.len() - 1];
-            // Every split takes eight children away from the last node, which keeps nine or more.
+            // Every split takes eight children from the last node, which keeps at least nine.
             counts.push(1 + children.saturating_sub(CHILDREN).div_ceil(HALF));
         }
         Self { counts }
     }
 
-    /// The number of the first node of a level; leaves are level 0.
+    /// Number of the first node of a level; leaves are level 0.
     fn first(level: usize) -> u64 {
         (level as u64) << LEVEL
     }
 
-    /// Keys under a node of a level that is not the last of it.
+    /// Number of keys under a node of a level, unless it is the last of its level.
     fn span(level: usize) -> u64 {
         WIDTH as u64 * HALF.pow(level as u32)
     }
@@ -137,19 +139,19 @@ impl Shape {
 
 #[derive(Clone, Debug, Default)]
 struct Leaf {
-    /// Key and record, by key.
+    /// Pairs of key and record, sorted by key.
     keys: Vec<(u64, u64)>,
     next: Option<u64>,
 }
 
 #[derive(Clone, Debug)]
 struct Inner {
-    /// The least key under each child but the first.
+    /// The lowest key under each child except the first.
     bounds: Vec<u64>,
     children: Vec<u64>,
 }
 
-/// The store.
+/// The store: its state after the load by arithmetic, and all changes since.
 #[derive(Debug)]
 pub(super) struct Silo {
     layout: Layout,
@@ -159,15 +161,15 @@ pub(super) struct Silo {
     inner: Changed<Inner>,
     values: Changed<u64>,
     root: u64,
-    /// Levels above the leaves.
+    /// Number of levels above the leaves.
     height: usize,
-    /// Nodes of each level.
+    /// Number of nodes of each level.
     fresh: Vec<u64>,
     fresh_record: u64,
 }
 
 impl Silo {
-    /// After the keys `0..loaded` were inserted in order.
+    /// The store after the keys `0..loaded` were inserted in order.
     pub(super) fn new(layout: Layout, loaded: u64) -> Self {
         let shape = Shape::of(loaded);
         let height = shape.counts.len() - 1;
@@ -205,7 +207,7 @@ impl Silo {
         Inner { bounds: bounds.collect(), children: children.map(|child| base + child).collect() }
     }
 
-    /// The child of an inner node under which a key belongs.
+    /// The child of an inner node whose range holds the key.
     fn child(&self, number: u64, level: usize, key: u64) -> u64 {
         if let Some(node) = self.inner.get(number) {
             return node.children[node.bounds.partition_point(|bound| *bound <= key)];
@@ -218,7 +220,7 @@ impl Silo {
         base + (key / Shape::span(level - 1)).clamp(first, end - 1)
     }
 
-    /// Goes down to the leaf of a key; tells the inner nodes on the way, from the root.
+    /// Descends to the leaf of a key; also returns the inner nodes on the path, from the root.
     fn descend(&self, key: u64, tape: &mut Tape) -> (u64, Vec<u64>) {
         let (mut node, mut path) = (self.root, Vec::with_capacity(self.height));
         for level in (1..=self.height).rev() {
@@ -234,7 +236,7 @@ impl Silo {
         self.layout.level(number >> LEVEL) + (number & ((1 << LEVEL) - 1)) * NODE
     }
 
-    /// The number of another node of a level.
+    /// Allocates a node of a level, and returns its number.
     fn another(&mut self, level: usize) -> u64 {
         if level == self.fresh.len() {
             self.fresh.push(0);
@@ -268,7 +270,7 @@ impl Silo {
         self.values.get(record).copied().unwrap_or(record)
     }
 
-    /// At the end of a transaction: is the version that was read still there?
+    /// Commit check of a transaction: reads the record's version again.
     fn validate(&self, record: u64, tape: &mut Tape) {
         tape.read(RECORDS, self.at(record), 1);
     }
@@ -318,7 +320,8 @@ impl Silo {
         true
     }
 
-    /// Makes `right` a child beside `left`, from `bound` on; splits what is full, and the root at last.
+    /// Inserts `right` as the child after `left`, with `bound` as its lowest key; splits full
+    /// nodes, up to the root.
     fn link(&mut self, bound: u64, right: u64, left: u64, mut path: Vec<u64>, tape: &mut Tape) {
         let (mut bound, mut right, mut left) = (bound, right, left);
         for level in 1.. {

@@ -1,26 +1,26 @@
-//! What a request does to memory, before anybody carries it out.
+//! The memory accesses of a request, recorded before they are executed.
 
 use std::collections::VecDeque;
 
 use crate::Touch;
 
-/// Bytes that one access brings: a cache line.
+/// Bytes of a cache line: one access per line.
 const LINE: u64 = 64;
 
-/// Accesses in order, run by run.
+/// Recorded accesses in order, as runs of lines.
 #[derive(Debug, Default)]
 pub(crate) struct Tape {
     bases: Vec<u64>,
     runs: VecDeque<Run>,
 }
 
-/// One access to every line of some bytes.
+/// One access to each cache line of an address range.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     at: u64,
     end: u64,
     touch: fn(u64) -> Touch,
-    /// The request ends with it.
+    /// Whether the run completes a request.
     last: bool,
 }
 
@@ -30,17 +30,17 @@ impl Tape {
         Self { bases: bases.to_vec(), runs: VecDeque::new() }
     }
 
-    /// `bytes` bytes of an area are read, the line of the first one first.
+    /// Records reads of `bytes` bytes of an area, in ascending order of lines.
     pub(crate) fn read(&mut self, area: usize, from: u64, bytes: u64) {
         self.run(area, from, bytes, Touch::read);
     }
 
-    /// They are written.
+    /// Records writes of `bytes` bytes of an area.
     pub(crate) fn write(&mut self, area: usize, from: u64, bytes: u64) {
         self.run(area, from, bytes, Touch::write);
     }
 
-    /// A word is changed by an atomic operation.
+    /// Records an atomic update of a word.
     pub(crate) fn update(&mut self, area: usize, from: u64) {
         self.run(area, from, 1, Touch::update);
     }
@@ -52,18 +52,18 @@ impl Tape {
         }
     }
 
-    /// The request is complete with what was taped.
+    /// Marks the last recorded run as the end of a request.
     pub(crate) fn end(&mut self) {
         self.runs.back_mut().expect("every request touches memory").last = true;
     }
 
-    /// What was taped and not handed out, forgotten: first address, end, whether it is written.
+    /// Removes and returns all remaining runs: first address, end, whether it writes.
     #[cfg(test)]
     pub(crate) fn take(&mut self) -> Vec<(u64, u64, bool)> {
         self.runs.drain(..).map(|run| (run.at, run.end, (run.touch)(0).writes())).collect()
     }
 
-    /// Hands out accesses; returns how many, and how many requests they complete.
+    /// Hands out accesses; returns their number, and the number of requests that they complete.
     pub(crate) fn fill(&mut self, out: &mut [Touch]) -> (usize, u64) {
         let (mut filled, mut ended) = (0, 0);
         while let Some(run) = self.runs.front_mut() {

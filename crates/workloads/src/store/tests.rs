@@ -1,4 +1,5 @@
-//! Every store against a map, and against itself: loaded by arithmetic or key by key.
+//! Tests of every store against a map, and of initial state computed arithmetically against keys
+//! loaded one by one.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,10 +12,10 @@ use crate::programs::from_spec;
 
 const NAMES: &[&str] = FAMILY.names;
 
-/// Bytes of a value in these tests: no key and no header is as long.
+/// Bytes of a value in these tests: larger than any key or header.
 const VALUE: u64 = 1000;
 
-/// One of each kind, with more to clean, compact and split than keys.
+/// One store of each kind; some with more cleaning, compaction and splits than keys.
 const SPECS: [&str; 8] = [
     "flexkvs:segment=4096",
     "flexkvs:segment=64KiB",
@@ -36,7 +37,7 @@ fn served(spec: &str, keys: u64, inserts: u64) -> Served {
     read(&format!("{spec}{colon}keys={keys},inserts={inserts},value={VALUE},updates=0.5"))
 }
 
-/// A store whose areas lie 2^40 apart, and what it touched last.
+/// A store whose areas lie 2^40 apart, and the accesses of the last request.
 struct Bench {
     store: Box<dyn Store>,
     tape: Tape,
@@ -52,7 +53,7 @@ impl Bench {
         Self { store: served.kind.open(loaded, 2), tape: Tape::new(&bases), areas }
     }
 
-    /// What the last request touched: all of it lies in the areas.
+    /// The accesses of the last request, checked to lie in the areas.
     fn runs(&mut self) -> Runs {
         let runs = self.tape.take();
         assert!(!runs.is_empty());
@@ -73,7 +74,7 @@ impl Bench {
     }
 }
 
-/// The bytes of a value that was read; redis keeps a header and a zero beside it.
+/// Address range of the value that was read; Redis reads a header and a terminating zero with it.
 fn value_of(runs: &Runs) -> (u64, u64) {
     let long = |run: &&(u64, u64, bool)| !run.2 && run.1 - run.0 >= VALUE;
     let (at, end, _) = runs.iter().rfind(long).expect("a value was read");
@@ -143,7 +144,7 @@ proptest! {
         prop_assert!(places.windows(2).all(|pair| pair[0].1 <= pair[1].0), "values overlap");
     }
 
-    // What arithmetic says of a load is what a load does: afterwards every access is the same.
+    // The arithmetic initial state equals that of a real load: all later accesses are equal.
     #[test]
     fn a_store_that_was_loaded_is_one_that_loads(spec in prop::sample::select(SPECS.to_vec()), keys in 1u64..400, ops in ops()) {
         let served = served(spec, keys, 300);
@@ -195,7 +196,7 @@ proptest! {
     }
 }
 
-/// The accesses of a program's only thread; areas lie one behind the other from 1 GiB on.
+/// The accesses of a single-threaded program; areas lie one after the other from 1 GiB on.
 fn run(app: &Arc<dyn App>, count: usize) -> (Vec<Touch>, u64) {
     let mut lanes = app.start(&bases(app), 1, 1);
     let mut touches = vec![Touch::default(); count];
@@ -244,7 +245,7 @@ fn a_load_comes_first() {
     assert_eq!(requests[100..].iter().filter(only_clock).count(), 10);
 }
 
-// Each thread asks for itself, but of one store: what one inserts the other reads.
+// All threads share one store: a key inserted by one thread is read by the others.
 #[test]
 fn threads_share_the_store() {
     let app = from_spec("silo:keys=1000,inserts=1000,ycsb=d,requests=1000").unwrap();
@@ -275,10 +276,10 @@ fn a_terabyte_costs_the_host_next_to_nothing() {
     }
 }
 
-// The share of the accesses below each tenth of those of the stream, against the description. A request is
-// one draw, whatever it touches: 400,000 accesses are 17,000 requests of some 23, so a tenth is known to
-// 0.38 %; four sigma. YCSB's formula is up to 1.6 % off Zipf's law besides. 4,000,000 accesses to large
-// values are 360 requests.
+// Compares the share of the accesses below each tenth of the stream's accesses with the
+// description. A request is one draw, whatever its number of accesses: 400,000 accesses are 17,000
+// requests of some 23, so a tenth is known to 0.38 %; four sigma allowed. YCSB's formula deviates
+// from Zipf's law by up to another 1.6 %. 4,000,000 accesses to large values are 360 requests.
 #[test]
 fn streams_and_densities_agree() {
     for (spec, count, allowed) in [
@@ -315,7 +316,7 @@ fn streams_and_densities_agree() {
     }
 }
 
-// A fifth of the keys is hot, and another fifth every two minutes: five phases.
+// A fifth of the keys is hot, and the next fifth every two minutes: five phases.
 #[test]
 fn a_hot_set_that_moves_is_described_by_phases() {
     let spec = "flexkvs:keys=1000,dist=hotspot:keys=0.2:ops=0.9,shift=200,every=2min";
@@ -371,8 +372,8 @@ fn errors_tell_the_column() {
     assert!(error("redis:keys=1000000000000,value=1TB").contains("larger than"));
 }
 
-// Many times as many puts as the log has room for: every value is found where it was moved to, and none
-// lies on another.
+// Far more puts than fit into the log: every value is found where it was moved to, and no two
+// overlap.
 #[test]
 fn what_is_moved_is_not_lost() {
     for (spec, keys, puts) in [
@@ -388,7 +389,7 @@ fn what_is_moved_is_not_lost() {
         let mut rng = Rng::seeded(1);
         let (mut moved, mut places) = (0, std::collections::BTreeSet::new());
         for value in 1_000_000..1_000_000 + puts {
-            // A tenth of the puts are of any key: few segments empty by themselves.
+            // A tenth of the puts update random keys: then few segments become empty by themselves.
             let key = rng.below(if value % 10 == 0 { keys } else { 10 });
             let written = bench.put(key, value, 0);
             let long = written.iter().filter(|run| run.2 && run.1 - run.0 >= VALUE);

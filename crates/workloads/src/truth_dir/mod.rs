@@ -1,20 +1,20 @@
-//! A truth directory: what a program that knows its own accesses says of them.
+//! A truth directory: the ground truth that a program records about its own accesses.
 //!
 //! It holds one file, `truth.jsonl`: JSON lines, written as the program runs, each an object with
-//! one key that tells its kind. Times are nanoseconds of CLOCK_MONOTONIC, as in recordings;
+//! one key that names its kind. Times are nanoseconds of CLOCK_MONOTONIC, as in recordings;
 //! addresses are the program's own.
 //!
-//! | line | when | says |
+//! | line | when | content |
 //! |---|---|---|
-//! | `begin` | first, once the memory is populated | pid, boot, areas, the workload as TOML, seed, threads ([`Begin`]) |
-//! | `segment` | whenever the hot ranges change | from when on, and which ranges are hot ([`SegmentLine`]) |
-//! | `piece` | every grain of time (50 ms) | accesses of each thread, with a checksum ([`Piece`]) |
-//! | `end` | last | when and why ([`End`]); without it the program was killed |
+//! | `begin` | first, after population | pid, boot, areas, workload, seed, threads ([`Begin`]) |
+//! | `segment` | when the hot ranges change | begin, hot ranges ([`SegmentLine`]) |
+//! | `piece` | every grain of time (50 ms) | each thread's accesses, checksums ([`Piece`]) |
+//! | `end` | last | time and cause ([`End`]); missing if the program was killed |
 //!
-//! **Region truth** is in the `segment` lines. **Page truth** needs no lines of its own: accesses
-//! follow from workload, seed and thread, so a [`Replay`] draws again as many as each piece counts,
-//! compares the checksum, and knows every page that was touched. Telling it costs the program
-//! nothing, at any size.
+//! **Region truth** is in the `segment` lines. **Page truth** needs no lines of its own: workload,
+//! seed and thread determine the accesses, so a [`Replay`] draws as many again as each piece
+//! counts, compares the checksum, and obtains every page that was touched. Recording it costs the
+//! program nothing, at any size.
 
 mod pieces;
 mod read;
@@ -30,108 +30,109 @@ pub use replay::Replay;
 pub use tally::Tally;
 pub use write::Writer;
 
-/// The version of the format.
+/// Version of the file format.
 pub const FORMAT: u32 = 1;
-/// The one file of a truth directory.
+/// Name of the one file of a truth directory.
 pub const FILE: &str = "truth.jsonl";
-/// The only clock there is.
+/// Name of the clock of all times.
 pub const CLOCK: &str = "CLOCK_MONOTONIC";
 
-/// A line of the file.
+/// A line of `truth.jsonl`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Line {
-    /// The first.
+    /// The first line: the run.
     Begin(Begin),
-    /// From now on these ranges are hot.
+    /// A change of the hot ranges.
     Segment(SegmentLine),
-    /// What was accessed in a grain of time.
+    /// The accesses of a grain of time.
     Piece(Piece),
-    /// The last.
+    /// The last line: the end of the run.
     End(End),
 }
 
-/// Who speaks, and of what.
+/// The first line: the program and its workload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Begin {
-    /// [`FORMAT`].
+    /// Version of the format, [`FORMAT`].
     pub format: u32,
-    /// Version of the program.
+    /// Version of the program that wrote the file.
     pub version: String,
-    /// Its process.
+    /// Pid of the program.
     pub pid: u32,
-    /// `/proc/sys/kernel/random/boot_id`: clocks of different boots are not compared.
+    /// `/proc/sys/kernel/random/boot_id`: times of different boots are not comparable.
     pub boot: String,
-    /// [`CLOCK`].
+    /// Name of the clock, [`CLOCK`].
     pub clock: String,
-    /// When this line was written.
+    /// Time at which this line was written.
     pub at_ns: u64,
-    /// Command line.
+    /// Command line of the program.
     pub command: String,
-    /// The description, as TOML.
+    /// The workload's description, as TOML.
     pub workload: String,
-    /// Seed of the streams.
+    /// Seed of the access streams.
     pub seed: u64,
-    /// Threads, each with a stream of its own.
+    /// Number of threads, each with a stream of its own.
     pub threads: u32,
     /// Usual length of a piece.
     pub grain_ns: u64,
-    /// What stands behind the memory.
+    /// Backing of the memory: anonymous, memory file or filler module.
     pub backing: String,
-    /// Where the areas of the description lie, in its order.
+    /// Addresses of the description's areas, in its order.
     pub areas: Vec<AreaLine>,
 }
 
-/// Where an area lies.
+/// Addresses of an area.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AreaLine {
-    /// Its name.
+    /// Name of the area.
     pub name: String,
-    /// First byte.
+    /// First address of the area.
     pub start: u64,
-    /// One past the last.
+    /// One past the last address of the area.
     pub end: u64,
 }
 
-/// From when on which ranges are hot.
+/// A change of the hot ranges.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SegmentLine {
-    /// When it begins; it ends where the next one begins.
+    /// Start of the segment; it ends where the next one starts.
     pub begin_ns: u64,
-    /// How often all phases were gone through before.
+    /// Number of complete passes through all phases before the segment.
     pub pass: u64,
     /// Index of the phase.
     pub phase: usize,
-    /// Its name.
+    /// Name of the phase.
     pub name: String,
-    /// Since the phase began.
+    /// Nanoseconds since the phase began.
     pub into_ns: u64,
     /// Start and end of the hot ranges, ascending.
     pub hot: Vec<[u64; 2]>,
 }
 
-/// What was accessed in a grain of time.
+/// The accesses of a grain of time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Piece {
-    /// When it begins: where the one before ended.
+    /// Start of the piece: the end of the previous one.
     pub begin_ns: u64,
-    /// When it ends.
+    /// End of the piece.
     pub end_ns: u64,
-    /// Which `segment` line it belongs to, counted from 0.
+    /// Index of the `segment` line that the piece belongs to, from 0.
     pub segment: usize,
-    /// Accesses of each thread.
+    /// Number of accesses of each thread.
     pub touches: Vec<u64>,
     /// Checksum of each thread's accesses ([`Tally`]).
     pub sums: Vec<u32>,
-    /// How long after its end the last thread noticed; its accesses until then are counted here.
+    /// Nanoseconds until the last thread noticed the end of the piece; accesses until then are
+    /// counted in this piece.
     pub late_ns: u64,
 }
 
-/// When and why it ended.
+/// The last line: the end of the run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct End {
-    /// When.
+    /// Time at which the program ended.
     pub at_ns: u64,
-    /// Why.
+    /// Cause of the program's end.
     pub cause: String,
 }

@@ -1,24 +1,24 @@
-//! Time cut into grains, and where segments change.
+//! Pieces: time cut at grain boundaries and where segments change.
 
 use std::time::Duration;
 
 use crate::description::Workload;
 use crate::schedule::Segment;
 
-/// A piece of time within one segment, since the workload began.
+/// A piece of time within one segment; times are relative to the start of the workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// When it begins.
+    /// Start of the piece.
     pub begin: Duration,
-    /// When it ends.
+    /// End of the piece.
     pub end: Duration,
-    /// The segment.
+    /// The segment that the piece lies in.
     pub segment: Segment,
-    /// How many segments came before it.
+    /// Number of segments before that segment.
     pub number: usize,
 }
 
-/// The pieces of a workload, one after the other, phases coming again and again until `limit`.
+/// The consecutive pieces of a workload until `limit`; phases repeat.
 pub struct Pieces<'a> {
     workload: &'a Workload,
     grain: Duration,
@@ -28,7 +28,7 @@ pub struct Pieces<'a> {
 }
 
 impl<'a> Pieces<'a> {
-    /// Cuts at every multiple of `grain`, wherever a segment ends, and at `limit`.
+    /// Cuts time at every multiple of `grain`, at every end of a segment, and at `limit`.
     ///
     /// # Panics
     /// If `grain` is zero.

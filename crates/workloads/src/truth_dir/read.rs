@@ -1,4 +1,4 @@
-//! Reads truth directories, and refuses what cannot be trusted.
+//! Reads truth directories, and rejects invalid ones.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::description::Workload;
 use crate::file;
 use crate::schedule::Segment;
 
-/// A truth directory, read and checked.
+/// A truth directory, parsed and checked.
 #[derive(Clone, Debug)]
 pub struct TruthDir {
     name: String,
@@ -22,24 +22,23 @@ pub struct TruthDir {
     end: Option<End>,
 }
 
-/// The truth about a window.
+/// The hot ranges in a window of time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Hot<'a> {
-    /// What was hot for the longest part of the window.
+    /// The ranges that were hot for the longest part of the window.
     pub ranges: &'a RangeSet,
-    /// Index of the phase then.
+    /// Index of the phase in which `ranges` were hot.
     pub phase: usize,
     /// Whether the hot ranges changed within the window.
     pub changed: bool,
 }
 
 impl TruthDir {
-    /// Reads the truth in `dir`. A last line that was cut short is dropped; everything else must be
-    /// right.
+    /// Reads the truth in `dir`. A truncated last line is dropped; everything else must be valid.
     ///
     /// # Errors
-    /// [`ErrorKind::Data`] if it is not a truth directory, of another version, empty or damaged,
-    /// with the line.
+    /// [`ErrorKind::Data`] with the line, if it is not a truth directory, or is of another version,
+    /// empty or damaged.
     pub fn open(dir: &Path) -> Result<Self> {
         let path = dir.join(FILE);
         let text = std::fs::read_to_string(&path).map_err(|e| {
@@ -50,7 +49,7 @@ impl TruthDir {
         Self::parse(&path.display().to_string(), &text)
     }
 
-    /// As [`TruthDir::open`], from the file's text.
+    /// Parses the text of a truth file; `name` is used in errors.
     ///
     /// # Errors
     /// As [`TruthDir::open`].
@@ -127,7 +126,7 @@ impl TruthDir {
         Ok(())
     }
 
-    /// The first line.
+    /// The first line: the program and its workload.
     #[must_use]
     pub fn begin(&self) -> &Begin {
         &self.begin
@@ -145,35 +144,36 @@ impl TruthDir {
         &self.pieces
     }
 
-    /// How it ended; `None` if the program was killed, or still runs.
+    /// The last line; `None` if the program was killed, or still runs.
     #[must_use]
     pub fn end(&self) -> Option<&End> {
         self.end.as_ref()
     }
 
-    /// From when to when the truth is known; `None` if nothing was touched yet.
+    /// The period that the truth covers; `None` if nothing was touched yet.
     #[must_use]
     pub fn span(&self) -> Option<(Time, Time)> {
         let (first, last) = (self.pieces.first()?, self.pieces.last()?);
         Some((Time(first.begin_ns), Time(last.end_ns)))
     }
 
-    /// When other ranges became hot, the beginning included: accuracy is to be reached again after
-    /// each.
+    /// Times at which the hot ranges changed, including the start: after each of them accuracy has
+    /// to be reached again.
     #[must_use]
     pub fn changes(&self) -> Vec<Time> {
         let differs = |i: &usize| *i == 0 || self.hot[*i] != self.hot[i - 1];
         (0..self.segments.len()).filter(differs).map(|i| Time(self.segments[i].begin_ns)).collect()
     }
 
-    /// Name of the phase that is on at `time`; empty before the first.
+    /// Name of the phase at `time`; empty before the first phase.
     #[must_use]
     pub fn phase_at(&self, time: Time) -> &str {
         let begun = self.segments.partition_point(|segment| segment.begin_ns <= time.0);
         begun.checked_sub(1).map_or("", |last| &self.segments[last].name)
     }
 
-    /// What was hot in the window, all addresses in space 0; `None` if the truth does not cover it.
+    /// The hot ranges in the window, with all addresses in space 0; `None` if the truth does not
+    /// cover it.
     #[must_use]
     pub fn hot(&self, start: Time, end: Time) -> Option<Hot<'_>> {
         let (first, last) = self.span()?;
@@ -193,7 +193,8 @@ impl TruthDir {
         })
     }
 
-    /// Accesses a second in the pieces whose middle lies in the window; `None` if there is none.
+    /// Accesses a second in the pieces whose middle lies in the window; `None` if there is no such
+    /// piece.
     #[must_use]
     pub fn rate(&self, start: Time, end: Time) -> Option<f64> {
         let within =
@@ -204,11 +205,11 @@ impl TruthDir {
         (nanos > 0).then(|| touches as f64 / (nanos as f64 / 1e9))
     }
 
-    /// Whether a recording from `from` to `to` is about this program. `spaces` are the names of the
-    /// spaces that it saw, `name[pid]` for processes; gives the place of the program's among them.
+    /// Checks that a recording from `from` to `to` covers this program. `spaces` are the names of
+    /// the recorded spaces, `name[pid]` for processes; returns the index of the program's space.
     ///
     /// # Errors
-    /// [`ErrorKind::Data`] if the process is another one, or the times do not meet.
+    /// [`ErrorKind::Data`] if the process is another one, or the times do not overlap.
     pub fn check_belongs(&self, spaces: &[&str], from: Time, to: Time) -> Result<usize> {
         let foreign = |cause: String, remedy: &str| {
             let what = format!("recording and truth {} do not belong together", self.name);
@@ -253,7 +254,7 @@ impl TruthDir {
         }
     }
 
-    /// The file, for errors and titles.
+    /// Path of the file, for errors and titles.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -261,14 +262,14 @@ impl TruthDir {
 }
 
 impl Piece {
-    /// The middle of it.
+    /// The middle of the piece.
     #[must_use]
     pub fn middle(&self) -> Time {
         Time(self.begin_ns + (self.end_ns - self.begin_ns) / 2)
     }
 }
 
-/// The lines with their numbers. The last may be torn.
+/// Parses the lines, with their numbers; a truncated last line is dropped.
 fn lines(text: &str) -> std::result::Result<Vec<(usize, Line)>, (usize, String)> {
     let whole = text.rfind('\n').map_or(0, |newline| newline + 1);
     let line = |(index, text): (usize, &str)| match serde_json::from_str(text) {
@@ -298,7 +299,7 @@ fn check_begin(begin: &Begin) -> std::result::Result<Workload, String> {
     if fits { Ok(workload) } else { Err("the areas are not those of the workload".into()) }
 }
 
-/// 4711 of `redis-server[4711]`.
+/// Parses the pid of a space's name: 4711 of `redis-server[4711]`.
 fn pid_of(target: &str) -> Option<u32> {
     target.trim_end().strip_suffix(']')?.rsplit_once('[')?.1.parse().ok()
 }

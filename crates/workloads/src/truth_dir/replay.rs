@@ -1,4 +1,4 @@
-//! Page truth: the accesses drawn once more.
+//! Page truth: draws the accesses of a truth again.
 
 use std::sync::Arc;
 
@@ -7,8 +7,7 @@ use tierscope_core::{Error, ErrorKind, PAGE_SHIFT, Range, RangeSet, Result, Spac
 use super::{Piece, Tally, TruthDir};
 use crate::stream::{Program, Stream, Touch};
 
-/// Goes through the accesses of a truth, as far as asked, and knows when each page was last
-/// touched.
+/// Replays the accesses of a truth up to a given time, and records when each page was last touched.
 pub struct Replay<'a> {
     truth: &'a TruthDir,
     streams: Vec<Stream>,
@@ -18,7 +17,7 @@ pub struct Replay<'a> {
 }
 
 impl<'a> Replay<'a> {
-    /// Stands at the beginning.
+    /// A replay at the beginning of the truth.
     #[must_use]
     pub fn new(truth: &'a TruthDir) -> Self {
         let begin = truth.begin();
@@ -34,11 +33,11 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Goes on through all pieces whose middle lies before `end`.
+    /// Replays all pieces whose middle lies before `end`.
     ///
     /// # Errors
     /// [`ErrorKind::Data`] if a checksum differs: the truth is damaged, or was written by a version
-    /// that draws otherwise.
+    /// that draws other accesses.
     pub fn until(&mut self, end: Time) -> Result<()> {
         while let Some(piece) = self.truth.pieces().get(self.done).filter(|p| p.middle() < end) {
             self.piece(piece)?;
@@ -90,7 +89,7 @@ impl<'a> Replay<'a> {
             .remedy("the truth is damaged, or was written by another version of the toucher")
     }
 
-    /// The pages touched in the pieces gone through whose middle lies at or after `from`.
+    /// Pages touched in the replayed pieces whose middle lies at or after `from`.
     #[must_use]
     pub fn touched(&self, from: Time) -> RangeSet {
         let first = self.truth.pieces().partition_point(|piece| piece.middle() < from) as u32 + 1;
@@ -100,8 +99,8 @@ impl<'a> Replay<'a> {
 
 const BLOCK: usize = 512;
 
-/// For each page of an area the number of the piece that last touched it, 0 for never. Blocks of
-/// pages never touched take no room.
+/// For each page of an area the number of the piece that last touched it, from 1; 0 for never.
+/// Untouched blocks of pages are not allocated.
 struct LastTouched {
     start: u64,
     end: u64,
@@ -145,7 +144,7 @@ mod tests {
     use crate::generate::from_spec;
     use std::time::Duration;
 
-    /// What a program with two threads would have written and touched: 1000 accesses a piece.
+    /// The truth file and touched pages of a program with two threads: 1000 accesses per piece.
     fn run(spec: &str) -> (String, Vec<RangeSet>) {
         let workload = from_spec(spec).unwrap();
         let begin = super::super::Begin { threads: 2, ..begin(&workload) };

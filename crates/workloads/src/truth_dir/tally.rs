@@ -1,24 +1,24 @@
-//! How many accesses, and which.
+//! Count and checksum of accesses.
 
 use crate::stream::Touch;
 
-/// Counts accesses and sums them up, so that a replay can be compared.
+/// Counts and checksums accesses, so that a replay can be compared with the original.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// How many.
+    /// Number of accesses.
     pub touches: u64,
     sum: u64,
 }
 
 impl Tally {
-    /// Adds some.
+    /// Adds accesses.
     #[inline]
     pub fn add(&mut self, touches: &[Touch]) {
         self.touches += touches.len() as u64;
         self.sum = touches.iter().fold(self.sum, |sum, touch| sum.wrapping_add(touch.bits()));
     }
 
-    /// The sum of all addresses and kinds, its halves folded together.
+    /// Checksum: the sum of all addresses and kinds, folded to 32 bits.
     #[must_use]
     pub fn checksum(&self) -> u32 {
         (self.sum ^ (self.sum >> 32)) as u32

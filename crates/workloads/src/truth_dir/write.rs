@@ -1,4 +1,4 @@
-//! Writes a truth directory as it comes.
+//! Writes a truth directory line by line, as the program runs.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -8,18 +8,18 @@ use tierscope_core::{Error, ErrorKind, Result};
 
 use super::{Begin, End, FILE, Line, Piece, SegmentLine};
 
-/// A truth directory that is being written. Each line reaches the kernel at once, so that a killed
-/// program leaves all but the last.
+/// A truth directory that is being written. Each line is passed to the kernel at once, so that at
+/// most the last line is lost if the program is killed.
 pub struct Writer {
     path: PathBuf,
     file: File,
 }
 
 impl Writer {
-    /// Makes the directory and its first line.
+    /// Creates the directory and writes the first line.
     ///
     /// # Errors
-    /// If there is a truth already: it is never written over.
+    /// The directory holds a truth already, which is never overwritten, or it cannot be written.
     pub fn create(dir: &Path, begin: Begin) -> Result<Self> {
         let path = dir.join(FILE);
         let file = fs::create_dir_all(dir)
@@ -34,26 +34,26 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Other ranges are hot from now on.
+    /// Writes a change of the hot ranges.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// The file cannot be written.
     pub fn segment(&mut self, segment: SegmentLine) -> Result<()> {
         self.line(&Line::Segment(segment))
     }
 
-    /// A grain of time is over.
+    /// Writes the accesses of a grain of time.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// The file cannot be written.
     pub fn piece(&mut self, piece: Piece) -> Result<()> {
         self.line(&Line::Piece(piece))
     }
 
-    /// It is over.
+    /// Writes the last line.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// The file cannot be written.
     pub fn end(mut self, end: End) -> Result<()> {
         self.line(&Line::End(end))
     }

@@ -1,4 +1,4 @@
-//! The promises of `tierscope_filler.h`, one function each.
+//! Checks of the guarantees in `tierscope_filler.h`, one function each.
 
 use std::fs;
 use std::io;
@@ -12,10 +12,10 @@ use crate::{GIB, MIB, PAGE};
 
 type Checked = Result<(), String>;
 
-/// Three tables of level 2, and a bit of the fourth.
+/// Size of the mapping: three level-2 tables, and a part of the fourth.
 const BYTES: u64 = 3 * GIB + 6 * MIB;
 
-/// All of them.
+/// Runs all checks.
 pub(crate) fn check() -> Checked {
     let before = resident_pages()?;
     let filled = Filled::map_alone(BYTES).map_err(|e| format!("mmap: {e}"))?;
@@ -38,8 +38,9 @@ fn ensure(holds: bool, what: impl FnOnce() -> String) -> Checked {
     if holds { Ok(()) } else { Err(what()) }
 }
 
-/// Resident pages of shared memory of this process. Before v6.2 a thread keeps what it counts to
-/// itself for 64 page faults (`check_sync_rss_stat` in mm/memory.c).
+/// Resident shared-memory pages of this process. Before v6.2 a thread caches its changes to the
+/// counters for 64 page faults (`check_sync_rss_stat` in mm/memory.c), so this causes some faults
+/// first.
 fn resident_pages() -> Result<u64, String> {
     let mut fresh = vec![0u8; 128 * PAGE as usize];
     fresh.iter_mut().step_by(PAGE as usize).for_each(|byte| *byte = std::hint::black_box(1));
@@ -49,7 +50,8 @@ fn resident_pages() -> Result<u64, String> {
     kib.map(|kib| kib / 4).ok_or_else(|| "no RssShmem in /proc/self/status".into())
 }
 
-/// Counters of each CPU are folded in batches: a few dozen pages may be missing.
+/// Checks the number of resident pages. Per-CPU counters are summed in batches: a few dozen pages
+/// may be missing.
 fn counts_what_is_resident(before: u64, pages: u64) -> Checked {
     let now = resident_pages()?;
     let off = now.abs_diff(before + pages);
@@ -109,7 +111,7 @@ fn attach() -> Result<Attachment, String> {
     module.attach(std::process::id()).map_err(|e| e.to_string())
 }
 
-/// The mapping has the entries of all of them to itself.
+/// Levels whose entries belong to the mapping alone.
 const LEVELS: [Level; 4] = [Level::PTE, Level::PMD, Level::PUD, Level::P4D];
 
 fn scan(bits: &mut Attachment, filled: &Filled, level: Level) -> Result<AccessedSet, String> {
@@ -133,7 +135,7 @@ fn all_is_old(bits: &mut Attachment, filled: &Filled) -> Checked {
     Ok(())
 }
 
-/// Pages of different tables, at different places in them.
+/// Some pages in different tables, at different offsets in them.
 fn touched(filled: &Filled) -> Vec<u64> {
     let pages = (filled.end - filled.start) / PAGE;
     (0..pages).step_by(7 * 512 + 13).map(|page| filled.start + page * PAGE).collect()
@@ -142,7 +144,7 @@ fn touched(filled: &Filled) -> Vec<u64> {
 fn touches_are_seen_at_every_level(bits: &mut Attachment, filled: &Filled) -> Checked {
     let touched = touched(filled);
     for at in &touched {
-        // SAFETY: it lies in the mapping, which is filled.
+        // SAFETY: the address is in the mapping, which is filled.
         unsafe { std::ptr::read_volatile(*at as *const u8) };
     }
     for level in LEVELS {
@@ -164,7 +166,7 @@ fn touches_are_seen_at_every_level(bits: &mut Attachment, filled: &Filled) -> Ch
     probes_agree(bits, touched[touched.len() / 2])
 }
 
-/// Test and clear finds each level young once, and says what the entry is.
+/// Checks that test-and-clear finds each level young once, and reports the right kind of entry.
 fn probes_agree(bits: &mut Attachment, at: u64) -> Checked {
     let probe = |level: u8| abi::Probe {
         addr: at,
@@ -186,7 +188,7 @@ fn probes_agree(bits: &mut Attachment, at: u64) -> Checked {
 
 fn aliases_are_two_megabytes_apart(filled: &Filled) -> Checked {
     let at = |offset: u64| (filled.start + offset) as *mut u64;
-    // SAFETY: all lie in the filled mapping, and nobody else uses it.
+    // SAFETY: all addresses are in the filled mapping, and no other code uses it.
     let read = unsafe {
         at(GIB + 5 * PAGE).write_volatile(4711);
         [GIB + 3 * TABLE_BYTES + 5 * PAGE, 6 * PAGE].map(|offset| at(offset).read_volatile())
@@ -194,7 +196,7 @@ fn aliases_are_two_megabytes_apart(filled: &Filled) -> Checked {
     ensure(read == [4711, 0], || format!("aliases: {read:?}"))
 }
 
-/// The kernel's own munmap for the first GiB, ours for the rest.
+/// Checks that the kernel's munmap frees the first GiB, and the device's own operation the rest.
 fn taken_down_by_the_kernel_or_by_us(before: u64, filled: &Filled) -> Checked {
     unmap(filled.start, GIB)?;
     counts_what_is_resident(before, (BYTES - GIB) / PAGE)?;
@@ -203,13 +205,13 @@ fn taken_down_by_the_kernel_or_by_us(before: u64, filled: &Filled) -> Checked {
     counts_what_is_resident(before, 0)
 }
 
-/// Tables that the kernel has thinned out are filled up again.
+/// Checks that tables from which the kernel removed pages are filled up again.
 fn fills_around_holes(before: u64, filled: &Filled) -> Checked {
     let (start, end) = (filled.start + GIB, filled.start + GIB + 8 * MIB);
     let fill = || filled.fill(&mut Fill::new(start, end)).map_err(|e| format!("refill: {e}"));
     fill()?;
     for table in (start..end).step_by(TABLE_BYTES as usize) {
-        // SAFETY: pages of ours whose content does not matter.
+        // SAFETY: these pages belong to this process, and their contents do not matter.
         let answer =
             unsafe { libc::madvise(table as *mut _, 17 * PAGE as usize, libc::MADV_DONTNEED) };
         ensure(answer == 0, || format!("madvise: {}", io::Error::last_os_error()))?;

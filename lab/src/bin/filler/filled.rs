@@ -8,45 +8,47 @@ use tierscope_workloads::filler::Filler;
 
 pub(crate) use tierscope_workloads::filler::{Fill, TABLE_BYTES};
 
-/// A shared mapping of the device. It is not unmapped: that would take minutes a terabyte.
+/// A shared mapping of the device. It is never unmapped, which would take minutes per terabyte.
 pub(crate) struct Filled {
     device: Filler,
     /// First address, a multiple of [`TABLE_BYTES`].
     pub(crate) start: u64,
-    /// One past the last.
+    /// End address (exclusive).
     pub(crate) end: u64,
 }
 
 impl Filled {
     /// Maps `bytes`, a multiple of [`TABLE_BYTES`], without filling them.
     pub(crate) fn map(bytes: u64) -> io::Result<Self> {
-        // SAFETY: a fresh mapping at an address of the kernel's choice.
+        // SAFETY: a new mapping at an address of the kernel's choice.
         unsafe { Self::map_at(0, libc::MAP_SHARED, bytes) }
     }
 
-    /// As [`Filled::map`], with no other mapping below the same entries of level 4 (512 GiB).
+    /// Maps `bytes` as [`Filled::map`] does, with no other mapping below the same level-4 entries
+    /// (512 GiB).
     pub(crate) fn map_alone(bytes: u64) -> io::Result<Self> {
         const APART: u64 = 512 << 30;
         let reserved = (bytes.next_multiple_of(APART) + APART) as usize;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: a fresh mapping at an address of the kernel's choice.
+        // SAFETY: a new mapping at an address of the kernel's choice.
         let at =
             unsafe { libc::mmap(ptr::null_mut(), reserved, libc::PROT_NONE, flags, -1, 0) } as u64;
         if at == libc::MAP_FAILED as u64 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: it lies in what was just reserved, and nobody knows of that.
+        // SAFETY: within the range that was just reserved, which no other code uses.
         unsafe {
             Self::map_at(at.next_multiple_of(APART), libc::MAP_SHARED | libc::MAP_FIXED, bytes)
         }
     }
 
     /// # Safety
-    /// As `mmap` at that address with those flags.
+    ///
+    /// Same requirements as for `mmap` at that address with those flags.
     unsafe fn map_at(at: u64, flags: libc::c_int, bytes: u64) -> io::Result<Self> {
         let device = Filler::open().map_err(io::Error::other)?;
         let (protection, fd) = (libc::PROT_READ | libc::PROT_WRITE, device.as_fd().as_raw_fd());
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller fulfils the requirements.
         let start = unsafe { libc::mmap(at as *mut _, bytes as usize, protection, flags, fd, 0) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -54,17 +56,17 @@ impl Filled {
         Ok(Self { device, start: start as u64, end: start as u64 + bytes })
     }
 
-    /// Fills what lies between cursor and end, up to the budget.
+    /// Fills the part between cursor and end, up to the budget.
     pub(crate) fn fill(&self, fill: &mut Fill) -> io::Result<()> {
         self.device.fill(fill)
     }
 
-    /// Empties likewise.
+    /// Empties the part between cursor and end, up to the budget.
     pub(crate) fn empty(&self, fill: &mut Fill) -> io::Result<()> {
         self.device.empty(fill)
     }
 
-    /// Everything.
+    /// A request for the whole mapping.
     pub(crate) fn all(&self) -> Fill {
         Fill::new(self.start, self.end)
     }

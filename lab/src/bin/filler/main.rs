@@ -1,7 +1,7 @@
-//! `filler`: tries out the lab's filler of page tables.
+//! `filler`: tests and measures the lab's filler of page tables.
 //!
-//! `filler check` proves that it keeps its word, `filler time GIB` measures it, `filler hold GIB
-//! HOT_MIB` keeps a hot set in the middle of it busy until it is ended.
+//! `filler check` checks its guarantees, `filler time GIB` measures its speed, and `filler hold GIB
+//! HOT_MIB` fills memory and keeps a hot set in the middle of it busy until stopped.
 
 mod check;
 mod filled;
@@ -19,21 +19,21 @@ const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 const PAGE: u64 = 4096;
 
-/// Exit codes: 0 all is as it should be, 1 it is not, 2 wrong use.
+/// Exit codes: 0 success, 1 failure, 2 wrong use.
 #[derive(Parser)]
 enum Cli {
-    /// Check every promise of tierscope_filler.h.
+    /// Check every guarantee of tierscope_filler.h.
     Check,
-    /// Fill and empty, and say how long it took.
+    /// Fill and empty, and print how long that takes.
     Time {
-        /// GiB of address space.
+        /// GiB of address space to fill.
         gib: u64,
     },
-    /// Fill, print `PID START END` of the hot set, touch it at random until ended.
+    /// Fill, print `PID START END` of the hot set, and touch it at random until stopped.
     Hold {
-        /// GiB of address space.
+        /// GiB of address space to fill.
         gib: u64,
-        /// MiB of hot set.
+        /// MiB of the hot set.
         hot_mib: u64,
     },
 }
@@ -94,7 +94,7 @@ fn hold(gib: u64, hot_mib: u64) -> io::Result<()> {
     let mut rng = Rng::seeded(1);
     loop {
         let at = start + rng.below(bytes / PAGE) * PAGE;
-        // SAFETY: the page lies in the filled mapping, which is never unmapped.
+        // SAFETY: the page is in the filled mapping, which is never unmapped.
         unsafe { std::ptr::read_volatile(at as *const u8) };
     }
 }

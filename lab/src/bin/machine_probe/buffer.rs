@@ -1,28 +1,29 @@
-//! Memory on a node of one's choice, in pages of 4 KiB, and where its pages lie.
+//! Memory on a chosen node, in pages of 4 KiB, and the nodes of its pages.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use tierscope_core::{Error, ErrorKind, Result};
 
-/// A page.
+/// Size of a page in bytes.
 pub(crate) const PAGE: usize = 4096;
-/// A line of the cache.
+/// Size of a cache line in bytes.
 pub(crate) const LINE: usize = 64;
 
 const MPOL_BIND: libc::c_long = 2;
 const MPOL_MF_MOVE: libc::c_int = 2;
 
-/// Anonymous memory.
+/// An anonymous mapping.
 #[derive(Debug)]
 pub(crate) struct Buffer {
     base: *mut u8,
     bytes: usize,
 }
 
-// SAFETY: the memory belongs to no thread; who shares it only reads it, by volatile loads.
+// SAFETY: the memory is not tied to a thread; threads that share it only read it, by volatile
+// loads.
 unsafe impl Send for Buffer {}
-// SAFETY: as above.
+// SAFETY: threads that share the buffer only read its memory, by volatile loads.
 unsafe impl Sync for Buffer {}
 
 fn failed(what: &str) -> Error {
@@ -30,10 +31,10 @@ fn failed(what: &str) -> Error {
 }
 
 impl Buffer {
-    /// So many bytes on `node`, all of them written to.
+    /// Maps `bytes` bytes on `node`, and writes to all pages.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// The kernel refuses to map or to bind the memory.
     pub(crate) fn on(node: u32, bytes: usize) -> Result<Self> {
         let bytes = bytes.next_multiple_of(PAGE);
         let mask: [libc::c_ulong; 16] =
@@ -42,7 +43,7 @@ impl Buffer {
                     if word == node as usize / 64 { 1 << (node % 64) } else { 0 }
                 },
             );
-        // SAFETY: a new mapping; what follows concerns it alone.
+        // SAFETY: a new mapping; the calls below affect only that.
         let base = unsafe {
             let (protection, flags) =
                 (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
@@ -53,7 +54,7 @@ impl Buffer {
             libc::madvise(base, bytes, libc::MADV_NOHUGEPAGE);
             let bound =
                 libc::syscall(libc::SYS_mbind, base, bytes, MPOL_BIND, mask.as_ptr(), 1024, 0);
-            // One node, and a kernel without NUMA: there is nothing to bind to.
+            // Node 0 on a kernel without NUMA: binding fails, but is not needed.
             if bound != 0 && node != 0 {
                 return Err(failed("cannot bind a buffer to a node"));
             }
@@ -64,26 +65,26 @@ impl Buffer {
         Ok(buffer)
     }
 
-    /// From now on its pages may be anywhere.
+    /// Removes the binding: the kernel may move the pages to any node.
     pub(crate) fn unbind(&self) {
-        // SAFETY: concerns this mapping alone; MPOL_DEFAULT takes no nodes.
+        // SAFETY: affects only this mapping; MPOL_DEFAULT takes no nodes.
         unsafe {
             libc::syscall(libc::SYS_mbind, self.base, self.bytes, 0, std::ptr::null::<u64>(), 0, 0);
         }
     }
 
-    /// The share of its pages that lie on `node` now.
+    /// Share of the pages that are currently on `node`.
     pub(crate) fn share_on(&self, node: i32) -> f64 {
         let nodes = self.nodes();
         nodes.iter().filter(|on| **on == node).count() as f64 / nodes.len() as f64
     }
 
-    /// The node of each page, as the kernel says; negative: it is on none.
+    /// Node of each page, as reported by the kernel; negative: not present.
     pub(crate) fn nodes(&self) -> Vec<i32> {
         let pages: Vec<*mut u8> =
             (0..self.bytes / PAGE).map(|page| self.base.wrapping_add(page * PAGE)).collect();
         let mut nodes = vec![-1i32; pages.len()];
-        // SAFETY: as many places for answers as pages; without nodes to go to nothing moves.
+        // SAFETY: the result array has one element per page; without target nodes no page is moved.
         unsafe {
             let none = std::ptr::null::<i32>();
             libc::syscall(
@@ -99,12 +100,14 @@ impl Buffer {
         nodes
     }
 
-    /// Moves every page whose number is in `pages` to `node`; what the kernel refuses stays.
+    /// Moves the pages with the numbers `pages` to `node`; pages that the kernel refuses to move
+    /// stay.
     pub(crate) fn move_to(&self, pages: &[usize], node: i32) {
         let places: Vec<*mut u8> =
             pages.iter().map(|page| self.base.wrapping_add(page * PAGE)).collect();
         let (nodes, mut done) = (vec![node; pages.len()], vec![-1i32; pages.len()]);
-        // SAFETY: as many nodes and places for answers as pages; pages of this mapping alone are moved.
+        // SAFETY: the arrays of nodes and of results have one element per page; only pages of this
+        // mapping are moved.
         unsafe {
             libc::syscall(
                 libc::SYS_move_pages,
@@ -118,36 +121,37 @@ impl Buffer {
         }
     }
 
-    /// Bytes.
+    /// Size in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Linear address of its first byte.
+    /// Linear address of the first byte.
     pub(crate) fn address(&self) -> u64 {
         self.base as u64
     }
 
-    /// Loads the word at a byte.
+    /// Loads the word at byte offset `at`.
     #[inline(always)]
     pub(crate) fn load(&self, at: usize) -> u64 {
         debug_assert!(at + 8 <= self.bytes);
-        // SAFETY: inside the mapping.
+        // SAFETY: within the mapping.
         unsafe { self.base.add(at).cast::<u64>().read_volatile() }
     }
 
-    /// Stores a word at a byte.
+    /// Stores a word at byte offset `at`.
     #[inline(always)]
     pub(crate) fn store(&self, at: usize, value: u64) {
         debug_assert!(at + 8 <= self.bytes);
-        // SAFETY: inside the mapping.
+        // SAFETY: within the mapping.
         unsafe { self.base.add(at).cast::<u64>().write_volatile(value) }
     }
 
-    /// Frame numbers of its pages (Documentation/admin-guide/mm/pagemap.rst: bits 0..55, present in bit 63).
+    /// Frame numbers of the pages (Documentation/admin-guide/mm/pagemap.rst: bits 0..55, present in
+    /// bit 63).
     ///
     /// # Errors
-    /// They cannot be read, or a page is not there.
+    /// They cannot be read, or a page is not present.
     pub(crate) fn frames(&self) -> Result<Vec<u64>> {
         let file = File::open("/proc/self/pagemap").map_err(|_| failed("/proc/self/pagemap"))?;
         let mut bytes = vec![0; self.bytes / PAGE * 8];
@@ -166,14 +170,14 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // SAFETY: mapped by `on`, used by nobody any more.
+        // SAFETY: mapped by `on`, and not used any more.
         unsafe { libc::munmap(self.base.cast(), self.bytes) };
     }
 }
 
-/// Lets this thread run on one CPU only.
+/// Restricts this thread to one CPU.
 pub(crate) fn pin(cpu: usize) {
-    // SAFETY: a set of CPUs on the stack, of the size that is told.
+    // SAFETY: a CPU set on the stack, passed with its own size.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(cpu, &mut set);
@@ -181,7 +185,7 @@ pub(crate) fn pin(cpu: usize) {
     }
 }
 
-/// A generator of numbers (xorshift64*, Vigna).
+/// Next pseudo-random number (xorshift64*, Vigna).
 pub(crate) fn next(state: &mut u64) -> u64 {
     *state ^= *state >> 12;
     *state ^= *state << 25;

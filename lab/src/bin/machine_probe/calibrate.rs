@@ -1,8 +1,9 @@
-//! Makes node 1 slower than node 0 by a factor, and tells how well that holds.
+//! Calibrates node 1 to be slower than node 0 by a factor, and measures how accurate that is.
 //!
-//! A host that others share drifts from one second to the next, and a delay is a number of nanoseconds: what fits now
-//! is some percent off a minute later. So a round is a calibration and a comparison right after it, and the median of
-//! several rounds is told.
+//! The speed of a shared host drifts from second to second, but a delay is a fixed number of
+//! nanoseconds: a calibrated delay may be some percent off a minute later. Therefore each round
+//! consists of a calibration and a comparison directly after it, and the median of several rounds
+//! is reported.
 
 use std::time::Duration;
 
@@ -13,25 +14,25 @@ use tierscope_wire::device::Command;
 use crate::ring;
 use crate::speed::{Pair, Rings, delay_for};
 
-/// How long a step of a calibration measures.
+/// Duration of the measurement in a calibration step.
 const STEP: Duration = Duration::from_millis(1000);
-/// How close to the factor a calibration comes before it stops, and steps that it takes at most.
+/// Relative error of the factor at which a calibration stops, and its maximum number of steps.
 const CLOSE: f64 = 0.02;
 const STEPS: usize = 6;
 
-/// What a delay made of both nodes.
+/// A delay, and the latencies of both nodes with it.
 type Step = (u64, Pair);
 
-/// A calibration, and what its delay made of both nodes afterwards.
+/// A calibration, and a measurement with its final delay.
 struct Round {
     steps: Vec<Step>,
     held: Step,
 }
 
-/// So many rounds; the delay of the median one stays set.
+/// Calibrates `rounds` times; the delay of the median round stays set.
 ///
 /// # Errors
-/// There is no device, or no such memory.
+/// There is no device, or memory cannot be mapped on a node.
 pub(crate) fn calibrate(factor: f64, bytes: u64, rounds: usize, held: Duration) -> Result<Value> {
     ring(Command::Latency, &[0, 0])?;
     let mut rings = Rings::new(bytes)?;

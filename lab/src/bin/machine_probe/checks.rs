@@ -1,4 +1,4 @@
-//! Checks whose result is exact: what the machine counted against what was done.
+//! Checks with an exact expected result: counts of the machine compared with the accesses made.
 
 use std::fs::File;
 use std::io::Read;
@@ -21,10 +21,10 @@ use tierscope_wire::stats::Switch;
 use crate::buffer::{Buffer, LINE, PAGE, next, pin};
 use crate::device;
 
-/// Far more lines than any cache here has ways for, in every set.
+/// Buffer size that exceeds the cache by far, in every set.
 const BEYOND_CACHE: usize = 64 << 20;
 
-/// Reads, by page of 4 KiB, of the whole of RAM.
+/// Rule that counts reads of each 4 KiB page in the range of `frames`.
 fn reads_by_page(frames: &[u64]) -> Rule {
     let start = frames.iter().min().copied().unwrap_or(0) << 12;
     let end = (frames.iter().max().copied().unwrap_or(0) + 1) << 12;
@@ -42,7 +42,7 @@ fn states(rule: &Rule) -> usize {
     ((rule.filter.end - rule.filter.start) >> 12) as usize
 }
 
-/// Counters by page.
+/// Counters of reads, one per page.
 struct ByPage {
     device: TelemetryDevice,
     id: RuleId,
@@ -58,7 +58,7 @@ impl ByPage {
         Ok(Self { device, id, first: rule.filter.start >> 12, values: vec![0; states(&rule)] })
     }
 
-    /// Reads all counters, which resets them; gives those of the frames.
+    /// Reads all counters, which resets them; returns those of the given frames.
     fn take(&mut self, frames: &[u64]) -> Result<Vec<u64>> {
         self.device.read(self.id, &mut self.values)?;
         Ok(frames.iter().map(|frame| self.values[(frame - self.first) as usize]).collect())
@@ -73,20 +73,20 @@ pub(crate) fn touch(buffer: &Buffer, page: usize) {
     }
 }
 
-/// A page takes part in so many sweeps: three to eight.
+/// Number of sweeps that touch a page: three to eight.
 fn sweeps_of(page: usize) -> u64 {
     3 + page as u64 % 6
 }
 
-/// Sweeps over 64 MiB, where each page takes part in as many as its number says: every load misses, so that every
-/// counter is 64 times that.
+/// Sweeps over 64 MiB in which each page takes part `sweeps_of` times. Every load misses the cache,
+/// so every counter is 64 times that number.
 pub(crate) fn counters() -> Result<(Value, bool)> {
     pin(0);
     let buffer = Buffer::on(0, BEYOND_CACHE)?;
     let frames = buffer.frames()?;
     let mut counters = ByPage::of(&frames)?;
     counters.take(&frames)?;
-    // The first sweep counts nothing: it brings all pages out of the cache.
+    // The first sweep is not counted: it evicts the buffer's initial lines from the cache.
     (0..frames.len()).for_each(|page| touch(&buffer, page));
     counters.take(&frames)?;
     for sweep in 0..8 {
@@ -108,8 +108,8 @@ pub(crate) fn counters() -> Result<(Value, bool)> {
     Ok((value, wrong == 0))
 }
 
-/// Reads counters again and again, with a reset each time, while every CPU sweeps over memory of its own: in the end
-/// the readings must add up to the loads.
+/// Repeatedly reads and resets counters while every CPU sweeps over a buffer of its own: the sum of
+/// all readings must equal the number of loads.
 pub(crate) fn doorbell(time: Duration) -> Result<(Value, bool)> {
     let cpus = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
     let buffers: Vec<Buffer> =
@@ -122,7 +122,7 @@ pub(crate) fn doorbell(time: Duration) -> Result<(Value, bool)> {
         .flatten()
         .collect();
     let stop = AtomicBool::new(false);
-    // Everybody's pages leave the caches before the counters begin.
+    // A first sweep on every CPU evicts the buffers' initial lines from the caches.
     let sweep = |cpu: usize, until: &dyn Fn() -> bool| {
         pin(cpu);
         let mut loads = 0u64;
@@ -165,8 +165,9 @@ fn on_all(cpus: usize, run: impl Fn(usize) -> u64 + Sync) {
     });
 }
 
-/// Raises interrupts from one thread while another waits in a read; nanoseconds of the device's clock from the
-/// doorbell to the first doorbell of who woke up.
+/// Raises interrupts from one thread while another waits in read(). The latency is measured in
+/// nanoseconds of the device's clock, from the doorbell that raises the interrupt to the woken
+/// thread's first doorbell.
 pub(crate) fn interrupt(times: usize) -> Result<(Value, bool)> {
     let failed = |e: std::io::Error| Error::new(ErrorKind::Io, "/dev/tierscope_device").cause(e);
     let mut file = File::open("/dev/tierscope_device").map_err(failed)?;
@@ -190,7 +191,7 @@ pub(crate) fn interrupt(times: usize) -> Result<(Value, bool)> {
             Err(_) => break,
         }
     }
-    // The waiter sits in a read: it ends with the program.
+    // The waiting thread is blocked in read(); it ends with the program.
     drop(waiting);
     nanos.sort_unstable();
     let at = |share: usize| nanos.get(nanos.len() * share / 100).copied();
@@ -199,8 +200,8 @@ pub(crate) fn interrupt(times: usize) -> Result<(Value, bool)> {
     Ok((value, nanos.len() == times))
 }
 
-/// Sweeps over more pages than the TLBs hold: every page misses once a sweep, and this program reads each of these
-/// misses from the device's memory, while it makes them.
+/// Sweeps over more pages than the TLBs hold, so that every page misses once a sweep, while this
+/// program reads the records of these misses from the device's memory.
 pub(crate) fn rings(pages: usize, sweeps: u64) -> Result<(Value, bool)> {
     pin(0);
     let buffer = Buffer::on(0, pages * PAGE)?;
@@ -236,8 +237,9 @@ pub(crate) fn rings(pages: usize, sweeps: u64) -> Result<(Value, bool)> {
     Ok((value, wrong == 0 && lost == 0 && in_order))
 }
 
-/// Loads and stores to random pages, all dirty before, while accesses and misses are recorded. The first line of the
-/// file is the buffer's address, then frame by frame.
+/// Loads from and stores to random pages, all of them dirty, while accesses and misses are
+/// recorded. The first line of the file is the buffer's address; the others are the frames of its
+/// pages.
 pub(crate) fn misses(pagemap: &Path, pages: u64, accesses: u64) -> Result<(Value, bool)> {
     pin(0);
     let buffer = Buffer::on(0, pages as usize * PAGE)?;
@@ -247,9 +249,9 @@ pub(crate) fn misses(pagemap: &Path, pages: u64, accesses: u64) -> Result<(Value
     let failed =
         |e: std::io::Error| Error::new(ErrorKind::Io, pagemap.display().to_string()).cause(e);
     std::fs::write(pagemap, text).map_err(failed)?;
-    // It lies in memory shared with the host: nothing of it may be under way while pages are recorded.
+    // The file is in memory shared with the host: finish writing it before recording starts.
     let _ = File::open(pagemap).map(|file| {
-        // SAFETY: a file that is open.
+        // SAFETY: the file is open.
         unsafe { libc::fsync(file.as_raw_fd()) }
     });
     let device = device(0)?;
@@ -268,6 +270,6 @@ pub(crate) fn misses(pagemap: &Path, pages: u64, accesses: u64) -> Result<(Value
     }
     client.ring(Ring::Switch, &[all])?;
     let space = client.ring(Ring::Space, &[])?;
-    // What was recorded is judged outside (lab/src/machine/misses.rs).
+    // The records are judged on the host (lab/src/machine/misses.rs).
     Ok((json!({ "pages": pages, "accesses": accesses, "space": space }), true))
 }

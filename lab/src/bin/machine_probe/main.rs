@@ -1,5 +1,5 @@
-//! `machine-probe`: looks from the inside whether an instrumented virtual machine behaves as it was told to. Runs as
-//! root in the guest and prints one line of JSON.
+//! `machine-probe`: checks from inside whether an instrumented virtual machine behaves as
+//! configured. Runs as root in the guest and prints one line of JSON.
 
 mod buffer;
 mod calibrate;
@@ -19,7 +19,7 @@ use tierscope_linux::TelemetryDevice;
 use tierscope_wire::device::Command as Ring;
 use tierscope_wire::stats::{Count, Switch};
 
-/// Probe an instrumented virtual machine. Exit codes: 0 done, 1 a check failed, 2 wrong use.
+/// Probe an instrumented virtual machine. Exit codes: 0 success, 1 a check failed, 2 wrong use.
 #[derive(Parser)]
 struct Cli {
     #[command(subcommand)]
@@ -28,123 +28,126 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Nanoseconds of a load that waits for the one before it.
+    /// Measure the latency of dependent loads, in nanoseconds.
     Chase(Load),
-    /// MiB a second of loads one after the other.
+    /// Measure the bandwidth of sequential loads, in MiB/s.
     Stream(Load),
-    /// Nanoseconds of a load that waits for the one before it, on node 0 and node 1 by turns.
+    /// Measure the latency of dependent loads on nodes 0 and 1 alternately.
     Compare {
-        /// KiB on each.
+        /// KiB of memory on each node.
         #[arg(long, default_value_t = 65536)]
         kib: u64,
-        /// Milliseconds of both together.
+        /// Milliseconds for both nodes together.
         #[arg(long, default_value_t = 2000)]
         millis: u64,
     },
-    /// Makes node 1 slower than node 0 by a factor: measures both, and finds the delay that takes.
+    /// Find and set the delay that makes node 1 slower than node 0 by a factor.
     Calibrate {
-        /// Node 1 over node 0.
+        /// Latency of node 1 relative to node 0.
         #[arg(long)]
         factor: f64,
-        /// KiB that the chase goes over.
+        /// KiB of memory on each node.
         #[arg(long, default_value_t = 65536)]
         kib: u64,
-        /// Calibrations, each followed by a comparison; the median is told and stays.
+        /// Number of calibrations, each followed by a comparison; the median is reported and stays
+        /// set.
         #[arg(long, default_value_t = 5)]
         rounds: usize,
-        /// Milliseconds of a comparison.
+        /// Milliseconds of each comparison.
         #[arg(long, default_value_t = 2000)]
         millis: u64,
     },
-    /// A hot set that starts on node 1 and may go where the kernel likes: how fast it is, second by second.
+    /// Measure, second by second, the latency of a hot set that starts on node 1 and that the
+    /// kernel may migrate.
     Hot {
-        /// KiB.
+        /// KiB of the hot set.
         #[arg(long, default_value_t = 65536)]
         kib: u64,
-        /// Seconds.
+        /// Seconds to measure.
         #[arg(long, default_value_t = 20)]
         seconds: u64,
     },
-    /// Sets the MiB a second of a node; 0 for no limit.
+    /// Set the bandwidth limit of a node.
     Bandwidth {
-        /// The node.
+        /// Number of the node.
         node: u64,
-        /// MiB a second.
+        /// Limit in MiB/s; 0 for none.
         mib_s: u64,
     },
-    /// Sets the nanoseconds that misses on a node take longer.
+    /// Set the delay that is added to misses on a node.
     Latency {
-        /// The node.
+        /// Number of the node.
         node: u64,
-        /// Nanoseconds.
+        /// Delay in nanoseconds.
         nanos: u64,
     },
-    /// Switches these parts on, and all others that can be switched off.
+    /// Switch the named parts on, and all other switchable parts off.
     Switch {
-        /// raw, tlb, touched, flush.
+        /// Parts to switch on: raw, tlb, touched, flush.
         on: Vec<String>,
     },
-    /// The physical address of a process's top table.
+    /// Print the physical address of a process's top-level page table.
     Root {
-        /// The process.
+        /// Process id.
         pid: u32,
     },
-    /// Where the referee sees pages that lie on two nodes, and where the kernel does.
+    /// Compare the nodes of pages found by the referee with the nodes reported by the kernel.
     Placement {
-        /// The directory that is shared with the lab.
+        /// Directory shared with the lab.
         #[arg(long, default_value = "/out")]
         out: std::path::PathBuf,
-        /// Pages.
+        /// Number of pages.
         #[arg(long, default_value_t = 4096)]
         pages: usize,
     },
-    /// A count of the plugin's.
+    /// Print a counter of the plugin.
     Count {
-        /// Its name.
+        /// Name of the counter.
         name: String,
     },
-    /// Migrated pages, misses by node and a server's bytes by node, line by line.
+    /// Print migrated pages, misses by node and a server's bytes by node, line by line.
     Watch {
-        /// The server.
+        /// Process id of the server.
         pid: u32,
-        /// Looks until this file is there.
+        /// Stop when this file exists.
         #[arg(long)]
         until: std::path::PathBuf,
     },
-    /// Counters by page against a pattern that no cache holds.
+    /// Check counters of each page against an access pattern that always misses the cache.
     Counters,
-    /// Readings of counters under traffic from all CPUs.
+    /// Check reads of counters under load from all CPUs.
     Doorbell {
-        /// Milliseconds.
+        /// Milliseconds of the load.
         #[arg(long, default_value_t = 1000)]
         millis: u64,
     },
-    /// Interrupts that reach a waiting program.
+    /// Check that interrupts wake a waiting program.
     Interrupt {
-        /// How many.
+        /// Number of interrupts.
         #[arg(long, default_value_t = 200)]
         times: usize,
     },
-    /// Sweeps over more pages than TLBs hold, whose misses this program reads itself.
+    /// Check the records of TLB misses during sweeps over more pages than the TLBs hold.
     Rings {
-        /// Pages.
+        /// Number of pages.
         #[arg(long, default_value_t = 8192)]
         pages: usize,
-        /// Sweeps.
+        /// Number of sweeps.
         #[arg(long, default_value_t = 20)]
         sweeps: u64,
     },
-    /// Traffic of two tenants, counted by the programmable memory controllers.
+    /// Check the traffic of two tenants as counted by the programmable memory controllers.
     Tenants,
-    /// Accesses to random pages while misses and accesses are recorded; the pages go to a file.
+    /// Access random pages while misses and accesses are recorded, and write the page map to a
+    /// file.
     Misses {
-        /// Where page and frame numbers go.
+        /// Output file for the page map.
         #[arg(long)]
         pagemap: std::path::PathBuf,
-        /// Pages.
+        /// Number of pages.
         #[arg(long, default_value_t = 8192)]
         pages: u64,
-        /// Accesses.
+        /// Number of accesses.
         #[arg(long, default_value_t = 300_000)]
         accesses: u64,
     },
@@ -152,19 +155,19 @@ enum Command {
 
 #[derive(clap::Args)]
 struct Load {
-    /// Node that holds the memory.
+    /// Node of the memory.
     #[arg(long, default_value_t = 0)]
     node: u32,
-    /// KiB.
+    /// KiB of memory.
     #[arg(long, default_value_t = 65536)]
     kib: u64,
-    /// Milliseconds.
+    /// Milliseconds to measure.
     #[arg(long, default_value_t = 1000)]
     millis: u64,
-    /// Programs at a time, each on a CPU of its own.
+    /// Number of threads, each on a CPU of its own.
     #[arg(long, default_value_t = 1)]
     threads: usize,
-    /// All words of a line, not one.
+    /// Read all words of each line instead of one.
     #[arg(long)]
     words: bool,
 }

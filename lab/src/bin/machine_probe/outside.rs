@@ -1,4 +1,5 @@
-//! What the referee sees from outside, beside what the guest's kernel says.
+//! Compares the nodes of pages found by the referee from outside with the nodes reported by the
+//! guest's kernel.
 
 use std::fs;
 use std::path::Path;
@@ -11,14 +12,15 @@ use tierscope_linux::telemetry::root_of;
 
 use crate::buffer::{Buffer, PAGE, next};
 
-/// The referee looks at its desk ten times a second.
+/// Time limit for the referee's response; it polls for requests ten times a second.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn failed(path: &Path, cause: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Io, path.display().to_string()).cause(cause)
 }
 
-/// Pages of which every other, at random, is moved to node 1: how many the referee finds elsewhere than the kernel.
+/// Moves random pages, about half of them, to node 1; counts the pages for which referee and kernel
+/// disagree.
 pub(crate) fn placement(out: &Path, pages: usize) -> Result<(Value, bool)> {
     let buffer = Buffer::on(0, pages * PAGE)?;
     let mut state = 7;
@@ -40,7 +42,7 @@ pub(crate) fn placement(out: &Path, pages: usize) -> Result<(Value, bool)> {
     Ok((told, wrong == 0 && on(0) > 0 && on(1) > 0))
 }
 
-/// Asks where the pages of a buffer are, and waits for the answer.
+/// Requests the nodes of a buffer's pages from the referee, and waits for the response.
 fn ask(out: &Path, buffer: &Buffer) -> Result<Vec<Run>> {
     let five = fs::read_to_string("/proc/cpuinfo").is_ok_and(|text| text.contains(" la57"));
     let start = buffer.address();

@@ -1,4 +1,4 @@
-//! Latency and bandwidth of a node as a program feels them.
+//! Latency and bandwidth of a node, as seen by a program.
 
 use std::time::{Duration, Instant};
 
@@ -6,23 +6,23 @@ use tierscope_core::Result;
 
 use crate::buffer::{Buffer, LINE, PAGE, next, pin};
 
-/// Loads between looks at the clock.
+/// Number of loads between two reads of the clock.
 const BATCH: usize = 20_000;
 
-/// How long one of two nodes is followed before it is the other's turn.
+/// Time for which one of two rings is followed before the other.
 const TURN: Duration = Duration::from_millis(50);
 
-/// Loads of a stream without a branch between them: an emulated branch costs as much as a load.
+/// Number of loads without a branch between them: an emulated branch costs as much as a load.
 const UNROLLED: usize = 8;
 
-/// All lines of a buffer, each of which holds the address of the next, in random order.
+/// A pointer chase: every line of a buffer holds the address of the next one, in random order.
 struct Ring {
     buffer: Buffer,
     at: usize,
 }
 
 impl Ring {
-    /// A ring on a node, gone around once, so that the cache holds what it can.
+    /// A ring on a node, followed once, so that the cache is warm.
     fn on(node: u32, bytes: u64) -> Result<Self> {
         let buffer = Buffer::on(node, bytes as usize)?;
         link(&buffer);
@@ -31,12 +31,12 @@ impl Ring {
         Ok(ring)
     }
 
-    /// Loads, each of which waits for the one before it.
+    /// Executes dependent loads: each waits for the one before it.
     fn follow(&mut self, loads: usize) {
         (0..loads).for_each(|_| self.at = self.buffer.load(self.at) as usize);
     }
 
-    /// Nanoseconds of a load, over so much time.
+    /// Measures the nanoseconds per load for a duration.
     fn chase(&mut self, time: Duration) -> f64 {
         let (begun, mut loads) = (Instant::now(), 0u64);
         while begun.elapsed() < time {
@@ -47,45 +47,46 @@ impl Ring {
     }
 }
 
-/// Nanoseconds of a load whose address the load before it gave, over all lines of `bytes` in random order.
+/// Nanoseconds per dependent load, over all lines of `bytes` in random order.
 ///
 /// # Errors
-/// There is no such memory.
+/// Memory cannot be mapped on the node.
 pub(crate) fn chase(node: u32, bytes: u64, time: Duration) -> Result<f64> {
     pin(0);
     Ok(Ring::on(node, bytes)?.chase(time))
 }
 
-/// Nanoseconds of a dependent load on each of two nodes.
+/// Nanoseconds per dependent load on each of two nodes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pair {
-    /// Node 0.
+    /// Latency of node 0.
     pub(crate) near: f64,
-    /// Node 1.
+    /// Latency of node 1.
     pub(crate) far: f64,
 }
 
 impl Pair {
-    /// Node 1 over node 0.
+    /// Latency of node 1 relative to node 0.
     pub(crate) fn ratio(self) -> f64 {
         self.far / self.near
     }
 }
 
-/// Rings on node 0 and node 1 that are followed by turns, so that whatever else the host does slows both.
+/// Rings on nodes 0 and 1 that are followed alternately, so that other load on the host slows both.
 pub(crate) struct Rings([Ring; 2]);
 
 impl Rings {
-    /// Rings of so many bytes each.
+    /// Rings of `bytes` bytes each.
     ///
     /// # Errors
-    /// There is no such memory.
+    /// Memory cannot be mapped on a node.
     pub(crate) fn new(bytes: u64) -> Result<Self> {
         pin(0);
         Ok(Self([Ring::on(0, bytes)?, Ring::on(1, bytes)?]))
     }
 
-    /// A turn of each that a quarter of its turns were quicker than: beside others a host only ever makes them longer.
+    /// The lower quartile of each ring's measurements, because other load on the host only
+    /// increases them.
     pub(crate) fn compare(&mut self, time: Duration) -> Pair {
         let turns = (time.as_millis() / TURN.as_millis()).max(2) as usize / 2;
         let mut found = [Vec::with_capacity(turns), Vec::with_capacity(turns)];
@@ -104,8 +105,9 @@ fn quartile(mut values: Vec<f64>) -> f64 {
     values[values.len() / 4]
 }
 
-/// The delay of node 1 at which it would be `factor` times as slow as node 0, by the line that lies closest to what was
-/// measured (least squares). A delay costs more than itself: what an emulated load does beside it no longer overlaps.
+/// The delay of node 1 that makes it `factor` times as slow as node 0, by linear regression (least
+/// squares) of the measurements. A delay costs more than its own length, because other work of an
+/// emulated load no longer overlaps with it.
 pub(crate) fn delay_for(factor: f64, measured: &[(u64, Pair)]) -> u64 {
     let points = || measured.iter().map(|(delay, pair)| (*delay as f64, pair.ratio()));
     let mean = |sum: f64| sum / measured.len() as f64;
@@ -115,11 +117,11 @@ pub(crate) fn delay_for(factor: f64, measured: &[(u64, Pair)]) -> u64 {
     (x + (factor - y) * square / along).max(0.0).round() as u64
 }
 
-/// Nanoseconds of a dependent load, second by second, over memory that was filled on node 1 and is free to move; and
-/// the share of it that lies on node 0 in the end.
+/// Nanoseconds per dependent load, second by second, over memory that was allocated on node 1 and
+/// may be migrated; and the share of it on node 0 in the end.
 ///
 /// # Errors
-/// There is no node 1.
+/// Memory cannot be mapped on node 1.
 pub(crate) fn hot(bytes: u64, seconds: u64) -> Result<(Vec<f64>, f64)> {
     pin(0);
     let buffer = Buffer::on(1, bytes as usize)?;
@@ -138,9 +140,9 @@ pub(crate) fn hot(bytes: u64, seconds: u64) -> Result<(Vec<f64>, f64)> {
     Ok((nanos, buffer.share_on(0)))
 }
 
-/// One ring through all lines: all of a page in random order, then those of another page, in random order too. An
-/// emulated CPU's own TLB grows and shrinks with whatever ran before; this way it misses once a page at most, and
-/// what is measured is the memory.
+/// Links all lines to one ring: all lines of a page in random order, then those of another page,
+/// with the pages in random order too. The size of an emulated CPU's own TLB depends on the code
+/// that ran before; this order limits its misses to one per page, so that the memory is measured.
 fn link(buffer: &Buffer) {
     let mut state = 0x9e37_79b9;
     let pages = shuffled(buffer.bytes() / PAGE, &mut state);
@@ -154,7 +156,7 @@ fn link(buffer: &Buffer) {
     }
 }
 
-/// 0..count in random order (Fisher and Yates).
+/// 0..count in random order (Fisher-Yates shuffle).
 fn shuffled(count: usize, state: &mut u64) -> Vec<usize> {
     let mut order: Vec<usize> = (0..count).collect();
     for last in (1..count).rev() {
@@ -163,11 +165,11 @@ fn shuffled(count: usize, state: &mut u64) -> Vec<usize> {
     order
 }
 
-/// MiB a second of lines read one after the other by so many threads, each with its own `bytes`; with `words` all eight
-/// words of each line.
+/// MiB/s of lines that `threads` threads read sequentially, each in its own `bytes`; with `words`
+/// all eight words of each line are read.
 ///
 /// # Errors
-/// There is no such memory.
+/// Memory cannot be mapped on the node.
 pub(crate) fn stream(
     node: u32,
     bytes: u64,
@@ -204,7 +206,7 @@ pub(crate) fn stream(
     }))
 }
 
-/// The sum of a page's words that lie so many bytes apart.
+/// Sum of the words of a page at distances of `STEP` bytes.
 #[inline(always)]
 fn sum_of<const STEP: usize>(buffer: &Buffer, page: usize) -> u64 {
     (0..PAGE / STEP / UNROLLED).fold(0, |sum: u64, part| {
@@ -218,7 +220,7 @@ fn sum_of<const STEP: usize>(buffer: &Buffer, page: usize) -> u64 {
 mod tests {
     use super::*;
 
-    // 100 ns on both without delay; 200 ns more for a delay of 100: factor 2 takes 50.
+    // 100 ns on both nodes without a delay, 200 ns more with a delay of 100: factor 2 takes 50.
     #[test]
     fn delays_follow_the_line_through_what_was_measured() {
         let at = |delay, far| (delay, Pair { near: 100.0, far });

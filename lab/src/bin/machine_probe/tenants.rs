@@ -1,5 +1,5 @@
-//! Traffic of tenants, counted by a rule of the programmable memory controllers: many pages select the state of whom
-//! they belong to.
+//! Traffic of tenants, counted by a rule of the programmable memory controllers that maps all pages
+//! of a tenant to one state.
 
 use std::path::Path;
 
@@ -12,13 +12,13 @@ use tierscope_linux::telemetry::controllers;
 use crate::buffer::{Buffer, LINE, PAGE, pin};
 use crate::checks::touch;
 
-/// Bytes of a tenant: far beyond any cache here.
+/// Bytes of a tenant, which exceed any cache here by far.
 const BYTES: usize = 32 << 20;
 
-/// How often each tenant goes over its memory.
+/// Number of sweeps of each tenant over its memory.
 const SWEEPS: [u64; 2] = [7, 4];
 
-/// Reads of the pages between the lowest and the highest frame.
+/// Rule that counts reads of the pages between the lowest and the highest frame.
 fn reads(frames: &[Vec<u64>]) -> Rule {
     let all = || frames.iter().flatten().copied();
     let (first, last) = (all().min().unwrap_or(0), all().max().unwrap_or(0));
@@ -32,8 +32,8 @@ fn reads(frames: &[Vec<u64>]) -> Rule {
     }
 }
 
-/// Two tenants at a time, each on a CPU of its own: what was counted of each, beside the lines that it loaded, all of
-/// which its cache had lost by then.
+/// Runs two tenants concurrently, each on a CPU of its own, and compares the counts for each with
+/// the lines that it loaded, all of which missed its cache.
 pub(crate) fn tenants() -> Result<(Value, bool)> {
     let buffers = SWEEPS.map(|_| Buffer::on(0, BYTES)).into_iter().collect::<Result<Vec<_>>>()?;
     let frames = buffers.iter().map(Buffer::frames).collect::<Result<Vec<_>>>()?;
@@ -42,7 +42,7 @@ pub(crate) fn tenants() -> Result<(Value, bool)> {
     for (tenant, frames) in (0..).zip(&frames) {
         frames.iter().try_for_each(|frame| driver.translate(rule, *frame, Some(tenant)))?;
     }
-    // The first sweep brings all pages out of the cache.
+    // The first sweep evicts the buffers' initial lines from the cache.
     sweep(&buffers, [1, 1]);
     let mut counted = [0; SWEEPS.len()];
     driver.read(rule, &mut counted)?;

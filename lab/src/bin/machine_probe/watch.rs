@@ -1,5 +1,6 @@
-//! What becomes of a server while a policy works: pages that the kernel has migrated, misses by node and the server's
-//! pages by node. One program tells all of it, for on an emulated machine each that is started takes what is measured.
+//! Samples a server while a placement policy runs: pages migrated by the kernel, misses by node,
+//! and the server's bytes by node. A single program samples all of it, because starting programs on
+//! an emulated machine would disturb the measurement.
 
 use std::fs;
 use std::io::{Write, stdout};
@@ -15,15 +16,17 @@ use tierscope_wire::stats::Count;
 
 use crate::device;
 
-/// Looks at the kernel's count between two looks at all.
+/// Number of samples of migrated pages per sample of the other figures.
 const LOOKS: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Prints a line for each look until a file is there: `at` in seconds since this began, `migrated` in pages, and once a
-/// second the misses that node 0 and the others have answered and the server's bytes on both.
+/// Prints a line for each sample until a file exists: `at` in seconds since the start, `migrated`
+/// in pages, and once a second the misses served by node 0 and by other nodes and the server's
+/// bytes on both.
 ///
 /// # Errors
-/// The machine has no device that counts misses, or the server or the kernel's counts cannot be read.
+/// The machine has no device that counts misses, or the server's or the kernel's counts cannot be
+/// read.
 pub(crate) fn watch(pid: u32, until: &Path) -> Result<Value> {
     let device = device(0)?;
     let began = Instant::now();
@@ -46,7 +49,7 @@ pub(crate) fn watch(pid: u32, until: &Path) -> Result<Value> {
     Ok(json!({ "looks": look }))
 }
 
-/// Pages that the kernel has migrated since it began.
+/// Pages that the kernel has migrated since boot.
 fn migrated() -> Result<u64> {
     let text = fs::read_to_string("/proc/vmstat").map_err(|e| unreadable("cannot read", e))?;
     let count = text.lines().find_map(|line| line.strip_prefix("pgmigrate_success ")?.parse().ok());

@@ -1,5 +1,6 @@
-//! NEMO's experiments (`experiments/nemo`): policies fed by counters in the memory controller beside the same
-//! fed by samples, section 6.1's sums, and what of the article cannot be judged here. A page of its own.
+//! NEMO's experiments (`experiments/nemo`): policies fed by counters in the memory controller,
+//! compared with the same policies fed by samples; the sums of section 6.1; and the article's
+//! claims that cannot be judged here. They have a page of their own.
 
 mod neighbour;
 mod sums;
@@ -39,10 +40,10 @@ const ALL: &[(&str, &str)] = texts!(
     "neighbour",
 );
 
-/// The one that is not about policies.
+/// The experiment that does not compare policies.
 const NEIGHBOUR: &str = "neighbour";
 
-/// What they run.
+/// Workloads of the experiments.
 const WORKLOADS: &[(&str, &str)] = texts!(
     "workloads/flexkvs",
     "workloads/faster-small",
@@ -51,7 +52,7 @@ const WORKLOADS: &[(&str, &str)] = texts!(
     "workloads/silo",
 );
 
-/// What all of them together are called on the command line; one of them is `nemo-flexkvs`.
+/// Name of the whole group on the command line; a single experiment is named like `nemo-flexkvs`.
 pub(super) const GROUP: &str = "nemo";
 
 const HEAD: &str = "# NEMO: telemetry in the memory controller\n
@@ -72,7 +73,7 @@ struct Text {
     claim: Vec<Claim>,
 }
 
-/// The experiment with something changed.
+/// A named variant of the experiment, with changed settings.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 struct Case {
@@ -81,10 +82,10 @@ struct Case {
 }
 
 impl Case {
-    /// The experiment `name`, whose text without its claims is `alone`, in this case.
+    /// The experiment `name` in this case; `alone` is its text without claims.
     ///
     /// # Errors
-    /// A change that makes no sense, or an experiment that does not.
+    /// A change or the experiment is invalid.
     fn experiment(&self, name: &str, alone: &str) -> Result<Experiment> {
         let changes = self.set.iter().map(|set| change(set)).collect::<Result<Vec<_>, _>>();
         let changes = changes.map_err(|what| {
@@ -102,15 +103,15 @@ struct Claim {
     paper: String,
     says: String,
     policy: String,
-    /// In which case; the first one unless told.
+    /// Case that the claim is about; by default the first one.
     case: Option<String>,
     figure: Figure,
     to: Option<String>,
-    /// In which case that one is; in the same unless told.
+    /// Case of the policy in the denominator; by default the same.
     to_case: Option<String>,
-    /// Seconds at which the hot set shifts.
+    /// Time of the hot set's shift, in seconds.
     shift: Option<f64>,
-    /// So many times smaller is the machine than the paper's, and what is measured.
+    /// Factor by which the machine, and the measured quantity, are smaller than the paper's.
     smaller: Option<f64>,
     least: Option<f64>,
     most: Option<f64>,
@@ -118,7 +119,7 @@ struct Claim {
 }
 
 impl Claim {
-    /// The case of whom it is held against.
+    /// Case of the policy in the denominator.
     fn to_case(&self) -> &Option<String> {
         if self.to_case.is_some() { &self.to_case } else { &self.case }
     }
@@ -138,35 +139,35 @@ impl Claim {
     }
 }
 
-/// What is measured.
+/// Quantities that claims are about.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 enum Figure {
-    /// Accesses a second over those of `to`.
+    /// Accesses per second relative to those of `to`.
     RateOver,
-    /// Seconds from the shift until the rate is back.
+    /// Seconds from the shift until the rate has recovered.
     RecoverySeconds,
-    /// The same over those of `to`.
+    /// Seconds until the rate has recovered, relative to those of `to`.
     RecoveryOver,
-    /// Seconds from the shift until the share of accesses that fast memory serves is back.
+    /// Seconds from the shift until the share of accesses served by fast memory has recovered.
     ShareRecoverySeconds,
-    /// The same over those of `to`.
+    /// Seconds until that share has recovered, relative to those of `to`.
     ShareRecoveryOver,
-    /// CPU time of telemetry and policy, in percent of a CPU.
+    /// CPU time of telemetry and policy, in per cent of a CPU.
     TelemetryPercent,
-    /// The same over those of `to`.
+    /// CPU time of telemetry and policy, relative to that of `to`.
     TelemetryOver,
-    /// Bytes of huge pages split over those of `to`.
+    /// Bytes of huge pages split, relative to those of `to`.
     SplitsOver,
-    /// Skewed huge pages found over those of `to`.
+    /// Skewed huge pages found, relative to those of `to`.
     CandidatesOver,
-    /// Seconds until 95 % of them are.
+    /// Seconds until 95 % of the skewed huge pages are found.
     DetectionSeconds,
-    /// The same over those of `to`.
+    /// Seconds until 95 % of the skewed huge pages are found, relative to those of `to`.
     DetectionOver,
-    /// Mean time of an access over that of `to`.
+    /// Mean access time relative to that of `to`.
     LatencyOver,
-    /// Of the huge pages that were accessed, the percentage of skewness 0 at the end.
+    /// Percentage of the accessed huge pages with skewness 0 at the end.
     UnskewedPercent,
 }
 
@@ -220,32 +221,33 @@ impl Figure {
     }
 }
 
-/// A figure that a policy noted.
+/// A policy's internal figure by name.
 fn noted(notes: &Notes, name: &str) -> Option<f64> {
     notes.figures.iter().find(|(known, _)| *known == name).map(|(_, figure)| *figure)
 }
 
-/// Share of what is found at last that counts as found.
+/// Share of the final number of skewed pages at which they count as found.
 const FOUND: f64 = 0.95;
 
-/// Seconds until 95 % of the skewed huge pages were found; nothing if there are none.
+/// Seconds until 95 % of the skewed huge pages were found; `None` if there are none.
 fn detection(notes: &[Notes]) -> Option<f64> {
     let all = noted(notes.last()?, CANDIDATES).filter(|all| *all > 0.0)?;
     let enough = |notes: &&Notes| noted(notes, CANDIDATES).is_some_and(|n| n >= FOUND * all);
     notes.iter().find(enough).map(|notes| notes.at_seconds)
 }
 
-/// CPU time of telemetry and policy, a share of a CPU.
+/// CPU time of telemetry and policy, as a share of a CPU.
 fn telemetry(outcome: &Outcome) -> f64 {
     outcome.cpu.telemetry + outcome.cpu.interrupts + outcome.cpu.policy
 }
 
-/// Rows in a row that make a recovery.
+/// Number of consecutive rows that make a recovery.
 const STEADY: usize = 4;
-/// Share of the last rate from which it counts.
+/// Share of the final value at which a row counts as recovered.
 const BACK: f64 = 0.95;
 
-/// Seconds from `shift` to the beginning of the first of four rows with as much as at the end.
+/// Seconds from `shift` to the beginning of the first four consecutive rows that reach 95 % of the
+/// final value.
 fn recovery(rows: &[Row], shift: f64, of: impl Fn(&Row) -> Option<f64>) -> Option<f64> {
     let last = rows.len() - rows.len().checked_div(10)?.max(1).min(rows.len());
     let tail = &rows[last..];
@@ -264,21 +266,21 @@ struct Stage {
     contestants: Vec<Contestant>,
 }
 
-/// An experiment, who places memory in it, and what is claimed.
+/// An experiment in all its cases, with the claims about it.
 struct Planned {
     name: &'static str,
     stages: Vec<Stage>,
     claims: Vec<Claim>,
 }
 
-/// The text of a workload that stands beside the experiments, by its path: it is built in, whatever
-/// directory this runs in.
+/// Text of a workload file under `experiments/nemo`, by its path. The texts are built in, so that
+/// they are found from any working directory.
 pub(crate) fn workload_text(path: &str) -> Option<&'static str> {
     let name = path.strip_prefix("experiments/nemo/")?.strip_suffix(".toml")?;
     WORKLOADS.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
 }
 
-/// The experiment of that name, without its claims, as a file of its own would tell it.
+/// TOML text of the experiment of that name, without its claims.
 pub(crate) fn experiment_text(name: &str) -> Option<String> {
     let (_, text) = ALL.iter().find(|(known, _)| is(name, known))?;
     claims::alone(text).ok()
@@ -301,7 +303,7 @@ impl Planned {
         Ok(planned)
     }
 
-    /// Whom a claim is about, and that it can be judged.
+    /// Checks that a claim's policies and cases exist, and that it can be judged.
     fn check(&self, claim: &Claim) -> Result<()> {
         let bad = |what: String| {
             let place = format!("experiment {}: claim \"{}\"", self.name, claim.says);
@@ -318,7 +320,7 @@ impl Planned {
         claim.told().check_names(of).or_else(bad)
     }
 
-    /// The number of a case; the first unless told.
+    /// Index of a case; by default the first.
     fn stage(&self, case: &Option<String>) -> Option<usize> {
         match case {
             None => Some(0),
@@ -327,7 +329,7 @@ impl Planned {
     }
 }
 
-/// Whether a name is one of ours, or all of them.
+/// Whether a name is one of these experiments, or the group's.
 pub(super) fn knows(name: &str) -> bool {
     name == GROUP || ALL.iter().any(|(known, _)| is(name, known))
 }
@@ -336,10 +338,10 @@ fn is(name: &str, known: &str) -> bool {
     name.strip_prefix("nemo-") == Some(known)
 }
 
-/// An experiment.
+/// An experiment of either kind.
 pub(super) struct Any(About);
 
-/// Whatever it is about.
+/// The kinds of experiments.
 enum About {
     Policies(Planned),
     Neighbour(neighbour::Planned),
@@ -356,15 +358,15 @@ pub(super) fn choose(names: &[String]) -> Result<Vec<Any>> {
     chosen.map(|text| plan(text).map(Any)).collect()
 }
 
-/// What the page says of an experiment.
+/// An experiment's section of the page.
 pub(super) struct Section {
     name: String,
-    /// With its heading.
+    /// Markdown, including the heading.
     pub(super) text: String,
 }
 
 impl Any {
-    /// Runs it; nothing if it was stopped.
+    /// Runs it; `None` if it was stopped.
     pub(super) fn run(self, stop: &Arc<AtomicBool>) -> Result<Option<Section>> {
         let (name, text) = match self.0 {
             About::Neighbour(planned) => (planned.name, planned.run(stop)?),
@@ -378,7 +380,7 @@ impl Any {
     }
 }
 
-/// An experiment and what its policies came to, stage by stage.
+/// An experiment and the outcomes of its policies, stage by stage.
 struct Ran {
     planned: Planned,
     outcomes: Vec<Vec<Outcome>>,
@@ -390,8 +392,8 @@ fn run(planned: Planned, stop: &Arc<AtomicBool>) -> Result<Ran> {
     Ok(Ran { planned, outcomes })
 }
 
-/// Judges a claim by the outcomes of its cases: its own, and that of whom it is held against. Who never recovers, or
-/// splits nothing, has no such figure.
+/// Judges a claim by the outcomes of its own case, and of the case of the policy in the
+/// denominator. The figure is undefined for a policy that never recovers, or splits nothing.
 fn judged(claim: &Claim, own: &[Outcome], other: &[Outcome]) -> Judgement {
     let times = claim.smaller.unwrap_or(1.0);
     let figure = |name: &str, outcomes: &[Outcome]| {
@@ -405,12 +407,12 @@ fn judged(claim: &Claim, own: &[Outcome], other: &[Outcome]) -> Judgement {
     )
 }
 
-/// The section of an experiment.
+/// Writes the section of an experiment.
 fn section(ran: &Ran) -> String {
     let Planned { name, stages, claims } = &ran.planned;
     let experiment = &stages[0].experiment;
     let mut text = String::new();
-    // Writing to a string does not fail, here and below.
+    // Writing to a string cannot fail, here and below.
     let _ = write!(
         text,
         "## nemo-{name}\n{about}. Simulated {how}, {mapped} mapped, {time:?} of which {warm:?} are not measured, seed {seed}.\n\
@@ -466,7 +468,7 @@ fn table(text: &mut String, outcomes: &[Outcome]) {
     text.push('\n');
 }
 
-/// What cannot be judged here, and why.
+/// Section on claims that cannot be judged here, with the reasons.
 const ELSEWHERE: &str = "## What is not judged here\n
 | claim | verdict | why |
 |---|---|---|
@@ -477,7 +479,7 @@ const ELSEWHERE: &str = "## What is not judged here\n
 | FlexKVS, FASTER, Silo in requests a second (figures 3, 5, 6) | not testable here | figures' axes are not in the text; rates are judged by their ratios |
 ";
 
-/// The page with this section in it, beside those that it has.
+/// The page with this section inserted or replaced.
 pub(super) fn merged(old: &str, fresh: &Section) -> Result<String> {
     let names: Vec<String> = ALL.iter().map(|(name, _)| format!("nemo-{name}")).collect();
     let names = names.iter().map(String::as_str);
@@ -486,7 +488,7 @@ pub(super) fn merged(old: &str, fresh: &Section) -> Result<String> {
     Ok(format!("{HEAD}{}{text}", tally(&text)))
 }
 
-/// How many claims came out how.
+/// Counts the verdicts in a text.
 fn tally(text: &str) -> String {
     use Verdict::{DirectionOnly, NotReproduced, NotTestable, Reproduced};
     let count = |verdict: Verdict| {
@@ -497,12 +499,12 @@ fn tally(text: &str) -> String {
     format!("Verdicts on this page: {}.\n\n", all.join(", "))
 }
 
-/// What is on every page: section 6.1, and what is not judged.
+/// The sections of every page: section 6.1, and claims that are not judged.
 pub(super) fn rest() -> Result<String> {
     Ok(format!("{}\n{ELSEWHERE}", sums::section()?))
 }
 
-/// Whether the page holds the section as it would be written now.
+/// Checks that the page contains the section exactly as it would be written now.
 pub(super) fn check(path: &Path, section: &Section) -> Result<()> {
     let Section { name, text } = section;
     super::check(path, name, text, &format!("reproduce {name}"))
@@ -538,7 +540,8 @@ mod tests {
         Row { end_seconds, operations_per_second: rate, ..Row::default() }
     }
 
-    // Rows of 10 s; the set shifts at 20, the rate falls to 50 and is back from 50 s on, but for a dent.
+    // Rows of 10 s; the hot set shifts at 20 s; the rate falls to 50 and has recovered from 50 s
+    // on, after a short dip.
     #[test]
     fn recovery_needs_four_rows() {
         let rates = [100.0, 100.0, 50.0, 96.0, 60.0, 99.0, 100.0, 100.0, 100.0, 100.0];
@@ -559,7 +562,7 @@ mod tests {
         assert!(tally(text).contains(told), "{}", tally(text));
     }
 
-    // Of 40 pages 38 are 95 %.
+    // 38 of 40 pages are 95 %.
     #[test]
     fn detection_is_when_nearly_all_are_found() {
         let notes: Vec<Notes> = [0.0, 37.0, 38.0, 40.0]

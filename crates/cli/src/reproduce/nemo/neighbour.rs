@@ -1,10 +1,11 @@
-//! The noisy neighbour (section 5.3): a store beside somebody who stores past the caches, on the machine that simulates
-//! every access. The neighbour is held to its cap by the code of `tierscope qos` ([`Held`]), which is told by a simulated
-//! controller that counts and notifies, or polls. Its CPU time is limited as `cpu.max` does it.
+//! The noisy neighbour (section 5.3): a store, and a neighbour that streams cache-bypassing stores,
+//! on the exact machine. The code of `tierscope qos` ([`Held`]) caps the neighbour's bandwidth, on
+//! notifications from a simulated counting controller, or by polling. Its CPU time is limited in
+//! the manner of `cpu.max`.
 //!
-//! What the processor's bandwidth monitoring would tell is taken to be the controller's count: NEMO's section 5.3.1 finds
-//! both within 0.1 %. What holding costs is counted: wake-ups, limits written, polls and registers, each at the
-//! experiment's cost.
+//! The processor's bandwidth monitoring is taken to have the controller's counts: NEMO's section
+//! 5.3.1 finds the two equal within 0.1 %. The cost of capping is counted: wake-ups, limits
+//! written, polls and register accesses, each at the experiment's cost.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -31,9 +32,9 @@ use crate::qos::held::Held;
 use crate::units;
 use crate::units::show_bytes;
 
-/// An interrupt reaches software within that: the machine runs so long at a time.
+/// Upper bound on interrupt latency: the machine runs for this time between two checks.
 const STEP: Duration = Duration::from_micros(100);
-/// log2 of the pages by which the neighbour's memory is told apart: it has huge ones.
+/// log2 of the page size by which the neighbour's memory is identified: it has huge pages.
 const HUGE: u8 = 21;
 
 #[derive(Deserialize)]
@@ -57,14 +58,14 @@ struct HoldText {
     source: String,
 }
 
-/// How the neighbour is held, and what that costs.
+/// Parameters of the cap, and the costs of enforcing it.
 #[derive(Clone, Debug)]
 struct Hold {
-    /// Bytes a second.
+    /// Cap in bytes per second.
     cap: u64,
-    /// From one reading of the counters to the next, where they notify.
+    /// Interval between two readings of the counters, with notifications.
     epoch: Duration,
-    /// From one poll to the next.
+    /// Polling intervals to try.
     polls: Vec<Duration>,
     wake: Duration,
     limit: Duration,
@@ -89,17 +90,17 @@ impl HoldText {
     }
 }
 
-/// What is measured.
+/// Quantities that claims are about.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 enum Figure {
-    /// The 99th percentile of the store's requests over that of `to`.
+    /// 99th percentile of the store's request latency relative to that of `to`.
     P99Over,
-    /// CPU time of who holds the neighbour, in percent of a CPU.
+    /// CPU time of enforcing the cap, in per cent of a CPU.
     CpuPercent,
-    /// The same over that of `to`.
+    /// CPU time of enforcing the cap, relative to that of `to`.
     CpuOver,
-    /// By how many percent the controller's count is off the stores made.
+    /// Difference between the controller's count and the actual number of stores, in per cent.
     CountOffPercent,
 }
 
@@ -128,21 +129,21 @@ impl Figure {
     }
 }
 
-/// What becomes of the neighbour.
+/// Treatment of the neighbour in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Regime {
-    /// There is none.
+    /// The neighbour does not run.
     Alone,
-    /// Nobody holds it.
+    /// The neighbour runs without a cap.
     Free,
-    /// Held on notifications.
+    /// The cap is enforced on notifications.
     Notified,
-    /// Held by polling.
+    /// The cap is enforced by polling at this interval.
     Polled(Duration),
 }
 
 impl Regime {
-    /// As claims name it.
+    /// Name in claims and tables.
     fn name(self) -> String {
         match self {
             Regime::Alone => "alone".into(),
@@ -153,31 +154,31 @@ impl Regime {
     }
 }
 
-/// What it came to.
+/// Results of a run under one regime.
 #[derive(Clone, Debug)]
 struct Came {
     regime: Regime,
-    /// Requests of the store a second.
+    /// Requests of the store per second.
     requests: f64,
-    /// Nanoseconds of a request.
+    /// Latency of a request in nanoseconds: percentiles.
     p50: u64,
     p99: u64,
     p999: u64,
-    /// Bytes a second of the neighbour.
+    /// Bytes per second that the neighbour stores.
     stores: Option<f64>,
-    /// How far the count is off them, a share.
+    /// Relative difference between the count and the actual stores.
     off: Option<f64>,
-    /// CPU time of who holds it, a share of a CPU.
+    /// CPU time of enforcing the cap, as a share of a CPU.
     cpu: Option<f64>,
-    /// Epochs that ended early, and the least CPUs that it had.
+    /// Number of epochs in which the allowance was exceeded, and the smallest quota in CPUs.
     held: Option<(u64, f64)>,
 }
 
-/// CPU time of who holds the neighbour.
+/// CPU time spent on enforcing the cap.
 #[derive(Default)]
 struct Spent(Duration);
 
-/// A machine with both on it, and who counts what the neighbour moves.
+/// The machine with both programs, and the state of the cap.
 struct Stage<'a> {
     machine: Machine<Driver<Functional>>,
     hold: &'a Hold,
@@ -190,7 +191,8 @@ struct Stage<'a> {
     counted: u64,
 }
 
-/// All requests to the neighbour's pages; told from the allowance of an epoch on (listing 3).
+/// Rule that counts all requests to the neighbour's pages, and notifies when they reach an epoch's
+/// allowance (listing 3).
 fn rule(end: u64, allowance: u64) -> Rule {
     let value = (allowance / BusRecord::BYTES).max(1);
     Rule {
@@ -233,7 +235,7 @@ impl<'a> Stage<'a> {
         Ok(stage)
     }
 
-    /// Lets the neighbour's pages count.
+    /// Maps the neighbour's pages to the rule's counter.
     fn translate(&mut self) -> Result<()> {
         let mappings = self.machine.mappings(Duration::ZERO)?;
         let own = mappings.mappings.iter().filter(|map| map.range.space == self.neighbour);
@@ -249,7 +251,7 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// Bytes since the last reading, which begin anew.
+    /// Reads and resets the counter: bytes since the last reading.
     fn take(&mut self) -> Result<u64> {
         let mut lines = [0];
         let (driver, rule) = (self.machine.observer(), self.rule);
@@ -265,7 +267,7 @@ impl<'a> Stage<'a> {
         Ok(lines[0] * BusRecord::BYTES)
     }
 
-    /// Writes the quota, unless it is the same.
+    /// Applies the quota to the machine if it has changed.
     fn limit(&mut self) {
         let quota = CpuQuota::of_period(self.held.quota());
         if self.limit.replace(quota) != Some(quota) {
@@ -274,7 +276,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Lets it run for a step; false if the user wants an end.
+    /// Runs the machine for one step; false if a stop was requested.
     fn step(&mut self, reached: &AtomicU64) -> bool {
         let next = self.machine.now() + STEP;
         let wake = self.machine.wait(next);
@@ -282,7 +284,7 @@ impl<'a> Stage<'a> {
         wake != tierscope_core::Wake::Stop
     }
 
-    /// Runs until `end`; who holds it does so at the end of each epoch, and in between if it is told.
+    /// Runs until `end`; the cap is enforced at the end of each epoch, and on notifications.
     fn run(&mut self, regime: Regime, end: Time, reached: &AtomicU64) -> Result<()> {
         let every = match regime {
             Regime::Alone | Regime::Free => None,
@@ -311,7 +313,7 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// Answers an interrupt, if there is one. Returns whether the neighbour has had enough.
+    /// Handles a pending notification. Returns whether the neighbour has exceeded its allowance.
     fn answer(&mut self, elapsed: Duration) -> Result<bool> {
         let mut notices = Vec::new();
         self.machine.observer().notifications(&mut notices);
@@ -339,7 +341,8 @@ impl<'a> Stage<'a> {
         let stores = of(1).map(|done| done.operations as f64);
         let held = (regime != Regime::Alone && regime != Regime::Free)
             .then_some((self.held.notices, self.held.least));
-        // Registers are charged by the machine; of counters that the processor has there are none.
+        // The machine accounts for register accesses of the controller; there are none for the
+        // processor's own counters.
         let registers = match regime {
             Regime::Notified => account.spent.telemetry,
             _ => Duration::ZERO,
@@ -358,7 +361,7 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// The experiment in each of its cases, and what is claimed.
+/// The experiment in all its cases, with the claims about it.
 pub(super) struct Planned {
     pub(super) name: &'static str,
     cases: Vec<(String, Experiment)>,
@@ -393,7 +396,7 @@ impl Planned {
         Ok(planned)
     }
 
-    /// How many claims there are.
+    /// Number of claims.
     #[cfg(test)]
     pub(super) fn claims(&self) -> usize {
         self.claims.len()
@@ -404,7 +407,7 @@ impl Planned {
         [Regime::Alone, Regime::Free, Regime::Notified].into_iter().chain(polled)
     }
 
-    /// The section; nothing if it was stopped.
+    /// Runs all cases, and writes the section; `None` if it was stopped.
     pub(super) fn run(&self, stop: &Arc<AtomicBool>) -> Result<Option<String>> {
         let jobs: Vec<(&Experiment, Regime)> = (self.cases.iter())
             .flat_map(|(_, experiment)| self.regimes().map(move |regime| (experiment, regime)))
@@ -439,7 +442,7 @@ impl Planned {
         );
         let each = came.len() / self.cases.len();
         for ((name, _), came) in self.cases.iter().zip(came.chunks(each)) {
-            // Writing to a string does not fail, here and below.
+            // Writing to a string cannot fail, here and below.
             let _ = writeln!(text, "{name}:\n");
             table(&mut text, came);
         }
@@ -487,7 +490,8 @@ fn table(text: &mut String, came: &[Came]) {
 mod tests {
     use super::*;
 
-    /// A store of a few MiB and a neighbour of four cores, which alone could move four times as much as one.
+    /// A store of a few MiB and a neighbour, which without a cap moves more than four times as much
+    /// as with it.
     const SMALL: &str = r#"
 [experiment]
 name = "small"
@@ -539,23 +543,25 @@ most = 1.0
         stage.came(regime).expect("requests are completed")
     }
 
-    // Two cores reach some 5 GiB/s; the quota of a period of 100 ms lets short runs exceed the cap, so that 300 ms come near it only.
+    // Two cores reach some 5 GiB/s. The quota has a period of 100 ms, so that short runs can exceed
+    // the cap: over 300 ms it is met only approximately.
     #[test]
     fn the_neighbour_is_counted_to_the_line_and_held() {
         let planned = Planned::parse("small", SMALL).unwrap_or_else(|error| panic!("{error}"));
         let free = came(&planned, Regime::Free);
-        // What a thread is about to store is among its stores: some hundreds, of tens of millions in 300 ms.
+        // A store that a thread is about to make is counted as made: some hundreds, out of tens of
+        // millions in 300 ms.
         assert!(free.off.is_some_and(|off| off < 1e-4) && free.cpu.is_none(), "{free:?}");
         let cap = f64::from(256 << 20);
         assert!(free.stores.is_some_and(|bytes| bytes > 4.0 * cap), "{free:?}");
         let held = came(&planned, Regime::Notified);
         assert!(held.stores.is_some_and(|bytes| bytes < 2.0 * cap), "{held:?}");
         assert!(held.p99 <= free.p99 && held.held.is_some_and(|(told, _)| told > 0), "{held:?}");
-        // At least a wake-up and a limit; a share of 300 ms.
+        // At least one wake-up and one limit written, within 300 ms.
         assert!(held.cpu.is_some_and(|share| share > 3e-6 / 0.3), "{held:?}");
     }
 
-    // 60 polls of 4 us and as many wake-ups of 1 us in 300 ms, and a few limits.
+    // 60 polls of 4 us, as many wake-ups of 1 us, and a few limits written, within 300 ms.
     #[test]
     fn polls_cost_what_they_cost() {
         let planned = Planned::parse("small", SMALL).unwrap_or_else(|error| panic!("{error}"));

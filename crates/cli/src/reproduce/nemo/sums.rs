@@ -1,4 +1,5 @@
-//! Section 6.1: what each assumption gives for a sweep's time and for the SRAM that it takes. The text's figures do not agree.
+//! Section 6.1: time of a sweep and size of the SRAM under each assumption. The figures in the
+//! article do not agree with each other.
 
 use std::fmt::Write as _;
 
@@ -8,17 +9,17 @@ use tierscope_nemo::plan::Inputs;
 
 use super::super::verdict::Verdict;
 
-/// A sum of section 6.1 beside ours.
+/// A figure of section 6.1, and ours.
 struct Sum {
     says: &'static str,
     paper: f64,
-    /// How far off it may be: what rounding explains.
+    /// Tolerance: the deviation that rounding explains.
     within: f64,
     ours: f64,
     of: String,
 }
 
-/// The section.
+/// Writes the section.
 ///
 /// # Errors
 /// The prototype cannot be planned.
@@ -44,7 +45,7 @@ pub(super) fn section() -> Result<String> {
             let off = |reading: &&tierscope_nemo::plan::Reading| (of(reading) - paper).abs();
             plan.readings
                 .iter()
-                // Counted from tables and states; the others are what the text says.
+                // Derived from tables and states; the other readings quote the article's text.
                 .filter(|reading| !counted || !reading.assumption.starts_with("section 4"))
                 .min_by(|a, b| off(a).total_cmp(&off(b)))
                 .map(|reading| (of(reading), format!("if SRAM is {}", reading.assumption)))

@@ -1,4 +1,5 @@
-//! An experiment on TLB misses as data: a machine and a program, variants of them, and what a paper says of each.
+//! An experiment on TLB misses as data: a machine and a program, variants of them, and a paper's
+//! claims about each.
 
 use std::collections::BTreeMap;
 
@@ -22,13 +23,13 @@ struct Text {
     claim: Vec<Spanned<Claim>>,
 }
 
-/// The monitor's boards.
+/// Configuration of the monitor's boards.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Kind {
-    /// How many.
+    /// Number of boards.
     pub(super) boards: u8,
-    /// Bytes that they tell apart: 64 or 32.
+    /// Granularity in bytes: 64 or 32.
     pub(super) grain: u8,
 }
 
@@ -38,7 +39,7 @@ impl Default for Kind {
     }
 }
 
-/// What a variant has otherwise: keys of an experiment, with dots.
+/// Changed settings of a variant: dotted keys of an experiment.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Variation {
@@ -46,71 +47,72 @@ struct Variation {
     set: BTreeMap<String, toml::Value>,
 }
 
-/// An experiment with its settings.
+/// An experiment with a variant's settings.
 #[derive(Clone, Debug)]
 pub(super) struct Variant {
     pub(super) name: String,
     pub(super) experiment: Experiment,
 }
 
-/// A claim of a paper.
+/// A claim of a paper about TLB misses.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct Claim {
-    /// Where it stands.
+    /// Place in the paper.
     pub(super) paper: String,
-    /// What it says.
+    /// The claim in words.
     pub(super) says: String,
     /// The variant that it is about.
     #[serde(rename = "of")]
     pub(super) variant: String,
-    /// What is measured.
+    /// The measured quantity.
     pub(super) figure: Figure,
-    /// The variant that the figure is held against.
+    /// For a ratio, the variant in the denominator.
     pub(super) to: Option<String>,
-    /// So many of a hundred, where the figure takes that.
+    /// Percentage of pages, for a figure that needs one.
     pub(super) percent: Option<f64>,
-    /// The figure is at least this.
+    /// Lower bound of the figure.
     pub(super) least: Option<f64>,
-    /// The figure is at most this.
+    /// Upper bound of the figure.
     pub(super) most: Option<f64>,
-    /// The direction of the claim: the figure is above this.
+    /// Direction of the claim: the figure is above this.
     pub(super) above: Option<f64>,
-    /// The direction of the claim: the figure is below this.
+    /// Direction of the claim: the figure is below this.
     pub(super) below: Option<f64>,
-    /// Why it comes out as it does, where that needs to be said.
+    /// Explanation of the outcome, if it needs one.
     pub(super) reason: Option<String>,
 }
 
-/// What is measured of a variant.
+/// Quantities that claims are about.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Figure {
-    /// Of the records that were predicted and that came, the share which is as predicted, in order.
+    /// Share of correct records, in order, among the predicted and the observed ones.
     Predicted,
-    /// 1 less what the monitor counts over what the cores' counters do, by operation.
+    /// 1 minus the ratio of the monitor's count to that of the cores' counters, per operation.
     RelativeError,
-    /// Time an operation takes with uncached page tables, over that without.
+    /// Time per operation with uncached page tables, relative to that with cached ones.
     PtatSlowdown,
-    /// Time an operation takes with traps, over that without.
+    /// Time per operation with traps, relative to that without.
     BadgertrapSlowdown,
-    /// The first of these over the second.
+    /// The slowdown with PTAT, relative to that with BadgerTrap.
     SlowdownRatio,
-    /// The same without the time that it takes anyway.
+    /// The time added by PTAT, relative to the time added by BadgerTrap.
     AddedTimeRatio,
-    /// Of the walks with cached page tables, the share that caches answer: what a monitor misses without an uncached region.
+    /// Share of the walks with cached page tables that hit the caches: a monitor does not see them
+    /// without an uncached region.
     AnsweredByCaches,
-    /// Of the misses, the share of the `percent` pages that have most.
+    /// Share of all misses in the top `percent` per cent of pages.
     ShareOfTop,
-    /// Misses an operation over those of `to`.
+    /// Misses per operation relative to those of `to`.
     MissesOver,
-    /// Operations a second over those of `to`, nobody watching.
+    /// Operations per second relative to those of `to`, without a monitor or traps.
     SpeedOver,
-    /// Misses an operation of pages of 2 MiB over all of `to`.
+    /// Misses per operation of pages of 2 MiB, relative to all misses of `to`.
     HugeMissesOver,
-    /// Of pages that had misses, the share of 2 MiB.
+    /// Share of pages of 2 MiB among the pages that had misses.
     HugePagesShare,
-    /// Of pages of 2 MiB, the misses of those at the 95th percentile over those at the 5th.
+    /// Misses of 2 MiB pages: 95th percentile relative to the 5th.
     HugePagesSpread,
     /// TLB misses over lines replaced in the first-level data cache.
     MissesOverReplacements,
@@ -136,12 +138,12 @@ impl Figure {
         }
     }
 
-    /// Whether it is held against another variant.
+    /// Whether it is a ratio to another variant.
     fn takes_to(self) -> bool {
         matches!(self, Figure::MissesOver | Figure::SpeedOver | Figure::HugeMissesOver)
     }
 
-    /// Who has to watch for it.
+    /// Ways to watch a run that the figure needs.
     pub(super) fn ways(self) -> &'static [Way] {
         match self {
             Figure::RelativeError | Figure::PtatSlowdown => &[Way::Nobody, Way::Ptat],
@@ -155,7 +157,7 @@ impl Figure {
         }
     }
 
-    /// Its value, if what it needs is there.
+    /// Value of the figure, if the outcomes that it needs exist.
     fn of(self, claim: &Claim, outcomes: &[Outcome]) -> Option<f64> {
         let of = |variant: &str, way| {
             outcomes.iter().find(|outcome| outcome.variant == variant && outcome.way == way)
@@ -200,21 +202,21 @@ impl Figure {
     }
 }
 
-/// An experiment, checked.
+/// A checked experiment.
 #[derive(Clone, Debug)]
 pub(super) struct Planned {
     pub(super) name: &'static str,
     pub(super) monitor: Kind,
-    /// The first is the experiment as it stands, unless all have names.
+    /// Without named variants, the only one is the unchanged experiment.
     pub(super) variants: Vec<Variant>,
     pub(super) claims: Vec<Claim>,
 }
 
 impl Planned {
-    /// Reads TOML; `name` is for errors.
+    /// Parses TOML; `name` is for error messages.
     ///
     /// # Errors
-    /// What is wrong, with line and column.
+    /// A description of the problem, with line and column.
     pub(super) fn parse(name: &'static str, text: &str) -> Result<Self> {
         let read: Text = read(name, text)?;
         let own = toml::to_string(&read.experiment).unwrap_or_default();
@@ -257,7 +259,7 @@ impl Planned {
         Ok(Self { name, monitor: read.monitor, variants, claims })
     }
 
-    /// Who has to watch which variant, each once.
+    /// The runs that the claims need: pairs of a variant and a way to watch, each once.
     pub(super) fn runs(&self) -> Vec<(&Variant, Way)> {
         let mut runs = Vec::new();
         for variant in &self.variants {
@@ -315,7 +317,8 @@ mod tests {
         }
     }
 
-    // 100 ns an operation, 300 with PTAT, 500 with traps: 3 over 5 of slowdown, 2 over 4 of added time.
+    // 100 ns per operation, 300 with PTAT, 500 with traps: the ratio of slowdowns is 3/5, that of
+    // added times 2/4.
     #[test]
     fn ratios_of_slowdown_and_of_added_time_differ() {
         let outcomes = [
@@ -335,7 +338,7 @@ mod tests {
         assert_eq!(of(Figure::MissesOverReplacements).verdict, Verdict::NotTestable);
     }
 
-    // Of 20 misses one page of ten has 11.
+    // One of ten pages has 11 of 20 misses.
     #[test]
     fn shares_are_percent() {
         let spread = Spread::new(vec![1, 1, 1, 11, 1, 1, 1, 1, 1, 1]);

@@ -1,7 +1,9 @@
-//! What the paper selects programs by: TLB misses over lines that the first-level data cache replaces, as counters would tell them.
+//! The paper's criterion for selecting programs: TLB misses relative to lines replaced in the
+//! first-level data cache, as hardware counters report them.
 //!
-//! Accesses go through the machine's MMU and through a cache of 32 KiB of 8 ways, the first level of every Intel core from
-//! Nehalem to Broadwell (Intel's optimization reference manual, 248966), without a machine around: neither number depends on time.
+//! Accesses go through the machine's MMU and through a cache of 32 KiB with 8 ways, the first level
+//! of every Intel core from Nehalem to Broadwell (Intel's optimization reference manual, 248966).
+//! No machine is simulated: neither number depends on time.
 
 use std::sync::Arc;
 
@@ -13,14 +15,14 @@ use tierscope_workloads::{Program, Stream, Touch, Work};
 
 use crate::tlb::model::Model;
 
-/// Accesses of a program that are looked at.
+/// Number of a program's accesses.
 const ACCESSES: u64 = 1 << 24;
 const SETS: u32 = 64;
-/// What a program of a few GiB from 4 GiB on reaches, and more.
+/// Enough for a program of a few GiB, whose areas begin at 4 GiB.
 const ADDRESS_BITS: u32 = 42;
 const WAYS: u32 = 8;
 
-/// The ratio; `None` for a program that cannot be described, or that replaces nothing.
+/// The ratio; `None` for a program without a description, or one that replaces no line.
 pub(super) fn misses_over_replacements(work: &Work, hardware: &Machine) -> Result<Option<f64>> {
     let Some(workload) = work.described() else { return Ok(None) };
     let mut model = Model::new(hardware, None)?;
@@ -37,12 +39,12 @@ pub(super) fn misses_over_replacements(work: &Work, hardware: &Machine) -> Resul
             replaced += u64::from(!lines.access(touch.address(), Request::Read).hit);
         }
     }
-    // What filled the empty cache replaced nothing.
+    // Misses that filled the empty cache replaced no line.
     let replaced = replaced.saturating_sub(u64::from(SETS * WAYS));
     Ok((replaced > 0).then(|| model.counts.walks as f64 / replaced as f64))
 }
 
-/// Areas one after another, each from a whole page of 2 MiB on.
+/// Base addresses of the areas: one after another, each aligned to 2 MiB.
 fn bases(work: &Work) -> Vec<u64> {
     let mut next = 1 << 32;
     let place = |bytes: u64| {

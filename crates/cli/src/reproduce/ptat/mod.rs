@@ -1,7 +1,9 @@
-//! `tierscope reproduce ptat`: the experiments of the PTAT paper on TLB misses, on the simulated machine, in a page of their own.
+//! `tierscope reproduce ptat`: the PTAT paper's experiments on TLB misses, on the simulated
+//! machine, with a page of their own.
 //!
-//! Each is run with nobody watching but counters, with a monitor on the memory bus, and with traps, as its claims need. Who is
-//! judged by them is our own recorder and parser: misses are what those make of the bus, not what the machine counts.
+//! Each is run with the cores' counters only, with a monitor on the memory bus, and with traps, as
+//! its claims need. Our own recorder and parser are judged: misses are their results from the bus,
+//! not the machine's counts.
 
 mod claim;
 mod first_level;
@@ -20,12 +22,12 @@ use crate::report::print;
 use claim::{Planned, Variant};
 use run::{Outcome, Way};
 
-/// What all of them together are called on the command line.
+/// Name of the whole group on the command line.
 pub(super) const GROUP: &str = "ptat";
 
 macro_rules! experiments {
     ($($name:literal),* $(,)?) => {
-        /// Names and TOML texts.
+        /// Names and TOML texts of the experiments.
         const ALL: &[(&str, &str)] = &[$((
             $name,
             include_str!(concat!("../../../../../experiments/ptat/", $name, ".toml")),
@@ -44,13 +46,13 @@ experiments!(
     "selection",
 );
 
-/// An experiment and what its variants came to.
+/// An experiment and the outcomes of its runs.
 struct Ran {
     planned: Planned,
     outcomes: Vec<Outcome>,
 }
 
-/// Runs the experiments of these names, all if there are none, and writes or checks their page.
+/// Runs the experiments of these names, all if none are given, and writes or checks their page.
 ///
 /// # Errors
 /// As [`super::run`].
@@ -88,7 +90,7 @@ fn choose(names: &[String]) -> Result<Vec<Planned>> {
     chosen.map(|(name, text)| Planned::parse(name, text)).collect()
 }
 
-/// Runs everything, as many at a time as there are cores.
+/// Runs all experiments in parallel, up to the number of cores.
 fn run_all(planned: Vec<Planned>) -> Result<Vec<Ran>> {
     let stop = stop_flag()?;
     let jobs: Vec<(&Planned, &Variant, Way)> = planned
@@ -127,7 +129,7 @@ mod tests {
         assert!(choose(&["alchemy".into()]).is_err());
     }
 
-    // The whole way, on something small: what the machine does, what the monitor writes, what the parser reads.
+    // End to end on a small program: machine, monitor and parser.
     #[test]
     fn the_paper_s_sequential_program_is_seen_page_by_page() {
         let ran =

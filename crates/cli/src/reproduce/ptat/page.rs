@@ -24,7 +24,7 @@ all; what lies outside is *not reproduced*, whatever its direction.
 
 ";
 
-/// A count, or nothing.
+/// Formats a value, or a dash for `None`.
 fn shown(value: Option<f64>, digits: usize) -> String {
     value.map_or("–".into(), |value| format!("{value:.digits$}"))
 }
@@ -36,7 +36,7 @@ fn range(claim: &Claim) -> String {
     }
 }
 
-/// The section of an experiment.
+/// Writes the section of an experiment.
 pub(super) fn section(ran: &Ran) -> String {
     let planned = &ran.planned;
     let first = &planned.variants[0].experiment;
@@ -63,7 +63,7 @@ pub(super) fn section(ran: &Ran) -> String {
     text
 }
 
-/// What each run came to, in the order in which they ran.
+/// Table of the runs, in the order in which they ran.
 fn outcomes(outcomes: &[Outcome]) -> String {
     let ran: Vec<&Outcome> =
         outcomes.iter().filter(|outcome| outcome.way != Way::FirstLevel).collect();
@@ -85,7 +85,7 @@ fn outcomes(outcomes: &[Outcome]) -> String {
             Way::Ptat => "no",
             _ => "–",
         };
-        // Writing to a string does not fail, here and below.
+        // Writing to a string cannot fail, here and below.
         let _ = writeln!(
             text,
             "| {} | {} | {} | {} | {} | {} | {exact} |",
@@ -118,7 +118,7 @@ fn row(claim: &Claim, outcomes: &[Outcome]) -> String {
     )
 }
 
-/// The page with these sections in the place of those of the same names, in that order.
+/// The page with these sections in place of the old ones of the same names, in the given order.
 pub(super) fn merged(page: &str, order: &[&str], ran: &[Ran]) -> String {
     let fresh = |name: &str| ran.iter().find(|ran| ran.planned.name == name).map(section);
     format!("{HEAD}{}", claims::sections(page, order.iter().copied(), fresh))

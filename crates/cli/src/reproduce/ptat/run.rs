@@ -1,4 +1,4 @@
-//! A program on a simulated machine, and somebody who watches its TLB misses.
+//! A run of a program on a simulated machine, with one way to watch its TLB misses.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,19 +15,19 @@ use super::sequence::Sequence;
 use crate::tlb::capture::{TABLES, Watched, finish, hand_on, monitor};
 use crate::tlb::spread::Spread;
 
-/// Simulated time between two looks at how far a run is.
+/// Simulated time between two updates of the progress.
 const STEP: Duration = Duration::from_micros(200);
 
-/// Who watches.
+/// Ways to watch TLB misses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// Nobody but the cores' counters, which cost nothing.
+    /// Only by the cores' counters, which cost nothing.
     Nobody,
-    /// A monitor on the bus, the process's page tables in the uncached region.
+    /// By a monitor on the bus, with the process's page tables in the uncached region.
     Ptat,
-    /// The kernel, by traps at reserved bits.
+    /// By the kernel, with traps on reserved bits.
     Badgertrap,
-    /// A model of the first-level data cache, without a machine.
+    /// By a model of the first-level data cache, without a machine.
     FirstLevel,
 }
 
@@ -45,28 +45,28 @@ impl Way {
     }
 }
 
-/// What a run came to, of the experiment's first process.
+/// Results of a run for the experiment's first process.
 #[derive(Clone, Debug)]
 pub(super) struct Outcome {
     pub(super) variant: String,
     pub(super) way: Way,
-    /// Simulated, of the measured part.
+    /// Simulated time of the measured part.
     pub(super) nanos: f64,
     /// Operations of the measured part.
     pub(super) measured: u64,
-    /// All operations, of all that is counted below.
+    /// Operations over the whole run; the counts below cover it all.
     pub(super) operations: u64,
-    /// Misses: as the monitor's parser counts them, or the kernel by its traps.
+    /// Misses, counted by the monitor's parser, or by the kernel's traps.
     pub(super) misses: u64,
-    /// Walks that the cores of the process counted, whosever they were.
+    /// Walks counted by the process's cores, including those of other processes.
     pub(super) counted: u64,
-    /// Of the entries that walks read, one a walk is of the last level: the share of walks that went nowhere but to caches.
+    /// Share of walks that hit the caches. Each walk reads one last-level entry.
     pub(super) answered: Option<f64>,
-    /// Misses by page, and by page of 2 MiB, of those that had any.
+    /// Misses by page, and by page of 2 MiB, for pages that had any.
     pub(super) spread: Spread,
     pub(super) huge: Spread,
     pub(super) huge_misses: u64,
-    /// Whether the monitor's counts are exact by block.
+    /// Whether the monitor's counts are exact per block.
     pub(super) exact: bool,
     pub(super) predicted: Option<f64>,
     pub(super) over_replacements: Option<f64>,
@@ -112,7 +112,7 @@ impl Outcome {
         self.each(self.huge_misses)
     }
 
-    /// What the monitor's parser found of a process.
+    /// Takes over the parser's results for a process.
     fn keep(&mut self, misses: &Misses, pid: u32) {
         let of = |huge: bool| {
             let own = misses.pages.iter().filter(move |(page, _)| page.pid == pid);
@@ -127,7 +127,7 @@ impl Outcome {
     }
 }
 
-/// Runs a variant with somebody watching; `reached` tells how far it is.
+/// Runs a variant, watched in the given way; progress is published in `reached`.
 pub(super) fn run(
     variant: &Variant,
     way: Way,
@@ -156,7 +156,7 @@ pub(super) fn run(
     Ok(outcome)
 }
 
-/// Starts all processes, the first otherwise.
+/// Starts all processes; the first one is modified by `otherwise`.
 fn start<B: BusObserver>(
     machine: &mut Machine<B>,
     experiment: &Experiment,
@@ -169,7 +169,8 @@ fn start<B: BusObserver>(
     Ok(())
 }
 
-/// The first process's page tables in the uncached region, a monitor on the bus, and its parser.
+/// Runs with the first process's page tables in the uncached region, a monitor on the bus, and its
+/// parser.
 fn under_monitor(
     experiment: &Experiment,
     kind: Kind,
@@ -209,8 +210,8 @@ fn no_room(error: std::io::Error) -> tierscope_core::Error {
         .remedy("free space where temporary files lie, or set TMPDIR")
 }
 
-/// Lets the experiment's time pass from the first operation of its first process on, or until that ends. What it does after the
-/// warm-up is measured.
+/// Runs the machine for the experiment's time, counted from the first operation of its first
+/// process, or until that process ends. Operations after the warm-up are measured.
 fn watch<B: BusObserver>(
     machine: &mut Machine<B>,
     experiment: &Experiment,
@@ -251,13 +252,14 @@ fn watch<B: BusObserver>(
     Ok(())
 }
 
-/// What the cores of a process counted.
+/// Walks counted by the cores of a process.
 fn counted<B: BusObserver>(machine: &Machine<B>, process: &Process) -> u64 {
     let cores = process.first_cpu..process.first_cpu + process.threads;
     cores.map(|core| machine.counted_walks(core as usize)).sum()
 }
 
-/// Of the walks, how many found every entry in the caches, at least: a walk that did not missed one entry or more.
+/// Lower bound on the share of walks that found all entries in the caches: each of the other walks
+/// missed one entry or more.
 fn answered(account: &Account) -> Option<f64> {
     let counts = &account.counts;
     (counts.walks > 0).then(|| 1.0 - counts.walk_misses as f64 / counts.walks as f64)

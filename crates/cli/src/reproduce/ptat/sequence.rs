@@ -1,4 +1,5 @@
-//! Section 5.2 of the paper: a program that goes through its pages in order, and whose every record is therefore known beforehand.
+//! Section 5.2 of the paper: a program that visits its pages in order, so that every record of the
+//! monitor can be predicted.
 
 use std::sync::Arc;
 
@@ -8,12 +9,12 @@ use tierscope_trace::ptat::{Block, Sink};
 use tierscope_workloads::description::Pattern;
 use tierscope_workloads::{Program, Stream, Touch, Work};
 
-/// Addresses that are drawn at a time.
+/// Number of addresses drawn at a time.
 const DRAWN: usize = 512;
 
-/// Records beside what was predicted.
+/// Compares the monitor's records with predicted ones.
 pub(super) struct Sequence {
-    /// The same program, run aside.
+    /// An identical copy of the program's access stream.
     stream: Stream,
     drawn: Vec<Touch>,
     at: usize,
@@ -22,7 +23,7 @@ pub(super) struct Sequence {
 }
 
 impl Sequence {
-    /// Of a process that sweeps one area page by page; `None` if it does anything else.
+    /// For a process that sweeps one area page by page; `None` for any other.
     pub(super) fn new(process: &Process, mappings: &Mappings) -> Option<Self> {
         let Work::Described(workload) = &process.work else { return None };
         let [phase] = &workload.phases[..] else { return None };
@@ -45,7 +46,8 @@ impl Sequence {
         self.drawn[self.at - 1].address()
     }
 
-    /// Of so many accesses, each to another page than those before it, and of the records that came, the share that is right.
+    /// Share of correct records among `accesses`, each to another page than the ones before, or
+    /// among the records if there were more.
     pub(super) fn as_predicted(&self, accesses: u64) -> f64 {
         self.right as f64 / self.seen.max(accesses).max(1) as f64
     }

@@ -1,8 +1,9 @@
-//! As much of HTTP/1.1 as a page, its data and a scraper need, with bounds on everything a client
-//! can use up: connections, bytes of a request, time to send it, time to take the answer.
+//! The subset of HTTP/1.1 that a page, its data and a scraper need, with bounds on all resources
+//! that a client can use up: connections, bytes of a request, time to send it, time to receive the
+//! response.
 //!
-//! One answer a connection: whoever asks seldom gains nothing from keeping it, and slots that
-//! nobody uses are slots that nobody else gets.
+//! Each connection carries one response: a client with rare requests gains nothing from keep-alive,
+//! and an idle connection would occupy a slot that other clients need.
 
 mod request;
 mod response;

@@ -1,46 +1,46 @@
-//! The head of a request; there is no body that anybody here would want.
+//! The head of a request; bodies are not supported.
 
-/// What is asked for.
+/// The supported request methods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Method {
-    /// The thing itself.
+    /// The resource itself.
     Get,
-    /// Only what is said about it.
+    /// The response's header only.
     Head,
 }
 
-/// A request that was understood.
+/// A parsed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
-    /// GET or HEAD.
+    /// Method: GET or HEAD.
     pub(crate) method: Method,
     /// Path, without query; begins with `/`. Percent signs are left as they are.
     pub(crate) path: String,
-    /// What the client has already: entity tags, or `*`.
+    /// Entity tags of If-None-Match, or `*`: versions that the client has cached.
     pub(crate) has: Vec<String>,
 }
 
-/// Why a request is not answered.
+/// Reasons for refusing a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// Not HTTP.
+    /// Not valid HTTP.
     Malformed,
-    /// HTTP, but neither GET nor HEAD.
+    /// A method other than GET and HEAD.
     Method,
-    /// Longer than allowed.
+    /// Longer than the limit.
     TooLong,
-    /// Not sent in time.
+    /// Not sent within the time limit.
     TooSlow,
 }
 
-/// Where the head ends in what was received so far.
+/// End of the head within the bytes received so far, if it is complete.
 #[must_use]
 pub(crate) fn head_end(received: &[u8]) -> Option<usize> {
     received.windows(4).position(|four| four == b"\r\n\r\n").map(|at| at + 2)
 }
 
 impl Request {
-    /// Reads a head: lines that end with CR LF, without the empty one (RFC 9112, 2.1).
+    /// Parses a head: lines that end with CR LF, without the final empty one (RFC 9112, 2.1).
     ///
     /// # Errors
     /// [`Refusal::Malformed`] or [`Refusal::Method`].
@@ -61,14 +61,15 @@ impl Request {
         Ok(Self { method, path, has })
     }
 
-    /// Whether the client has what `tag` stands for (RFC 9110, 13.1.2: compared weakly).
+    /// Whether the client has cached the version with this `tag` (RFC 9110, 13.1.2: weak
+    /// comparison).
     #[must_use]
     pub(crate) fn has(&self, tag: &str) -> bool {
         self.has.iter().any(|one| one == "*" || one == tag)
     }
 }
 
-/// An entity tag; weak ones compare as strong ones here.
+/// Normalizes an entity tag: weak ones compare as strong ones here.
 fn tag(text: &str) -> String {
     let text = text.trim();
     text.strip_prefix("W/").unwrap_or(text).to_owned()

@@ -1,35 +1,35 @@
-//! Answers.
+//! HTTP responses.
 
 use std::io::{self, Write};
 use std::sync::Arc;
 
 use super::request::{Method, Refusal, Request};
 
-/// How an answer begins.
+/// The status codes that the server uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Status {
-    /// Here it is.
+    /// 200: the body is the resource.
     Ok,
-    /// The client has it already.
+    /// 304: the client's cached version is current.
     NotModified,
-    /// What was asked is no HTTP.
+    /// 400: the request is not valid HTTP.
     BadRequest,
-    /// There is no such thing.
+    /// 404: unknown path.
     NotFound,
-    /// Only GET and HEAD are answered.
+    /// 405: neither GET nor HEAD.
     MethodNotAllowed,
-    /// The request was not sent in time.
+    /// 408: the request was not sent in time.
     RequestTimeout,
-    /// The request was too long.
+    /// 431: the request's head was too long.
     TooLong,
-    /// Something went wrong here.
+    /// 500: an error of the server.
     InternalError,
-    /// Not now: too many ask, or nothing was recorded yet.
+    /// 503: too many connections, or nothing was recorded yet.
     Unavailable,
 }
 
 impl Status {
-    /// Number and words (RFC 9110, section 15).
+    /// Code and reason phrase (RFC 9110, section 15).
     #[must_use]
     pub(crate) fn line(self) -> &'static str {
         match self {
@@ -46,41 +46,42 @@ impl Status {
     }
 }
 
-/// An answer.
+/// A response.
 #[derive(Clone, Debug)]
 pub(crate) struct Response {
-    /// How it went.
+    /// Status code.
     pub(crate) status: Status,
-    /// MIME type.
+    /// MIME type of the body.
     pub(crate) content_type: &'static str,
-    /// What is sent; shared, so that many can take it at once.
+    /// Body; shared, so that many connections can send it at once.
     pub(crate) body: Arc<[u8]>,
-    /// Changes whenever the body does, in quotes; `None` for what nobody should keep.
+    /// Entity tag, in quotes: changes whenever the body does; `None` if the response must not be
+    /// cached.
     pub(crate) tag: Option<String>,
 }
 
 impl Response {
-    /// A body of that type.
+    /// A successful response with a body of that type.
     #[must_use]
     pub(crate) fn ok(content_type: &'static str, body: impl Into<Arc<[u8]>>) -> Self {
         Self { status: Status::Ok, content_type, body: body.into(), tag: None }
     }
 
-    /// With an entity tag, quotes included.
+    /// Sets the entity tag, quotes included.
     #[must_use]
     pub(crate) fn tagged(mut self, tag: impl Into<String>) -> Self {
         self.tag = Some(tag.into());
         self
     }
 
-    /// A line of text.
+    /// A response with one line of plain text.
     #[must_use]
     pub(crate) fn text(status: Status, line: &str) -> Self {
         let body = format!("{line}\n").into_bytes();
         Self { status, ..Self::ok("text/plain; charset=utf-8", body) }
     }
 
-    /// Without the body, if the client has it.
+    /// Turns the response into a 304 without body if the client has the current version.
     #[must_use]
     pub(crate) fn unless_had(self, request: &Request) -> Self {
         match &self.tag {
@@ -91,10 +92,10 @@ impl Response {
         }
     }
 
-    /// Writes it as the answer to a request of that method.
+    /// Writes the response to a request of that method.
     ///
     /// # Errors
-    /// If the client does not take it.
+    /// The client does not accept it.
     pub(crate) fn write(&self, method: Method, out: &mut dyn Write) -> io::Result<()> {
         out.write_all(self.head().as_bytes())?;
         match method {
@@ -120,13 +121,13 @@ impl Response {
         add("Cache-Control", "no-cache");
         add("X-Content-Type-Options", "nosniff");
         add("Referrer-Policy", "no-referrer");
-        // Names of mappings are in the page: were one to break out of its text, it could still
-        // load nothing from elsewhere and be framed nowhere.
+        // The page contains names of mappings. Should one escape from its text context, this policy
+        // still keeps it from loading anything from elsewhere, and the page from being framed.
         add(
             "Content-Security-Policy",
             "default-src 'self' 'unsafe-inline' data: blob:; frame-ancestors 'none'",
         );
-        // A 304 says nothing of a body that it does not have.
+        // A 304 has no body, so it carries no header fields about one.
         if self.status != Status::NotModified {
             add("Content-Type", self.content_type);
             add("Content-Length", &self.body.len().to_string());

@@ -1,4 +1,5 @@
-//! Takes connections and answers them, a thread each, no more than a few at once.
+//! The HTTP server: accepts connections and answers each on its own thread, with a limit on their
+//! number.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -13,16 +14,16 @@ use tierscope_core::{Error, ErrorKind, Result};
 use super::request::{Method, Refusal, Request, head_end};
 use super::response::{Response, Status};
 
-/// What one client, or all of them, can use up.
+/// Limits on the resources of one client, and of all.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Connections at once; whoever comes then is sent away.
+    /// Concurrent connections; further ones are refused.
     pub(crate) connections: usize,
     /// Bytes of a request's head.
     pub(crate) head_bytes: usize,
-    /// Time to send it, all in all: a byte now and then does not prolong it.
+    /// Total time to send the head: a slow trickle of bytes does not extend it.
     pub(crate) head_time: Duration,
-    /// Time to take the answer, all in all.
+    /// Total time to receive the response.
     pub(crate) answer_time: Duration,
 }
 
@@ -37,52 +38,52 @@ impl Default for Limits {
     }
 }
 
-/// Ends a server: dropping it, or [`Stop::stop`], does.
+/// Handle that stops a server when it is dropped, or by [`Stop::stop`].
 #[derive(Debug)]
 pub(crate) struct Stop(OwnedFd);
 
 impl Stop {
-    /// No further connection is taken; those that are there are answered.
+    /// Stops accepting connections; requests in progress are still answered.
     pub(crate) fn stop(self) {
         drop(self.0);
     }
 }
 
-/// A server that listens.
+/// A listening server.
 #[derive(Debug)]
 pub(crate) struct Server {
     listener: TcpListener,
     limits: Limits,
-    /// Readable, with nothing to read, once the [`Stop`] is gone.
+    /// Pipe that reports a hang-up once the [`Stop`] is gone.
     stopped: OwnedFd,
 }
 
 impl Server {
-    /// Listens at `address`; port 0 for any that is free.
+    /// Listens on `address`; port 0 selects a free port.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`] if the port is taken, `Permission` if it may not be used, `Usage` if the
-    /// address is not this machine's.
+    /// [`ErrorKind::Io`] if the port is in use, `Permission` if it is privileged, `Usage` if the
+    /// address does not belong to this machine.
     pub(crate) fn bind(address: SocketAddr, limits: Limits) -> Result<(Self, Stop)> {
         let failed = |e: io::Error| refused(address, &e);
         let listener = TcpListener::bind(address).map_err(failed)?;
-        // A client that is gone again must not hold up the others.
+        // `accept` must not block if the client has disconnected in the meantime.
         listener.set_nonblocking(true).map_err(failed)?;
         let (stopped, stop) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
             .map_err(|e| failed(e.into()))?;
         Ok((Self { listener, limits, stopped }, Stop(stop)))
     }
 
-    /// Where it listens.
+    /// The address that the server listens on.
     ///
     /// # Errors
-    /// If the system cannot tell.
+    /// The system call fails.
     pub(crate) fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// Answers until it is stopped, then waits for the answers under way, as long as they may
-    /// take at most.
+    /// Answers requests until it is stopped, then waits for responses in progress, at most for
+    /// their time limit.
     pub(crate) fn run(&self, answer: &(dyn Fn(&Request) -> Response + Sync)) {
         let slots = Slots::default();
         thread::scope(|scope| {
@@ -100,17 +101,18 @@ impl Server {
                 };
                 let serve = move || {
                     let _slot = slot;
-                    // A client that does not take its answer has no one else to be told.
+                    // If the client does not accept the response, there is no other place to report
+                    // it.
                     let _ = converse(client, &self.limits, answer);
                 };
-                // Without a thread the client is let go, and so is its slot.
+                // If no thread can be started, the connection is closed and its slot is released.
                 let _ = thread::Builder::new().name("http".into()).spawn_scoped(scope, serve);
             }
         });
     }
 
-    /// What is wrong with one client is over with it; but without a descriptor to spare the next
-    /// attempt would fail at once, again and again.
+    /// Pauses after an error of `accept`, unless it concerns a single client: without a free file
+    /// descriptor `accept` would fail in a busy loop.
     fn rest_after(&self, error: &io::Error) {
         use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted, WouldBlock};
         let passing = [WouldBlock, Interrupted, ConnectionAborted, ConnectionReset];
@@ -120,7 +122,7 @@ impl Server {
         }
     }
 
-    /// Waits for a client; whether there may be one.
+    /// Waits for a client; returns false once the server is stopped.
     fn wait(&self) -> bool {
         let mut both =
             [PollFd::new(&self.listener, PollFlags::IN), PollFd::new(&self.stopped, PollFlags::IN)];
@@ -148,7 +150,7 @@ fn refused(address: SocketAddr, cause: &io::Error) -> Error {
     Error::new(kind, format!("cannot listen at {address}")).cause(cause).remedy(remedy)
 }
 
-/// Counts connections.
+/// Counter of open connections.
 #[derive(Debug, Default)]
 struct Slots(Mutex<usize>);
 
@@ -166,7 +168,7 @@ impl Slots {
     }
 }
 
-/// A connection's place, given back when it ends.
+/// A connection's slot, released on drop.
 struct Slot<'a>(&'a Slots);
 
 impl Drop for Slot<'_> {
@@ -175,7 +177,7 @@ impl Drop for Slot<'_> {
     }
 }
 
-/// Too many are there: says so if that does not take waiting.
+/// Refuses a connection above the limit, with a message if it can be sent without blocking.
 fn turn_away(client: &TcpStream) {
     if client.set_nonblocking(true).is_ok() {
         let busy = Response::text(Status::Unavailable, "too many connections");
@@ -221,8 +223,8 @@ fn read_head(client: &mut dyn Read, most: usize) -> Result<Vec<u8>, Refusal> {
     }
 }
 
-/// Takes what the client still sends, so that closing does not throw away the answer with a reset
-/// (RFC 9112, 9.6); not for long, and not much.
+/// Reads the rest of the client's data, so that closing does not discard the response with a reset
+/// (RFC 9112, 9.6); within limits of time and size.
 fn take_leave(client: &TcpStream, limits: &Limits) {
     let mut rest = Timed::new(client, limits.head_time.min(Duration::from_millis(500)));
     let mut unread = [0; 512];
@@ -235,7 +237,7 @@ fn take_leave(client: &TcpStream, limits: &Limits) {
     }
 }
 
-/// A connection that fails once its time is over, however busy it looks.
+/// A connection with a total deadline for all reads and writes.
 struct Timed<'a> {
     client: &'a TcpStream,
     until: Instant,
@@ -274,7 +276,7 @@ impl Write for Timed<'_> {
 mod tests {
     use super::*;
 
-    /// A server for as long as `talk` talks to it; all waits of clients are for an answer.
+    /// Runs a server while `talk` talks to it; the test's clients wait only for responses.
     fn with_server(limits: Limits, talk: impl FnOnce(SocketAddr)) {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let (server, stop) = Server::bind(any, limits).unwrap();
@@ -308,7 +310,7 @@ mod tests {
         });
     }
 
-    // Nothing but the head's time ends this: the client sends no more and waits.
+    // Only the time limit of the head ends this: the client sends nothing more and waits.
     #[test]
     fn a_slow_client_is_let_go() {
         let limits = Limits { head_time: Duration::from_millis(20), ..Limits::default() };
@@ -326,7 +328,7 @@ mod tests {
         assert!(slots.take(1).is_some());
     }
 
-    // The first client keeps its slot by saying nothing; the second is told to come again.
+    // The first client keeps its slot by sending nothing; the second one is refused.
     #[test]
     fn one_too_many_is_turned_away() {
         let limits = Limits { connections: 1, ..Limits::default() };

@@ -1,4 +1,4 @@
-//! Policies over time, as SVG, and as a page.
+//! Results of policies over time, as SVG charts, and as an HTML page.
 
 use std::fmt::Write;
 
@@ -8,19 +8,19 @@ use crate::plot::{Plot, escaped};
 use crate::units::show_bytes;
 
 const HEIGHT: f64 = 320.0;
-/// For the names of policies.
+/// Right margin for the policies' names.
 const RIGHT: f64 = 220.0;
 
-/// What of a row is drawn; none where it has nothing to say.
+/// Extracts the plotted value from a row, as a share of 1; `None` leaves a gap.
 type Share<'a> = Box<dyn Fn(&Row) -> Option<f64> + 'a>;
 
-/// What is drawn: a title, and a share of each row.
+/// A chart: its title, and the value that it plots.
 struct Drawing<'a> {
     title: String,
     share: Share<'a>,
 }
 
-/// The greatest of something over all rows.
+/// Maximum of a value over all rows.
 fn most(report: &Report, of: impl Fn(&Row) -> f64) -> f64 {
     let rows = report.outcomes.iter().flat_map(|outcome| &outcome.rows);
     rows.map(of).fold(f64::MIN_POSITIVE, f64::max)
@@ -62,7 +62,7 @@ fn plot(report: &Report, drawing: &Drawing<'_>) -> String {
     plot.finish()
 }
 
-/// Throughput, fast-tier share and promoted bytes, one below the other.
+/// Draws throughput, fast-tier share and promoted bytes, one chart below the other.
 pub(crate) fn draw(report: &Report) -> String {
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 900 {}\">\n",
@@ -77,7 +77,7 @@ pub(crate) fn draw(report: &Report) -> String {
     svg
 }
 
-/// A page of all reports, without outside assets.
+/// A page of all reports, without external assets.
 pub(crate) fn page(reports: &[Report]) -> String {
     let mut html = String::from(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>tierscope sim tier</title>\n\
@@ -142,7 +142,7 @@ fn section(html: &mut String, report: &Report) {
             cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", escaped(cell))).collect();
         format!("<tr>{}</tr>\n", cells.concat())
     };
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     let _ = writeln!(
         html,
         "<h2>{}</h2>\n<p>{}. {} s, the first {} s not measured, {}, {}, seed {}. {}</p>\n<table>{}{}</table>",

@@ -1,4 +1,4 @@
-//! Who places memory: a policy by its line, and the instrument that feeds it.
+//! A placement policy with its settings, and the instrument that feeds it.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -13,32 +13,34 @@ use tierscope_sim::experiment::{Experiment, Mode};
 use crate::bench::machine::Fitted;
 use crate::watch::{Watch, watches};
 
-/// Feeds a policy of regions where nobody says who does.
+/// Default instrument for a policy that works on regions.
 const FEEDER: &str = "rates";
-/// No policy, but hardware: the first tier as a cache of the second, whose pages stay where they are.
+/// Pseudo-policy for hardware in memory mode: the first tier is a cache of the second, and pages
+/// never move.
 const MEMORY_MODE: &str = "memory-mode";
 
-/// A policy and what feeds it.
+/// A policy and the instrument that feeds it.
 #[derive(Clone, Debug)]
 pub struct Contestant {
-    /// As on the command line: `NAME:key=value,…@INSTRUMENT`.
+    /// The text on the command line: `NAME:key=value,…@INSTRUMENT`.
     pub text: String,
-    /// The policy's line.
+    /// The policy with its settings: `NAME:key=value,…`.
     pub line: String,
     entry: &'static Entry,
-    /// Who gives regions, to a policy that needs some.
+    /// The instrument, for a policy that works on regions.
     watch: Option<Watch>,
-    /// On hardware in memory mode.
+    /// Whether the hardware runs in memory mode.
     cached: bool,
 }
 
 impl Contestant {
-    /// Reads `NAME:key=value,…@INSTRUMENT`, of which settings and instrument may be left out; or
-    /// `memory-mode`, which is static tiering on a machine whose first tier is a cache of the second.
+    /// Parses `NAME:key=value,…@INSTRUMENT`, where settings and instrument are optional; or
+    /// `memory-mode`, which is static tiering on a machine whose first tier is a cache of the
+    /// second.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`] for what is not known, or does not go together; [`ErrorKind::Missing`] for
-    /// evidence that such a machine does not give.
+    /// [`ErrorKind::Usage`] for unknown names or an invalid combination; [`ErrorKind::Missing`] if
+    /// the machine cannot provide the policy's evidence.
     pub fn read(experiment: &Experiment, text: &str) -> Result<Self> {
         let cached = text == MEMORY_MODE;
         let (line, fed) = match text.rsplit_once('@') {
@@ -61,7 +63,7 @@ impl Contestant {
         Ok(Self { text: text.into(), line: line.into(), entry, watch, cached })
     }
 
-    /// The experiment on the machine that it wants.
+    /// The experiment, with memory mode enabled if this contestant uses it.
     pub(crate) fn on<'a>(&self, experiment: &'a Experiment) -> Cow<'a, Experiment> {
         if !self.cached {
             return Cow::Borrowed(experiment);
@@ -71,14 +73,14 @@ impl Contestant {
         Cow::Owned(cached)
     }
 
-    /// What the machine needs for it, or for who feeds it.
+    /// Equipment of the machine that the policy or its instrument needs.
     pub(crate) fn fitted(&self, experiment: &Experiment) -> Fitted {
         let watched = self.watch.as_ref().is_some_and(Watch::counts);
         let counters = watched || self.entry.needs.contains(&Need::Counters);
         Fitted { sampling: self.sampling(experiment), counters }
     }
 
-    /// How the machine samples for it, or for who feeds it.
+    /// Sampling configuration that the policy or its instrument needs.
     fn sampling(&self, experiment: &Experiment) -> Option<Sampling> {
         let watched = self.watch.as_ref().and_then(|watch| watch.sampling(experiment));
         watched.or_else(|| {
@@ -93,12 +95,12 @@ impl Contestant {
         })
     }
 
-    /// Time between two looks of who feeds it.
+    /// Sampling interval of the instrument; zero without one.
     pub(crate) fn sampling_interval(&self) -> Duration {
         self.watch.as_ref().map_or(Duration::ZERO, Watch::sampling_interval)
     }
 
-    /// Who feeds it, or a clock.
+    /// The instrument that feeds the policy, or a stub that only marks windows.
     pub(crate) fn instrument(&self, experiment: &Experiment) -> Result<Box<dyn Instrument>> {
         match &self.watch {
             Some(watch) => watch.make(experiment),
@@ -122,7 +124,8 @@ fn check_memory_mode(experiment: &Experiment) -> Result<()> {
     }
 }
 
-/// So many samples a second and core as take `share` of a CPU, at cited costs; at least one.
+/// Sampling rate per core whose processing takes `share` of a CPU at cited costs; at least one
+/// sample per second.
 fn affordable(share: f64, sampling: &Sampling, costs: &Costs) -> Period {
     let costs = &costs.samples;
     let interrupt = costs.interrupt_ns / u64::from(sampling.hardware_buffer.max(1));
@@ -130,7 +133,7 @@ fn affordable(share: f64, sampling: &Sampling, costs: &Costs) -> Period {
     Period::PerSecond(((share * 1e9 / each.max(1) as f64) as u64).max(1))
 }
 
-/// Evidence that a machine of that kind gives.
+/// Kinds of evidence that a simulated machine provides in this mode.
 fn evidence(mode: Mode) -> &'static [Need] {
     use Need::{AccessBits, Counters, HintFaults, PageEvents, Pressure, Regions, Samples};
     match mode {
@@ -155,10 +158,11 @@ fn feeder(experiment: &Experiment, entry: &Entry, fed: Option<&str>) -> Result<O
     Ok(watches(experiment, &[name])?.into_iter().next())
 }
 
-/// The contestants of these texts, `all` for every policy; those of the experiment if there are none.
+/// The contestants that the texts describe, with `all` for every placement policy; without texts,
+/// those of the experiment.
 ///
 /// # Errors
-/// As [`Contestant::read`]; nobody is named.
+/// As [`Contestant::read`]; or no policy is named.
 pub(crate) fn contestants(experiment: &Experiment, texts: &[String]) -> Result<Vec<Contestant>> {
     if texts.is_empty() {
         let own = experiment.policies.iter().map(|(text, offset)| {

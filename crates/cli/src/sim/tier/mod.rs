@@ -1,4 +1,4 @@
-//! `tierscope sim tier`: policies side by side, each on a machine of its own that begins alike.
+//! `tierscope sim tier`: compares placement policies, each on its own copy of a simulated machine.
 
 pub(crate) mod chart;
 pub mod contestant;
@@ -27,21 +27,21 @@ pub use outcome::Outcome;
 use contestant::contestants;
 use outcome::{Record, place};
 
-/// Simulated time where nobody says.
+/// Default simulated time.
 const TIME: Duration = Duration::from_secs(20);
 
 /// Flags of `tierscope sim tier`.
 #[derive(Debug, Args)]
 pub struct TierArgs {
-    /// A TOML file, or an experiment of `reproduce placement` by its name; else --workload
+    /// A TOML file, or an experiment of `reproduce placement` by name; otherwise give --workload
     #[arg(value_name = "EXPERIMENT", required_unless_present = "workload")]
     pub experiment: Option<String>,
 
-    /// What runs, as in an experiment
+    /// The workload, as in an experiment file
     #[arg(long, value_name = "W", conflicts_with = "experiment")]
     pub workload: Option<String>,
 
-    /// The hardware with --workload: ready-made, or a file
+    /// With --workload: the hardware, ready-made or a file
     #[arg(
         long,
         value_name = "M",
@@ -50,39 +50,39 @@ pub struct TierArgs {
     )]
     pub machine: String,
 
-    /// With --workload: a tier of the hardware, and its size, like dram=1G; without it all, as
-    /// large as they are; can be given more than once
+    /// With --workload: a tier of the hardware and its size, like dram=1G; can be given more than
+    /// once; by default all tiers at full size
     #[arg(long = "tier", value_name = "NAME=SIZE", conflicts_with = "experiment", value_parser = tier_size)]
     pub tiers: Vec<(String, u64)>,
 
-    /// With --workload: threads; as many as the workload wants unless told
+    /// With --workload: number of threads; by default the workload's own
     #[arg(long, value_name = "N", conflicts_with = "experiment")]
     pub threads: Option<u32>,
 
-    /// With --workload: by densities, not access by access
+    /// With --workload: simulate access densities instead of single accesses
     #[arg(long, conflicts_with = "experiment")]
     pub density: bool,
 
     /// A policy, as NAME:key=value,…@INSTRUMENT, or all, or memory-mode for the first tier as a
-    /// cache of the second; can be given more than once. Who feeds a policy of regions stands
-    /// behind the @, rates unless told
+    /// cache of the second; can be given more than once. INSTRUMENT feeds a policy that works on
+    /// regions; rates by default
     #[arg(long = "policy", value_name = "P")]
     pub policies: Vec<String>,
 
-    /// Measure from then on, and not from the beginning
+    /// Warm-up: start of the measurement, as simulated time; by default the experiment's
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub warm_up: Option<Duration>,
 
-    /// What is otherwise than the experiment says.
+    /// Overrides of the experiment's settings.
     #[command(flatten)]
     pub otherwise: Otherwise,
 
-    /// Directory to record to, new or empty; with several policies a directory in it for each.
-    /// Nothing is recorded without it
+    /// Directory to record to, new or empty; several policies get a subdirectory each. By default
+    /// nothing is recorded
     #[arg(short, long, value_name = "DIR")]
     pub output: Option<PathBuf>,
 
-    /// Print JSON, with everything over time
+    /// Print JSON, including all time series
     #[arg(long)]
     pub json: bool,
 
@@ -90,7 +90,7 @@ pub struct TierArgs {
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
 
-    /// Write a page with tables and drawings into this file
+    /// Write a page with tables and charts into this file
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 }
@@ -100,35 +100,35 @@ fn tier_size(text: &str) -> Result<(String, u64), String> {
     Ok((name.to_owned(), units::bytes(size)?))
 }
 
-/// An experiment, and what each policy came to.
+/// Results of all policies of an experiment.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// The experiment.
+    /// Name of the experiment.
     pub experiment: String,
-    /// What it is about.
+    /// Description of the experiment.
     pub about: String,
-    /// Where its numbers come from.
+    /// Source of its parameters.
     pub source: String,
-    /// `exact` or `density`.
+    /// Simulation mode: `exact` or `density`.
     pub mode: &'static str,
-    /// The hardware that is simulated.
+    /// Name of the simulated hardware.
     pub hardware: String,
-    /// Its tiers, the fastest first: names and bytes.
+    /// Tiers of the hardware, fastest first: names and bytes.
     pub tiers: Vec<(String, u64)>,
     /// Bytes that the processes map.
     pub mapped_bytes: u64,
-    /// Simulated seconds that were asked for.
+    /// Requested simulated time, in seconds.
     pub seconds: f64,
-    /// Of these, those before anything was measured.
+    /// Seconds of warm-up at the start, which are not measured.
     pub warm_up_seconds: f64,
     /// Seed of all draws.
     pub seed: u64,
-    /// In the order of the policies; those not begun when the user said stop are missing.
+    /// Ordered as the policies; those not begun when the user stopped are missing.
     pub outcomes: Vec<Outcome>,
 }
 
 impl Report {
-    /// Of an experiment.
+    /// Makes the report of an experiment from its outcomes.
     pub(crate) fn new(experiment: &Experiment, outcomes: Vec<Outcome>) -> Self {
         let hardware = &experiment.setup.hardware;
         Self {
@@ -146,14 +146,14 @@ impl Report {
         }
     }
 
-    /// Whom rates are held against: static tiering, or the first.
+    /// The baseline that rates are compared with: static tiering, or else the first policy.
     #[must_use]
     pub fn reference(&self) -> Option<&Outcome> {
         let still = self.outcomes.iter().find(|outcome| outcome.policy == "static");
         still.or(self.outcomes.first())
     }
 
-    /// A policy's rate over that of [`Report::reference`].
+    /// A policy's rate relative to that of [`Report::reference`].
     #[must_use]
     pub fn over(&self, outcome: &Outcome) -> Option<f64> {
         let rate = self.reference()?.operations_per_second;
@@ -161,10 +161,10 @@ impl Report {
     }
 }
 
-/// Runs it.
+/// Runs `tierscope sim tier`.
 ///
 /// # Errors
-/// An experiment or a policy that is wrong, before anything runs; a file that cannot be written.
+/// An invalid experiment or policy, reported before any run; or a file that cannot be written.
 pub(super) fn run(args: &TierArgs, line: &str) -> Result<()> {
     let experiment = wanted(args)?;
     let contestants = contestants(&experiment, &args.policies)?;
@@ -183,7 +183,7 @@ pub(super) fn run(args: &TierArgs, line: &str) -> Result<()> {
     publish(&[report], args.json, args.svg.as_ref(), args.html.as_ref())
 }
 
-/// Writes reports to stdout and into files.
+/// Prints the reports on stdout, and writes charts and page into files.
 pub(crate) fn publish(
     reports: &[Report],
     json: bool,
@@ -204,7 +204,7 @@ pub(crate) fn publish(
     }
 }
 
-/// Where each is recorded, checked; none if nothing is.
+/// Recording directory of each policy, checked; empty without an output.
 fn dirs(output: Option<&Path>, contestants: &[Contestant]) -> Result<Vec<PathBuf>> {
     let Some(dir) = output else { return Ok(Vec::new()) };
     let plain = |text: &str| text.replace(|c: char| !c.is_ascii_alphanumeric() && c != '-', "_");
@@ -216,7 +216,7 @@ fn dirs(output: Option<&Path>, contestants: &[Contestant]) -> Result<Vec<PathBuf
     Ok(dirs)
 }
 
-/// The experiment that the flags tell of.
+/// The experiment that the flags describe.
 fn wanted(args: &TierArgs) -> Result<Experiment> {
     let mut experiment = match (&args.experiment, &args.workload) {
         (Some(name), _) => experiment(name, &args.otherwise, &[])?,
@@ -245,7 +245,7 @@ fn wanted(args: &TierArgs) -> Result<Experiment> {
     Ok(experiment)
 }
 
-/// An experiment of one process, told in flags.
+/// An experiment of one process, described by command-line flags.
 pub(crate) struct Told<'a> {
     pub(crate) workload: &'a str,
     pub(crate) machine: &'a str,
@@ -256,7 +256,7 @@ pub(crate) struct Told<'a> {
 }
 
 impl Told<'_> {
-    /// As a file would tell it.
+    /// The equivalent TOML file.
     pub(crate) fn text(&self) -> String {
         use std::fmt::Write;
         let quoted = |text: &str| toml_string(text);
@@ -268,7 +268,7 @@ impl Told<'_> {
             quoted(self.machine)
         );
         for (name, bytes) in self.tiers {
-            // Writing to a string does not fail, here and below.
+            // Writing to a string cannot fail, here and below.
             let _ =
                 writeln!(text, "\n[[machine.tier]]\nname = {}\nsize = \"{bytes}B\"", quoted(name));
         }
@@ -283,12 +283,12 @@ impl Told<'_> {
     }
 }
 
-/// A text as TOML has it.
+/// Quotes a text as a TOML string.
 fn toml_string(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
 }
 
-/// Changes that make the fastest tier so large.
+/// Change that sets the size of the tier called `name`.
 pub(crate) fn sized(name: &str, bytes: u64) -> Change {
     Change { key: format!("hardware.tiers.{name}.mib"), value: (bytes >> 20).to_string() }
 }

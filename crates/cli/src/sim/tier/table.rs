@@ -1,11 +1,11 @@
-//! What policies came to, for people.
+//! Results of policies as text.
 
 use std::io::{self, Write};
 
 use super::{Outcome, Report};
 use crate::units::show_bytes;
 
-/// Writes a line for each policy: how fast the target was, then what moved and what it took.
+/// Writes a line for each policy: throughput and latency, then moved bytes and CPU time.
 pub(crate) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     let Report { experiment, about, mode, hardware, mapped_bytes, seconds, seed, .. } = report;
     let tiers: Vec<String> = report
@@ -36,7 +36,7 @@ pub(crate) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     )
 }
 
-/// Only where something was.
+/// Writes reclaimed and refaulted bytes, if any policy reclaimed memory.
 fn given_back(report: &Report, width: usize, out: &mut dyn Write) -> io::Result<()> {
     if report.outcomes.iter().all(|outcome| outcome.moves.reclaimed_bytes == 0) {
         return Ok(());
@@ -94,7 +94,7 @@ fn speeds(report: &Report, width: usize, out: &mut dyn Write) -> io::Result<()> 
     Ok(())
 }
 
-/// P50, P95 and P99, in ns.
+/// Latencies in ns: P50, P95 and P99.
 pub(super) fn latencies(outcome: &Outcome) -> [String; 3] {
     if let Some(latency) = &outcome.latency {
         return [latency.p50_ns, latency.p95_ns, latency.p99_ns].map(|ns| ns.to_string());

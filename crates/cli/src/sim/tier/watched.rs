@@ -1,4 +1,4 @@
-//! A simulated machine under a policy, looked at from time to time: who places memory sees nothing of it.
+//! Wrapper of a simulated machine that takes measurements at intervals, unseen by the policy.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,10 +14,10 @@ use tierscope_sim::experiment::Experiment;
 use super::outcome::Row;
 use crate::bench::machine::Simulated;
 
-/// Rows of a run.
+/// Number of measurements in a run.
 const ROWS: u32 = 240;
 
-/// What was done by a time.
+/// Counts of the machine up to a point in time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Totals {
     pub(super) time: Time,
@@ -25,25 +25,25 @@ pub(super) struct Totals {
 }
 
 impl Totals {
-    /// What the first process completed; accesses where it does not say.
+    /// Operations of the first process; its accesses if it does not count operations.
     pub(super) fn operations(&self) -> u64 {
         let first = self.account.done.first();
         first.map_or(self.account.counts.accesses, |done| done.operations)
     }
 
-    /// Accesses that went to memory, and those of them to the fastest tier.
+    /// Accesses that went to memory, and of them those to the fastest tier.
     fn served(&self) -> [u64; 2] {
         let served = &self.account.counts.served;
         [served.iter().sum(), served[0]]
     }
 
-    /// Operations a second since `before`.
+    /// Operations per second since `before`.
     pub(super) fn rate_since(&self, before: &Self) -> f64 {
         let seconds = self.time.since(before.time).as_secs_f64();
         (self.operations() - before.operations()) as f64 / seconds.max(1e-9)
     }
 
-    /// Of the accesses that went to memory since `before`, the share of the fastest tier.
+    /// Share of the fastest tier in the memory accesses since `before`.
     pub(super) fn fast_since(&self, before: &Self) -> Option<f64> {
         let ([all, fast], [all_before, fast_before]) = (self.served(), before.served());
         let served = all - all_before;
@@ -51,14 +51,14 @@ impl Totals {
     }
 }
 
-/// The machine, and what was noted.
+/// The machine, and the measurements so far.
 pub(super) struct Watched<'a> {
     machine: &'a mut dyn Simulated,
     every: Duration,
     next: Time,
     last: Totals,
     warm_up: Time,
-    /// When the warm-up was over.
+    /// Counts at the end of the warm-up.
     pub(super) warm: Option<Totals>,
     pub(super) rows: Vec<Row>,
     reached: &'a AtomicU64,
@@ -86,7 +86,7 @@ impl<'a> Watched<'a> {
         }
     }
 
-    /// What was done until now.
+    /// Counts of the machine up to now.
     pub(super) fn totals(&mut self) -> Totals {
         Totals { time: self.machine.now(), account: self.machine.counted() }
     }

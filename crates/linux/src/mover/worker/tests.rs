@@ -8,7 +8,7 @@ use tierscope_core::ActionId;
 use super::super::fake::{Fake, page};
 use super::*;
 
-/// A worker on toy numbers: node 0 is fast, node 1 slow.
+/// A worker on the fake kernel: node 0 is fast, node 1 slow.
 struct Bench {
     worker: Worker<Fake>,
     desk: RefCell<Desk>,
@@ -45,7 +45,7 @@ impl Bench {
         next
     }
 
-    /// Steps until there is nothing to do, letting time pass as asked.
+    /// Steps until there is nothing to do, and advances time as requested.
     fn run(&mut self) -> Account {
         for _ in 0..100_000 {
             match self.step() {
@@ -58,7 +58,7 @@ impl Bench {
         panic!("it never ends");
     }
 
-    /// Steps until nothing is ordered any more: what was given back is looked at for ever.
+    /// Steps until no action is left; `run` would not end, since the refault sweep continues.
     fn carry_out(&mut self) {
         for _ in 0..100_000 {
             if self.worker.job.is_none() && self.desk.borrow().waiting.is_empty() {
@@ -85,7 +85,7 @@ fn pages_of(bytes: u64) -> u64 {
     bytes >> 12
 }
 
-// Ten pages on the slow node, of which four are ordered up, and then six down: two are down already.
+// Ten pages on the slow node: four are promoted, then six demoted, of which two are there already.
 #[test]
 fn what_is_ordered_is_moved_and_accounted_for() {
     let mut bench = Bench::new(Fake::with_pages(10, 1), Limits::default());
@@ -100,7 +100,8 @@ fn what_is_ordered_is_moved_and_accounted_for() {
     assert_eq!(account.actions, 2);
 }
 
-// Ten pages, of which one is pinned and one was never there; two come back, and swap fills up.
+// Ten pages, of which one is pinned and one was never mapped; two are refaulted, and swap becomes
+// full.
 #[test]
 fn what_is_given_back_is_accounted_for() {
     let mut fake = Fake::with_pages(10, 0);
@@ -125,7 +126,7 @@ fn what_is_given_back_is_accounted_for() {
     let account = bench.account();
     assert_eq!([account.reclaimed, account.already].map(pages_of), [5, 2]);
     assert_eq!(pages_of(account.failed[&Cause::NoSwap]), 6, "the pinned one is not told apart");
-    // At the end all is looked at once more, whatever the time.
+    // At the end all blocks are checked once more, even if the sweep is not due.
     bench.worker.kernel.swap_in(1);
     bench.desk.get_mut().stop = true;
     assert_eq!(bench.step(), Next::Done);
@@ -174,20 +175,20 @@ fn every_cause_is_told() {
     assert_eq!(account.failed, expected.into());
     assert_eq!((pages_of(account.promoted), pages_of(account.absent)), (4, 1));
     assert_eq!(bench.outcomes(), [(4, 3, Some(Failure::Shared))]);
-    // Nothing is there at all.
+    // An order for pages that are not mapped.
     bench.order(100..103, 0);
     bench.run();
     assert_eq!(bench.outcomes(), [(0, 0, Some(Failure::Unmapped))]);
     bench.order_bytes(page(4), page(5), ActionKind::Split);
     bench.run();
     assert_eq!(bench.outcomes(), [(0, 1, Some(Failure::Unsupported))]);
-    // A tier that is not there.
+    // An order for a tier that does not exist.
     bench.order(4..5, 7);
     bench.run();
     assert_eq!(bench.outcomes(), [(0, 1, Some(Failure::NoRoom))]);
 }
 
-// The target ends after 700 of 2048 pages: what had moved stands, the rest failed.
+// The target exits after 512 of 2048 pages: those are counted as moved, the others as failed.
 #[test]
 fn a_target_that_exits_in_mid_move_leaves_an_exact_account() {
     let mut fake = Fake::with_pages(2048, 1);
@@ -211,7 +212,7 @@ fn a_node_going_offline_fails_what_is_left() {
     assert_eq!((pages_of(account.promoted), account.failed[&Cause::Offline]), (512, 512 << 12));
 }
 
-// Room for 100 pages, of which 40 are to stay free: the batch of 50 fits, the next one does not.
+// Room for 100 pages, of which 40 are kept free: the batch of 50 fits, the next one does not.
 #[test]
 fn so_many_bytes_stay_free() {
     let mut fake = Fake::with_pages(100, 1);
@@ -283,7 +284,8 @@ fn new_limits_hold_from_the_next_batch_on() {
     assert_eq!(bench.run().failed[&Cause::DryRun], 4 << 12);
 }
 
-// Up, down, and up again within a minute is once too often; a minute later it is not.
+// Promotion, demotion and a second promotion within a minute: the last one is refused, and allowed
+// a minute later.
 #[test]
 fn pages_do_not_move_to_and_fro() {
     let mut bench = Bench::new(Fake::with_pages(4, 1), Limits::default());
@@ -297,7 +299,7 @@ fn pages_do_not_move_to_and_fro() {
     assert_eq!(pages_of(bench.run().promoted), 8);
 }
 
-// One page of a huge one is ordered: all of it moves, and the limit knows.
+// One page of a huge page is ordered: all of it moves and counts against the rate limit.
 #[test]
 fn a_huge_page_moves_whole() {
     let mut fake = Fake::with_pages(1024, 1);
@@ -332,7 +334,8 @@ fn parts_of_pages_are_accounted_for_by_the_byte() {
     assert_eq!((account.promoted, bench.worker.kernel.on(0)), (2 * 4096 - 50, 3));
 }
 
-/// The most bytes that lie in one second, if each call's bytes went when it is worst.
+/// Upper bound of the bytes moved within any second, if the bytes of each call are moved at the
+/// worst moment.
 fn most_in_a_second(moves: &[(u64, u64, u64)]) -> u64 {
     let second = 1_000_000_000;
     let in_second = |from: u64| -> u64 {
@@ -343,7 +346,7 @@ fn most_in_a_second(moves: &[(u64, u64, u64)]) -> u64 {
     starts.map(in_second).max().unwrap_or(0)
 }
 
-// 64 MiB at 8 MiB a second take seven seconds, and no second holds more.
+// 64 MiB at 8 MiB per second take seven seconds, and no second exceeds the limit.
 #[test]
 fn the_limit_is_used_and_never_exceeded() {
     let limits = Limits { bytes_per_second: 8 << 20, ..Limits::default() };
@@ -384,8 +387,9 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    // Whatever happens while pages move: every byte submitted is accounted for once (each step checks), what
-    // moved is where the account says, every action has one outcome, and no second holds too much.
+    // Under random events every submitted byte is accounted for exactly once (checked by each
+    // step), the account agrees with the moves, every action has one outcome, and no second exceeds
+    // the limit.
     #[test]
     fn nothing_is_lost_or_counted_twice(events in prop::collection::vec(event(), 1..40)) {
         let mut fake = Fake::with_pages(1500, 1);

@@ -1,4 +1,4 @@
-//! Gathers what the threads did, and writes the truth.
+//! Collects the threads' access counts, and writes the ground truth.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::clock;
 use crate::memory::Backing;
 use crate::worker::Shared;
 
-/// The truth, if it is wanted, and the sum of all.
+/// The truth directory, if requested, and totals of the run.
 pub(crate) struct Chronicle {
     writer: Option<Writer>,
     touches: u64,
@@ -76,7 +76,7 @@ impl Chronicle {
         self.writer.as_mut().map_or(Ok(()), |writer| writer.piece(piece))
     }
 
-    /// A line of JSON.
+    /// The summary of the run, as one line of JSON.
     pub(crate) fn summary(&self) -> String {
         let seconds = self.nanos as f64 / 1e9;
         let rate = if self.nanos > 0 { self.touches as f64 / seconds } else { 0.0 };
@@ -89,7 +89,7 @@ impl Chronicle {
     }
 }
 
-/// Pieces that not all threads are through with.
+/// Pieces that some threads have not completed yet.
 pub(crate) struct Open<'a> {
     shared: &'a Shared,
     spans: Pieces<'a>,
@@ -109,7 +109,7 @@ impl<'a> Open<'a> {
         cuts[lane as usize] = Some((tally, at));
     }
 
-    /// Writes the pieces that all threads are through with.
+    /// Writes the pieces that all threads have completed.
     pub(crate) fn write_whole(&mut self, chronicle: &mut Chronicle) -> Result<()> {
         while self
             .cuts
@@ -121,7 +121,7 @@ impl<'a> Open<'a> {
         Ok(())
     }
 
-    /// Writes the others too: threads that ended before touched nothing in them.
+    /// Writes the remaining pieces too: threads that ended earlier touched nothing in them.
     pub(crate) fn write_rest(&mut self, chronicle: &mut Chronicle) -> Result<()> {
         while !self.cuts.is_empty() {
             self.write_first(chronicle)?;
@@ -142,7 +142,7 @@ impl<'a> Open<'a> {
         let tallies = cuts.iter().map(|cut| cut.map(|(tally, _)| tally).unwrap_or_default());
         chronicle.piece(Piece {
             begin_ns: begin.0,
-            // Whoever was told to stop ends earlier.
+            // Threads that were stopped end earlier than the piece.
             end_ns: end.0.min(last.0.max(begin.0)),
             segment: span.number,
             touches: tallies.clone().map(|tally| tally.touches).collect(),

@@ -1,5 +1,5 @@
-//! TLB flushes without a module: an emulated CPU that keeps a translation never sets its ACCESSED bit
-//! again.
+//! TLB flushes without a kernel module: an emulated CPU with a cached translation does not set its
+//! ACCESSED bit again.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,27 +8,27 @@ use std::time::Duration;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 use tierscope_core::{Error, ErrorKind, Result};
 
-/// More pages than x86 flushes one by one (`tlb_single_page_flush_ceiling`, arch/x86/mm/tlb.c: 33): the
-/// whole TLB goes, on every CPU that runs a thread of ours.
+/// More pages than x86 flushes individually (`tlb_single_page_flush_ceiling`, arch/x86/mm/tlb.c:
+/// 33): the kernel flushes the whole TLB, on every CPU that runs a thread of this process.
 const BYTES: usize = 64 * 4096;
 
-/// Some pages of our own, whose permissions come and go.
+/// Pages whose permissions are revoked and restored to cause flushes.
 pub(crate) struct Flusher {
     pages: NonNull<u8>,
     period: Duration,
 }
 
-// The pages are never read or written.
+// Sharing is sound: the pages are never read or written.
 unsafe impl Sync for Flusher {}
 
 impl Flusher {
-    /// One flush each `period`, once it runs.
+    /// A flusher with one flush per `period` once it runs.
     ///
     /// # Errors
     /// No memory.
     pub(crate) fn new(period: Duration) -> Result<Self> {
         let all = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping.
+        // SAFETY: a new mapping at an address that the kernel chooses.
         let start = unsafe {
             let flags = MapFlags::PRIVATE | MapFlags::POPULATE;
             mmap_anonymous(std::ptr::null_mut(), BYTES, all, flags)
@@ -39,7 +39,7 @@ impl Flusher {
         Ok(Self { pages: pages.ok_or_else(failed)?, period })
     }
 
-    /// Flushes until `stop`; how often it did.
+    /// Flushes until `stop` is set; returns the number of flushes.
     pub(crate) fn run(&self, stop: &AtomicBool) -> u64 {
         let mut count = 0;
         while !stop.load(Ordering::Relaxed) && self.flush() {
@@ -49,11 +49,11 @@ impl Flusher {
         count
     }
 
-    /// Taking permissions away flushes; giving them back need not.
+    /// Flushes the TLB: revoking permissions requires it, restoring them does not.
     fn flush(&self) -> bool {
         let all = MprotectFlags::READ | MprotectFlags::WRITE;
         [MprotectFlags::empty(), all].into_iter().all(|flags| {
-            // SAFETY: pages of our own that nobody accesses.
+            // SAFETY: pages of this flusher, which are never accessed.
             unsafe { mprotect(self.pages.as_ptr().cast(), BYTES, flags) }.is_ok()
         })
     }
@@ -61,7 +61,7 @@ impl Flusher {
 
 impl Drop for Flusher {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new`, used by nobody else.
+        // SAFETY: mapped by `new`, and only used by this flusher.
         let _ = unsafe { munmap(self.pages.as_ptr().cast(), BYTES) };
     }
 }

@@ -1,4 +1,5 @@
-//! `toucher`: touches memory as a description says, and writes down what was hot when.
+//! `toucher`: touches memory as a description specifies, and records the ground truth of hot memory
+//! over time.
 
 mod args;
 mod chronicle;
@@ -70,7 +71,7 @@ fn run(args: &Args) -> Result<()> {
     done
 }
 
-/// Maps and populates all areas; `None` if a signal ended it before.
+/// Maps and populates all areas; `None` if a signal ended it early.
 fn map(areas: &[Area], backing: Backing, news: &Receiver<News>) -> Result<Option<Vec<Mapped>>> {
     let mut progress = Progress::new(areas.iter().map(|area| area.bytes).sum());
     let mut stopped = false;
@@ -93,7 +94,7 @@ fn map(areas: &[Area], backing: Backing, news: &Receiver<News>) -> Result<Option
     Ok(Some(all))
 }
 
-/// Where areas lie.
+/// Names and addresses of the mapped areas.
 fn area_lines(areas: &[Area], mapped: &[Mapped]) -> Vec<AreaLine> {
     let line = |(area, mapped): (&Area, &Mapped)| AreaLine {
         name: area.name.clone(),
@@ -153,12 +154,12 @@ fn touch_all(
     chronicle.end(End { at_ns: clock::now().0, cause: cause.into() })
 }
 
-/// Waits for SIGUSR1; `false` if another signal came.
+/// Waits for SIGUSR1; `false` if another signal arrived.
 fn wait_for_start(news: &Receiver<News>) -> bool {
     matches!(news.recv(), Ok(News::Signal(libc::SIGUSR1)))
 }
 
-/// Writes down what the threads did until all are through; says why they ended.
+/// Records the threads' pieces until all threads have ended; returns the cause of the end.
 fn follow(
     shared: &Shared,
     news: &Receiver<News>,

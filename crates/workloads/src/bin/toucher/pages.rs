@@ -1,10 +1,10 @@
-//! Which pages programs touched when: page truth that is written down, for accesses that nobody can
-//! draw again.
+//! Page truth of programs: touched pages over time, recorded because the accesses cannot be drawn
+//! again.
 //!
 //! A directory of one file, `pages.jsonl`: a `begin` line, a `pages` line every grain of time, an
 //! `end` line. Times are nanoseconds of CLOCK_MONOTONIC. A page belongs to the grain in which its
-//! access was handed out; it is touched at most a batch of accesses later. There is no region truth: a
-//! computation declares no range hot.
+//! access was handed out; it is touched at most a batch of accesses later. There is no region
+//! truth: a computation declares no range hot.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -16,12 +16,12 @@ use tierscope_core::{Error, ErrorKind, Result};
 use tierscope_workloads::Touch;
 use tierscope_workloads::truth_dir::AreaLine;
 
-/// The one file of the directory.
+/// Name of the one file of the directory.
 pub(crate) const FILE: &str = "pages.jsonl";
 /// Bytes of a page.
 const PAGE: u64 = 4096;
 
-/// A line of the file.
+/// A line of `pages.jsonl`.
 #[derive(Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Line<'a> {
@@ -30,7 +30,7 @@ pub(crate) enum Line<'a> {
     End { at_ns: u64, cause: &'a str, operations: u64 },
 }
 
-/// Who speaks, and of what.
+/// The first line: the program and its run.
 #[derive(Serialize)]
 pub(crate) struct Begin<'a> {
     pub(crate) format: u32,
@@ -45,7 +45,7 @@ pub(crate) struct Begin<'a> {
     pub(crate) threads: u32,
     pub(crate) grain_ns: u64,
     pub(crate) page_bytes: u64,
-    /// Nothing is declared hot.
+    /// Always null: nothing is declared hot.
     pub(crate) regions: Option<()>,
     pub(crate) backing: &'a str,
     pub(crate) areas: &'a [AreaLine],
@@ -56,21 +56,21 @@ impl Begin<'_> {
     pub(crate) const PAGE_BYTES: u64 = PAGE;
 }
 
-/// The pages of a grain of time.
+/// The pages touched in a grain of time.
 #[derive(Serialize)]
 pub(crate) struct Touched {
     pub(crate) begin_ns: u64,
     pub(crate) end_ns: u64,
-    /// Accesses of all threads.
+    /// Number of accesses of all threads.
     pub(crate) touches: u64,
-    /// For each area: first page and how many, ascending.
+    /// For each area: first page and number of pages of each run, ascending.
     pub(crate) areas: Vec<Vec<[u64; 2]>>,
 }
 
-/// A bit for every page that was touched since it was last asked.
+/// A bitmap of the pages touched since the last [`Pages::take`].
 pub(crate) struct Pages {
     areas: Vec<(u64, Vec<AtomicU64>)>,
-    /// Their numbers, the one that begins lowest first.
+    /// Indices of the areas, by ascending start address.
     order: Vec<usize>,
 }
 
@@ -83,7 +83,7 @@ impl Pages {
         Self { areas: areas.iter().map(|area| (area.start, bits(area))).collect(), order }
     }
 
-    /// Remembers pages. A page outside of all areas is not there.
+    /// Marks the pages of accesses. Pages outside of all areas are ignored.
     pub(crate) fn mark(&self, touches: &[Touch]) {
         for touch in touches {
             let at = touch.address();
@@ -98,7 +98,7 @@ impl Pages {
         }
     }
 
-    /// What was remembered, in runs; it is forgotten then.
+    /// Takes the marked pages as runs, per area, and clears the bitmap.
     pub(crate) fn take(&self) -> Vec<Vec<[u64; 2]>> {
         self.areas.iter().map(|(_, bits)| runs(bits)).collect()
     }
@@ -120,7 +120,7 @@ fn runs(bits: &[AtomicU64]) -> Vec<[u64; 2]> {
     runs
 }
 
-/// The file as it grows.
+/// The file, written line by line.
 pub(crate) struct Writer(File);
 
 impl Writer {
@@ -150,7 +150,7 @@ impl Writer {
 mod tests {
     use super::*;
 
-    // Two areas of 70 and 2 pages; what lies between and before belongs to none.
+    // Two areas of 70 and 2 pages; addresses before and between them belong to none.
     #[test]
     fn pages_come_as_runs_of_their_area() {
         let area = |start: u64, pages: u64| AreaLine {

@@ -1,4 +1,5 @@
-//! Programs that compute, over real memory: their lanes on threads, which touch what they hand out.
+//! Runs programs that compute over real memory: a thread per lane touches the accesses that the
+//! lane hands out.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,10 +24,10 @@ use crate::{area_lines, clock, map, ready, signals, wait_for_start};
 
 /// Accesses that a lane hands out at a time.
 const BATCH: usize = 512;
-/// How long a lane that waits for others does not look whether it should stop.
+/// Interval at which a waiting lane checks whether it should stop.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// Runs a program as the command line says.
+/// Runs a program with the options of the command line.
 pub(crate) fn run(args: &Args, app: &dyn App) -> Result<()> {
     check(args)?;
     let backing = args.backing(app.areas())?;
@@ -48,7 +49,7 @@ pub(crate) fn run(args: &Args, app: &dyn App) -> Result<()> {
     done
 }
 
-/// What makes no sense for a program.
+/// Rejects options that do not apply to programs.
 fn check(args: &Args) -> Result<()> {
     let refuse = |what: &str, cause: &str, remedy: &str| {
         Err(Error::new(ErrorKind::Usage, what).cause(cause).remedy(remedy))
@@ -70,7 +71,7 @@ fn check(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Prepares with progress; `false` if a signal ended it.
+/// Prepares the program, reporting progress; `false` if a signal ended it.
 fn prepare(app: &dyn App, news: &Receiver<News>) -> bool {
     let mut told = Instant::now();
     app.prepare(&mut |share| {
@@ -82,7 +83,7 @@ fn prepare(app: &dyn App, news: &Receiver<News>) -> bool {
     })
 }
 
-/// What all threads share.
+/// State shared by all threads.
 struct Shared {
     begin: Time,
     stop: AtomicBool,
@@ -90,7 +91,7 @@ struct Shared {
     operations: AtomicU64,
     pages: Option<Pages>,
     flusher: Option<Flusher>,
-    /// Steps of all lanes, for those that wait.
+    /// Number of steps of all lanes; waiting lanes wait for it to grow.
     steps: Mutex<u64>,
     stepped: Condvar,
 }
@@ -187,7 +188,7 @@ fn begin_line<'a>(
     }
 }
 
-/// A line of JSON.
+/// The summary of the run, as one line of JSON.
 fn summary(shared: &Shared, app: &dyn App) -> String {
     let seconds = (clock::now() - shared.begin).as_secs_f64();
     let (touches, operations) = (shared.touches.load(Relaxed), shared.operations.load(Relaxed));
@@ -202,7 +203,7 @@ fn summary(shared: &Shared, app: &dyn App) -> String {
     serde_json::to_string(&summary).expect("numbers are JSON")
 }
 
-/// Runs all lanes to their end; says why if something else ended them.
+/// Runs all lanes to their end; returns the cause if they were ended early.
 fn one_pass(
     args: &Args,
     shared: &Shared,
@@ -234,7 +235,7 @@ fn broken() -> Error {
     Error::new(ErrorKind::Other, "the program broke down").remedy("see the message above")
 }
 
-/// Writes down what the threads touch, until they end, their time is over or a signal comes.
+/// Records the touched pages until the threads end, the time limit is reached or a signal arrives.
 fn follow(
     args: &Args,
     shared: &Shared,
@@ -271,7 +272,7 @@ fn follow(
     }
 }
 
-/// As [`work`]; if it fails, the others need not wait for it.
+/// Runs [`work`]; on failure stops the other lanes, which would wait for this one.
 fn work_or_stop(shared: &Shared, lane: Box<dyn Lane>) -> Result<()> {
     let done = catch_unwind(AssertUnwindSafe(|| work(shared, lane)));
     let done = done.unwrap_or_else(|_| Err(broken()));
@@ -281,7 +282,7 @@ fn work_or_stop(shared: &Shared, lane: Box<dyn Lane>) -> Result<()> {
     done
 }
 
-/// Touches what a lane hands out, until it ends or everybody is told to stop.
+/// Touches the accesses of a lane until it ends or all threads are stopped.
 fn work(shared: &Shared, mut lane: Box<dyn Lane>) -> Result<()> {
     let mut batch = [Touch::default(); BATCH];
     let mut waited = false;
@@ -330,7 +331,7 @@ impl Shared {
         self.touches.fetch_add(touches.len() as u64, Relaxed);
     }
 
-    /// Waits until others made a step beyond `seen`, or a while.
+    /// Waits until other lanes made steps beyond `seen`, at most for [`PATIENCE`].
     fn wait(&self, seen: u64) {
         let steps = self.steps();
         if *steps <= seen {
@@ -339,7 +340,7 @@ impl Shared {
     }
 }
 
-/// Calls the system for a program. A file's page is read or written by the kernel on the program's
+/// Executes a program's system call. File pages are read or written by the kernel on the program's
 /// behalf (`process_vm_readv(2)` of its own memory, which marks pages as `read(2)` does).
 fn call(call: Call) -> Result<()> {
     let done = match call {
@@ -355,7 +356,8 @@ fn call(call: Call) -> Result<()> {
 }
 
 fn advise_free(at: u64, bytes: u64) -> io::Result<()> {
-    // SAFETY: the program owns these bytes, which only atomics access; they read as zeros then.
+    // SAFETY: the program owns these bytes, and only atomics access them; afterwards they read as
+    // zeros.
     unsafe {
         rustix::mm::madvise(at as *mut _, bytes as usize, rustix::mm::Advice::LinuxDontNeed)?;
     }
@@ -379,7 +381,8 @@ fn pass_by_kernel(at: u64, bytes: u64, writes: bool) -> io::Result<()> {
     let mut here = vec![0u8; bytes as usize];
     let own = libc::iovec { iov_base: here.as_mut_ptr().cast(), iov_len: here.len() };
     let pid = std::process::id() as i32;
-    // SAFETY: both lie in this process; a bad address fails with EFAULT. Contents mean nothing.
+    // SAFETY: both buffers lie in this process; a bad address fails with EFAULT. The contents are
+    // irrelevant.
     let copied = unsafe {
         if writes {
             libc::process_vm_writev(pid, &raw const own, 1, &raw const iovec, 1, 0)

@@ -1,4 +1,4 @@
-//! Tells scripts that all is ready.
+//! Notifies scripts that the memory is populated.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -17,7 +17,7 @@ struct Ready<'a> {
     areas: &'a [AreaLine],
 }
 
-/// Writes the line to the file and the descriptor that were given. The file appears as a whole.
+/// Writes the ready line to the given file and descriptor. The file appears atomically.
 pub(crate) fn tell(args: &Args, areas: &[AreaLine]) -> Result<()> {
     let ready = Ready { pid: std::process::id(), areas };
     let line = serde_json::to_string(&ready).map_err(|e| cannot("the line").cause(e))? + "\n";
@@ -38,11 +38,12 @@ fn write_whole(path: &Path, line: &str) -> io::Result<()> {
 }
 
 fn write_fd(fd: i32, line: &str) -> io::Result<()> {
-    // SAFETY: only asks whether the number is an open descriptor.
+    // SAFETY: only queries whether the number is an open descriptor.
     if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the descriptor is open, and the user gave it to us to write to and close.
+    // SAFETY: the descriptor is open, and the user passed it to this process for writing and
+    // closing.
     let mut file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
     file.write_all(line.as_bytes())
 }

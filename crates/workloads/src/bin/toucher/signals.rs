@@ -1,20 +1,20 @@
-//! Signals as messages.
+//! Turns signals into messages.
 
 use std::sync::mpsc::Sender;
 
 use crate::worker::News;
 
-/// Those that are waited for: both ends, and the beginning.
+/// Signals that are handled: two that end the run, and one that starts it.
 const SIGNALS: [i32; 3] = [libc::SIGTERM, libc::SIGINT, libc::SIGUSR1];
 
-/// Blocks the signals for this thread and all that it will start, and has a thread of its own turn
-/// them into [`News`].
+/// Blocks the signals in this thread and all threads that it will start, and starts a thread that
+/// turns them into [`News`].
 pub(crate) fn listen(news: Sender<News>) {
     let set = block();
     std::thread::spawn(move || {
         loop {
             let mut signal = 0;
-            // SAFETY: both pointers are to live variables of the right type.
+            // SAFETY: both pointers refer to live variables of the right type.
             if unsafe { libc::sigwait(&raw const set, &raw mut signal) } == 0
                 && news.send(News::Signal(signal)).is_err()
             {
@@ -25,7 +25,7 @@ pub(crate) fn listen(news: Sender<News>) {
 }
 
 fn block() -> libc::sigset_t {
-    // SAFETY: the set is initialised before it is used, and only our own thread's mask changes.
+    // SAFETY: the set is initialised before it is used, and only this thread's mask changes.
     unsafe {
         let mut set = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);
@@ -37,7 +37,7 @@ fn block() -> libc::sigset_t {
     }
 }
 
-/// `SIGTERM` of 15.
+/// Name of a signal, as `SIGTERM` for 15.
 pub(crate) fn name(signal: i32) -> &'static str {
     match signal {
         libc::SIGTERM => "SIGTERM",

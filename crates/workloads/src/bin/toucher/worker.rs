@@ -12,12 +12,12 @@ use tierscope_workloads::{Program, Stream, Touch, Workload};
 use crate::clock;
 use crate::memory::{store_past, touch};
 
-/// Accesses between two looks at the clock.
+/// Accesses between two reads of the clock.
 const BATCH: usize = 512;
-/// A paced thread that fell behind by more than this does not make up for it.
+/// A paced thread with a larger backlog than this drops the excess.
 const BACKLOG: Duration = Duration::from_millis(10);
 
-/// What all threads share.
+/// State shared by all threads.
 pub(crate) struct Shared {
     pub(crate) workload: Workload,
     pub(crate) program: Arc<Program>,
@@ -26,19 +26,19 @@ pub(crate) struct Shared {
     pub(crate) threads: u32,
     pub(crate) grain: Duration,
     pub(crate) limit: Duration,
-    /// Accesses a second of all threads, whatever the phases say.
+    /// Accesses a second over all threads; overrides the rates of the phases.
     pub(crate) rate: Option<u64>,
     pub(crate) begin: Time,
     pub(crate) stop: AtomicBool,
 }
 
-/// What the main thread is told.
+/// Messages to the main thread.
 pub(crate) enum News {
-    /// A thread is through with a piece.
+    /// A thread has completed a piece.
     Cut { lane: u32, piece: usize, tally: Tally, at: Time },
-    /// A thread is through with everything.
+    /// A thread has ended.
     Done,
-    /// A signal came.
+    /// The process received a signal.
     Signal(i32),
 }
 
@@ -48,7 +48,7 @@ impl Shared {
     }
 }
 
-/// Touches until the workload ends or everybody is told to stop.
+/// Touches memory until the workload ends or all threads are stopped.
 pub(crate) fn work(shared: &Shared, lane: u32, news: &Sender<News>) {
     let mut stream = Stream::new(&shared.program, &shared.bases, shared.seed, lane, shared.threads);
     let mut segment = None;
@@ -57,7 +57,7 @@ pub(crate) fn work(shared: &Shared, lane: u32, news: &Sender<News>) {
             stream.enter(&span.segment);
         }
         let (tally, at) = one_piece(shared, &mut stream, &span);
-        // The main thread is there as long as threads are.
+        // The receiver exists: the main thread outlives all threads.
         let _ = news.send(News::Cut { lane, piece, tally, at });
         if shared.stop.load(Ordering::Relaxed) {
             break;
@@ -98,11 +98,11 @@ fn one_piece(shared: &Shared, stream: &mut Stream, span: &Span) -> (Tally, Time)
     }
 }
 
-/// When how many accesses are due.
+/// Pacing of accesses at a constant rate.
 struct Pace {
     nanos_each: f64,
     count: usize,
-    /// When the next batch is due, in nanoseconds.
+    /// Time at which the next batch is due, in nanoseconds.
     next: f64,
 }
 
@@ -114,7 +114,7 @@ enum Due {
 impl Pace {
     fn new(rate: f64, begin: Time) -> Self {
         let nanos_each = 1e9 / rate;
-        // A batch a millisecond at most: sleeping is not finer.
+        // At most one batch per millisecond: sleeping is not more precise.
         let count = (1e6 / nanos_each).clamp(1.0, BATCH as f64) as usize;
         Self { nanos_each, count, next: begin.0 as f64 }
     }
@@ -133,7 +133,7 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// Accesses due when asked at these times, in ms.
+    /// Accesses due at each of these times, in ms.
     fn due(pace: &mut Pace, times: &[u64]) -> Vec<usize> {
         let ask = |ms: &u64| match pace.due(Time(ms * 1_000_000)) {
             Due::Now(count) => count,
@@ -142,13 +142,13 @@ mod tests {
         times.iter().map(ask).collect()
     }
 
-    // 3000 a second: 3 each millisecond.
+    // 3000 accesses a second: 3 per millisecond.
     #[test]
     fn a_batch_a_millisecond() {
         assert_eq!(due(&mut Pace::new(3000.0, Time(0)), &[0, 0, 1, 1, 2]), [3, 0, 3, 0, 3]);
     }
 
-    // Ten accesses a second: one each 100 ms.
+    // Ten accesses a second: one per 100 ms.
     #[test]
     fn slow_paces_wait() {
         assert_eq!(
@@ -157,7 +157,7 @@ mod tests {
         );
     }
 
-    // Behind by 100 ms: 10 ms are made up for, ten batches, and the one that is due now.
+    // A backlog of 100 ms: 10 ms are made up for, i.e. ten batches, and the one that is due now.
     #[test]
     fn a_long_break_is_not_made_up_for() {
         let made = due(&mut Pace::new(1000.0, Time(0)), &[100; 20]);
