@@ -1,10 +1,10 @@
-//! The words that every room of tierscope shares.
+//! The vocabulary that all crates of tierscope share.
 //!
-//! An [`Instrument`] turns a target's evidence into [`Snapshot`]s; a [`Policy`] turns
-//! [`Evidence`] into [`Orders`]; a [`Mover`] carries them out; a [`drive::Sink`] keeps what was
-//! seen and done. [`drive`] holds the loops that let them meet. None of them learns where it runs:
-//! time, ACCESSED bits, samples and counters come through the [`ports`] of a machine, be it a live
-//! Linux, a simulated one or a replayed trace.
+//! An [`Instrument`] turns a target's evidence into [`Snapshot`]s; a [`Policy`] turns [`Evidence`]
+//! into [`Orders`]; a [`Mover`] carries them out; a [`drive::Sink`] records both. [`drive`] holds
+//! the loops that connect them. None of them learns where it runs: time, ACCESSED bits, samples and
+//! counters come through the [`ports`] of a machine, be it a live Linux, a simulated machine or a
+//! replayed trace.
 //!
 //! Invariant: nothing here names an operating system, a file, the wall clock or a process id.
 
@@ -16,6 +16,7 @@ mod evidence;
 mod instrument;
 mod mapping;
 pub mod metrics;
+mod need;
 mod orders;
 mod policy;
 pub mod ports;
@@ -26,6 +27,7 @@ mod residence;
 mod rng;
 mod rule;
 mod time;
+pub mod units;
 
 pub use addr::{Addr, Range, SpaceId};
 pub use bus::BusRecord;
@@ -35,6 +37,7 @@ pub use evidence::{
 };
 pub use instrument::{Instrument, Reads, Setting, Step};
 pub use mapping::{Backing, Mapping, Mappings, Space};
+pub use need::Need;
 pub use orders::{Action, ActionId, ActionKind, Failure, Orders, Outcome, RuleOrder, ScanOrder};
 pub use policy::{Budget, Mover, PageId, PlacementView, Policy, Tier, TierUse};
 pub use ports::{

@@ -1,88 +1,61 @@
-//! Settings of a policy: one description reads them from a line, writes them for a recording, and lists
-//! them for people.
+//! Settings of a policy: one description to parse them from a line, to store them in a recording,
+//! and to list them with their meaning.
 
 use std::time::Duration;
 
-use tierscope_core::{Error, ErrorKind, Result, Setting};
+use tierscope_core::{Error, ErrorKind, Result, Setting, units};
 
-/// A policy's settings, described once.
+/// A policy's settings, enumerable by name.
 pub(crate) trait Settings {
-    /// Hands every setting, with its name and what it means, to `each`.
+    /// Passes every setting to `each`, with its name and meaning.
     fn visit(&mut self, each: &mut dyn Visit);
 
     /// Checks that the settings make sense together.
     ///
     /// # Errors
-    /// Says which does not.
+    /// Names the setting that is wrong.
     fn check(&self) -> Result<(), String> {
         Ok(())
     }
 }
 
-/// Meets the settings one by one.
+/// Visitor of a policy's settings.
 pub(crate) trait Visit {
-    /// Anything that can be read and written.
+    /// Called for each setting, with its name and meaning.
     fn value(&mut self, name: &'static str, about: &'static str, value: &mut dyn Value);
 }
 
-/// A value as text.
+/// A setting's value, convertible from and to text.
 pub(crate) trait Value {
-    /// Takes the place of the value, if the text is one.
+    /// Parses the text and replaces the value; an error leaves it unchanged.
     fn read(&mut self, text: &str) -> Result<(), String>;
     fn write(&self) -> String;
 }
 
 impl Value for Duration {
     fn read(&mut self, text: &str) -> Result<(), String> {
-        let units =
-            [("ms", 1e6), ("us", 1e3), ("ns", 1.0), ("min", 60e9), ("h", 3600e9), ("s", 1e9)];
-        let nanos = scaled(text, &units).filter(|nanos| *nanos < 9e18);
-        let none =
-            || format!("`{text}` is not a time: write a number with ns, us, ms, s, min or h");
-        *self = Duration::from_nanos(nanos.ok_or_else(none)? as u64);
+        *self = units::time(text)?;
         Ok(())
     }
 
     fn write(&self) -> String {
-        let nanos = u64::try_from(self.as_nanos()).unwrap_or(u64::MAX);
-        let units = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1000)];
-        let exact = units.into_iter().find(|(_, scale)| nanos.is_multiple_of(*scale));
-        let (unit, scale) = exact.unwrap_or(("ns", 1));
-        format!("{}{unit}", nanos / scale)
+        units::exact_time(*self)
     }
 }
 
-/// Bytes.
+/// A size in bytes, with units in text form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Bytes(pub u64);
 
 impl Value for Bytes {
     fn read(&mut self, text: &str) -> Result<(), String> {
-        let [kib, mib, gib, tib] = [10, 20, 30, 40].map(|shift| (1u64 << shift) as f64);
-        let binary = [("KiB", kib), ("MiB", mib), ("GiB", gib), ("TiB", tib)];
-        let decimal = [("kB", 1e3), ("MB", 1e6), ("GB", 1e9), ("TB", 1e12)];
-        let short = [("K", kib), ("M", mib), ("G", gib), ("T", tib), ("", 1.0)];
-        let units: Vec<_> = binary.into_iter().chain(decimal).chain(short).collect();
-        let bytes = scaled(text, &units).filter(|bytes| *bytes < 9e18);
-        let none =
-            || format!("`{text}` is not a size: write bytes, or a number with MiB, GiB or TiB");
-        *self = Bytes(bytes.ok_or_else(none)? as u64);
+        *self = Bytes(units::size(text)?);
         Ok(())
     }
 
     fn write(&self) -> String {
         self.0.to_string()
     }
-}
-
-fn scaled(text: &str, units: &[(&str, f64)]) -> Option<f64> {
-    let number = |(unit, scale): &(&str, f64)| {
-        let digits = text.strip_suffix(unit)?;
-        let plain = digits.starts_with(|first: char| first.is_ascii_digit());
-        let number: f64 = digits.parse().ok().filter(|_| plain)?;
-        Some((number * scale).round())
-    };
-    units.iter().find_map(number)
 }
 
 macro_rules! plain_values {
@@ -102,7 +75,7 @@ macro_rules! plain_values {
 
 plain_values!(u32: "a whole number", u64: "a whole number", u8: "a whole number below 256", bool: "true or false");
 
-/// A share, 0 to 1, or any number that is finite and not negative.
+/// A finite number, 0 or above; also used for shares from 0 to 1.
 impl Value for f64 {
     fn read(&mut self, text: &str) -> Result<(), String> {
         let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0);
@@ -115,7 +88,7 @@ impl Value for f64 {
     }
 }
 
-/// A value that may be left out: `none`.
+/// An optional value; `none` in text form is its absence.
 impl<T: Value + Default> Value for Option<T> {
     fn read(&mut self, text: &str) -> Result<(), String> {
         *self = match text {
@@ -134,10 +107,10 @@ impl<T: Value + Default> Value for Option<T> {
     }
 }
 
-/// Reads `key=value,…` into the settings of policy `name`.
+/// Parses `key=value,…` into the settings of policy `name`.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`], naming the column, and the known keys where one is not known.
+/// [`ErrorKind::Usage`], with the column, and with the known keys if a key is unknown.
 pub(crate) fn read(name: &str, line: &str, settings: &mut dyn Settings) -> Result<()> {
     let refuse = |column: usize, cause: String, remedy: String| {
         let what = format!("policy `{name}:{line}`, column {column}");
@@ -177,7 +150,7 @@ pub(crate) fn read(name: &str, line: &str, settings: &mut dyn Settings) -> Resul
     settings.check().map_err(refused)
 }
 
-/// What a line may hold.
+/// Remedy in errors: the list of known keys.
 fn keys(settings: &mut dyn Settings) -> String {
     let names: Vec<&str> = described(settings).into_iter().map(|(name, ..)| name).collect();
     if names.is_empty() {
@@ -217,7 +190,7 @@ pub(crate) fn described(settings: &mut dyn Settings) -> Vec<(&'static str, &'sta
     writer.0
 }
 
-/// As a recording keeps them.
+/// The settings as stored in a recording.
 pub(crate) fn recorded(settings: &(impl Settings + Clone)) -> Vec<Setting> {
     let of = |(name, _, value)| Setting { name, value };
     described(&mut settings.clone()).into_iter().map(of).collect()

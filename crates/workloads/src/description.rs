@@ -1,150 +1,148 @@
-//! The one description of a workload. It feeds a stream of accesses ([`crate::stream`]), densities
-//! over ranges ([`crate::density`]) and a real program (`toucher`), and it knows which memory is
-//! hot.
+//! The description of a workload. It drives a stream of accesses ([`crate::stream`]), access
+//! densities over ranges ([`crate::density`]) and a real program (`toucher`), and it defines which
+//! memory is hot.
 
 use std::time::Duration;
+use tierscope_core::units;
 
-use crate::units::about_bytes;
-
-/// Accesses in a row to one pattern before the next is picked, where the description says nothing.
+/// Default of [`Workload::burst`].
 pub const DEFAULT_BURST: u32 = 64;
-/// Share of the accesses that the hot ranges take, where the description says nothing.
+/// Default of [`Phase::hot_share`].
 pub const DEFAULT_HOT_SHARE: f64 = 0.9;
-/// Largest workload: what a process of a 5-level machine can map.
+/// Largest workload: the user address space under 5-level paging.
 pub const MAX_BYTES: u64 = 1 << 56;
 
-/// Highest rate: an access a picosecond.
+/// Highest rate in accesses a second: one per picosecond.
 const MAX_RATE: u64 = 1_000_000_000_000;
 
 /// Areas of memory, and phases of accesses to them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workload {
-    /// For people.
+    /// Name for messages.
     pub name: String,
-    /// Seed of everything drawn by the description itself (where scattered ranges lie); streams
-    /// have a seed of their own.
+    /// Seed of everything that the description itself draws (the positions of scattered ranges);
+    /// streams have a seed of their own.
     pub seed: u64,
     /// Accesses in a row to one pattern before the next is picked.
     pub burst: u32,
-    /// The memory.
+    /// The memory areas.
     pub areas: Vec<Area>,
-    /// One after the other; then from the beginning, if the user wants so.
+    /// The phases, in order; the run may repeat them.
     pub phases: Vec<Phase>,
 }
 
-/// Contiguous memory.
+/// A contiguous area of memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Area {
-    /// Unique.
+    /// Unique name of the area.
     pub name: String,
-    /// Size.
+    /// Size of the area in bytes.
     pub bytes: u64,
-    /// A file to fill it from, as far as it reaches.
+    /// Path of a file to fill the area from, up to the file's length.
     pub content: Option<String>,
 }
 
-/// A time with the same patterns.
+/// A period of time with constant access patterns.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Phase {
-    /// For people.
+    /// Name for messages.
     pub name: String,
-    /// How long.
+    /// Length of the phase.
     pub duration: Duration,
-    /// Accesses per second over all threads; `None` for as fast as can be.
+    /// Accesses a second over all threads; `None` is unlimited.
     pub rate: Option<u64>,
     /// Share of the accesses that the hot ranges take (0..1]; see [`crate::density`].
     pub hot_share: f64,
-    /// At least one; picked by weight, for a burst each.
+    /// At least one; each burst picks one of them by weight.
     pub accesses: Vec<Access>,
 }
 
-/// A pattern on a part of an area.
+/// An access pattern on a part of an area.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Access {
     /// Index into [`Workload::areas`].
     pub area: usize,
-    /// Where in the area the part begins, in bytes.
+    /// Offset of the part in the area, in bytes.
     pub from: u64,
-    /// Its size.
+    /// Size of the part in bytes.
     pub bytes: u64,
-    /// How it is accessed.
+    /// Order in which the part is accessed.
     pub pattern: Pattern,
-    /// Weight among the accesses of the phase.
+    /// Weight of the access among those of the phase.
     pub weight: f64,
-    /// Reads or writes.
+    /// Whether the accesses read, write, or do both.
     pub mix: Mix,
-    /// Declares the part hot or not; `None` leaves it to the share.
+    /// Declares the part hot or cold; `None`: the phase's hot share decides.
     pub hot: Option<bool>,
 }
 
-/// What an access does.
+/// Whether accesses read, write, or do both.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Mix {
     /// Each access is a write with this probability, else a read.
     Writes(f64),
-    /// Each access reads and then writes what it read.
+    /// Each access is a read of a byte followed by a write.
     Update,
-    /// Each access is a non-temporal store: it goes past the caches to memory.
+    /// Each access is a non-temporal store: it bypasses the caches.
     NonTemporal,
 }
 
-/// Which byte is next.
+/// Which byte is accessed next.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pattern {
-    /// The stride is added first; past the end it goes on at the beginning. A stride of a cache
-    /// line is a scan, one of a page or more a stride.
+    /// Fixed stride: it is added before the first access, and wraps to the beginning at the end. A
+    /// stride of a cache line scans; one of a page or more touches a line per page.
     Sequential {
         /// Bytes from one access to the next.
         stride: u64,
     },
-    /// Every byte alike.
+    /// Uniform over all bytes.
     Random,
-    /// As masim draws: from 10^6 values of 31 bits prepared beforehand, modulo the size. So at
+    /// masim's random accesses: offsets from 10^6 precomputed 31-bit values, modulo the size. So at
     /// most 10^6 pages are touched, and none above 2 GiB.
     Table,
-    /// Item `r` (from 0) with a probability proportional to `1 / (r + 1)^theta`.
+    /// Zipf's law: item `r` (from 0) has a probability proportional to `1 / (r + 1)^theta`.
     Zipf {
         /// Bytes of an item.
         item: u64,
         /// Skew; YCSB's is 0.99. At least 0, and not 1.
         theta: f64,
-        /// As YCSB's ScrambledZipfianGenerator: the rank is drawn from 10^10 and its FNV hash tells
-        /// the item.
+        /// As YCSB's ScrambledZipfianGenerator: the rank is drawn from 10^10 ranks, and its FNV
+        /// hash selects the item.
         scrambled: bool,
     },
-    /// Items by a normal distribution, cut at the ends of the part.
+    /// Items by a normal distribution, truncated at the ends of the part.
     Gaussian {
         /// Bytes of an item.
         item: u64,
-        /// In items.
+        /// Mean, in items.
         mean: f64,
-        /// In items.
+        /// Standard deviation, in items.
         sd: f64,
     },
-    /// Every byte of some ranges alike. The ranges lie on multiples of their size, drawn without
-    /// repetition.
+    /// Uniform over some ranges. The ranges lie at random distinct multiples of their size.
     Scattered {
-        /// How many.
+        /// Number of ranges.
         ranges: u64,
-        /// Bytes of each.
+        /// Bytes of each range.
         range: u64,
     },
-    /// Every byte of the first `range` of each `apart` alike, from the part's beginning on; a rest
-    /// that is shorter than `apart` is left out.
+    /// Uniform over stripes: the first `range` bytes of each `apart` bytes, from the beginning of
+    /// the part; a remainder shorter than `apart` is left out.
     Striped {
         /// Bytes of a stripe.
         range: u64,
-        /// Bytes from the beginning of one to that of the next.
+        /// Distance between the beginnings of two stripes, in bytes.
         apart: u64,
     },
-    /// Every byte of a window alike; the window moves on, and begins again when it would pass the
+    /// Uniform over a window that moves on, and restarts at the beginning instead of passing the
     /// end.
     Drift {
         /// Bytes of the window.
         window: u64,
-        /// How far it moves.
+        /// Bytes that the window moves by.
         step: u64,
-        /// How often.
+        /// Time between two moves.
         every: Duration,
     },
 }
@@ -156,23 +154,23 @@ impl Workload {
         self.areas.iter().map(|area| area.bytes).fold(0, u64::saturating_add)
     }
 
-    /// Time of all phases, once.
+    /// Time of one pass through all phases.
     #[must_use]
     pub fn duration(&self) -> Duration {
         self.phases.iter().map(|phase| phase.duration).sum()
     }
 
-    /// Whether its stores go past the caches, all or some.
+    /// Whether any stores of the workload are non-temporal.
     #[must_use]
     pub fn is_non_temporal(&self) -> bool {
         let mut accesses = self.phases.iter().flat_map(|phase| &phase.accesses);
         accesses.any(|access| access.mix == Mix::NonTemporal)
     }
 
-    /// Whether the description makes sense.
+    /// Checks that the description is consistent.
     ///
     /// # Errors
-    /// What does not, and where.
+    /// The first fault and its location.
     pub fn check(&self) -> Result<(), Fault> {
         let whole = |what: &str| Err(Fault { place: Place::Whole, what: what.into() });
         if self.areas.is_empty() {
@@ -188,7 +186,7 @@ impl Workload {
             return whole("the seed does not fit into 63 bits");
         }
         if self.bytes() > MAX_BYTES {
-            return whole(&format!("the areas are larger than {}", about_bytes(MAX_BYTES)));
+            return whole(&format!("the areas are larger than {}", units::about_size(MAX_BYTES)));
         }
         if self.duration().as_nanos() > u128::from(u64::MAX) / 2 {
             return whole("the phases take longer than a clock of nanoseconds can tell");
@@ -213,25 +211,25 @@ impl Workload {
     }
 }
 
-/// What is wrong with a description, and where.
+/// A fault in a description, and its location.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Where.
+    /// Location of the fault.
     pub place: Place,
-    /// What.
+    /// Description of the fault.
     pub what: String,
 }
 
-/// A part of a description.
+/// Location of a fault in a description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Nothing smaller.
+    /// The description as a whole.
     Whole,
-    /// An area, by index.
+    /// An area, given by its index.
     Area(usize),
-    /// A phase, by index.
+    /// A phase, given by its index.
     Phase(usize),
-    /// An access of a phase, by both indices.
+    /// An access, given by the indices of phase and access.
     Access(usize, usize),
 }
 
@@ -259,7 +257,7 @@ impl Phase {
 }
 
 impl Access {
-    /// Items of `item` bytes in the part.
+    /// Number of items of `item` bytes that fit into the part.
     #[must_use]
     pub fn items(&self, item: u64) -> u64 {
         self.bytes / item
@@ -274,9 +272,9 @@ impl Access {
         if self.from.checked_add(self.bytes).is_none_or(|end| end > area.bytes) {
             return Err(format!(
                 "{} from {} on do not fit into area `{name}` of {}",
-                about_bytes(self.bytes),
-                about_bytes(self.from),
-                about_bytes(area.bytes)
+                units::about_size(self.bytes),
+                units::about_size(self.from),
+                units::about_size(area.bytes)
             ));
         }
         if !(self.weight >= 0.0 && self.weight.is_finite()) {
@@ -349,7 +347,7 @@ impl Access {
     }
 }
 
-/// Stripes: each is a range by itself.
+/// Upper bound on stripes: each becomes a range of its own.
 const MAX_STRIPES: u64 = 1 << 24;
 
 #[cfg(test)]

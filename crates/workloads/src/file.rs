@@ -1,9 +1,9 @@
-//! Descriptions as TOML files, and the one door to all forms of description.
+//! Descriptions as TOML files, and [`load`], the entry point for all forms of description.
 //!
 //! ```toml
 //! name = "stairs"
-//! seed = 1            # of what the description draws; 1 unless told
-//! burst = 64          # accesses in a row to one pattern; 64 unless told
+//! seed = 1            # of everything that the description draws; default 1
+//! burst = 64          # accesses in a row to one pattern; default 64
 //!
 //! [[area]]
 //! name = "heap"
@@ -12,17 +12,17 @@
 //! [[phase]]
 //! name = "low"
 //! time = "4s"
-//! rate = 3000000      # accesses a second; as fast as can be unless told
-//! hot_share = 0.9     # share of the accesses that hot ranges take; 0.9 unless told
+//! rate = 3000000      # accesses a second; default: unlimited
+//! hot_share = 0.9     # share of the accesses that hot ranges take; default 0.9
 //!
 //! [[phase.access]]
 //! area = "heap"
-//! from = "100GiB"     # 0 unless told
-//! bytes = "10GiB"     # to the area's end unless told
+//! from = "100GiB"     # default 0
+//! bytes = "10GiB"     # default: to the end of the area
 //! pattern = "random"  # sequential, random, table, zipf, gaussian, scattered, striped, drift
-//! weight = 1          # 1 unless told
-//! writes = 0.0        # share of the accesses, "update" or "non-temporal"; 0 unless told
-//! hot = true          # overrules hot_share
+//! weight = 1          # default 1
+//! writes = 0.0        # share of the accesses, "update" or "non-temporal"; default 0
+//! hot = true          # overrides hot_share
 //! ```
 //!
 //! `sequential` needs `stride`; `zipf` takes `item`, `theta`, `scrambled`; `gaussian` `item`,
@@ -34,7 +34,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-use tierscope_core::{Error, ErrorKind, Result};
+use tierscope_core::{Error, ErrorKind, Result, units};
 use toml::Spanned;
 
 use crate::description::{
@@ -43,15 +43,14 @@ use crate::description::{
 use crate::generate;
 use crate::masim::{self, Mode};
 use crate::programs;
-use crate::units::{format_bytes, format_time, parse_bytes, parse_time};
 use crate::work;
 
 /// Reads any description: a `.toml` file, a masim configuration, or a generator's line
-/// ([`generate`]). `mode` is for masim alone. A program's line ([`programs`]) gives the description
-/// that has its accesses, if there is one.
+/// ([`generate`]). `mode` applies to masim configurations only. A program's line ([`programs`])
+/// yields the description with the same accesses, if there is one.
 ///
 /// # Errors
-/// The file cannot be read, or what it says is wrong: line and column.
+/// The file cannot be read, or its content is invalid: line and column.
 pub fn load(text: &str, mode: Mode) -> Result<Workload> {
     let path = Path::new(text);
     let looks_like_a_path =
@@ -75,10 +74,10 @@ pub fn load(text: &str, mode: Mode) -> Result<Workload> {
     masim::parse(text, &content, mode)
 }
 
-/// Reads TOML; `name` is for errors, usually the file's.
+/// Parses TOML; `name` is used in errors, usually the file's name.
 ///
 /// # Errors
-/// [`ErrorKind::Data`] with line and column of what is wrong.
+/// [`ErrorKind::Data`] with line and column of the fault.
 pub fn parse(name: &str, text: &str) -> Result<Workload> {
     let bad = |at: usize, what: &dyn Display| {
         let (line, column) = line_and_column(text, at);
@@ -93,7 +92,7 @@ pub fn parse(name: &str, text: &str) -> Result<Workload> {
     Ok(workload)
 }
 
-/// Writes TOML that [`parse`] reads again to the same description.
+/// Writes TOML that [`parse`] reads back to an equal description.
 #[must_use]
 pub fn to_toml(workload: &Workload) -> String {
     toml::to_string(&File::of(workload)).expect("the file's types are all TOML's")
@@ -192,13 +191,13 @@ fn is_default_share(share: &f64) -> bool {
     *share == DEFAULT_HOT_SHARE
 }
 
-/// A number of bytes, or a text with a unit.
+/// A size in TOML: a number of bytes, or a text with a unit.
 #[derive(Clone, Copy)]
 struct Bytes(u64);
 
 impl Serialize for Bytes {
     fn serialize<S: Serializer>(&self, to: S) -> std::result::Result<S::Ok, S::Error> {
-        to.serialize_str(&format_bytes(self.0))
+        to.serialize_str(&units::exact_size(self.0))
     }
 }
 
@@ -217,30 +216,30 @@ impl<'de> Deserialize<'de> for Bytes {
                 Ok(Bytes(value))
             }
             fn visit_str<E: de::Error>(self, text: &str) -> std::result::Result<Bytes, E> {
-                parse_bytes(text).map(Bytes).map_err(E::custom)
+                units::size(text).map(Bytes).map_err(E::custom)
             }
         }
         from.deserialize_any(Visitor)
     }
 }
 
-/// A text with a unit of time.
+/// A time in TOML: a text with a unit.
 #[derive(Clone, Copy)]
 struct Time(Duration);
 
 impl Serialize for Time {
     fn serialize<S: Serializer>(&self, to: S) -> std::result::Result<S::Ok, S::Error> {
-        to.serialize_str(&format_time(self.0))
+        to.serialize_str(&units::exact_time(self.0))
     }
 }
 
 impl<'de> Deserialize<'de> for Time {
     fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
-        parse_time(&String::deserialize(from)?).map(Time).map_err(de::Error::custom)
+        units::time(&String::deserialize(from)?).map(Time).map_err(de::Error::custom)
     }
 }
 
-/// A share, or a word.
+/// The key `writes` in TOML: a share, or a word.
 #[derive(Clone, Copy)]
 struct Writes(Mix);
 
@@ -281,7 +280,7 @@ impl<'de> Deserialize<'de> for Writes {
 }
 
 impl File {
-    /// The description, not yet checked; or where in the text what is wrong.
+    /// The description, not yet checked; the error carries the offset of the fault in the text.
     fn describe(&self) -> std::result::Result<Workload, (usize, String)> {
         let areas: Vec<Area> = self.area.iter().map(|entry| entry.get_ref().describe()).collect();
         let phase = |entry: &Spanned<PhaseEntry>| entry.get_ref().describe(&areas);
@@ -415,7 +414,7 @@ impl AccessEntry {
         Ok(pattern)
     }
 
-    /// A key of another pattern has no effect: better said than searched for.
+    /// A key of another pattern would have no effect: reject it rather than ignore it.
     fn check_keys(&self, pattern: Pattern) -> std::result::Result<(), String> {
         let given = [
             ("stride", self.stride.is_some()),

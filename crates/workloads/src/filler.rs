@@ -1,19 +1,18 @@
-//! The lab's module that fills page tables fast: the Rust twin of
-//! `lab/kmod/filler/tierscope_filler.h`, which says what it promises.
+//! Client of the lab's kernel module that fills page tables fast: the Rust twin of
+//! `lab/kmod/filler/tierscope_filler.h`, which specifies the interface.
 
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-use tierscope_core::{Error, ErrorKind, Result};
+use tierscope_core::{Error, ErrorKind, Result, units};
 
-use crate::units::about_bytes;
-
-/// The module's device.
+/// Path of the module's device.
 pub const DEVICE: &str = "/dev/tierscope_filler";
-/// Bytes behind one table of the lowest level: what ranges are multiples of.
+/// Bytes mapped by one lowest-level page table: ranges are multiples of it.
 pub const TABLE_BYTES: u64 = 2 << 20;
-/// Bytes filled by one call of [`Filler::fill_all`]: progress and signals come in between.
+/// Bytes filled per ioctl in [`Filler::fill_all`], so that progress is reported and signals are
+/// handled in between.
 const BUDGET: u64 = 16 << 30;
 
 /// `struct tierscope_fill`.
@@ -22,24 +21,24 @@ const BUDGET: u64 = 16 << 30;
 pub struct Fill {
     /// Size of the structure.
     pub size: u32,
-    /// Zero.
+    /// Must be zero.
     pub reserved: u32,
-    /// First byte.
+    /// First address of the range.
     pub start: u64,
-    /// One past the last.
+    /// One past the last address of the range.
     pub end: u64,
-    /// Where to go on.
+    /// Address to continue from; the module advances it.
     pub cursor: u64,
-    /// Return after so many bytes; 0: when all is done.
+    /// Return after that many bytes; 0: when all is done.
     pub budget: u64,
-    /// Answer: bytes of page tables for what was left.
+    /// Result: bytes of page tables needed for the rest.
     pub needed: u64,
-    /// Answer: bytes of memory there were for them.
+    /// Result: bytes of memory available for page tables.
     pub available: u64,
 }
 
 impl Fill {
-    /// All of `start..end`, nothing of it done.
+    /// A request for all of `start..end`, none of it done.
     #[must_use]
     pub fn new(start: u64, end: u64) -> Self {
         Self { size: size_of::<Self>() as u32, start, end, cursor: start, ..Self::default() }
@@ -55,7 +54,7 @@ const fn read_write(number: u32) -> u32 {
     3 << 30 | (size_of::<Fill>() as u32) << 16 | MAGIC << 8 | number
 }
 
-/// An open filler.
+/// An open filler device.
 #[derive(Debug)]
 pub struct Filler(File);
 
@@ -69,7 +68,7 @@ impl Filler {
     /// Opens the device.
     ///
     /// # Errors
-    /// [`ErrorKind::Missing`]: the module is not loaded, or not for this user.
+    /// [`ErrorKind::Missing`]: the module is not loaded, or this user may not open the device.
     pub fn open() -> Result<Self> {
         OpenOptions::new().read(true).write(true).open(DEVICE).map(Self).map_err(|e| {
             Error::new(ErrorKind::Missing, format!("cannot open {DEVICE}"))
@@ -78,24 +77,24 @@ impl Filler {
         })
     }
 
-    /// Fills what lies between cursor and end, up to the budget.
+    /// Fills the page tables from the cursor to the end, up to the budget.
     ///
     /// # Errors
-    /// As the header says; the cursor stands where everything before is done.
+    /// As the header specifies; everything before the cursor is done.
     pub fn fill(&self, fill: &mut Fill) -> io::Result<()> {
         self.call(FILL, fill)
     }
 
-    /// Empties likewise.
+    /// Empties the page tables from the cursor to the end, up to the budget.
     ///
     /// # Errors
-    /// As the header says.
+    /// As the header specifies.
     pub fn empty(&self, fill: &mut Fill) -> io::Result<()> {
         self.call(EMPTY, fill)
     }
 
-    /// Gives every page of `start..end` its entry. `on` is told how many bytes are done, and stops
-    /// it by `false`.
+    /// Maps every page of `start..end`. `on` receives the number of bytes done, and returns `false`
+    /// to stop.
     ///
     /// # Errors
     /// [`ErrorKind::Missing`] with figures if there is not enough memory for the page tables.
@@ -113,7 +112,7 @@ impl Filler {
         Ok(())
     }
 
-    /// Takes the entries away again; what fails is left to the exit of the process.
+    /// Unmaps every page of `start..end`; on failure, process exit unmaps the rest.
     pub fn empty_all(&self, start: u64, end: u64) {
         let mut fill = Fill::new(start, end);
         while fill.cursor < end {
@@ -125,7 +124,7 @@ impl Filler {
     }
 
     fn call(&self, request: u32, fill: &mut Fill) -> io::Result<()> {
-        // SAFETY: both requests take a Fill, check every address in it, and write nothing else.
+        // SAFETY: both requests take a Fill, validate every address in it, and write nothing else.
         let answer =
             unsafe { libc::ioctl(self.0.as_raw_fd(), request as _, std::ptr::from_mut(fill)) };
         if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
@@ -138,8 +137,8 @@ fn failed(fill: &Fill, error: &io::Error) -> Error {
         return Error::new(ErrorKind::Missing, what)
             .cause(format!(
                 "{} of page tables are needed, {} are available",
-                about_bytes(fill.needed),
-                about_bytes(fill.available)
+                units::about_size(fill.needed),
+                units::about_size(fill.available)
             ))
             .remedy("take a smaller space, or give the machine more memory");
     }
@@ -150,7 +149,7 @@ fn failed(fill: &Fill, error: &io::Error) -> Error {
 mod tests {
     use super::*;
 
-    /// `#define NAME value` lines and the structure, from the header itself.
+    /// Reads `#define NAME value` lines and the structure from the header itself.
     #[test]
     fn the_twin_agrees_with_the_header() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../lab/kmod/filler/tierscope_filler.h");

@@ -1,14 +1,15 @@
 //! Workloads that know which of their memory is hot.
 //!
 //! A [`Workload`] is areas of memory and phases of accesses to them. It is read from TOML, from a
-//! masim configuration or from a generator's line ([`file::load`]), and feeds three things with
-//! the same accesses: a [`Stream`] for a simulated machine, [`density::Density`] for one that does
-//! not want every single access, and the program `toucher`, which really touches memory and writes
-//! down what was hot when ([`truth_dir`]).
+//! masim configuration or from a generator's line ([`file::load`]), and drives three consumers with
+//! the same accesses: a [`Stream`] for a simulated machine, [`density::Density`] for a machine that
+//! works on access densities instead of single accesses, and the program `toucher`, which really
+//! touches memory and records the ground truth of hot ranges over time ([`truth_dir`]).
 //!
-//! A workload of a key-value store is told from the outside: its client chooses which keys are
-//! hot ([`hotspot`]), marks every value ([`value`]), loads the server ([`redis`]) with reads, updates and a
-//! scan ([`asks`]), and finds the values again in the server's memory ([`truth`]).
+//! The ground truth of a key-value store is obtained from outside the server: the client chooses
+//! which keys are hot ([`hotspot`]), marks every value ([`value`]), loads the server ([`redis`])
+//! with reads, updates and a scan ([`asks`]), and finds the values again in the server's memory
+//! ([`truth`]).
 
 mod alias;
 pub mod app;
@@ -43,7 +44,6 @@ pub mod summing;
 mod team;
 pub mod truth;
 pub mod truth_dir;
-pub mod units;
 pub mod value;
 pub mod work;
 pub mod ycsb;

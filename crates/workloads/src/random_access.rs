@@ -1,37 +1,38 @@
 //! HPCC RandomAccess: `gups:table=1GiB,updates=4,threads=4`.
 //!
-//! The table is a power of two of words of 64 bits; four times as many updates as words (`updates`
-//! tells another multiple) exclusive-or the next number of a random stream into the word that its low
-//! bits tell. The stream is that of the primitive polynomial x^63 + x^2 + x + 1 over GF(2), run as
-//! 128 streams that share it, of which none looks more than 1024 updates ahead (HPC Challenge,
-//! RandomAccess rules; `HPCC_starts` tells where a stream begins).
+//! The table is a power of two of words of 64 bits. Four times as many updates as words (another
+//! multiple with `updates`) XOR the next number of a random stream into the word that its low bits
+//! select. The stream is that of the primitive polynomial x^63 + x^2 + x + 1 over GF(2), run as 128
+//! streams that share it, of which none looks more than 1024 updates ahead (HPC Challenge,
+//! RandomAccess rules; `HPCC_starts` gives where a stream begins).
 //!
-//! What a word holds never tells an address, so the lanes hold no table: terabytes cost nothing. The
-//! 128 numbers of the streams lie in one kilobyte that no cache ever loses, and are left out.
+//! The content of a word never determines an address, so the lanes hold no table: terabytes cost
+//! nothing. The 128 numbers of the streams occupy one kilobyte that always stays in the cache, and
+//! their accesses are left out.
 
 use std::sync::Arc;
+use tierscope_core::units;
 
 use crate::description::{Access, Area, DEFAULT_HOT_SHARE, Mix, Pattern, Phase};
 use crate::programs::{self, Family};
 use crate::spec::{Faulty, Keys};
 use crate::team::{Array, Kernel, Loop, Out, team};
-use crate::units::{about_bytes, parse_bytes};
 use crate::{App, Lane, Workload};
 
-/// Below the polynomial's highest term.
+/// The polynomial x^63 + x^2 + x + 1 without its highest term.
 const POLY: u64 = 7;
-/// Steps after which the stream comes again.
+/// Period of the random stream, in steps.
 const PERIOD: i64 = 1_317_624_576_693_539_401;
 /// Streams that are run at a time.
 const STREAMS: u64 = 128;
-/// Steps of all streams that a lane takes at a time: 2^19 updates.
+/// Steps of all streams in a lane's chunk: 2^19 updates.
 const STEPS: u64 = 4096;
-/// Bytes of a word.
+/// Bytes of a table word.
 const WORD: u64 = 8;
 
 pub(crate) const FAMILY: Family = Family { names: &["gups"], build };
 
-/// The program.
+/// The RandomAccess program.
 #[derive(Debug)]
 struct RandomAccess {
     name: String,
@@ -42,14 +43,14 @@ struct RandomAccess {
 
 fn build(name: &str, keys: &mut Keys<'_>) -> Faulty<Arc<dyn App>> {
     let bytes = keys.take("table", 1 << 30, |text| {
-        let bytes = parse_bytes(text)?;
+        let bytes = units::size(text)?;
         let fits = bytes.is_power_of_two() && (STREAMS * WORD..=1 << 50).contains(&bytes);
         fits.then_some(bytes)
             .ok_or_else(|| format!("`{text}` is no power of two from 1KiB to 1PiB"))
     })?;
     let times = keys.within("updates", 4, 1..=1 << 20)?;
     Ok(Arc::new(RandomAccess {
-        name: format!("{name} on {}", about_bytes(bytes)),
+        name: format!("{name} on {}", units::about_size(bytes)),
         areas: [Area { name: "table".into(), bytes, content: None }],
         updates: bytes / WORD * times,
         threads: programs::threads(keys)?,
@@ -73,7 +74,7 @@ impl App for RandomAccess {
         self.threads
     }
 
-    // Over a few thousand updates the words are as good as drawn alike and independently.
+    // Over a few thousand updates the words are practically uniform and independent.
     fn described(&self) -> Option<Workload> {
         let access = Access {
             area: 0,
@@ -100,8 +101,8 @@ impl App for RandomAccess {
         })
     }
 
-    /// The benchmark knows one stream only; a seed tells how far into it a run begins, and 1 is the
-    /// beginning.
+    /// The benchmark defines one stream only; the seed selects how far into it a run begins, and
+    /// seed 1 is its beginning.
     fn start(&self, bases: &[u64], seed: u64, lanes: u32) -> Vec<Box<dyn Lane>> {
         let updates = Updates {
             table: Array::new(bases[0], WORD),
@@ -120,20 +121,20 @@ impl App for RandomAccess {
 struct Updates {
     table: Array,
     mask: u64,
-    /// Steps that each stream makes.
+    /// Steps of each stream.
     steps: u64,
-    /// Where the first stream begins.
+    /// Offset of the first stream into the random stream.
     first: i64,
     jumps: Jumps,
     begun: bool,
-    /// What each lane works on.
+    /// The chunk that each lane works on.
     chunks: Vec<Chunk>,
 }
 
-/// The streams as a lane has them.
+/// A lane's state of the streams.
 #[derive(Clone)]
 struct Chunk {
-    /// The step that they stand at.
+    /// The step that `ran` continues with.
     at: u64,
     ran: [u64; STREAMS as usize],
 }
@@ -169,16 +170,16 @@ impl Kernel for Updates {
     }
 }
 
-/// The number that follows.
+/// The next number of the random stream.
 #[inline(always)]
 fn next(ran: u64) -> u64 {
     (ran << 1) ^ if (ran as i64) < 0 { POLY } else { 0 }
 }
 
-/// Finds any number of the stream: a step is linear over GF(2), so its powers of two of times are
-/// matrices of bits.
+/// Computes any number of the stream: a step is linear over GF(2), so 2^k steps are a matrix of
+/// bits.
 struct Jumps {
-    /// What 2^k steps make of each bit.
+    /// Per k, the images of the 64 unit bits under 2^k steps.
     powers: Vec<[u64; 64]>,
 }
 
@@ -199,7 +200,7 @@ impl Jumps {
     }
 }
 
-/// What a matrix makes of a number.
+/// Product of a matrix over GF(2) and a number.
 fn apply(matrix: &[u64; 64], mut ran: u64) -> u64 {
     let mut made = 0;
     while ran != 0 {
@@ -231,7 +232,7 @@ mod tests {
         assert_eq!(next(jumps.at(PERIOD - 1)), 1);
     }
 
-    // The rule as it is written: one stream, one table, no lanes.
+    // The rule as the benchmark states it: one stream, one table, no lanes.
     fn naive(words: u64, updates: u64) -> Vec<u64> {
         let mut table: Vec<u64> = (0..words).collect();
         let mut ran = 1;
@@ -242,8 +243,8 @@ mod tests {
         table
     }
 
-    // An address alone does not tell the number, so the streams are run beside it: each lane's
-    // accesses must be those of the chunks, and all chunks together those of the rule.
+    // An address alone does not determine the number, so the test runs the streams in parallel:
+    // each lane's accesses must be those of its chunks, and all chunks together those of the rule.
     fn handed(words: u64, lanes: u32, batch: usize) -> Vec<u64> {
         let app = programs::from_spec(&format!("gups:table={}", words * WORD)).unwrap();
         let mut lanes = app.start(&[4096], 1, lanes);
@@ -264,7 +265,7 @@ mod tests {
         counts
     }
 
-    // Two times the same updates leave the table as it was: the benchmark's own verification.
+    // Applying the same updates twice restores the table: the benchmark's own verification.
     #[test]
     fn updates_undo_themselves() {
         let once = naive(1024, 4096);

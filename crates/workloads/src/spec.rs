@@ -1,23 +1,22 @@
-//! Lines that describe something: `NAME:key=value,…`.
+//! Parser of lines `NAME:key=value,…`, which name a generator or a program.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
+use tierscope_core::units;
 
-use crate::units::{parse_bytes, parse_time};
-
-/// A value, or what is wrong in which column.
+/// A value, or the column and description of a fault.
 pub(crate) type Faulty<T> = std::result::Result<T, (usize, String)>;
 
 /// The keys of a line.
 pub(crate) struct Keys<'a> {
-    /// Those not asked for yet, with their column.
+    /// Keys not taken yet, with column and value.
     left: BTreeMap<&'a str, (usize, &'a str)>,
-    /// What was asked for: all that the line may have.
+    /// Names of all keys that were requested: the valid keys of the line.
     known: Vec<String>,
 }
 
 impl<'a> Keys<'a> {
-    /// Reads `key=value,…`, which begins at `column`.
+    /// Parses `key=value,…`, which begins at `column`.
     pub(crate) fn read(text: &'a str, mut column: usize) -> Faulty<Self> {
         let mut keys = BTreeMap::new();
         for word in text.split(',').filter(|_| !text.is_empty()) {
@@ -32,7 +31,7 @@ impl<'a> Keys<'a> {
         Ok(Self { left: keys, known: Vec::new() })
     }
 
-    /// The value of a key, read by `read`.
+    /// Takes the value of a key, parsed by `read`.
     pub(crate) fn take<T>(
         &mut self,
         key: &str,
@@ -46,24 +45,24 @@ impl<'a> Keys<'a> {
         read(text).map_err(|what| (column, format!("{key}: {what}")))
     }
 
-    /// A size.
+    /// Takes a key whose value is a size.
     pub(crate) fn bytes(&mut self, key: &str, default: u64) -> Faulty<u64> {
-        self.take(key, default, parse_bytes)
+        self.take(key, default, units::size)
     }
 
-    /// A time.
+    /// Takes a key whose value is a time.
     pub(crate) fn time(&mut self, key: &str, default: Duration) -> Faulty<Duration> {
-        self.take(key, default, parse_time)
+        self.take(key, default, units::time)
     }
 
-    /// A number, or a word that stands for a value.
+    /// Takes a key whose value is a number, or a word that parses as one.
     pub(crate) fn number<T: std::str::FromStr>(&mut self, key: &str, default: T) -> Faulty<T> {
         self.take(key, default, |text| {
             text.parse().map_err(|_| format!("`{text}` is not a number or a word for one"))
         })
     }
 
-    /// A number that must lie within bounds.
+    /// Takes a key whose value is a number within bounds.
     pub(crate) fn within<T>(
         &mut self,
         key: &str,
@@ -79,7 +78,7 @@ impl<'a> Keys<'a> {
         })
     }
 
-    /// One of some words.
+    /// Takes a key whose value is one of the given words.
     pub(crate) fn word<T: Copy>(
         &mut self,
         key: &str,
@@ -95,7 +94,7 @@ impl<'a> Keys<'a> {
         })
     }
 
-    /// Nothing is left that `name` knows nothing of.
+    /// Checks that no key is left that `name` does not know.
     pub(crate) fn all_used(&self, name: &str) -> Faulty<()> {
         match self.left.iter().next() {
             Some((key, (column, _))) => {

@@ -1,4 +1,5 @@
-//! `tierscope qos`: holds tenants to a memory bandwidth, by the CPU time of their cgroups (NEMO, section 5.3).
+//! `tierscope qos`: caps the memory bandwidth of tenants by limiting the CPU time of their cgroups
+//! (NEMO, section 5.3).
 
 pub(crate) mod held;
 
@@ -20,30 +21,31 @@ use crate::units;
 const CGROUPS: &str = "/sys/fs/cgroup";
 const RESCTRL: &str = "/sys/fs/resctrl";
 const BELL: &str = "/dev/tierscope_device";
-/// How often what happened is told, and whose memory is whose is learned anew.
+/// Interval of progress output, and of updates of the memory that belongs to each tenant.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Who tells how much memory traffic a tenant makes.
+/// Source of the tenants' memory traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum By {
-    /// Programmable memory controllers, which tell at once when a tenant has had enough
+    /// Programmable memory controllers, which notify at once when a tenant exceeds its allowance
     Nemo,
     /// The processor's bandwidth monitoring, through resctrl
     Mbm,
 }
 
-/// Flags of `qos`.
+/// Flags of `tierscope qos`.
 #[derive(Debug, Args)]
 pub struct QosArgs {
-    /// A cgroup and the bytes a second that it may move, like neighbour=1GiB; as often as there are tenants
+    /// A cgroup, and the bytes per second that it may move, like neighbour=1GiB; can be given more
+    /// than once
     #[arg(long = "tenant", value_name = "CGROUP=BYTES", required = true, value_parser = tenant)]
     pub tenants: Vec<(PathBuf, u64)>,
 
-    /// Who tells what traffic they make; what there is otherwise
+    /// Source of the tenants' traffic; by default the first one that is available
     #[arg(long, value_enum)]
     pub by: Option<By>,
 
-    /// From one look to the next
+    /// Length of an epoch: traffic is checked at its end
     #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "50ms")]
     pub epoch: Duration,
 
@@ -51,38 +53,38 @@ pub struct QosArgs {
     #[arg(long, value_name = "SHARE", value_parser = units::share, default_value = "0.5")]
     pub weight: f64,
 
-    /// How much of the gap to the cap is made good in an epoch
+    /// Share of the gap to the cap that is corrected in an epoch
     #[arg(long, value_name = "SHARE", value_parser = units::share, default_value = "0.5")]
     pub rate: f64,
 
-    /// How long; until stopped otherwise
+    /// Duration; by default until stopped
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub duration: Option<Duration>,
 
-    /// Look, and limit nobody
+    /// Measure only, and limit no tenant
     #[arg(long)]
     pub dry_run: bool,
 
-    /// Print JSON: a line a second, and the account
+    /// Print JSON: a line per second and tenant, then the account
     #[arg(long)]
     pub json: bool,
 }
 
 fn tenant(text: &str) -> Result<(PathBuf, u64), String> {
     let (path, cap) = text.rsplit_once('=').ok_or("not CGROUP=BYTES, like neighbour=1GiB")?;
-    match units::bytes(cap)? {
+    match units::rate(cap)? {
         0 => Err("a cap of 0 would be a stop".into()),
         cap => Ok((path.into(), cap)),
     }
 }
 
-/// A tenant, and who limits it.
+/// A tenant, and the CPU quota of its cgroup.
 struct Tenant {
     path: PathBuf,
     cap: u64,
     held: Held,
     quota: Option<CpuQuota>,
-    /// Bytes of the second.
+    /// Bytes in the current second.
     recent: u64,
 }
 
@@ -94,7 +96,8 @@ impl Tenant {
         Ok(Self { path: path.to_owned(), cap, held: Held::new(settings), quota, recent: 0 })
     }
 
-    /// The tenant has moved so many bytes `elapsed` into an epoch.
+    /// Checks the tenant's bytes `elapsed` into an epoch; lowers its quota if they reach its
+    /// allowance.
     fn look(&mut self, bytes: u64, elapsed: Duration, epoch: Duration) -> Result<bool> {
         let enough = self.held.look(bytes, elapsed, epoch);
         if enough {
@@ -125,10 +128,10 @@ impl Tenant {
     }
 }
 
-/// Runs it.
+/// Runs `tierscope qos`.
 ///
 /// # Errors
-/// There is no such cgroup, it has no limits, or nobody tells its traffic.
+/// A cgroup does not exist or has no limits, or there is no source of its traffic.
 pub fn run(args: &QosArgs) -> Result<()> {
     if args.epoch.is_zero() {
         return Err(Error::new(ErrorKind::Usage, "an epoch of no time is none")
@@ -149,9 +152,10 @@ pub fn run(args: &QosArgs) -> Result<()> {
     ended
 }
 
-/// Who tells: what was asked for, or what there is.
+/// Opens the requested source of traffic, or the first one that is available.
 fn traffic(args: &QosArgs, cgroups: Vec<Cgroup>) -> Result<Box<dyn Traffic>> {
-    // One rule for all tenants: it tells of the least allowance, and each is held to its own.
+    // One rule serves all tenants: it notifies at the smallest allowance, and each tenant is
+    // compared with its own.
     let least = args.tenants.iter().map(|(_, cap)| *cap).min().unwrap_or(0);
     let allowance = (least as f64 * args.epoch.as_secs_f64()) as u64;
     let nemo = |cgroups| -> Result<Box<dyn Traffic>> {
@@ -196,7 +200,8 @@ fn hold(
                     enough |= tenant.look(*bytes, elapsed, args.epoch)?;
                 }
                 if !enough {
-                    // It rang before its time: channels share the traffic by halves, but not to the last line.
+                    // The notification was early: each channel's threshold is half the allowance,
+                    // but traffic is not split exactly in half.
                     traffic.listen()?;
                 }
             }
@@ -216,7 +221,7 @@ fn hold(
     Ok(())
 }
 
-/// A line of a second, or one a tenant.
+/// Prints the traffic of the last second, one line per tenant.
 fn tell(args: &QosArgs, tenants: &mut [Tenant], time: Duration) {
     for tenant in tenants {
         let rate = std::mem::take(&mut tenant.recent) as f64 / time.as_secs_f64();

@@ -1,11 +1,10 @@
-//! From the keys of a file to an experiment.
+//! Builds an experiment from the keys of its file.
 
 use std::time::Duration;
 
-use tierscope_core::Tier;
+use tierscope_core::{Tier, units};
 use tierscope_hw::{Machine as Hardware, PageSize};
 use tierscope_workloads::Work;
-use tierscope_workloads::units::{parse_bytes, parse_time};
 use toml::Spanned;
 
 use super::file::{self, File};
@@ -15,10 +14,10 @@ use crate::config::{Costs, Event, Period, Sampling};
 use crate::density::{self, Config, Swap};
 use crate::exact::{Machine, Placement, Process, Setup};
 
-/// The hardware where nobody says: the Telescope article's.
+/// Default hardware: that of the Telescope article.
 const HARDWARE: &str = "xeon-gold-6238m";
 
-/// What `read` makes of the text, or the fault at its place.
+/// Parses a text with `read`; an error carries the text's position.
 fn of<T>(
     text: &Spanned<String>,
     read: impl Fn(&str) -> std::result::Result<T, String>,
@@ -30,7 +29,7 @@ fn of<T>(
 fn time_or_never(text: &Spanned<String>) -> Faulty<Option<Duration>> {
     of(text, |text| match text {
         "never" => Ok(None),
-        _ => match parse_time(text)? {
+        _ => match units::time(text)? {
             Duration::ZERO => Err("give a time, or `never`".into()),
             time => Ok(Some(time)),
         },
@@ -41,7 +40,7 @@ fn said(error: impl ToString) -> String {
     error.to_string()
 }
 
-/// Ready-made by name, or a file.
+/// A ready-made item by name, or a file.
 fn named<T>(
     text: &str,
     ready: impl Fn(&str) -> tierscope_core::Result<T>,
@@ -55,18 +54,18 @@ fn named<T>(
 }
 
 impl File {
-    /// The experiment, if all its parts make sense together.
+    /// Builds the experiment and checks that its parts are consistent.
     ///
     /// # Errors
-    /// What does not, and where.
+    /// The first inconsistency, and its position.
     pub fn check(&self, workload: ReadWorkload) -> Faulty<Experiment> {
-        let time = of(&self.time, parse_time)?;
-        let window = self.window.as_ref().map(|text| of(text, parse_time)).transpose()?;
+        let time = of(&self.time, units::time)?;
+        let window = self.window.as_ref().map(|text| of(text, units::time)).transpose()?;
         let window = window.unwrap_or(Duration::from_millis(200));
         if window.is_zero() || time < window {
             return Err((self.time.span().start, "it does not hold a window".into()));
         }
-        let warm_up = self.warm_up.as_ref().map(|text| of(text, parse_time)).transpose()?;
+        let warm_up = self.warm_up.as_ref().map(|text| of(text, units::time)).transpose()?;
         let warm_up = warm_up.unwrap_or_default();
         if let Some(text) = self.warm_up.as_ref().filter(|_| warm_up >= time) {
             return Err((text.span().start, "nothing is left to measure after it".into()));
@@ -122,7 +121,7 @@ impl File {
         let all = listed.map(Ok).chain(own).collect::<Faulty<Vec<Watcher>>>()?;
         let twice =
             all.iter().enumerate().find(|(at, w)| all[..*at].iter().any(|o| o.name == w.name));
-        // Recordings are named after them.
+        // Recordings use these names as file names.
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
         if let Some(odd) = all.iter().find(|w| w.name.is_empty() || !w.name.chars().all(plain)) {
             return Err((odd.offset, "a name is made of letters, digits, - and _".into()));
@@ -193,11 +192,11 @@ impl File {
         let (machine, exact) = (&self.machine, &self.simulation.exact);
         let flush = machine.flush.as_ref().map(time_or_never).transpose()?.flatten();
         let tick = exact.tick.as_ref().map(time_or_never).transpose()?;
-        let quantum = exact.quantum.as_ref().map(|text| of(text, parse_time)).transpose()?;
+        let quantum = exact.quantum.as_ref().map(|text| of(text, units::time)).transpose()?;
         let bytes = |text: &Option<Spanned<String>>| {
-            text.as_ref().map(|text| of(text, parse_bytes)).transpose()
+            text.as_ref().map(|text| of(text, units::size)).transpose()
         };
-        // A table and its control block.
+        // Each table has a control block of the same size.
         let tables = bytes(&exact.table_region)?.unwrap_or(0) >> 13;
         let min_free_kib = bytes(&machine.min_free)?.map(|bytes| bytes >> 10);
         Ok(Setup {
@@ -229,11 +228,11 @@ impl File {
         config.placement = processes[0].placement.clone();
         config.overlap = processes[0].overlap;
         config.huge = processes[0].pages == PageSize::M2;
-        config.visit = density.visit.as_ref().map(|text| of(text, parse_bytes)).transpose()?;
+        config.visit = density.visit.as_ref().map(|text| of(text, units::size)).transpose()?;
         if let Some(text) = &density.pause {
-            config.pause = of(text, parse_time)?;
+            config.pause = of(text, units::time)?;
         }
-        config.late = density.late.as_ref().map(|text| of(text, parse_time)).transpose()?;
+        config.late = density.late.as_ref().map(|text| of(text, units::time)).transpose()?;
         config.start = density.start.unwrap_or(config.start);
         config.swap = density.swap;
         Ok(config)
@@ -272,14 +271,14 @@ impl File {
 }
 
 impl file::Machine {
-    /// Where to point at when something is wrong with the whole.
+    /// Position for errors that concern the whole machine.
     fn place(&self) -> usize {
         let hardware = self.hardware.as_ref().map(|text| text.span().start);
         let cpus = self.cpus.as_ref().map(|cpus| cpus.span().start);
         cpus.or(hardware).unwrap_or(0)
     }
 
-    /// The hardware, with the levels and tiers that are wanted.
+    /// The hardware, with the requested levels and tiers.
     fn hardware(&self) -> Faulty<Hardware> {
         let mut hardware = match &self.hardware {
             None => Hardware::ready_made(HARDWARE).map_err(|error| (0, said(error)))?,
@@ -317,7 +316,7 @@ impl file::Tier {
         let found = hardware.tiers.iter().find(|tier| tier.name == *name);
         let mut tier = found.cloned().ok_or_else(|| (at, no_tier(name, hardware)))?;
         if let Some(text) = &self.size {
-            let bytes = of(text, parse_bytes)?;
+            let bytes = of(text, units::size)?;
             if bytes == 0 || !bytes.is_multiple_of(2 << 20) {
                 return Err((text.span().start, "a tier has whole blocks of 2 MiB".into()));
             }
@@ -330,7 +329,7 @@ impl file::Tier {
 impl file::Instrument {
     fn settings(&self) -> Faulty<Settings> {
         let time = |text: &Option<Spanned<String>>| {
-            text.as_ref().map(|text| of(text, parse_time)).transpose()
+            text.as_ref().map(|text| of(text, units::time)).transpose()
         };
         Ok(Settings {
             instrument: self.instrument.clone(),

@@ -1,38 +1,38 @@
-//! Stores of keys and values that really keep them, and the clients that ask them: programs
-//! ([`crate::programs`]) by a line such as `memcached:keys=200000,value=5MB,dist=gaussian:sd=100`.
+//! Key-value stores that really store, and their clients: programs ([`crate::programs`]) by a line
+//! such as `memcached:keys=200000,value=5MB,dist=gaussian:sd=100`.
 //!
 //! | name | like | index | values |
 //! |---|---|---|---|
-//! | `flexkvs` | FlexKVS | buckets of five items | a log of segments, cleaned |
-//! | `faster` | FASTER | buckets of seven entries | a log whose newest part is changed in place |
-//! | `silo` | Silo | a tree of 15 keys a node | records with versions, read and changed by transactions |
+//! | `flexkvs` | FlexKVS | buckets of five items | a log of segments with cleaning |
+//! | `faster` | FASTER | buckets of seven entries | a log, updated in place at its newest part |
+//! | `silo` | Silo | a tree of 15 keys a node | versioned records, used by transactions |
 //! | `memcached` | memcached | chains | chunks of size classes |
 //! | `redis` | Redis | chains of entries | strings in the allocator's size classes |
 //!
-//! Each one's file names its sources and what it leaves out. A store does what its original does: a
-//! value set is the value got, and the accesses are those of finding, copying and keeping it, by cache
-//! line and in order. Parsing and the network are left out. Neither keys nor values are
-//! kept on the host, and of the index only what changed since the load: terabytes cost nothing but
+//! The file of each store names its sources and the omissions. A store behaves as its original: a
+//! get returns the value that was set, and the accesses are those of finding, copying and storing
+//! it, by cache line and in order. Parsing and the network are left out. Neither keys nor values
+//! are held on the host, and of the index only changes since the load: terabytes cost no more than
 //! their changes.
 //!
-//! | key | meaning | unless told |
+//! | key | meaning | default |
 //! |---|---|---|
-//! | `keys` | records that are there at the beginning | 1000000 |
+//! | `keys` | records at the beginning | 1000000 |
 //! | `value` | bytes of a value | 1000: ten fields of 100 as YCSB's |
 //! | `key` | bytes of a key | 23: YCSB's `user` and a number; 8 in `faster` and `silo` |
-//! | `ycsb` | requests as of workload `a` to `f`, or `w`: writes only | `c` |
+//! | `ycsb` | requests of workload `a` to `f`, or `w`: writes only | `c` |
 //! | `updates` | share of updates, the rest reads; instead of `ycsb` | |
-//! | `dist` | which keys: [`Law::parse`] | as the workload's |
-//! | `shift`, `every` | the hot keys move on by so many keys, so often | never, 120s |
-//! | `inserts` | records for which there is room besides | a tenth of `keys` where the workload inserts |
-//! | `load` | the records are inserted first (`true`), or there from the beginning | `false` |
-//! | `requests` | of every thread, after which it ends | for ever |
+//! | `dist` | key distribution: [`Law::parse`] | the workload's |
+//! | `shift`, `every` | keys by which the hot keys shift, and how often | never, 120s |
+//! | `inserts` | additional records that fit | a tenth of `keys` if the workload inserts |
+//! | `load` | insert the records first (`true`), or have them at the start | `false` |
+//! | `requests` | of every thread, after which it ends | unlimited |
 //! | `threads` | of the store, each with a client | 1 |
 //! | `segment` | bytes of a segment: `flexkvs` alone | 256KiB |
-//! | `log` | bytes of the log: `faster` alone | the data and a ninth: all is changed in place |
-//! | `mutable` | share of the log that is changed in place: `faster` alone | 0.9 |
+//! | `log` | bytes of the log: `faster` alone | the data and a ninth: all mutable |
+//! | `mutable` | share of the log updated in place: `faster` alone | 0.9 |
 //!
-//! Scans (workload `e`) are for `silo` alone: the others have no order of keys.
+//! Scans (workload `e`) are supported by `silo` alone: the other stores do not order keys.
 
 mod faster;
 mod flexkvs;
@@ -49,7 +49,7 @@ use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tierscope_core::Rng;
+use tierscope_core::{Rng, units};
 
 use self::tape::Tape;
 use crate::app::{App, Lane, Next};
@@ -57,45 +57,47 @@ use crate::description::{Area, MAX_BYTES};
 use crate::keys::{Chooser, Law, Shift};
 use crate::programs::{self, Family};
 use crate::spec::{Faulty, Keys};
-use crate::units::about_bytes;
 use crate::ycsb::{Client, Mix, Request};
 use crate::{Touch, Workload};
 
 pub(crate) const FAMILY: Family =
     Family { names: &["flexkvs", "faster", "silo", "memcached", "redis"], build };
 
-/// What every store does. Keys are numbers below [`Plan::most`]; a value is told by a number too.
+/// The operations of a store. Keys are numbers below [`Plan::most`]; values are represented by
+/// numbers too.
 trait Store: Debug + Send {
-    /// The value of a key.
+    /// Reads the value of a key.
     fn get(&mut self, key: u64, tape: &mut Tape) -> Option<u64>;
 
-    /// Sets the value of a key, new or not, for the thread `core`; false if there is no room.
+    /// Sets the value of a new or existing key, on behalf of the thread `core`; `false` if memory
+    /// is full.
     fn put(&mut self, key: u64, value: u64, core: usize, tape: &mut Tape) -> bool;
 
-    /// Sets the value of a key that has one; tells that one.
+    /// Replaces the value of an existing key; returns the old one.
     fn modify(&mut self, key: u64, value: u64, core: usize, tape: &mut Tape) -> Option<u64> {
         let old = self.get(key, tape)?;
         self.put(key, value, core, tape).then_some(old)
     }
 
-    /// The values of the first `count` keys from `key` on; `None` of a store without order.
+    /// Reads the values of the first `count` keys from `key` on; `None` if the store does not order
+    /// keys.
     fn scan(&mut self, _key: u64, _count: u32, _tape: &mut Tape) -> Option<Vec<u64>> {
         None
     }
 }
 
-/// How much a store holds.
+/// Capacity of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Plan {
-    /// Keys at the beginning, or after the load.
+    /// Number of keys at the beginning, or after the load.
     keys: u64,
-    /// Keys for which there is room besides.
+    /// Number of keys that can be inserted in addition.
     inserts: u64,
     /// Bytes of a key.
     key: u64,
     /// Bytes of a value.
     value: u64,
-    /// Values are set in the run.
+    /// Whether values are set during the run.
     writes: bool,
 }
 
@@ -135,7 +137,8 @@ impl Kind {
         }
     }
 
-    /// Whether values stay, or go on lying where values lay that are as hot, when they are changed.
+    /// Whether the distribution of heat stays constant when values change: they are updated in
+    /// place, or move to slots that are as hot.
     fn stays(&self, changes: bool) -> bool {
         match self {
             Kind::FlexKvs(_) => !changes,
@@ -155,7 +158,7 @@ impl Kind {
     }
 }
 
-/// A store and its clients.
+/// A store and its clients, as a program.
 #[derive(Debug)]
 struct Served {
     name: String,
@@ -182,10 +185,10 @@ fn served(name: &str, keys: &mut Keys<'_>) -> Faulty<Served> {
     let areas = kind.areas();
     let bytes = areas.iter().map(|area| area.bytes).fold(0, u64::saturating_add);
     if bytes > MAX_BYTES {
-        return Err((1, format!("the store is larger than {}", about_bytes(MAX_BYTES))));
+        return Err((1, format!("the store is larger than {}", units::about_size(MAX_BYTES))));
     }
     Ok(Served {
-        name: format!("{name} with {} keys of {}", plan.keys, about_bytes(plan.value)),
+        name: format!("{name} with {} keys of {}", plan.keys, units::about_size(plan.value)),
         areas,
         kind,
         plan,
@@ -198,7 +201,7 @@ fn served(name: &str, keys: &mut Keys<'_>) -> Faulty<Served> {
     })
 }
 
-/// The requests: a workload's, unless shares or the law are told.
+/// Request mix and key distribution: those of the YCSB workload, unless overridden.
 fn requests(keys: &mut Keys<'_>, name: &str) -> Faulty<(Mix, Law)> {
     let read = |text: &str| {
         Mix::of(text).ok_or_else(|| format!("`{text}` is none of YCSB's a to f, and w"))
@@ -218,7 +221,7 @@ fn requests(keys: &mut Keys<'_>, name: &str) -> Faulty<(Mix, Law)> {
     Ok((mix, keys.take("dist", law, Law::parse)?))
 }
 
-/// Keys and values that a machine of 57-bit addresses can hold.
+/// Upper bounds that fit into 57-bit addresses.
 const MOST_KEYS: u64 = 1 << 40;
 const MOST_VALUE: u64 = 1 << 40;
 
@@ -229,7 +232,7 @@ fn plan(keys: &mut Keys<'_>, name: &str, mix: Mix) -> Faulty<Plan> {
     let plan = Plan {
         keys: count,
         inserts: keys.number("inserts", room)?,
-        // YCSB's keys: `user` and the decimal digits of a hash of 64 bits, 19 mostly.
+        // YCSB's keys: `user` and the decimal digits of a 64-bit hash, mostly 19.
         key: keys.bytes("key", if short { 8 } else { 23 })?,
         value: keys.bytes("value", 1000)?,
         writes: mix.changes() || mix.inserts > 0.0,
@@ -244,14 +247,14 @@ fn plan(keys: &mut Keys<'_>, name: &str, mix: Mix) -> Faulty<Plan> {
     within("key", plan.key, 1 << 16)?;
     within("value", plan.value, MOST_VALUE)?;
     if plan.most().checked_mul(plan.value).is_none_or(|bytes| bytes > MAX_BYTES) {
-        return Err((1, format!("the values are larger than {}", about_bytes(MAX_BYTES))));
+        return Err((1, format!("the values are larger than {}", units::about_size(MAX_BYTES))));
     }
     Ok(plan)
 }
 
 fn shift(keys: &mut Keys<'_>, count: u64) -> Faulty<Option<Shift>> {
     let by = keys.number("shift", 0u64)?;
-    // The NEMO paper's, section 5.1: the hot set changes after two minutes.
+    // The interval of the NEMO paper, section 5.1: the hot set changes after two minutes.
     let every = keys.time("every", Duration::from_secs(120))?;
     if every < Duration::from_millis(1) {
         return Err((1, "keys shift at most every ms".into()));
@@ -302,7 +305,7 @@ impl App for Served {
 
     fn described(&self) -> Option<Workload> {
         let Mix { updates, inserts, scans, modifies, .. } = self.mix;
-        // The hot keys of one that begins again do so too, whenever that is.
+        // After a restart the hot keys are at their beginning again, at an unknown time.
         let begins_again = self.requests > 0 && self.shift.is_some();
         let moves = inserts + scans > 0.0 || !self.kind.stays(self.mix.changes());
         if moves || self.load || begins_again {
@@ -339,7 +342,7 @@ impl App for Served {
     }
 }
 
-/// What the threads share.
+/// State shared by all threads of a store.
 #[derive(Debug)]
 struct Server {
     store: Box<dyn Store>,
@@ -347,13 +350,13 @@ struct Server {
     /// Keys inserted so far.
     present: u64,
     loading: bool,
-    /// Values told apart so far.
+    /// Number of values created so far: the next value is the next number.
     values: u64,
 }
 
 impl Server {
-    /// Serves the next request: one of the load's, or the client's; false of the client's, if it may
-    /// not ask any more.
+    /// Serves the next request: one of the load phase, or the client's; `false` if the client has
+    /// used up its requests.
     fn serve(&mut self, client: &mut Client, core: usize, left: &mut u64, tape: &mut Tape) -> bool {
         if self.loading && self.present < self.plan.keys {
             self.store.put(self.present, self.present, core, tape);
@@ -378,7 +381,7 @@ impl Server {
         true
     }
 
-    /// A new key; when there is no room for more, the newest one's value is set once more.
+    /// Inserts a new key; if the store is full, sets the newest key's value again.
     fn insert(&mut self, value: u64, core: usize, tape: &mut Tape) {
         let key = self.present.min(self.plan.most() - 1);
         if self.store.put(key, value, core, tape) {
@@ -387,7 +390,7 @@ impl Server {
     }
 }
 
-/// A thread of the store, and the client that asks it.
+/// A thread of the store, and the client that sends it requests.
 struct Thread {
     server: Arc<Mutex<Server>>,
     client: Client,

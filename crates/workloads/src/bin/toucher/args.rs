@@ -1,68 +1,68 @@
-//! The command line.
+//! The command line of the toucher.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
-use tierscope_core::{Error, ErrorKind, Result};
+use tierscope_core::{Error, ErrorKind, Result, units};
 use tierscope_workloads::description::Area;
 use tierscope_workloads::masim::Mode;
-use tierscope_workloads::units::{parse_bytes, parse_time};
 use tierscope_workloads::{Work, Workload, generate, programs, work};
 
 use crate::memory::{Backing, default_chunk};
 
-/// Touch memory as a workload says, and write down what was hot when.
+/// Touch memory as a workload describes, and record the ground truth of hot memory over time.
 ///
 /// WORKLOAD is a TOML file, a masim configuration, or a generator's line, as in
 /// `stairs:space=1TiB,hot=10GiB,steps=4,every=4s`.
 ///
-/// Or a program that computes, as `bfs:scale=20,graph=kron` or `silo:keys=1000000,ycsb=a`: its truth
-/// is which pages it touched when, for nothing is declared hot.
+/// It can also be a program that computes, as `bfs:scale=20,graph=kron` or
+/// `silo:keys=1000000,ycsb=a`: its truth consists of the pages touched over time, as it declares no
+/// memory hot.
 ///
-/// Ends with the workload, or by SIGTERM or SIGINT, and then prints accesses and rate as JSON.
-/// Exit codes: 0 done, 1 failed, 2 wrong use or description, 3 not enough memory or no filler.
+/// Ends with the workload, or on SIGTERM or SIGINT, and then prints accesses and rate as JSON. Exit
+/// codes: 0 done, 1 failed, 2 wrong use or description, 3 not enough memory or no filler.
 #[derive(Parser)]
 #[command(version, after_help = names())]
 pub(crate) struct Args {
     /// TOML file, masim configuration or NAME:key=value,…
     #[arg(value_name = "WORKLOAD")]
     pub(crate) text: String,
-    /// How closely a masim configuration is followed.
+    /// How closely to follow masim's behaviour.
     #[arg(long, value_enum, default_value_t = MasimMode::Correct)]
     pub(crate) masim: MasimMode,
-    /// Threads, each with a stream of its own; 1, or what a program wants.
+    /// Threads, each with a stream of its own; 1 by default, or the number that a program requests.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) threads: Option<u32>,
-    /// Accesses a second of all threads together, whatever the phases say.
+    /// Accesses a second over all threads; overrides the rates of the phases.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000))]
     pub(crate) rate: Option<u64>,
     /// Seed of the accesses.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
-    /// What stands behind the memory.
+    /// Backing of the memory.
     #[arg(long, value_enum, default_value_t = BackingName::Anon)]
     pub(crate) backing: BackingName,
-    /// Bytes of the memory file that memfd maps again and again; 64MiB, more for many terabytes.
-    #[arg(long, value_parser = parse_bytes)]
+    /// Bytes of the memory file that memfd maps repeatedly; default 64MiB, more for many terabytes.
+    #[arg(long, value_parser = units::size)]
     pub(crate) chunk: Option<u64>,
     /// Let the kernel use huge pages (anon only).
     #[arg(long)]
     pub(crate) huge: bool,
-    /// Flush the TLBs of our CPUs this often: for emulated machines without the lab's flusher.
-    #[arg(long, value_name = "PERIOD", value_parser = parse_time)]
+    /// Flush the TLBs of our CPUs at this period: for emulated machines without the lab's flusher.
+    #[arg(long, value_name = "PERIOD", value_parser = units::time)]
     pub(crate) flush: Option<Duration>,
     /// Directory to write the truth to.
     #[arg(long, value_name = "DIR")]
     pub(crate) truth: Option<PathBuf>,
-    /// How finely the truth counts accesses.
+    /// Time resolution of the access counts in the truth.
     #[arg(long, value_parser = parse_grain, default_value = "50ms")]
     pub(crate) grain: Duration,
-    /// How often all phases are gone through; 0 for ever.
+    /// Number of passes through all phases; 0 for unlimited.
     #[arg(long, default_value_t = 1)]
     pub(crate) passes: u32,
-    /// End after this time; phases come again and again until then.
-    #[arg(long, value_parser = parse_time)]
+    /// End after this time; phases repeat until then.
+    #[arg(long, value_parser = units::time)]
     pub(crate) time: Option<Duration>,
     /// When the first phase begins.
     #[arg(long, value_enum, default_value_t = Start::Now)]
@@ -73,31 +73,31 @@ pub(crate) struct Args {
     /// File descriptor to write the same line to.
     #[arg(long, value_name = "FD", value_parser = clap::value_parser!(i32).range(0..))]
     pub(crate) ready_fd: Option<i32>,
-    /// Say what would be needed, and end.
+    /// Print the required memory and end.
     #[arg(long)]
     pub(crate) check: bool,
-    /// Print the workload as TOML, and end.
+    /// Print the workload as TOML and end.
     #[arg(long)]
     pub(crate) toml: bool,
 }
 
-/// How closely masim is followed.
+/// How closely masim's behaviour is followed.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum MasimMode {
-    /// As masim draws: 10^6 prepared values of 31 bits, 131072 accesses a pick.
+    /// As masim draws: 10^6 precomputed 31-bit values, 131072 accesses per pick.
     Faithful,
-    /// Every byte of a region can be reached.
+    /// Every byte of a region is reachable.
     Correct,
 }
 
-/// What stands behind the memory.
+/// Backing of the memory.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum BackingName {
-    /// Memory of its own for every page.
+    /// Anonymous memory: every page has a page frame of its own.
     Anon,
-    /// One small memory file, mapped again and again.
+    /// One small memory file, mapped repeatedly.
     Memfd,
-    /// The lab's module.
+    /// The lab's filler module.
     Filler,
 }
 
@@ -106,7 +106,7 @@ pub(crate) enum BackingName {
 pub(crate) enum Start {
     /// As soon as the memory is populated.
     Now,
-    /// When SIGUSR1 comes.
+    /// On SIGUSR1.
     Signal,
 }
 
@@ -117,7 +117,7 @@ fn names() -> String {
 }
 
 fn parse_grain(text: &str) -> std::result::Result<Duration, String> {
-    let grain = parse_time(text)?;
+    let grain = units::time(text)?;
     if grain < Duration::from_millis(1) {
         return Err("a grain is at least 1ms".into());
     }
@@ -157,8 +157,8 @@ impl Args {
         })
     }
 
-    /// Refuses to write over a truth, and takes away what an earlier run said to be ready, before
-    /// anything is mapped.
+    /// Before anything is mapped, refuses to overwrite a truth, and removes the ready file of an
+    /// earlier run.
     pub(crate) fn check_outputs(&self, file: &str) -> Result<()> {
         if let Some(dir) = self.truth.as_deref().filter(|dir| dir.join(file).exists()) {
             return Err(Error::new(ErrorKind::Usage, format!("--truth {}", dir.display()))
@@ -174,7 +174,7 @@ impl Args {
         }
     }
 
-    /// When it ends by itself.
+    /// Time after which the run ends by itself.
     pub(crate) fn limit(&self, workload: &Workload) -> Duration {
         let passes = match (self.passes, self.time) {
             (_, Some(time)) => return time,

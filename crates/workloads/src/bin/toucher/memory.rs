@@ -9,35 +9,35 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
-use tierscope_core::{Error, ErrorKind, Result};
+use tierscope_core::{Error, ErrorKind, Result, units};
 use tierscope_workloads::description::Area;
 use tierscope_workloads::filler::Filler;
-use tierscope_workloads::units::about_bytes;
 
 use crate::room::{Needs, tables_for};
 
 const PAGE: u64 = 4096;
 const PMD: u64 = 2 << 20;
 const PUD: u64 = 1 << 30;
-/// Bytes populated by one system call: progress and signals come in between.
+/// Bytes populated per system call, so that progress is reported and signals are handled in
+/// between.
 const STEP: u64 = 64 << 20;
-/// Chunks of a memfd that a whole run maps at most, unless told: the kernel allows 65530 mappings.
+/// Default limit on the memfd chunks that a run maps: the kernel allows 65530 mappings.
 const MAX_CHUNKS: u64 = 30_000;
 
-/// What stands behind the memory.
+/// Backing of the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Backing {
-    /// Memory of its own for every page.
+    /// Anonymous memory: every page has a page frame of its own.
     Anonymous {
         /// Whether the kernel may use huge pages.
         huge: bool,
     },
-    /// One small memory file, mapped again and again: entries of their own for every page.
+    /// One small memory file, mapped repeatedly: every page has its own page-table entry.
     Memfd {
-        /// Bytes of the file.
+        /// Size of the file in bytes.
         chunk: u64,
     },
-    /// The lab's module that fills page tables fast.
+    /// The lab's kernel module that fills page tables fast.
     Filler,
 }
 
@@ -51,7 +51,7 @@ impl Backing {
         }
     }
 
-    /// Memory for `areas`.
+    /// Resources that `areas` need with this backing.
     pub(crate) fn needs(self, areas: &[Area]) -> Needs {
         let total: u64 = areas.iter().map(|area| rounded(area.bytes)).sum();
         let tables = tables_for(total);
@@ -67,7 +67,7 @@ impl Backing {
     }
 }
 
-/// A chunk for memory files: 64 MiB, more where that would be too many mappings.
+/// Default size of the memory file: 64 MiB, or more if that would need too many mappings.
 pub(crate) fn default_chunk(areas: &[Area]) -> u64 {
     let total: u64 = areas.iter().map(|area| rounded(area.bytes)).sum();
     (total / MAX_CHUNKS).next_power_of_two().max(STEP)
@@ -77,7 +77,7 @@ fn rounded(bytes: u64) -> u64 {
     bytes.next_multiple_of(PMD)
 }
 
-/// One mapped area. It stays mapped until the process ends.
+/// A mapped area. It stays mapped until the process ends.
 pub(crate) struct Mapped {
     start: NonNull<u8>,
     bytes: u64,
@@ -89,12 +89,12 @@ pub(crate) struct Mapped {
 unsafe impl Send for Mapped {}
 
 impl Mapped {
-    /// The first byte's address, a multiple of 1 GiB for areas of that size, else of 2 MiB.
+    /// The first address, a multiple of 1 GiB for areas of that size, else of 2 MiB.
     pub(crate) fn start(&self) -> u64 {
         self.start.as_ptr() as u64
     }
 
-    /// Maps `area`; nothing is populated yet.
+    /// Maps `area` without populating it.
     pub(crate) fn new(area: &Area, backing: Backing) -> Result<Self> {
         let bytes = rounded(area.bytes);
         let mapped = match backing {
@@ -113,7 +113,7 @@ impl Mapped {
         Ok(Self { start, bytes, filler: Some(filler) })
     }
 
-    /// Gives every page its entry. `on` is told how many bytes are done, and stops it by `false`.
+    /// Populates every page. `on` receives the number of bytes done, and returns `false` to stop.
     pub(crate) fn populate(
         &self,
         area: &Area,
@@ -128,7 +128,7 @@ impl Mapped {
         for from in (0..self.bytes).step_by(STEP as usize) {
             let bytes = STEP.min(self.bytes - from);
             match (backing, around) {
-                // The file's pages are there, and one fault maps all of them around it.
+                // The file's pages are resident, so that one fault maps all pages around it.
                 (Backing::Memfd { chunk }, Some(around)) if from >= chunk => {
                     self.touch_part(from, bytes, around, write);
                 }
@@ -183,7 +183,7 @@ impl Mapped {
         Ok(())
     }
 
-    /// Empties what the exit of the process would take minutes to.
+    /// Empties page tables in advance that would take process exit minutes to free.
     pub(crate) fn release(&self) {
         if let Some(filler) = &self.filler {
             filler.empty_all(self.start(), self.start() + self.bytes);
@@ -191,8 +191,8 @@ impl Mapped {
     }
 }
 
-/// Bytes that the kernel maps around a fault on a page of a file (`do_fault_around`, mm/memory.c), if
-/// it says so and they are worth a call less.
+/// Bytes that the kernel maps around a fault on a page of a file (`do_fault_around`, mm/memory.c),
+/// if debugfs shows it and it saves calls.
 fn fault_around(path: &Path) -> Option<u64> {
     let bytes = std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok()?;
     (bytes.is_power_of_two() && (PAGE + 1..=PMD).contains(&bytes)).then_some(bytes)
@@ -203,25 +203,25 @@ fn fault_around(path: &Path) -> Option<u64> {
 pub(crate) fn touch(address: u64, read: bool, write: bool) {
     use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
     // SAFETY: the address lies within a mapping that is writable and lives as long as the process;
-    // everybody accesses it as an atomic.
+    // all accesses to it are atomic.
     let byte = unsafe { AtomicU8::from_ptr(address as *mut u8) };
     let value = if read { byte.load(Relaxed) } else { 0 };
-    // Atomics that are relaxed could be dropped, but are not: the value is told to the optimiser.
+    // Compilers may drop relaxed atomic loads of unused values: `black_box` uses the value.
     std::hint::black_box(value);
     if write {
         byte.store(value.wrapping_add(1), Relaxed);
     }
 }
 
-/// Stores to the line of `address`, which must be mapped by a [`Mapped`], past the caches; where there is
-/// no such instruction, to the byte as usual.
+/// Makes a non-temporal store to the line of `address`, which must be mapped by a [`Mapped`]; on
+/// architectures without such an instruction, an ordinary store to the byte.
 #[inline]
 pub(crate) fn store_past(address: u64) {
     #[cfg(target_arch = "x86_64")]
     for word in 0..8 {
         let at = (address & !63) + 8 * word;
-        // SAFETY: the line lies within a page of a mapping that is writable and lives as long as the
-        // process; what else touches it reads and writes whatever there is.
+        // SAFETY: the line lies within a page of a mapping that is writable and lives as long as
+        // the process; other accesses to it accept any content.
         unsafe { std::arch::x86_64::_mm_stream_si64(at as *mut i64, address as i64) };
     }
     #[cfg(not(target_arch = "x86_64"))]
@@ -231,7 +231,7 @@ pub(crate) fn store_past(address: u64) {
 fn cannot(what: &str, area: &Area, cause: impl std::fmt::Display) -> Error {
     Error::new(
         ErrorKind::Other,
-        format!("cannot {what} area `{}` of {}", area.name, about_bytes(area.bytes)),
+        format!("cannot {what} area `{}` of {}", area.name, units::about_size(area.bytes)),
     )
     .cause(cause)
     .remedy("see `ulimit -v`, and /proc/sys/vm/overcommit_memory and max_map_count")
@@ -240,11 +240,12 @@ fn cannot(what: &str, area: &Area, cause: impl std::fmt::Display) -> Error {
 fn anonymous(bytes: u64, huge: bool) -> rustix::io::Result<NonNull<u8>> {
     let start = fixed(bytes, |at| {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
-        // SAFETY: `fixed` reserved these addresses for us.
+        // SAFETY: `fixed` reserved these addresses for this mapping.
         unsafe { mmap_anonymous(at.cast(), bytes as usize, read_write(), flags) }.map(drop)
     })?;
     let advice = if huge { Advice::LinuxHugepage } else { Advice::LinuxNoHugepage };
-    // SAFETY: the range was just mapped. A kernel without huge pages refuses, which is as well.
+    // SAFETY: the range was just mapped. Kernels without huge pages reject the advice, which is
+    // fine.
     let _ = unsafe { madvise(start.as_ptr().cast(), bytes as usize, advice) };
     Ok(start)
 }
@@ -279,14 +280,14 @@ fn fixed(
     let align = if bytes >= PUD { PUD } else { PMD };
     let reserved = bytes + align;
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-    // SAFETY: a new mapping at a place of the kernel's choice.
+    // SAFETY: a new mapping at an address that the kernel chooses.
     let raw = unsafe {
         mmap_anonymous(std::ptr::null_mut(), reserved as usize, ProtFlags::empty(), flags)
     }?
     .cast::<u8>();
     let before = (raw as u64).next_multiple_of(align) - raw as u64;
-    // SAFETY: `before` is below `align`, so start and end stay within the reservation; what lies
-    // outside of `start..start + bytes` is given back.
+    // SAFETY: `before` is below `align`, so start and end stay within the reservation; only
+    // addresses outside of `start..start + bytes` are unmapped.
     unsafe {
         let start = raw.add(before as usize);
         if before > 0 {
@@ -298,7 +299,7 @@ fn fixed(
     }
 }
 
-/// Says every two seconds how far populating is.
+/// Reports the progress of populating every two seconds.
 pub(crate) struct Progress {
     total: u64,
     before: u64,
@@ -315,13 +316,13 @@ impl Progress {
             self.told = Instant::now();
             eprintln!(
                 "toucher: populated {} of {}",
-                about_bytes(self.before + done),
-                about_bytes(self.total)
+                units::about_size(self.before + done),
+                units::about_size(self.total)
             );
         }
     }
 
-    /// An area of `bytes` is done.
+    /// Counts an area of `bytes` bytes as done.
     pub(crate) fn next(&mut self, bytes: u64) {
         self.before += bytes;
     }
@@ -343,7 +344,7 @@ mod tests {
     }
 
     fn byte(mapped: &Mapped, at: u64) -> u8 {
-        // SAFETY: within the mapping, single thread.
+        // SAFETY: within the mapping, and single-threaded.
         unsafe { mapped.start.as_ptr().add(at as usize).read_volatile() }
     }
 
@@ -373,7 +374,7 @@ mod tests {
         assert_eq!((byte(&mapped, 0), byte(&mapped, 2), byte(&mapped, 3)), (b'a', b'c', 0));
     }
 
-    // What the kernel says if debugfs is there, and what would make it no use.
+    // Contents of the debugfs file, valid and useless ones.
     #[test]
     fn faults_that_map_pages_around_them_spare_calls() {
         let file = tempfile::NamedTempFile::new().unwrap();

@@ -1,39 +1,38 @@
-//! Whether there is room for what is going to be mapped, told before anything starts.
+//! Checks before the run starts that there is enough memory for all mappings.
 
 use std::path::Path;
 
-use tierscope_core::{Error, ErrorKind, Result};
-use tierscope_workloads::units::about_bytes;
+use tierscope_core::{Error, ErrorKind, Result, units};
 
-/// Kept free for everybody else.
+/// Memory left free for other processes.
 const RESERVE: u64 = 64 << 20;
 
-/// Memory that a run takes.
+/// Resources that a run needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Needs {
-    /// Pages of data.
+    /// Bytes of data pages.
     pub(crate) data: u64,
-    /// Page tables: 8 bytes for each page of 4 KiB, 2 GiB a TiB.
+    /// Bytes of page tables: 8 bytes for each page of 4 KiB, 2 GiB per TiB.
     pub(crate) tables: u64,
-    /// Mappings (VMAs).
+    /// Number of mappings (VMAs).
     pub(crate) mappings: u64,
 }
 
 impl Needs {
-    /// All of it.
+    /// Bytes of data and page tables.
     pub(crate) fn bytes(&self) -> u64 {
         self.data.saturating_add(self.tables)
     }
 }
 
-/// Page tables for `mapped` bytes in pages of 4 KiB: the tables of the lowest level, and a 511th
-/// for all above.
+/// Bytes of page tables for `mapped` bytes in pages of 4 KiB: the tables of the lowest level, and a
+/// 511th of that for all levels above.
 pub(crate) fn tables_for(mapped: u64) -> u64 {
     let lowest = mapped.div_ceil(512);
     lowest + lowest / 511
 }
 
-/// What a machine has left.
+/// Resources that the machine has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Room {
     bytes: u64,
@@ -41,8 +40,8 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// Reads what the kernel says below `root`, usually `/`: MemAvailable, or less if the control
-    /// group has less.
+    /// Reads the available resources from the kernel's files below `root`, usually `/`:
+    /// MemAvailable, or less if the control group has less.
     pub(crate) fn read(root: &Path) -> Result<Self> {
         let meminfo = root.join("proc/meminfo");
         let text = std::fs::read_to_string(&meminfo).map_err(|e| cannot_read(&meminfo).cause(e))?;
@@ -54,16 +53,16 @@ impl Room {
         Ok(Self { bytes, mappings })
     }
 
-    /// Whether `needs` fit.
+    /// Checks that the resources suffice for `needs`.
     pub(crate) fn check(&self, needs: &Needs) -> Result<()> {
         let wanted = needs.bytes().saturating_add(RESERVE);
         if wanted > self.bytes {
             return Err(Error::new(ErrorKind::Missing, "not enough memory")
                 .cause(format!(
                     "{} of data and {} of page tables are needed, {} are available",
-                    about_bytes(needs.data),
-                    about_bytes(needs.tables),
-                    about_bytes(self.bytes)
+                    units::about_size(needs.data),
+                    units::about_size(needs.tables),
+                    units::about_size(self.bytes)
                 ))
                 .remedy("take a smaller space, or --backing memfd, which needs page tables only"));
         }
@@ -78,14 +77,14 @@ impl Room {
         Ok(())
     }
 
-    /// For people.
+    /// Needs and available memory as text.
     pub(crate) fn describe(&self, needs: &Needs) -> String {
         format!(
             "{} of data, {} of page tables, {} mappings; available {}",
-            about_bytes(needs.data),
-            about_bytes(needs.tables),
+            units::about_size(needs.data),
+            units::about_size(needs.tables),
             needs.mappings,
-            about_bytes(self.bytes)
+            units::about_size(self.bytes)
         )
     }
 }
@@ -100,7 +99,7 @@ fn field_kib(text: &str, name: &str) -> Option<u64> {
     field.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// What the tightest control group above this process has left; `None` if none is limited.
+/// Bytes left in the tightest control group above this process; `None` if none is limited.
 fn group_room(root: &Path) -> Option<u64> {
     let groups = std::fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
     let group = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
