@@ -1,75 +1,75 @@
-//! How to watch: the flags that every command which watches a target has.
+//! Flags that select and configure the instrument, shared by all commands that watch a target.
 
 use std::time::Duration;
 
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser};
-use tierscope_instruments::registry::{self, Entry};
+use tierscope_instruments::registry::Entry;
 
-use crate::{kernel_damon, units};
+use crate::{instruments, units};
 
 /// The instrument and its settings.
 #[derive(Clone, Debug, Args)]
 pub struct HowArgs {
-    /// Technique to watch with
-    #[arg(long, value_name = "NAME", default_value = "rates", value_parser = instruments())]
+    /// Instrument to watch with
+    #[arg(long, value_name = "NAME", default_value = "rates", value_parser = names())]
     pub instrument: String,
 
-    /// How the instrument goes about it.
+    /// Variant of the instrument; the help text lists them.
     #[arg(long, value_name = "NAME", help = variants())]
     pub variant: Option<String>,
 
-    /// Time between two looks at a region
+    /// Sampling interval: time between two probes of a region
     #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = units::duration)]
     pub sampling: Duration,
 
-    /// Time from one snapshot to the next
+    /// Window: time from one snapshot to the next
     #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = units::duration)]
     pub window: Duration,
 
-    /// Time after which processes and mappings are looked up anew
+    /// Interval at which processes and mappings are read again
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::duration)]
     pub update: Duration,
 
-    /// For telescope and damon: no region grows beyond the mapped bytes over this
+    /// For telescope and damon: no region grows beyond the mapped bytes divided by this number
     ///
     /// [default: 10; 1000 for kernel-damon wide]
     #[arg(long, value_name = "N")]
     pub min_regions: Option<usize>,
 
-    /// For telescope and damon: regions never split beyond this many
+    /// For telescope and damon: regions are not split beyond this number
     ///
     /// [default: 1000; 20000 for kernel-damon wide]
     #[arg(long, value_name = "N")]
     pub max_regions: Option<usize>,
 
-    /// For rates: most CPU time that watching may take, of one CPU; more memory then takes longer
+    /// For rates: limit on the CPU time of watching, as a share of one CPU; more memory then takes
+    /// longer
     #[arg(long, value_name = "SHARE", default_value = "1%", value_parser = units::share)]
     pub cpu: f64,
 
-    /// For rates: never flush the target's translations; what TLBs hold then cannot be judged
+    /// For rates: never flush the target's TLB entries; memory whose translations stay cached
+    /// cannot be judged then
     #[arg(long)]
     pub no_flush: bool,
 
-    /// Seed of the random addresses to look at
+    /// Seed of the random sampling addresses
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 }
 
-/// Names of the instruments, for clap.
-fn instruments() -> PossibleValuesParser {
-    let value = |entry: &Entry| PossibleValue::new(entry.name).help(entry.about);
-    let kernels = PossibleValue::new(kernel_damon::NAME).help(kernel_damon::ABOUT);
-    registry::list().iter().map(value).chain([kernels]).collect::<Vec<_>>().into()
+/// Parser of instrument names, for clap.
+fn names() -> PossibleValuesParser {
+    let value = |entry: &'static Entry| PossibleValue::new(entry.name).help(entry.about);
+    instruments::all().map(value).collect::<Vec<_>>().into()
 }
 
-/// What `--variant` says of itself: the variants of every instrument.
+/// Help text of `--variant`: the variants of every instrument.
 fn variants() -> String {
-    let line = |entry: &Entry| {
+    let line = |entry: &'static Entry| {
         let names: Vec<&str> = entry.variants.iter().map(|variant| variant.name).collect();
         format!("{}: {}", entry.name, names.join(", "))
     };
-    let kernels = format!("{}: {}", kernel_damon::NAME, kernel_damon::VARIANTS.join(", "));
-    let lines: Vec<String> = registry::list().iter().map(line).chain([kernels]).collect();
+    let lines: Vec<String> = instruments::all().map(line).collect();
     format!("How the instrument goes about it; the first is the default ({})", lines.join("; "))
 }

@@ -1,77 +1,94 @@
-//! `--instrument kernel-damon`: the kernel watches, we write it down.
+//! `--instrument kernel-damon`: the kernel's own DAMON watches, and tierscope records its regions.
 //!
-//! It stands beside the instruments of the registry, not among them: those run on any machine, this
-//! one is a part of Linux.
+//! It is not in the registry of instruments: those run on any machine, this one is a part of Linux.
 
-use tierscope_core::{Error, ErrorKind, Missing, Result, Setting, SpaceId};
+use tierscope_core::{Error, ErrorKind, Instrument, Missing, Need, Result, Setting, SpaceId};
 use tierscope_instruments::region_source::RegionSource;
+use tierscope_instruments::registry::{Common, CostClass, Entry, Variant};
 use tierscope_linux::kernel_damon::{Config, Goal, KernelDamon, Roots, WithKernelDamon};
 use tierscope_linux::{LiveMachine, Selection};
 
 use crate::plan::Plan;
 
-/// Its name.
-pub const NAME: &str = "kernel-damon";
-/// One line for people.
-pub const ABOUT: &str = "the kernel's own DAMON, driven and read (no module needed)";
-/// Ways to run it: the limits given, limits fit for terabytes, intervals tuned by the kernel.
-pub const VARIANTS: [&str; 3] = ["fixed", "wide", "tuned"];
+/// Name of the instrument on the command line.
+const NAME: &str = "kernel-damon";
 
-/// Limits on regions that upstream's reviewers asked Telescope to be compared with.
+/// The instrument, as the registry describes others.
+pub static ENTRY: Entry = Entry {
+    name: NAME,
+    about: "the kernel's own DAMON, driven and read (no module needed)",
+    needs: &[Need::RegionSource],
+    granularity: "4 KiB",
+    variants: &[
+        Variant { name: "fixed", about: "limits on regions as given", cost: CostClass::Bounded },
+        Variant {
+            name: "wide",
+            about: "1,000 to 20,000 regions, for terabytes",
+            cost: CostClass::Bounded,
+        },
+        Variant {
+            name: "tuned",
+            about: "intervals tuned by the kernel (Linux 6.15)",
+            cost: CostClass::Bounded,
+        },
+    ],
+    removed: &[],
+    make,
+};
+
+/// Limits on the number of regions, which upstream's reviewers asked Telescope to be compared with.
 const WIDE: (usize, usize) = (1000, 20_000);
 
-/// The kernel's settings for a plan.
-///
-/// # Errors
-/// [`ErrorKind::Usage`]: no such variant, limits or targets that the kernel's DAMON cannot have.
-pub fn config(plan: &Plan) -> Result<Config> {
-    let variant = variant(plan)?;
-    let Config { min_regions, max_regions, .. } = Config::default();
-    let (least, most) = if variant == "wide" { WIDE } else { (min_regions, max_regions) };
+/// The kernel's DAMON settings for a variant.
+fn config(variant: &str, common: &Common) -> Result<Config> {
+    let default = Config::default();
+    let (least, most) = match variant {
+        "wide" => WIDE,
+        _ => (default.min_regions, default.max_regions),
+    };
     let config = Config {
-        sampling: plan.sampling,
-        window: plan.window,
-        update: plan.update,
-        min_regions: plan.min_regions.unwrap_or(least),
-        max_regions: plan.max_regions.unwrap_or(most),
+        sampling: common.sampling.unwrap_or(default.sampling),
+        window: common.window.unwrap_or(default.window),
+        update: common.update.unwrap_or(default.update),
+        min_regions: common.min_regions.unwrap_or(least),
+        max_regions: common.max_regions.unwrap_or(most),
         goal: (variant == "tuned").then(Goal::default),
     };
     config.check()?;
-    pid(plan)?;
     Ok(config)
 }
 
-/// The instrument: it hands on what the kernel says.
-///
-/// # Errors
-/// As [`config`].
-pub fn instrument(plan: &Plan) -> Result<RegionSource> {
-    let config = config(plan)?;
+/// The instrument: it passes on the kernel's regions.
+fn make(variant: &str, common: &Common) -> Result<Box<dyn Instrument>> {
+    let config = config(variant, common)?;
     let setting = |name, value: String| Setting { name, value };
     let settings = vec![
-        setting("variant", variant(plan)?.into()),
+        setting("variant", variant.into()),
         setting("sampling", format!("{:?}", config.sampling)),
         setting("window", format!("{:?}", config.window)),
         setting("update", format!("{:?}", config.update)),
         setting("min-regions", config.min_regions.to_string()),
         setting("max-regions", config.max_regions.to_string()),
     ];
-    Ok(RegionSource::new(NAME, settings))
+    Ok(Box::new(RegionSource::new(NAME, settings)))
 }
 
-/// The target's machine with a kdamond that watches it.
+/// The target's machine, with a kdamond that watches the target.
 ///
 /// # Errors
 /// As [`LiveMachine::open`] and [`KernelDamon::start`].
 pub fn machine(plan: &Plan) -> Result<WithKernelDamon> {
+    let variant = plan.variant.as_deref().unwrap_or(ENTRY.variants[0].name);
     let machine = LiveMachine::open(&plan.selection, Err(not_wanted()))?;
-    let targets = [(pid(plan)?, SpaceId(0))];
+    let targets = [(pid(&plan.selection)?, SpaceId(0))];
     let now = tierscope_core::Clock::now(&machine);
-    let damon = KernelDamon::start(&Roots::default(), config(plan)?, &targets, now)?;
+    let damon =
+        KernelDamon::start(&Roots::default(), config(variant, &plan.common())?, &targets, now)?;
     Ok(WithKernelDamon::new(machine, damon))
 }
 
-/// What the kernel could not tell, for people; `None` if it told all.
+/// Message about windows or regions that the kernel did not deliver; `None` if there were no
+/// losses.
 #[must_use]
 pub fn losses(machine: &WithKernelDamon) -> Option<String> {
     let damon = machine.damon();
@@ -82,26 +99,21 @@ pub fn losses(machine: &WithKernelDamon) -> Option<String> {
         .then(|| format!("{lost} windows of the kernel's DAMON are missing{overrun}"))
 }
 
-fn variant(plan: &Plan) -> Result<&str> {
-    let asked = plan.variant.as_deref().unwrap_or(VARIANTS[0]);
-    if VARIANTS.contains(&asked) {
-        return Ok(asked);
-    }
-    Err(Error::new(ErrorKind::Usage, format!("no variant of {NAME} is called {asked}"))
-        .remedy(format!("choose one of {}", VARIANTS.join(", "))))
-}
-
-/// Its targets are told once, at the start.
-fn pid(plan: &Plan) -> Result<u32> {
-    match plan.selection {
-        Selection::Process { pid, children: false } => Ok(pid),
+/// The target's pid: DAMON's targets are fixed when it is started, so that only one process can be
+/// watched.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] for several processes.
+pub(crate) fn pid(selection: &Selection) -> Result<u32> {
+    match selection {
+        Selection::Process { pid, children: false } => Ok(*pid),
         _ => Err(Error::new(ErrorKind::Usage, format!("{NAME} watches one process"))
             .cause("the kernel is told its targets once, at the start")
             .remedy("give it -p PID without --children")),
     }
 }
 
-/// Two that clear the same bits are no use to each other.
+/// Error for a plan that would let DAMON and another instrument clear the same ACCESSED bits.
 fn not_wanted() -> Error {
     Missing {
         port: "access bits",

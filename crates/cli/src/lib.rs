@@ -1,5 +1,5 @@
-//! The `tierscope` command as a library: flags, their meaning, and what is done with them. The
-//! binary adds nothing but `main`.
+//! The `tierscope` command as a library: flags, their checks, and the commands. The binary adds
+//! only `main`.
 
 pub mod args;
 pub mod bench;
@@ -9,6 +9,7 @@ pub mod exit;
 pub mod export;
 pub mod how;
 pub mod import;
+mod instruments;
 pub mod keep;
 pub mod kernel_damon;
 pub mod list;

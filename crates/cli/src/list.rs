@@ -1,6 +1,7 @@
-//! `tierscope list`: the policies and instruments that there are, what each tracks, how, and at what cost.
+//! `tierscope list`: the available policies and instruments, what each tracks, how, and at what
+//! cost.
 //!
-//! The table of policies is table I of the MULTI-CLOCK paper, made from the registry.
+//! The table of policies is table I of the MULTI-CLOCK paper, generated from the registry.
 
 use std::io::{self, BufWriter, Write};
 
@@ -11,14 +12,16 @@ use tierscope_instruments::registry as instruments;
 use tierscope_policies::registry as policies;
 use tierscope_report::write_json;
 
+use crate::instruments::all;
 use crate::report::written;
 
-/// What to list.
+/// Kinds of lists.
 #[derive(Debug, Subcommand)]
 pub enum ListCommand {
-    /// Placement policies: what each tracks, by what it promotes and demotes, what looking costs
+    /// List placement policies: what each tracks, how it promotes and demotes, and the cost of
+    /// tracking
     Policies(ListArgs),
-    /// Instruments: what each tracks, how fine, what looking costs, and its variants
+    /// List instruments: what each tracks, its granularity, cost and variants
     Instruments(ListArgs),
 }
 
@@ -30,7 +33,7 @@ pub struct ListArgs {
     pub json: bool,
 }
 
-/// A policy as JSON tells of it.
+/// A policy in the JSON output.
 #[derive(Debug, Serialize)]
 struct Policy {
     name: &'static str,
@@ -41,7 +44,8 @@ struct Policy {
     promotes: &'static str,
     demotes: &'static str,
     cost: &'static str,
-    /// Bytes that it keeps for each page of 4 KiB; none if that does not grow with pages.
+    /// Bytes of bookkeeping for each page of 4 KiB; `None` if it does not grow with the number of
+    /// pages.
     page_bytes: Option<usize>,
     needs: Vec<String>,
     uses: Vec<String>,
@@ -77,12 +81,13 @@ impl From<&policies::Entry> for Policy {
     }
 }
 
-/// An instrument as JSON tells of it.
+/// An instrument in the JSON output.
 #[derive(Debug, Serialize)]
 struct Instrument {
     name: &'static str,
     about: &'static str,
-    tracks: &'static str,
+    tracks: String,
+    needs: Vec<String>,
     granularity: &'static str,
     variants: Vec<Variant>,
 }
@@ -104,7 +109,8 @@ impl From<&instruments::Entry> for Instrument {
         Self {
             name: entry.name,
             about: entry.about,
-            tracks: entry.tracks,
+            tracks: entry.needs[0].to_string(),
+            needs: entry.needs.iter().map(ToString::to_string).collect(),
             granularity: entry.granularity,
             variants: entry.variants.iter().map(variant).collect(),
         }
@@ -167,7 +173,7 @@ fn write_policies(args: &ListArgs, out: &mut dyn Write) -> io::Result<()> {
 }
 
 fn write_instruments(args: &ListArgs, out: &mut dyn Write) -> io::Result<()> {
-    let all: Vec<Instrument> = instruments::list().iter().map(Instrument::from).collect();
+    let all: Vec<Instrument> = all().map(Instrument::from).collect();
     if args.json {
         return write_json(&all, out);
     }
@@ -176,7 +182,7 @@ fn write_instruments(args: &ListArgs, out: &mut dyn Write) -> io::Result<()> {
         entry.variants.iter().map(move |variant| {
             let cells = [
                 entry.name,
-                entry.tracks,
+                &entry.tracks,
                 entry.granularity,
                 variant.name,
                 variant.cost,
@@ -185,10 +191,10 @@ fn write_instruments(args: &ListArgs, out: &mut dyn Write) -> io::Result<()> {
             cells.map(str::to_owned)
         })
     });
-    table(out, &[11, 12, 6, 10, 26, 50], &head, &rows.collect::<Vec<_>>())
+    table(out, &[12, 14, 6, 10, 26, 50], &head, &rows.collect::<Vec<_>>())
 }
 
-/// Writes rows in columns of these widths; words of a cell that do not fit go on below.
+/// Writes rows in columns of the given widths; longer cells are wrapped.
 pub(crate) fn table<const N: usize>(
     out: &mut dyn Write,
     widths: &[usize; N],
@@ -220,7 +226,7 @@ fn write_row<const N: usize>(
     Ok(())
 }
 
-/// The words in lines of at most so many characters; a longer word has its own.
+/// Wraps text into lines of at most `width` characters; a longer word gets its own line.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
@@ -263,7 +269,7 @@ mod tests {
         let tables = [listed(write_policies, false), listed(write_instruments, false)];
         let names = policies::all().iter().map(|entry| entry.name);
         assert!(names.into_iter().all(|name| tables[0].contains(name)));
-        let names = instruments::list().iter().map(|entry| entry.name);
+        let names = all().map(|entry| entry.name);
         assert!(names.into_iter().all(|name| tables[1].contains(name)));
         for line in tables.iter().flat_map(|table| table.lines()) {
             assert!(line.chars().count() <= 132, "{line}");

@@ -1,63 +1,63 @@
-//! What `tierscope record` was asked to do, checked: nothing absurd gets past this point.
+//! The checked arguments of `tierscope record`: invalid values are rejected here.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tierscope_core::{Error, ErrorKind, Instrument, Result};
-use tierscope_instruments::registry::{self, Common};
-use tierscope_linux::Selection;
+use tierscope_core::{Error, ErrorKind, Instrument, Need, Result};
+use tierscope_instruments::registry::{Common, Entry};
+use tierscope_linux::{Selection, check_needs};
 use tierscope_record::series::Retention;
 
 use crate::args::RecordArgs;
 use crate::how::HowArgs;
 use crate::units::show_duration;
-use crate::{keep, kernel_damon};
+use crate::{instruments, keep, kernel_damon};
 
-/// Below this a look at a region costs more than the time between two looks.
+/// Shortest sampling interval: below it a probe of a region takes longer than the interval.
 const LEAST_SAMPLING: Duration = Duration::from_micros(100);
-/// Above this nobody waits for the first window.
+/// Longest sampling interval, window and update interval.
 const LONGEST: Duration = Duration::from_secs(3600);
 
 /// A recording to be made.
 #[derive(Debug)]
 pub struct Plan {
-    /// What to watch.
+    /// The processes to watch.
     pub selection: Selection,
-    /// What to watch it with, by the name in the registry.
-    pub instrument: String,
-    /// Which variant of it; `None` for its first.
+    /// Instrument to watch it with.
+    pub instrument: &'static Entry,
+    /// Variant of the instrument; `None` for its first.
     pub variant: Option<String>,
-    /// Time between two looks.
+    /// Sampling interval.
     pub sampling: Duration,
-    /// Time between two snapshots.
+    /// Length of a window: time between two snapshots.
     pub window: Duration,
-    /// Time after which mappings are read anew.
+    /// Interval at which mappings are read again.
     pub update: Duration,
-    /// Least number of regions; `None` for the instrument's own.
+    /// Smallest number of regions; `None` for the instrument's default.
     pub min_regions: Option<usize>,
-    /// Greatest number of regions, likewise.
+    /// Largest number of regions; `None` for the instrument's default.
     pub max_regions: Option<usize>,
-    /// Most CPU time that watching may take, as a share of one CPU.
+    /// Limit on the CPU time of watching, as a share of one CPU.
     pub cpu: f64,
-    /// Whether the target's translations are left alone.
+    /// Whether the target's TLB entries are never flushed.
     pub no_flush: bool,
-    /// Seed of whatever is random.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// How long; `None` until the target ends.
+    /// Duration; `None` records until the target ends.
     pub duration: Option<Duration>,
-    /// Where to write it.
+    /// Output directory.
     pub output: PathBuf,
-    /// How much of it to keep, as a series; `None` for one recording.
+    /// Retention of a series; `None` for a single recording.
     pub retention: Option<Retention>,
-    /// What to keep with it.
+    /// Annotations to store in the recording.
     pub annotations: BTreeMap<String, String>,
-    /// The command line, to keep with it.
+    /// The command line, to store in the recording.
     pub command: String,
 }
 
 impl Plan {
-    /// Checks the arguments. Whether target and module are there is not looked at yet.
+    /// Checks the arguments, but not yet whether the target and the kernel module exist.
     ///
     /// # Errors
     /// [`ErrorKind::Usage`] with cause and remedy.
@@ -67,17 +67,24 @@ impl Plan {
             duration: args.duration,
             retention: args.keep.retention(),
             annotations: args.annotate.into_iter().collect(),
-            ..Self::watching(selection, args.how, args.output, command)
+            ..Self::watching(selection, args.how, args.output, command)?
         };
         plan.checked()
     }
 
-    /// A recording until the target ends, not checked yet.
-    #[must_use]
-    pub fn watching(selection: Selection, how: HowArgs, output: PathBuf, command: String) -> Self {
-        Self {
+    /// A plan to record until the target ends, not yet checked.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`] if there is no such instrument.
+    pub fn watching(
+        selection: Selection,
+        how: HowArgs,
+        output: PathBuf,
+        command: String,
+    ) -> Result<Self> {
+        Ok(Self {
             selection,
-            instrument: how.instrument,
+            instrument: instruments::by_name(&how.instrument)?,
             variant: how.variant,
             sampling: how.sampling,
             window: how.window,
@@ -92,10 +99,10 @@ impl Plan {
             retention: None,
             annotations: BTreeMap::new(),
             command,
-        }
+        })
     }
 
-    /// The plan, if it makes sense.
+    /// Checks the plan.
     ///
     /// # Errors
     /// As [`Plan::new`].
@@ -103,22 +110,28 @@ impl Plan {
         check_intervals(&self)?;
         match &self.retention {
             None => check_output(&self.output)?,
-            // The series itself tells what is wrong with its directory.
+            // `SeriesRecorder` checks the directory of a series itself.
             Some(retention) => keep::check(retention, self.window)?,
+        }
+        check_needs(&format!("instrument {}", self.instrument.name), self.instrument.needs)?;
+        if self.instrument.needs(Need::RegionSource) {
+            kernel_damon::pid(&self.selection)?;
         }
         self.build_instrument()?;
         Ok(self)
     }
 
-    /// The instrument, ready to be stepped.
+    /// Builds the instrument.
     ///
     /// # Errors
-    /// If its settings make no sense.
+    /// The settings are invalid for the instrument.
     pub fn build_instrument(&self) -> Result<Box<dyn Instrument>> {
-        if self.instrument == kernel_damon::NAME {
-            return Ok(Box::new(kernel_damon::instrument(self)?));
-        }
-        let common = Common {
+        self.instrument.make(self.variant.as_deref(), &self.common())
+    }
+
+    /// Settings that instruments share.
+    pub(crate) fn common(&self) -> Common {
+        Common {
             sampling: Some(self.sampling),
             window: Some(self.window),
             update: Some(self.update),
@@ -127,12 +140,11 @@ impl Plan {
             seed: Some(self.seed),
             cpu: Some(self.cpu),
             flush: Some(!self.no_flush),
-        };
-        registry::make(&self.instrument, self.variant.as_deref(), &common)
+        }
     }
 }
 
-/// What the flags of a target mean.
+/// The selection of processes that the target flags describe.
 pub(crate) fn selection(
     pid: Option<u32>,
     children: bool,
@@ -183,7 +195,7 @@ fn check_intervals(plan: &Plan) -> Result<()> {
     }
 }
 
-/// Before anything is started: a recording is never appended to.
+/// Refuses an existing output early, before anything is started: a recording is never appended to.
 pub(crate) fn check_output(path: &Path) -> Result<()> {
     let refuse = |cause: &str| {
         Err(Error::new(ErrorKind::Usage, format!("cannot create recording {}", path.display()))
@@ -193,7 +205,7 @@ pub(crate) fn check_output(path: &Path) -> Result<()> {
     match path.read_dir().map(|entries| entries.count()) {
         Ok(1..) => refuse("the directory is not empty"),
         Err(_) if path.exists() && !path.is_dir() => refuse("it is not a directory"),
-        // What else can be wrong with it will be told when it is made.
+        // Other problems with the path are reported when the recording is created.
         _ => Ok(()),
     }
 }
@@ -210,7 +222,7 @@ mod tests {
         Plan::new(args, line)
     }
 
-    /// The instrument's own word for a setting.
+    /// The instrument's own name for a setting.
     fn setting(plan: &Plan, name: &str) -> String {
         let settings = plan.build_instrument().unwrap().settings();
         settings.into_iter().find(|setting| setting.name == name).unwrap().value

@@ -1,4 +1,4 @@
-//! What a recording has come to, counted as its windows pass; shown on a terminal.
+//! Progress of a recording: counts its windows as they pass, and shows a status line on a terminal.
 
 use std::io::Write;
 use std::time::Duration;
@@ -9,23 +9,23 @@ use tierscope_core::{CpuTime, Result, Snapshot, Time};
 
 use crate::units::{show_bytes, show_duration};
 
-/// Time between two lines shown.
+/// Interval of updates of the status line.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// What was recorded so far.
+/// Running totals of a recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Windows committed.
+    /// Number of committed windows.
     pub windows: u64,
-    /// When the first began and the last ended.
+    /// Start of the first window, and end of the last one.
     pub span: Option<(Time, Time)>,
-    /// Regions in the last one.
+    /// Number of regions in the last window.
     pub regions: usize,
-    /// Bytes hot in the last one (METRICS.md).
+    /// Hot bytes in the last window (METRICS.md).
     pub hot: u64,
-    /// Bytes in it that were looked at with too little evidence.
+    /// Bytes of the last window whose evidence was too weak to classify them.
     pub unknown: u64,
-    /// CPU time at its end.
+    /// CPU time at the end of the last window.
     pub cpu: CpuTime,
 }
 
@@ -36,7 +36,7 @@ impl Tally {
         self.span.map_or(Duration::ZERO, |(start, end)| end - start)
     }
 
-    /// CPU time of the profiler, its start included, over the time covered; 1 = one CPU.
+    /// CPU time of the profiler, including its start-up, relative to the time covered; 1 = one CPU.
     #[must_use]
     pub fn profiler_share(&self) -> f64 {
         let covered = self.covered().as_secs_f64();
@@ -44,7 +44,7 @@ impl Tally {
     }
 }
 
-/// Passes windows on, counts them, and shows on `terminal` how it goes.
+/// A sink that passes windows on, counts them, and shows a status line on `terminal`.
 pub struct Progress<'s, 't> {
     sink: &'s mut dyn Sink,
     terminal: Option<&'t mut dyn Write>,
@@ -54,7 +54,7 @@ pub struct Progress<'s, 't> {
 }
 
 impl<'s, 't> Progress<'s, 't> {
-    /// In front of `sink`. Nothing is shown without a terminal.
+    /// Wraps `sink`. Without a terminal no status line is shown.
     pub fn new(
         sink: &'s mut dyn Sink,
         terminal: Option<&'t mut dyn Write>,
@@ -63,7 +63,7 @@ impl<'s, 't> Progress<'s, 't> {
         Self { sink, terminal, duration, tally: Tally::default(), shown: None }
     }
 
-    /// Takes the line off the terminal; what was recorded.
+    /// Clears the status line, and returns the totals.
     pub fn finish(mut self) -> Tally {
         if self.shown.is_some() {
             self.write("\r\x1b[K");
@@ -80,7 +80,7 @@ impl<'s, 't> Progress<'s, 't> {
         }
     }
 
-    /// A terminal that went away is no reason to stop recording.
+    /// Errors of the terminal are ignored: they are no reason to stop recording.
     fn write(&mut self, text: &str) {
         if let Some(terminal) = &mut self.terminal {
             let _ = terminal.write_all(text.as_bytes()).and_then(|()| terminal.flush());
@@ -93,7 +93,7 @@ fn unknown(snapshot: &Snapshot) -> u64 {
     unknown.map(|region| region.range.bytes()).fold(0, u64::saturating_add)
 }
 
-/// Fits 80 columns.
+/// The status line; it fits into 80 columns.
 fn line(tally: &Tally, duration: Option<Duration>) -> String {
     let elapsed = tally.covered().as_secs_f64();
     let of = duration.map_or(String::new(), |d| format!(" of {}", show_duration(d)));
@@ -132,14 +132,6 @@ mod tests {
     use super::*;
     use tierscope_core::{Range, Region, SpaceId};
 
-    struct Nowhere;
-
-    impl Sink for Nowhere {
-        fn window(&mut self, _: &Window<'_>) -> Result<()> {
-            Ok(())
-        }
-    }
-
     fn pass(progress: &mut Progress<'_, '_>, start: u64, end: u64) {
         let millis = |ms: u64| Time(ms * 1_000_000);
         let snapshot = Snapshot { start: millis(start), end: millis(end), ..Default::default() };
@@ -147,10 +139,10 @@ mod tests {
         progress.window(&Window { cpu, ..Window::of(&snapshot) }).unwrap();
     }
 
-    // Windows end at 100, 200, …, 500 ms: lines at 100, 300 and 500.
+    // Windows end at 100, 200, ..., 500 ms: lines are written at 100, 300 and 500.
     #[test]
     fn shows_a_line_now_and_then_and_takes_it_away() {
-        let (mut nowhere, mut out) = (Nowhere, Vec::new());
+        let (mut nowhere, mut out) = ((), Vec::new());
         let duration = Some(Duration::from_secs(1));
         let mut progress = Progress::new(&mut nowhere, Some(&mut out), duration);
         for end in 1..=5 {
@@ -165,7 +157,7 @@ mod tests {
         assert!(text.ends_with("\r\x1b[K"));
     }
 
-    // Two pages unknown, three not looked at.
+    // Two pages unknown, three not watched.
     #[test]
     fn what_is_unknown_is_told() {
         let region = |from: u64, to: u64, samples| Region {
@@ -180,7 +172,7 @@ mod tests {
         };
         let regions = vec![region(0, 2, 40), region(2, 5, 0)];
         let snapshot = Snapshot { regions, end: Time(200_000_000), ..Snapshot::default() };
-        let (mut nowhere, mut out) = (Nowhere, Vec::new());
+        let (mut nowhere, mut out) = ((), Vec::new());
         let mut progress = Progress::new(&mut nowhere, Some(&mut out), None);
         progress.window(&Window::of(&snapshot)).unwrap();
         assert_eq!(progress.finish().unknown, 2 * 4096);
@@ -190,7 +182,7 @@ mod tests {
 
     #[test]
     fn without_a_terminal_it_counts_only() {
-        let mut nowhere = Nowhere;
+        let mut nowhere = ();
         let mut progress = Progress::new(&mut nowhere, None, None);
         pass(&mut progress, 0, 200);
         assert_eq!(progress.finish().windows, 1);

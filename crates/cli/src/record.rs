@@ -1,17 +1,15 @@
-//! `tierscope record`.
+//! `tierscope record`: opens a target, and records it with an instrument.
 
 use std::io::{self, IsTerminal, Write};
-use std::path::Path;
 use std::process::ExitStatus;
 use std::time::{Duration, SystemTime};
 
 use serde_json::json;
 use tierscope_core::drive::{Course, Ended, Sink, Window, profile};
-use tierscope_core::{Error, ErrorKind, Ports, Result, Time};
+use tierscope_core::{Error, ErrorKind, Need, Ports, Result, Time};
 use tierscope_linux::heap;
-use tierscope_linux::module::Module;
 use tierscope_linux::proc::Proc;
-use tierscope_linux::{LiveMachine, Selection, telemetry};
+use tierscope_linux::{LiveMachine, Selection};
 use tierscope_record::{Machine, Meta};
 
 use crate::kernel_damon;
@@ -20,20 +18,20 @@ use crate::plan::Plan;
 use crate::progress::{Progress, Tally};
 use crate::units::show_duration;
 
-/// How a recording ended, and what is in it.
+/// Result of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recorded {
-    /// Why it ended.
+    /// Reason for its end.
     pub ended: Ended,
-    /// What is in it.
+    /// Totals of its windows.
     pub tally: Tally,
 }
 
-/// Records on this host, and tells on stderr (as JSON: on stdout) how it went.
+/// Records on this host, and prints a summary on stderr (as JSON: on stdout).
 ///
 /// # Errors
-/// Whatever is wrong with target, module or output; [`ErrorKind::Gone`] if the target did not
-/// last. Windows committed before are kept.
+/// Any error of target, kernel module or output; [`ErrorKind::Gone`] if the target ended early.
+/// Windows that are already committed are kept.
 pub fn run(plan: &Plan, as_json: bool) -> Result<()> {
     let proc = Proc::default();
     plan.selection.check(&proc)?;
@@ -46,19 +44,19 @@ pub fn run(plan: &Plan, as_json: bool) -> Result<()> {
     check_complete(plan, &done.recorded)
 }
 
-/// A recording of this host, made.
+/// A finished recording on this host.
 #[derive(Debug)]
 pub struct Done {
-    /// How it ended.
+    /// Result of the recording.
     pub recorded: Recorded,
-    /// How the command ended, if tierscope started one.
+    /// Exit status of the command, if tierscope started one.
     status: Option<ExitStatus>,
-    /// What the instrument could not tell.
+    /// Message about the instrument's losses, if there were any.
     losses: Option<String>,
 }
 
 impl Done {
-    /// Tells on stderr what was recorded, and what is missing.
+    /// Prints on stderr the summary of the recording, and its losses.
     pub fn report(&self, plan: &Plan) {
         if let Some(losses) = &self.losses {
             eprintln!("tierscope: {losses}");
@@ -67,35 +65,22 @@ impl Done {
     }
 }
 
-/// The instrument that counts in the memory controllers, by the registry's name for it.
-pub(crate) const NEMO: &str = "nemo";
-/// The command block of the telemetry device that programs controllers: one driver at a time.
-pub(crate) const COMMANDS: usize = 1;
-
-/// Opens the plan's target on this host, hands it to `record`, and lets go of it.
+/// Opens the plan's target on this host, passes it to `record`, and closes it.
 ///
 /// # Errors
-/// If the machine cannot be opened, or as `record`.
+/// The machine cannot be opened; or an error of `record`.
 pub fn on_this_host(
     plan: &Plan,
     record: &mut dyn FnMut(&mut dyn Ports) -> Result<Recorded>,
 ) -> Result<Done> {
     heap::return_large_buffers();
-    if plan.instrument == kernel_damon::NAME {
+    if plan.instrument.needs(Need::RegionSource) {
         let mut machine = kernel_damon::machine(plan)?;
         let recorded = record(&mut machine)?;
         let losses = kernel_damon::losses(&machine);
         return Ok(Done { recorded, status: None, losses });
     }
-    let counted = plan.instrument == NEMO;
-    // Whoever counts requests needs no bits.
-    let module = if counted { Module::open() } else { Ok(Module::open()?) };
-    let counters = counted.then(|| telemetry::controllers(Path::new("/sys"), COMMANDS));
-    let counters = counters.transpose()?;
-    let mut machine = LiveMachine::open(&plan.selection, module)?;
-    if let Some(counters) = counters {
-        machine.set_counters(Box::new(counters));
-    }
+    let mut machine = LiveMachine::for_needs(&plan.selection, plan.instrument.needs)?;
     let recorded = record(&mut machine)?;
     Ok(Done { recorded, status: machine.finish()?, losses: None })
 }
@@ -109,7 +94,7 @@ fn on_terminal(ports: &mut dyn Ports, plan: &Plan, kernel: &str) -> Result<Recor
 /// Records on any machine.
 ///
 /// # Errors
-/// The first error of instrument, machine or recording; what was committed before is kept.
+/// The first error of instrument, machine or output; committed windows are kept.
 pub fn record(
     ports: &mut dyn Ports,
     plan: &Plan,
@@ -119,16 +104,16 @@ pub fn record(
     record_and_tell(ports, plan, kernel, terminal, &mut |_| ())
 }
 
-/// What there is to tell of a recording while it is made.
+/// Events of a recording in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum News {
-    /// It can be opened.
+    /// The recording exists and can be opened by readers.
     Begun,
-    /// A window that ended at this time was committed.
+    /// The window that ended at this time was committed.
     Window(Time),
 }
 
-/// As [`record`], and tells `listener` how it goes on.
+/// Records as [`record`] does, and notifies `listener` of events.
 ///
 /// # Errors
 /// As [`record`].
@@ -149,14 +134,14 @@ pub fn record_and_tell(
     let course = Course { mappings_age: plan.update, ..Course::until(until) };
     let ended = profile(ports, instrument.as_mut(), &course, &mut progress);
     let tally = progress.finish();
-    // An error of the recording comes back from here as well; the first one is the cause.
+    // A failed output is reported here as well; the error of the drive loop is the cause.
     let closed = output.finish();
     let ended = ended?;
     closed?;
     Ok(Recorded { ended, tally })
 }
 
-/// Passes windows on, then tells that they were committed.
+/// A sink that passes windows on, then notifies the listener of their commit.
 struct Told<'s> {
     sink: &'s mut dyn Sink,
     listener: &'s mut dyn FnMut(News),
@@ -170,13 +155,13 @@ impl Sink for Told<'_> {
     }
 }
 
-/// What a recording says of itself.
+/// Metadata of a recording.
 pub(crate) fn meta(ports: &mut dyn Ports, plan: &Plan, kernel: &str) -> Result<Meta> {
-    // Whoever needs the bits is told on its first step why there are none.
+    // If the bits are missing, an instrument that needs them reports the cause on its first step.
     let radix = ports.access_bits().ok().map(|bits| bits.radix());
     let tiers = ports.residence().map(|residence| residence.tiers.clone()).unwrap_or_default();
     Ok(Meta {
-        instrument: plan.instrument.clone(),
+        instrument: plan.instrument.name.into(),
         sampling: plan.sampling,
         window: plan.window,
         target: target_name(ports, &plan.selection)?,
@@ -217,11 +202,7 @@ fn closing_line(plan: &Plan, recorded: &Recorded, status: Option<ExitStatus>) ->
 
 fn print_json(plan: &Plan, recorded: &Recorded, status: Option<ExitStatus>) -> Result<()> {
     let Recorded { ended, tally } = recorded;
-    let ended = match ended {
-        Ended::Deadline => "deadline",
-        Ended::Stopped => "stopped",
-        Ended::TargetGone => "target-gone",
-    };
+    let ended = ended.name();
     let text = json!({
         "recording": plan.output.display().to_string(),
         "windows": tally.windows,
@@ -236,8 +217,8 @@ fn print_json(plan: &Plan, recorded: &Recorded, status: Option<ExitStatus>) -> R
     crate::report::print(&format!("{text:#}\n"))
 }
 
-/// A target that did not last as long as asked for is worth an exit code of its own. A command
-/// may end when it likes: that is what it was started for.
+/// A target that ends before the requested duration has its own exit code. A command that tierscope
+/// started may end at any time.
 pub(crate) fn check_complete(plan: &Plan, recorded: &Recorded) -> Result<()> {
     let lasted = show_duration(Duration::from_millis(recorded.tally.covered().as_millis() as u64));
     let gone = |cause: String| {

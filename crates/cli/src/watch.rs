@@ -1,28 +1,27 @@
-//! Who watches a simulated machine: an instrument and its settings, from an experiment or by a
-//! contender's name.
+//! Instruments that watch a simulated machine: settings from an experiment, or from a contender of
+//! that name.
 
 use std::time::Duration;
 
-use tierscope_core::{Instrument, Result};
+use tierscope_core::{Instrument, Need, Result};
 use tierscope_instruments::registry::{self, Common};
 use tierscope_sim::config::{Period, Sampling};
 use tierscope_sim::experiment::{Experiment, Settings, Watcher};
 
 use crate::bench::contender::{ALL, Contender, unknown};
-use crate::record::NEMO;
 
-/// An instrument to be built.
+/// An instrument to be built, with its settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Watch {
-    /// As in tables: a contender's, or one's own.
+    /// Name in tables: a contender's, or the experiment's own.
     pub name: String,
-    /// The instrument's.
+    /// Name of the instrument in the registry.
     pub instrument: String,
-    /// Which variant of it; `None` for its first.
+    /// Variant of the instrument; `None` for its first.
     pub variant: Option<String>,
-    /// Its settings, but for the window and the seed: those are the experiment's.
+    /// Settings of the instrument except window and seed, which are the experiment's.
     common: Common,
-    /// Samples a second and core that the machine takes for it; 0 for none.
+    /// Hardware samples per second and core that the machine takes for the instrument; 0 for none.
     pub samples: u64,
 }
 
@@ -65,17 +64,17 @@ impl Watch {
         }
     }
 
-    /// Time between two looks, for the recording.
+    /// Sampling interval, for the recording.
     pub(crate) fn sampling_interval(&self) -> Duration {
         self.common.sampling.unwrap_or(Duration::from_millis(5))
     }
 
-    /// Gives it this share of one CPU; an instrument without a budget is not disturbed by that.
+    /// Limits the instrument to this share of one CPU; instruments without a budget ignore it.
     pub(crate) fn limit_cpu(&mut self, share: f64) {
         self.common.cpu = Some(share);
     }
 
-    /// Builds it, for an experiment's window and seed.
+    /// Builds the instrument with an experiment's window and seed.
     ///
     /// # Errors
     /// As [`registry::make`].
@@ -85,12 +84,12 @@ impl Watch {
         registry::make(&self.instrument, self.variant.as_deref(), &common)
     }
 
-    /// Whether it counts in the memory controllers.
+    /// Whether the instrument counts in the memory controllers.
     pub(crate) fn counts(&self) -> bool {
-        self.instrument == NEMO
+        registry::by_name(&self.instrument).is_ok_and(|entry| entry.needs(Need::Counters))
     }
 
-    /// How the machine samples for it.
+    /// The machine's sampling configuration for the instrument, if it needs samples.
     pub(crate) fn sampling(&self, experiment: &Experiment) -> Option<Sampling> {
         let period = match experiment.every {
             Some(every) => Period::Every(every),
@@ -100,7 +99,7 @@ impl Watch {
     }
 }
 
-/// Those of the experiment; only the wanted ones if any are.
+/// The instruments of an experiment; if any are `wanted`, only these, and contenders by name.
 pub(crate) fn watches(experiment: &Experiment, wanted: &[String]) -> Result<Vec<Watch>> {
     let mine = experiment.watchers.iter().map(|watcher| {
         let made = Watch::of(watcher).and_then(|watch| watch.make(experiment).map(|_| watch));

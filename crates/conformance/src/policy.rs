@@ -1,13 +1,13 @@
-//! What every policy must do, on whatever evidence.
+//! Requirements on every policy, on any evidence.
 
 use std::time::Duration;
 
-use tierscope_core::drive::{Course, Sink, Window, tier};
+use tierscope_core::drive::{Course, tier};
 use tierscope_core::{
     Access, AccessedSet, Action, ActionId, ActionKind, Addr, Budget, Evidence, Failure, HintFault,
     Level, Mapping, Mappings, Orders, Outcome, PageEvent, PageEventKind, PageId, PlacementView,
-    Policy, Pressure, Probe, Range, Region, Result, Rng, RuleId, Sample, ScanOrder, ScanStats,
-    Snapshot, Space, SpaceId, State, Tier, TierPressure, TierUse, Time,
+    Policy, Pressure, Probe, Range, Region, Rng, RuleId, Sample, ScanOrder, ScanStats, Snapshot,
+    Space, SpaceId, State, Tier, TierPressure, TierUse, Time,
 };
 
 use crate::tiers::{Size, Tiered, Trouble};
@@ -16,32 +16,32 @@ use crate::toy::{Workload, idle, random_touches};
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// What a policy promises by its nature, where policies differ.
+/// Properties in which policies legitimately differ.
 #[derive(Clone, Copy, Debug)]
 pub struct Traits {
-    /// Seconds after which a hot set that lies in the slow tier, with room in the fast one, has come
-    /// over by half; `None` for a policy that brings nothing over.
+    /// Seconds after which half of a hot set in the slow tier has been promoted, with room in the
+    /// fast tier; `None` for a policy that does not promote.
     pub promotes: Option<f64>,
-    /// Bytes of the mapping that the suite works on.
+    /// Bytes of the mapping used by the suite.
     pub mapped: u64,
-    /// The mapping has huge pages.
+    /// Whether the mapping has huge pages.
     pub huge: bool,
-    /// Seconds after which memory that nobody touched has been given back; `None` for a policy that keeps
-    /// all memory.
+    /// Seconds after which idle memory has been reclaimed; `None` for a policy that does not
+    /// reclaim.
     pub reclaims: Option<f64>,
 }
 
-/// Half within ten seconds, 64 MiB of small pages.
+/// Promotes half within ten seconds; 64 MiB of small pages.
 impl Default for Traits {
     fn default() -> Self {
         Self { promotes: Some(10.0), mapped: 64 * MIB, huge: false, reclaims: None }
     }
 }
 
-/// Runs the whole suite. `make` builds the policy afresh, with the same seed each time.
+/// Runs the whole suite. `make` builds a new policy, with the same seed each time.
 ///
 /// # Panics
-/// With what was violated.
+/// If a requirement is violated; the message names it.
 pub fn conforms(make: &dyn Fn() -> Box<dyn Policy>, traits: &Traits) {
     match traits.reclaims {
         None => an_idle_workload_moves_nothing(make, traits),
@@ -57,25 +57,16 @@ pub fn conforms(make: &dyn Fn() -> Box<dyn Policy>, traits: &Traits) {
     what_is_unknown_moves_nothing(make, traits);
 }
 
-/// Nobody looks at the windows.
-struct Nobody;
-
-impl Sink for Nobody {
-    fn window(&mut self, _: &Window<'_>) -> Result<()> {
-        Ok(())
-    }
-}
-
-/// Drives a policy on a machine for some seconds of virtual time.
+/// Drives a policy on a machine for `seconds` of virtual time.
 ///
 /// # Panics
-/// If something fails.
+/// If the drive loop fails.
 pub fn run(machine: &mut Tiered, policy: &mut dyn Policy, trouble: Trouble, seconds: f64) {
     let (mut mover, mut oracle) = (machine.mover(trouble), machine.oracle());
     let until = Time(0) + Duration::from_secs_f64(seconds);
     let budget = Budget { bytes: u64::MAX };
     let course = Course::until(until);
-    tier(machine, &mut oracle, policy, &mut mover, budget, &course, &mut Nobody)
+    tier(machine, &mut oracle, policy, &mut mover, budget, &course, &mut ())
         .expect("the policy runs");
 }
 
@@ -83,19 +74,20 @@ fn mapped(traits: &Traits) -> Range {
     Range::new(SpaceId(0), GIB, GIB + traits.mapped)
 }
 
-/// A sixteenth of the mapping, from its middle on.
+/// The hot set: a sixteenth of the mapping, starting at its middle.
 fn hot(traits: &Traits) -> Range {
     let range = mapped(traits);
     let start = range.start + range.bytes() / 2;
     Range { start, end: start + range.bytes() / 16, ..range }
 }
 
-/// Touches a second: each hot page forty times, within what a test has time for.
+/// Touches per second: 40 per hot page, capped to bound the time of the test.
 fn rate(traits: &Traits) -> u64 {
     (hot(traits).bytes() / 4096 * 40).min(30_000)
 }
 
-/// Tiers that hold a quarter of the mapping, and all of it in every further one.
+/// Tier sizes: a quarter of the mapping in the first tier, and more than all of it in each other
+/// tier.
 fn sizes(traits: &Traits, tiers: usize) -> Vec<Size> {
     let pages = traits.mapped / 4096;
     (0..tiers).map(|tier| Size::of(if tier == 0 { pages / 4 } else { pages + pages / 8 })).collect()
@@ -119,7 +111,7 @@ fn assert_sound(machine: &Tiered) {
     assert!(faults.is_empty(), "{} faults, first: {}", faults.len(), faults[0]);
 }
 
-/// Nothing was touched since it was filled, and every tier is above its low watermark.
+/// Nothing is accessed after filling, and every tier is above its low watermark: no orders.
 fn an_idle_workload_moves_nothing(make: &dyn Fn() -> Box<dyn Policy>, traits: &Traits) {
     let range = mapped(traits);
     let half = Range { end: range.start + range.bytes() / 8, ..range };
@@ -133,7 +125,7 @@ fn an_idle_workload_moves_nothing(make: &dyn Fn() -> Box<dyn Policy>, traits: &T
     assert_sound(&machine);
 }
 
-/// What nobody touches goes, what is touched stays.
+/// Idle memory is reclaimed, accessed memory stays.
 fn what_is_cold_goes(make: &dyn Fn() -> Box<dyn Policy>, traits: &Traits, seconds: f64) {
     let mut machine = busy(traits, 2);
     run(&mut machine, &mut *make(), Trouble::default(), seconds);
@@ -176,7 +168,8 @@ fn work_is_charged(make: &dyn Fn() -> Box<dyn Policy>, traits: &Traits) {
     assert!(free || machine.work() > Duration::ZERO, "nothing is free");
 }
 
-/// A sixteenth of the memory is hot, lies in the slow tier, and the fast one has room for it.
+/// A sixteenth of the memory is hot and in the slow tier, and the fast tier has room for it: at
+/// least half is promoted.
 fn what_is_hot_comes_over(make: &dyn Fn() -> Box<dyn Policy>, traits: &Traits) {
     let Some(seconds) = traits.promotes else { return };
     let range = mapped(traits);
@@ -193,7 +186,7 @@ fn what_is_hot_comes_over(make: &dyn Fn() -> Box<dyn Policy>, traits: &Traits) {
     assert!(share >= 0.5, "{share:.3} of the hot set is in the fast tier after {seconds} s");
 }
 
-/// Outcomes that fail, each for another reason, late and in the wrong order.
+/// Actions that fail, each for a different reason, and outcomes that arrive late and out of order.
 fn survives_failures(make: &dyn Fn() -> Box<dyn Policy>, traits: &Traits) {
     for trouble in [
         Trouble { every: 3, ..Trouble::default() },
@@ -207,7 +200,7 @@ fn survives_failures(make: &dyn Fn() -> Box<dyn Policy>, traits: &Traits) {
     }
 }
 
-/// Mappings come and go, and new ones bear old addresses.
+/// Mappings disappear, new ones appear, and old addresses are reused.
 fn survives_changes_of_layout(make: &dyn Fn() -> Box<dyn Policy>, traits: &Traits) {
     let before = mapped(traits);
     let next = Range::new(SpaceId(0), before.end + GIB, before.end + GIB + traits.mapped / 4);
@@ -227,23 +220,23 @@ fn survives_changes_of_layout(make: &dyn Fn() -> Box<dyn Policy>, traits: &Trait
     assert_sound(&machine);
 }
 
-/// What regions tell in a run, if there are any: all of them alike, in every window.
+/// Evidence by regions in a run, the same in every window.
 #[derive(Clone, Copy, Debug)]
 enum Told {
     Nothing,
-    /// Each with so many hits of 40, and whether that is too little evidence.
+    /// Regions that all have this many hits of 40, and are unknown or not.
     Regions {
         hits: f32,
         unknown: bool,
     },
 }
 
-/// Every look found it accessed, or none did.
+/// Hits of 40 samples: always accessed, never accessed.
 const HITS: [f32; 2] = [40.0, 0.0];
 
-/// Regions that are all unknown cause no orders, whatever their hits: not of themselves, and not where the
-/// policy's own looks find nothing accessed either. A policy that acts on such looks alone, told nothing by
-/// regions, may do so.
+/// Regions that are all unknown cause no actions, whatever their hits: neither by themselves, nor
+/// where the policy's own probes find nothing accessed either. A policy that acts on such probes
+/// alone, without any regions, is exempt.
 fn what_is_unknown_moves_nothing(make: &dyn Fn() -> Box<dyn Policy>, traits: &Traits) {
     for answers in [false, true] {
         if !actions_on(&mut *make(), traits, Told::Nothing, answers).is_empty() {
@@ -257,8 +250,9 @@ fn what_is_unknown_moves_nothing(make: &dyn Fn() -> Box<dyn Policy>, traits: &Tr
     }
 }
 
-/// Whether the policy orders something of regions that are known to be hot, and of those known to be cold,
-/// where its own looks find nothing accessed: that the suite's regions, were they not unknown, would matter.
+/// Whether the policy acts on regions known to be hot, and on regions known to be cold, while its
+/// own probes find nothing accessed: shows that the suite's regions would matter if they were not
+/// unknown.
 #[must_use]
 pub fn acts_on_regions(make: &dyn Fn() -> Box<dyn Policy>, traits: &Traits) -> [bool; 2] {
     HITS.map(|hits| {
@@ -267,7 +261,7 @@ pub fn acts_on_regions(make: &dyn Fn() -> Box<dyn Policy>, traits: &Traits) -> [
     })
 }
 
-/// The mapping lies in both tiers, a half in each, and there is room for all of it in the fast one.
+/// A placement view: one half of the mapping in each tier, and room for all of it in the fast tier.
 struct Halves(Range, [TierUse; 2]);
 
 impl Halves {
@@ -311,8 +305,8 @@ impl PlacementView for Halves {
     }
 }
 
-/// What a policy orders in twenty seconds of windows of 200 ms. Its own looks find everything there and not
-/// accessed, or are not answered at all.
+/// Actions of a policy over twenty seconds in windows of 200 ms. Its own probes and scans find
+/// every page present and old, or are not answered at all.
 fn actions_on(policy: &mut dyn Policy, traits: &Traits, told: Told, answers: bool) -> Vec<Action> {
     let (range, view) = (mapped(traits), Halves::of(mapped(traits)));
     let mut orders = Orders::default();
@@ -326,7 +320,7 @@ fn actions_on(policy: &mut dyn Policy, traits: &Traits, told: Told, answers: boo
             let snapshot = Snapshot { start, end, samples: 40, regions };
             policy.observe(Evidence::Regions(&snapshot), &mut orders);
         }
-        // Within a window it ticks as often as it wants to, within reason.
+        // Within a window the policy ticks as often as it requests, at most 20 times.
         for _ in 0..20 {
             if due > end {
                 break;
@@ -389,7 +383,7 @@ fn find_nothing_accessed(
     }
 }
 
-/// A view that makes up what it says.
+/// A placement view with random answers.
 struct Liar(Vec<TierUse>, u64);
 
 impl Liar {
@@ -423,8 +417,8 @@ impl PlacementView for Liar {
     }
 }
 
-/// Evidence of all kinds, made up and in any order: the policy may think what it wants, but it does not
-/// break, and its orders can be read.
+/// Random evidence of all kinds in any order: the policy may decide anything, but must not panic,
+/// and its orders must be well-formed.
 fn survives_any_evidence(make: &dyn Fn() -> Box<dyn Policy>) {
     for seed in 0..4 {
         let mut rng = Rng::seeded(seed);
@@ -460,7 +454,7 @@ fn survives_any_evidence(make: &dyn Fn() -> Box<dyn Policy>) {
             let scans = std::mem::take(&mut orders.scans);
             orders.clear();
             invent_scans(&scans, &mut rng, &mut *policy, &mut orders);
-            // Answers are lost, or come.
+            // Answers to probes may be lost.
             if rng.below(4) > 0 {
                 policy.observe(Evidence::Bits(&answers), &mut orders);
             }
@@ -470,7 +464,7 @@ fn survives_any_evidence(make: &dyn Fn() -> Box<dyn Policy>) {
     }
 }
 
-/// Orders that came out of answers.
+/// Checks and clears orders that were issued in reaction to answers.
 fn issued_before_next(orders: &mut Orders, issued: &mut u64) {
     for action in orders.actions.drain(..) {
         assert_eq!(action.id, ActionId(*issued), "numbers are dense");
@@ -479,7 +473,7 @@ fn issued_before_next(orders: &mut Orders, issued: &mut u64) {
     orders.clear();
 }
 
-/// Answers to scans: some are lost, some lie.
+/// Random answers to scans; some are missing.
 fn invent_scans(scans: &[ScanOrder], rng: &mut Rng, policy: &mut dyn Policy, orders: &mut Orders) {
     for order in scans.iter().flat_map(|scan| scan.parts()) {
         assert!(!order.range.is_empty(), "{order:?}");

@@ -15,9 +15,9 @@ use crate::{
 /// Everything that belongs to one window, committed as a whole or not at all.
 #[derive(Clone, Copy, Debug)]
 pub struct Window<'a> {
-    /// The regions.
+    /// Regions of the window.
     pub snapshot: &'a Snapshot,
-    /// Spaces and mappings, where they changed since the last window.
+    /// Spaces and mappings, if they changed since the last window.
     pub mappings: Option<&'a Mappings>,
     /// Actions issued during the window.
     pub actions: &'a [Action],
@@ -25,7 +25,7 @@ pub struct Window<'a> {
     pub outcomes: &'a [Outcome],
     /// CPU time at the end of the window, since the machine was opened.
     pub cpu: CpuTime,
-    /// What of the target is in memory, where the machine tells.
+    /// Resident memory of the target, where the machine reports it.
     pub residence: Option<&'a Residence>,
 }
 
@@ -38,37 +38,56 @@ impl<'a> Window<'a> {
     }
 }
 
-/// Receives windows: a recording, a live view, a test.
+/// Consumer of windows: a recording, a live view, a test.
 pub trait Sink {
     /// Takes a window.
     ///
     /// # Errors
-    /// If it cannot be kept; the drive loop then ends with this error.
+    /// If the window cannot be stored; the drive loop then ends with this error.
     fn window(&mut self, window: &Window<'_>) -> Result<()>;
+}
+
+/// Discards all windows.
+impl Sink for () {
+    fn window(&mut self, _: &Window<'_>) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Why a drive loop ended without an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// The time asked for is over.
+    /// The requested time is over.
     Deadline,
-    /// The user asked to stop.
+    /// The user requested a stop.
     Stopped,
     /// The target is gone.
     TargetGone,
 }
 
-/// How long a drive loop goes on, and how fresh it keeps the mappings of the recording.
+impl Ended {
+    /// The name in JSON.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Ended::Deadline => "deadline",
+            Ended::Stopped => "stopped",
+            Ended::TargetGone => "target-gone",
+        }
+    }
+}
+
+/// Duration of a drive loop, and the age limit of its mappings.
 #[derive(Clone, Copy, Debug)]
 pub struct Course {
-    /// When to end; [`Time::NEVER`] for until stopped or gone.
+    /// When to end; [`Time::NEVER`] to run until stopped or until the target is gone.
     pub until: Time,
-    /// Age at which mappings are read anew.
+    /// Age at which mappings are read again.
     pub mappings_age: Duration,
 }
 
 impl Course {
-    /// Until `until`, mappings at most a second old.
+    /// Runs until `until`, with mappings at most a second old.
     #[must_use]
     pub fn until(until: Time) -> Self {
         Self { until, mappings_age: Duration::from_secs(1) }
@@ -78,7 +97,7 @@ impl Course {
 /// Steps `instrument` on the machine behind `ports` and pushes each window into `sink`.
 ///
 /// # Errors
-/// The first error of the instrument or the sink. Windows committed before stay committed.
+/// The first error of the instrument or the sink. Windows committed earlier stay committed.
 pub fn profile(
     ports: &mut dyn Ports,
     instrument: &mut dyn Instrument,
@@ -97,11 +116,11 @@ pub fn profile(
     }
 }
 
-/// As [`profile`], and feeds every snapshot to `policy`, relays its orders to the ports and to
-/// `mover`, and records what was done.
+/// Like [`profile`]; also feeds every snapshot to `policy`, relays its orders to the ports and to
+/// `mover`, and records actions and outcomes.
 ///
 /// # Errors
-/// As [`profile`], or the first error of the mover or of a port that the policy ordered from.
+/// Same as [`profile`], or the first error of the mover or of a port that the policy's orders use.
 pub fn tier(
     ports: &mut dyn Ports,
     instrument: &mut dyn Instrument,
@@ -136,7 +155,7 @@ pub fn tier(
     }
 }
 
-/// Waits for `wake`, but not past `until`; says so if the loop has to end.
+/// Waits for `wake`, at most until `until`; returns the reason if the loop has to end.
 fn pass_time(ports: &mut dyn Ports, wake: Time, until: Time) -> Option<Ended> {
     if ports.now() >= until {
         return Some(Ended::Deadline);
@@ -158,13 +177,13 @@ fn commit(
 ) -> Result<()> {
     let changed = watch.changed(ports)?;
     let cpu = ports.cpu_time();
-    // Nothing depends on it: a machine without it is recorded without it.
+    // Residence is optional: a machine without that port is recorded without it.
     let residence = ports.residence().ok();
     let (mappings, residence) = (changed.as_deref(), residence.as_deref());
     sink.window(&Window { snapshot, mappings, actions, outcomes, cpu, residence })
 }
 
-/// Tells whether mappings changed since they were last committed.
+/// Detects mappings that changed since they were last committed.
 struct MappingWatch {
     max_age: Duration,
     last: Option<Arc<Mappings>>,
@@ -193,14 +212,14 @@ struct Relay {
     mappings: MappingWatch,
     orders: Orders,
     spare: Orders,
-    /// The answer to the last scan: its memory is used again.
+    /// Answer to the last scan, kept to reuse its buffers.
     scanned: AccessedSet,
     issued: Vec<Action>,
     ended: Vec<Outcome>,
 }
 
-/// A policy that answers every answer with new orders would keep the relay from ever letting
-/// time pass: after so many rounds the rest waits for the next step.
+/// Rounds of orders and answers per step. A policy that answers every answer with new orders would
+/// otherwise keep time from passing; the rest waits for the next step.
 const ROUNDS: usize = 8;
 
 impl Relay {
@@ -216,8 +235,8 @@ impl Relay {
         }
     }
 
-    /// Hands over what the optional ports and the mover have to say, but for what the instrument `reads`
-    /// itself.
+    /// Feeds the policy evidence from the optional ports and the mover, except from ports that the
+    /// instrument drains itself (`reads`).
     fn gather(
         &mut self,
         ports: &mut dyn Ports,
@@ -229,7 +248,8 @@ impl Relay {
         if let Some(mappings) = self.mappings.changed(ports)? {
             policy.observe(Evidence::Mappings(&mappings), orders);
         }
-        // Whoever promotes on what follows knows how much room there is.
+        // Pressure first: a policy that promotes on the following evidence needs to know the free
+        // memory.
         if let Ok(pressure) = ports.pressure() {
             policy.observe(Evidence::Pressure(&pressure), orders);
         }
@@ -259,7 +279,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Relays orders until the policy has no more, or for [`ROUNDS`] rounds.
+    /// Relays orders until the policy issues no more, for at most [`ROUNDS`] rounds.
     fn carry_out(
         &mut self,
         ports: &mut dyn Ports,
@@ -371,7 +391,7 @@ mod tests {
         State, Step, Target, Tier, TierUse,
     };
 
-    /// A machine whose every entry is young and whose target dies at a set time.
+    /// A machine whose entries are all young and whose target exits at a set time.
     #[derive(Default)]
     struct Toy {
         now: Time,
@@ -564,7 +584,7 @@ mod tests {
         }
     }
 
-    /// Everything is done at once and told at the next poll.
+    /// A mover that completes every action at once and reports it at the next poll.
     #[derive(Default)]
     struct Instant(Vec<Outcome>);
 
@@ -586,7 +606,8 @@ mod tests {
         }
     }
 
-    // Ticks at 0, 20, 40: three probes, three moves. Each outcome comes a step after its action.
+    // Ticks at 0, 20, 40: three probes, three moves. Each outcome arrives one step after its
+    // action.
     #[test]
     fn relays_orders_and_their_answers() {
         let mut kept = Kept::default();
@@ -604,7 +625,8 @@ mod tests {
         assert_eq!(kept.outcomes, kept.actions);
     }
 
-    // Samples are gone once they are read: at 0, 10 .. 50 the policy gets them, unless the instrument does.
+    // Reading samples consumes them: at 0, 10 .. 50 the policy gets them, unless the instrument
+    // does.
     #[test]
     fn a_policy_takes_no_samples_from_its_instrument() {
         let drained = |samples: bool| {

@@ -1,95 +1,127 @@
-//! The instruments by name: what each one is, and how to build it from a command line.
+//! The instruments by name: descriptions, and how to build each from a command line.
 
 use std::time::Duration;
 
-use tierscope_core::{Error, ErrorKind, Instrument, PAGE_SIZE, Result};
+use tierscope_core::{Error, ErrorKind, Instrument, Need, PAGE_SIZE, Result};
 
 use crate::{damon, hint_fault, nemo, pebs, rates, scan, telescope};
 
-/// What looking costs, in orders of magnitude.
+/// Cost of probing, in orders of magnitude.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CostClass {
-    /// Grows with the number of regions, which is bounded; memory may grow at will.
+    /// Bounded by the number of regions, whatever the size of memory.
     Bounded,
-    /// Grows with what is hot.
+    /// Proportional to the hot memory.
     HotMemory,
-    /// Grows with what is mapped, or falls behind it.
+    /// Proportional to the mapped memory; where the rate is capped, a pass takes longer.
     AllMemory,
 }
 
-/// A way to run an instrument.
+/// A variant of an instrument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Variant {
-    /// Its name.
+    /// Name of the variant, as on the command line.
     pub name: &'static str,
-    /// One line for people.
+    /// Description in one line.
     pub about: &'static str,
-    /// What it costs.
+    /// Cost class of the variant.
     pub cost: CostClass,
 }
 
-/// An instrument as a list shows it. The first variant is the default.
+/// A list entry for an instrument. The first variant is the default.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// Its name.
+    /// Name of the instrument, as on the command line.
     pub name: &'static str,
-    /// One line for people.
+    /// Description in one line.
     pub about: &'static str,
-    /// The evidence that it works on: the port that a machine must have.
-    pub tracks: &'static str,
-    /// The finest thing that it tells apart.
+    /// The evidence that it works on: ports that a machine must have. The first one reports
+    /// accesses.
+    pub needs: &'static [Need],
+    /// The finest unit that it can resolve.
     pub granularity: &'static str,
-    /// Ways to run it; at least one.
+    /// Its variants; at least one.
     pub variants: &'static [Variant],
-    make: fn(&str, &Common) -> Result<Box<dyn Instrument>>,
+    /// Names of former variants: services and configurations may still name them.
+    pub removed: &'static [&'static str],
+    /// Its constructor.
+    pub make: Make,
 }
 
-/// Settings that many instruments share; `None` leaves an instrument its own default, and an
-/// instrument that has no such setting is not disturbed by it.
+/// Constructor of an instrument, by the name of a variant.
+pub type Make = fn(&str, &Common) -> Result<Box<dyn Instrument>>;
+
+impl Entry {
+    /// Whether it works on this kind of evidence.
+    #[must_use]
+    pub fn needs(&self, need: Need) -> bool {
+        self.needs.contains(&need)
+    }
+
+    /// Makes it in `variant`, the first one if `None`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`] if there is no such variant, or the settings are invalid.
+    pub fn make(&self, variant: Option<&str>, common: &Common) -> Result<Box<dyn Instrument>> {
+        let variant = variant.unwrap_or(self.variants[0].name);
+        if self.variants.iter().any(|known| known.name == variant) {
+            return (self.make)(variant, common);
+        }
+        let names = self.variants.iter().map(|known| known.name);
+        let error = unknown(&format!("variant of {}", self.name), variant, names);
+        Err(match self.removed.contains(&variant) {
+            true => error.cause("it was removed").remedy(INSTEAD),
+            false => error,
+        })
+    }
+}
+
+/// Settings that several instruments share. `None` keeps an instrument's default; an instrument
+/// without a setting ignores it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Common {
-    /// Time between two looks.
+    /// Sampling interval.
     pub sampling: Option<Duration>,
     /// Time between two snapshots.
     pub window: Option<Duration>,
-    /// Time after which mappings are read anew.
+    /// Time after which mappings are read again.
     pub update: Option<Duration>,
-    /// Least number of regions.
+    /// Minimum number of regions.
     pub min_regions: Option<usize>,
-    /// Greatest number of regions.
+    /// Maximum number of regions.
     pub max_regions: Option<usize>,
-    /// Seed of whatever is random.
+    /// Seed of the random numbers.
     pub seed: Option<u64>,
-    /// Share of one CPU that looking and the instrument's own arithmetic may take.
+    /// Share of one CPU for probing and for the instrument's own arithmetic.
     pub cpu: Option<f64>,
     /// Whether the instrument may flush the target's translations.
     pub flush: Option<bool>,
 }
 
-const ACCESS_BITS: &str = "access bits";
-
-/// A variant of Telescope that there was until `rates`: services and configurations still name it.
+/// A former variant of Telescope, replaced by `rates`: services and configurations may still name
+/// it.
 pub const GONE: &str = "guided";
-/// What to do about it.
+/// The remedy for a configuration that names [`GONE`].
 pub const INSTEAD: &str = "use instrument rates, without a variant";
 
 static ENTRIES: &[Entry] = &[
     Entry {
         name: "rates",
         about: "access rates with credible intervals, from times between clear and look",
-        tracks: ACCESS_BITS,
+        needs: &[Need::AccessBits],
         granularity: "2 MiB",
         variants: &[Variant {
             name: "bayes",
             about: "rates by likelihood, within a share of one CPU",
             cost: CostClass::Bounded,
         }],
+        removed: &[GONE],
         make: make_rates,
     },
     Entry {
         name: "telescope",
         about: "region sampling that zooms through the levels of the page table (ATC'24)",
-        tracks: ACCESS_BITS,
+        needs: &[Need::AccessBits],
         granularity: "4 KiB",
         variants: &[
             Variant {
@@ -103,12 +135,13 @@ static ENTRIES: &[Entry] = &[
                 cost: CostClass::Bounded,
             },
         ],
+        removed: &[GONE],
         make: make_telescope,
     },
     Entry {
         name: "damon",
         about: "region sampling at the leaves, as Linux v6.12 does it",
-        tracks: ACCESS_BITS,
+        needs: &[Need::AccessBits],
         granularity: "4 KiB",
         variants: &[
             Variant { name: "fixed", about: "the intervals given", cost: CostClass::Bounded },
@@ -123,12 +156,13 @@ static ENTRIES: &[Entry] = &[
                 cost: CostClass::Bounded,
             },
         ],
+        removed: &[],
         make: make_damon,
     },
     Entry {
         name: "scan",
         about: "linear scan of all leaves, step by step (kstaled, MGLRU aging)",
-        tracks: ACCESS_BITS,
+        needs: &[Need::AccessBits],
         granularity: "2 MiB",
         variants: &[
             Variant {
@@ -142,12 +176,13 @@ static ENTRIES: &[Entry] = &[
                 cost: CostClass::HotMemory,
             },
         ],
+        removed: &[],
         make: make_scan,
     },
     Entry {
         name: "pebs",
         about: "sampled loads and stores in blocks of 2 MiB",
-        tracks: "samples",
+        needs: &[Need::Samples],
         granularity: "2 MiB",
         variants: &[
             Variant {
@@ -162,24 +197,26 @@ static ENTRIES: &[Entry] = &[
                 cost: CostClass::Bounded,
             },
         ],
+        removed: &[],
         make: make_pebs,
     },
     Entry {
         name: "hint_fault",
         about: "pages are made to fault, 256 MiB a second (NUMA balancing, memory tiering)",
-        tracks: "hint faults",
+        needs: &[Need::HintFaults],
         granularity: "2 MiB",
         variants: &[Variant {
             name: "tiering",
             about: "a page that faults within a second of being armed is hot",
             cost: CostClass::AllMemory,
         }],
+        removed: &[],
         make: make_hint_fault,
     },
     Entry {
         name: "nemo",
         about: "counters in the memory controller: every request, by block (NEMO)",
-        tracks: "counters",
+        needs: &[Need::Counters],
         granularity: "4 KiB",
         variants: &[
             Variant {
@@ -193,35 +230,32 @@ static ENTRIES: &[Entry] = &[
                 cost: CostClass::AllMemory,
             },
         ],
+        removed: &[],
         make: make_nemo,
     },
 ];
 
-/// All instruments, in the order to show them.
+/// All instruments, in display order.
 #[must_use]
 pub fn list() -> &'static [Entry] {
     ENTRIES
 }
 
-/// The instrument `name` in `variant` (its first one if `None`) with these settings.
+/// Makes the instrument `name` in `variant` (the first one if `None`) with these settings.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] if there is no such instrument or variant, or the settings make no sense.
+/// [`ErrorKind::Usage`] if there is no such instrument or variant, or the settings are invalid.
 pub fn make(name: &str, variant: Option<&str>, common: &Common) -> Result<Box<dyn Instrument>> {
+    by_name(name)?.make(variant, common)
+}
+
+/// Finds an instrument by name.
+///
+/// # Errors
+/// [`ErrorKind::Usage`], with the known names.
+pub fn by_name(name: &str) -> Result<&'static Entry> {
     let entry = list().iter().find(|entry| entry.name == name);
-    let Some(entry) = entry else {
-        return Err(unknown("instrument", name, list().iter().map(|entry| entry.name)));
-    };
-    let variant = variant.unwrap_or(entry.variants[0].name);
-    if !entry.variants.iter().any(|known| known.name == variant) {
-        let names = entry.variants.iter().map(|known| known.name);
-        let error = unknown(&format!("variant of {name}"), variant, names);
-        return Err(match (name, variant) {
-            ("telescope" | "rates", GONE) => error.cause("it was removed").remedy(INSTEAD),
-            _ => error,
-        });
-    }
-    (entry.make)(variant, common)
+    entry.ok_or_else(|| unknown("instrument", name, list().iter().map(|entry| entry.name)))
 }
 
 fn unknown<'a>(kind: &str, name: &str, known: impl Iterator<Item = &'a str>) -> Error {
@@ -230,7 +264,7 @@ fn unknown<'a>(kind: &str, name: &str, known: impl Iterator<Item = &'a str>) -> 
         .remedy(format!("choose one of {}", known.join(", ")))
 }
 
-/// Puts what was given in the place of a default.
+/// Overrides a default if a value is given.
 fn set<T: Clone>(field: &mut T, given: &Option<T>) {
     if let Some(value) = given {
         field.clone_from(value);
@@ -356,7 +390,7 @@ mod tests {
             let common = Common { window, ..Default::default() };
             let made = make(entry.name, None, &common).unwrap();
             assert_eq!(value(&*made, "window"), Some("400ms".into()), "{}", entry.name);
-            if entry.tracks == ACCESS_BITS {
+            if entry.needs(Need::AccessBits) {
                 assert_eq!(value(&*made, "sampling"), Some("5ms".into()), "{}", entry.name);
             }
         }

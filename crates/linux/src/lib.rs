@@ -1,7 +1,7 @@
-//! The live machine: a Linux process or cgroup as a target, its `/proc`, and the kernel module
-//! that tells and clears ACCESSED bits.
+//! The live machine: a Linux process or cgroup as a target, its `/proc`, and the kernel module that
+//! tests and clears ACCESSED bits.
 //!
-//! Invariant: nothing here knows the simulated machine, an instrument or a recording.
+//! Invariant: nothing here depends on the simulated machine, an instrument or a recording.
 
 pub mod abi;
 mod alarm;
@@ -16,6 +16,7 @@ mod living;
 mod machine;
 pub mod module;
 mod mover;
+mod open;
 pub mod perf;
 pub mod pidfd;
 mod places;
@@ -34,6 +35,7 @@ mod watched;
 
 pub use bits::Scans;
 pub use machine::LiveMachine;
+pub use open::check_needs;
 pub use selection::Selection;
 pub use stop::StopSignals;
 pub use telemetry::TelemetryDevice;

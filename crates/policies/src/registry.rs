@@ -1,10 +1,9 @@
-//! The policies by name: what each one is, what it tracks and needs, and how to make it from a line.
+//! Registry of policies by name: what each tracks and needs, and a constructor from a line of text.
 //!
-//! A line is `NAME` or `NAME:key=value,…`. What a list of policies shows (MULTI-CLOCK's table I) comes from
-//! here.
+//! A line is `NAME` or `NAME:key=value,…`. The columns of policy listings (MULTI-CLOCK's table I)
+//! are taken from here.
 
-use std::fmt;
-
+pub use tierscope_core::Need;
 use tierscope_core::{Error, ErrorKind, Policy, Result};
 
 use crate::settings::{Settings, described, read};
@@ -14,116 +13,82 @@ use crate::{
     tpp,
 };
 
-/// What a policy is fed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Need {
-    /// An instrument's snapshots.
-    Regions,
-    /// ACCESSED bits.
-    AccessBits,
-    /// Sampled accesses.
-    Samples,
-    /// Hint faults.
-    HintFaults,
-    /// Allocations, frees, locks, accesses by system calls.
-    PageEvents,
-    /// Watermarks of tiers.
-    Pressure,
-    /// Programmable counters in the memory controllers.
-    Counters,
-}
-
-/// As errors and tables call it.
-impl fmt::Display for Need {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Need::Regions => "regions",
-            Need::AccessBits => "access bits",
-            Need::Samples => "samples",
-            Need::HintFaults => "hint faults",
-            Need::PageEvents => "page events",
-            Need::Pressure => "pressure figures",
-            Need::Counters => "counters",
-        })
-    }
-}
-
-/// How often a policy wants accesses to be sampled, by its source.
+/// Sampling rate of accesses that a policy requires, by its source.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Sampling {
-    /// One of so many loads, and of so many stores, of a core.
+    /// One in this many loads, and one in this many stores, per core.
     Every(u64),
-    /// As often as takes this share of a CPU.
+    /// As many samples as can be taken with this share of a CPU's time.
     Share(f64),
 }
 
-/// A setting, for people.
+/// Description of a setting, for listings and help.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Key {
-    /// Its name on a line.
+    /// Name of the setting.
     pub name: &'static str,
-    /// What it means.
+    /// Meaning of the setting.
     pub about: &'static str,
-    /// Its value where nothing is said.
+    /// Default value of the setting, as text.
     pub default: String,
 }
 
-/// A policy as a list shows it.
+/// A policy's description, as in listings, with its constructor.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// Its name.
+    /// Name of the policy.
     pub name: &'static str,
-    /// One line for people.
+    /// One-line description.
     pub about: &'static str,
-    /// Where it comes from.
+    /// Paper or source code that it follows.
     pub source: &'static str,
-    /// How it learns of accesses.
+    /// How the policy detects accesses.
     pub tracks: &'static str,
-    /// What it moves.
+    /// Unit of migration.
     pub granularity: &'static str,
-    /// By what it chooses what to promote.
+    /// Criterion of promotion.
     pub promotes: &'static str,
-    /// By what it chooses what to demote.
+    /// Criterion of demotion.
     pub demotes: &'static str,
-    /// What looking costs.
+    /// Cost of detecting accesses.
     pub cost: &'static str,
-    /// Bytes that it keeps for each page of 4 KiB; `None` if that does not grow with pages.
+    /// Bytes of state per page of 4 KiB; `None` if the state does not grow with the number of
+    /// pages.
     pub page_bytes: Option<usize>,
-    /// Evidence without which it does nothing.
+    /// Evidence without which the policy does nothing.
     pub needs: &'static [Need],
-    /// Evidence that it makes use of where there is some.
+    /// Optional evidence, used if available.
     pub uses: &'static [Need],
-    /// How samples are taken for it; `None` for a policy that needs none.
+    /// Required sampling rate; `None` for a policy that needs no samples.
     pub sampling: Option<Sampling>,
-    /// It gives memory back and moves nothing: it is of use with one tier.
+    /// It reclaims memory and migrates nothing: one tier suffices.
     pub reclaims: bool,
     make: fn(&str) -> Result<Box<dyn Policy>>,
     keys: fn() -> Vec<Key>,
 }
 
 impl Entry {
-    /// The policy, with the settings of a line: `key=value,…`, or nothing.
+    /// The policy, with settings given as `key=value,…` or empty.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`] for a key that is not known, a value that is none, or settings that make no
-    /// sense.
+    /// [`ErrorKind::Usage`] for an unknown key, an invalid value, or inconsistent settings.
     pub fn make(&self, settings: &str) -> Result<Box<dyn Policy>> {
         (self.make)(settings)
     }
 
-    /// What may be set.
+    /// The policy's settings.
     #[must_use]
     pub fn keys(&self) -> Vec<Key> {
         (self.keys)()
     }
 
-    /// What of its needs is not among `there`.
+    /// Needed evidence that is not among `there`.
     pub fn lacks<'a>(&'a self, there: &'a [Need]) -> impl Iterator<Item = Need> + 'a {
         self.needs.iter().copied().filter(|need| !there.contains(need))
     }
 }
 
-/// An entry's two functions, from a configuration and a constructor.
+/// The function `Entry::make` of a policy, from its default configuration and its constructor.
 macro_rules! made {
     ($name:literal, $config:expr, $make:expr) => {
         (|line: &str| {
@@ -139,7 +104,7 @@ fn keys_of(settings: &mut dyn Settings) -> Vec<Key> {
     described(settings).into_iter().map(key).collect()
 }
 
-/// No settings.
+/// A policy without settings.
 struct Nothing;
 
 impl Settings for Nothing {
@@ -594,22 +559,22 @@ static ENTRIES: &[Entry] = &[
     },
 ];
 
-/// All policies, in the order to show them.
+/// All policies, in the order of listings.
 #[must_use]
 pub fn all() -> &'static [Entry] {
     ENTRIES
 }
 
-/// The policy of that name.
+/// The policy with this name.
 #[must_use]
 pub fn by_name(name: &str) -> Option<&'static Entry> {
     all().iter().find(|entry| entry.name == name)
 }
 
-/// The policy of a line, `NAME` or `NAME:key=value,…`.
+/// Makes a policy from a line, `NAME` or `NAME:key=value,…`.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] if no policy has the name, or as [`Entry::make`].
+/// [`ErrorKind::Usage`] if no policy has the name, or as for [`Entry::make`].
 pub fn make(line: &str) -> Result<Box<dyn Policy>> {
     let (name, settings) = line.split_once(':').unwrap_or((line, ""));
     let Some(entry) = by_name(name) else {
@@ -634,7 +599,7 @@ mod tests {
         }
     }
 
-    // What a recording keeps of a policy makes the same policy again.
+    // The settings that a recording stores make the same policy again.
     #[test]
     fn recorded_settings_are_a_line() {
         for entry in all() {

@@ -1,22 +1,20 @@
-//! Contenders: instruments as a bench runs them, by a name of one word.
+//! Contenders: configurations of instruments in a benchmark, each with a short name.
 
 use std::time::Duration;
 
-use tierscope_core::{Error, ErrorKind, Result};
+use tierscope_core::{Error, ErrorKind, Need, Result};
 use tierscope_instruments::registry::{self, Common};
 
-use crate::record::NEMO;
-
-/// An instrument, its variant, and how it is set.
+/// An instrument with its variant and settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contender {
-    /// As on the command line and in tables.
+    /// Name on the command line and in tables.
     pub name: &'static str,
     instrument: &'static str,
     variant: &'static str,
-    /// Milliseconds between two looks.
+    /// Sampling interval in milliseconds.
     sampling: u64,
-    /// Samples a second and core that the machine takes; 0 for none.
+    /// Hardware samples per second and core that the machine takes; 0 for none.
     pub samples: u64,
 }
 
@@ -33,8 +31,8 @@ const fn sampled(name: &'static str, variant: &'static str, samples: u64) -> Con
     Contender { name, instrument: "pebs", variant, sampling: 5, samples }
 }
 
-/// All of them, in the order of tables. Moderate and aggressive are the article's: DAMON looks every
-/// 5 or 1 ms, PEBS samples at 5 or 10 kHz.
+/// All contenders, in the order of tables. "Moderate" and "aggressive" are the article's: DAMON
+/// probes every 5 or 1 ms, PEBS samples at 5 or 10 kHz.
 pub(crate) const ALL: [Contender; 13] = [
     looking("rates", "rates", "bayes", 5),
     looking("bounded", "telescope", "bounded", 5),
@@ -47,17 +45,17 @@ pub(crate) const ALL: [Contender; 13] = [
     looking("scan", "scan", "plain", 5),
     looking("scan-pruned", "scan", "pruned", 5),
     looking("hint-fault", "hint_fault", "tiering", 5),
-    looking("nemo", NEMO, "blocks", 5),
-    looking("nemo-pages", NEMO, "pages", 5),
+    looking("nemo", "nemo", "blocks", 5),
+    looking("nemo-pages", "nemo", "pages", 5),
 ];
 
-/// Those that run where nobody is named: of the hardware that one has. Counters in the memory controller
-/// are for who asks.
+/// Default contenders: those for commonly available hardware. Counters in the memory controller run
+/// only on request.
 pub(crate) fn usual() -> impl Iterator<Item = Contender> {
-    ALL.into_iter().filter(|contender| contender.instrument != NEMO)
+    ALL.into_iter().filter(|contender| !contender.needs(Need::Counters))
 }
 
-/// Nobody has that name: not among all contenders, nor among `more`.
+/// Error for a name that is neither a contender's nor among `more`.
 pub(crate) fn unknown(kind: &str, name: &str, more: &[&str]) -> Error {
     let error = Error::new(ErrorKind::Usage, format!("no {kind} is called {name}"));
     if name == registry::GONE {
@@ -68,16 +66,21 @@ pub(crate) fn unknown(kind: &str, name: &str, more: &[&str]) -> Error {
 }
 
 impl Contender {
-    /// The contender of that name.
+    /// Finds a contender by name.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`], with the names that there are.
+    /// [`ErrorKind::Usage`], with the known names.
     pub fn named(name: &str) -> Result<Contender> {
         let known = ALL.into_iter().find(|known| known.name == name);
         known.ok_or_else(|| unknown("contender", name, &[]))
     }
 
-    /// Name and variant of the instrument, and its settings.
+    /// Whether its instrument works on this kind of evidence.
+    pub(crate) fn needs(&self, need: Need) -> bool {
+        registry::by_name(self.instrument).is_ok_and(|entry| entry.needs(need))
+    }
+
+    /// Instrument, variant and settings.
     pub(crate) fn settings(&self) -> (&'static str, &'static str, Common) {
         let sampling = Some(Duration::from_millis(self.sampling));
         (self.instrument, self.variant, Common { sampling, ..Common::default() })

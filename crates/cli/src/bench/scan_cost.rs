@@ -1,8 +1,9 @@
-//! `tierscope bench scan-cost`: what a walk of a policy that gives memory back costs as memory grows and the part
-//! of it that is accessed stays the same, on machines of densities, at the costs of `crates/sim/costs/linux.toml`.
+//! `tierscope bench scan-cost`: cost of a reclaim policy's page-table walk as mapped memory grows
+//! while the accessed part stays constant, on density machines, at the costs of
+//! `crates/sim/costs/linux.toml`.
 //!
-//! Nothing is given back, so that every walk is like the others. The first one meets everything for the first
-//! time and is left out.
+//! Nothing is reclaimed, so that all walks are alike. The first walk, which sees everything for the
+//! first time, is left out.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -11,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde::Serialize;
-use tierscope_core::drive::{Course, Sink, Window, tier};
+use tierscope_core::drive::{Course, tier};
 use tierscope_core::{Budget, Error, ErrorKind, Policy, Result, Time};
 use tierscope_hw::Machine as Hardware;
 use tierscope_instruments::metronome::Metronome;
@@ -27,37 +28,38 @@ use crate::plot::{Mark, Plot};
 use crate::report::print_report;
 use crate::units::show_bytes;
 
-/// The hardware.
+/// Ready-made hardware of the machines.
 const HARDWARE: &str = "xeon-gold-6354";
-/// Walks, the first included: an even number of others, as `mglru-telescope` may look into a table in every other one.
+/// Number of walks, including the first: an even number of others, because `mglru-telescope` may
+/// skip a table in every other one.
 const WALKS: u32 = 7;
-/// From one to the next; a walk of a terabyte takes seconds.
+/// Time between two walks; a walk over a terabyte takes seconds.
 const INTERVAL: Duration = Duration::from_secs(20);
-/// Accesses a second.
+/// Accesses per second.
 const RATE: f64 = 1e6;
-/// What is accessed lies in the middle, from a table's beginning on.
+/// Alignment of the accessed range, which is in the middle: the memory that one table maps.
 const TABLE: u64 = 2 << 20;
 
-/// What walks came to.
+/// Results: cost of walks by size and policy.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Report {
     hardware: &'static str,
-    /// Bytes that are accessed of each size.
+    /// Accessed bytes, the same for each size.
     hot_bytes: u64,
-    /// Accesses a second.
+    /// Accesses per second.
     rate: f64,
-    /// Walks of which the mean is told.
+    /// Number of walks that the mean is taken over.
     walks: u32,
     curve: Vec<Point>,
-    /// A walk of the largest over one of the smallest.
+    /// Cost at the largest size relative to the smallest, by policy.
     growth: BTreeMap<String, f64>,
 }
 
-/// A size.
+/// Results for one size.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Point {
     gib: f64,
-    /// Milliseconds of a walk, by policy.
+    /// Milliseconds per walk, by policy.
     ms: BTreeMap<String, f64>,
 }
 
@@ -74,19 +76,10 @@ impl Report {
     }
 }
 
-/// Nobody looks at windows.
-struct Nobody;
-
-impl Sink for Nobody {
-    fn window(&mut self, _: &Window<'_>) -> Result<()> {
-        Ok(())
-    }
-}
-
-/// Runs it.
+/// Runs `tierscope bench scan-cost`.
 ///
 /// # Errors
-/// A policy or sizes that are wrong, before anything runs; a file that cannot be written.
+/// An invalid policy or size, reported before any run; or a file that cannot be written.
 pub(super) fn run(args: &ScanCostArgs) -> Result<()> {
     check(args)?;
     let stop = stop_flag()?;
@@ -141,7 +134,7 @@ fn check(args: &ScanCostArgs) -> Result<()> {
     Ok(())
 }
 
-/// The policy's line, with walks as they are measured here.
+/// Adds the benchmark's walk interval and reclaim target to the policy's settings.
 fn as_measured(line: &str) -> String {
     let join = if line.contains(':') { ',' } else { ':' };
     format!("{line}{join}interval={}s,share=0", INTERVAL.as_secs())
@@ -155,7 +148,7 @@ fn end() -> Time {
     first_end() + INTERVAL * (WALKS - 1)
 }
 
-/// Milliseconds of the looks of a walk, in the mean.
+/// Mean CPU time of a walk's probes and scans, in milliseconds.
 fn walk_ms(policy: &str, bytes: u64, hot: u64, stop: &Arc<AtomicBool>) -> Result<f64> {
     let mut hardware = Hardware::ready_made(HARDWARE)?;
     hardware.tiers[0].mib = hardware.tiers[0].mib.max(2 * (bytes >> 20));
@@ -177,7 +170,7 @@ fn go_on(machine: &mut Machine, policy: &mut dyn Policy, until: Time) -> Result<
     let mut mover = machine.mover();
     let (budget, course) = (Budget { bytes: u64::MAX }, Course::until(until));
     let mut clock = Metronome::new(Duration::from_secs(1));
-    tier(machine, &mut clock, policy, &mut mover, budget, &course, &mut Nobody).map(drop)
+    tier(machine, &mut clock, policy, &mut mover, budget, &course, &mut ()).map(drop)
 }
 
 fn gib(point: &Point) -> String {
@@ -211,10 +204,10 @@ fn table(report: &Report, out: &mut dyn Write) -> io::Result<()> {
 }
 
 const HEIGHT: f64 = 360.0;
-/// For the names of policies.
+/// Right margin for the policies' names.
 const RIGHT: f64 = 170.0;
 
-/// Milliseconds of a walk against bytes mapped, both by powers.
+/// Draws milliseconds per walk against mapped bytes, both on logarithmic scales.
 fn draw(report: &Report) -> String {
     let walks = || report.curve.iter().flat_map(|point| point.ms.values());
     let power = |ms: f64| ms.max(1e-6).log10();
@@ -261,7 +254,8 @@ mod tests {
         }
     }
 
-    // 16 and 64 MiB, 4 accessed: 4096 and 16,384 entries of 8 ns, some µs for calls and for clearing a thousand.
+    // 16 and 64 MiB, 4 MiB accessed: 4096 and 16,384 entries of 8 ns, some µs for calls and for
+    // clearing a thousand.
     #[test]
     fn a_linear_walk_grows_with_memory_and_one_from_above_does_not() {
         let stop = Arc::default();
@@ -284,7 +278,7 @@ mod tests {
         assert!(refused(ScanCostArgs { hot: 1, ..args(&[1 << 30], "mglru") }).contains("little"));
     }
 
-    // 1 and 4 GiB; 2 and 80 ms: one power of ten and part of another.
+    // 1 and 4 GiB, 2 and 80 ms: the scale has powers of ten from 1 to 100 ms.
     #[test]
     fn walks_are_told_and_drawn() {
         let point = |gib, ms| Point { gib, ms: [("a".to_owned(), ms)].into_iter().collect() };
@@ -292,7 +286,7 @@ mod tests {
         assert_eq!(report.growth["a"], 40.0);
         let svg = draw(&report);
         assert!(svg.contains(">1 ms<") && svg.contains(">100 ms<"), "{svg}");
-        // 0.15 and 0.95 of the height of 280 above 320.
+        // 0.15 and 0.95 of the height of 280, from the bottom at 320.
         assert!(svg.contains(r#"points="50.0,277.9 730.0,53.6""#), "{svg}");
         let mut out = Vec::new();
         table(&report, &mut out).expect("a vector takes it");

@@ -1,4 +1,4 @@
-//! `tierscope live` of a target: a recording is made by a thread of its own, and shown.
+//! `tierscope live` on a target: a thread makes a recording, and the screen shows it.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -24,7 +24,7 @@ use crate::record::{self, Done, News};
 
 const INSTEAD: &str = "use `tierscope record`, then `tierscope report`";
 
-/// Watches the target of `args` and shows it.
+/// Watches the target in `args` and shows it.
 ///
 /// # Errors
 /// As [`crate::record::run`].
@@ -54,7 +54,7 @@ pub(crate) fn run(args: LiveArgs, line: String) -> Result<()> {
     record::check_complete(&plan, &done.recorded)
 }
 
-/// What to record, and the directory it goes to if it is not to be kept.
+/// The plan of the recording, and its temporary directory if the recording is not to be kept.
 fn plan(args: LiveArgs, line: String) -> Result<(Plan, Option<TempDir>)> {
     let (output, temporary) = match args.output {
         Some(dir) => (dir, None),
@@ -64,7 +64,7 @@ fn plan(args: LiveArgs, line: String) -> Result<(Plan, Option<TempDir>)> {
         }
     };
     let selection = selection(args.pid, args.children, args.cgroup, args.program);
-    Ok((Plan::watching(selection, args.how, output, line).checked()?, temporary))
+    Ok((Plan::watching(selection, args.how, output, line)?.checked()?, temporary))
 }
 
 fn no_directory(error: std::io::Error) -> Error {
@@ -73,14 +73,14 @@ fn no_directory(error: std::io::Error) -> Error {
         .remedy("set TMPDIR to a directory that can be written to, or give one with -o DIR")
 }
 
-/// A thread that records.
+/// The recording thread.
 struct Recorder {
     plan: Arc<Plan>,
     thread: JoinHandle<()>,
 }
 
 impl Recorder {
-    /// Returns once the recording can be opened.
+    /// Starts the thread; returns once the recording can be opened.
     fn start(plan: Arc<Plan>, kernel: String, sender: Sender<Event>) -> Result<Self> {
         let (begun, wait) = channel();
         let own = Arc::clone(&plan);
@@ -91,10 +91,10 @@ impl Recorder {
         }
     }
 
-    /// Ends the recording in good order, if it has not ended; what came of it.
+    /// Ends the recording cleanly, unless it has ended, and returns its result.
     fn stop(self, receiver: &Receiver<Event>) -> Result<Done> {
-        // SAFETY: the thread was not joined yet. It waits for this signal while it records, and
-        // otherwise the handler of the queue takes it.
+        // SAFETY: the thread was not joined yet. While it records it waits for this signal; at
+        // other times the handler of the event queue takes the signal.
         unsafe { libc::pthread_kill(self.thread.as_pthread_t(), libc::SIGTERM) };
         self.thread.join().map_err(|_| broken())?;
         let ended = |event| match event {
@@ -105,12 +105,12 @@ impl Recorder {
     }
 }
 
-/// Makes the recording; tells through `begun` how it began, through `sender` how it goes on.
+/// Makes the recording; reports its start through `begun`, and later events through `sender`.
 fn make(plan: &Plan, kernel: &str, begun: Sender<Result<()>>, sender: Sender<Event>) {
     let _stop = StopOnPanic(sender.clone());
     let mut begun = Some(begun);
     let done = record::on_this_host(plan, &mut |ports| {
-        // If nobody listens any more, nobody needs to know.
+        // A failed send means that the screen is gone: the event can be dropped.
         record::record_and_tell(ports, plan, kernel, None, &mut |news| match news {
             News::Begun => drop(begun.take().map(|begun| begun.send(Ok(())))),
             News::Window(end) => drop(sender.send(Event::Window(end))),
@@ -122,7 +122,7 @@ fn make(plan: &Plan, kernel: &str, begun: Sender<Result<()>>, sender: Sender<Eve
     }
 }
 
-/// A screen that waits for a thread which is no more would wait for ever.
+/// Sends a stop on a panic of the recording thread: otherwise the screen would wait for it forever.
 struct StopOnPanic(Sender<Event>);
 
 impl Drop for StopOnPanic {
@@ -139,8 +139,8 @@ fn broken() -> Error {
         .remedy("report it, with the command line")
 }
 
-/// Standard input, output and error while a command is started that is to inherit others: its
-/// own would be those of the screen. Dropping brings them back.
+/// Redirects standard input, output and error while a command is started, so that it does not
+/// inherit those of the screen. Dropping restores them.
 struct Diverted([OwnedFd; 3]);
 
 impl Diverted {
@@ -174,7 +174,7 @@ impl Diverted {
 impl Drop for Diverted {
     fn drop(&mut self) {
         let Self([input, output, error]) = self;
-        // They were open a moment ago.
+        // Cannot fail in practice: the descriptors were valid a moment ago.
         let _ = dup2_stdin(input).and(dup2_stdout(output)).and(dup2_stderr(error));
     }
 }

@@ -1,4 +1,4 @@
-//! `tierscope reclaim`: a policy gives cold memory of live processes back, to swap or zswap.
+//! `tierscope reclaim`: a policy reclaims cold memory of live processes, to swap or zswap.
 
 pub mod args;
 mod kernel;
@@ -7,7 +7,6 @@ use std::fs;
 use std::path::Path;
 
 use tierscope_core::{Error, ErrorKind, Result};
-use tierscope_linux::module::Module;
 use tierscope_linux::proc::Proc;
 use tierscope_linux::reclaim::{Reclaimable, Room, Swap};
 use tierscope_linux::tiering::Limits;
@@ -17,13 +16,13 @@ use tierscope_policies::registry::by_name;
 use self::args::ReclaimArgs;
 use crate::tier::{self, plan::TierPlan};
 
-/// The policy that is none of ours: the kernel's own choice.
+/// Name of the pseudo-policy that leaves the choice of pages to the kernel.
 const KERNEL: &str = "kernel";
 
 /// Runs on this host.
 ///
 /// # Errors
-/// Whatever is wrong with flags, target, module, swap or output, before anything is given back.
+/// Any error of flags, target, kernel module, swap or output, before any memory is reclaimed.
 pub fn run(args: ReclaimArgs, line: String) -> Result<()> {
     if args.policy == KERNEL {
         return kernel::run(&args);
@@ -37,10 +36,8 @@ pub fn run(args: ReclaimArgs, line: String) -> Result<()> {
     if let Some(dir) = &cgroup {
         check_cgroup(&directory(dir))?;
     }
-    let module = || Module::open();
-    module()?;
     heap::return_large_buffers();
-    let machine = LiveMachine::open(&plan.watch.selection, module())?;
+    let machine = LiveMachine::for_needs(&plan.watch.selection, &plan.needs())?;
     if let Some(share) = share {
         let pids: Vec<u32> = machine.pids().into_iter().map(|(_, pid)| pid).collect();
         check_target(share, &pids, &room)?;
@@ -49,13 +46,14 @@ pub fn run(args: ReclaimArgs, line: String) -> Result<()> {
     tier::work(machine, mover, &plan, as_json)
 }
 
-/// As a cgroup's path is given: below the hierarchy's mount, or as a directory.
+/// Directory of a cgroup, which may be given relative to the hierarchy's mount, or as a directory.
 fn directory(path: &Path) -> std::path::PathBuf {
     let below = Path::new("/sys/fs/cgroup").join(path.strip_prefix("/").unwrap_or(path));
     if path.starts_with("/sys/fs/cgroup") || !below.is_dir() { path.to_owned() } else { below }
 }
 
-/// A cgroup that limits swap says so before anything is tried; one without controller limits nothing.
+/// Fails early if the cgroup limits swap and cannot be opened; a cgroup without the memory
+/// controller limits nothing.
 fn check_cgroup(dir: &Path) -> Result<()> {
     match Reclaimable::open(dir) {
         Err(error) if dir.join("memory.swap.max").exists() => Err(error),
@@ -63,7 +61,7 @@ fn check_cgroup(dir: &Path) -> Result<()> {
     }
 }
 
-/// What the target would lose fits into swap.
+/// Checks that the target's share of memory fits into free swap.
 fn check_target(share: f64, pids: &[u32], room: &Room) -> Result<()> {
     let anonymous = |pid: &u32| {
         let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
@@ -74,7 +72,7 @@ fn check_target(share: f64, pids: &[u32], room: &Room) -> Result<()> {
     room.check((resident as f64 * share) as u64)
 }
 
-/// A run to be made.
+/// Checks the flags and makes a plan of the run.
 fn plan(args: ReclaimArgs, line: String) -> Result<TierPlan> {
     let name = args.policy.split(':').next().unwrap_or_default();
     let refuse = |what: String, cause: &str| {
@@ -122,7 +120,7 @@ fn plan(args: ReclaimArgs, line: String) -> Result<TierPlan> {
         .map(|plan| TierPlan { guided: args.guided, ..plan })
 }
 
-/// Policies that give memory back.
+/// Names of the policies that reclaim memory.
 fn names() -> Vec<&'static str> {
     let all = tierscope_policies::all().iter();
     all.filter(|entry| entry.reclaims).map(|entry| entry.name).collect()
@@ -148,7 +146,8 @@ mod tests {
             "mglru-telescope:share=0.3,pressure=0.1,rate=67108864,refaults=0.05"
         );
         assert_eq!((plan.limits.bytes_per_second, plan.limits.stalled), (64 << 20, 0.1));
-        assert!(plan.limits.dry_run && plan.wants_bits() && !plan.wants_regions());
+        assert!(plan.limits.dry_run && plan.needs().contains(&tierscope_core::Need::AccessBits));
+        assert!(!plan.wants_regions());
         let guided = made("-p 1 --guided").unwrap();
         assert!(guided.wants_regions() && guided.make_instrument().unwrap().name() == "rates");
         assert!(made("-p 1 --policy cold-regions:cold=5s").unwrap().wants_regions());

@@ -1,9 +1,9 @@
-//! `tierscope serve`: a page and OpenMetrics, of what is being recorded or of a recording.
+//! `tierscope serve`: a page and OpenMetrics of a recording, live or finished.
 //!
-//! Three kinds of threads that share nothing but files and one board: whoever records (here, or
-//! another process) writes a recording; the *follower* reads what was committed since and keeps an
-//! exposition ready; those of the *server* hand out what is ready. So a scrape never waits for the
-//! recorder, nor the recorder for a scrape.
+//! Three kinds of threads share nothing but files and one board: the *recorder* (here, or another
+//! process) writes a recording; the *follower* reads newly committed windows and keeps an
+//! exposition ready; the threads of the *server* send it to clients. So a scrape never waits for
+//! the recorder, nor the recorder for a scrape.
 
 mod args;
 mod follow;
@@ -32,17 +32,18 @@ use site::Site;
 use crate::plan::Plan;
 use crate::record;
 
-/// Time between two looks at what is recorded. Nobody scrapes more often.
+/// Interval between two polls of the recording; scrapers do not scrape more often.
 const PAUSE: Duration = Duration::from_secs(1);
-/// What is kept where nobody said how much.
+/// Default retention.
 const KEPT: Retention = Retention { age: None, bytes: Some(1 << 30) };
 
-/// Serves until it is told to stop or, where it records, until the target ends.
+/// Serves until a signal requests a stop or, if it records, until the target ends.
 ///
 /// # Errors
-/// If it cannot listen there; as `tierscope record`; [`ErrorKind::Data`] for what is no recording.
+/// It cannot listen on the address; as `tierscope record`; [`ErrorKind::Data`] if DIR is not a
+/// recording.
 pub fn run(args: ServeArgs, line: String) -> Result<()> {
-    // Threads inherit what the thread that starts them holds off: this comes first.
+    // Threads inherit the signal mask of the thread that starts them, so this must be first.
     let signals = StopSignals::hold()?;
     let (server, stop) = Server::bind(args.listen, Limits::default())?;
     let address = server.address().map_or(args.listen, |address| address);
@@ -72,7 +73,7 @@ fn announce(address: std::net::SocketAddr, dir: &Path) {
     eprintln!("tierscope: {} at http://{address}/, for Prometheus at /metrics", dir.display());
 }
 
-/// Whoever asks for a retention expects something to be removed.
+/// Refuses a retention for a recording that is only served: nothing would be removed.
 fn check_serving_only(args: &ServeArgs) -> Result<()> {
     match args.keep.retention() {
         None => Ok(()),
@@ -93,21 +94,21 @@ fn plan(args: ServeArgs, output: &Path, line: String) -> Result<Plan> {
         (None, None) => unreachable!("the table of flags wants one of them"),
     };
     let retention = Some(args.keep.retention().unwrap_or(KEPT));
-    let watching = Plan::watching(selection, args.how, output.to_owned(), line);
+    let watching = Plan::watching(selection, args.how, output.to_owned(), line)?;
     Plan { retention, ..watching }.checked()
 }
 
-/// Runs `work` while what is in `place` is served, and ends serving in good order.
+/// Runs `work` while the recording in `place` is served, then stops the server and waits for it.
 fn with_server<T>(server: &Server, stop: Stop, place: PathBuf, work: impl FnOnce() -> T) -> T {
     let site = &Site::new(place.clone());
     let mut follower = Follower::new(place);
-    // Whoever comes first finds what is there already.
+    // One poll before the server starts, so that the first request finds the existing windows.
     follower.look(site.board());
     let (done, told) = channel::<()>();
     thread::scope(|scope| {
         scope.spawn(|| server.run(&|request| site.answer(request)));
         scope.spawn(move || follow(follower, site, &told));
-        // Should the work panic, dropping these ends the threads as well.
+        // If the work panics, dropping these ends the threads as well.
         let (stop, done): (Stop, Sender<()>) = (stop, done);
         let result = work();
         stop.stop();
@@ -116,14 +117,14 @@ fn with_server<T>(server: &Server, stop: Stop, place: PathBuf, work: impl FnOnce
     })
 }
 
-/// Keeps an exposition ready until nobody is left to tell.
+/// Polls the recording at intervals until the sender is dropped.
 fn follow(mut follower: Follower, site: &Site, told: &Receiver<()>) {
     while told.recv_timeout(PAUSE) == Err(RecvTimeoutError::Timeout) {
         follower.look(site.board());
     }
 }
 
-/// Where a series is written; a temporary one goes in the end.
+/// Directory of a series; a temporary one is removed on drop.
 struct Room {
     path: PathBuf,
     temporary: bool,
@@ -137,7 +138,7 @@ impl Room {
         }
     }
 
-    /// Ours alone: what is mapped where is nobody else's business.
+    /// Accessible by the owner only: a target's mappings are private.
     fn temporary() -> Result<Self> {
         let name = format!("tierscope-serve-{}", std::process::id());
         let path = std::env::temp_dir().join(name);

@@ -1,135 +1,134 @@
-//! What a run came to, in figures with units.
+//! Results of `tierscope sim run`, in figures with units.
 
 use std::time::Duration;
 
 use serde::Serialize;
-use tierscope_core::drive::Ended;
 use tierscope_sim::exact::{Account, Latency};
 use tierscope_sim::experiment::Experiment;
 
 use super::run::Ran;
 
-/// An experiment and its runs.
+/// Results of an experiment: one run without instrument, and one for each instrument.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// The experiment.
+    /// Name of the experiment.
     pub experiment: String,
-    /// What it is about.
+    /// Description of the experiment.
     pub about: String,
-    /// Where its numbers come from.
+    /// Source of its parameters.
     pub source: String,
-    /// `exact` or `density`.
+    /// Simulation mode: `exact` or `density`.
     pub mode: &'static str,
-    /// The hardware that is simulated.
+    /// Name of the simulated hardware.
     pub hardware: String,
     /// Bytes that the processes map.
     pub mapped_bytes: u64,
     /// Seed of all draws.
     pub seed: u64,
-    /// The one that nobody watched first, then in the order of the instruments.
+    /// The baseline run without instrument, then the instruments in their order.
     pub runs: Vec<Run>,
 }
 
-/// One run. All times but `wall_seconds` are simulated.
+/// Result of one run. All times except `wall_seconds` are simulated.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Run {
-    /// Who watched; none for the run that the slowdown is told from.
+    /// Name of the instrument; `None` for the baseline run.
     pub instrument: Option<String>,
-    /// Where it was recorded.
+    /// Directory of the recording, if there is one.
     pub recording: Option<String>,
-    /// `deadline`, `stopped` or `target-gone`.
+    /// Reason for the end: `deadline`, `stopped` or `target-gone`.
     pub ended: &'static str,
-    /// Simulated seconds.
+    /// Duration of the run, in simulated seconds.
     pub seconds: f64,
-    /// Windows of the instrument.
+    /// Windows that the instrument delivered.
     pub windows: u64,
-    /// CPU time of the profiler over the time, 1 is one CPU.
+    /// CPU time of the profiler relative to the simulated time, 1 is one CPU.
     pub profiler_cpu: f64,
-    /// How many times longer the same accesses took than with nobody watching.
+    /// Run time of the same accesses relative to the baseline run.
     pub slowdown: Option<f64>,
-    /// Time that the simulation took.
+    /// Wall time of the simulation.
     pub wall_seconds: f64,
-    /// What the exact machine counted.
+    /// Counts of the exact machine.
     pub account: Option<Figures>,
 }
 
-/// What an exact machine counted, over all cores.
+/// Counts of an exact machine, over all cores.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figures {
     /// Loads and stores.
     pub accesses: u64,
-    /// The same, a second.
+    /// Loads and stores per second.
     pub accesses_per_second: f64,
-    /// Accesses that the first-level TLB had no translation for.
+    /// Accesses that missed the first-level TLB.
     pub first_tlb_misses: u64,
-    /// Accesses that no TLB had a translation for: page walks.
+    /// Accesses that missed all TLBs: page walks.
     pub second_tlb_misses: u64,
-    /// Entries that walks read.
+    /// Page-table entries read by walks.
     pub walk_reads: u64,
-    /// Of these, those that went to memory.
+    /// Walk reads that went to memory.
     pub walk_reads_from_memory: u64,
-    /// Accesses that went beyond a core's own caches and found their line in the last-level cache.
+    /// Accesses that missed the core's own caches and hit the last-level cache.
     pub llc_hits: u64,
-    /// Accesses that the last-level cache did not have.
+    /// Accesses that missed the last-level cache.
     pub llc_misses: u64,
-    /// Of these, the share that the first tier served.
+    /// Share of the last-level cache misses that the first tier served.
     pub fast_tier_share: Option<f64>,
     /// First touches of pages of 4 KiB, 2 MiB and 1 GiB.
     pub page_faults: [u64; 3],
-    /// Hint faults.
+    /// Number of hint faults.
     pub hint_faults: u64,
-    /// Interrupts by TLB shootdowns.
+    /// Interrupts for TLB shootdowns.
     pub shootdowns: u64,
-    /// What each process completed, in its own unit.
+    /// Operations of each process, in its own unit.
     pub processes: Vec<Completed>,
-    /// By tier, the fastest first.
+    /// Figures of each tier, fastest first.
     pub tiers: Vec<TierFigures>,
-    /// CPU seconds of the target, its stalls included.
+    /// CPU seconds of the target, including stalls.
     pub target_seconds: f64,
-    /// CPU seconds of telemetry on the profiler's own account.
+    /// CPU seconds of telemetry, charged to the profiler.
     pub telemetry_seconds: f64,
-    /// CPU seconds that telemetry took from the target's cores.
+    /// CPU seconds of telemetry on the target's cores.
     pub interrupt_seconds: f64,
-    /// CPU seconds that policies said they spent.
+    /// CPU seconds that policies have reported.
     pub policy_seconds: f64,
     /// CPU seconds of the mover.
     pub mover_seconds: f64,
     /// Bytes of page tables.
     pub table_bytes: u64,
-    /// Tables that found the uncached region full.
+    /// Tables allocated elsewhere because the uncached region was full.
     pub uncached_overflows: u64,
-    /// Processes that were killed: out of memory, or out of bounds.
+    /// Processes killed for lack of memory, or for an access out of bounds.
     pub killed: u64,
 }
 
-/// What a process completed.
+/// Operations of a process.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Completed {
-    /// Its name.
+    /// Name of the process.
     pub name: String,
-    /// What it is counted in, in the plural.
+    /// Unit of the operations, in the plural.
     pub unit: &'static str,
-    /// How many.
+    /// Number of operations.
     pub operations: u64,
-    /// How long they took, of a program that marks their ends.
+    /// Latency of the operations, for a program that marks their ends.
     pub latency: Option<LatencyFigures>,
 }
 
-/// How long a process's operations took, in simulated ns: percentiles by nearest rank, too long by a
-/// 256th at most.
+/// Latency of a process's operations, in simulated ns: percentiles by nearest rank, overestimated
+/// by at most 1/256.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LatencyFigures {
-    /// Operations whose accesses were all carried out.
+    /// Operations whose accesses are all complete.
     pub operations: u64,
-    /// The median.
+    /// Median latency.
     pub p50_ns: u64,
     /// The 95th percentile.
     pub p95_ns: u64,
-    /// The 99th.
+    /// The 99th percentile.
     pub p99_ns: u64,
-    /// The 99.9th.
+    /// The 99.9th percentile.
     pub p999_ns: u64,
-    /// The longest.
+    /// The longest latency.
     pub most_ns: u64,
 }
 
@@ -146,20 +145,20 @@ impl From<Latency> for LatencyFigures {
     }
 }
 
-/// What a tier did.
+/// Traffic and latency of a tier.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TierFigures {
-    /// Its name.
+    /// Name of the tier.
     pub name: String,
-    /// Demand accesses that it served.
+    /// Demand accesses served by the tier.
     pub served: u64,
-    /// Bytes read, prefetches and page walks included.
+    /// Bytes read, including prefetches and page walks.
     pub read_bytes: u64,
     /// Bytes written.
     pub written_bytes: u64,
-    /// Mean time of a read, waits for others included; none if there was no read.
+    /// Mean latency of a read, including queueing; `None` without reads.
     pub read_ns: Option<f64>,
-    /// The same of writes.
+    /// Mean latency of a write, including queueing; `None` without writes.
     pub write_ns: Option<f64>,
 }
 
@@ -219,7 +218,7 @@ impl Figures {
     }
 }
 
-/// The runs side by side.
+/// Makes the report of an experiment from its runs.
 pub(super) fn report(experiment: &Experiment, ran: Vec<Ran>) -> Report {
     let alone = ran.iter().find(|ran| ran.watcher.is_none()).and_then(rate);
     let runs = ran.iter().map(|ran| run(experiment, ran, alone));
@@ -235,7 +234,7 @@ pub(super) fn report(experiment: &Experiment, ran: Vec<Ran>) -> Report {
     }
 }
 
-/// Accesses a second.
+/// Accesses per second of a run.
 fn rate(ran: &Ran) -> Option<f64> {
     let accesses = ran.account.as_ref()?.counts.accesses as f64;
     (accesses > 0.0).then(|| accesses / ran.time.as_secs_f64().max(1e-9))
@@ -247,11 +246,7 @@ fn run(experiment: &Experiment, ran: &Ran, alone: Option<f64>) -> Run {
     Run {
         instrument: ran.watcher.clone(),
         recording: ran.recording.as_ref().map(|dir| dir.display().to_string()),
-        ended: match ran.ended {
-            Ended::Deadline => "deadline",
-            Ended::Stopped => "stopped",
-            Ended::TargetGone => "target-gone",
-        },
+        ended: ran.ended.name(),
         seconds,
         windows: ran.windows,
         profiler_cpu: ran.cpu.profiler.as_secs_f64() / seconds.max(1e-9),

@@ -1,4 +1,4 @@
-//! `tierscope tier`: a policy places the memory of live processes.
+//! `tierscope tier`: a policy places memory of live processes on fast and slow nodes.
 
 mod account;
 pub mod args;
@@ -6,30 +6,28 @@ pub mod config;
 pub(crate) mod plan;
 mod shown;
 
-use std::path::Path;
 use std::time::SystemTime;
 
 use serde_json::json;
-use tierscope_core::drive::{Course, Ended, Sink, Window, tier};
-use tierscope_core::{Budget, Node, Ports, Result, SpaceId};
+use tierscope_core::drive::{Course, Ended, Sink, tier};
+use tierscope_core::{Budget, Need, Node, Ports, Result};
 use tierscope_linux::heap;
 use tierscope_linux::module::Module;
-use tierscope_linux::perf::{self, Source};
 use tierscope_linux::proc::Proc;
 use tierscope_linux::tiering::{Account, LiveMover, MoverHandle};
-use tierscope_linux::{LiveMachine, Scans, telemetry, tiering};
+use tierscope_linux::{LiveMachine, Scans, tiering};
 
 use self::args::TierArgs;
 use self::plan::TierPlan;
 use self::shown::Shown;
 use crate::output::Output;
-use crate::record::{COMMANDS, Recorded, check_complete, meta};
+use crate::record::{Recorded, check_complete, meta};
 
 /// Runs on this host.
 ///
 /// # Errors
-/// Whatever is wrong with flags, configuration, target, module, tiers or output. The target is left as it is
-/// then, and what was recorded is kept.
+/// Any error of flags, configuration, target, kernel module, tiers or output. The target keeps its
+/// placement, and committed windows are kept.
 pub fn run(args: TierArgs, line: String) -> Result<()> {
     let (check, as_json) = (args.check, args.json);
     let plan = TierPlan::new(args, line)?;
@@ -38,9 +36,9 @@ pub fn run(args: TierArgs, line: String) -> Result<()> {
         plan.watch.selection.check(&proc)?;
     }
     let nodes = tiering::check(&plan.tiers)?;
-    let module = || Module::open();
-    if plan.wants_bits() {
-        module()?;
+    let needs = plan.needs();
+    if needs.contains(&Need::AccessBits) {
+        Module::open()?;
     }
     if check {
         let tiers: Vec<String> = nodes.iter().map(|tier| show_nodes(tier)).collect();
@@ -48,22 +46,13 @@ pub fn run(args: TierArgs, line: String) -> Result<()> {
         return Ok(());
     }
     heap::return_large_buffers();
-    let counters =
-        plan.wants_counters().then(|| telemetry::controllers(Path::new("/sys"), COMMANDS));
-    let counters = counters.transpose()?;
-    let machine = LiveMachine::open(&plan.watch.selection, module())?;
+    let machine = LiveMachine::for_needs(&plan.watch.selection, &needs)?;
     let (mut machine, mover) = machine.with_tiers(&plan.tiers, plan.limits.clone())?;
-    if let Some(counters) = counters {
-        machine.set_counters(Box::new(counters));
-    }
-    if plan.wants_samples() {
-        open_samples(&mut machine)?;
-    }
     hear_hangups(&mut machine, &plan, mover.handle());
     work(machine, mover, &plan, as_json)
 }
 
-/// Lets the policy of a plan work until it is over, and tells what became of it.
+/// Runs the policy of a plan to the end, and prints the account.
 ///
 /// # Errors
 /// As [`run`].
@@ -86,24 +75,7 @@ fn show_nodes(nodes: &[Node]) -> String {
     format!("node {}", numbers.join(", "))
 }
 
-/// Opens a source of samples: the processor's, else that of an instrumented virtual machine. Without one, who
-/// asks is told why.
-fn open_samples(machine: &mut LiveMachine) -> Result<()> {
-    let missing = match Source::of_hardware(Path::new("/sys")) {
-        Ok(source) => return machine.sample(source, perf::FREQUENCY),
-        Err(missing) => missing,
-    };
-    let root = |(space, pid): (SpaceId, u32)| Ok((telemetry::root_of(pid)?, space));
-    let roots: Result<Vec<(u64, SpaceId)>> = machine.pids().into_iter().map(root).collect();
-    match roots.and_then(|roots| telemetry::TlbMisses::open(Path::new("/sys"), roots)) {
-        Ok(misses) => machine.set_samples(Ok(Box::new(misses))),
-        // A machine without PMU is the rule, one without telemetry device too: the first is the cause.
-        Err(_) => return Err(missing.into()),
-    }
-    Ok(())
-}
-
-/// SIGHUP: limits are read anew.
+/// Reloads the limits on SIGHUP.
 fn hear_hangups(machine: &mut LiveMachine, plan: &TierPlan, mover: MoverHandle) {
     let Some((path, before)) = plan.config.clone() else {
         machine.on_hangup(Box::new(|| eprintln!("tierscope: there is no configuration to read")));
@@ -124,23 +96,14 @@ fn hear_hangups(machine: &mut LiveMachine, plan: &TierPlan, mover: MoverHandle) 
     }));
 }
 
-/// A run that is over.
+/// A finished run.
 struct Done {
     recorded: Recorded,
     account: Account,
     scans: Scans,
 }
 
-/// Nothing is written.
-struct Nowhere;
-
-impl Sink for Nowhere {
-    fn window(&mut self, _: &Window<'_>) -> Result<()> {
-        Ok(())
-    }
-}
-
-/// Lets the policy place until it is over; the mover has stopped when this returns.
+/// Runs the policy to the end; the mover has stopped when this returns.
 fn place(
     machine: &mut LiveMachine,
     plan: &TierPlan,
@@ -162,7 +125,7 @@ fn place(
             Some(Output::create(&plan.watch, &meta)?)
         }
     };
-    let mut nowhere = Nowhere;
+    let mut nowhere = ();
     let sink: &mut dyn Sink = match &mut output {
         Some(output) => output,
         None => &mut nowhere,
@@ -181,7 +144,7 @@ fn place(
     let closed = output.map_or(Ok(()), Output::finish);
     let recorded = ended.map(|ended| Recorded { ended, tally });
     if recorded.is_err() {
-        // What was moved was moved: it is told before the error.
+        // Completed moves stay in effect: the account is printed before the error.
         eprint!("tierscope: until it failed:\n{}", account::text(&account));
     }
     let recorded = recorded?;
@@ -218,15 +181,11 @@ impl Done {
 
     fn print(&self, plan: &TierPlan) -> Result<()> {
         let Recorded { ended, tally } = &self.recorded;
-        let ended = match ended {
-            Ended::Deadline => "deadline",
-            Ended::Stopped => "stopped",
-            Ended::TargetGone => "target-gone",
-        };
+        let ended = ended.name();
         let recording = plan.output.as_ref().map(|path| path.display().to_string());
         let text = json!({
             "policy": plan.policy,
-            "instrument": if plan.wants_regions() { &plan.watch.instrument } else { "none" },
+            "instrument": if plan.wants_regions() { plan.watch.instrument.name } else { "none" },
             "dry_run": plan.limits.dry_run,
             "ended": ended,
             "seconds": tally.covered().as_secs_f64(),

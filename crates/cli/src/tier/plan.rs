@@ -1,4 +1,5 @@
-//! What `tierscope tier` was asked to do, checked: nothing that cannot be done gets past this point.
+//! The checked arguments of `tierscope tier` and `tierscope reclaim`: invalid ones are rejected
+//! here.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,42 +13,41 @@ use super::args::TierArgs;
 use super::config::Config;
 use crate::how::HowArgs;
 use crate::plan::{Plan, check_output, selection};
-use crate::record::NEMO;
 
-/// A run to be made.
+/// A placement run to be made.
 #[derive(Debug)]
 pub(crate) struct TierPlan {
-    /// Target, instrument and output, as a recording has them. Without an output nothing is recorded.
+    /// Target, instrument and output, as for a recording. Without an output nothing is recorded.
     pub(crate) watch: Plan,
-    /// Whether there is a target and an output.
+    /// Whether a target was given.
     pub(crate) has_target: bool,
-    /// Where to record.
+    /// Directory of the recording, if there is one.
     pub(crate) output: Option<PathBuf>,
-    /// The policy's line.
+    /// The policy with its settings: NAME or NAME:key=value,...
     pub(crate) policy: String,
-    /// What the policy is.
+    /// The policy's entry in the registry.
     pub(crate) entry: &'static Entry,
-    /// Tiers to move between.
+    /// Tiers to move memory between.
     pub(crate) tiers: TierConfig,
-    /// What the mover keeps to.
+    /// Limits that the mover enforces.
     pub(crate) limits: Limits,
-    /// Where the configuration came from.
+    /// Path and contents of the configuration file.
     pub(crate) config: Option<(PathBuf, Config)>,
-    /// An instrument's regions are wanted, by a policy that can do without.
+    /// Whether an instrument's regions are to guide a policy that also works without.
     pub(crate) guided: bool,
 }
 
-/// A process or none, with its descendants or without, or a cgroup.
+/// Target flags: process, its descendants, cgroup.
 pub(crate) type Target = (Option<u32>, bool, Option<PathBuf>);
-/// How to watch, where to record, and how long.
+/// Instrument, output directory, and duration.
 pub(crate) type Watching = (HowArgs, Option<PathBuf>, Option<Duration>);
 
-/// The evidence that a live machine can give at all.
+/// Kinds of evidence that a live machine can provide.
 const LIVE: [Need; 5] =
     [Need::Regions, Need::AccessBits, Need::Samples, Need::PageEvents, Need::Pressure];
 
 impl TierPlan {
-    /// Checks flags and configuration. The machine is not looked at yet.
+    /// Checks flags and configuration, but not yet the machine.
     ///
     /// # Errors
     /// [`ErrorKind::Usage`] with cause and remedy.
@@ -87,7 +87,7 @@ impl TierPlan {
         Ok(Self { has_target, tiers, config, ..plan })
     }
 
-    /// A run without tiers and configuration.
+    /// A run without tiers and configuration file, as `tierscope reclaim` makes it.
     ///
     /// # Errors
     /// As [`TierPlan::new`].
@@ -103,7 +103,7 @@ impl TierPlan {
             check_output(output)?;
         }
         let selection = selection(pid, children, cgroup, Vec::new());
-        let mut watch = Plan::watching(selection, how, output.clone().unwrap_or_default(), line);
+        let mut watch = Plan::watching(selection, how, output.clone().unwrap_or_default(), line)?;
         watch.duration = duration;
         watch.annotations.insert("policy".into(), policy.clone());
         let plan = Self {
@@ -121,18 +121,19 @@ impl TierPlan {
         Ok(plan)
     }
 
-    /// The policy, afresh.
+    /// Builds the policy.
     ///
     /// # Errors
-    /// Its settings make no sense.
+    /// Its settings are invalid.
     pub(crate) fn make_policy(&self) -> Result<Box<dyn Policy>> {
         tierscope_policies::make(&self.policy)
     }
 
-    /// The instrument that the policy wants: nobody may clear ACCESSED bits beside a policy that does.
+    /// Builds the instrument, if the policy works on regions; otherwise a stub that only marks
+    /// windows: the ACCESSED bits belong to the policy then, and no instrument may clear them.
     ///
     /// # Errors
-    /// Its settings make no sense.
+    /// Its settings are invalid.
     pub(crate) fn make_instrument(&self) -> Result<Box<dyn Instrument>> {
         match self.wants_regions() {
             true => self.watch.build_instrument(),
@@ -146,33 +147,22 @@ impl TierPlan {
         self.guided || self.entry.needs.contains(&Need::Regions)
     }
 
-    /// Whether policy or instrument work on sampled accesses.
+    /// What the policy needs of the machine, and the instrument if the policy works on regions.
     #[must_use]
-    pub(crate) fn wants_samples(&self) -> bool {
-        let of_instrument = self.wants_regions() && self.watch.instrument == "pebs";
-        self.entry.needs.contains(&Need::Samples) || of_instrument
-    }
-
-    /// Whether the instrument counts in the memory controllers.
-    #[must_use]
-    pub(super) fn wants_counters(&self) -> bool {
-        self.wants_regions() && self.watch.instrument == NEMO
-    }
-
-    /// Whether policy or instrument work on ACCESSED bits.
-    #[must_use]
-    pub(crate) fn wants_bits(&self) -> bool {
-        let without = ["pebs", NEMO].contains(&self.watch.instrument.as_str());
-        let of_instrument = self.wants_regions() && !without;
-        self.entry.needs.contains(&Need::AccessBits) || of_instrument
+    pub(crate) fn needs(&self) -> Vec<Need> {
+        let of_instrument: &[Need] = match self.wants_regions() {
+            true => self.watch.instrument.needs,
+            false => &[],
+        };
+        [self.entry.needs, of_instrument].concat()
     }
 }
 
-/// The policy that a line names, if it can work live.
+/// Registry entry of the policy in `NAME:key=value,...`, if it can work live.
 fn entry(line: &str) -> Result<&'static Entry> {
     let name = line.split(':').next().unwrap_or_default();
     let Some(entry) = by_name(name) else {
-        // It says which there are.
+        // The error of `make` lists the policies.
         return Err(tierscope_policies::make(line).map_or_else(|error| error, |_| no_policy()));
     };
     let lacking: Vec<String> = entry.lacks(&LIVE).map(|need| need.to_string()).collect();
@@ -187,7 +177,7 @@ fn entry(line: &str) -> Result<&'static Entry> {
         .remedy(format!("choose from {}; or simulate it", live_names().join(", "))))
 }
 
-/// Policies that work on what a live machine can tell.
+/// Names of the placement policies that can work with a live machine's evidence.
 #[must_use]
 pub(crate) fn live_names() -> Vec<&'static str> {
     let live = |entry: &&Entry| entry.lacks(&LIVE).next().is_none() && !entry.reclaims;
@@ -200,7 +190,8 @@ fn no_policy() -> Error {
         .remedy(format!("give one with --policy: {}", live_names().join(", ")))
 }
 
-/// The limits of a configuration that may have changed; `Err` leaves everything as it is.
+/// Reloads the limits from the file, and checks whether other changes need a restart; on `Err`
+/// nothing changes.
 ///
 /// # Errors
 /// As [`Config::load`].
@@ -210,7 +201,7 @@ pub(crate) fn read_again(path: &Path, before: &Config, dry_run: bool) -> Result<
     Ok((limits, before.wants_restart(&config)))
 }
 
-/// How long a run lasts at most, for people.
+/// End of the run; `NEVER` without a duration.
 pub(crate) fn until(plan: &TierPlan, now: tierscope_core::Time) -> tierscope_core::Time {
     let end = |duration: Duration| now + duration;
     plan.watch.duration.map_or(tierscope_core::Time::NEVER, end)
@@ -236,18 +227,19 @@ mod tests {
     #[test]
     fn regions_come_from_rates_unless_said_otherwise() {
         let regions = plan("-p 1 --policy hot_region").unwrap();
-        assert_eq!((&*regions.watch.instrument, &regions.watch.variant), ("rates", &None));
+        assert_eq!((regions.watch.instrument.name, &regions.watch.variant), ("rates", &None));
         assert_eq!(regions.make_instrument().unwrap().name(), "rates");
-        assert!(regions.wants_regions() && regions.wants_bits() && !regions.wants_samples());
+        assert_eq!(regions.needs(), [Need::Regions, Need::AccessBits]);
         let other = plan("-p 1 --policy hot_region --instrument pebs").unwrap();
-        assert!(other.watch.variant.is_none() && other.wants_samples() && !other.wants_bits());
+        assert!(other.watch.variant.is_none());
+        assert_eq!(other.needs(), [Need::Regions, Need::Samples]);
     }
 
     #[test]
     fn nobody_clears_bits_beside_a_policy_that_does() {
         let plan = plan("-p 1 --policy multi_clock").unwrap();
         assert_eq!(plan.make_instrument().unwrap().name(), "none");
-        assert!(plan.wants_bits() && !plan.wants_regions());
+        assert!(plan.needs().contains(&Need::AccessBits) && !plan.wants_regions());
     }
 
     #[test]
@@ -303,7 +295,7 @@ mod tests {
         std::fs::write(&path, text).unwrap();
         let of = |flags: &str| plan(&format!("-p 1 --config {} {flags}", path.display())).unwrap();
         let file = of("--dry-run");
-        assert_eq!((&*file.policy, &*file.watch.instrument), ("static", "damon"));
+        assert_eq!((&*file.policy, file.watch.instrument.name), ("static", "damon"));
         assert_eq!((file.limits.stalled, file.limits.dry_run), (0.5, true));
         assert_eq!(of("--policy hot_region").policy, "hot_region");
         let before = &file.config.as_ref().unwrap().1;

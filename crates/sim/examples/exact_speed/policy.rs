@@ -1,11 +1,11 @@
-//! What an instrument and a policy add to the time that a simulation takes.
+//! Cost of an instrument and a policy, relative to the time of the simulation.
 //!
-//! The instrument is `rates`. The policy is the simplest that moves pages: whatever was hot in
-//! the last window goes to the fastest tier, so many bytes a window.
+//! The instrument is `rates`. The policy is the simplest that moves pages: memory that was hot in
+//! the last window goes to the fastest tier, within a budget for each window.
 
 use std::time::Duration;
 
-use tierscope_core::drive::{Course, Sink, Window, tier};
+use tierscope_core::drive::{Course, tier};
 use tierscope_core::metrics::{HOT_FREQUENCY, hot};
 use tierscope_core::{
     Action, ActionId, ActionKind, Budget, Clock, Evidence, Orders, PlacementView, Policy, Range,
@@ -17,14 +17,14 @@ use tierscope_workloads::Workload;
 
 use crate::measure::{Layer, cpu_time, setup};
 
-/// Simulated time of the comparison, and of its steps: both machines take turns.
+/// Simulated time of the comparison, and of its steps, after which the machines alternate.
 const SPAN: Duration = Duration::from_secs(2);
 const STEP: Duration = Duration::from_millis(200);
-/// The size of the fast tier, and what may be moved a window.
+/// The size of the fast tier, and the bytes that may be moved in a window.
 const FAST_MIB: u64 = 32 << 10;
 const BUDGET: Budget = Budget { bytes: 256 << 20 };
 
-/// Moves what is hot to the fastest tier, each page once.
+/// Moves hot memory to the fastest tier, each page once.
 #[derive(Default)]
 struct Promote {
     hot: RangeSet,
@@ -65,15 +65,6 @@ impl Policy for Promote {
     }
 }
 
-/// Nobody looks at the windows.
-struct Nobody;
-
-impl Sink for Nobody {
-    fn window(&mut self, _: &Window<'_>) -> Result<()> {
-        Ok(())
-    }
-}
-
 /// A machine with the workload in its slow tier.
 fn machine(workload: &Workload, bytes: u64) -> Result<Machine> {
     let mut setup = setup(bytes, Layer::Whole)?;
@@ -86,7 +77,7 @@ fn machine(workload: &Workload, bytes: u64) -> Result<Machine> {
     Ok(machine)
 }
 
-/// Percent of the host's CPU time for an access that telemetry and policy add.
+/// Additional host CPU time for an access due to telemetry and policy, in percent.
 pub(crate) fn overhead(workload: &Workload, bytes: u64) -> Result<f64> {
     let (mut plain, mut tiered) = (machine(workload, bytes)?, machine(workload, bytes)?);
     let mut rates = make("rates", None, &Common::default())?;
@@ -101,7 +92,7 @@ pub(crate) fn overhead(workload: &Workload, bytes: u64) -> Result<f64> {
         }
         let between = cpu_time();
         let course = Course::until(until);
-        tier(&mut tiered, &mut *rates, &mut policy, &mut mover, BUDGET, &course, &mut Nobody)?;
+        tier(&mut tiered, &mut *rates, &mut policy, &mut mover, BUDGET, &course, &mut ())?;
         spent[0] += between - began;
         spent[1] += cpu_time() - between;
     }

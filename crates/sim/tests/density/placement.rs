@@ -1,6 +1,6 @@
-//! Where memory lies, how it moves, and how fast the target goes with it.
+//! Placement of memory, moves, and the resulting speed of the target.
 
-use tierscope_core::drive::{Course, Sink, Window, tier};
+use tierscope_core::drive::{Course, tier};
 use tierscope_core::{
     Action, ActionId, ActionKind, Budget, Clock, Evidence, Failure, Mover as _, Orders, Outcome,
     PageId, PlacementView, Policy, RangeSet, Setting, Tier, metrics,
@@ -14,7 +14,7 @@ const FAST: Tier = Tier(0);
 const SLOW: Tier = Tier(1);
 const ALL: Budget = Budget { bytes: 1 << 50 };
 
-/// A terabyte in Optane, a hundredth of it busy by 16 threads as fast as they can.
+/// A terabyte in Optane, a hundredth of it accessed by 16 threads as fast as they can.
 fn busy() -> Machine {
     let config = Config { placement: Placement::Bind(SLOW), rate: None, cores: 16, ..config() };
     machine(config, "contiguous:space=1TiB,hot=10GiB,at=100GiB")
@@ -30,8 +30,8 @@ fn outcomes(machine: &Machine) -> Vec<Outcome> {
     out
 }
 
-// DRAM is three times as fast, but walks read page tables that lie there anyway: what is hot moves there
-// within seconds, and the target speeds up.
+// DRAM is three times as fast, but walks read page tables that are in DRAM anyway: the hot memory
+// is moved there within seconds, and the target speeds up.
 #[test]
 fn hot_memory_moves_and_the_target_speeds_up() {
     let mut machine = busy();
@@ -42,7 +42,8 @@ fn hot_memory_moves_and_the_target_speeds_up() {
     machine.mover().submit(&[order(3, hot, ActionKind::Move(FAST))], ALL).unwrap();
     pass(&mut machine, SECOND);
     let there = machine.resident(&hot, FAST);
-    // 2.5 us and the copy and a 32nd of a shootdown of 16 cores a page: 3.1 us, 1.2 GiB a second.
+    // A page takes 2.5 us plus the copy plus a 32nd of a shootdown of 16 cores: 3.1 us, 1.2 GiB a
+    // second.
     assert!(there > GIB && there < 2 * GIB, "{there}");
     let while_moving = machine.flow(0.0);
     assert!(while_moving.tiers[1].read_bytes > before.tiers[1].read_bytes * 0.5);
@@ -111,7 +112,7 @@ fn pages_have_numbers_places_and_watermarks() {
     assert_eq!(tiers[0].used, 1 << 31, "page tables");
 }
 
-// One thread that waits for each line: what telemetry takes from it, it does not do.
+// One thread that waits for each line: time stolen by telemetry is missing from its progress.
 #[test]
 fn what_is_stolen_is_missing() {
     let rate = |steals: bool| {
@@ -136,8 +137,8 @@ fn what_is_stolen_is_missing() {
     assert!((with / without - (1.0 - stolen)).abs() < 0.01, "{with} {without} {stolen}");
 }
 
-// Cache misses can be sampled: those of the hot set, which is far larger than the cache, say which
-// tier they came from.
+// Cache misses can be sampled: misses of the hot set, which is far larger than the cache, carry the
+// tier that served them.
 #[test]
 fn cache_misses_are_sampled_with_their_tier() {
     use tierscope_core::{Sample, Samples};
@@ -160,8 +161,8 @@ fn cache_misses_are_sampled_with_their_tier() {
     assert!((share - 0.5).abs() < 0.03, "{share}");
 }
 
-// Memory of 400 MiB a second, which a move of 1.2 GiB a second fills: once it is over, accesses come at the rate at
-// which they are counted, and no slower than before.
+// Memory of 400 MiB a second, saturated by a move of 1.2 GiB a second: once it is over, the access
+// rate equals the counted rate, and is no lower than before.
 #[test]
 fn once_a_move_is_over_it_slows_nobody_down() {
     use tierscope_core::{Sample, Samples};
@@ -204,7 +205,7 @@ fn once_a_move_is_over_it_slows_nobody_down() {
     assert!(after > before, "{after} {before}");
 }
 
-/// Moves whatever region is hot to the fast tier, once.
+/// Moves every hot region to the fast tier, once.
 #[derive(Default)]
 struct Promote {
     asked: RangeSet,
@@ -236,16 +237,8 @@ impl Policy for Promote {
     }
 }
 
-struct Nobody;
-
-impl Sink for Nobody {
-    fn window(&mut self, _: &Window<'_>) -> Result<()> {
-        Ok(())
-    }
-}
-
-// The article's machine: 2 TB in Optane, 4 GB of it hot, 170 threads. What `rates` calls hot moves to DRAM,
-// and the target gets faster.
+// The article's machine: 2 TB in Optane, 4 GB of it hot, 170 threads. Regions that `rates` reports
+// as hot move to DRAM, and the target gets faster.
 #[test]
 fn a_policy_drives_the_machine() {
     let config = Config { placement: Placement::Bind(SLOW), rate: None, cores: 170, ..config() };
@@ -256,7 +249,7 @@ fn a_policy_drives_the_machine() {
     let mut mover = machine.mover();
     let course = Course::until(Time(8 * SECOND));
     let mut policy = Promote::default();
-    tier(&mut machine, &mut *rates, &mut policy, &mut mover, ALL, &course, &mut Nobody).unwrap();
+    tier(&mut machine, &mut *rates, &mut policy, &mut mover, ALL, &course, &mut ()).unwrap();
     let after = machine.flow(0.0);
     let share = after.fast_tier_share().unwrap();
     println!("{share}: {} to {} accesses a second", before.rate, after.rate);

@@ -1,6 +1,6 @@
-//! Pages that are given back, and come back; and every policy that gives some back.
+//! Reclaim and refaults; and every policy that reclaims pages.
 
-use tierscope_core::drive::{Course, Sink, Window, tier};
+use tierscope_core::drive::{Course, tier};
 use tierscope_core::{
     Action, ActionId, ActionKind, Budget, Mover as _, Outcome, PlacementView, Tier,
 };
@@ -13,7 +13,7 @@ use super::*;
 
 const ALL: Budget = Budget { bytes: 1 << 50 };
 
-/// Two GiB, of which 128 MiB from 1 GiB on are touched a million times a second.
+/// Two GiB, of which 128 MiB from 1 GiB on are accessed a million times a second.
 fn swapping(swap: Swap) -> Machine {
     swapping_from(swap, Start::Cleared)
 }
@@ -34,8 +34,8 @@ fn outcomes(machine: &Machine) -> Vec<Outcome> {
     out
 }
 
-// The first half GiB, cold: 131,072 pages of 10 us and a shootdown's 32nd each: 1.4 s; a third of them stays as
-// what zswap keeps.
+// The first half GiB, cold: 131,072 pages of 10 us and a 32nd of a shootdown each: 1.4 s; a third
+// of them stays in memory, compressed by zswap.
 #[test]
 fn what_is_given_back_leaves_memory_and_is_not_present() {
     let mut machine = swapping(Swap::Zswap);
@@ -65,7 +65,8 @@ fn what_is_given_back_leaves_memory_and_is_not_present() {
     assert_eq!(machine.moved().reclaimed, GIB / 2);
 }
 
-// Of 32,768 hot pages touched 10^6 times a second each comes back within a fraction of a second, once.
+// Each of 32,768 hot pages, accessed 10^6 times a second together, refaults within a fraction of a
+// second, once.
 #[test]
 fn what_is_wanted_comes_back_and_costs_its_thread_time() {
     for swap in [Swap::Zswap, Swap::Device] {
@@ -77,17 +78,9 @@ fn what_is_wanted_comes_back_and_costs_its_thread_time() {
         let used = machine.swap_use();
         assert!(used.out < MIB, "{swap:?}: {used:?}");
         assert!(used.refaulted >= 128 * MIB - used.out, "{swap:?}: {used:?}");
-        // What came back while the rest went is not given back again.
+        // Pages that refaulted during the reclaim are not reclaimed again.
         assert_eq!(used.refaulted + used.out, machine.moved().reclaimed, "{swap:?}");
         assert_eq!(machine.account().counts.swap_ins << 12, used.refaulted);
-    }
-}
-
-struct Nobody;
-
-impl Sink for Nobody {
-    fn window(&mut self, _: &Window<'_>) -> Result<()> {
-        Ok(())
     }
 }
 
@@ -107,7 +100,7 @@ fn run_from(line: &str, seconds: u64, start: Start) -> Machine {
             true => registry::make("rates", None, &Common::default()).unwrap(),
             false => Box::new(Metronome::new(Duration::from_millis(200))),
         };
-    tier(&mut machine, &mut *clock, &mut *policy, &mut mover, ALL, &course, &mut Nobody).unwrap();
+    tier(&mut machine, &mut *clock, &mut *policy, &mut mover, ALL, &course, &mut ()).unwrap();
     machine
 }
 
@@ -131,8 +124,8 @@ fn every_policy_gives_back_what_is_cold_and_keeps_what_is_hot() {
     }
 }
 
-// The hot part is a sixteenth: looking from above costs a fraction of looking at all of it. Memory was populated:
-// MGLRU's filter knows what is dense from its first walk.
+// The hot part is a sixteenth: a walk from the top costs a fraction of a walk over all of it.
+// Memory was populated, so MGLRU's filter knows the dense parts from its first walk.
 #[test]
 fn from_above_costs_less() {
     let spent = |line: &str| {

@@ -1,11 +1,11 @@
-//! The suites that every machine passes.
+//! The conformance suites on the exact machine.
 
 use std::time::Duration;
 
 use tierscope_conformance::instrument::{Traits, conforms_on};
 use tierscope_conformance::toy::idle;
 use tierscope_conformance::{access_bits, residency};
-use tierscope_core::{Clock, Range, SpaceId, Target, Time};
+use tierscope_core::{Clock, Need, Range, SpaceId, Target, Time};
 use tierscope_instruments::registry::{Common, list, make};
 
 use tierscope_sim::exact::{Machine, Process};
@@ -32,11 +32,11 @@ fn two_mappings_beneath_one_entry_are_both_seen() {
     access_bits::a_shared_upper_entry_is_judged_once(&mut driven, pages);
 }
 
-/// The techniques that work on ACCESSED bits alone, each in its default variant.
+/// The techniques that need only ACCESSED bits, each in its default variant.
 #[test]
 fn instruments_conform_on_it() {
-    let tracks_bits = list().iter().filter(|entry| entry.tracks == "access bits");
-    // DAMON would fit its regions to mappings once a minute.
+    let tracks_bits = list().iter().filter(|entry| entry.needs(Need::AccessBits));
+    // DAMON would update its regions to mappings only once a minute.
     let common = Common { update: Some(Duration::from_secs(1)), ..Common::default() };
     for entry in tracks_bits {
         let make = || make(entry.name, None, &common).expect("its defaults do");
@@ -54,7 +54,7 @@ fn counters_conform_on_it() {
     }
 }
 
-/// A process that runs a workload, all of whose pages are there.
+/// A process that runs a workload, with all pages present.
 fn running(spec: &str) -> (Machine, Range) {
     let mut machine = Machine::new(&setup([1024; 2])).expect("it is possible");
     let workload = from_spec(spec).expect("it is possible");
@@ -72,7 +72,7 @@ fn a_resident_page_is_hidden_until_a_flush() {
     residency::a_flush_uncovers_a_resident_page(&mut machine, hot, idle, true);
 }
 
-// 2 MiB take 9 of 10 accesses, and stay in the TLBs; 16,384 pages take 100,000 a second alike.
+// 2 MiB take 9 of 10 accesses, and stay in the TLBs; 16,384 pages share 100,000 a second evenly.
 #[test]
 fn background_is_seen_next_to_a_hot_set() {
     let spec = "contiguous:space=64MiB,hot=2MiB,at=0B,share=0.9,rate=1000000,burst=1";

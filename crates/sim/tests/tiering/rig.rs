@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tierscope_core::drive::{Course, Sink, Window, tier};
+use tierscope_core::drive::{Course, tier};
 use tierscope_core::metrics::moves::Moved;
 use tierscope_core::{
     Action, ActionKind, Budget, Instrument, Outcome, PlacementView, Ports, Range, Result, Tier,
@@ -22,25 +22,25 @@ use tierscope_workloads::generate::from_spec;
 
 const MIB: u64 = 1 << 20;
 
-/// Which machine.
+/// Mode of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Exact,
     Density,
 }
 
-/// What happens on it.
+/// Parameters of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
     /// Bytes hot, at the end of 64 MiB.
     pub(crate) hot: u64,
     /// Accesses a second.
     pub(crate) rate: u64,
-    /// MiB of the tiers.
+    /// MiB of each tier.
     pub(crate) tiers: Vec<u64>,
     pub(crate) seconds: f64,
     pub(crate) placement: Placement,
-    /// Nobody touches anything.
+    /// No memory is accessed.
     pub(crate) idle: bool,
     /// There is no last-level cache.
     pub(crate) uncached: bool,
@@ -91,7 +91,7 @@ pub(crate) enum Machine {
     Density(Box<density::Machine>),
 }
 
-/// A flush each 5 ms: the hot set would lie in the TLB.
+/// A flush every 5 ms, since the hot set fits the TLB.
 const FLUSH: Option<Duration> = Some(Duration::from_millis(5));
 
 /// Eight pipelines in front of each range of physical memory.
@@ -176,7 +176,7 @@ impl Machine {
     }
 }
 
-/// What a run came to.
+/// Results of a policy's run.
 pub(crate) struct Ran {
     machine: Machine,
     pub(crate) actions: Vec<Action>,
@@ -207,7 +207,7 @@ impl Ran {
         }
     }
 
-    /// Bytes that the mover said it moved.
+    /// Bytes moved, according to the mover's outcomes.
     pub(crate) fn done(&self) -> u64 {
         let moved = |outcome: &&Outcome| {
             let action = self.actions.iter().find(|action| action.id == outcome.id);
@@ -217,7 +217,7 @@ impl Ran {
     }
 }
 
-/// Keeps what it is told and what comes of it.
+/// Logs the actions submitted to a mover, and their outcomes.
 struct Logged {
     inner: Mover,
     actions: Vec<Action>,
@@ -238,16 +238,7 @@ impl tierscope_core::Mover for Logged {
     }
 }
 
-/// Nobody looks at the windows.
-struct Nobody;
-
-impl Sink for Nobody {
-    fn window(&mut self, _: &Window<'_>) -> Result<()> {
-        Ok(())
-    }
-}
-
-/// The instrument that feeds a policy: none of its own unless it wants regions.
+/// The instrument that feeds a policy: a plain clock unless the policy needs regions.
 fn instrument(line: &str) -> Box<dyn Instrument> {
     let name = line.split_once(':').map_or(line, |(name, _)| name);
     let entry = by_name(name).expect("it is registered");
@@ -257,9 +248,9 @@ fn instrument(line: &str) -> Box<dyn Instrument> {
     Box::new(Metronome::new(Duration::from_millis(200)))
 }
 
-/// Drives a policy for some simulated seconds.
+/// Runs a policy for the case's simulated seconds.
 pub(crate) fn run(line: &str, mode: Mode, case: &Case) -> Ran {
-    // What a cache answers reaches no controller, and the last level holds all that is hot.
+    // Cache hits reach no controller, and the last-level cache would hold the whole hot set.
     let case = &Case { uncached: line.contains("-nemo"), ..case.clone() };
     let mut machine = machine(mode, case);
     let mut mover = Logged { inner: machine.mover(), actions: Vec::new(), outcomes: Vec::new() };
@@ -267,9 +258,9 @@ pub(crate) fn run(line: &str, mode: Mode, case: &Case) -> Ran {
     let course = Course::until(Time(0) + Duration::from_secs_f64(case.seconds));
     let budget = Budget { bytes: u64::MAX };
     let (ports, mut instrument) = (machine.ports(), instrument(line));
-    tier(ports, &mut *instrument, &mut *policy, &mut mover, budget, &course, &mut Nobody)
+    tier(ports, &mut *instrument, &mut *policy, &mut mover, budget, &course, &mut ())
         .unwrap_or_else(|error| panic!("{line}, {mode:?}: {error}"));
-    // What is under way ends.
+    // Actions in progress end.
     machine.ports().wait(course.until + Duration::from_secs(1));
     tierscope_core::Mover::poll(&mut mover, &mut Vec::new()).expect("it is simulated");
     let account = machine.account();

@@ -1,4 +1,4 @@
-//! What a policy came to, in figures with units (METRICS.md, `core::metrics::moves`).
+//! Results of a policy, in figures with units (METRICS.md, `core::metrics::moves`).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use tierscope_core::drive::{Course, Ended, Sink, Window, tier};
+use tierscope_core::drive::{Course, Ended, tier};
 use tierscope_core::metrics::moves::Moved;
 use tierscope_core::{
     Budget, Evidence, Mover, Orders, PlacementView, Policy, Result, Setting, Time,
@@ -22,57 +22,58 @@ use crate::bench::machine::build_fitted;
 use crate::sim::account::LatencyFigures;
 use crate::sim::run::meta;
 
-/// What happened up to a time.
+/// State of a run at a point in time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[cfg_attr(test, derive(Default))]
 pub struct Row {
-    /// In simulated seconds.
+    /// End of the row's interval, in simulated seconds.
     pub end_seconds: f64,
-    /// Operations of the first process, a second, since the row before.
+    /// Operations of the first process per second, within the interval.
     pub operations_per_second: f64,
-    /// Of the accesses that went to memory since the row before, the share that the fastest tier served.
+    /// Share of the interval's memory accesses that the fastest tier served.
     pub fast_tier_share: Option<f64>,
     /// Bytes promoted so far.
     pub promoted_bytes: u64,
     /// Bytes demoted so far.
     pub demoted_bytes: u64,
-    /// Bytes promoted and touched since, so far; of densities told at the end only.
+    /// Bytes promoted and touched since, so far; `None` in density mode, which counts them at the
+    /// end only.
     pub reaccessed_bytes: Option<u64>,
-    /// Bytes in memory, where memory can be given back.
+    /// Bytes resident in memory, if the machine has swap.
     pub resident_bytes: Option<u64>,
-    /// Bytes that had been given back and came again, so far.
+    /// Bytes refaulted so far.
     pub refaulted_bytes: Option<u64>,
 }
 
-/// Bytes that were not moved, and why.
+/// Bytes whose move failed, with the cause.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Failures {
-    /// `no-room`, `busy`, …
+    /// Cause: `no-room`, `busy`, …
     pub cause: String,
-    /// Bytes.
+    /// Bytes that were not moved for this cause.
     pub bytes: u64,
 }
 
-/// What moved.
+/// Sums of moved bytes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Moves {
-    /// Bytes to a faster tier.
+    /// Bytes moved to a faster tier.
     pub promoted_bytes: u64,
-    /// Bytes to a slower tier.
+    /// Bytes moved to a slower tier.
     pub demoted_bytes: u64,
-    /// Bytes given back.
+    /// Bytes reclaimed.
     pub reclaimed_bytes: u64,
-    /// Bytes that came back after they had been given back, each time counted.
+    /// Bytes refaulted after their reclaim, counted each time.
     pub refaulted_bytes: u64,
-    /// Bytes ordered and not moved.
+    /// Bytes ordered whose move failed.
     pub failed_bytes: u64,
-    /// Of these, by cause.
+    /// Bytes whose move failed, by cause.
     pub failures: Vec<Failures>,
-    /// Bytes promoted, and not touched before they moved back or the run ended.
+    /// Bytes promoted, but not touched before they were moved back or the run ended.
     pub wasted_bytes: u64,
     /// Bytes moved twice within 60 s.
     pub ping_pong_bytes: u64,
-    /// Of the promoted bytes, the share touched since.
+    /// Share of the promoted bytes that were touched afterwards.
     pub reaccess_share: Option<f64>,
     /// Bytes of huge pages split.
     pub split_bytes: u64,
@@ -99,16 +100,16 @@ impl From<Moved> for Moves {
     }
 }
 
-/// CPU time over simulated time, 1 is one CPU.
+/// CPU time relative to simulated time, 1 is one CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Shares {
-    /// Telemetry: probes, scans, reading samples, arming.
+    /// Telemetry: probes, scans, reading samples, arming hint faults.
     pub telemetry: f64,
     /// Telemetry on the target's cores: samples, hint faults, shootdowns.
     pub interrupts: f64,
-    /// What the policy says that it spent.
+    /// CPU time that the policy has reported.
     pub policy: f64,
-    /// Moving pages.
+    /// CPU time of moving pages.
     pub mover: f64,
 }
 
@@ -124,77 +125,77 @@ impl Shares {
     }
 }
 
-/// How long accesses take, in simulated ns, at the end: of densities.
+/// Access latencies in simulated ns at the end of a run, in density mode.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct AccessLatency {
-    /// The median.
+    /// Median latency.
     pub p50_ns: f64,
     /// The 95th percentile.
     pub p95_ns: f64,
-    /// The 99th.
+    /// The 99th percentile.
     pub p99_ns: f64,
 }
 
-/// What a policy came to. All times but `wall_seconds` are simulated.
+/// Result of a policy. All times except `wall_seconds` are simulated.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(test, derive(Default))]
 pub struct Outcome {
-    /// As on the command line.
+    /// The policy, as on the command line.
     pub policy: String,
-    /// Its settings.
+    /// Settings of the policy.
     pub settings: Vec<(String, String)>,
-    /// Who fed it.
+    /// Instrument that fed it.
     pub instrument: String,
-    /// `deadline`, `stopped` or `target-gone`.
+    /// Reason for the end: `deadline`, `stopped` or `target-gone`.
     pub ended: &'static str,
-    /// Simulated seconds.
+    /// Duration of the run, in simulated seconds.
     pub seconds: f64,
-    /// What operations are, in the plural.
+    /// Unit of the operations, in the plural.
     pub unit: String,
-    /// Operations of the first process, all in all.
+    /// Operations of the first process over the whole run.
     pub operations: u64,
-    /// The same a second, after the warm-up.
+    /// Operations per second after the warm-up.
     pub operations_per_second: f64,
-    /// Of the accesses that went to memory after the warm-up, the share that the fastest tier served.
+    /// Share of the memory accesses after the warm-up that the fastest tier served.
     pub fast_tier_share: Option<f64>,
-    /// How long operations of the first process took, of a program that marks their ends.
+    /// Latency of the first process's operations, for a program that marks their ends.
     pub latency: Option<LatencyFigures>,
-    /// How long accesses take, where operations do not tell.
+    /// Latency of accesses, if there are no latencies of operations.
     pub access_latency: Option<AccessLatency>,
-    /// What moved.
+    /// Sums of moved bytes.
     pub moves: Moves,
-    /// CPU time over time.
+    /// CPU time relative to simulated time.
     pub cpu: Shares,
-    /// Hint faults.
+    /// Number of hint faults.
     pub hint_faults: u64,
-    /// Processes that were killed: out of memory, or out of bounds.
+    /// Processes killed for lack of memory, or for an access out of bounds.
     pub killed: u64,
-    /// Time that the simulation took; not reproducible.
+    /// Wall time of the simulation; not reproducible.
     pub wall_seconds: f64,
-    /// Over time.
+    /// Time series of the run.
     pub rows: Vec<Row>,
-    /// What the policy knew of its own work, from time to time; nothing of most.
+    /// Internal figures of the policy, taken at intervals; empty for most policies.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<Notes>,
 }
 
-/// What a policy knew of its own work at a time ([`Policy::notes`]).
+/// Internal figures of a policy at a point in time ([`Policy::notes`]).
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Notes {
-    /// In simulated seconds.
+    /// Time in simulated seconds.
     pub at_seconds: f64,
     /// Figures by name.
     pub figures: Vec<(&'static str, f64)>,
 }
 
-/// A policy, and what it knows of its own work from time to time.
+/// Wrapper of a policy that collects its internal figures at intervals.
 struct Noted<'a> {
     policy: &'a mut dyn Policy,
     next: Time,
     notes: Vec<Notes>,
 }
 
-/// From one look at it to the next.
+/// Interval between two collections of a policy's internal figures.
 const PAUSE: Duration = Duration::from_secs(5);
 
 impl Policy for Noted<'_> {
@@ -223,16 +224,7 @@ impl Policy for Noted<'_> {
     }
 }
 
-/// Nobody looks at the windows: the machine is looked at.
-struct Nobody;
-
-impl Sink for Nobody {
-    fn window(&mut self, _: &Window<'_>) -> Result<()> {
-        Ok(())
-    }
-}
-
-/// What of a run was not the machine's.
+/// Results of a run that are not read from the machine.
 struct Run {
     ended: Ended,
     instrument: &'static str,
@@ -240,7 +232,7 @@ struct Run {
     notes: Vec<Notes>,
 }
 
-/// Where what a policy saw and did is recorded, and the command line for it.
+/// Directory of the recording, and the command line to store in it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record<'a> {
     pub(crate) dir: &'a Path,
@@ -262,14 +254,15 @@ fn drive(
     let mut noted = Noted { policy: &mut *policy, next: Time(0), notes: Vec::new() };
     let (told, placer) = (&mut *instrument, &mut noted);
     let ended = match record {
-        None => tier(stage, told, placer, mover, budget, &course, &mut Nobody)?,
+        None => tier(stage, told, placer, mover, budget, &course, &mut ())?,
         Some(record) => {
             let of = (told.name(), contestant.sampling_interval());
             let mut meta = meta(experiment, stage, of, record.line);
             meta.annotations.insert("policy".into(), contestant.text.clone());
             let mut recorder = Recorder::create(record.dir, &meta.with_settings(&told.settings()))?;
             let ended = tier(stage, told, placer, mover, budget, &course, &mut recorder);
-            // An error of the recording comes back from here as well; the first one is the cause.
+            // A failed recording is reported here as well; the error of the drive loop is the
+            // cause.
             let closed = recorder.finish();
             let ended = ended?;
             closed?;
@@ -281,11 +274,11 @@ fn drive(
     Ok(Run { ended, instrument: instrument.name(), settings, notes })
 }
 
-/// Runs a policy on the experiment until its time is over or `stop` is set, and records it if that is
-/// wanted; `reached` tells how far it is, in simulated nanoseconds.
+/// Runs a policy on the experiment to its end, or until `stop` is set, and records it if requested;
+/// progress is published in `reached`, in simulated nanoseconds.
 ///
 /// # Errors
-/// If the machine cannot be built, or policy or instrument lack a port.
+/// The machine cannot be built, or it lacks a port that policy or instrument needs.
 pub(crate) fn place(
     experiment: &Experiment,
     contestant: &Contestant,
@@ -300,7 +293,7 @@ pub(crate) fn place(
     let mut stage = Watched::new(&mut *machine, experiment, reached);
     let run = drive(experiment, contestant, &mut stage, &mut mover, record)?;
     let end = stage.totals();
-    // Stopped before it was warm: all of it counts.
+    // If the run was stopped during the warm-up, all of it counts.
     let warm = stage.warm.take().unwrap_or_default();
     let rows = std::mem::take(&mut stage.rows);
     let first = end.account.done.first().cloned();
@@ -314,7 +307,7 @@ pub(crate) fn place(
         policy: contestant.text.clone(),
         settings: run.settings,
         instrument: run.instrument.into(),
-        ended: ended(run.ended),
+        ended: run.ended.name(),
         seconds,
         unit: first.as_ref().map_or("accesses", |done| done.unit).into(),
         operations: end.operations(),
@@ -334,12 +327,4 @@ pub(crate) fn place(
         rows,
         notes: run.notes,
     })
-}
-
-fn ended(ended: Ended) -> &'static str {
-    match ended {
-        Ended::Deadline => "deadline",
-        Ended::Stopped => "stopped",
-        Ended::TargetGone => "target-gone",
-    }
 }
