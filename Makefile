@@ -17,10 +17,9 @@ setup: ## install what is needed (packages; nothing of the boot set-up changes)
 build: setup ## build all programs
 	$(CARGO_BUILD) --bins --lib
 
-lab-program: setup
+run: ## profile a real Redis on a real kernel, show where it is hot (target/run/redis)
+	@scripts/setup.sh run
 	@$(CARGO_BUILD) --bin lab
-
-run: lab-program ## profile a real Redis on a real kernel, show where it is hot (target/run/redis)
 	@$(LAB) first-light
 
 test: setup ## unit and property tests, then modules and machines on every kernel
@@ -45,6 +44,9 @@ bench-light: build ## accuracy, cost, lock holds, stress, CI time: target/bench/
 
 bench-see: build ## instruments beside each other at terabytes: target/bench/see.json, resumable
 	@$(LAB) bench see
+
+figures: build ## write the table of figures in README.md from target/bench
+	@$(LAB) figures
 
 install: ## install what was built: PREFIX=/usr/local, DESTDIR=
 	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' scripts/install
@@ -88,5 +90,5 @@ test-spark: build ## many machines' TLB misses, merged by Spark, beside our own 
 clean: ## remove everything that was built, fetched and recorded
 	rm -rf target $(TARGET)
 
-.PHONY: help setup build lab-program run test lint bench-light bench-see bench-show bench-sim bench-machine bench-count bench-place bench-trace bench-reclaim test-spark install uninstall deb clean
+.PHONY: help setup build run test lint bench-light bench-see bench-show bench-sim bench-machine bench-count bench-place bench-trace bench-reclaim figures test-spark install uninstall deb clean
 .DEFAULT_GOAL := help

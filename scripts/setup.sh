@@ -1,6 +1,6 @@
 #!/bin/bash
-# Installs what tierscope needs to build and to run its lab, on Debian 12.
-# Does nothing, at once, where nothing is missing.
+# Installs what tierscope needs to build and to run its lab, on Debian 12: `setup.sh` for all
+# tests, `setup.sh run` for `make run` alone. Exits at once if nothing is missing.
 set -euo pipefail
 
 # Command or file that proves a package, and the package.
@@ -14,20 +14,23 @@ needs=(
     xz:xz-utils
     depmod:kmod
     ldd:libc-bin
-    sparse:sparse
     qemu-system-x86_64:qemu-system-x86
-    qemu-x86_64:qemu-user
     busybox:busybox-static
-    chromium-headless-shell:chromium-headless-shell
-    dkms:dkms
     objdump:binutils
     gzip:gzip
     redis-check-rdb:redis-tools
-    memcached:memcached
     /usr/include/stdio.h:libc6-dev
     /usr/lib/x86_64-linux-gnu/libelf.so.1:libelf1
     /usr/lib/x86_64-linux-gnu/libssl.so.3:libssl3
     /etc/ssl/certs/ca-certificates.crt:ca-certificates
+)
+# What tests need as well, but `make run` does not.
+tests=(
+    sparse:sparse
+    qemu-x86_64:qemu-user
+    chromium-headless-shell:chromium-headless-shell
+    dkms:dkms
+    memcached:memcached
 )
 # Only what benches compare with: `setup.sh bench`.
 peers=(
@@ -39,6 +42,7 @@ spark=(
     java:default-jre-headless
     /usr/share/doc/python3-venv:python3-venv
 )
+[ "${1:-}" = run ] || needs+=("${tests[@]}")
 [ "${1:-}" = bench ] && needs+=("${peers[@]}")
 [ "${1:-}" = spark ] && needs+=("${spark[@]}")
 # The oldest Rust that builds tierscope; Debian 12 has a newer one for its browsers.

@@ -1,4 +1,5 @@
-//! `make run`: from sources to a profile of a real Redis, every step that can overlap doing so.
+//! `make run`: from sources to a profile of a real Redis server, with steps run concurrently where
+//! possible.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -15,7 +16,7 @@ use crate::run::{self, Options};
 use crate::scenario::Scenario;
 
 /// Fetches `kernel` and builds our modules for it while cargo builds the programs; then runs the
-/// scenario and shows what was recorded. The recording stays in target/run/redis.
+/// scenario and shows the recording, which is kept in target/run/redis.
 ///
 /// # Errors
 /// Any step fails.
@@ -23,7 +24,7 @@ pub fn run(kernel: &Kernel, mut scenario: Scenario, seconds: u32) -> Result<()> 
     scenario.assign(&format!("seconds={seconds}"))?;
     let tree = thread::scope(|scope| {
         let tree = scope.spawn(|| prepare_kernel(kernel, &scenario));
-        build_programs()?;
+        build_programs(&scenario)?;
         tree.join().unwrap_or_else(|_| {
             Err(Error::new(Kind::Environment, "fetching the kernel", "panicked"))
         })
@@ -45,15 +46,17 @@ fn prepare_kernel(kernel: &Kernel, scenario: &Scenario) -> Result<fetch::Tree> {
     Ok(tree)
 }
 
-/// Builds every program of the workspace, with cargo's progress on stderr.
+/// Builds the scenario's programs, with cargo's progress on stderr.
 ///
 /// # Errors
 /// cargo is missing or fails.
-pub fn build_programs() -> Result<()> {
+fn build_programs(scenario: &Scenario) -> Result<()> {
     say("building the programs");
-    // All of the workspace, so that whoever builds gets the same features and nothing is built twice.
+    // `--workspace`: every build then uses the same features, and nothing is built twice.
+    let ours = scenario.programs.iter().filter(|program| !program.contains('='));
     let status = Command::new("cargo")
-        .args(["build", "--workspace", "--bins"])
+        .args(["build", "--workspace"])
+        .args(ours.flat_map(|program| ["--bin", program]))
         .current_dir(paths::root())
         .stdin(Stdio::null())
         .status()
@@ -64,7 +67,7 @@ pub fn build_programs() -> Result<()> {
     }
 }
 
-/// Prints summary and heatmap of a recording.
+/// Prints the summary and the heatmap of a recording.
 fn show(recording: &PathBuf) -> Result<()> {
     let tierscope =
         paths::programs().map_or_else(|| "tierscope".into(), |dir| dir.join("tierscope"));

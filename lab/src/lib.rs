@@ -1,8 +1,8 @@
 //! Real kernels in QEMU: fetched, booted in seconds, given one job, judged by
 //! its exit status and by the kernel's own console.
 //!
-//! The lab is the only room that starts machines. It knows nothing of
-//! instruments or recordings: a scenario's job calls the programs that do.
+//! The lab is the only crate that starts virtual machines. Running a scenario does not depend on
+//! instruments or recordings: the scenario's job calls the programs that use them.
 
 pub mod accuracy;
 pub mod bench;
@@ -13,6 +13,7 @@ pub mod count;
 pub mod cpio;
 pub mod error;
 pub mod fetch;
+pub mod figures;
 pub mod first_light;
 pub mod guest;
 pub mod initramfs;

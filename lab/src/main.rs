@@ -10,14 +10,14 @@ use tierscope_lab::progress::say;
 use tierscope_lab::run::{self, Options};
 use tierscope_lab::scenario::Scenario;
 use tierscope_lab::{
-    accuracy, bench, count, first_light, kbuild, machine, place, progress, reclaim, see, show, sim,
-    suite, support, tracing, user,
+    accuracy, bench, count, figures, first_light, kbuild, machine, place, progress, reclaim, see,
+    show, sim, suite, support, tracing, user,
 };
 
 /// Run tierscope on real kernels in QEMU (TCG).
 ///
-/// Exit codes: 0 all went well, 1 the job or a check failed, 2 wrong use, 3 the kernel complained, 4 time ran
-/// out, 5 something is missing on this machine.
+/// Exit codes: 0 success, 1 the job or a check failed, 2 wrong use, 3 the kernel complained, 4
+/// timeout, 5 this machine lacks something.
 #[derive(Parser)]
 #[command(version, max_term_width = 100)]
 struct Cli {
@@ -34,7 +34,7 @@ enum Verb {
         #[command(flatten)]
         machine: MachineArgs,
     },
-    /// A shell in a scenario's machine.
+    /// Open a shell in a scenario's machine.
     Shell {
         /// Name of a scenario, see `lab list`.
         #[arg(default_value = "smoke")]
@@ -42,7 +42,8 @@ enum Verb {
         #[command(flatten)]
         machine: MachineArgs,
     },
-    /// Build all, boot a kernel, profile a Redis in it, show what was seen: `make run`.
+    /// Build everything, boot a kernel, profile a Redis server in it and show the result: `make
+    /// run`.
     FirstLight {
         /// Name of a kernel.
         #[arg(long, default_value = "6.12")]
@@ -51,56 +52,58 @@ enum Verb {
         #[arg(long, default_value_t = 30)]
         seconds: u32,
     },
-    /// Run the checks that need a kernel: lab/suite.toml on every kernel.
+    /// Run the checks that need a kernel: the cases of lab/suite.toml on every kernel.
     Test {
-        /// Only cases whose name contains this.
+        /// Run only cases whose name contains this text.
         #[arg(long, default_value = "")]
         only: String,
     },
-    /// Measure a chapter: target/bench/CHAPTER.json.
+    /// Run the benchmarks of a chapter and write target/bench/CHAPTER.json.
     Bench {
-        /// Chapter.
+        /// Name of the chapter.
         #[arg(value_parser = ["light", "see", "show", "sim", "machine", "count", "place", "trace", "reclaim"])]
         chapter: String,
-        /// All but light: only what has this in its name.
+        /// All chapters but light: run only rows whose name contains this text.
         #[arg(long, default_value = "")]
         only: String,
-        /// see: seconds of each instrument instead of the case's.
+        /// see: seconds that each instrument runs, instead of the case's.
         #[arg(long)]
         seconds: Option<u32>,
     },
-    /// Run an unmodified program under QEMU and the plugin, and tell what was seen.
+    /// Run an unmodified program under QEMU with the plugin, and print what was recorded.
     Trace {
-        /// Parts of the plugin, by comma: llc, raw, touched.
+        /// Parts of the plugin, separated by commas: llc, raw, touched.
         #[arg(long, value_delimiter = ',', default_value = "raw")]
         parts: Vec<String>,
-        /// Rings whose records are kept, by comma: raw.
+        /// Rings whose records are kept, separated by commas: raw.
         #[arg(long, value_delimiter = ',')]
         keep: Vec<String>,
-        /// Where plugin.json, mappings.log and kept records go.
+        /// Output directory for plugin.json, mappings.log and kept records.
         #[arg(short, long, default_value = "target/lab/out/trace")]
         out: std::path::PathBuf,
-        /// The plugin instead of the one built with this program.
+        /// Plugin to load instead of the one built with this program.
         #[arg(long)]
         plugin: Option<std::path::PathBuf>,
-        /// Program and arguments.
+        /// Program and its arguments.
         #[arg(last = true, required = true)]
         program: Vec<String>,
     },
-    /// Compare a recording with the truth beside it (DIR/redis, DIR/truth.json).
+    /// Compare a recording with the workload's own truth (DIR/redis and DIR/truth.json).
     Accuracy {
-        /// What was /out of the scenario first-light.
+        /// /out of a run of the scenario first-light.
         dir: std::path::PathBuf,
     },
-    /// Build our modules for every kernel, with sparse.
+    /// Build our kernel modules for every kernel, and check them with sparse.
     Modules,
     /// List scenarios and kernels.
     List,
     /// Print the kernel table of SUPPORT.md.
     Support,
+    /// Write the table of figures in README.md from target/bench: `make figures`.
+    Figures,
     /// Fetch kernels and headers into the cache.
     Fetch {
-        /// Kernels by name; none: all.
+        /// Names of kernels; default: all.
         kernels: Vec<String>,
     },
 }
@@ -128,25 +131,26 @@ struct MachineArgs {
     /// Further kernel parameters.
     #[arg(long, default_value = "")]
     cmdline: String,
-    /// Parts of the instrumented machine instead of the scenario's, by comma (lab/README.md).
+    /// Parts of the instrumented machine instead of the scenario's, separated by commas
+    /// (lab/README.md).
     #[arg(long, value_delimiter = ',')]
     parts: Option<Vec<String>>,
-    /// The instrumented machine's plugin instead of the one built with this program.
+    /// Plugin of the instrumented machine instead of the one built with this program.
     #[arg(long)]
     plugin: Option<std::path::PathBuf>,
-    /// 5-level page tables.
+    /// Use 5-level page tables.
     #[arg(long)]
     la57: bool,
-    /// Page-table isolation.
+    /// Enable page-table isolation.
     #[arg(long)]
     pti: bool,
-    /// Show the host's root, read-only, at /host.
+    /// Mount the host's root, read-only, at /host.
     #[arg(long)]
     host: bool,
-    /// Host directory for /out; its content stays.
+    /// Host directory for /out; existing files are kept.
     #[arg(long)]
     out: Option<std::path::PathBuf>,
-    /// Show the kernel's console too.
+    /// Also show the kernel's console.
     #[arg(short, long)]
     verbose: bool,
 }
@@ -233,6 +237,7 @@ fn dispatch(verb: Verb) -> Result<()> {
             print!("{}", support::table(&matrix, &suite::Suite::load()?));
             Ok(())
         }
+        Verb::Figures => figures::write(),
         Verb::Fetch { kernels } => fetch_all(&matrix, &kernels),
     }
 }
