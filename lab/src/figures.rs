@@ -1,4 +1,4 @@
-//! `make figures`: the table of figures in README.md, from the rows that the benchmarks have written.
+//! `make figures`: the table of figures in README.md, from the rows that the benchmarks wrote.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -229,6 +229,23 @@ mod tests {
     }
 
     #[test]
+    fn an_instrument_that_no_live_machine_can_feed_is_refused() {
+        let error = plan("--instrument hint_fault").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Missing);
+        assert!(error.to_string().contains("user space cannot arm them"), "{error}");
+        let several = plan("--instrument kernel-damon --children").unwrap_err();
+        assert!(several.to_string().contains("watches one process"), "{several}");
+    }
+
+    #[test]
+    fn instruments_need_what_they_work_on() {
+        let needs = |name: &str| plan(&format!("--instrument {name}")).unwrap().instrument.needs;
+        assert_eq!(needs("rates"), [Need::AccessBits]);
+        assert_eq!((needs("pebs"), needs("nemo")), (&[Need::Samples][..], &[Need::Counters][..]));
+        assert_eq!(needs("kernel-damon"), [Need::RegionSource]);
+    }
+
+    #[test]
     fn rates_within_a_hundredth_of_a_cpu_are_the_default() {
         let plan = plan("").unwrap();
         assert_eq!(plan.duration, None);

@@ -1,5 +1,5 @@
-//! Sizes, rates, times, shares and ranges as text: one grammar for command lines, configurations and
-//! experiments, and one form in which each is written.
+//! Sizes, rates, times, shares and ranges as text: one grammar for command lines, configurations
+//! and experiments, and one form in which each is written.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -36,9 +36,9 @@ const TIMES: [(&str, u64); 9] = [
     ("d", 86_400_000_000_000),
 ];
 
-/// Parses a size: a number with `KiB`, `MiB`, `GiB`, `TiB`, `PiB` or `K`, `M`, `G`, `T`, `P` (powers
-/// of 1024), with `kB`, `MB`, `GB`, `TB`, `PB` (powers of 1000), or with `B` or no unit (bytes).
-/// Underscores between digits are ignored.
+/// Parses a size: a number with `KiB`, `MiB`, `GiB`, `TiB`, `PiB` or `K`, `M`, `G`, `T`, `P`
+/// (powers of 1024), with `kB`, `MB`, `GB`, `TB`, `PB` (powers of 1000), or with `B` or no unit
+/// (bytes). Underscores between digits are ignored.
 ///
 /// # Errors
 /// A description of the problem, with an example.
@@ -68,8 +68,8 @@ pub fn rate(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("`{text}` is not a rate: give it like 100MB/s or 64MiB/s"))
 }
 
-/// Parses a time: a number with `ns`, `us`, `ms`, `s`, `min`, `h` or `d`. A number without a unit is
-/// refused as ambiguous.
+/// Parses a time: a number with `ns`, `us`, `ms`, `s`, `min`, `h` or `d`. A number without a unit
+/// is refused as ambiguous.
 ///
 /// # Errors
 /// A description of the problem, with an example.

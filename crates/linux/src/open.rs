@@ -93,6 +93,7 @@ fn not_needed() -> Missing {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tierscope_core::Ports;
 
     #[test]
     fn hint_faults_are_refused_with_the_reason() {
@@ -104,12 +105,11 @@ mod tests {
         assert!(check_needs("", &[Need::AccessBits, Need::Samples]).is_ok());
     }
 
-    // A process of our own, and none of the ports: neither module nor perf_event is asked for.
+    // A child that waits for input, and no needs: neither the module nor perf_event is opened.
     #[test]
     fn what_is_not_needed_is_not_opened() {
-        let selection = Selection::Process { pid: std::process::id(), children: false };
+        let selection = Selection::Command(vec!["cat".into()]);
         let mut machine = LiveMachine::for_needs(&selection, &[]).unwrap();
-        use tierscope_core::Ports;
         let said = machine.access_bits().err().map(|missing| missing.cause);
         assert_eq!(
             said.as_deref(),

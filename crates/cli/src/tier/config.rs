@@ -218,7 +218,7 @@ mod tests {
                 "line 2: invalid type: boolean `true`, expected a size",
             ),
             ("[limits]\nbytes_per_second = \"1K\"\n", "a huge page of 2 MiB moves whole"),
-            ("[limits]\nping_pong = \"60\"\n", "limits.ping_pong = \"60\": not a time"),
+            ("[limits]\nping_pong = \"60\"\n", "limits.ping_pong = \"60\": `60` is not a time"),
             ("[limits]\nstalled = -1.0\n", "share of time above 0"),
             ("[tiers]\ncapacity = [\"many\"]\n", "tiers.capacity = \"many\""),
             ("[tiers]\nnodes = [0, 1]\n", "line 2"),
