@@ -130,7 +130,7 @@ fn nothing_starts_that_cannot_end_well() {
     );
     let (code, text) = error(&["contiguous:space=100TiB", "--backing", "filler"]);
     assert_eq!(code, 3);
-    assert!(text.contains("200.4 GiB of page tables are needed"), "{text}");
+    assert!(text.contains("200 GiB of page tables are needed"), "{text}");
     let (code, text) = error(&["contiguous:space=1TiB,heat=1"]);
     assert_eq!(code, 2);
     assert!(text.contains("column 23: `contiguous` knows no `heat`"), "{text}");
