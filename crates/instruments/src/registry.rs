@@ -254,8 +254,19 @@ pub fn make(name: &str, variant: Option<&str>, common: &Common) -> Result<Box<dy
 /// # Errors
 /// [`ErrorKind::Usage`], with the known names.
 pub fn by_name(name: &str) -> Result<&'static Entry> {
-    let entry = list().iter().find(|entry| entry.name == name);
-    entry.ok_or_else(|| unknown("instrument", name, list().iter().map(|entry| entry.name)))
+    find(list().iter(), name)
+}
+
+/// Finds an instrument by name among `entries`.
+///
+/// # Errors
+/// [`ErrorKind::Usage`], with the known names.
+pub fn find(
+    entries: impl Iterator<Item = &'static Entry> + Clone,
+    name: &str,
+) -> Result<&'static Entry> {
+    let found = entries.clone().find(|entry| entry.name == name);
+    found.ok_or_else(|| unknown("instrument", name, entries.map(|entry| entry.name)))
 }
 
 fn unknown<'a>(kind: &str, name: &str, known: impl Iterator<Item = &'a str>) -> Error {

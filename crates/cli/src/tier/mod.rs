@@ -37,10 +37,10 @@ pub fn run(args: TierArgs, line: String) -> Result<()> {
     }
     let nodes = tiering::check(&plan.tiers)?;
     let needs = plan.needs();
-    if needs.contains(&Need::AccessBits) {
-        Module::open()?;
-    }
     if check {
+        if needs.contains(&Need::AccessBits) {
+            Module::open()?;
+        }
         let tiers: Vec<String> = nodes.iter().map(|tier| show_nodes(tier)).collect();
         eprintln!("tierscope: {} will do; tiers: {}", plan.policy, tiers.join(" over "));
         return Ok(());

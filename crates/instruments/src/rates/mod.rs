@@ -657,14 +657,13 @@ impl Rates {
             since.is_some_and(|since| at.since(since).as_nanos() as u64 > LATE * visit.distance);
         table.look(since, at, young, !late || !table.looks.is_full());
         visit.looks -= 1;
-        // With uncorrelated entries, few of them busy, another look after the same time resolves
-        // most entries better than a sooner one.
-        let saturated = table.looks.young_in_last(FIRST_LOOKS) >= SATURATED;
         if visit.looks > 0 {
             if visit.work == Work::Hint {
                 self.settle(ports, visit)?;
             }
-            if visit.looks == 1 && (saturated || !self.tally.are_strangers()) {
+            // With uncorrelated entries, few of them busy, another look after the same time
+            // resolves most entries better than a sooner one.
+            if visit.looks == 1 && (!self.tally.are_strangers() || self.is_saturated(visit)) {
                 visit.distance = visit.last_distance;
             }
             self.cleared.push(visit);
@@ -674,6 +673,12 @@ impl Rates {
         table.visits += 1;
         self.settle(ports, visit)?;
         Ok(Duration::ZERO)
+    }
+
+    /// Whether many entries of a table were young in each of the last looks.
+    fn is_saturated(&mut self, visit: Visit) -> bool {
+        self.table(visit.level, visit.key)
+            .is_some_and(|table| table.looks.young_in_last(FIRST_LOOKS) >= SATURATED)
     }
 
     /// Infers a table's rates from its looks.
