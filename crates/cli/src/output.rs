@@ -4,6 +4,7 @@ use std::time::SystemTime;
 
 use tierscope_core::Result;
 use tierscope_core::drive::{Sink, Window};
+use tierscope_core::session::WindowStore;
 use tierscope_record::series::SeriesRecorder;
 use tierscope_record::{Meta, Recorder};
 
@@ -26,8 +27,10 @@ impl Output {
             }
         })
     }
+}
 
-    pub(crate) fn finish(self) -> Result<()> {
+impl WindowStore for Output {
+    fn finish(self) -> Result<()> {
         match self {
             Output::One(recorder) => recorder.finish(),
             Output::Series(series) => series.finish(),

@@ -44,23 +44,18 @@ impl Tally {
     }
 }
 
-/// A sink that passes windows on, counts them, and shows a status line on `terminal`.
-pub struct Progress<'s, 't> {
-    sink: &'s mut dyn Sink,
+/// Counts committed windows, and shows a status line on `terminal`.
+pub struct Progress<'t> {
     terminal: Option<&'t mut dyn Write>,
     duration: Option<Duration>,
     tally: Tally,
     shown: Option<Time>,
 }
 
-impl<'s, 't> Progress<'s, 't> {
-    /// Wraps `sink`. Without a terminal no status line is shown.
-    pub fn new(
-        sink: &'s mut dyn Sink,
-        terminal: Option<&'t mut dyn Write>,
-        duration: Option<Duration>,
-    ) -> Self {
-        Self { sink, terminal, duration, tally: Tally::default(), shown: None }
+impl<'t> Progress<'t> {
+    /// Nothing is counted yet. Without a terminal no status line is shown.
+    pub fn new(terminal: Option<&'t mut dyn Write>, duration: Option<Duration>) -> Self {
+        Self { terminal, duration, tally: Tally::default(), shown: None }
     }
 
     /// Clears the status line, and returns the totals.
@@ -109,9 +104,8 @@ fn line(tally: &Tally, duration: Option<Duration>) -> String {
     )
 }
 
-impl Sink for Progress<'_, '_> {
+impl Sink for Progress<'_> {
     fn window(&mut self, window: &Window<'_>) -> Result<()> {
-        self.sink.window(window)?;
         let snapshot = window.snapshot;
         let start = self.tally.span.map_or(snapshot.start, |(start, _)| start);
         self.tally = Tally {
@@ -132,7 +126,7 @@ mod tests {
     use super::*;
     use tierscope_core::{Range, Region, SpaceId};
 
-    fn pass(progress: &mut Progress<'_, '_>, start: u64, end: u64) {
+    fn pass(progress: &mut Progress<'_>, start: u64, end: u64) {
         let millis = |ms: u64| Time(ms * 1_000_000);
         let snapshot = Snapshot { start: millis(start), end: millis(end), ..Default::default() };
         let cpu = CpuTime { profiler: Duration::from_millis(end / 10), ..CpuTime::default() };
@@ -142,9 +136,9 @@ mod tests {
     // Windows end at 100, 200, ..., 500 ms: lines are written at 100, 300 and 500.
     #[test]
     fn shows_a_line_now_and_then_and_takes_it_away() {
-        let (mut nowhere, mut out) = ((), Vec::new());
+        let mut out = Vec::new();
         let duration = Some(Duration::from_secs(1));
-        let mut progress = Progress::new(&mut nowhere, Some(&mut out), duration);
+        let mut progress = Progress::new(Some(&mut out), duration);
         for end in 1..=5 {
             pass(&mut progress, end * 100 - 100, end * 100);
         }
@@ -172,8 +166,8 @@ mod tests {
         };
         let regions = vec![region(0, 2, 40), region(2, 5, 0)];
         let snapshot = Snapshot { regions, end: Time(200_000_000), ..Snapshot::default() };
-        let (mut nowhere, mut out) = ((), Vec::new());
-        let mut progress = Progress::new(&mut nowhere, Some(&mut out), None);
+        let mut out = Vec::new();
+        let mut progress = Progress::new(Some(&mut out), None);
         progress.window(&Window::of(&snapshot)).unwrap();
         assert_eq!(progress.finish().unknown, 2 * 4096);
         let text = String::from_utf8(out).unwrap();
@@ -182,8 +176,7 @@ mod tests {
 
     #[test]
     fn without_a_terminal_it_counts_only() {
-        let mut nowhere = ();
-        let mut progress = Progress::new(&mut nowhere, None, None);
+        let mut progress = Progress::new(None, None);
         pass(&mut progress, 0, 200);
         assert_eq!(progress.finish().windows, 1);
     }

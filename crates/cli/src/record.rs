@@ -5,7 +5,8 @@ use std::process::ExitStatus;
 use std::time::{Duration, SystemTime};
 
 use serde_json::json;
-use tierscope_core::drive::{Course, Ended, Sink, Window, profile};
+use tierscope_core::drive::{Course, Ended, Sink, Window};
+use tierscope_core::session::Session;
 use tierscope_core::{Error, ErrorKind, Need, Ports, Result, Time};
 use tierscope_linux::heap;
 use tierscope_linux::proc::Proc;
@@ -125,33 +126,31 @@ pub fn record_and_tell(
     listener: &mut dyn FnMut(News),
 ) -> Result<Recorded> {
     let mut instrument = plan.build_instrument()?;
-    let meta = meta(ports, plan, kernel)?.with_settings(&instrument.settings());
-    let mut output = Output::create(plan, &meta)?;
-    listener(News::Begun);
-    let mut told = Told { sink: &mut output, listener };
-    let mut progress = Progress::new(&mut told, terminal, plan.duration);
     let until = plan.duration.map_or(Time::NEVER, |d| ports.now() + d);
     let course = Course { mappings_age: plan.update, ..Course::until(until) };
-    let ended = profile(ports, instrument.as_mut(), &course, &mut progress);
-    let tally = progress.finish();
-    // A failed output is reported here as well; the error of the drive loop is the cause.
-    let closed = output.finish();
-    let ended = ended?;
-    closed?;
-    Ok(Recorded { ended, tally })
+    let progress = Progress::new(terminal, plan.duration);
+    let session = Session { ports, instrument: instrument.as_mut(), placing: None, course };
+    let session = session.open(|ports, instrument| {
+        let meta = meta(ports, plan, kernel)?.with_settings(&instrument.settings());
+        Output::create(plan, &meta)
+    })?;
+    listener(News::Begun);
+    let mut audience = Audience { listener, progress };
+    let ended = session.run(&mut audience);
+    let tally = audience.progress.finish();
+    Ok(Recorded { ended: ended?, tally })
 }
 
-/// A sink that passes windows on, then notifies the listener of their commit.
-struct Told<'s> {
-    sink: &'s mut dyn Sink,
-    listener: &'s mut dyn FnMut(News),
+/// Notifies a listener of committed windows, and shows the progress.
+struct Audience<'l, 't> {
+    listener: &'l mut dyn FnMut(News),
+    progress: Progress<'t>,
 }
 
-impl Sink for Told<'_> {
+impl Sink for Audience<'_, '_> {
     fn window(&mut self, window: &Window<'_>) -> Result<()> {
-        self.sink.window(window)?;
         (self.listener)(News::Window(window.snapshot.end));
-        Ok(())
+        self.progress.window(window)
     }
 }
 

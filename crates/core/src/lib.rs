@@ -26,6 +26,7 @@ mod region;
 mod residence;
 mod rng;
 mod rule;
+pub mod session;
 mod time;
 pub mod units;
 

@@ -10,6 +10,7 @@ use arrow_ipc::writer::{IpcWriteOptions, StreamWriter};
 use arrow_schema::{ArrowError, SchemaRef};
 use tierscope_core::drive::{Sink, Window};
 use tierscope_core::metrics::HOT_FREQUENCY;
+use tierscope_core::session::WindowStore;
 use tierscope_core::{Error, ErrorKind, Range, Region, Result, Snapshot, SpaceId, Time};
 
 use crate::batch::Batch;
@@ -227,6 +228,12 @@ type Encoded = Result<(), (Table, ArrowError)>;
 fn emptied(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes.clear();
     bytes
+}
+
+impl<S: Store> WindowStore for Recorder<S> {
+    fn finish(self) -> Result<()> {
+        Recorder::finish(self)
+    }
 }
 
 impl<S: Store> Sink for Recorder<S> {

@@ -6,11 +6,10 @@ pub mod config;
 pub(crate) mod plan;
 mod shown;
 
-use std::time::SystemTime;
-
 use serde_json::json;
-use tierscope_core::drive::{Course, Ended, Sink, tier};
-use tierscope_core::{Budget, Need, Node, Ports, Result};
+use tierscope_core::drive::{Course, Ended};
+use tierscope_core::session::{Placing, Session};
+use tierscope_core::{Budget, Clock, Instrument, Need, Node, Ports, Result, Setting};
 use tierscope_linux::heap;
 use tierscope_linux::module::Module;
 use tierscope_linux::proc::Proc;
@@ -112,44 +111,48 @@ fn place(
 ) -> Result<Done> {
     let mut instrument = plan.make_instrument()?;
     let mut policy = plan.make_policy()?;
-    let mut output = match &plan.output {
-        None => None,
-        Some(_) => {
-            let meta = meta(machine, &plan.watch, kernel)?.with_settings(&instrument.settings());
-            let policys = policy.settings().into_iter();
-            let mut meta = tierscope_record::Meta { started: SystemTime::now(), ..meta };
-            meta.instrument = instrument.name().into();
-            for setting in policys {
-                meta.annotations.insert(format!("policy.{}", setting.name), setting.value);
-            }
-            Some(Output::create(&plan.watch, &meta)?)
-        }
+    let of_policy = policy.settings();
+    let open = |ports: &mut dyn Ports, instrument: &dyn Instrument| match &plan.output {
+        None => Ok(None),
+        Some(_) => create_output(ports, instrument, of_policy, plan, kernel).map(Some),
     };
-    let mut nowhere = ();
-    let sink: &mut dyn Sink = match &mut output {
-        Some(output) => output,
-        None => &mut nowhere,
+    let mut shown = Shown::new(mover.handle(), plan.watch.duration, plan.entry.reclaims);
+    let until = plan::until(plan, machine.now());
+    let session = Session {
+        ports: machine,
+        instrument: instrument.as_mut(),
+        placing: Some(Placing {
+            policy: policy.as_mut(),
+            mover: &mut mover,
+            budget: Budget { bytes: u64::MAX },
+        }),
+        course: Course { mappings_age: plan.watch.update, ..Course::until(until) },
     };
-    let mut shown = Shown::new(sink, mover.handle(), plan.watch.duration, plan.entry.reclaims);
-    let course = Course {
-        mappings_age: plan.watch.update,
-        ..Course::until(plan::until(plan, tierscope_core::Clock::now(machine)))
-    };
-    let budget = Budget { bytes: u64::MAX };
-    let ports: &mut dyn Ports = machine;
-    let ended =
-        tier(ports, instrument.as_mut(), policy.as_mut(), &mut mover, budget, &course, &mut shown);
+    let session = session.open(open)?;
+    let ended = session.run(&mut shown);
     let tally = shown.finish();
     let (account, _) = mover.finish();
-    let closed = output.map_or(Ok(()), Output::finish);
     let recorded = ended.map(|ended| Recorded { ended, tally });
     if recorded.is_err() {
         // Completed moves stay in effect: the account is printed before the error.
         eprint!("tierscope: until it failed:\n{}", account::text(&account));
     }
-    let recorded = recorded?;
-    closed?;
-    Ok(Done { recorded, account, scans: machine.scans() })
+    Ok(Done { recorded: recorded?, account, scans: machine.scans() })
+}
+
+/// Begins the recording of a placement, with the policy's settings as annotations.
+fn create_output(
+    ports: &mut dyn Ports,
+    instrument: &dyn Instrument,
+    of_policy: Vec<Setting>,
+    plan: &TierPlan,
+    kernel: &str,
+) -> Result<Output> {
+    let mut meta = meta(ports, &plan.watch, kernel)?.with_settings(&instrument.settings());
+    meta.instrument = instrument.name().into();
+    let named = |setting: Setting| (format!("policy.{}", setting.name), setting.value);
+    meta.annotations.extend(of_policy.into_iter().map(named));
+    Output::create(&plan.watch, &meta)
 }
 
 impl Done {

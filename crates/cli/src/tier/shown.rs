@@ -13,9 +13,9 @@ use crate::units::{show_bytes, show_duration};
 /// Interval of updates of the status line.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// A sink that passes windows on, and on a terminal shows the bytes moved so far.
-pub(super) struct Shown<'s> {
-    progress: Progress<'s, 'static>,
+/// Counts windows, and on a terminal shows the bytes moved so far.
+pub(super) struct Shown {
+    progress: Progress<'static>,
     mover: MoverHandle,
     duration: Option<Duration>,
     terminal: bool,
@@ -24,15 +24,10 @@ pub(super) struct Shown<'s> {
     shown: Option<Time>,
 }
 
-impl<'s> Shown<'s> {
-    pub(super) fn new(
-        sink: &'s mut dyn Sink,
-        mover: MoverHandle,
-        duration: Option<Duration>,
-        reclaims: bool,
-    ) -> Self {
+impl Shown {
+    pub(super) fn new(mover: MoverHandle, duration: Option<Duration>, reclaims: bool) -> Self {
         let terminal = io::stderr().is_terminal();
-        let progress = Progress::new(sink, None, duration);
+        let progress = Progress::new(None, duration);
         Self { progress, mover, duration, terminal, reclaims, began: None, shown: None }
     }
 
@@ -75,7 +70,7 @@ fn write(text: &str) {
     let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
 }
 
-impl Sink for Shown<'_> {
+impl Sink for Shown {
     fn window(&mut self, window: &Window<'_>) -> Result<()> {
         self.progress.window(window)?;
         self.show(window.snapshot.end);

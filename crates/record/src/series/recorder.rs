@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use tierscope_core::drive::{Sink, Window};
+use tierscope_core::session::WindowStore;
 use tierscope_core::{Mappings, Result, Time};
 
 use super::directory::Directory;
@@ -83,6 +84,12 @@ impl SeriesRecorder {
         self.janitor.take(std::mem::replace(&mut self.current, next), now);
         self.began = None;
         Ok(())
+    }
+}
+
+impl WindowStore for SeriesRecorder {
+    fn finish(self) -> Result<()> {
+        SeriesRecorder::finish(self)
     }
 }
 
