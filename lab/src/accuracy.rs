@@ -7,7 +7,7 @@ use std::process::Command;
 use serde::{Deserialize, Serialize};
 use tierscope_core::metrics::Accuracy;
 use tierscope_core::{Range, RangeSet, SpaceId};
-use tierscope_workloads::truth::Truth;
+use tierscope_toucher::server_truth::Truth;
 
 use crate::command::capture;
 use crate::error::{Context, Error, Kind, Result};

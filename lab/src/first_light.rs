@@ -55,14 +55,7 @@ fn build_programs(scenario: &Scenario) -> Result<()> {
     // Without Parquet, which takes a quarter of the build and which this job does not need.
     let ours = scenario.programs.iter().filter(|program| !program.contains('='));
     let status = Command::new("cargo")
-        .args([
-            "build",
-            "--no-default-features",
-            "-p",
-            "tierscope-cli",
-            "-p",
-            "tierscope-workloads",
-        ])
+        .args(["build", "--no-default-features", "-p", "tierscope-cli", "-p", "tierscope-toucher"])
         .args(ours.flat_map(|program| ["--bin", program]))
         .current_dir(paths::root())
         .stdin(Stdio::null())

@@ -82,7 +82,7 @@ impl Hotspot {
 }
 
 /// A uniform draw from 0..1.
-pub(crate) fn unit(rng: &mut Rng) -> f64 {
+pub fn unit(rng: &mut Rng) -> f64 {
     (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64
 }
 

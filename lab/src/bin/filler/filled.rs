@@ -4,9 +4,9 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr;
 
-use tierscope_workloads::filler::Filler;
+use tierscope_toucher::filler::Filler;
 
-pub(crate) use tierscope_workloads::filler::{Fill, TABLE_BYTES};
+pub(crate) use tierscope_toucher::filler::{Fill, TABLE_BYTES};
 
 /// A shared mapping of the device. It is never unmapped, which would take minutes per terabyte.
 pub(crate) struct Filled {

@@ -10,7 +10,7 @@ use tierscope_workloads::truth_dir::{Pieces, Span, Tally};
 use tierscope_workloads::{Program, Stream, Touch, Workload};
 
 use crate::clock;
-use crate::memory::{store_past, touch};
+use crate::memory::{store_non_temporal, touch};
 
 /// Accesses between two reads of the clock.
 const BATCH: usize = 512;
@@ -33,9 +33,9 @@ pub(crate) struct Shared {
 }
 
 /// Messages to the main thread.
-pub(crate) enum News {
+pub(crate) enum Message {
     /// A thread has completed a piece.
-    Cut { lane: u32, piece: usize, tally: Tally, at: Time },
+    PieceDone { lane: u32, piece: usize, tally: Tally, at: Time },
     /// A thread has ended.
     Done,
     /// The process received a signal.
@@ -49,7 +49,7 @@ impl Shared {
 }
 
 /// Touches memory until the workload ends or all threads are stopped.
-pub(crate) fn work(shared: &Shared, lane: u32, news: &Sender<News>) {
+pub(crate) fn work(shared: &Shared, lane: u32, messages: &Sender<Message>) {
     let mut stream = Stream::new(&shared.program, &shared.bases, shared.seed, lane, shared.threads);
     let mut segment = None;
     for (piece, span) in shared.pieces().enumerate() {
@@ -58,12 +58,12 @@ pub(crate) fn work(shared: &Shared, lane: u32, news: &Sender<News>) {
         }
         let (tally, at) = one_piece(shared, &mut stream, &span);
         // The receiver exists: the main thread outlives all threads.
-        let _ = news.send(News::Cut { lane, piece, tally, at });
+        let _ = messages.send(Message::PieceDone { lane, piece, tally, at });
         if shared.stop.load(Ordering::Relaxed) {
             break;
         }
     }
-    let _ = news.send(News::Done);
+    let _ = messages.send(Message::Done);
 }
 
 fn one_piece(shared: &Shared, stream: &mut Stream, span: &Span) -> (Tally, Time) {
@@ -91,7 +91,7 @@ fn one_piece(shared: &Shared, stream: &mut Stream, span: &Span) -> (Tally, Time)
         let batch = &mut batch[..count];
         stream.fill(batch);
         batch.iter().for_each(|t| match t.is_non_temporal() {
-            true => store_past(t.address()),
+            true => store_non_temporal(t.address()),
             false => touch(t.address(), t.reads(), t.writes()),
         });
         tally.add(batch);

@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use tierscope_core::{Error, ErrorKind, Range, Result, SpaceId};
-use tierscope_workloads::asks::{Asks, Draw, Shares};
+use tierscope_toucher::client::{Client, Dialect, Read};
+use tierscope_toucher::numa_nodes;
+use tierscope_toucher::operations::{Draw, Operations, Shares};
+use tierscope_toucher::proc_mem::ProcMem;
+use tierscope_toucher::server_truth;
 use tierscope_workloads::bins::SCRAMBLED_RANKS;
 use tierscope_workloads::hotspot::{Hotspot, Layout};
 use tierscope_workloads::keys::{Chooser, Law};
-use tierscope_workloads::on_nodes;
-use tierscope_workloads::proc_mem::ProcMem;
-use tierscope_workloads::redis::{Client, Dialect, Read};
-use tierscope_workloads::truth;
 
 /// Load a Redis or memcached server with a known hot set.
 ///
@@ -126,7 +126,7 @@ struct LoadMix {
 }
 
 impl LoadMix {
-    fn asks(&self, set: &DataSet, spot: Hotspot) -> Result<Asks> {
+    fn operations(&self, set: &DataSet, spot: Hotspot) -> Result<Operations> {
         let shares = Shares { updates: self.update_share, scans: self.scan_share };
         if !shares.fit() {
             return Err(Error::new(ErrorKind::Usage, "--update-share and --scan-share")
@@ -140,7 +140,7 @@ impl LoadMix {
                 Draw::Law(Chooser::new(law, set.keys.into(), 0, None))
             }
         };
-        Ok(Asks::new(set.keys, draw, shares, set.seed))
+        Ok(Operations::new(set.keys, draw, shares, set.seed))
     }
 }
 
@@ -245,7 +245,7 @@ fn run(verb: Verb) -> Result<()> {
             let spot = set.hotspot(mix.hot_operations)?;
             let filled = filled_hot_begin.unwrap_or(set.hot_begin);
             let marks = DataSet { hot_begin: filled, ..set.clone() }.hotspot(1.0)?;
-            let mut asks = mix.asks(&set, spot)?;
+            let mut operations = mix.operations(&set, spot)?;
             let time = |flag: &str, seconds: f64| {
                 Duration::try_from_secs_f64(seconds)
                     .map_err(|e| Error::new(ErrorKind::Usage, format!("{flag} {seconds}")).cause(e))
@@ -253,7 +253,7 @@ fn run(verb: Verb) -> Result<()> {
             let duration = time("--seconds", seconds)?;
             let every = every.map(|every| time("--every", every)).transpose()?;
             let report = server.connect()?.load(
-                &mut asks,
+                &mut operations,
                 (&spot, &marks),
                 set.value_bytes,
                 match command {
@@ -272,7 +272,10 @@ fn run(verb: Verb) -> Result<()> {
         }
         Verb::Places { set, dialect, pid, output } => {
             let mem = ProcMem::open(Path::new("/proc"), pid)?;
-            write_json(&truth::places(&mem, dialect.into(), set.keys, set.value_bytes)?, &output)
+            write_json(
+                &server_truth::value_addresses(&mem, dialect.into(), set.keys, set.value_bytes)?,
+                &output,
+            )
         }
         Verb::Watch { set, places, pid, seconds } => watch(&set, &places, pid, seconds),
     }
@@ -294,7 +297,7 @@ fn watch(set: &DataSet, places: &Path, pid: u32, seconds: u32) -> Result<()> {
     for second in 0..=seconds {
         let due = Duration::from_secs(second.into());
         std::thread::sleep(due.saturating_sub(began.elapsed()));
-        let nodes = on_nodes::by_node(pid, &ranges)?;
+        let nodes = numa_nodes::bytes_by_node(pid, &ranges)?;
         print_json(&serde_json::json!({ "at": began.elapsed().as_secs_f64(), "nodes": nodes }))?;
     }
     Ok(())
@@ -311,7 +314,8 @@ fn write_truth(set: &DataSet, pid: u32, output: &Path) -> Result<()> {
     let mem = ProcMem::open(Path::new("/proc"), pid)?;
     let thp =
         std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
-    let truth = truth::find(&mem, pid, set.keys, set.value_bytes, thp.trim().to_owned())?;
+    let truth =
+        server_truth::find_values(&mem, pid, set.keys, set.value_bytes, thp.trim().to_owned())?;
     write_json(&truth, output)
 }
 

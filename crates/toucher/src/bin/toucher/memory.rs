@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 use tierscope_core::{Error, ErrorKind, Result, units};
+use tierscope_toucher::filler::Filler;
 use tierscope_workloads::description::Area;
-use tierscope_workloads::filler::Filler;
 
-use crate::room::{Needs, tables_for};
+use crate::resources::{Needs, tables_for};
 
 const PAGE: u64 = 4096;
 const PMD: u64 = 2 << 20;
@@ -216,7 +216,7 @@ pub(crate) fn touch(address: u64, read: bool, write: bool) {
 /// Makes a non-temporal store to the line of `address`, which must be mapped by a [`Mapped`]; on
 /// architectures without such an instruction, an ordinary store to the byte.
 #[inline]
-pub(crate) fn store_past(address: u64) {
+pub(crate) fn store_non_temporal(address: u64) {
     #[cfg(target_arch = "x86_64")]
     for word in 0..8 {
         let at = (address & !63) + 8 * word;
@@ -303,17 +303,17 @@ fn fixed(
 pub(crate) struct Progress {
     total: u64,
     before: u64,
-    told: Instant,
+    reported: Instant,
 }
 
 impl Progress {
     pub(crate) fn new(total: u64) -> Self {
-        Self { total, before: 0, told: Instant::now() }
+        Self { total, before: 0, reported: Instant::now() }
     }
 
     pub(crate) fn at(&mut self, done: u64) {
-        if self.told.elapsed() >= Duration::from_secs(2) {
-            self.told = Instant::now();
+        if self.reported.elapsed() >= Duration::from_secs(2) {
+            self.reported = Instant::now();
             eprintln!(
                 "toucher: populated {} of {}",
                 units::about_size(self.before + done),
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn anonymous_pages_are_apart() {
+    fn anonymous_pages_are_distinct() {
         let mapped = mapped(Backing::Anonymous { huge: false }, 4 << 20);
         touch(mapped.start() + 4096, true, true);
         assert_eq!((byte(&mapped, 4096), byte(&mapped, 0)), (1, 0));
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_content_comes_first_in_the_area() {
+    fn content_is_at_the_start_of_the_area() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), b"abc").unwrap();
         let backing = Backing::Anonymous { huge: false };
@@ -376,10 +376,10 @@ mod tests {
 
     // Contents of the debugfs file, valid and useless ones.
     #[test]
-    fn faults_that_map_pages_around_them_spare_calls() {
+    fn fault_around_is_used_if_it_saves_calls() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        for (said, around) in [("65536\n", Some(65536)), ("4096\n", None), ("x", None)] {
-            std::fs::write(file.path(), said).unwrap();
+        for (content, around) in [("65536\n", Some(65536)), ("4096\n", None), ("x", None)] {
+            std::fs::write(file.path(), content).unwrap();
             assert_eq!(fault_around(file.path()), around);
         }
         assert_eq!(fault_around(Path::new("/nonexistent")), None);

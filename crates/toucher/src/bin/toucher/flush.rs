@@ -18,7 +18,7 @@ pub(crate) struct Flusher {
     period: Duration,
 }
 
-// Sharing is sound: the pages are never read or written.
+// SAFETY: sharing is sound, as the pages are never read or written.
 unsafe impl Sync for Flusher {}
 
 impl Flusher {
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn permissions_come_and_go_until_it_is_stopped() {
+    fn permissions_alternate_until_it_is_stopped() {
         let flusher = Flusher::new(Duration::ZERO).unwrap();
         assert!(flusher.flush() && flusher.flush());
         assert_eq!(flusher.run(&AtomicBool::new(true)), 0);

@@ -12,10 +12,10 @@ use tierscope_workloads::truth_dir::{
 use crate::args::Args;
 use crate::clock;
 use crate::memory::Backing;
-use crate::worker::Shared;
+use crate::thread::Shared;
 
 /// The truth directory, if requested, and totals of the run.
-pub(crate) struct Chronicle {
+pub(crate) struct TruthLog {
     writer: Option<Writer>,
     touches: u64,
     nanos: u64,
@@ -28,7 +28,7 @@ struct Summary {
     touches_per_second: f64,
 }
 
-impl Chronicle {
+impl TruthLog {
     pub(crate) fn create(
         args: &Args,
         shared: &Shared,
@@ -90,7 +90,7 @@ impl Chronicle {
 }
 
 /// Pieces that some threads have not completed yet.
-pub(crate) struct Open<'a> {
+pub(crate) struct OpenPieces<'a> {
     shared: &'a Shared,
     spans: Pieces<'a>,
     cuts: BTreeMap<usize, Vec<Option<(Tally, Time)>>>,
@@ -98,7 +98,7 @@ pub(crate) struct Open<'a> {
     segment: Option<usize>,
 }
 
-impl<'a> Open<'a> {
+impl<'a> OpenPieces<'a> {
     pub(crate) fn new(shared: &'a Shared) -> Self {
         Self { shared, spans: shared.pieces(), cuts: BTreeMap::new(), next: 0, segment: None }
     }
@@ -110,37 +110,37 @@ impl<'a> Open<'a> {
     }
 
     /// Writes the pieces that all threads have completed.
-    pub(crate) fn write_whole(&mut self, chronicle: &mut Chronicle) -> Result<()> {
+    pub(crate) fn write_whole(&mut self, log: &mut TruthLog) -> Result<()> {
         while self
             .cuts
             .first_key_value()
             .is_some_and(|(piece, cuts)| *piece == self.next && cuts.iter().all(Option::is_some))
         {
-            self.write_first(chronicle)?;
+            self.write_first(log)?;
         }
         Ok(())
     }
 
     /// Writes the remaining pieces too: threads that ended earlier touched nothing in them.
-    pub(crate) fn write_rest(&mut self, chronicle: &mut Chronicle) -> Result<()> {
+    pub(crate) fn write_rest(&mut self, log: &mut TruthLog) -> Result<()> {
         while !self.cuts.is_empty() {
-            self.write_first(chronicle)?;
+            self.write_first(log)?;
         }
         Ok(())
     }
 
-    fn write_first(&mut self, chronicle: &mut Chronicle) -> Result<()> {
+    fn write_first(&mut self, log: &mut TruthLog) -> Result<()> {
         let (Some((_, cuts)), Some(span)) = (self.cuts.pop_first(), self.spans.next()) else {
             return Ok(());
         };
         self.next += 1;
         if self.segment.replace(span.number) != Some(span.number) {
-            chronicle.segment(self.shared, &span)?;
+            log.segment(self.shared, &span)?;
         }
         let (begin, end) = (self.shared.begin + span.begin, self.shared.begin + span.end);
         let last = cuts.iter().flatten().map(|(_, at)| *at).max().unwrap_or(end);
         let tallies = cuts.iter().map(|cut| cut.map(|(tally, _)| tally).unwrap_or_default());
-        chronicle.piece(Piece {
+        log.piece(Piece {
             begin_ns: begin.0,
             // Threads that were stopped end earlier than the piece.
             end_ns: end.0.min(last.0.max(begin.0)),

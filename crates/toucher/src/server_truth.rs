@@ -11,8 +11,8 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 use tierscope_core::{Error, ErrorKind, Range, RangeSet, Result, SpaceId};
 
+use crate::client::{self, Dialect};
 use crate::proc_mem::ProcMem;
-use crate::redis::{self, Dialect};
 use crate::value::{self, MAGIC, MARK, Mark};
 
 /// Bytes read at once in the search for marks.
@@ -29,11 +29,11 @@ pub struct Truth {
     pub value_bytes: usize,
     /// Start and end of the hot values, ascending, adjacent ones merged.
     pub hot: Vec<[u64; 2]>,
-    /// Sum of the bytes in `hot`.
+    /// Checksum of the bytes in `hot`.
     pub hot_bytes: u64,
     /// Start and end of the values of all other keys, ascending, adjacent ones merged.
     pub cold: Vec<[u64; 2]>,
-    /// Sum of the bytes in `cold`.
+    /// Checksum of the bytes in `cold`.
     pub cold_bytes: u64,
     /// Content of `/sys/kernel/mm/transparent_hugepage/enabled`.
     pub thp: String,
@@ -45,8 +45,14 @@ pub struct Truth {
 ///
 /// # Errors
 /// [`ErrorKind::Data`] if a key's value is missing, or occurs more than once.
-pub fn find(mem: &ProcMem, pid: u32, keys: u32, value_bytes: usize, thp: String) -> Result<Truth> {
-    let search = Search::done(mem, (Dialect::Redis, keys, value_bytes))?;
+pub fn find_values(
+    mem: &ProcMem,
+    pid: u32,
+    keys: u32,
+    value_bytes: usize,
+    thp: String,
+) -> Result<Truth> {
+    let search = Search::run(mem, (Dialect::Redis, keys, value_bytes))?;
     let ranges = |hot| search.ranges(hot);
     let (hot, cold) = (ranges(true), ranges(false));
     Ok(Truth {
@@ -66,14 +72,14 @@ pub fn find(mem: &ProcMem, pid: u32, keys: u32, value_bytes: usize, thp: String)
 /// items, above half a MiB, into several chunks: those are not found.
 ///
 /// # Errors
-/// As [`find`].
-pub fn places(
+/// As [`find_values`].
+pub fn value_addresses(
     mem: &ProcMem,
     server: Dialect,
     keys: u32,
     value_bytes: usize,
 ) -> Result<Vec<(u32, u64)>> {
-    let search = Search::done(mem, (server, keys, value_bytes))?;
+    let search = Search::run(mem, (server, keys, value_bytes))?;
     let mut places: Vec<(u32, u64)> =
         search.found.iter().map(|(key, (at, _))| (*key, *at)).collect();
     places.sort_unstable();
@@ -101,7 +107,7 @@ struct Search<'a> {
 
 impl<'a> Search<'a> {
     /// Finds all values of a server.
-    fn done(mem: &'a ProcMem, (server, keys, value_bytes): (Dialect, u32, usize)) -> Result<Self> {
+    fn run(mem: &'a ProcMem, (server, keys, value_bytes): (Dialect, u32, usize)) -> Result<Self> {
         let mut search = Search { mem, server, value_bytes, found: HashMap::new(), twice: 0 };
         for (start, end) in mem.data_mappings()? {
             search.mapping(start, end);
@@ -169,7 +175,7 @@ impl<'a> Search<'a> {
 
     /// Whether the value at `at` is in an item: its key before it, a line end after it.
     fn is_item(&self, at: u64, key: u32) -> bool {
-        let key = redis::key_name(key);
+        let key = client::key_name(key);
         let mut end = [0; 2];
         let ends = self.mem.read(at + self.value_bytes as u64, &mut end) == 2 && &end == b"\r\n";
         ends && ITEM_GAPS.iter().any(|gap| {
@@ -219,7 +225,7 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn a_header_tells_the_length_in_its_own_width() {
+    fn a_header_holds_the_length_in_its_own_width() {
         let header = |tail: &[u8]| {
             let mut before = [0xEE; 17];
             before[17 - tail.len()..].copy_from_slice(tail);

@@ -17,10 +17,10 @@ struct Ready<'a> {
     areas: &'a [AreaLine],
 }
 
-/// Writes the ready line to the given file and descriptor. The file appears atomically.
-pub(crate) fn tell(args: &Args, areas: &[AreaLine]) -> Result<()> {
+/// Writes the ready line to the requested file and descriptor. The file appears atomically.
+pub(crate) fn announce(args: &Args, areas: &[AreaLine]) -> Result<()> {
     let ready = Ready { pid: std::process::id(), areas };
-    let line = serde_json::to_string(&ready).map_err(|e| cannot("the line").cause(e))? + "\n";
+    let line = serde_json::to_string(&ready).map_err(|e| cannot("JSON").cause(e))? + "\n";
     if let Some(path) = &args.ready {
         write_whole(path, &line).map_err(|e| cannot(&path.display().to_string()).cause(e))?;
     }
@@ -49,6 +49,6 @@ fn write_fd(fd: i32, line: &str) -> io::Result<()> {
 }
 
 fn cannot(what: &str) -> Error {
-    Error::new(ErrorKind::Io, format!("cannot tell {what} that all is ready"))
+    Error::new(ErrorKind::Io, format!("cannot write the ready line to {what}"))
         .remedy("give --ready a file that can be written, --ready-fd an open descriptor")
 }

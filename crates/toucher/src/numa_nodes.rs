@@ -11,7 +11,7 @@ const BATCH: usize = 4096;
 ///
 /// # Errors
 /// The process has exited or may not be queried, or the kernel has no NUMA support.
-pub fn by_node(pid: u32, ranges: &[Range]) -> Result<BTreeMap<u32, u64>> {
+pub fn bytes_by_node(pid: u32, ranges: &[Range]) -> Result<BTreeMap<u32, u64>> {
     let pages = ranges
         .iter()
         .flat_map(|range| (range.start & !(PAGE_SIZE - 1)..range.end).step_by(PAGE_SIZE as usize));
@@ -21,7 +21,7 @@ pub fn by_node(pid: u32, ranges: &[Range]) -> Result<BTreeMap<u32, u64>> {
     let mut sums = BTreeMap::new();
     for batch in pages.chunks(BATCH) {
         let mut nodes = vec![-1; batch.len()];
-        ask(pid, batch, &mut nodes)?;
+        query(pid, batch, &mut nodes)?;
         for node in nodes.iter().filter_map(|node| u32::try_from(*node).ok()) {
             *sums.entry(node).or_default() += PAGE_SIZE;
         }
@@ -29,7 +29,7 @@ pub fn by_node(pid: u32, ranges: &[Range]) -> Result<BTreeMap<u32, u64>> {
     Ok(sums)
 }
 
-fn ask(pid: u32, pages: &[u64], nodes: &mut [i32]) -> Result<()> {
+fn query(pid: u32, pages: &[u64], nodes: &mut [i32]) -> Result<()> {
     let nowhere = std::ptr::null::<i32>();
     // SAFETY: the kernel reads `pages.len()` addresses, only queries them as there are no target
     // nodes, and writes as many numbers to `nodes`.
@@ -47,7 +47,7 @@ fn ask(pid: u32, pages: &[u64], nodes: &mut [i32]) -> Result<()> {
     if done == 0 {
         return Ok(());
     }
-    let what = format!("cannot tell where pages of process {pid} are");
+    let what = format!("cannot query the nodes of pages of process {pid}");
     Err(Error::new(ErrorKind::Gone, what)
         .cause(std::io::Error::last_os_error())
         .remedy("check that it runs, and be root"))
@@ -64,7 +64,7 @@ mod tests {
         let start = (data.as_ptr() as u64 + 4095) & !4095;
         let range = |from: u64, to: u64| Range::new(SpaceId(0), start + from, start + to);
         let overlapping = [range(0, 5000), range(4096, 12288)];
-        match by_node(std::process::id(), &overlapping) {
+        match bytes_by_node(std::process::id(), &overlapping) {
             Ok(found) => assert_eq!(found.values().sum::<u64>(), 3 * 4096),
             Err(error) => assert!(error.to_string().contains("not implemented"), "{error}"),
         }

@@ -162,7 +162,7 @@ impl Args {
     pub(crate) fn check_outputs(&self, file: &str) -> Result<()> {
         if let Some(dir) = self.truth.as_deref().filter(|dir| dir.join(file).exists()) {
             return Err(Error::new(ErrorKind::Usage, format!("--truth {}", dir.display()))
-                .cause("there is a truth already, and none is written over")
+                .cause("it holds a truth already, which is never overwritten")
                 .remedy("choose a new directory, or remove this one first"));
         }
         match self.ready.as_deref().map(std::fs::remove_file) {

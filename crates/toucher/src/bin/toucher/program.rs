@@ -18,33 +18,33 @@ use crate::args::{Args, Start};
 use crate::flush::Flusher;
 use crate::memory::{Backing, Mapped, touch};
 use crate::pages::{Begin, FILE, Line, Pages, Touched, Writer};
-use crate::room::Room;
-use crate::worker::News;
+use crate::resources::Available;
+use crate::thread::Message;
 use crate::{area_lines, clock, map, ready, signals, wait_for_start};
 
 /// Accesses that a lane hands out at a time.
 const BATCH: usize = 512;
 /// Interval at which a waiting lane checks whether it should stop.
-const PATIENCE: Duration = Duration::from_millis(20);
+const MAX_WAIT: Duration = Duration::from_millis(20);
 
 /// Runs a program with the options of the command line.
 pub(crate) fn run(args: &Args, app: &dyn App) -> Result<()> {
     check(args)?;
     let backing = args.backing(app.areas())?;
-    let (room, needs) = (Room::read(Path::new("/"))?, backing.needs(app.areas()));
+    let (room, needs) = (Available::read(Path::new("/"))?, backing.needs(app.areas()));
     room.check(&needs)?;
     if args.check {
         println!("{}", room.describe(&needs));
         return Ok(());
     }
     args.check_outputs(FILE)?;
-    let (sender, news) = std::sync::mpsc::channel();
+    let (sender, messages) = std::sync::mpsc::channel();
     signals::listen(sender);
-    if !prepare(app, &news) {
+    if !prepare(app, &messages) {
         return Ok(());
     }
-    let Some(mapped) = map(app.areas(), backing, &news)? else { return Ok(()) };
-    let done = touch_all(args, app, backing, &mapped, &news);
+    let Some(mapped) = map(app.areas(), backing, &messages)? else { return Ok(()) };
+    let done = touch_all(args, app, backing, &mapped, &messages);
     mapped.iter().for_each(Mapped::release);
     done
 }
@@ -64,7 +64,7 @@ fn check(args: &Args) -> Result<()> {
     if args.rate.is_some() {
         return refuse(
             "--rate",
-            "a program goes on as fast as it can",
+            "a program always runs as fast as it can",
             "leave it out, or take a generator's line",
         );
     }
@@ -72,14 +72,14 @@ fn check(args: &Args) -> Result<()> {
 }
 
 /// Prepares the program, reporting progress; `false` if a signal ended it.
-fn prepare(app: &dyn App, news: &Receiver<News>) -> bool {
-    let mut told = Instant::now();
+fn prepare(app: &dyn App, messages: &Receiver<Message>) -> bool {
+    let mut reported = Instant::now();
     app.prepare(&mut |share| {
-        if told.elapsed() >= Duration::from_secs(2) {
-            told = Instant::now();
+        if reported.elapsed() >= Duration::from_secs(2) {
+            reported = Instant::now();
             eprintln!("toucher: prepared {:.0} % of {}", 100.0 * share, app.name());
         }
-        !matches!(news.try_recv(), Ok(News::Signal(signal)) if signal != libc::SIGUSR1)
+        !matches!(messages.try_recv(), Ok(Message::Signal(signal)) if signal != libc::SIGUSR1)
     })
 }
 
@@ -111,7 +111,7 @@ fn touch_all(
     app: &dyn App,
     backing: Backing,
     mapped: &[Mapped],
-    news: &Receiver<News>,
+    messages: &Receiver<Message>,
 ) -> Result<()> {
     let areas = area_lines(app.areas(), mapped);
     let threads = args.threads.or(app.threads()).unwrap_or(1);
@@ -123,8 +123,8 @@ fn touch_all(
     let mut lanes = app.start(&bases, args.seed, threads);
     let mut cause = "the program ended";
     if args.start == Start::Signal {
-        ready::tell(args, &areas)?;
-        if !wait_for_start(news) {
+        ready::announce(args, &areas)?;
+        if !wait_for_start(messages) {
             let line =
                 Line::End { at_ns: clock::now().0, cause: "ended before it began", operations: 0 };
             return truth.map_or(Ok(()), |mut writer| writer.line(&line));
@@ -141,12 +141,12 @@ fn touch_all(
         stepped: Condvar::new(),
     };
     if args.start == Start::Now {
-        ready::tell(args, &areas)?;
+        ready::announce(args, &areas)?;
     }
     let limit = args.time.map(|time| shared.begin + time);
     let mut passes = 0;
     loop {
-        if let Some(why) = one_pass(args, &shared, lanes, limit, news, &mut truth)? {
+        if let Some(why) = one_pass(args, &shared, lanes, limit, messages, &mut truth)? {
             cause = why;
             break;
         }
@@ -209,7 +209,7 @@ fn one_pass(
     shared: &Shared,
     lanes: Vec<Box<dyn Lane>>,
     limit: Option<Time>,
-    news: &Receiver<News>,
+    messages: &Receiver<Message>,
     truth: &mut Option<Writer>,
 ) -> Result<Option<&'static str>> {
     std::thread::scope(|scope| {
@@ -218,7 +218,7 @@ fn one_pass(
         let flusher =
             shared.flusher.as_ref().map(|flusher| scope.spawn(move || flusher.run(&shared.stop)));
         let alive = || threads.iter().any(|thread| !thread.is_finished());
-        let followed = follow(args, shared, limit, news, truth, &alive);
+        let followed = follow(args, shared, limit, messages, truth, &alive);
         shared.stop.store(true, Relaxed);
         let joined =
             threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(broken())));
@@ -232,7 +232,7 @@ fn one_pass(
 }
 
 fn broken() -> Error {
-    Error::new(ErrorKind::Other, "the program broke down").remedy("see the message above")
+    Error::new(ErrorKind::Other, "a thread of the program panicked").remedy("see the message above")
 }
 
 /// Records the touched pages until the threads end, the time limit is reached or a signal arrives.
@@ -240,14 +240,14 @@ fn follow(
     args: &Args,
     shared: &Shared,
     limit: Option<Time>,
-    news: &Receiver<News>,
+    messages: &Receiver<Message>,
     truth: &mut Option<Writer>,
     alive: &dyn Fn() -> bool,
 ) -> Result<Option<&'static str>> {
     let (mut from, mut before) = (clock::now(), shared.touches.load(Relaxed));
     loop {
-        let signal = match news.recv_timeout(args.grain) {
-            Ok(News::Signal(signal)) if signal != libc::SIGUSR1 => Some(signal),
+        let signal = match messages.recv_timeout(args.grain) {
+            Ok(Message::Signal(signal)) if signal != libc::SIGUSR1 => Some(signal),
             Err(RecvTimeoutError::Disconnected) => Some(libc::SIGTERM),
             _ => None,
         };
@@ -304,7 +304,7 @@ fn work(shared: &Shared, mut lane: Box<dyn Lane>) -> Result<()> {
             Next::Touches(count) => shared.touch(&batch[..count]),
             Next::Waits => shared.wait(seen + u64::from(steps)),
             Next::Until(due) => {
-                std::thread::sleep((shared.begin + due - clock::now()).min(PATIENCE))
+                std::thread::sleep((shared.begin + due - clock::now()).min(MAX_WAIT))
             }
             Next::Ends => break Ok(()),
             Next::Call(one) => {
@@ -331,11 +331,11 @@ impl Shared {
         self.touches.fetch_add(touches.len() as u64, Relaxed);
     }
 
-    /// Waits until other lanes made steps beyond `seen`, at most for [`PATIENCE`].
+    /// Waits until other lanes made steps beyond `seen`, at most for [`MAX_WAIT`].
     fn wait(&self, seen: u64) {
         let steps = self.steps();
         if *steps <= seen {
-            drop(self.stepped.wait_timeout(steps, PATIENCE));
+            drop(self.stepped.wait_timeout(steps, MAX_WAIT));
         }
     }
 }

@@ -34,12 +34,12 @@ pub(crate) fn tables_for(mapped: u64) -> u64 {
 
 /// Resources that the machine has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Room {
+pub(crate) struct Available {
     bytes: u64,
     mappings: u64,
 }
 
-impl Room {
+impl Available {
     /// Reads the available resources from the kernel's files below `root`, usually `/`:
     /// MemAvailable, or less if the control group has less.
     pub(crate) fn read(root: &Path) -> Result<Self> {
@@ -49,7 +49,7 @@ impl Room {
             .ok_or_else(|| cannot_read(&meminfo).cause("it has no MemAvailable"))?;
         let maps = std::fs::read_to_string(root.join("proc/sys/vm/max_map_count"));
         let mappings = maps.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(65_530);
-        let bytes = group_room(root).map_or(available, |room| room.min(available));
+        let bytes = cgroup_available(root).map_or(available, |room| room.min(available));
         Ok(Self { bytes, mappings })
     }
 
@@ -91,7 +91,7 @@ impl Room {
 
 fn cannot_read(path: &Path) -> Error {
     Error::new(ErrorKind::Io, format!("cannot read {}", path.display()))
-        .remedy("without it nobody knows whether there is enough memory")
+        .remedy("mount procfs: the available memory is read from there")
 }
 
 fn field_kib(text: &str, name: &str) -> Option<u64> {
@@ -100,7 +100,7 @@ fn field_kib(text: &str, name: &str) -> Option<u64> {
 }
 
 /// Bytes left in the tightest control group above this process; `None` if none is limited.
-fn group_room(root: &Path) -> Option<u64> {
+fn cgroup_available(root: &Path) -> Option<u64> {
     let groups = std::fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
     let group = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
     let mount = root.join("sys/fs/cgroup");
@@ -142,12 +142,15 @@ mod tests {
             ("sys/fs/cgroup/a/b/memory.max", "max\n"),
             ("sys/fs/cgroup/a/b/memory.current", "1\n"),
         ]);
-        assert_eq!(Room::read(root.path()).unwrap(), Room { bytes: 600_000, mappings: 65_530 });
+        assert_eq!(
+            Available::read(root.path()).unwrap(),
+            Available { bytes: 600_000, mappings: 65_530 }
+        );
     }
 
     #[test]
-    fn what_does_not_fit_is_told_in_full() {
-        let room = Room { bytes: 1 << 30, mappings: 1000 };
+    fn an_error_names_needed_and_available_memory() {
+        let room = Available { bytes: 1 << 30, mappings: 1000 };
         let needs = |data, tables, mappings| room.check(&Needs { data, tables, mappings });
         assert_eq!(needs(512 << 20, 1 << 20, 1), Ok(()));
         let error = needs(64 << 20, 2 << 30, 1).unwrap_err().to_string();
@@ -161,8 +164,8 @@ mod tests {
     }
 
     #[test]
-    fn no_meminfo_no_start() {
+    fn without_meminfo_it_refuses() {
         let root = fake(&[]);
-        assert!(Room::read(root.path()).unwrap_err().to_string().contains("proc/meminfo"));
+        assert!(Available::read(root.path()).unwrap_err().to_string().contains("proc/meminfo"));
     }
 }

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use tierscope_core::{Error, ErrorKind, Result};
 
-use crate::asks::{Ask, Asks, Kind};
-use crate::hotspot::Hotspot;
+use crate::checksum::{Checksum, ChecksumReader};
+use crate::operations::{Kind, Operation, Operations};
 use crate::resp::{Reply, read_reply, write_command};
-use crate::summing::{Sum, Summing};
 use crate::{memcached, value};
+use tierscope_workloads::hotspot::Hotspot;
 
 /// Commands in flight: enough to keep the server busy, few enough that its buffers stay small
 /// compared to its data.
@@ -68,7 +68,7 @@ impl Read {
 pub struct Client {
     name: String,
     dialect: Dialect,
-    from: Summing<BufReader<Box<dyn io::Read>>>,
+    from: ChecksumReader<BufReader<Box<dyn io::Read>>>,
     to: BufWriter<Box<dyn Write>>,
 }
 
@@ -109,19 +109,19 @@ pub struct Interval {
 
 /// Counters of the operations so far.
 #[derive(Default)]
-struct Done {
+struct Counts {
     all: u64,
     hot: u64,
     updates: u64,
     scanned: u64,
 }
 
-impl Done {
-    fn count(&mut self, ask: Ask, spot: &Hotspot) {
+impl Counts {
+    fn count(&mut self, operation: Operation, spot: &Hotspot) {
         self.all += 1;
-        self.hot += u64::from(spot.is_hot(ask.key.into()));
-        self.updates += u64::from(ask.kind == Kind::Update);
-        self.scanned += u64::from(ask.kind == Kind::Scan);
+        self.hot += u64::from(spot.is_hot(operation.key.into()));
+        self.updates += u64::from(operation.kind == Kind::Update);
+        self.scanned += u64::from(operation.kind == Kind::Scan);
     }
 
     fn report(self, value_bytes: usize, took: Duration, intervals: Vec<Interval>) -> LoadReport {
@@ -141,11 +141,11 @@ impl Done {
 
 /// Latencies of the batches of an interval.
 #[derive(Default)]
-struct Pace {
+struct Latencies {
     micros: Vec<f64>,
 }
 
-impl Pace {
+impl Latencies {
     /// Ends the interval at `at` and begins the next; `None` if it has no batch.
     fn end(&mut self, at: Duration) -> Option<Interval> {
         let mut micros = std::mem::take(&mut self.micros);
@@ -172,7 +172,7 @@ impl Client {
                 .remedy("is the server running, and is this its socket or host:port?")
         })?;
         let (from, to) = (
-            Summing::new(BufReader::with_capacity(1 << 18, from)),
+            ChecksumReader::new(BufReader::with_capacity(1 << 18, from)),
             BufWriter::with_capacity(1 << 18, to),
         );
         Ok(Client { name: server.to_owned(), dialect, from, to })
@@ -200,7 +200,7 @@ impl Client {
         Ok(())
     }
 
-    /// Runs the operations of `asks` for `duration` and checks every reply against the value that
+    /// Runs the operations of `operations` for `duration` and checks every reply against the value that
     /// [`Client::fill`] set with `marks`; counts operations on keys that are hot by `spot`. With
     /// `every`, reports each interval of that length.
     ///
@@ -208,7 +208,7 @@ impl Client {
     /// A key is missing or has another value, the server lacks a command, or as [`Client::fill`].
     pub fn load(
         &mut self,
-        asks: &mut Asks,
+        operations: &mut Operations,
         (spot, marks): (&Hotspot, &Hotspot),
         bytes: usize,
         read: Read,
@@ -219,36 +219,38 @@ impl Client {
                 .remedy("read values by get"));
         }
         let mut replies: HashMap<u32, Reply> = HashMap::new();
-        let (started, mut done) = (Instant::now(), Done::default());
-        let (mut pace, mut intervals, mut due) = (Pace::default(), Vec::new(), every);
+        let (started, mut done) = (Instant::now(), Counts::default());
+        let (mut latencies, mut intervals, mut due) = (Latencies::default(), Vec::new(), every);
         let mut data = vec![0; bytes];
         while started.elapsed() < duration {
             let began = Instant::now();
-            let batch: [Ask; PIPELINE as usize] = std::array::from_fn(|_| asks.ask());
-            for ask in batch {
-                self.write_ask(ask, read, marks, &mut data).map_err(|e| self.broken(e))?;
+            let batch: [Operation; PIPELINE as usize] =
+                std::array::from_fn(|_| operations.next_operation());
+            for operation in batch {
+                self.write_operation(operation, read, marks, &mut data)
+                    .map_err(|e| self.broken(e))?;
             }
             self.flush()?;
-            for ask in batch {
-                if ask.kind == Kind::Update {
-                    self.expect(ask.key, &self.updated(bytes))?;
+            for operation in batch {
+                if operation.kind == Kind::Update {
+                    self.expect(operation.key, &self.updated(bytes))?;
                 } else {
-                    let marked = marks.is_hot(ask.key.into());
-                    let reply = || read.reply(ask.key, bytes, marked);
-                    self.expect(ask.key, replies.entry(ask.key).or_insert_with(reply))?;
+                    let marked = marks.is_hot(operation.key.into());
+                    let reply = || read.reply(operation.key, bytes, marked);
+                    self.expect(operation.key, replies.entry(operation.key).or_insert_with(reply))?;
                 }
-                done.count(ask, spot);
+                done.count(operation, spot);
             }
             if let (Some(every), Some(end)) = (every, due) {
-                pace.micros.push(began.elapsed().as_secs_f64() * 1e6);
+                latencies.micros.push(began.elapsed().as_secs_f64() * 1e6);
                 let now = started.elapsed();
                 if now >= end {
-                    intervals.extend(pace.end(now));
+                    intervals.extend(latencies.end(now));
                     due = Some(now + every);
                 }
             }
         }
-        intervals.extend(pace.end(started.elapsed()));
+        intervals.extend(latencies.end(started.elapsed()));
         Ok(done.report(bytes, started.elapsed(), intervals))
     }
 
@@ -265,7 +267,7 @@ impl Client {
             self.expect(key, &Reply::Bulk(bytes))?;
             let found = self.from.end();
             value::fill(&mut data, key, spot.is_hot(key.into()));
-            if found != self.whole(key, &data) {
+            if found != self.reply_checksum(key, &data) {
                 return Err(Error::new(ErrorKind::Data, format!("key {key}"))
                     .cause("its value is not the one that was set")
                     .remedy("memory was corrupted, or the server was filled otherwise"));
@@ -275,12 +277,14 @@ impl Client {
     }
 
     /// Checksum of a whole reply that carries `data`.
-    fn whole(&self, key: u32, data: &[u8]) -> Sum {
+    fn reply_checksum(&self, key: u32, data: &[u8]) -> Checksum {
         match self.dialect {
-            Dialect::Redis => Sum::of(&[format!("${}\r\n", data.len()).as_bytes(), data, b"\r\n"]),
+            Dialect::Redis => {
+                Checksum::of(&[format!("${}\r\n", data.len()).as_bytes(), data, b"\r\n"])
+            }
             Dialect::Memcached => {
                 let head = format!("VALUE key:{key:010} 0 {}\r\n", data.len());
-                Sum::of(&[head.as_bytes(), data, b"\r\nEND\r\n"])
+                Checksum::of(&[head.as_bytes(), data, b"\r\nEND\r\n"])
             }
         }
     }
@@ -293,24 +297,24 @@ impl Client {
     }
 
     /// Writes the command of an operation; `data` is a buffer for a value.
-    fn write_ask(
+    fn write_operation(
         &mut self,
-        ask: Ask,
+        operation: Operation,
         read: Read,
         marks: &Hotspot,
         data: &mut [u8],
     ) -> io::Result<()> {
-        if ask.kind != Kind::Update {
-            return self.write_read(read, ask.key);
+        if operation.kind != Kind::Update {
+            return self.write_read(read, operation.key);
         }
-        value::fill(data, ask.key, marks.is_hot(ask.key.into()));
+        value::fill(data, operation.key, marks.is_hot(operation.key.into()));
         match self.dialect {
             Dialect::Redis => {
-                let words: [&[u8]; 4] = [b"SETRANGE", &key_name(ask.key), b"0", data];
+                let words: [&[u8]; 4] = [b"SETRANGE", &key_name(operation.key), b"0", data];
                 write_command(&mut self.to, &words)
             }
             // memcached has no command that overwrites a value in place.
-            Dialect::Memcached => self.write_set(ask.key, data),
+            Dialect::Memcached => self.write_set(operation.key, data),
         }
     }
 
@@ -375,11 +379,11 @@ pub(crate) fn key_name(key: u32) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::asks::{Draw, Shares};
-    use crate::hotspot::Layout;
+    use crate::operations::{Draw, Shares};
     use std::io::{BufRead, Read as _};
     use std::os::unix::net::UnixListener;
     use std::thread;
+    use tierscope_workloads::hotspot::Layout;
 
     /// A server that answers every command with the result of `answer`.
     fn server(path: &std::path::Path, answer: fn(&[Vec<u8>]) -> Vec<u8>) {
@@ -434,14 +438,14 @@ mod tests {
             .unwrap();
     }
 
-    fn reads(keys: u32, spot: Hotspot) -> Asks {
-        Asks::new(keys, Draw::Hotspot(spot), Shares::default(), 1)
+    fn reads(keys: u32, spot: Hotspot) -> Operations {
+        Operations::new(keys, Draw::Hotspot(spot), Shares::default(), 1)
     }
 
     // A server that holds every value as set, accepts updates to the same bytes, and refuses key
     // 19.
     #[test]
-    fn updates_set_the_marked_value_again_where_it_lies() {
+    fn redis_updates_overwrite_in_place() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
         server(&path, |words| {
@@ -459,20 +463,20 @@ mod tests {
         });
         let spot = Hotspot::new(20, 0.05, 0.5, Layout::Run(0.15));
         let shares = Shares { updates: 0.5, scans: 0.5 };
-        let mut asks = Asks::new(20, Draw::Hotspot(spot), shares, 1);
+        let mut operations = Operations::new(20, Draw::Hotspot(spot), shares, 1);
         let mut client = Client::connect(path.to_str().unwrap(), Dialect::Redis).unwrap();
         let long = (Duration::from_secs(60), None);
-        let error = client.load(&mut asks, (&spot, &spot), 600, Read::Get, long).unwrap_err();
+        let error = client.load(&mut operations, (&spot, &spot), 600, Read::Get, long).unwrap_err();
         assert!(error.to_string().contains("key 19: the server answered Error"), "{error}");
         assert!(error.to_string().contains("enough"), "{error}");
     }
 
     #[test]
-    fn done_is_counted_by_kind() {
+    fn operations_are_counted_by_kind() {
         let spot = Hotspot::new(4, 0.25, 1.0, Layout::Run(0.0));
-        let mut done = Done::default();
+        let mut done = Counts::default();
         for (key, kind) in [(0, Kind::Read), (1, Kind::Update), (0, Kind::Scan), (1, Kind::Scan)] {
-            done.count(Ask { key, kind }, &spot);
+            done.count(Operation { key, kind }, &spot);
         }
         let report = done.report(10, Duration::from_secs(2), Vec::new());
         assert_eq!((report.operations, report.hot_operations), (4, 2));
@@ -513,7 +517,7 @@ mod tests {
 
     // A server that stores nothing: it accepts every set, and returns values of three bytes.
     #[test]
-    fn memcached_is_filled_and_read_in_its_own_words() {
+    fn memcached_is_filled_and_read_by_its_own_protocol() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
         let listener = UnixListener::bind(&path).unwrap();
@@ -539,8 +543,8 @@ mod tests {
         let mut client = Client::connect(path.to_str().unwrap(), Dialect::Memcached).unwrap();
         client.fill(4, 3, &spot).unwrap();
         let spots = (&spot, &spot);
-        let mut load = |asks: &mut Asks, bytes, read, seconds| {
-            client.load(asks, spots, bytes, read, (Duration::from_secs(seconds), None))
+        let mut load = |operations: &mut Operations, bytes, read, seconds| {
+            client.load(operations, spots, bytes, read, (Duration::from_secs(seconds), None))
         };
         assert_eq!(load(&mut reads(4, spot), 3, Read::Get, 0).unwrap().operations, 0);
         let other = load(&mut reads(4, spot), 4, Read::Get, 60).unwrap_err();
@@ -572,16 +576,16 @@ mod tests {
 
     // 100 batches of 1 to 100 µs: 95 of them take 95 µs or less, 99 of them 99.
     #[test]
-    fn an_interval_tells_reads_and_their_percentiles() {
-        let mut pace = Pace { micros: (1..=100).rev().map(f64::from).collect() };
-        let interval = pace.end(Duration::from_secs(2)).unwrap();
+    fn an_interval_holds_operations_and_percentiles() {
+        let mut latencies = Latencies { micros: (1..=100).rev().map(f64::from).collect() };
+        let interval = latencies.end(Duration::from_secs(2)).unwrap();
         assert_eq!((interval.operations, interval.at), (1600, 2.0));
         assert_eq!((interval.p95_us, interval.p99_us), (95.0, 99.0));
-        assert!(pace.end(Duration::from_secs(3)).is_none());
+        assert!(latencies.end(Duration::from_secs(3)).is_none());
     }
 
     #[test]
-    fn nobody_there_is_one_line() {
+    fn a_missing_server_is_no_target() {
         let error = Client::connect("/nonexistent/socket", Dialect::Redis).err().unwrap();
         assert_eq!(error.kind(), ErrorKind::NoTarget);
     }

@@ -2,13 +2,12 @@
 //! of a scan over all keys.
 
 use tierscope_core::Rng;
-
-use crate::hotspot::{Hotspot, unit};
-use crate::keys::Chooser;
+use tierscope_workloads::hotspot::{Hotspot, unit};
+use tierscope_workloads::keys::Chooser;
 
 /// One operation of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ask {
+pub struct Operation {
     /// Number of the key that the operation uses.
     pub key: u32,
     /// Whether the operation reads, updates or scans.
@@ -48,13 +47,13 @@ impl Shares {
 pub enum Draw {
     /// A share of the operations goes to a share of the keys.
     Hotspot(Hotspot),
-    /// One of the distributions of [`crate::keys`].
+    /// One of the distributions of [`tierscope_workloads::keys`].
     Law(Chooser),
 }
 
 /// An endless sequence of operations; the same seed gives the same sequence.
 #[derive(Clone, Debug)]
-pub struct Asks {
+pub struct Operations {
     keys: u32,
     draw: Draw,
     shares: Shares,
@@ -62,7 +61,7 @@ pub struct Asks {
     rng: Rng,
 }
 
-impl Asks {
+impl Operations {
     /// Operations on keys `0..keys`. The scan begins with key 0 and wraps around.
     #[must_use]
     pub fn new(keys: u32, draw: Draw, shares: Shares, seed: u64) -> Self {
@@ -70,10 +69,10 @@ impl Asks {
     }
 
     /// The next operation.
-    pub fn ask(&mut self) -> Ask {
+    pub fn next_operation(&mut self) -> Operation {
         let kind = self.kind();
         let key = if kind == Kind::Scan { self.scanned() } else { self.drawn() };
-        Ask { key, kind }
+        Operation { key, kind }
     }
 
     /// The kind of the next operation. Loads of reads only draw nothing here, so that their
@@ -110,32 +109,40 @@ impl Asks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hotspot::Layout;
-    use crate::keys::Law;
+    use tierscope_workloads::hotspot::Layout;
+    use tierscope_workloads::keys::Law;
 
     fn spot(keys: u32) -> Draw {
         Draw::Hotspot(Hotspot::new(keys.into(), 0.1, 0.9, Layout::Run(0.5)))
     }
 
-    fn drawn(mut asks: Asks, count: usize) -> Vec<Ask> {
-        (0..count).map(|_| asks.ask()).collect()
+    fn drawn(mut operations: Operations, count: usize) -> Vec<Operation> {
+        (0..count).map(|_| operations.next_operation()).collect()
     }
 
     #[test]
     fn a_scan_takes_all_keys_in_order_round_and_round() {
         let shares = Shares { updates: 0.0, scans: 1.0 };
-        let asks = drawn(Asks::new(3, spot(3), shares, 1), 7);
-        assert!(asks.iter().all(|ask| ask.kind == Kind::Scan));
-        assert_eq!(asks.iter().map(|ask| ask.key).collect::<Vec<_>>(), [0, 1, 2, 0, 1, 2, 0]);
+        let operations = drawn(Operations::new(3, spot(3), shares, 1), 7);
+        assert!(operations.iter().all(|operation| operation.kind == Kind::Scan));
+        assert_eq!(
+            operations.iter().map(|operation| operation.key).collect::<Vec<_>>(),
+            [0, 1, 2, 0, 1, 2, 0]
+        );
     }
 
     // Of 10,000 operations 500 ± 22 are updates and 2000 ± 40 belong to the scan; six sigma
     // allowed.
     #[test]
     fn kinds_have_their_shares_and_the_scan_misses_no_key() {
-        let asks = Asks::new(1000, spot(1000), Shares { updates: 0.05, scans: 0.2 }, 1);
-        let asks = drawn(asks, 10_000);
-        let keys = |kind| asks.iter().filter(move |ask| ask.kind == kind).map(|ask| ask.key);
+        let operations = Operations::new(1000, spot(1000), Shares { updates: 0.05, scans: 0.2 }, 1);
+        let operations = drawn(operations, 10_000);
+        let keys = |kind| {
+            operations
+                .iter()
+                .filter(move |operation| operation.kind == kind)
+                .map(|operation| operation.key)
+        };
         let updates = keys(Kind::Update).count();
         assert!(updates.abs_diff(500) < 132, "{updates}");
         let scanned: Vec<u32> = keys(Kind::Scan).collect();
@@ -147,10 +154,13 @@ mod tests {
     #[test]
     fn reads_alone_are_the_law_s_own_draws() {
         let chooser = || Chooser::new(Law::YCSB, 100, 0, None);
-        let asks = Asks::new(100, Draw::Law(chooser()), Shares::default(), 7);
+        let operations = Operations::new(100, Draw::Law(chooser()), Shares::default(), 7);
         let (mut law, mut rng) = (chooser(), Rng::seeded(7));
-        for ask in drawn(asks, 1000) {
-            assert_eq!(ask, Ask { key: law.next(&mut rng, 100) as u32, kind: Kind::Read });
+        for operation in drawn(operations, 1000) {
+            assert_eq!(
+                operation,
+                Operation { key: law.next(&mut rng, 100) as u32, kind: Kind::Read }
+            );
         }
     }
 

@@ -5,12 +5,12 @@ use std::io::{self, BufRead, Read};
 
 /// Position-dependent checksum of a stream, independent of how it is cut into buffers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sum {
+pub struct Checksum {
     bytes: u64,
     sum: u64,
 }
 
-impl Sum {
+impl Checksum {
     /// Adds the next bytes of the stream.
     pub fn add(&mut self, bytes: &[u8]) {
         // The weight of a byte grows by this odd, large step: swapping neighbours changes the sum.
@@ -26,19 +26,19 @@ impl Sum {
     /// The sum of the concatenated parts.
     #[must_use]
     pub fn of(parts: &[&[u8]]) -> Self {
-        let mut sum = Sum::default();
+        let mut sum = Checksum::default();
         parts.iter().for_each(|part| sum.add(part));
         sum
     }
 }
 
 /// A reader that can checksum the bytes consumed from it.
-pub struct Summing<R> {
+pub struct ChecksumReader<R> {
     inner: R,
-    sum: Option<Sum>,
+    sum: Option<Checksum>,
 }
 
-impl<R: BufRead> Summing<R> {
+impl<R: BufRead> ChecksumReader<R> {
     /// Wraps a reader; no sum is active.
     pub fn new(inner: R) -> Self {
         Self { inner, sum: None }
@@ -46,16 +46,16 @@ impl<R: BufRead> Summing<R> {
 
     /// Begins a sum.
     pub fn begin(&mut self) {
-        self.sum = Some(Sum::default());
+        self.sum = Some(Checksum::default());
     }
 
     /// Ends the sum and returns it; the empty sum if none was begun.
-    pub fn end(&mut self) -> Sum {
+    pub fn end(&mut self) -> Checksum {
         self.sum.take().unwrap_or_default()
     }
 }
 
-impl<R: BufRead> Read for Summing<R> {
+impl<R: BufRead> Read for ChecksumReader<R> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let bytes = self.inner.read(out)?;
         if let Some(sum) = &mut self.sum {
@@ -65,7 +65,7 @@ impl<R: BufRead> Read for Summing<R> {
     }
 }
 
-impl<R: BufRead> BufRead for Summing<R> {
+impl<R: BufRead> BufRead for ChecksumReader<R> {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         self.inner.fill_buf()
     }
@@ -89,23 +89,23 @@ mod tests {
     use std::io::BufReader;
 
     #[test]
-    fn what_changes_places_changes_the_sum() {
-        assert_ne!(Sum::of(&[b"ab"]), Sum::of(&[b"ba"]));
-        assert_ne!(Sum::of(&[b"\0"]), Sum::of(&[b"\0\0"]));
-        assert_eq!(Sum::of(&[b"a", b"", b"b"]), Sum::of(&[b"ab"]));
+    fn swapped_bytes_change_the_checksum() {
+        assert_ne!(Checksum::of(&[b"ab"]), Checksum::of(&[b"ba"]));
+        assert_ne!(Checksum::of(&[b"\0"]), Checksum::of(&[b"\0\0"]));
+        assert_eq!(Checksum::of(&[b"a", b"", b"b"]), Checksum::of(&[b"ab"]));
     }
 
     proptest! {
         // Holds for any buffer size, and if a part is read line by line.
         #[test]
-        fn cuts_make_no_difference(bytes in prop::collection::vec(any::<u8>(), 0..300), buffer in 1usize..40) {
-            let mut from = Summing::new(BufReader::with_capacity(buffer, bytes.as_slice()));
+        fn buffer_sizes_make_no_difference(bytes in prop::collection::vec(any::<u8>(), 0..300), buffer in 1usize..40) {
+            let mut from = ChecksumReader::new(BufReader::with_capacity(buffer, bytes.as_slice()));
             from.begin();
             let mut line = Vec::new();
             from.read_until(b'\n', &mut line).unwrap();
             let mut rest = Vec::new();
             from.read_to_end(&mut rest).unwrap();
-            prop_assert_eq!(from.end(), Sum::of(&[&bytes]));
+            prop_assert_eq!(from.end(), Checksum::of(&[&bytes]));
         }
     }
 }

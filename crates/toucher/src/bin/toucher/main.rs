@@ -2,16 +2,16 @@
 //! over time.
 
 mod args;
-mod chronicle;
 mod clock;
 mod flush;
 mod memory;
 mod pages;
 mod program;
 mod ready;
-mod room;
+mod resources;
 mod signals;
-mod worker;
+mod thread;
+mod truth_log;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -26,11 +26,11 @@ use tierscope_workloads::truth_dir::{AreaLine, End, FILE};
 use tierscope_workloads::{Program, Work, Workload, file};
 
 use crate::args::{Args, Start};
-use crate::chronicle::Chronicle;
 use crate::flush::Flusher;
 use crate::memory::{Backing, Mapped, Progress};
-use crate::room::Room;
-use crate::worker::{News, Shared, work};
+use crate::resources::Available;
+use crate::thread::{Message, Shared, work};
+use crate::truth_log::TruthLog;
 
 fn main() -> ExitCode {
     match run(&Args::parse()) {
@@ -56,23 +56,27 @@ fn run(args: &Args) -> Result<()> {
         return Ok(());
     }
     let backing = args.backing(&workload.areas)?;
-    let (room, needs) = (Room::read(Path::new("/"))?, backing.needs(&workload.areas));
+    let (room, needs) = (Available::read(Path::new("/"))?, backing.needs(&workload.areas));
     room.check(&needs)?;
     if args.check {
         println!("{}", room.describe(&needs));
         return Ok(());
     }
     args.check_outputs(FILE)?;
-    let (sender, news) = channel();
+    let (sender, messages) = channel();
     signals::listen(sender.clone());
-    let Some(mapped) = map(&workload.areas, backing, &news)? else { return Ok(()) };
-    let done = touch_all(args, workload, backing, &mapped, sender, &news);
+    let Some(mapped) = map(&workload.areas, backing, &messages)? else { return Ok(()) };
+    let done = touch_all(args, workload, backing, &mapped, sender, &messages);
     mapped.iter().for_each(Mapped::release);
     done
 }
 
 /// Maps and populates all areas; `None` if a signal ended it early.
-fn map(areas: &[Area], backing: Backing, news: &Receiver<News>) -> Result<Option<Vec<Mapped>>> {
+fn map(
+    areas: &[Area],
+    backing: Backing,
+    messages: &Receiver<Message>,
+) -> Result<Option<Vec<Mapped>>> {
     let mut progress = Progress::new(areas.iter().map(|area| area.bytes).sum());
     let mut stopped = false;
     let mut all = Vec::new();
@@ -81,7 +85,7 @@ fn map(areas: &[Area], backing: Backing, news: &Receiver<News>) -> Result<Option
         mapped.populate(area, backing, &mut |done| {
             progress.at(done);
             stopped |=
-                matches!(news.try_recv(), Ok(News::Signal(signal)) if signal != libc::SIGUSR1);
+                matches!(messages.try_recv(), Ok(Message::Signal(signal)) if signal != libc::SIGUSR1);
             !stopped
         })?;
         progress.next(area.bytes);
@@ -109,8 +113,8 @@ fn touch_all(
     workload: Workload,
     backing: Backing,
     mapped: &[Mapped],
-    sender: Sender<News>,
-    news: &Receiver<News>,
+    sender: Sender<Message>,
+    messages: &Receiver<Message>,
 ) -> Result<()> {
     let bases: Vec<u64> = mapped.iter().map(Mapped::start).collect();
     let areas = area_lines(&workload.areas, mapped);
@@ -126,12 +130,11 @@ fn touch_all(
         begin: Time(0),
         stop: AtomicBool::new(false),
     };
-    let mut chronicle = Chronicle::create(args, &shared, backing, areas.clone())?;
+    let mut log = TruthLog::create(args, &shared, backing, areas.clone())?;
     if args.start == Start::Signal {
-        ready::tell(args, &areas)?;
-        if !wait_for_start(news) {
-            return chronicle
-                .end(End { at_ns: clock::now().0, cause: "ended before it began".into() });
+        ready::announce(args, &areas)?;
+        if !wait_for_start(messages) {
+            return log.end(End { at_ns: clock::now().0, cause: "ended before it began".into() });
         }
     }
     let flusher = args.flush.map(Flusher::new).transpose()?;
@@ -145,42 +148,43 @@ fn touch_all(
             let stop = &shared.stop;
             scope.spawn(move || flusher.run(stop));
         }
-        let told = if args.start == Start::Now { ready::tell(args, &areas) } else { Ok(()) };
-        let seen = told.and_then(|()| follow(&shared, news, &mut chronicle));
+        let reported =
+            if args.start == Start::Now { ready::announce(args, &areas) } else { Ok(()) };
+        let seen = reported.and_then(|()| follow(&shared, messages, &mut log));
         shared.stop.store(true, Ordering::Relaxed);
         seen
     })?;
-    println!("{}", chronicle.summary());
-    chronicle.end(End { at_ns: clock::now().0, cause: cause.into() })
+    println!("{}", log.summary());
+    log.end(End { at_ns: clock::now().0, cause: cause.into() })
 }
 
 /// Waits for SIGUSR1; `false` if another signal arrived.
-fn wait_for_start(news: &Receiver<News>) -> bool {
-    matches!(news.recv(), Ok(News::Signal(libc::SIGUSR1)))
+fn wait_for_start(messages: &Receiver<Message>) -> bool {
+    matches!(messages.recv(), Ok(Message::Signal(libc::SIGUSR1)))
 }
 
 /// Records the threads' pieces until all threads have ended; returns the cause of the end.
 fn follow(
     shared: &Shared,
-    news: &Receiver<News>,
-    chronicle: &mut Chronicle,
+    messages: &Receiver<Message>,
+    log: &mut TruthLog,
 ) -> Result<&'static str> {
-    let mut pieces = chronicle::Open::new(shared);
+    let mut pieces = truth_log::OpenPieces::new(shared);
     let mut cause = "the workload ended";
     let mut left = shared.threads;
     while left > 0 {
-        match news.recv() {
-            Ok(News::Cut { lane, piece, tally, at }) => pieces.cut(lane, piece, tally, at),
-            Ok(News::Done) => left -= 1,
-            Ok(News::Signal(libc::SIGUSR1)) => {}
-            Ok(News::Signal(signal)) => {
+        match messages.recv() {
+            Ok(Message::PieceDone { lane, piece, tally, at }) => pieces.cut(lane, piece, tally, at),
+            Ok(Message::Done) => left -= 1,
+            Ok(Message::Signal(libc::SIGUSR1)) => {}
+            Ok(Message::Signal(signal)) => {
                 cause = signals::name(signal);
                 shared.stop.store(true, Ordering::Relaxed);
             }
             Err(e) => return Err(Error::new(ErrorKind::Other, "the threads are gone").cause(e)),
         }
-        pieces.write_whole(chronicle)?;
+        pieces.write_whole(log)?;
     }
-    pieces.write_rest(chronicle)?;
+    pieces.write_rest(log)?;
     Ok(cause)
 }

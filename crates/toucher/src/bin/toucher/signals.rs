@@ -2,21 +2,21 @@
 
 use std::sync::mpsc::Sender;
 
-use crate::worker::News;
+use crate::thread::Message;
 
 /// Signals that are handled: two that end the run, and one that starts it.
 const SIGNALS: [i32; 3] = [libc::SIGTERM, libc::SIGINT, libc::SIGUSR1];
 
 /// Blocks the signals in this thread and all threads that it will start, and starts a thread that
-/// turns them into [`News`].
-pub(crate) fn listen(news: Sender<News>) {
+/// turns them into [`Message`].
+pub(crate) fn listen(messages: Sender<Message>) {
     let set = block();
     std::thread::spawn(move || {
         loop {
             let mut signal = 0;
             // SAFETY: both pointers refer to live variables of the right type.
             if unsafe { libc::sigwait(&raw const set, &raw mut signal) } == 0
-                && news.send(News::Signal(signal)).is_err()
+                && messages.send(Message::Signal(signal)).is_err()
             {
                 return;
             }

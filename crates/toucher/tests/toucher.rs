@@ -40,7 +40,7 @@ fn signal(child: &Child, name: &str) {
 }
 
 #[test]
-fn every_backing_is_touched_as_the_truth_says() {
+fn every_backing_is_touched_as_the_truth_records() {
     for backing in ["anon", "memfd"] {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().to_str().unwrap();
@@ -69,10 +69,10 @@ fn every_backing_is_touched_as_the_truth_says() {
             let hot = truth.hot(begin, end).unwrap().ranges;
             assert!(replay.touched(begin).minus(hot).is_empty());
         }
-        let told: u64 = truth.pieces().iter().flat_map(|piece| &piece.touches).sum();
+        let reported: u64 = truth.pieces().iter().flat_map(|piece| &piece.touches).sum();
         let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-        assert_eq!(summary["touches"], told);
-        assert!(told > 0);
+        assert_eq!(summary["touches"], reported);
+        assert!(reported > 0);
     }
 }
 
@@ -92,8 +92,8 @@ fn sigterm_ends_a_truth_cleanly() {
         "--truth",
         path.to_str().unwrap(),
     ]);
-    let said: serde_json::Value = serde_json::from_str(&line).unwrap();
-    assert_eq!(said["pid"], child.id());
+    let announced: serde_json::Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(announced["pid"], child.id());
     while std::fs::read_to_string(path.join("truth.jsonl")).unwrap().lines().count() < 4 {
         std::thread::yield_now();
     }
@@ -101,7 +101,7 @@ fn sigterm_ends_a_truth_cleanly() {
     assert!(child.wait().unwrap().success());
     let truth = truth_of(&path);
     assert_eq!(truth.end().unwrap().cause, "SIGTERM");
-    assert_eq!(truth.begin().areas[0].start, said["areas"][0]["start"].as_u64().unwrap());
+    assert_eq!(truth.begin().areas[0].start, announced["areas"][0]["start"].as_u64().unwrap());
     Replay::new(&truth).until(Time(u64::MAX)).unwrap();
 }
 
@@ -119,7 +119,7 @@ fn phases_wait_for_their_signal() {
 }
 
 #[test]
-fn nothing_starts_that_cannot_end_well() {
+fn impossible_runs_are_refused_at_the_start() {
     let (code, text) = error(&["contiguous:space=100TiB"]);
     assert_eq!(code, 3);
     assert!(
@@ -141,11 +141,11 @@ fn nothing_starts_that_cannot_end_well() {
     std::fs::write(dir.path().join("truth.jsonl"), "").unwrap();
     let (code, text) = error(&["zipf:space=1MiB", "--truth", dir.path().to_str().unwrap()]);
     assert_eq!(code, 2);
-    assert!(text.contains("none is written over"), "{text}");
+    assert!(text.contains("never overwritten"), "{text}");
 }
 
 #[test]
-fn what_is_printed_as_toml_is_the_same_workload() {
+fn printed_toml_is_the_same_workload() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("w.toml");
     let first = run(&["scattered:space=1GiB,ranges=7,share=0.9", "--toml"]).stdout;
@@ -156,7 +156,7 @@ fn what_is_printed_as_toml_is_the_same_workload() {
 /// All configurations shipped with tierscope are valid.
 #[test]
 fn ready_made_configurations_are_whole() {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("configs");
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../workloads/configs");
     let mut seen = 0;
     for entry in std::fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
@@ -188,7 +188,7 @@ fn pages_of(lines: &[serde_json::Value], area: usize) -> std::collections::BTree
 
 // 2^14 words in 32 pages, four updates per word: every page is touched.
 #[test]
-fn a_program_touches_what_it_computes() {
+fn a_program_touches_the_memory_of_its_computation() {
     let (lines, summary) = truth_of_a_program(&["gups:table=128KiB,threads=3", "--grain", "1ms"]);
     assert_eq!(lines[0]["begin"]["threads"], 3);
     assert!(lines[0]["begin"]["regions"].is_null(), "nothing is declared hot");
@@ -210,7 +210,7 @@ fn lanes_on_threads_wait_for_each_other() {
 }
 
 #[test]
-fn a_program_ends_when_its_time_is_over_and_refuses_what_makes_no_sense() {
+fn a_program_ends_at_its_time_limit_and_refuses_other_options() {
     let (lines, _) = truth_of_a_program(&["gups:table=64KiB", "--time", "30ms", "--grain", "5ms"]);
     assert_eq!(lines.last().unwrap()["end"]["cause"], "its time is over");
     let (code, text) = error(&["bfs:scale=5", "--toml"]);
