@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tierscope_core::{
-    Access, AccessBits, AccessedSet, Addr, Backing, Clock, Counters, CpuTime, Flushed, Framed,
+    Access, AccessBits, AccessedSet, Addr, Backing, Clock, Counters, CpuTime, Flushed, FrameRun,
     Frames, HintFault, HintFaults, Judged, LeafKind, Level, Lost, Mapping, Mappings, Missing,
     PAGE_SHIFT, Ports, Probe, ProbeOp, Radix, Range, RangeSet, Result, Rng, Sample, Samples,
     ScanMode, ScanStats, Space, SpaceId, State, Target, Time, Wake,
@@ -419,11 +419,11 @@ impl Ports for Toy {
 }
 
 impl Frames for Toy {
-    fn locate(&mut self, range: &Range, out: &mut Vec<Framed>) -> Result<()> {
+    fn locate(&mut self, range: &Range, out: &mut Vec<FrameRun>) -> Result<()> {
         let wanted: RangeSet = [*range].into_iter().collect();
         let there = wanted.intersect(&self.mapped);
         out.extend(
-            there.as_slice().iter().map(|part| Framed { range: *part, frame: frame(part.at(0)) }),
+            there.as_slice().iter().map(|part| FrameRun { range: *part, frame: frame(part.at(0)) }),
         );
         Ok(())
     }

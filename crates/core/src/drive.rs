@@ -515,14 +515,14 @@ mod tests {
     }
 
     #[derive(Default)]
-    struct Kept {
+    struct KeptWindows {
         ends: Vec<u64>,
         with_mappings: usize,
         actions: Vec<ActionId>,
         outcomes: Vec<ActionId>,
     }
 
-    impl Sink for Kept {
+    impl Sink for KeptWindows {
         fn window(&mut self, window: &Window<'_>) -> Result<()> {
             self.ends.push(window.snapshot.end.0);
             self.with_mappings += usize::from(window.mappings.is_some());
@@ -534,7 +534,7 @@ mod tests {
 
     #[test]
     fn profiles_until_the_deadline_and_commits_mappings_once() {
-        let mut kept = Kept::default();
+        let mut kept = KeptWindows::default();
         let course = Course::until(Time(35));
         let ended = profile(&mut Toy::default(), &mut Metronome::default(), &course, &mut kept);
         assert_eq!(ended, Ok(Ended::Deadline));
@@ -546,17 +546,18 @@ mod tests {
     fn ends_when_the_target_does() {
         let mut toy = Toy { dies: Some(Time(20)), ..Default::default() };
         let course = Course::until(Time::NEVER);
-        let ended = profile(&mut toy, &mut Metronome::default(), &course, &mut Kept::default());
+        let ended =
+            profile(&mut toy, &mut Metronome::default(), &course, &mut KeptWindows::default());
         assert_eq!(ended, Ok(Ended::TargetGone));
     }
 
     /// Probes a page each tick; moves it once it is seen young.
     #[derive(Default)]
-    struct Eager {
+    struct MovesYoungPages {
         moved: u64,
     }
 
-    impl Policy for Eager {
+    impl Policy for MovesYoungPages {
         fn name(&self) -> &'static str {
             "eager"
         }
@@ -586,9 +587,9 @@ mod tests {
 
     /// A mover that completes every action at once and reports it at the next poll.
     #[derive(Default)]
-    struct Instant(Vec<Outcome>);
+    struct InstantMover(Vec<Outcome>);
 
-    impl Mover for Instant {
+    impl Mover for InstantMover {
         fn submit(&mut self, actions: &[Action], _: Budget) -> Result<()> {
             self.0.extend(actions.iter().map(|a| Outcome {
                 id: a.id,
@@ -610,12 +611,12 @@ mod tests {
     // action.
     #[test]
     fn relays_orders_and_their_answers() {
-        let mut kept = Kept::default();
+        let mut kept = KeptWindows::default();
         let ended = tier(
             &mut Toy::default(),
             &mut Metronome::default(),
-            &mut Eager::default(),
-            &mut Instant::default(),
+            &mut MovesYoungPages::default(),
+            &mut InstantMover::default(),
             Budget { bytes: u64::MAX },
             &Course::until(Time(50)),
             &mut kept,
@@ -635,11 +636,11 @@ mod tests {
             let ended = tier(
                 &mut toy,
                 &mut metronome,
-                &mut Eager::default(),
-                &mut Instant::default(),
+                &mut MovesYoungPages::default(),
+                &mut InstantMover::default(),
                 Budget { bytes: u64::MAX },
                 &Course::until(Time(50)),
-                &mut Kept::default(),
+                &mut KeptWindows::default(),
             );
             assert_eq!(ended, Ok(Ended::Deadline));
             toy.drained

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_as_one_line() {
+    fn an_error_is_one_line() {
         let error = Error::new(ErrorKind::NoTarget, "cannot watch process 4711")
             .cause("no such process")
             .remedy("check the pid with `ps -p 4711`");

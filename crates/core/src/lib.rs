@@ -42,7 +42,7 @@ pub use need::Need;
 pub use orders::{Action, ActionId, ActionKind, Failure, Orders, Outcome, RuleOrder, ScanOrder};
 pub use policy::{Budget, Mover, PageId, PlacementView, Policy, Tier, TierUse};
 pub use ports::{
-    AccessBits, AccessedSet, BusObserver, Clock, Counters, CpuTime, Flushed, Framed, Frames,
+    AccessBits, AccessedSet, BusObserver, Clock, Counters, CpuTime, Flushed, FrameRun, Frames,
     HintFaults, Judged, LeafKind, Notice, PageEvents, Ports, Probe, ProbeOp, RegionSource,
     RegisterWork, RuleId, Samples, ScanMode, ScanStats, State, Target, Wake,
 };

@@ -398,16 +398,16 @@ pub trait Counters {
 
 /// A part of the target's memory that is physically contiguous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Framed {
+pub struct FrameRun {
     /// Virtual address range of the part.
     pub range: Range,
     /// Physical address of its first byte.
     pub frame: u64,
 }
 
-impl Framed {
+impl FrameRun {
     /// Appends it to `out`, merging it with the last entry if both ranges are contiguous.
-    pub fn append_to(self, out: &mut Vec<Framed>) {
+    pub fn append_to(self, out: &mut Vec<FrameRun>) {
         match out.last_mut() {
             Some(last)
                 if last.range.touches(&self.range)
@@ -427,7 +427,7 @@ pub trait Frames {
     ///
     /// # Errors
     /// If the machine hides physical addresses. A vanished space has none.
-    fn locate(&mut self, range: &Range, out: &mut Vec<Framed>) -> Result<()>;
+    fn locate(&mut self, range: &Range, out: &mut Vec<FrameRun>) -> Result<()>;
 }
 
 /// Regions made by another program: the kernel's DAMON, an imported recording.

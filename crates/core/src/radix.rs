@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_cover_what_the_manual_says() {
+    fn entries_cover_the_bytes_of_the_manual() {
         assert_eq!(Level::PTE.entry_bytes(), 4 << 10);
         assert_eq!(Level::PMD.entry_bytes(), 2 << 20);
         assert_eq!(Level::PUD.entry_bytes(), GIB);

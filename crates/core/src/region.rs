@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unknown_is_neither_hot_nor_accessed() {
+    fn unknown_regions_are_neither_hot_nor_accessed() {
         let range = Range::new(SpaceId(0), 0, 4096);
         let region = Region {
             range,

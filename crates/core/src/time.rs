@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn never_stays_never() {
+    fn never_plus_a_duration_is_never() {
         assert_eq!(Time::NEVER + Duration::from_secs(1), Time::NEVER);
         assert_eq!(Time(5) - Time(9), Duration::ZERO);
     }

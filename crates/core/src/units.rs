@@ -228,7 +228,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_back(bytes: u64, nanos in 0u64..1 << 62) {
+        fn printed_sizes_and_times_are_read_back(bytes: u64, nanos in 0u64..1 << 62) {
             prop_assert_eq!(size(&exact_size(bytes)), Ok(bytes));
             let span = Duration::from_nanos(nanos);
             prop_assert_eq!(time(&exact_time(span)), Ok(span));

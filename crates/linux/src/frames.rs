@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use tierscope_core::{Error, ErrorKind, Framed, PAGE_SHIFT, Range, Result};
+use tierscope_core::{Error, ErrorKind, FrameRun, PAGE_SHIFT, Range, Result};
 
 /// Pagemap entries that are read at a time: those of 32 MiB.
 const ENTRIES: u64 = 8192;
@@ -21,7 +21,7 @@ pub(crate) fn of_process(
     proc: &Path,
     pid: u32,
     range: &Range,
-    out: &mut Vec<Framed>,
+    out: &mut Vec<FrameRun>,
 ) -> Result<()> {
     let path = proc.join(pid.to_string()).join("pagemap");
     let Ok(map) = File::open(&path) else { return Ok(()) };
@@ -44,7 +44,7 @@ pub(crate) fn of_process(
                 return Err(hidden(&path));
             }
             let range = Range::new(range.space, number << PAGE_SHIFT, (number + 1) << PAGE_SHIFT);
-            Framed { range, frame: frame << PAGE_SHIFT }.append_to(out);
+            FrameRun { range, frame: frame << PAGE_SHIFT }.append_to(out);
         }
         page += count;
     }
@@ -73,7 +73,7 @@ mod tests {
         let mut out = Vec::new();
         of_process(root.path(), 7, &range, &mut out)?;
         assert!(out.iter().all(|piece| piece.range.space == SpaceId(3)));
-        let told = |p: &Framed| (p.range.start >> 12, p.range.end >> 12, p.frame >> 12);
+        let told = |p: &FrameRun| (p.range.start >> 12, p.range.end >> 12, p.frame >> 12);
         Ok(out.iter().map(told).collect())
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use tierscope_core::{
-    AccessBits, Clock, Counters, CpuTime, Error, ErrorKind, Framed, Frames, Mapping, Mappings,
+    AccessBits, Clock, Counters, CpuTime, Error, ErrorKind, FrameRun, Frames, Mapping, Mappings,
     Missing, PlacementView, Ports, Pressure, Range, Residence, Result, Samples, Space, SpaceId,
     Target, Time, Wake,
 };
@@ -446,7 +446,7 @@ impl Ports for LiveMachine {
 }
 
 impl Frames for LiveMachine {
-    fn locate(&mut self, range: &Range, out: &mut Vec<Framed>) -> Result<()> {
+    fn locate(&mut self, range: &Range, out: &mut Vec<FrameRun>) -> Result<()> {
         match self.watched.iter().find(|watched| watched.space == range.space) {
             Some(watched) => crate::frames::of_process(Path::new("/proc"), watched.pid, range, out),
             None => Ok(()),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tierscope_core::metrics::rates::Piece;
+use tierscope_core::metrics::rates::RatedRange;
 use tierscope_core::{Mappings, PAGE_SIZE, Range, RangeSet, SpaceId, Time};
 use tierscope_workloads::{Density, Segment, Workload};
 
@@ -78,7 +78,7 @@ impl Truth {
     /// Access rates at a time: ranges, and accesses per second and 4 KiB page, as means over the
     /// pages of the range. Rates of overlapping ranges add up
     /// ([`tierscope_core::metrics::rates::TrueRates`]).
-    pub fn rates_at(&mut self, time: Time) -> Vec<Piece> {
+    pub fn rates_at(&mut self, time: Time) -> Vec<RatedRange> {
         let segment = self.segment_at(time);
         let accesses = self.rates[segment.phase];
         let densities = self.densities(&segment);

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
-use tierscope_core::metrics::rates::{GRANULE, Judged, TrueRates, oracle_share, reported_rate};
+use tierscope_core::metrics::rates::{
+    GRANULE, RateAccuracy, TrueRates, oracle_share, reported_rate,
+};
 use tierscope_core::metrics::{Accuracy, HOT_FREQUENCY};
 use tierscope_core::{PAGE_SIZE, RangeSet, Region, Snapshot};
 
@@ -162,7 +164,7 @@ impl Figures {
 
     fn intervals(&mut self, seen: &Seen<'_>) {
         let hot = seen.truth.mean_of(seen.hot);
-        let judged = Judged::of(seen.snapshot, &seen.truth, hot, seen.mapped);
+        let judged = RateAccuracy::of(seen.snapshot, &seen.truth, hot, seen.mapped);
         for (name, coverage) in
             ["cover_hot", "cover_warm", "cover_cold"].into_iter().zip(judged.coverage)
         {

@@ -83,7 +83,7 @@ mod tests {
 
     // 12 promoted, of which 8 are accessed and 4 are not; 4 demoted.
     #[test]
-    fn sums_go_where_they_belong() {
+    fn bytes_are_summed_by_result() {
         let mut moved = Moved::default();
         moved.moves(SLOW, FAST, 12);
         moved.moves(FAST, SLOW, 4);

@@ -1,8 +1,8 @@
 //! Accuracy of rates against the truth (METRICS.md: rate, oracle share).
 //!
 //! Rates are accesses per second and 4 KiB page throughout. Regions that an instrument reports as
-//! unknown have bounds that may not be acted on: they count in [`Judged::unknown`], not in the
-//! coverage.
+//! unknown have bounds that may not be acted on: they count in [`RateAccuracy::unknown`], not in
+//! the coverage.
 
 use std::cmp::Ordering;
 
@@ -18,12 +18,12 @@ pub const HOT_FROM: f64 = 0.5;
 pub const COLD_TO: f64 = 0.1;
 
 /// A range, and the accesses per second to each of its 4 KiB pages.
-pub type Piece = (Range, f64);
+pub type RatedRange = (Range, f64);
 
 /// True rates: disjoint ranges, ascending; memory between them is never accessed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TrueRates {
-    pieces: Vec<Piece>,
+    pieces: Vec<RatedRange>,
     /// Accesses per second to all pieces before piece i; the last entry is the total.
     before: Vec<f64>,
 }
@@ -31,7 +31,7 @@ pub struct TrueRates {
 impl TrueRates {
     /// From ranges that may overlap, in any order; rates of the same page add up.
     #[must_use]
-    pub fn of(ranges: impl IntoIterator<Item = Piece>) -> Self {
+    pub fn of(ranges: impl IntoIterator<Item = RatedRange>) -> Self {
         let mut edges: Vec<(SpaceId, u64, f64)> = Vec::new();
         for (range, rate) in
             ranges.into_iter().filter(|(range, rate)| !range.is_empty() && *rate > 0.0)
@@ -43,9 +43,9 @@ impl TrueRates {
         Self::disjoint(sweep(&edges))
     }
 
-    fn disjoint(pieces: Vec<Piece>) -> Self {
+    fn disjoint(pieces: Vec<RatedRange>) -> Self {
         let mut sum = 0.0;
-        let each = |piece: &Piece| {
+        let each = |piece: &RatedRange| {
             sum += pages(&piece.0) * piece.1;
             sum
         };
@@ -55,7 +55,7 @@ impl TrueRates {
 
     /// The ranges and their rates.
     #[must_use]
-    pub fn pieces(&self) -> &[Piece] {
+    pub fn pieces(&self) -> &[RatedRange] {
         &self.pieces
     }
 
@@ -131,8 +131,8 @@ fn pages(range: &Range) -> f64 {
 
 /// Disjoint pieces from the edges of rates, sorted by address: positive where a rate begins,
 /// negative where it ends.
-fn sweep(edges: &[(SpaceId, u64, f64)]) -> Vec<Piece> {
-    let mut pieces: Vec<Piece> = Vec::new();
+fn sweep(edges: &[(SpaceId, u64, f64)]) -> Vec<RatedRange> {
+    let mut pieces: Vec<RatedRange> = Vec::new();
     let (mut start, mut sum, mut open) = (0, 0.0, 0u64);
     for (space, at, change) in edges {
         if open > 0 && *at > start {
@@ -307,7 +307,7 @@ impl Coverage {
 
 /// A snapshot's rates against the truth.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Judged {
+pub struct RateAccuracy {
     /// Coverage of truly hot, warm and cold regions, in this order.
     pub coverage: [Coverage; 3],
     /// Upper over lower bound of the intervals of truly hot regions, median by bytes; infinite
@@ -322,7 +322,7 @@ pub struct Judged {
     pub hot_unknown: Option<f64>,
 }
 
-impl Judged {
+impl RateAccuracy {
     /// Compares a snapshot with the truth; `hot` is the mean rate of the hot set, `mapped` the
     /// total bytes.
     #[must_use]
@@ -446,7 +446,7 @@ mod tests {
 
     // 0.3 and 0.1 are not exact in binary: no residue may remain where no range is open.
     #[test]
-    fn rounding_leaves_nothing_behind() {
+    fn rounded_rates_leave_no_residue() {
         let truth = TrueRates::of([(range(0, 2), 0.1), (range(1, 3), 0.2), (range(8, 9), 0.3)]);
         let pieces: Vec<Range> = truth.pieces().iter().map(|piece| piece.0).collect();
         assert_eq!(pieces, [range(0, 1), range(1, 2), range(2, 3), range(8, 9)]);
@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_the_hot_pages_is_as_good_as_the_oracle() {
+    fn the_hot_pages_have_the_oracles_share() {
         let right = || vec![region(0, 4, [0.0, 1.0, 2.0]), region(4, 6, [0.0, 9.0, 9.0])];
         assert_eq!(share(right(), 2), 1.0);
         // The other pages are missing from the snapshot, and the remaining memory is as hot as
@@ -495,7 +495,7 @@ mod tests {
     // Two of ten pages at random receive 16 / 10 * 2 = 3.2 of the best 8; half of four pages with
     // one hot pair among them receive 5 of 8.
     #[test]
-    fn ties_and_parts_are_drawn_blindly() {
+    fn ties_and_parts_count_as_drawn_at_random() {
         let like = |from, to| region(from, to, [0.0, 1.0, 2.0]);
         assert!((share(vec![like(0, 10)], 2) - 0.4).abs() < 1e-12);
         assert!((share(vec![like(0, 3), like(3, 5), like(5, 10)], 2) - 0.4).abs() < 1e-12);
@@ -532,7 +532,7 @@ mod tests {
             region(4, 6, [3.0, 4.0, 6.0]),
             region(6, 10, [0.0, 0.1, 0.2]),
         ];
-        let judged = Judged::of(&snapshot(regions.clone()), &truth, 4.0, 10 * PAGE);
+        let judged = RateAccuracy::of(&snapshot(regions.clone()), &truth, 4.0, 10 * PAGE);
         assert_eq!(
             judged.coverage.map(|coverage| coverage.share()),
             [Some(1.0), Some(0.0), Some(1.0)]
@@ -544,7 +544,7 @@ mod tests {
         let mut vague = regions;
         vague[1].unknown = true;
         vague.pop();
-        let judged = Judged::of(&snapshot(vague), &truth, 4.0, 10 * PAGE);
+        let judged = RateAccuracy::of(&snapshot(vague), &truth, 4.0, 10 * PAGE);
         assert_eq!(judged.coverage.map(|coverage| coverage.share()), [None, Some(0.0), None]);
         assert_eq!((judged.hot_width, judged.hot_unknown), (None, Some(1.0)));
         assert!((judged.unknown - 0.6).abs() < 1e-12, "{judged:?}");
@@ -559,7 +559,7 @@ mod tests {
 
     // 2 pages at 3 and 1 page at 9, of a range of 4 pages: 15 / 3.
     #[test]
-    fn reported_rates_are_weighed_by_what_lies_inside() {
+    fn reported_rates_are_weighted_by_overlap() {
         let regions = vec![region(0, 4, [0.0, 3.0, 9.0]), region(4, 5, [0.0, 9.0, 9.0])];
         assert_eq!(reported_rate(&snapshot(regions.clone()), &[range(2, 6)]), Some(5.0));
         assert_eq!(reported_rate(&snapshot(regions), &[range(6, 8)]), None);

@@ -41,8 +41,8 @@ fn refused(field: &str, cause: impl Display) -> Error {
 pub struct Builder {
     rule: Rule,
     /// Fields set so far, to find fields that are set twice.
-    said: Vec<&'static str>,
-    twice: Option<&'static str>,
+    given: Vec<&'static str>,
+    given_twice: Option<&'static str>,
 }
 
 impl Rule {
@@ -57,7 +57,7 @@ impl Rule {
             notify: None,
             on_read: ReadEffect::Keep,
         };
-        Builder { rule, said: Vec::new(), twice: None }
+        Builder { rule, given: Vec::new(), given_twice: None }
     }
 
     /// Checks a rule, however it was made.
@@ -182,7 +182,7 @@ fn check_ends(field: &str, operator: Operator, cell: Cell) -> Result<()> {
     }
     Err(refused(
         &format!("{field}.operator"),
-        format_args!("`{operator}` knows no ends to stay at"),
+        format_args!("`{operator}` has no maximum at which to saturate"),
     )
     .remedy("use counters that do not saturate"))
 }
@@ -215,18 +215,18 @@ fn check_trigger(trigger: Option<Trigger>, cell: Cell) -> Result<()> {
 }
 
 impl Builder {
-    fn say(&mut self, field: &'static str) -> &mut Rule {
-        if self.said.contains(&field) {
-            self.twice = self.twice.or(Some(field));
+    fn set(&mut self, field: &'static str) -> &mut Rule {
+        if self.given.contains(&field) {
+            self.given_twice = self.given_twice.or(Some(field));
         }
-        self.said.push(field);
+        self.given.push(field);
         &mut self.rule
     }
 
     /// Sets the request filter.
     #[must_use]
     pub fn filter(mut self, kind: RequestKind, start: u64, end: u64) -> Self {
-        self.say("filter").filter = Filter { kind, start, end };
+        self.set("filter").filter = Filter { kind, start, end };
         self
     }
 
@@ -239,42 +239,42 @@ impl Builder {
     /// The primary region, of `2^shift` bytes.
     #[must_use]
     pub fn key(mut self, mask: u64, shift: u8) -> Self {
-        self.say("key").key = Key { mask, shift };
+        self.set("key").key = Key { mask, shift };
         self
     }
 
     /// Sets the sub-region of the rule.
     #[must_use]
     pub fn offset(mut self, mask: u64, shift: u8) -> Self {
-        self.say("offset").offset = Key { mask, shift };
+        self.set("offset").offset = Key { mask, shift };
         self
     }
 
     /// How the selected state changes.
     #[must_use]
     pub fn update(mut self, operator: Operator, operand: Operand) -> Self {
-        self.say("update").update = (operator, operand);
+        self.set("update").update = (operator, operand);
         self
     }
 
     /// When a notification is sent.
     #[must_use]
     pub fn notify(mut self, compare: Compare, value: u64) -> Self {
-        self.say("notify").notify = Some(Trigger { compare, value });
+        self.set("notify").notify = Some(Trigger { compare, value });
         self
     }
 
     /// Sets the effect of a read on the state.
     #[must_use]
     pub fn on_read(mut self, effect: ReadEffect) -> Self {
-        self.say("on_read").on_read = effect;
+        self.set("on_read").on_read = effect;
         self
     }
 
     /// Sets `notify` to never, explicitly.
     #[must_use]
     pub(super) fn never(mut self) -> Self {
-        self.say("notify").notify = None;
+        self.set("notify").notify = None;
         self
     }
 
@@ -283,12 +283,12 @@ impl Builder {
     /// # Errors
     /// An invalid field, by name.
     pub fn finish(self, limits: &Limits) -> Result<Rule> {
-        self.rule_said_once()?.check(limits).map(|()| self.rule)
+        self.each_given_once()?.check(limits).map(|()| self.rule)
     }
 
     /// The rule, if each of its fields was set at most once.
-    pub(super) fn rule_said_once(&self) -> Result<&Rule> {
-        match self.twice {
+    pub(super) fn each_given_once(&self) -> Result<&Rule> {
+        match self.given_twice {
             None => Ok(&self.rule),
             Some(field @ ("key" | "offset" | "update")) => Err(refused(
                 field,
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_wrong_is_named() {
+    fn invalid_fields_are_named() {
         use Operator::{Add, ShiftLeft, ShiftRight, Xor};
         let one = Operand::Constant(1);
         let cases: &[(&str, Builder)] = &[
@@ -350,8 +350,11 @@ mod tests {
             ("notify", base().notify(Compare::Above, 1).notify(Compare::Above, 1)),
         ];
         for (field, builder) in cases {
-            let said = why(builder.clone(), Cell::WORD);
-            assert!(said.starts_with(&format!("telemetry rule refused at `{field}`: ")), "{said}");
+            let refusal = why(builder.clone(), Cell::WORD);
+            assert!(
+                refusal.starts_with(&format!("telemetry rule refused at `{field}`: ")),
+                "{refusal}"
+            );
         }
         let narrow = |builder, saturating| why(builder, Cell::new(1, saturating).unwrap());
         assert!(narrow(base().notify(Compare::Above, 300), false).contains("`notify.value`"));
@@ -361,9 +364,9 @@ mod tests {
 
     #[test]
     fn two_locations_are_refused_with_the_reason() {
-        let said = why(base().key(Key::ALL_MEMORY, 12), Cell::WORD);
-        assert!(said.contains("a request changes one state, once"), "{said}");
-        assert!(said.contains("chain pipelines"), "{said}");
+        let refusal = why(base().key(Key::ALL_MEMORY, 12), Cell::WORD);
+        assert!(refusal.contains("a request changes one state, once"), "{refusal}");
+        assert!(refusal.contains("chain pipelines"), "{refusal}");
     }
 
     // 1 TiB minus a page: 40 bits.

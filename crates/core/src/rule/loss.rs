@@ -138,7 +138,7 @@ mod tests {
 
     // 10 requests over 4 banks: at least one bank has counted 3.
     #[test]
-    fn a_bank_tells_at_its_share() {
+    fn a_bank_notifies_at_its_share() {
         let rule = rule(Operator::Add, ReadEffect::Reset(5), Some((Compare::AtLeast, 15)));
         let at = |start, banks| rule.share_of_trigger(start, banks, Cell::WORD).unwrap().value;
         assert_eq!((at(5, 4), at(0, 4), at(5, 1)), (8, 3, 15));

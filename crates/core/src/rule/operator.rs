@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_wraps_or_stays() {
+    fn a_byte_wraps_or_saturates() {
         assert_eq!(Operator::Add.apply(250, 10, byte(false)), 4);
         assert_eq!(Operator::Add.apply(250, 10, byte(true)), 255);
         assert_eq!(Operator::Subtract.apply(3, 5, byte(false)), 254);
@@ -239,7 +239,7 @@ mod tests {
         /// Any stream distributed over any number of banks and folded in any order equals the
         /// stream applied to one state.
         #[test]
-        fn folding_a_split_is_the_serial_result(
+        fn folded_parts_equal_the_serial_result(
             which in 0..5usize, cell in cell(), start: u64, stream in operands(),
             deal in prop::collection::vec(0..5usize, 40), reversed: bool,
         ) {

@@ -117,21 +117,21 @@ impl FromStr for Rule {
         for (line, part) in parts {
             let words: Vec<&str> = part.split_whitespace().collect();
             if !words.is_empty() {
-                builder = said(builder, &words).map_err(|wrong| wrong.at(line))?;
+                builder = add_part(builder, &words).map_err(|error| error.at(line))?;
             }
         }
-        builder.rule_said_once().copied()
+        builder.each_given_once().copied()
     }
 }
 
 /// An error in a part, before its line number is known.
-struct Wrong {
+struct PartError {
     field: String,
     cause: String,
     remedy: String,
 }
 
-impl Wrong {
+impl PartError {
     fn new(field: &str, cause: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { field: field.into(), cause: cause.into(), remedy: remedy.into() }
     }
@@ -142,7 +142,7 @@ impl Wrong {
     }
 }
 
-fn said(builder: Builder, words: &[&str]) -> Result<Builder, Wrong> {
+fn add_part(builder: Builder, words: &[&str]) -> Result<Builder, PartError> {
     match *words {
         ["filter", kind] => Ok(builder.matching(a_kind(kind)?)),
         ["filter", kind, range] => {
@@ -171,10 +171,10 @@ fn said(builder: Builder, words: &[&str]) -> Result<Builder, Wrong> {
             let value = a_number("on_read.operand", value)?;
             Ok(builder.on_read(ReadEffect::Apply(operator, value)))
         }
-        [field @ ("filter" | "key" | "offset" | "update" | "notify" | "on_read"), ..] => {
-            Err(Wrong::new(field, format!("`{}` is not its form", words.join(" ")), form(field)))
-        }
-        _ => Err(Wrong::new(
+        [field @ ("filter" | "key" | "offset" | "update" | "notify" | "on_read"), ..] => Err(
+            PartError::new(field, format!("`{}` is not its form", words.join(" ")), form(field)),
+        ),
+        _ => Err(PartError::new(
             words[0],
             "a rule has no such part",
             "its parts are filter, key, offset, update, notify, on_read",
@@ -196,7 +196,7 @@ fn form(field: &str) -> &'static str {
     }
 }
 
-fn a_number(field: &str, word: &str) -> Result<u64, Wrong> {
+fn a_number(field: &str, word: &str) -> Result<u64, PartError> {
     let digits = word.replace('_', "");
     let number = match digits.strip_prefix("0x") {
         // `from_str_radix` would accept a sign.
@@ -207,50 +207,50 @@ fn a_number(field: &str, word: &str) -> Result<u64, Wrong> {
         _ => None,
     };
     let remedy = "write a number below 2^64, decimal or 0x…";
-    number.ok_or_else(|| Wrong::new(field, format!("`{word}` is no number"), remedy))
+    number.ok_or_else(|| PartError::new(field, format!("`{word}` is no number"), remedy))
 }
 
-fn a_kind(word: &str) -> Result<RequestKind, Wrong> {
+fn a_kind(word: &str) -> Result<RequestKind, PartError> {
     let cause = || format!("`{word}` is no kind of request");
     named(&KINDS, word)
-        .ok_or_else(|| Wrong::new("filter.kind", cause(), "write all, read or write"))
+        .ok_or_else(|| PartError::new("filter.kind", cause(), "write all, read or write"))
 }
 
-fn a_range(word: &str) -> Result<(u64, u64), Wrong> {
+fn a_range(word: &str) -> Result<(u64, u64), PartError> {
     let (start, end) = word.split_once("..").ok_or_else(|| {
-        Wrong::new("filter.range", format!("`{word}` is no range"), "write START..END")
+        PartError::new("filter.range", format!("`{word}` is no range"), "write START..END")
     })?;
     Ok((a_number("filter.start", start)?, a_number("filter.end", end)?))
 }
 
-fn a_mask(field: &str, word: &str) -> Result<u64, Wrong> {
+fn a_mask(field: &str, word: &str) -> Result<u64, PartError> {
     if word == "all" { Ok(Key::ALL_MEMORY) } else { a_number(field, word) }
 }
 
-fn a_shift(field: &str, word: &str) -> Result<u8, Wrong> {
+fn a_shift(field: &str, word: &str) -> Result<u8, PartError> {
     let shift = a_number(field, word)?;
     let cause = || format!("{word} is beyond the 64 bits of any address");
     let narrow = u8::try_from(shift).ok().filter(|shift| *shift < 64);
-    narrow.ok_or_else(|| Wrong::new(field, cause(), "write 0 to 63"))
+    narrow.ok_or_else(|| PartError::new(field, cause(), "write 0 to 63"))
 }
 
-fn an_operator(field: &str, word: &str) -> Result<Operator, Wrong> {
+fn an_operator(field: &str, word: &str) -> Result<Operator, PartError> {
     let remedy = "use one of + - << >> ^ (NEMO, Table 1)";
     named(&OPERATORS, word).ok_or_else(|| match word {
-        "=" | ":=" => Wrong::new(
+        "=" | ":=" => PartError::new(
             field,
             "assignments do not commute: the state would depend on the order in which channels \
              are folded",
             remedy,
         ),
-        _ => Wrong::new(field, format!("there is no operator `{word}`"), remedy),
+        _ => PartError::new(field, format!("there is no operator `{word}`"), remedy),
     })
 }
 
-fn an_operand(word: &str) -> Result<Operand, Wrong> {
+fn an_operand(word: &str) -> Result<Operand, PartError> {
     match named(&RequestField::NAMES, word) {
         Some(field) => Ok(Operand::Field(field)),
-        None if word.starts_with(|c: char| c.is_ascii_alphabetic()) => Err(Wrong::new(
+        None if word.starts_with(|c: char| c.is_ascii_alphabetic()) => Err(PartError::new(
             "update.operand",
             format!("a request has no field `{word}`"),
             "write a number, or address, write, length, requester",
@@ -259,10 +259,10 @@ fn an_operand(word: &str) -> Result<Operand, Wrong> {
     }
 }
 
-fn a_compare(word: &str) -> Result<Compare, Wrong> {
+fn a_compare(word: &str) -> Result<Compare, PartError> {
     let cause = || format!("there is no predicate `{word}`");
     named(&COMPARES, word)
-        .ok_or_else(|| Wrong::new("notify.compare", cause(), "use one of == >= > < <="))
+        .ok_or_else(|| PartError::new("notify.compare", cause(), "use one of == >= > < <="))
 }
 
 #[cfg(test)]
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_named() {
+    fn unreadable_fields_are_named() {
         let cases = [
             ("update * 2", "`update.operator`, line 1: there is no operator `*`"),
             ("update = 2", "do not commute"),
@@ -306,8 +306,8 @@ mod tests {
             ("colour 5", "a rule has no such part"),
         ];
         for (text, expected) in cases {
-            let said = text.parse::<Rule>().unwrap_err().to_string();
-            assert!(said.contains(expected), "{text}: {said}");
+            let refusal = text.parse::<Rule>().unwrap_err().to_string();
+            assert!(refusal.contains(expected), "{text}: {refusal}");
         }
     }
 
@@ -338,13 +338,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_printed_reads_back(rule in any_rule()) {
+        fn a_printed_rule_is_read_back(rule in any_rule()) {
             prop_assert_eq!(rule.to_string().parse(), Ok(rule));
             prop_assert_eq!(rule.to_string().replace('\n', ";").parse(), Ok(rule));
         }
 
         #[test]
-        fn no_text_is_too_strange(text in "(filter|key|update|on_read|[a-z#;>+ \n0-9x.]){0,12}") {
+        fn any_text_is_parsed_or_refused(text in "(filter|key|update|on_read|[a-z#;>+ \n0-9x.]){0,12}") {
             if let Ok(rule) = text.parse::<Rule>() {
                 let _ = rule.check(&RuleLimits::of_memory(1 << 40));
             }

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tierscope_core::{
-    Addr, Counters, Filter, Framed, Key, Operand, Operator, Ports, Range, ReadEffect, RequestKind,
-    Result, Rule, RuleId, SpaceId,
+    Addr, Counters, Filter, FrameRun, Key, Operand, Operator, Ports, Range, ReadEffect,
+    RequestKind, Result, Rule, RuleId, SpaceId,
 };
 
 use super::Config;
@@ -40,7 +40,7 @@ impl Aim {
         parts.iter().map(move |(block, bytes)| (*block, *bytes as f64 / all as f64))
     }
 
-    fn add(&mut self, piece: Framed, bytes: u64) {
+    fn add(&mut self, piece: FrameRun, bytes: u64) {
         let mut piece = piece;
         while !piece.range.is_empty() {
             // Up to the end of the virtual or of the physical block, whichever is first.
@@ -137,12 +137,12 @@ impl Hand {
 }
 
 /// The parts of a piece that the controllers serve.
-fn seen(piece: Framed, sees: &[(u64, u64)]) -> impl Iterator<Item = Framed> + '_ {
+fn seen(piece: FrameRun, sees: &[(u64, u64)]) -> impl Iterator<Item = FrameRun> + '_ {
     sees.iter().filter_map(move |(first, end)| {
         let start = piece.frame.max(*first);
         let stop = (piece.frame + piece.range.bytes()).min(*end);
         let at = |frame: u64| piece.range.start + (frame - piece.frame);
-        (start < stop).then(|| Framed {
+        (start < stop).then(|| FrameRun {
             range: Range::new(piece.range.space, at(start), at(stop)),
             frame: start,
         })
@@ -275,8 +275,8 @@ mod tests {
     #[test]
     fn blocks_that_share_a_physical_one_share_its_requests() {
         let mut aim = Aim::default();
-        aim.add(Framed { range: r(0, 3), frame: MIB }, 2 * MIB);
-        aim.add(Framed { range: r(10, 11), frame: 0 }, 2 * MIB);
+        aim.add(FrameRun { range: r(0, 3), frame: MIB }, 2 * MIB);
+        aim.add(FrameRun { range: r(10, 11), frame: 0 }, 2 * MIB);
         let shares = |key| {
             let shares = aim.shares(key).map(|((_, start), share)| (start / MIB, share));
             shares.collect::<Vec<_>>()
@@ -289,7 +289,7 @@ mod tests {
 
     #[test]
     fn what_no_controller_serves_is_cut_off() {
-        let piece = Framed { range: r(100, 110), frame: 10 * MIB };
+        let piece = FrameRun { range: r(100, 110), frame: 10 * MIB };
         let sees = [(0, 12 * MIB), (18 * MIB, 30 * MIB)];
         let cut: Vec<_> = seen(piece, &sees).map(|p| (p.range, p.frame / MIB)).collect();
         assert_eq!(cut, [(r(100, 102), 10), (r(108, 110), 18)]);

@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use tierscope_core::{
-    BusObserver, Counters, Error, ErrorKind, Framed, Frames, Key, Level, Missing, Notice, Operand,
-    Operator, PAGE_SHIFT, Range, Result, Rule, RuleId, Tier,
+    BusObserver, Counters, Error, ErrorKind, FrameRun, Frames, Key, Level, Missing, Notice,
+    Operand, Operator, PAGE_SHIFT, Range, Result, Rule, RuleId, Tier,
 };
 
 use super::hash::{draw, unit};
@@ -313,7 +313,7 @@ impl Machine {
 
 /// Costs as much as a scan of the same number of entries, one for each page.
 impl Frames for Machine {
-    fn locate(&mut self, range: &Range, out: &mut Vec<Framed>) -> Result<()> {
+    fn locate(&mut self, range: &Range, out: &mut Vec<FrameRun>) -> Result<()> {
         if range.space != SPACE {
             return Ok(());
         }
@@ -323,7 +323,7 @@ impl Frames for Machine {
             pages += to - from;
             let piece = |from: u64, to: u64, tier: Tier| {
                 let range = Range::new(SPACE, from << PAGE_SHIFT, to << PAGE_SHIFT);
-                Framed { range, frame: self.frame(range.start, tier) }
+                FrameRun { range, frame: self.frame(range.start, tier) }
             };
             match rule[..] {
                 [tier] => piece(from, to, tier).append_to(out),

@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tierscope_core::{
-    AccessBits, BusObserver, Clock, Counters, CpuTime, Framed, Frames, HintFault, HintFaults, Lost,
-    Mappings, Missing, PageEvent, PageEvents, PlacementView, Ports, Pressure, Range, Residence,
-    Result, Sample, Samples, Target, Tier, TierPressure, Time, Wake,
+    AccessBits, BusObserver, Clock, Counters, CpuTime, FrameRun, Frames, HintFault, HintFaults,
+    Lost, Mappings, Missing, PageEvent, PageEvents, PlacementView, Ports, Pressure, Range,
+    Residence, Result, Sample, Samples, Target, Tier, TierPressure, Time, Wake,
 };
 use tierscope_hw::entry::FRAME_MASK;
 
@@ -104,7 +104,7 @@ impl<B: BusObserver> PageEvents for Machine<B> {
 /// Costs as much as a scan of the entries, since it reads them (fs/proc/task_mmu.c,
 /// `pagemap_read`).
 impl<B: BusObserver> Frames for Machine<B> {
-    fn locate(&mut self, range: &Range, out: &mut Vec<Framed>) -> Result<()> {
+    fn locate(&mut self, range: &Range, out: &mut Vec<FrameRun>) -> Result<()> {
         let (mut at, mut entries) = (range.start, 0);
         while at < range.end
             && let Some((head, leaf)) = self.os.next_leaf(*range, at)
@@ -112,7 +112,7 @@ impl<B: BusObserver> Frames for Machine<B> {
             let end = head + leaf.level.entry_bytes();
             let there = Range::new(range.space, head.max(range.start), end.min(range.end));
             let frame = (leaf.entry & FRAME_MASK) + (there.start - head);
-            Framed { range: there, frame }.append_to(out);
+            FrameRun { range: there, frame }.append_to(out);
             (at, entries) = (end, entries + 1);
         }
         let costs = &self.costs.access_bits;

@@ -189,7 +189,7 @@ mod tests {
     // A threshold met from the third window on counts from the third; a single window earlier does
     // not.
     #[test]
-    fn detection_wants_four_windows_in_a_row() {
+    fn detection_needs_four_windows_in_a_row() {
         let windows: Vec<_> = [true, false, true, true, true, true]
             .iter()
             .enumerate()
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_pairs_leave_no_doubt() {
+    fn equal_pairs_have_no_spread() {
         let slowdown = Slowdown::of(&[(50.0, 55.0); 20]).unwrap();
         assert!((slowdown.mean - 0.1).abs() < 1e-12 && (slowdown.upper - 0.1).abs() < 1e-9);
         assert_eq!(Slowdown::of(&[(1.0, 1.0)]), None);
