@@ -67,7 +67,7 @@ impl PageTable for Flat {
     }
 
     #[inline(always)]
-    fn expect(&self, _: Root, linear: u64) {
+    fn prefetch(&self, _: Root, linear: u64) {
         prefetch(&self.tables[0], (linear >> 12) as usize);
         prefetch(&self.tables[1], (linear >> 21) as usize);
     }
@@ -138,7 +138,7 @@ fn translate_all(mmu: &mut Mmu, memory: &mut Flat, addresses: &[u64]) {
             before = mmu.walks();
         }
         if ahead && index + AHEAD < addresses.len() {
-            memory.expect(root, addresses[index + AHEAD]);
+            memory.prefetch(root, addresses[index + AHEAD]);
         }
         black_box(mmu.translate(memory, root, *at, Access::Load)).expect("mapped");
     }
@@ -169,7 +169,7 @@ fn cache(c: &mut Criterion) {
             b.iter(|| {
                 for (index, at) in addresses.iter().enumerate() {
                     if let Some(later) = addresses.get(index + AHEAD) {
-                        cache.expect(cache.place(*later));
+                        cache.prefetch_host(cache.place(*later));
                     }
                     black_box(cache.access(*at, Request::Read));
                 }

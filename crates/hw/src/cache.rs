@@ -5,7 +5,7 @@
 
 use tierscope_core::Result;
 
-use crate::cache_set::{CacheSet, Used};
+use crate::cache_set::{CacheSet, SetAccess};
 use crate::config::{CacheGeometry, Replacement};
 use crate::host::prefetch;
 use crate::replacement::{plru_touch, plru_victim, xorshift};
@@ -124,7 +124,7 @@ impl Cache {
         match request {
             Request::Read => self.allocate(place, false),
             Request::Write => self.allocate(place, true),
-            Request::NonTemporal => self.expel(place),
+            Request::NonTemporal => self.evict(place),
         }
     }
 
@@ -145,13 +145,13 @@ impl Cache {
 
     /// Evicts the line (CLFLUSH, or migration of its page).
     pub fn flush(&mut self, address: u64) -> Reply {
-        self.expel(self.place(address))
+        self.evict(self.place(address))
     }
 
     /// Prefetches into the host's cache the set that an access to the line would read. Changes
     /// nothing in the model.
     #[inline(always)]
-    pub fn expect(&self, Place { set, .. }: Place) {
+    pub fn prefetch_host(&self, Place { set, .. }: Place) {
         match &self.state {
             State::Twelve(sets) => prefetch(sets, set),
             State::Sixteen(sets) => prefetch(sets, set),
@@ -204,17 +204,17 @@ impl Cache {
     }
 
     #[inline(always)]
-    fn reply(&self, set: usize, used: Used) -> Reply {
-        Reply { hit: used.hit, writeback: used.expelled.map(|tag| self.address(set, tag)) }
+    fn reply(&self, set: usize, used: SetAccess) -> Reply {
+        Reply { hit: used.hit, writeback: used.evicted.map(|tag| self.address(set, tag)) }
     }
 
-    fn expel(&mut self, place: Place) -> Reply {
+    fn evict(&mut self, place: Place) -> Reply {
         let used = match &mut self.state {
-            State::Twelve(sets) => sets[place.set].expel(self.ways, place.tag),
-            State::Sixteen(sets) => sets[place.set].expel(self.ways, place.tag),
-            State::Plain(plain) => plain.expel(place, self.ways),
+            State::Twelve(sets) => sets[place.set].evict(self.ways, place.tag),
+            State::Sixteen(sets) => sets[place.set].evict(self.ways, place.tag),
+            State::Plain(plain) => plain.evict(place, self.ways),
         };
-        self.reply(place.set, used.unwrap_or(Used { hit: false, expelled: None }))
+        self.reply(place.set, used.unwrap_or(SetAccess { hit: false, evicted: None }))
     }
 }
 
@@ -224,7 +224,7 @@ impl Plain {
         tags.map(|tag| (*tag, tag & DIRTY != 0)).collect()
     }
 
-    fn allocate(&mut self, Place { set, tag }: Place, ways: usize, store: bool) -> Used {
+    fn allocate(&mut self, Place { set, tag }: Place, ways: usize, store: bool) -> SetAccess {
         let tags = &mut self.tags[set * ways..][..ways];
         let dirty = if store { DIRTY } else { 0 };
         let (hit, gone) = match &mut self.policy {
@@ -241,17 +241,17 @@ impl Plain {
                 (hit, gone)
             }
         };
-        Used { hit, expelled: (gone & DIRTY != 0).then_some(gone) }
+        SetAccess { hit, evicted: (gone & DIRTY != 0).then_some(gone) }
     }
 
-    fn expel(&mut self, Place { set, tag }: Place, ways: usize) -> Option<Used> {
+    fn evict(&mut self, Place { set, tag }: Place, ways: usize) -> Option<SetAccess> {
         let tags = &mut self.tags[set * ways..][..ways];
         let way = tags.iter().position(|other| other & !DIRTY == tag)?;
         let gone = std::mem::take(&mut tags[way]);
         if let Policy::Lru = self.policy {
             tags[way..].rotate_left(1);
         }
-        Some(Used { hit: true, expelled: (gone & DIRTY != 0).then_some(gone) })
+        Some(SetAccess { hit: true, evicted: (gone & DIRTY != 0).then_some(gone) })
     }
 }
 
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn non_temporal_stores_pass_and_expel() {
+    fn non_temporal_stores_bypass_and_evict() {
         let mut cache = toy();
         assert_eq!(cache.access(0, Request::NonTemporal), MISS);
         assert!(!cache.holds(0), "nothing was fetched");

@@ -1,8 +1,8 @@
 //! A cache set with LRU of few ways: up to twelve ways fit into one line of the host's cache, up to
 //! sixteen into two.
 
-use crate::alike;
 use crate::replacement::Order;
+use crate::tag_match;
 
 /// Tags of up to `LANES` ways, their order of use, and a dirty bit for each. Tag zero marks an
 /// empty way.
@@ -16,10 +16,10 @@ pub(crate) struct CacheSet<const LANES: usize> {
 }
 
 /// Result of an access to a set.
-pub(crate) struct Used {
+pub(crate) struct SetAccess {
     pub(crate) hit: bool,
     /// Tag of an evicted dirty line.
-    pub(crate) expelled: Option<u32>,
+    pub(crate) evicted: Option<u32>,
 }
 
 impl<const LANES: usize> CacheSet<LANES> {
@@ -30,32 +30,32 @@ impl<const LANES: usize> CacheSet<LANES> {
 
     /// Accesses a line, and fetches it if it is missing.
     #[inline(always)]
-    pub(crate) fn allocate(&mut self, ways: usize, tag: u32, store: bool) -> Used {
-        let alike = self.alike(tag);
-        let hit = alike != 0;
-        let way = if hit { alike.trailing_zeros() as usize } else { self.order.last(ways) };
+    pub(crate) fn allocate(&mut self, ways: usize, tag: u32, store: bool) -> SetAccess {
+        let matching = self.matching(tag);
+        let hit = matching != 0;
+        let way = if hit { matching.trailing_zeros() as usize } else { self.order.last(ways) };
         self.order.touch(way);
         let bit = 1u32 << way;
         let dirty = self.dirty;
         let kept = if hit { dirty } else { dirty & !bit };
         self.dirty = kept | u32::from(store) << way;
         let old = std::mem::replace(&mut self.tags[way], tag);
-        Used { hit, expelled: (kept != dirty).then_some(old) }
+        SetAccess { hit, evicted: (kept != dirty).then_some(old) }
     }
 
     /// Evicts a line; `None` if it was not cached.
-    pub(crate) fn expel(&mut self, ways: usize, tag: u32) -> Option<Used> {
+    pub(crate) fn evict(&mut self, ways: usize, tag: u32) -> Option<SetAccess> {
         let way = self.tags.iter().position(|other| *other == tag)?;
         self.order.retire(way, ways);
         self.tags[way] = 0;
         let dirty = self.dirty >> way & 1 == 1;
         self.dirty &= !(1 << way);
-        Some(Used { hit: true, expelled: dirty.then_some(tag) })
+        Some(SetAccess { hit: true, evicted: dirty.then_some(tag) })
     }
 
     #[inline(always)]
     pub(crate) fn holds(&self, tag: u32) -> bool {
-        self.alike(tag) != 0
+        self.matching(tag) != 0
     }
 
     /// Tags of the cached lines, and whether they are dirty.
@@ -66,10 +66,10 @@ impl<const LANES: usize> CacheSet<LANES> {
 
     /// Bit mask of the way whose tag matches; 0 if none does.
     #[inline(always)]
-    fn alike(&self, tag: u32) -> u32 {
+    fn matching(&self, tag: u32) -> u32 {
         let mut found = 0;
         for (four, tags) in self.tags.as_chunks::<4>().0.iter().enumerate() {
-            found |= alike::of_four(tags, tag) << (4 * four);
+            found |= tag_match::of_four(tags, tag) << (4 * four);
         }
         found
     }
@@ -87,18 +87,18 @@ mod tests {
     //   three ways: 7 8d 9   use 7   10 evicts 8, which was dirty
     //   9 is evicted   11 takes its way
     #[test]
-    fn the_least_recently_used_goes_and_says_if_it_was_dirty() {
+    fn the_least_recently_used_is_evicted_with_its_dirty_bit() {
         let mut set = CacheSet::<12>::new(3);
         let mut go = |tag, store| {
             let used = set.allocate(3, tag, store);
-            (used.hit, used.expelled)
+            (used.hit, used.evicted)
         };
         assert_eq!([(7, false), (8, true), (9, false)].map(|(t, s)| go(t, s)), [(false, None); 3]);
         assert_eq!(go(7, false), (true, None));
         assert_eq!(go(10, false), (false, Some(8)));
-        assert!(set.expel(3, 9).is_some_and(|used| used.expelled.is_none()));
-        assert!(set.expel(3, 9).is_none() && !set.holds(9));
-        assert!(set.allocate(3, 11, true).expelled.is_none(), "it was empty");
+        assert!(set.evict(3, 9).is_some_and(|used| used.evicted.is_none()));
+        assert!(set.evict(3, 9).is_none() && !set.holds(9));
+        assert!(set.allocate(3, 11, true).evicted.is_none(), "it was empty");
         let mut tags: Vec<_> = set.tags().collect();
         tags.sort_unstable();
         assert_eq!(tags, [(7, false), (10, false), (11, true)]);

@@ -332,7 +332,7 @@ impl Machine {
         })
     }
 
-    fn check_parts(&self) -> Result<(), Wrong> {
+    fn check_parts(&self) -> Result<(), Inconsistency> {
         self.processor.check()?;
         self.timing.check()?;
         self.translation.check_parts()?;
@@ -342,13 +342,13 @@ impl Machine {
         if let Some(prefetcher) = &self.prefetcher {
             prefetcher.check_parts()?;
         }
-        expect(!self.tiers.is_empty(), "tiers", "there are none", "give at least one [[tiers]]")?;
+        require(!self.tiers.is_empty(), "tiers", "there are none", "give at least one [[tiers]]")?;
         for (index, tier) in self.tiers.iter().enumerate() {
             tier.check(&format!("tiers[{index}]"))?;
         }
         let mib: u64 = self.tiers.iter().map(|tier| tier.mib).sum();
         let room = 1u64 << (self.processor.physical_bits - 20);
-        expect(
+        require(
             mib <= room,
             "processor.physical_bits",
             format!("the tiers hold {mib} MiB, the addresses reach {room}"),
@@ -373,22 +373,22 @@ pub const READY_MADE: &[(&str, &str)] = &[
 
 /// An inconsistency in a machine description.
 #[derive(Debug)]
-struct Wrong {
+struct Inconsistency {
     place: String,
     cause: String,
     remedy: String,
 }
 
-fn expect(
+fn require(
     holds: bool,
     place: impl Into<String>,
     cause: impl Into<String>,
     remedy: impl Into<String>,
-) -> Result<(), Wrong> {
+) -> Result<(), Inconsistency> {
     if holds {
         return Ok(());
     }
-    Err(Wrong { place: place.into(), cause: cause.into(), remedy: remedy.into() })
+    Err(Inconsistency { place: place.into(), cause: cause.into(), remedy: remedy.into() })
 }
 
 fn fault(what: String) -> Error {
@@ -403,15 +403,20 @@ fn position(text: &str, at: usize) -> (usize, usize) {
     (line, before.len() - start + 1)
 }
 
-fn check_source(place: &str, source: &str, assumed: &[String], keys: &[&str]) -> Result<(), Wrong> {
-    expect(
+fn check_source(
+    place: &str,
+    source: &str,
+    assumed: &[String],
+    keys: &[&str],
+) -> Result<(), Inconsistency> {
+    require(
         !source.trim().is_empty(),
         format!("{place}.source"),
         "it is empty",
         "name the manual, table or paper that the numbers come from",
     )?;
     let strange = assumed.iter().find(|key| !keys.contains(&key.as_str()));
-    expect(
+    require(
         strange.is_none(),
         format!("{place}.assumed"),
         format!("there is no key {:?}", strange.map_or("", String::as_str)),
@@ -439,8 +444,12 @@ pub fn check_ranges(table: &impl Serialize, ranges: &Ranges) -> Result<(), (Stri
     Ok(())
 }
 
-fn expect_ranges(place: &str, table: &impl Serialize, ranges: &Ranges) -> Result<(), Wrong> {
-    check_ranges(table, ranges).map_err(|(key, cause)| Wrong {
+fn require_ranges(
+    place: &str,
+    table: &impl Serialize,
+    ranges: &Ranges,
+) -> Result<(), Inconsistency> {
+    check_ranges(table, ranges).map_err(|(key, cause)| Inconsistency {
         place: format!("{place}.ranges.{key}"),
         cause,
         remedy: "give [least, most] around the table's own number".into(),
@@ -452,16 +461,16 @@ fn check_array(
     entries: u32,
     ways: u32,
     replacement: Replacement,
-) -> Result<(), Wrong> {
-    expect(entries > 0, format!("{place}.entries"), "it is 0", "leave the array out instead")?;
-    expect(
+) -> Result<(), Inconsistency> {
+    require(entries > 0, format!("{place}.entries"), "it is 0", "leave the array out instead")?;
+    require(
         ways > 0 && entries.is_multiple_of(ways),
         format!("{place}.ways"),
         format!("{entries} entries do not make whole sets of {ways} ways"),
         "choose ways that divide the entries",
     )?;
     let sets = entries / ways;
-    expect(
+    require(
         sets.is_power_of_two(),
         format!("{place}.entries"),
         format!("{entries} entries of {ways} ways make {sets} sets, no power of two"),
@@ -470,8 +479,12 @@ fn check_array(
     check_replacement(place, ways, replacement)
 }
 
-fn check_replacement(place: &str, ways: u32, replacement: Replacement) -> Result<(), Wrong> {
-    expect(
+fn check_replacement(
+    place: &str,
+    ways: u32,
+    replacement: Replacement,
+) -> Result<(), Inconsistency> {
+    require(
         replacement != Replacement::TreePlru || (ways.is_power_of_two() && ways <= 32),
         format!("{place}.replacement"),
         format!("a tree cannot stand over {ways} ways"),
@@ -486,13 +499,13 @@ impl Processor {
         self.sockets.saturating_mul(self.cores).saturating_mul(self.threads)
     }
 
-    fn check(&self) -> Result<(), Wrong> {
+    fn check(&self) -> Result<(), Inconsistency> {
         let keys = ["sockets", "cores", "threads", "mhz", "physical_bits"];
         check_source("processor", &self.source, &self.assumed, &keys)?;
         for (key, value) in keys.iter().zip([self.sockets, self.cores, self.threads, self.mhz]) {
-            expect(value > 0, format!("processor.{key}"), "it is 0", "give at least 1")?;
+            require(value > 0, format!("processor.{key}"), "it is 0", "give at least 1")?;
         }
-        expect(
+        require(
             (32..=52).contains(&self.physical_bits),
             "processor.physical_bits",
             format!("{} is not within 32..=52", self.physical_bits),
@@ -502,7 +515,7 @@ impl Processor {
 }
 
 impl Timing {
-    fn check(&self) -> Result<(), Wrong> {
+    fn check(&self) -> Result<(), Inconsistency> {
         let keys = [
             "access_cycles",
             "private_kib",
@@ -512,14 +525,14 @@ impl Timing {
             "walkers",
         ];
         check_source("timing", &self.source, &self.assumed, &keys)?;
-        expect_ranges("timing", self, &self.ranges)?;
+        require_ranges("timing", self, &self.ranges)?;
         let above_zero = [
             ("access_cycles", self.access_cycles),
             ("fill_buffers", self.fill_buffers),
             ("walkers", self.walkers),
         ];
         for (key, value) in above_zero {
-            expect(value > 0, format!("timing.{key}"), "it is 0", "give at least 1")?;
+            require(value > 0, format!("timing.{key}"), "it is 0", "give at least 1")?;
         }
         Ok(())
     }
@@ -535,10 +548,10 @@ impl Translation {
             .map_err(|wrong| fault(wrong.place).cause(wrong.cause).remedy(wrong.remedy))
     }
 
-    fn check_parts(&self) -> Result<(), Wrong> {
+    fn check_parts(&self) -> Result<(), Inconsistency> {
         let place = "translation";
         check_source(place, &self.source, &self.assumed, &["levels", "inclusion"])?;
-        expect(
+        require(
             matches!(self.levels, 4 | 5),
             format!("{place}.levels"),
             format!("{} levels", self.levels),
@@ -549,7 +562,7 @@ impl Translation {
         let homeless = PageSize::ALL
             .into_iter()
             .find(|size| !self.l1.iter().chain(&self.l2).any(|array| array.pages.contains(size)));
-        expect(
+        require(
             homeless.is_none(),
             format!("{place}.l1"),
             format!("no array takes pages of {homeless:?}"),
@@ -558,19 +571,19 @@ impl Translation {
         self.check_psc(&format!("{place}.psc"))
     }
 
-    fn check_psc(&self, place: &str) -> Result<(), Wrong> {
+    fn check_psc(&self, place: &str) -> Result<(), Inconsistency> {
         let keys = ["level", "entries", "ways", "replacement"];
         for (index, array) in self.psc.iter().enumerate() {
             let at = format!("{place}[{index}]");
             check_source(&at, &array.source, &array.assumed, &keys)?;
             check_array(&at, array.entries, array.ways, array.replacement)?;
-            expect(
+            require(
                 (2..=self.levels).contains(&array.level),
                 format!("{at}.level"),
                 format!("level {} has no non-leaf entries here", array.level),
                 format!("choose within 2..={}", self.levels),
             )?;
-            expect(
+            require(
                 !self.psc[..index].iter().any(|other| other.level == array.level),
                 format!("{at}.level"),
                 format!("level {} has a cache already", array.level),
@@ -581,7 +594,7 @@ impl Translation {
     }
 }
 
-fn check_stage(place: &str, arrays: &[TlbArray]) -> Result<(), Wrong> {
+fn check_stage(place: &str, arrays: &[TlbArray]) -> Result<(), Inconsistency> {
     let mut seen: Vec<PageSize> = Vec::new();
     for (index, array) in arrays.iter().enumerate() {
         let at = format!("{place}[{index}]");
@@ -589,7 +602,7 @@ fn check_stage(place: &str, arrays: &[TlbArray]) -> Result<(), Wrong> {
         check_source(&at, &array.source, &array.assumed, &keys)?;
         check_array(&at, array.entries, array.ways, array.replacement)?;
         for size in &array.pages {
-            expect(
+            require(
                 !seen.contains(size),
                 format!("{at}.pages"),
                 format!("{size:?} has an array already"),
@@ -611,26 +624,26 @@ impl CacheGeometry {
             .map_err(|wrong| fault(wrong.place).cause(wrong.cause).remedy(wrong.remedy))
     }
 
-    fn check_parts(&self, place: &str, physical_bits: u32) -> Result<(), Wrong> {
+    fn check_parts(&self, place: &str, physical_bits: u32) -> Result<(), Inconsistency> {
         let keys = ["slices", "sets", "ways", "line", "replacement"];
         check_source(place, &self.source, &self.assumed, &keys)?;
         for (key, value) in [("slices", self.slices), ("ways", self.ways)] {
-            expect(value > 0, format!("{place}.{key}"), "it is 0", "give at least 1")?;
+            require(value > 0, format!("{place}.{key}"), "it is 0", "give at least 1")?;
         }
-        expect(
+        require(
             self.sets.is_power_of_two(),
             format!("{place}.sets"),
             format!("{} is no power of two", self.sets),
             "spread the rest over slices: slices x sets x ways x line = bytes",
         )?;
-        expect(
+        require(
             self.line.is_power_of_two() && self.line >= 64,
             format!("{place}.line"),
             format!("{} bytes", self.line),
             "a power of two of 64 and more",
         )?;
         let reach = self.reach_bits();
-        expect(
+        require(
             physical_bits <= reach,
             format!("{place}.sets"),
             format!("tags of 30 bits reach 2^{reach} bytes, addresses have {physical_bits} bits"),
@@ -647,12 +660,12 @@ impl CacheGeometry {
 }
 
 impl Streamer {
-    fn check_parts(&self) -> Result<(), Wrong> {
+    fn check_parts(&self) -> Result<(), Inconsistency> {
         let keys = ["pages", "train", "degree", "distance"];
         check_source("prefetcher", &self.source, &self.assumed, &keys)?;
         let values = [self.pages, self.train, self.degree, self.distance];
         for (key, value) in keys.iter().zip(values) {
-            expect(
+            require(
                 (1..=64).contains(&value),
                 format!("prefetcher.{key}"),
                 format!("it is {value}"),
@@ -664,14 +677,14 @@ impl Streamer {
 }
 
 impl MemoryTier {
-    fn check(&self, place: &str) -> Result<(), Wrong> {
+    fn check(&self, place: &str) -> Result<(), Inconsistency> {
         let keys = ["name", "mib", "read_ns", "write_ns", "read_mib_s", "write_mib_s"];
         check_source(place, &self.source, &self.assumed, &keys)?;
-        expect_ranges(place, self, &self.ranges)?;
+        require_ranges(place, self, &self.ranges)?;
         let latencies = [self.read_ns, self.write_ns].map(u64::from);
         let values = [self.mib, latencies[0], latencies[1], self.read_mib_s, self.write_mib_s];
         for (key, value) in keys[1..].iter().zip(values) {
-            expect(value > 0, format!("{place}.{key}"), "it is 0", "give at least 1")?;
+            require(value > 0, format!("{place}.{key}"), "it is 0", "give at least 1")?;
         }
         Ok(())
     }
@@ -682,7 +695,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_ready_made_machine_is_whole() {
+    fn every_machine_file_is_valid() {
         for (name, _) in READY_MADE {
             let machine = Machine::ready_made(name).unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(machine.name, *name);

@@ -8,7 +8,6 @@
 //!
 //! Invariant: the path of an access never allocates memory or follows a pointer chain.
 
-mod alike;
 pub mod cache;
 mod cache_set;
 pub mod config;
@@ -19,6 +18,7 @@ mod prefetcher;
 mod psc;
 mod replacement;
 mod sets;
+mod tag_match;
 mod tlb;
 mod translation;
 mod walker;
@@ -28,6 +28,6 @@ pub use config::{Machine, PageSize};
 pub use mmu::{Mmu, Source};
 pub use prefetcher::{Fetches, Prefetcher};
 pub use psc::{Psc, Table};
-pub use tlb::{Held, Stage, Tlb};
+pub use tlb::{Stage, Tlb, TlbEntry};
 pub use translation::{Asid, Translation};
 pub use walker::{DEPTH, Fault, PageTable, Reads, Root, Walk, entry_address, is_canonical, walk};

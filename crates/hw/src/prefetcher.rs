@@ -4,8 +4,8 @@
 //! to L2 and LLC): it follows one stream per page for a number of pages, in either direction, runs
 //! ahead of the program by a bounded number of lines, and never leaves the page.
 
-use crate::alike;
 use crate::config::Streamer;
+use crate::tag_match;
 
 const PAGE_SHIFT: u32 = 12;
 const LINE_SHIFT: u32 = 6;
@@ -104,24 +104,24 @@ impl Prefetcher {
 
     #[inline(always)]
     fn find(&self, page: u64) -> Option<usize> {
-        if alike::any(&self.tags, page as u32) { self.find_likely(page) } else { None }
+        if tag_match::any(&self.tags, page as u32) { self.find_likely(page) } else { None }
     }
 
     fn find_likely(&self, page: u64) -> Option<usize> {
         let mut found = None;
         for (first, tags) in self.tags.iter().enumerate() {
-            let alike = alike::of_four(tags, page as u32);
-            let at = 4 * first + alike.trailing_zeros() as usize % 4;
-            found = if alike != 0 { Some(at) } else { found };
+            let matching = tag_match::of_four(tags, page as u32);
+            let at = 4 * first + matching.trailing_zeros() as usize % 4;
+            found = if matching != 0 { Some(at) } else { found };
         }
         let found = found?;
         let is = self.streams.get(found).is_some_and(|stream| stream.page == page);
-        if is { Some(found) } else { self.find_alike(page) }
+        if is { Some(found) } else { self.find_equal(page) }
     }
 
     /// Full comparison, in case several pages have equal tags.
     #[cold]
-    fn find_alike(&self, page: u64) -> Option<usize> {
+    fn find_equal(&self, page: u64) -> Option<usize> {
         self.streams.iter().position(|stream| stream.page == page)
     }
 
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_or_a_forgotten_page_starts_again() {
+    fn a_new_direction_or_page_restarts_training() {
         let mut p = prefetcher();
         for line in 0..3 {
             lines(&mut p, 5, line);

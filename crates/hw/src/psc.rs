@@ -49,8 +49,8 @@ fn key_of(linear: u64, level: Level, asid: Asid) -> u64 {
 const WRITABLE: u64 = 1;
 
 #[inline(always)]
-fn table_of(said: u64) -> Table {
-    Table { base: said & !WRITABLE, writable: said & WRITABLE != 0 }
+fn table_of(value: u64) -> Table {
+    Table { base: value & !WRITABLE, writable: value & WRITABLE != 0 }
 }
 
 impl Psc {
@@ -69,8 +69,8 @@ impl Psc {
     pub fn lookup(&mut self, linear: u64, asid: Asid) -> Option<(Level, Table)> {
         for (level, array) in LEVELS.into_iter().zip(&mut self.levels) {
             let Some(array) = array else { continue };
-            if let Some(said) = array.use_key(key_of(linear, level, asid)) {
-                return Some((level, table_of(said)));
+            if let Some(value) = array.use_key(key_of(linear, level, asid)) {
+                return Some((level, table_of(value)));
             }
         }
         None
@@ -82,8 +82,8 @@ impl Psc {
     #[inline(always)]
     pub(crate) fn add(&mut self, linear: u64, asid: Asid, level: Level, table: Table) {
         let Some(array) = &mut self.levels[usize::from(level.number()) - 2] else { return };
-        let said = table.base | if table.writable { WRITABLE } else { 0 };
-        array.insert(key_of(linear, level, asid), said);
+        let value = table.base | if table.writable { WRITABLE } else { 0 };
+        array.insert(key_of(linear, level, asid), value);
     }
 
     /// A walk by code outside of the model, such as a timer interrupt's, occupies entries down to
@@ -135,9 +135,9 @@ impl Psc {
         let place = usize::from(level.number()).checked_sub(2);
         let array = place.and_then(|place| self.levels[place].as_ref());
         array.into_iter().flat_map(move |array| {
-            array.entries().map(move |(key, said)| {
+            array.entries().map(move |(key, value)| {
                 let asid = Asid::new((key >> 1 & 0xfff) as u16).expect("12 bits");
-                (key >> INDEX_SHIFT << level.shift(), asid, table_of(said))
+                (key >> INDEX_SHIFT << level.shift(), asid, table_of(value))
             })
         })
     }
@@ -170,7 +170,7 @@ mod tests {
     // Of four entries of level 4, three belong to another address space, whose fourth replaces
     // ours. At level 2 it has none.
     #[test]
-    fn others_push_entries_out() {
+    fn other_address_spaces_evict_entries() {
         let (mut psc, asid, other) = (psc(), Asid::default(), Asid::new(7).expect("small"));
         psc.add(0, asid, Level::P4D, table(4));
         psc.add(0, asid, Level::PMD, table(2));
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn address_spaces_are_flushed_apart() {
+    fn address_spaces_are_flushed_separately() {
         let (mut psc, other) = (psc(), Asid::new(7).expect("small"));
         psc.add(0, Asid::default(), Level::PMD, table(1));
         psc.add(0, other, Level::PMD, table(2));

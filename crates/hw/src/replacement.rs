@@ -98,7 +98,7 @@ mod tests {
     //     2     3
     //    0 1   2 3
     #[test]
-    fn the_tree_points_away_from_what_was_used() {
+    fn the_tree_points_away_from_the_used_way() {
         let bits = plru_touch(0, 4, 0);
         assert_eq!(plru_victim(bits, 4), 2);
         let bits = plru_touch(bits, 4, 2);
@@ -109,7 +109,7 @@ mod tests {
 
     //   0 1 2 3   touch 2: 2 0 1 3   touch 3: 3 2 0 1   retire 2: 3 0 1 2
     #[test]
-    fn an_order_is_kept_in_a_word() {
+    fn an_order_fits_a_word() {
         let mut order = Order::new(4);
         assert_eq!(order.0, 0x3210);
         order.touch(2);
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_used_way_never_goes() {
+    fn the_last_used_way_is_never_evicted() {
         let mut bits = 0;
         for step in 0..1000 {
             let way = step * 7 % 16;

@@ -6,9 +6,9 @@
 //! cache, a hit two lines. Key zero is invalid. The low [`INDEX_SHIFT`] bits of a key are not part
 //! of the set index.
 
-use crate::alike;
 use crate::config::Replacement;
 use crate::replacement::{MAX_ORDERED, Order, plru_touch, plru_victim, xorshift};
+use crate::tag_match;
 
 /// Position of the lowest bit of the set index in a key.
 pub(crate) const INDEX_SHIFT: u32 = 16;
@@ -123,19 +123,19 @@ impl Sets {
     fn use_unordered(&mut self, key: u64) -> Option<u64> {
         let slot = self.find(key)?;
         self.touch_unordered(slot);
-        Some(self.said(slot))
+        Some(self.value(slot))
     }
 
     /// The value of the key in a slot.
     #[inline(always)]
-    pub(crate) fn said(&self, slot: Slot) -> u64 {
+    pub(crate) fn value(&self, slot: Slot) -> u64 {
         self.blocks[slot.block].entries[slot.lane % LANES].1
     }
 
     /// Changes the value of the key in a slot.
     #[inline(always)]
-    pub(crate) fn say(&mut self, slot: Slot, said: u64) {
-        self.blocks[slot.block].entries[slot.lane % LANES].1 = said;
+    pub(crate) fn set_value(&mut self, slot: Slot, value: u64) {
+        self.blocks[slot.block].entries[slot.lane % LANES].1 = value;
     }
 
     /// Marks a slot as used, for the replacement policy.
@@ -174,15 +174,15 @@ impl Sets {
     /// Inserts a key that is not in the array, and marks it as used. Returns the evicted key and
     /// its value; key 0 if the way was empty.
     #[inline(always)]
-    pub(crate) fn insert(&mut self, key: u64, said: u64) -> (u64, u64) {
+    pub(crate) fn insert(&mut self, key: u64, value: u64) -> (u64, u64) {
         debug_assert!(key != 0 && self.find(key).is_none());
         let (set, mark) = (self.set_of(key), self.mark_of(key));
         if let State::Ordered = self.state {
             let block = &mut self.blocks[set];
             let lane = block.order.reuse_last(self.ways);
-            return block.replace(lane, mark, (key, said));
+            return block.replace(lane, mark, (key, value));
         }
-        self.insert_unordered(set, mark, (key, said))
+        self.insert_unordered(set, mark, (key, value))
     }
 
     #[inline(never)]
@@ -257,13 +257,13 @@ impl Block {
     /// The lane that contains the key. A partial tag may match other keys too.
     #[inline(always)]
     fn find(&self, key: u64, mark: u16) -> Option<usize> {
-        let mut alike = alike::of_sixteen(&self.marks, mark);
-        while alike != 0 {
-            let lane = alike.trailing_zeros() as usize;
+        let mut matching = tag_match::of_sixteen(&self.marks, mark);
+        while matching != 0 {
+            let lane = matching.trailing_zeros() as usize;
             if self.entries[lane % LANES].0 == key {
                 return Some(lane);
             }
-            alike &= alike - 1;
+            matching &= matching - 1;
         }
         None
     }
@@ -327,7 +327,7 @@ mod tests {
 
     //   two ways:  A  B  (touch A)  C pushes out B, not A
     #[test]
-    fn the_least_recently_used_goes() {
+    fn the_least_recently_used_is_evicted() {
         let mut sets = Sets::new(4, 2, Replacement::Lru);
         let [a, b, c] = [1, 2, 3].map(|number| key(1, number));
         assert_eq!([a, b, a].map(|k| touch(&mut sets, k)), [0, 0, 0]);
@@ -360,13 +360,13 @@ mod tests {
 
     // Sixteen sets and partial tags of 16 bits: bits 36 and up of a key are not in its partial tag.
     #[test]
-    fn keys_of_the_same_mark_are_told_apart() {
+    fn keys_of_the_same_mark_are_distinguished() {
         let mut sets = Sets::new(64, 4, Replacement::Lru);
         let keys: Vec<u64> = (1..=4).map(|number| number << 36 | 1).collect();
         assert!(keys.iter().all(|key| sets.mark_of(*key) == sets.mark_of(keys[0])));
         keys.iter().for_each(|key| assert_eq!(touch(&mut sets, *key), 0));
-        let said = keys.iter().map(|key| sets.find(*key).map(|slot| sets.said(slot)));
-        assert!(said.eq(keys.iter().map(|key| Some(!key))));
+        let value = keys.iter().map(|key| sets.find(*key).map(|slot| sets.value(slot)));
+        assert!(value.eq(keys.iter().map(|key| Some(!key))));
         assert_eq!(sets.find(5 << 36 | 1), None);
     }
 }

@@ -132,8 +132,8 @@ impl Bank {
     }
 
     #[inline(always)]
-    fn said(&self, (index, slot): (usize, Slot)) -> Translation {
-        Translation::from_bits(self.arrays[index].said(slot))
+    fn translation(&self, (index, slot): (usize, Slot)) -> Translation {
+        Translation::from_bits(self.arrays[index].value(slot))
     }
 
     #[inline(always)]
@@ -148,7 +148,7 @@ impl Bank {
         let array = &mut self.arrays[index];
         if let Some(slot) = array.find(line.0) {
             array.touch(slot);
-            array.say(slot, line.1.bits());
+            array.set_value(slot, line.1.bits());
             return None;
         }
         self.add(line)
@@ -170,7 +170,7 @@ impl Bank {
 
     #[inline(always)]
     fn add_to(&mut self, index: usize, (key, translation): Line) -> Option<Line> {
-        let (evicted, said) = self.arrays[index].insert(key, translation.bits());
+        let (evicted, value) = self.arrays[index].insert(key, translation.bits());
         if evicted & KIND != key & KIND {
             self.count(key, 1);
             if evicted == 0 {
@@ -178,7 +178,7 @@ impl Bank {
             }
             self.count(evicted, -1);
         }
-        Some((evicted, Translation::from_bits(said)))
+        Some((evicted, Translation::from_bits(value)))
     }
 
     #[inline(always)]
@@ -193,7 +193,7 @@ impl Bank {
     fn remove(&mut self, key: u64) -> Option<Line> {
         let index = self.takes(key)?;
         let slot = self.arrays[index].find(key)?;
-        let translation = self.said((index, slot));
+        let translation = self.translation((index, slot));
         self.arrays[index].remove(slot);
         self.count(key, -1);
         Some((key, translation))
@@ -214,14 +214,14 @@ impl Bank {
     }
 
     fn lines(&self) -> impl Iterator<Item = Line> + '_ {
-        let line = |(key, said)| (key, Translation::from_bits(said));
+        let line = |(key, value)| (key, Translation::from_bits(value));
         self.arrays.iter().flat_map(move |array| array.entries().map(line))
     }
 }
 
 /// A translation held by a TLB, for tests and listings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Held {
+pub struct TlbEntry {
     /// First byte of the page, in the 57 bits of a linear address.
     pub linear: u64,
     /// Address space; `None` for a global translation.
@@ -268,7 +268,7 @@ impl Tlb {
     pub(crate) fn find_first(&self, linear: u64, asid: Asid) -> Option<(Slot, Translation)> {
         let first = &self.l1.arrays[0];
         let slot = first.find(key_of(linear, PageSize::K4, tag_of(asid)))?;
-        Some((slot, Translation::from_bits(first.said(slot))))
+        Some((slot, Translation::from_bits(first.value(slot))))
     }
 
     /// Marks a result of [`Tlb::find_first`] as used.
@@ -282,11 +282,11 @@ impl Tlb {
     pub(crate) fn lookup_rest(&mut self, linear: u64, asid: Asid) -> Option<(Translation, Stage)> {
         if let Some(at) = self.l1.find_rest(linear, asid) {
             self.l1.touch(at);
-            return Some((self.l1.said(at), Stage::L1));
+            return Some((self.l1.translation(at), Stage::L1));
         }
         let small = key_of(linear, PageSize::K4, tag_of(asid));
         let line = match self.l2.arrays[0].use_key(small) {
-            Some(said) => (small, Translation::from_bits(said)),
+            Some(value) => (small, Translation::from_bits(value)),
             None => self.use_second(linear, asid)?,
         };
         self.bring_up(line);
@@ -298,7 +298,7 @@ impl Tlb {
     fn use_second(&mut self, linear: u64, asid: Asid) -> Option<Line> {
         let at = self.l2.find_rest(linear, asid)?;
         self.l2.touch(at);
-        let translation = self.l2.said(at);
+        let translation = self.l2.translation(at);
         Some((key_for(linear, asid, translation), translation))
     }
 
@@ -406,7 +406,7 @@ impl Tlb {
     }
 
     /// Translations held by a level, in unspecified order.
-    pub fn contents(&self, stage: Stage) -> impl Iterator<Item = Held> + '_ {
+    pub fn contents(&self, stage: Stage) -> impl Iterator<Item = TlbEntry> + '_ {
         let bank = match stage {
             Stage::L1 => &self.l1,
             Stage::L2 => &self.l2,
@@ -421,9 +421,9 @@ fn key_for(linear: u64, asid: Asid, translation: Translation) -> u64 {
     key_of(linear, translation.size(), tag)
 }
 
-fn held(key: u64, translation: Translation) -> Held {
+fn held(key: u64, translation: Translation) -> TlbEntry {
     let asid = Asid::new(((key & ASID_MASK) >> ASID_SHIFT) as u16);
-    Held {
+    TlbEntry {
         linear: key >> INDEX_SHIFT << translation.size().shift(),
         asid: asid.filter(|_| key & GLOBAL == 0),
         translation,
@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_first_level_lost_the_second_gives_back() {
+    fn a_victim_of_the_first_level_hits_in_the_second() {
         let mut tlb = toy(Inclusion::Neither);
         fill(&mut tlb, &[1, 2, 3]);
         assert_eq!(tlb.lookup(1 << 12, A), Some((page(101), Stage::L2)));
@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn address_spaces_are_apart_but_for_global_pages() {
+    fn address_spaces_share_global_pages_only() {
         let (mut tlb, b) = (toy(Inclusion::Neither), b());
         fill(&mut tlb, &[1]);
         tlb.insert(2 << 12, A, page(7).global(true));

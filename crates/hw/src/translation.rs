@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keeps_what_it_was_given() {
+    fn a_translation_keeps_its_fields() {
         let page = Translation::new(0x4020_0000, PageSize::M2).writable(true).dirty(true);
         assert_eq!((page.frame(), page.size()), (0x4020_0000, PageSize::M2));
         assert!(page.is_writable() && page.is_dirty() && !page.is_global());

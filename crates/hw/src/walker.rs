@@ -31,7 +31,7 @@ pub trait PageTable {
 
     /// Hint that a walk for `linear` is likely to follow soon, as an opportunity to prefetch.
     #[inline(always)]
-    fn expect(&self, _root: Root, _linear: u64) {}
+    fn prefetch(&self, _root: Root, _linear: u64) {}
 }
 
 /// Start of a walk: the top table and address space tag in CR3.
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_addresses_and_leaves_are_told() {
+    fn impossible_addresses_and_leaves_fault() {
         let (mut memory, mut psc) = (memory(), fresh_psc());
         let walk = go(&mut memory, &mut psc, 1 << 47, Access::Load);
         assert_eq!(walk.result, Err(Fault::NonCanonical));

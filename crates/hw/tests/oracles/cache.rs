@@ -29,7 +29,7 @@ impl Naive {
         Reply { hit: known.is_some(), writeback }
     }
 
-    fn expel(&mut self, line: u64) -> Reply {
+    fn evict(&mut self, line: u64) -> Reply {
         let gone = self.lines.remove(line, line);
         let writeback = gone.filter(|(_, dirty)| *dirty).map(|(line, _)| line * 64);
         Reply { hit: gone.is_some(), writeback }
@@ -56,8 +56,8 @@ impl Pair {
         let (fast, naive) = match word >> 60 {
             0..=7 => (self.fast.access(address, Request::Read), self.naive.allocate(line, false)),
             8..=13 => (self.fast.access(address, Request::Write), self.naive.allocate(line, true)),
-            14 => (self.fast.access(address, Request::NonTemporal), self.naive.expel(line)),
-            _ => (self.fast.flush(address), self.naive.expel(line)),
+            14 => (self.fast.access(address, Request::NonTemporal), self.naive.evict(line)),
+            _ => (self.fast.flush(address), self.naive.evict(line)),
         };
         assert_eq!(fast, naive, "line {line}");
     }

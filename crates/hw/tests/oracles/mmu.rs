@@ -181,7 +181,7 @@ fn equals_the_naive_mmu_for_long() {
 
 /// Checks that the random words reach every outcome of the model.
 #[test]
-fn the_sequences_reach_everything() {
+fn random_sequences_reach_every_source_and_fault() {
     let mut pair = Pair::new(5, Inclusion::Neither, Replacement::Lru);
     for word in words(1, 100_000) {
         pair.step(word);

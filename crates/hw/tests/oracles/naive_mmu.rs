@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use tierscope_core::{Access, Level};
 use tierscope_hw::config::{Inclusion, PageSize, TlbArray, Translation as Config};
 use tierscope_hw::entry::{ACCESSED, DIRTY, FRAME_MASK, GLOBAL, HUGE, PRESENT, WRITABLE};
-use tierscope_hw::{Asid, Fault, Held, PageTable, Root, Source, Table, Translation, is_canonical};
+use tierscope_hw::{
+    Asid, Fault, PageTable, Root, Source, Table, TlbEntry, Translation, is_canonical,
+};
 
 use crate::naive::Array;
 
@@ -125,7 +127,7 @@ impl Bank {
     }
 
     pub(crate) fn contents(&self) -> BTreeSet<String> {
-        let held = |(key, translation): (Key, Translation)| Held {
+        let held = |(key, translation): (Key, Translation)| TlbEntry {
             linear: key.number * key.size.bytes(),
             asid: key.asid,
             translation,

@@ -520,7 +520,7 @@ impl PageTable for Tables {
     }
 
     #[inline(always)]
-    fn expect(&self, root: Root, linear: u64) {
+    fn prefetch(&self, root: Root, linear: u64) {
         self.expect_below(self.above_leaf(root, linear), linear);
     }
 }

@@ -89,7 +89,7 @@ impl Window {
         for (kept, address) in self.reads[self.read..].iter_mut().zip(addresses) {
             *kept = Spot::new(*address, llc);
             if let Some(llc) = llc {
-                llc.expect(kept.place);
+                llc.prefetch_host(kept.place);
             }
         }
         self.read += addresses.len();
@@ -212,7 +212,7 @@ pub(super) fn keep<const CACHE: bool, const SAMPLES: bool>(
         && !private
         && let Some(llc) = whose.llc
     {
-        llc.expect(spot.place);
+        llc.prefetch_host(spot.place);
     }
     let plain = std::mem::take(&mut window.plain);
     window.pending[window.count % WINDOW] =

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bit_for_each_that_is_alike() {
+    fn a_bit_for_each_equal_tag() {
         let mut rng = tierscope_core::Rng::seeded(2);
         for _ in 0..1000 {
             let tags = [(); 16].map(|()| rng.below(5) as u16 * 0x3001);
