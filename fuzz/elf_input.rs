@@ -1,6 +1,6 @@
-//! Body of the fuzz target `elf`; crates/wire replays the corpus with it.
+//! Body of the fuzz target `elf`; crates/elf replays the corpus with it.
 
-use tierscope_wire::elf::Elf;
+use tierscope_elf::Elf;
 
 /// Parses `data` as an ELF file and returns its numbers of functions and symbols.
 pub(crate) fn read(data: &[u8]) -> Option<(usize, usize)> {

@@ -1,6 +1,6 @@
 //! Body of the fuzz target `program`; crates/trace replays the corpus with it.
 
-use tierscope_trace::elf::Elf;
+use tierscope_elf::Elf;
 use tierscope_trace::mappings::MappingLog;
 
 /// Parses `data` as an ELF file, or else as a log of mappings; returns its number of symbols or

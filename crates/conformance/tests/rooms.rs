@@ -8,6 +8,7 @@ use cargo_metadata::{DependencyKind, MetadataCommand};
 /// A crate and the crates that it may depend on. A crate that is not listed may not exist.
 const ARROWS: &[(&str, &[&str])] = &[
     ("core", &[]),
+    ("elf", &[]),
     ("hw", &["core"]),
     ("wire", &["core"]),
     ("instruments", &["core"]),
@@ -26,6 +27,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "cli",
         &[
             "core",
+            "elf",
             "hw",
             "wire",
             "instruments",
@@ -56,7 +58,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "conformance",
         ],
     ),
-    ("plugin", &["core", "hw", "wire", "nemo"]),
+    ("plugin", &["core", "elf", "hw", "wire", "nemo"]),
 ];
 
 #[test]

@@ -26,4 +26,3 @@ pub use import::{Format, Options, Trace, of_input, open, perf_script};
 pub use input::{Input, Progress};
 pub use replay::Replay;
 pub use summary::{Summary, Tally};
-pub use tierscope_wire::elf;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tierscope_wire::elf::Elf;
+use tierscope_elf::Elf;
 
 use crate::given::Asks;
 

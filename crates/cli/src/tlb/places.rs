@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
-use tierscope_trace::elf::Elf;
+use tierscope_elf::Elf;
 
 /// A mapped code segment of a file.
 #[derive(Debug)]
@@ -102,7 +102,7 @@ impl Places {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tierscope_trace::elf::Symbol;
+    use tierscope_elf::Symbol;
 
     // A file mapped with address 0x1000 at 0x7000: an unnamed function, and one named main.
     #[test]

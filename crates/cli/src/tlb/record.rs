@@ -19,7 +19,7 @@ use tierscope_exchange::Partial;
 use tierscope_hw::PageSize;
 use tierscope_linux::proc::parse_line;
 use tierscope_trace::compact::Writer;
-use tierscope_trace::elf::Elf;
+use tierscope_elf::Elf;
 use tierscope_trace::mappings::MappingLog;
 use tierscope_trace::{Access, Event, Kind};
 use tierscope_wire::{Note, RawAccess};

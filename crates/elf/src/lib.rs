@@ -1,13 +1,20 @@
-//! Reads 64-bit ELF files: names of functions and objects, if the file has symbols (System V ABI,
-//! gABI chapters 4 and 5), and first addresses of functions, which stripped files contain too, in
-//! the table for unwinding the stack (Linux Standard Base Core 5.0, section 10.6.2).
+//! Reads 64-bit ELF files: names of functions and objects, if the file has symbols, and first
+//! addresses of functions, which stripped files contain too, in the table for unwinding the stack
+//! (Linux Standard Base Core 5.0, section 10.6.2). The crate `object` reads headers and symbols.
 //!
-//! Both the plugin, which distinguishes functions when it translates code, and the recorder, which
-//! names them, read files.
+//! A crate of its own, because both the plugin of QEMU, which distinguishes functions when it
+//! translates code, and the recorder of TLB misses, which names them, read files; the plugin links
+//! few crates.
 
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
+
+use object::LittleEndian;
+use object::elf::{FileHeader64, PT_GNU_EH_FRAME, PT_LOAD, SHT_DYNSYM, SHT_SYMTAB};
+use object::elf::{STT_FUNC, STT_OBJECT, SectionType};
+use object::read::StringTable;
+use object::read::elf::{FileHeader as _, ProgramHeader as _, SectionTable, Sym as _};
 
 /// A loadable segment of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,19 +55,12 @@ pub struct Elf {
 
 /// First bytes of a little-endian 64-bit ELF file.
 const MAGIC: [u8; 6] = *b"\x7fELF\x02\x01";
-/// Upper bound on symbols: a file that claims more is damaged.
-const MOST_SYMBOLS: usize = 1 << 22;
-const LOAD: u64 = 1;
-/// `PT_GNU_EH_FRAME`: type of the program header of the unwind table.
-const UNWIND: u64 = 0x6474_e550;
 /// Version 1; pointers relative to their own position, a count of four bytes, a table of pairs of
 /// four bytes relative to the section: the encodings that linkers write (`DW_EH_PE_pcrel | sdata4`,
 /// `udata4`, `datarel | sdata4`).
-const UNWIND_KIND: u64 = 0x3b03_1b01;
-const SYMTAB: u64 = 2;
-const DYNSYM: u64 = 11;
-const OBJECT: u8 = 1;
-const FUNCTION: u8 = 2;
+const UNWIND_KIND: [u8; 4] = [1, 0x1b, 3, 0x3b];
+/// The only byte order.
+const ORDER: LittleEndian = LittleEndian;
 
 impl Elf {
     /// Reads a file by its path; `None` if it is not such an ELF file, or cannot be read. Other
@@ -88,22 +88,24 @@ impl Elf {
         if !bytes.starts_with(&MAGIC) {
             return None;
         }
-        let (programs, count) = (number(bytes, 32, 8)?, number(bytes, 56, 2)?);
+        let header = FileHeader64::<LittleEndian>::parse(bytes).ok()?;
         let mut elf = Self::default();
-        for at in 0..count {
-            let header = programs.checked_add(at * 56)?;
-            let field = |offset| number(bytes, header.checked_add(offset)?, 8);
-            let (offset, address, length) = (field(8)?, field(16)?, field(32)?);
-            match number(bytes, header, 4)? {
-                LOAD => elf.segments.push(Segment { offset, address, bytes: length }),
-                UNWIND => elf.functions = unwound(bytes, offset, address).unwrap_or_default(),
+        for program in header.program_headers(ORDER, bytes).ok()? {
+            let (offset, address) = (program.p_offset(ORDER), program.p_vaddr(ORDER));
+            match program.p_type(ORDER) {
+                PT_LOAD => {
+                    elf.segments.push(Segment { offset, address, bytes: program.p_filesz(ORDER) });
+                }
+                PT_GNU_EH_FRAME => {
+                    elf.functions = unwound(bytes, offset, address).unwrap_or_default();
+                }
                 _ => {}
             }
         }
         // A file without section headers has no symbols.
-        elf.symbols = symbols(bytes, SYMTAB).filter(|all| !all.is_empty()).unwrap_or_default();
+        elf.symbols = symbols(header, bytes, SHT_SYMTAB).unwrap_or_default();
         if elf.symbols.is_empty() {
-            elf.symbols = symbols(bytes, DYNSYM).unwrap_or_default();
+            elf.symbols = symbols(header, bytes, SHT_DYNSYM).unwrap_or_default();
         }
         let named = elf.symbols.iter().filter(|symbol| symbol.function);
         elf.functions.extend(named.map(|symbol| symbol.address));
@@ -126,64 +128,40 @@ impl Elf {
     }
 }
 
-fn number(bytes: &[u8], at: u64, length: usize) -> Option<u64> {
-    let at = usize::try_from(at).ok()?;
-    let field = bytes.get(at..at.checked_add(length)?)?;
-    let mut all = [0; 8];
-    all[..length].copy_from_slice(field);
-    Some(u64::from_le_bytes(all))
-}
-
 /// First addresses of the functions with unwind information: reads the table at `offset` of the
 /// file, which is mapped at `section`.
 fn unwound(bytes: &[u8], offset: u64, section: u64) -> Option<Vec<u64>> {
-    if number(bytes, offset, 4)? != UNWIND_KIND {
-        return None;
-    }
-    let count = number(bytes, offset.checked_add(8)?, 4)?.min(MOST_SYMBOLS as u64);
-    let first = |at: u64| {
-        let relative = number(bytes, offset.checked_add(12 + at * 8)?, 4)? as u32 as i32;
+    let table = bytes.get(usize::try_from(offset).ok()?..)?.strip_prefix(&UNWIND_KIND)?;
+    let (count, pairs) = table.get(4..)?.split_first_chunk()?;
+    let length = usize::try_from(u32::from_le_bytes(*count)).ok()?.checked_mul(8)?;
+    let first = |pair: &[u8]| {
+        let relative = i32::from_le_bytes(*pair.first_chunk()?);
         Some(section.wrapping_add_signed(relative.into()))
     };
-    (0..count).map(first).collect()
+    pairs.get(..length)?.chunks_exact(8).map(first).collect()
 }
 
-/// The symbols of the first section of type `kind`.
-fn symbols(bytes: &[u8], kind: u64) -> Option<Vec<Symbol>> {
-    let (sections, count) = (number(bytes, 40, 8)?, number(bytes, 60, 2)?);
-    let header = |at: u64| sections.checked_add(at.checked_mul(64)?);
-    let of_kind =
-        |at: &u64| header(*at).and_then(|h| number(bytes, h.checked_add(4)?, 4)) == Some(kind);
-    let table = header((0..count).find(of_kind)?)?;
-    let field =
-        |header: u64, offset: u64, length| number(bytes, header.checked_add(offset)?, length);
-    let (offset, size) = (field(table, 24, 8)?, field(table, 32, 8)?);
-    let names = header(field(table, 40, 4)?)?;
-    let (text, length) = (field(names, 24, 8)?, field(names, 32, 8)?);
-    let mut all = Vec::new();
-    for at in (0..(size / 24).min(MOST_SYMBOLS as u64)).map(|at| at * 24) {
-        let symbol = offset.checked_add(at)?;
-        let info = field(symbol, 4, 1)? as u8;
-        let (address, bytes_of) = (field(symbol, 8, 8)?, field(symbol, 16, 8)?);
-        let section = field(symbol, 6, 2)?;
-        if !matches!(info & 15, OBJECT | FUNCTION) || bytes_of == 0 || section == 0 {
-            continue;
+/// Functions and objects of known length and name, of the first section of that type.
+fn symbols(
+    header: &FileHeader64<LittleEndian>,
+    bytes: &[u8],
+    kind: SectionType,
+) -> Option<Vec<Symbol>> {
+    let sections = header.section_headers(ORDER, bytes).ok()?;
+    let sections: SectionTable<'_, FileHeader64<LittleEndian>> =
+        SectionTable::new(sections, StringTable::default());
+    let table = sections.symbols(ORDER, bytes, kind).ok()?;
+    let known = table.iter().filter_map(|symbol| {
+        let (address, bytes) = (symbol.st_value(ORDER), symbol.st_size(ORDER));
+        let function = symbol.st_type() == STT_FUNC;
+        if !(function || symbol.st_type() == STT_OBJECT) || bytes == 0 || symbol.is_undefined(ORDER)
+        {
+            return None;
         }
-        let name = field(symbol, 0, 4)?;
-        if let Some(name) = text_at(bytes, text.checked_add(name)?, text.checked_add(length)?) {
-            let function = info & 15 == FUNCTION;
-            all.push(Symbol { address, bytes: bytes_of, function, name });
-        }
-    }
-    Some(all)
-}
-
-fn text_at(bytes: &[u8], start: u64, end: u64) -> Option<String> {
-    let range = usize::try_from(start).ok()?..usize::try_from(end).ok()?;
-    let text = bytes.get(range)?;
-    let end = text.iter().position(|byte| *byte == 0)?;
-    let name = std::str::from_utf8(&text[..end]).ok()?;
-    (!name.is_empty()).then(|| name.to_owned())
+        let name = std::str::from_utf8(symbol.name(ORDER, table.strings()).ok()?).ok()?;
+        (!name.is_empty()).then(|| Symbol { address, bytes, function, name: name.to_owned() })
+    });
+    Some(known.collect())
 }
 
 #[cfg(test)]
@@ -199,18 +177,19 @@ mod tests {
             bytes[at..at + length].copy_from_slice(&value.to_le_bytes()[..length]);
         };
         let (programs, sections, symbols, names, unwind) = (64, 176, 368, 416, 432);
-        let fields: [&[(usize, u64, usize)]; 8] = [
-            &[(32, programs, 8), (40, sections, 8), (56, 2, 2), (60, 3, 2)],
+        let fields: [&[(usize, u64, usize)]; 9] = [
+            &[(6, 1, 1), (32, programs, 8), (40, sections, 8), (54, 56, 2), (56, 2, 2)],
+            &[(58, 64, 2), (60, 3, 2)],
             // A segment at 0x2010 in memory, from offset 0x1010 of the file.
             &[(64, 1, 4), (72, 0x1010, 8), (80, 0x2010, 8), (96, 0x100, 8)],
-            &[(120, UNWIND, 4), (128, unwind, 8), (136, 0x3000, 8), (152, 28, 8)],
+            &[(120, 0x6474_e550, 4), (128, unwind, 8), (136, 0x3000, 8), (152, 28, 8)],
             // Section 1: symbols, whose names are in section 2.
             &[(244, 2, 4), (264, symbols, 8), (272, 48, 8), (280, 2, 4)],
-            &[(328, names, 8), (336, 16, 8)],
+            &[(308, 3, 4), (328, names, 8), (336, 16, 8)],
             &[(368, 1, 4), (372, 2, 1), (374, 1, 2), (376, 0x2020, 8), (384, 9, 8)],
             &[(392, 1, 4), (396, 2, 1), (398, 1, 2)],
             // Functions at 0xfe0 and 0xfc0 below 0x3000.
-            &[(432, UNWIND_KIND, 4), (440, 2, 4), (444, 0xffff_f020, 4), (452, 0xffff_f040, 4)],
+            &[(432, 0x3b03_1b01, 4), (440, 2, 4), (444, 0xffff_f020, 4), (452, 0xffff_f040, 4)],
         ];
         fields.into_iter().flatten().for_each(|(at, value, length)| put(*at, *value, *length));
         bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
