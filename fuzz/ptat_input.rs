@@ -1,6 +1,6 @@
-//! Body of the fuzz target `ptat`; crates/trace replays the corpus with it.
+//! Body of the fuzz target `ptat`; crates/tlb replays the corpus with it.
 
-use tierscope_trace::ptat::{BoardReader, Capture, DumpReader};
+use tierscope_tlb::ptat::{BoardReader, Capture, DumpReader};
 
 /// Parses a capture of one board: a 4-byte length, a dump of that length, and the board's stream.
 /// Returns the number of misses if nothing is damaged.

@@ -1,7 +1,7 @@
-//! Body of the fuzz target `walks`; crates/trace replays the corpus with it.
+//! Body of the fuzz target `walks`; crates/tlb replays the corpus with it.
 
 use tierscope_core::Result;
-use tierscope_trace::ptat::{BoardReader, Capture, DumpReader, WalkFile, WalkWriter, each_walk};
+use tierscope_tlb::ptat::{BoardReader, Capture, DumpReader, WalkFile, WalkWriter, each_walk};
 use tierscope_wire::TlbMiss;
 
 /// Makes a capture from the walks of two CPUs: a 4-byte length, the first CPU's file of that

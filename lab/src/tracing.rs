@@ -39,7 +39,12 @@ fn broken(cause: impl std::fmt::Display) -> Error {
     Error::new(Kind::Job, "traces", cause)
 }
 
-/// Benchmarks of crates/trace: file, group and function as in criterion's directories, the counted
+/// Crate of a benchmark.
+fn package(bench: &str) -> &'static str {
+    if bench == "ptat" { "tierscope-tlb" } else { "tierscope-trace" }
+}
+
+/// Benchmarks of crates/tlb and crates/trace: file, group and function as in criterion's directories, the counted
 /// items, and the threshold in millions a second.
 const RATES: [(&str, &str, &str, &str, Bar); 7] = [
     ("ptat", "bus records", "1 boards", "bus records parsed, one board", Bar::Least(50.0)),
@@ -59,7 +64,7 @@ const RATES: [(&str, &str, &str, &str, Bar); 7] = [
 
 fn readers(_: &Desk<'_>) -> Result<Vec<Row>> {
     for bench in ["ptat", "read"] {
-        let words = ["bench", "--quiet", "--package", "tierscope-trace", "--bench", bench];
+        let words = ["bench", "--quiet", "--package", package(bench), "--bench", bench];
         capture(Command::new("cargo").args(words).current_dir(paths::root()))?;
     }
     let found = |(bench, group, function, what, bar): &(&str, &str, &str, &str, Bar)| {
@@ -71,7 +76,7 @@ fn readers(_: &Desk<'_>) -> Result<Vec<Row>> {
         };
         let nanos = of("estimates.json", "/median/point_estimate")?;
         let rate = of("benchmark.json", "/throughput/Elements")? / nanos * 1e3;
-        let command = format!("cargo bench -p tierscope-trace --bench {bench}");
+        let command = format!("cargo bench -p {} --bench {bench}", package(bench));
         Ok(row(format!("readers: {what}"), rate, "M/s", *bar, &command))
     };
     RATES.iter().map(found).collect()

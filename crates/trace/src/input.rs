@@ -38,7 +38,7 @@ impl Progress {
     }
 
     /// Counts more bytes as read.
-    pub(crate) fn add(&self, bytes: u64) {
+    pub fn add(&self, bytes: u64) {
         self.0.fetch_add(bytes, Relaxed);
     }
 }
@@ -115,7 +115,7 @@ impl Input {
 }
 
 /// As [`Read::read`], but retries when interrupted.
-pub(crate) fn read(input: &mut (impl Read + ?Sized), out: &mut [u8]) -> io::Result<usize> {
+pub fn read(input: &mut (impl Read + ?Sized), out: &mut [u8]) -> io::Result<usize> {
     loop {
         match input.read(out) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

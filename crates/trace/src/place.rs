@@ -6,7 +6,7 @@ use tierscope_core::{Error, ErrorKind};
 
 /// A position in a trace; offsets count decompressed bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub enum Place {
     /// A position in a text: line and column from 1, byte from 0.
     Text {
         /// The line.
@@ -35,7 +35,8 @@ impl fmt::Display for Place {
 }
 
 /// The error for invalid content of `file` at `place`.
-pub(crate) fn malformed(
+#[must_use]
+pub fn malformed(
     file: &str,
     place: Place,
     cause: impl fmt::Display,
@@ -47,7 +48,8 @@ pub(crate) fn malformed(
 }
 
 /// The error for a failed read of `file`.
-pub(crate) fn unreadable(file: &str, cause: &std::io::Error) -> Error {
+#[must_use]
+pub fn unreadable(file: &str, cause: &std::io::Error) -> Error {
     use std::io::ErrorKind as Io;
     let (kind, remedy) = match cause.kind() {
         Io::PermissionDenied => (ErrorKind::Permission, "check its permissions"),

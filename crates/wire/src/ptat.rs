@@ -1,6 +1,6 @@
 //! Page-table events of a kernel that keeps page tables in an uncached region (PTAT, section
 //! 4.1.4): the simulated machine emits them, and readers of dumps decode them. File layouts are in
-//! `crates/trace/PTAT.md`.
+//! `crates/tlb/PTAT.md`.
 
 use tierscope_core::Level;
 

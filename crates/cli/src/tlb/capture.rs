@@ -17,7 +17,7 @@ use tierscope_sim::exact::{Machine, Process, Setup};
 use tierscope_sim::experiment::{Experiment, Mode};
 use tierscope_trace::Event;
 use tierscope_trace::compact::Writer;
-use tierscope_trace::ptat::{Boards, DumpHeader, Files, Monitor, Told};
+use tierscope_tlb::ptat::{Boards, DumpHeader, Files, Monitor, Told};
 
 use super::guests;
 use super::source::page_size;

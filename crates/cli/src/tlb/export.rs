@@ -20,7 +20,7 @@
 use std::path::Path;
 
 use tierscope_core::Result;
-use tierscope_trace::ptat::{Block, Misses};
+use tierscope_tlb::ptat::{Block, Misses};
 
 use super::misses::Table;
 
@@ -35,7 +35,7 @@ mod with {
 
     use tierscope_core::Error;
     use tierscope_exchange::partitions::{Cell, Column, Partition, check_machine};
-    use tierscope_trace::ptat::SHARE;
+    use tierscope_tlb::ptat::SHARE;
 
     use super::*;
 

@@ -22,7 +22,7 @@ use tierscope_hw::entry::{FRAME_MASK, WRITABLE};
 use tierscope_sim::experiment::Experiment;
 use tierscope_trace::Event;
 use tierscope_trace::compact::Writer;
-use tierscope_trace::ptat::{Change, DumpHeader, Monitor, Stage, Told, What, Window};
+use tierscope_tlb::ptat::{Change, DumpHeader, Monitor, Stage, Told, What, Window};
 use tierscope_workloads::{Program, Stream, Touch};
 
 use super::model::{Model, Tables};
@@ -266,7 +266,7 @@ pub(super) fn names(experiment: &Experiment, path: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tierscope_trace::ptat::{BoardReader, Boards, Capture, DumpReader};
+    use tierscope_tlb::ptat::{BoardReader, Boards, Capture, DumpReader};
 
     const TEXT: &str = "\
 name = 'guests'\nabout = 'toy'\nsource = 'toy'\ntime = '1ms'\nwindow = '1ms'\n

@@ -11,7 +11,7 @@ use tierscope_core::{Backing, Error, ErrorKind, Result, Time};
 use tierscope_exchange::PartialDir;
 use tierscope_trace::Event;
 use tierscope_trace::compact::Writer;
-use tierscope_trace::ptat::{Files, WalkFile, WalkWriter, each_walk};
+use tierscope_tlb::ptat::{Files, WalkFile, WalkWriter, each_walk};
 use tierscope_wire::TlbMiss;
 
 use super::capture::{NAMES, create};

@@ -13,7 +13,7 @@ use super::source::{Listener, Seen};
 
 /// Unit of miss counts: misses of a block of entries are divided among its pages without a
 /// remainder.
-pub(super) const UNIT: u64 = tierscope_trace::ptat::SHARE;
+pub(super) const UNIT: u64 = tierscope_tlb::ptat::SHARE;
 
 /// Misses and memory of one object.
 #[derive(Clone, Debug)]

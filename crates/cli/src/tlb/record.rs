@@ -20,7 +20,7 @@ use tierscope_hw::PageSize;
 use tierscope_linux::proc::parse_line;
 use tierscope_trace::compact::Writer;
 use tierscope_elf::Elf;
-use tierscope_trace::mappings::MappingLog;
+use tierscope_tlb::mappings::MappingLog;
 use tierscope_trace::{Access, Event, Kind};
 use tierscope_wire::{Note, RawAccess};
 

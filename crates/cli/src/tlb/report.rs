@@ -8,7 +8,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use tierscope_core::{Access, Result};
 use tierscope_hw::{Machine, PageSize};
-use tierscope_trace::ptat::{Block, Capture, Damage, Misses, Page, PageMisses, Sink, Traffic};
+use tierscope_tlb::ptat::{Block, Capture, Damage, Misses, Page, PageMisses, Sink, Traffic};
 use tierscope_trace::{Batch, Options, read_all};
 
 use super::capture::NAMES;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use clap::Args;
 use tierscope_core::{Access as Touch, Error, ErrorKind, Result};
 use tierscope_hw::{Machine, PageSize};
-use tierscope_trace::ptat::Files;
+use tierscope_tlb::ptat::Files;
 use tierscope_trace::{Batch, Event, Format, Kind, Options};
 
 use crate::trace::{Read, read};
@@ -42,7 +42,7 @@ impl TraceArgs {
     /// Reads the whole trace, and feeds its accesses to a listener.
     pub(super) fn accesses(&self, listener: &mut dyn Listener) -> Result<Read> {
         let options = Options { format: self.from, lenient: true };
-        let mut trace = tierscope_trace::open(&self.file, options)?;
+        let mut trace = tierscope_tlb::ptat::open(&self.file, options)?;
         let mut threads = Threads::default();
         read(&mut trace, |batch| {
             threads.pass(batch, listener);

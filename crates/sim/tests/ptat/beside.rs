@@ -4,7 +4,7 @@
 use tierscope_core::{Range, SpaceId};
 use tierscope_hw::PageSize;
 use tierscope_sim::exact::{Machine, Map, Process};
-use tierscope_trace::ptat::Boards;
+use tierscope_tlb::ptat::Boards;
 
 use super::{MIB, exact, machine, process, run_to, setup};
 

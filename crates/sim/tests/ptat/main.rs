@@ -9,7 +9,7 @@ use tierscope_core::{Clock, Level, Range, Tier, Time};
 use tierscope_hw::{Machine as Hardware, PageSize};
 use tierscope_sim::config::Costs;
 use tierscope_sim::exact::{Machine, Map, Process, Setup};
-use tierscope_trace::ptat::{
+use tierscope_tlb::ptat::{
     BoardReader, Boards, Capture, DumpHeader, DumpReader, Misses, Monitor,
 };
 use tierscope_workloads::masim::{self, Mode};
@@ -339,7 +339,7 @@ fn the_kernel_tells_in_order() {
     machine.exit(space).expect("it is alive");
     let mut told = Vec::new();
     assert_eq!(machine.told(&mut told).0, 0);
-    use tierscope_trace::ptat::Told;
+    use tierscope_tlb::ptat::Told;
     let words: Vec<String> = told
         .iter()
         .map(|told| match told {

@@ -7,14 +7,13 @@ mod end;
 mod events;
 mod index;
 mod reader;
-pub(crate) mod varint;
+pub mod varint;
 mod writer;
 
 use block::unpack;
 pub use index::Index;
 pub use reader::Reader;
-pub use writer::Writer;
-pub(crate) use writer::not_written;
+pub use writer::{Writer, not_written};
 
 /// Whether a file has the magic number of a compact trace.
 #[must_use]

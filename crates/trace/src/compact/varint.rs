@@ -3,7 +3,7 @@
 
 /// Appends a number.
 #[inline]
-pub(crate) fn put(mut value: u64, out: &mut Vec<u8>) {
+pub fn put(mut value: u64, out: &mut Vec<u8>) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
         value >>= 7;
@@ -13,7 +13,7 @@ pub(crate) fn put(mut value: u64, out: &mut Vec<u8>) {
 
 /// Takes a number off the front; `None` if there is none, or one of more than 64 bits.
 #[inline]
-pub(crate) fn take(bytes: &mut &[u8]) -> Option<u64> {
+pub fn take(bytes: &mut &[u8]) -> Option<u64> {
     let (first, rest) = bytes.split_first()?;
     *bytes = rest;
     if *first < 0x80 { Some(u64::from(*first)) } else { take_long(*first, bytes) }

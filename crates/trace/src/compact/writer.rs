@@ -238,7 +238,9 @@ impl<W: Write> Writer<W> {
     }
 }
 
-pub(crate) fn not_written(name: &str, cause: &std::io::Error) -> Error {
+/// The error for a failed write to `name`.
+#[must_use]
+pub fn not_written(name: &str, cause: &std::io::Error) -> Error {
     let kind = match cause.kind() {
         std::io::ErrorKind::PermissionDenied => ErrorKind::Permission,
         _ => ErrorKind::Io,

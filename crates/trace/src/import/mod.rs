@@ -1,5 +1,6 @@
 //! Readers of foreign trace formats: detected by content, read batch by batch.
 
+pub mod bus_monitor;
 pub mod champsim;
 pub mod csv;
 pub mod drmemtrace;
@@ -17,7 +18,6 @@ use crate::access::{Batch, Source};
 use crate::compact;
 use crate::input::{Input, Progress};
 use crate::place::{Place, excerpt, malformed, unreadable};
-use crate::ptat;
 use champsim::{Champsim, Form};
 use csv::Csv;
 use drmemtrace::Drmemtrace;
@@ -41,7 +41,8 @@ pub enum Format {
     Csv,
     /// Memory samples printed by `perf script`.
     PerfScript,
-    /// A directory with the capture of a memory bus monitor ([`crate::ptat`]): its TLB misses.
+    /// A directory with the capture of a memory bus monitor: its TLB misses. `tierscope_tlb::open`
+    /// reads it.
     BusMonitor,
 }
 
@@ -103,7 +104,7 @@ impl Format {
             Format::ChampsimCloudsuite => champsim::form_of(start) == Some(Form::Cloudsuite),
             Format::Csv => csv::looks_like(start),
             Format::PerfScript => perf_script::looks_like(start),
-            Format::BusMonitor => ptat::looks_like(start),
+            Format::BusMonitor => bus_monitor::looks_like(start),
         };
         Format::ALL.into_iter().find(fits)
     }
@@ -130,7 +131,7 @@ pub struct Trace {
     pub bytes: u64,
 }
 
-/// Opens a file, standard input (`-`), a drmemtrace directory or a bus monitor capture.
+/// Opens a file, standard input (`-`) or a drmemtrace directory.
 ///
 /// # Errors
 /// [`tierscope_core::ErrorKind::Usage`] if it does not exist; unknown formats.
@@ -190,15 +191,8 @@ fn unknown(name: &str, start: &[u8]) -> tierscope_core::Error {
     malformed(name, Place::Byte(0), cause, remedy)
 }
 
-/// Opens a bus monitor capture, or a drmemtrace directory: one file a thread, in it or in its
-/// subdirectory `trace`.
+/// Opens a drmemtrace directory: one file a thread, in it or in its subdirectory `trace`.
 fn open_directory(path: &Path) -> Result<Trace> {
-    if ptat::Files::are_in(path) {
-        let capture = ptat::Capture::open(path)?;
-        let (read, bytes) = (Progress::default(), capture.bytes);
-        let source = Box::new(ptat::MissSource::new(capture, read.clone()));
-        return Ok(Trace { format: Format::BusMonitor, source, read, bytes });
-    }
     let name = path.display().to_string();
     let inner = path.join("trace");
     let within = if inner.is_dir() { &inner } else { path };

@@ -3,7 +3,6 @@
 mod corpus;
 mod damage;
 mod fixtures;
-mod program;
 mod replay;
 
 use std::path::PathBuf;

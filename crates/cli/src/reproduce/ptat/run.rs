@@ -7,7 +7,7 @@ use std::time::Duration;
 use tierscope_core::{BusObserver, Clock, Result, Target, Time, Wake};
 use tierscope_sim::exact::{Account, Machine, Process, Setup};
 use tierscope_sim::experiment::Experiment;
-use tierscope_trace::ptat::{Boards, Capture, Misses};
+use tierscope_tlb::ptat::{Boards, Capture, Misses};
 
 use super::claim::{Kind, Variant};
 use super::first_level;
@@ -119,8 +119,8 @@ impl Outcome {
             let kind = own.filter(move |(page, _)| !huge || page.bytes() > 4096);
             kind.map(|(_, misses)| misses.shares()).filter(|shares| *shares > 0)
         };
-        self.misses = of(false).sum::<u64>() / tierscope_trace::ptat::SHARE;
-        self.huge_misses = of(true).sum::<u64>() / tierscope_trace::ptat::SHARE;
+        self.misses = of(false).sum::<u64>() / tierscope_tlb::ptat::SHARE;
+        self.huge_misses = of(true).sum::<u64>() / tierscope_tlb::ptat::SHARE;
         self.spread = Spread::new(of(false).collect());
         self.huge = Spread::new(of(true).collect());
         self.exact = misses.is_exact();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tierscope_core::Mappings;
 use tierscope_sim::exact::Process;
-use tierscope_trace::ptat::{Block, Sink};
+use tierscope_tlb::ptat::{Block, Sink};
 use tierscope_workloads::description::Pattern;
 use tierscope_workloads::{Program, Stream, Touch, Work};
 

@@ -1,11 +1,11 @@
 //! Writes the corpus of the fuzz target `ptat`:
-//! `cargo run -p tierscope-trace --example ptat_corpus fuzz/corpus/ptat`.
+//! `cargo run -p tierscope-tlb --example ptat_corpus fuzz/corpus/ptat`.
 
 use std::fs;
 use std::path::Path;
 
 use tierscope_core::Level;
-use tierscope_trace::ptat::{
+use tierscope_tlb::ptat::{
     BoardWriter, BusHeader, Change, DumpHeader, DumpWriter, Stage, Told, What, Window,
 };
 

@@ -1,8 +1,8 @@
 //! CPU time of parsing a bus monitor's records (schedstat, so that other load on the machine does
-//! not count): `cargo run -p tierscope-trace --example ptat_speed`.
+//! not count): `cargo run -p tierscope-tlb --example ptat_speed`.
 
 use tierscope_core::{Level, Rng};
-use tierscope_trace::ptat::{
+use tierscope_tlb::ptat::{
     BoardReader, BoardWriter, BusHeader, Capture, Change, DumpHeader, DumpReader, DumpWriter, Told,
     What, Window,
 };

@@ -1,11 +1,10 @@
 //! Records of a board's stream, and its header. PTAT.md has the layout and meaning.
 
 use tierscope_core::Result;
+use tierscope_trace::import::bus_monitor::STREAM;
 
-use crate::place::{Place, malformed};
+use tierscope_trace::place::{Place, malformed};
 
-/// Magic number of a stream.
-pub(super) const MAGIC: [u8; 8] = *b"\x89TSBUS\r\n";
 /// Bytes of the header.
 pub(super) const HEADER: usize = 32;
 /// Bytes of a record.
@@ -41,7 +40,7 @@ impl BusHeader {
     #[must_use]
     pub fn to_bytes(&self) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
-        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[..8].copy_from_slice(&STREAM);
         bytes[8] = 1;
         bytes[10..13].copy_from_slice(&[self.board, self.boards, self.grain]);
         bytes[16..20].copy_from_slice(&self.tick_ps.to_le_bytes());
@@ -57,10 +56,10 @@ impl BusHeader {
     /// The data are no header, have another version, or values that no board has.
     pub fn read(name: &str, bytes: &[u8]) -> Result<Self> {
         let wrong = |at, cause: &str| {
-            let remedy = "check that it is a board's stream as crates/trace/PTAT.md describes it";
+            let remedy = "check that it is a board's stream as crates/tlb/PTAT.md describes it";
             Err(malformed(name, Place::Byte(at), cause, remedy))
         };
-        let Some(bytes) = bytes.first_chunk::<HEADER>().filter(|b| b.starts_with(&MAGIC)) else {
+        let Some(bytes) = bytes.first_chunk::<HEADER>().filter(|b| b.starts_with(&STREAM)) else {
             return wrong(0, "no stream of a bus monitor's board begins like that");
         };
         if crc32fast::hash(&bytes[..28]).to_le_bytes() != bytes[28..] {

@@ -8,7 +8,7 @@ mod walks;
 
 use proptest::prelude::*;
 use tierscope_core::Level;
-use tierscope_trace::ptat::{Block, Misses, Page, SHARE, Sink, Stage, What};
+use tierscope_tlb::ptat::{Block, Misses, Page, SHARE, Sink, Stage, What};
 
 use stage::{Monitor, REGION, change, open, parse, random, touch_data};
 
@@ -57,7 +57,7 @@ fn tables_among_huge_pages_are_told() {
     let mut monitor = Monitor::new(1, 5, 14);
     let huge = |what| {
         let change = change(what, 1, 4, 3 << 9, 0);
-        tierscope_trace::ptat::Change { level: Level::PMD, ..change }
+        tierscope_tlb::ptat::Change { level: Level::PMD, ..change }
     };
     monitor.tell(&[huge(What::Map)]);
     monitor.request(REGION.start + 32, false);
@@ -102,7 +102,7 @@ fn accesses_to_chosen_data_are_counted_by_page() {
     let mut monitor = Monitor::new(2, 6, 13);
     let data = |what, pid, page| {
         let change = change(what, pid, 9, page, 0);
-        tierscope_trace::ptat::Change { frame: 200, ..change }
+        tierscope_tlb::ptat::Change { frame: 200, ..change }
     };
     let map = |what, pid, page| change(what, pid, 9, page, 0);
     (0..64).for_each(|at| touch_data(&mut monitor, 200, at));

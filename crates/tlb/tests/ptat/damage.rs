@@ -1,7 +1,7 @@
 //! Damaged captures: each defect is reported with its position, and the intact part is used.
 
 use tierscope_core::Rng;
-use tierscope_trace::ptat::{Misses, What};
+use tierscope_tlb::ptat::{Misses, What};
 
 use crate::stage::{Bytes, Monitor, REGION, change, open, parse, random};
 

@@ -2,17 +2,31 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::path::Path;
 use std::sync::Arc;
 
 use tierscope_core::{Result, Time};
 
-use super::capture::Capture;
+use super::capture::{Capture, Files};
 use super::parser::{Block, Sink};
-use crate::access::{Access, Batch, Event, Kind, Source};
-use crate::input::Progress;
+use tierscope_trace::{Access, Batch, Event, Format, Kind, Options, Progress, Source, Trace};
+
+/// Opens a trace; of a bus monitor's capture, it has the misses as accesses.
+///
+/// # Errors
+/// As for [`Capture::open`] and [`tierscope_trace::open`].
+pub fn open(path: &Path, options: Options) -> Result<Trace> {
+    if !Files::are_in(path) {
+        return tierscope_trace::open(path, options);
+    }
+    let capture = Capture::open(path)?;
+    let (read, bytes) = (Progress::default(), capture.bytes);
+    let source = Box::new(Misses::new(capture, read.clone()));
+    Ok(Trace { format: Format::BusMonitor, source, read, bytes })
+}
 
 /// Yields the misses one by one, in order of time.
-pub(crate) struct Misses {
+struct Misses {
     capture: Capture<File>,
     ears: Ears,
     read: Progress,
@@ -21,7 +35,7 @@ pub(crate) struct Misses {
 }
 
 impl Misses {
-    pub(crate) fn new(capture: Capture<File>, read: Progress) -> Self {
+    fn new(capture: Capture<File>, read: Progress) -> Self {
         let tick_ps = u64::from(capture.tick_ps());
         Self { capture, ears: Ears { tick_ps, ..Ears::default() }, read, told: 0, ended: false }
     }

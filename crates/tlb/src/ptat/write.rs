@@ -8,7 +8,7 @@ use tierscope_wire::ptat::Told;
 
 use super::bus::{BusHeader, Entry, MOST_DELTA, VALUE};
 use super::dump::{DumpHeader, DumpRecord};
-use crate::compact::not_written;
+use tierscope_trace::compact::not_written;
 
 /// Requests and gaps between two checksums.
 const BEAT: u64 = 4096;

@@ -7,7 +7,7 @@ use tierscope_core::{Error, Result};
 
 use super::board::{BoardReader, Mark};
 use super::{Request, Traffic, Window};
-use crate::place::{Place, malformed};
+use tierscope_trace::place::{Place, malformed};
 
 /// Approximate number of requests returned per call.
 const BATCH: usize = 4096;

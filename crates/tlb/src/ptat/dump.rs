@@ -1,12 +1,11 @@
 //! Records of a kernel's dump, and its header. PTAT.md has the layout and meaning.
 
 use tierscope_core::{Level, Result};
+use tierscope_trace::import::bus_monitor::DUMP;
 use tierscope_wire::ptat::{Change, Stage, What, Window};
 
-use crate::place::{Place, malformed};
+use tierscope_trace::place::{Place, malformed};
 
-/// Magic number of a dump.
-pub(super) const MAGIC: [u8; 8] = *b"\x89TSDMP\r\n";
 /// Bytes of the header.
 pub(super) const HEADER: usize = 64;
 /// Limit on the region: 1 GiB of page tables translates 256 GiB of 4 KiB pages.
@@ -30,7 +29,7 @@ impl DumpHeader {
     #[must_use]
     pub fn to_bytes(&self) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
-        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[..8].copy_from_slice(&DUMP);
         bytes[8] = 1;
         bytes[10] = self.record;
         let numbers = [self.region.start, self.region.bytes, self.tags.start, self.tags.bytes];
@@ -48,10 +47,10 @@ impl DumpHeader {
     /// The data are no header, have another version, or invalid values.
     pub fn read(name: &str, bytes: &[u8]) -> Result<Self> {
         let wrong = |at, cause: &str| {
-            let remedy = "check that it is a dump as crates/trace/PTAT.md describes it";
+            let remedy = "check that it is a dump as crates/tlb/PTAT.md describes it";
             Err(malformed(name, Place::Byte(at), cause, remedy))
         };
-        let Some(bytes) = bytes.first_chunk::<HEADER>().filter(|b| b.starts_with(&MAGIC)) else {
+        let Some(bytes) = bytes.first_chunk::<HEADER>().filter(|b| b.starts_with(&DUMP)) else {
             return wrong(0, "no dump of page tables begins like that");
         };
         if crc32fast::hash(&bytes[..60]).to_le_bytes() != bytes[60..] {

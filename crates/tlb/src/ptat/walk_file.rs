@@ -9,7 +9,7 @@ use tierscope_core::{Error, Level, Result, Time};
 use tierscope_wire::{Record, TlbMiss};
 
 use super::walks::TAGS;
-use crate::place::{Place, malformed, unreadable};
+use tierscope_trace::place::{Place, malformed, unreadable};
 
 /// Words of a record: those of the walk, and the entry.
 const WORDS: usize = TlbMiss::WORDS + 1;
@@ -57,7 +57,7 @@ impl<R: Read> WalkFile<R> {
         let mut length = 0;
         while length < BYTES {
             let room = &mut bytes[length..];
-            match crate::input::read(&mut self.input, room)
+            match tierscope_trace::input::read(&mut self.input, room)
                 .map_err(|e| unreadable(&self.name, &e))?
             {
                 0 => break,

@@ -6,7 +6,7 @@ use tierscope_core::Result;
 use tierscope_wire::ptat::{Change, Stage};
 
 use super::dump::{DumpHeader, DumpRecord, HEADER};
-use crate::place::{Place, malformed, unreadable};
+use tierscope_trace::place::{Place, malformed, unreadable};
 
 /// Limit on a group's records; unmapping a whole region takes fewer.
 const MOST_RECORDS: usize = 1 << 28;
@@ -61,7 +61,7 @@ impl<R: Read> DumpReader<R> {
         let mut bytes = [0; HEADER];
         let mut length = 0;
         while length < HEADER {
-            match crate::input::read(&mut input, &mut bytes[length..]) {
+            match tierscope_trace::input::read(&mut input, &mut bytes[length..]) {
                 Ok(0) => break,
                 Ok(count) => length += count,
                 Err(error) => return Err(unreadable(name, &error)),
@@ -213,7 +213,7 @@ impl<R: Read> DumpReader<R> {
         self.buffer.copy_within(self.at..self.end, 0);
         (self.at, self.end) = (0, self.end - self.at);
         while self.end < length && !self.eof {
-            match crate::input::read(&mut self.input, &mut self.buffer[self.end..]) {
+            match tierscope_trace::input::read(&mut self.input, &mut self.buffer[self.end..]) {
                 Ok(0) => self.eof = true,
                 Ok(count) => self.end += count,
                 Err(error) => {

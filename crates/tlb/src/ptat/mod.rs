@@ -9,7 +9,7 @@
 //! dump    ─▶ DumpReader ───────────────┘
 //! ```
 //!
-//! `crates/trace/PTAT.md` has the layout of the files to the bit. Memory use grows with the number
+//! `crates/tlb/PTAT.md` has the layout of the files to the bit. Memory use grows with the number
 //! of mapped pages, not with the length of the streams.
 
 mod board;
@@ -36,17 +36,11 @@ pub use dump_reader::{DumpReader, Group};
 pub use merge::Merge;
 pub use monitor::{Boards, Monitor};
 pub use parser::{Block, Parser, Sink};
-pub(crate) use source::Misses as MissSource;
+pub use source::open;
 pub use tierscope_wire::ptat::{Change, Stage, Told, What, Window};
 pub use walk_file::{WalkFile, each_walk};
 pub use walks::WalkWriter;
 pub use write::{BoardWriter, DumpWriter};
-
-/// Whether a file begins like a stream or dump of a capture.
-#[must_use]
-pub fn looks_like(start: &[u8]) -> bool {
-    start.starts_with(&bus::MAGIC) || start.starts_with(&dump::MAGIC)
-}
 
 /// A memory request recorded by a board.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

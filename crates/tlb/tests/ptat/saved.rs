@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use tierscope_trace::ptat::{Capture, Files, What};
+use tierscope_tlb::ptat::{Capture, Files, What};
 
 use crate::stage::{Monitor, change, parse, random, touch_data};
 
@@ -10,7 +10,7 @@ use crate::stage::{Monitor, change, parse, random, touch_data};
 fn what_was_interrupted_comes_to_the_same() {
     let mut monitor = Monitor::new(3, 6, 13);
     let placed = change(What::Place, 3, 9, 0x777, 0);
-    monitor.tell(&[tierscope_trace::ptat::Change { frame: 200, ..placed }]);
+    monitor.tell(&[tierscope_tlb::ptat::Change { frame: 200, ..placed }]);
     (0..500).for_each(|at| touch_data(&mut monitor, 200, at));
     random(&mut monitor, 5, 60_000, 8);
     (0..500).for_each(|at| touch_data(&mut monitor, 200, at));

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use tierscope_core::{Backing, Time};
 
-use crate::access::Event;
+use tierscope_trace::Event;
 
 /// System call numbers: arch/x86/entry/syscalls/syscall_64.tbl.
 const MMAP: u64 = 9;

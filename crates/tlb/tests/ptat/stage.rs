@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use tierscope_core::{Level, Rng};
-use tierscope_trace::ptat::{
+use tierscope_tlb::ptat::{
     BoardReader, BoardWriter, BusHeader, Capture, Change, Damage, DumpHeader, DumpReader,
     DumpWriter, Misses, Stage, Told, What, Window,
 };

@@ -1,5 +1,5 @@
 //! Writes the corpus of the fuzz target `walks`:
-//! `cargo run -p tierscope-trace --example walks_corpus fuzz/corpus/walks`.
+//! `cargo run -p tierscope-tlb --example walks_corpus fuzz/corpus/walks`.
 
 use std::fs;
 use std::path::Path;

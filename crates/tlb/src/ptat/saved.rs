@@ -1,5 +1,5 @@
 //! Encodes and decodes the parsing state, so that parsing can be interrupted and continued:
-//! `crates/trace/PTAT.md` has the layout.
+//! `crates/tlb/PTAT.md` has the layout.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::counts::{Accesses, Misses, Page, PageMisses};
 use super::dump_reader;
 use super::merge::Position;
 use super::parser::{Block, ENTRIES, Mapped, Parser};
-use crate::compact::varint::{put, take};
+use tierscope_trace::compact::varint::{put, take};
 
 const MAGIC: [u8; 8] = *b"\x89TSPTS\r\n";
 const VERSION: u64 = 3;

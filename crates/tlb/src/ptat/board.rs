@@ -7,7 +7,7 @@ use tierscope_core::Result;
 
 use super::bus::{BusHeader, Entry, HEADER, RECORD, VALUE};
 use super::{Request, Window};
-use crate::place::{Place, malformed, unreadable};
+use tierscope_trace::place::{Place, malformed, unreadable};
 
 /// Approximate bytes per read.
 const BUFFER: usize = 1 << 17;
@@ -98,7 +98,7 @@ impl<R: Read> BoardReader<R> {
         let mut bytes = [0; HEADER];
         let mut length = 0;
         while length < HEADER {
-            match crate::input::read(&mut input, &mut bytes[length..]) {
+            match tierscope_trace::input::read(&mut input, &mut bytes[length..]) {
                 Ok(0) => break,
                 Ok(count) => length += count,
                 Err(error) => return Err(unreadable(name, &error)),
@@ -375,7 +375,7 @@ impl<R: Read> BoardReader<R> {
         self.buffer.copy_within(self.at..self.end, 0);
         (self.at, self.end) = (0, self.end - self.at);
         while self.end < RECORD && !self.eof {
-            match crate::input::read(&mut self.input, &mut self.buffer[self.end..]) {
+            match tierscope_trace::input::read(&mut self.input, &mut self.buffer[self.end..]) {
                 Ok(0) => self.eof = true,
                 Ok(count) => self.end += count,
                 Err(error) => {

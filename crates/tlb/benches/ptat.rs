@@ -1,5 +1,5 @@
 //! Parsing speed of bus monitor captures on one core, in records per second: `cargo bench -p
-//! tierscope-trace --bench ptat`.
+//! tierscope-tlb --bench ptat`.
 //!
 //! 32 Mi requests, captured by one, two and four boards: half of them read 128 Ki page-table
 //! entries at random, which map 512 MiB of 4 KiB pages; the others lie elsewhere in memory. A
@@ -9,7 +9,7 @@ use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use tierscope_core::{Level, Rng};
-use tierscope_trace::ptat::{
+use tierscope_tlb::ptat::{
     BoardReader, BoardWriter, BusHeader, Capture, Change, DumpHeader, DumpReader, DumpWriter, Told,
     What, Window,
 };

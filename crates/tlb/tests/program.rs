@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-#[path = "../../../../fuzz/program_input.rs"]
+#[path = "../../../fuzz/program_input.rs"]
 mod program_input;
 
 /// Names begin with `good` or `bad`: good ones yield events.

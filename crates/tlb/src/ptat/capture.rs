@@ -13,7 +13,7 @@ use super::dump_reader::{DumpReader, Group};
 use super::merge::Merge;
 use super::parser::{Parser, Sink};
 use super::{Request, saved};
-use crate::place::{Place, malformed, unreadable};
+use tierscope_trace::place::{Place, malformed, unreadable};
 
 /// The files of a capture.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,0 +1,3 @@
+//! TLB misses.
+pub mod mappings;
+pub mod ptat;
