@@ -39,11 +39,11 @@ lint: setup ## formatting, clippy, documentation; sparse and checkpatch for the 
 	$(STEP) 'modules: sparse, checkpatch' scripts/check-modules || status=1; \
 	exit $$status
 
-bench-light: build ## accuracy, cost, lock holds, stress, CI time: target/bench/light.json, resumable
-	@$(LAB) bench light
+bench-module: build ## accuracy, cost, lock holds, stress, CI time: target/bench/module.json, resumable
+	@$(LAB) bench module
 
-bench-see: build ## instruments beside each other at terabytes: target/bench/see.json, resumable
-	@$(LAB) bench see
+bench-accuracy: build ## instruments beside each other at terabytes: target/bench/accuracy.json, resumable
+	@$(LAB) bench accuracy
 
 figures: build ## write the table of figures in README.md from target/bench
 	@$(LAB) figures
@@ -57,31 +57,31 @@ uninstall: ## remove what `make install` installed; changed settings and recordi
 deb: build ## make a Debian package of what was built (target/debian)
 	@scripts/deb
 
-bench-show: build ## reports, live view, exporter, exports, package: target/bench/show.json, resumable
-	@$(LAB) bench show
+bench-reports: build ## reports, live view, exporter, exports, package: target/bench/reports.json, resumable
+	@$(LAB) bench reports
 
 bench-sim: build ## the simulated machine: speed, accuracy, exactness, beside a real kernel: target/bench/sim.json, resumable
 	@$(LAB) bench sim
 
-bench-machine: build ## the instrumented virtual machine: slow node, exactness, cost of each part: target/bench/machine.json, resumable
+bench-vm: build ## the instrumented virtual machine: slow node, exactness, cost of each part: target/bench/vm.json, resumable
 	@scripts/setup.sh bench
-	@$(LAB) bench machine
+	@$(LAB) bench vm
 
-bench-count: build ## telemetry in the memory controller: speed, tenants, a neighbour held to its cap: target/bench/count.json, resumable
+bench-counters: build ## telemetry in the memory controller: speed, tenants, a neighbour held to its cap: target/bench/counters.json, resumable
 	@scripts/setup.sh bench
-	@$(LAB) bench count
+	@$(LAB) bench counters
 
-bench-place: build ## policies on real servers in the instrumented virtual machine: target/bench/place.json, resumable
+bench-tiering: build ## policies on real servers in the instrumented virtual machine: target/bench/tiering.json, resumable
 	@scripts/setup.sh bench
-	@$(LAB) bench place
+	@$(LAB) bench tiering
 
 bench-reclaim: build ## cold memory given back to zswap, by the kernel's MGLRU and ours; cost of a walk by size: target/bench/reclaim.json, resumable
 	@scripts/setup.sh bench
 	@$(LAB) bench reclaim
 
-bench-trace: build ## traces: readers, a bus monitor's captures, recording beside lackey: target/bench/trace.json, resumable
+bench-traces: build ## traces: readers, a bus monitor's captures, recording beside lackey: target/bench/traces.json, resumable
 	@scripts/setup.sh bench
-	@$(LAB) bench trace
+	@$(LAB) bench traces
 
 test-spark: build ## many machines' TLB misses, merged by Spark, beside our own parser (installs PySpark into target/venv)
 	@scripts/setup.sh spark
@@ -90,5 +90,5 @@ test-spark: build ## many machines' TLB misses, merged by Spark, beside our own 
 clean: ## remove everything that was built, fetched and recorded
 	rm -rf target $(TARGET)
 
-.PHONY: help setup build run test lint bench-light bench-see bench-show bench-sim bench-machine bench-count bench-place bench-trace bench-reclaim figures test-spark install uninstall deb clean
+.PHONY: help setup build run test lint bench-module bench-accuracy bench-reports bench-sim bench-vm bench-counters bench-tiering bench-traces bench-reclaim figures test-spark install uninstall deb clean
 .DEFAULT_GOAL := help

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::fs;
 
-use crate::bench::Table;
+use crate::bench::{self, rows::Table};
 use crate::error::{Context, Error, Kind, Result};
 use crate::paths;
 
@@ -23,37 +23,37 @@ const fn figure(about: &'static str, chapter: &'static str, row: &'static str) -
 const FIGURES: [Figure; 7] = [
     figure(
         "10 GiB hot in 1 TiB, 10 % of the accesses anywhere: found after (simulated)",
-        "see",
+        "accuracy",
         "noise 1 TiB, 10 GiB hot, 10 %: precision and recall 0.95 for four windows",
     ),
     figure(
         "the same in 5 TiB, 20 % anywhere (simulated)",
-        "see",
+        "accuracy",
         "noise 5 TiB, 10 GiB hot, 20 %: precision and recall 0.9 for four windows",
     ),
     figure(
         "10,000 hot pages of 2 MiB scattered over 1 TiB (simulated)",
-        "see",
+        "accuracy",
         "noise 1 TiB, 10,000 x 2 MiB hot, 10 %: precision and recall 0.9 for four windows",
     ),
     figure(
         "profiler's CPU meanwhile, everything included (simulated)",
-        "see",
+        "accuracy",
         "noise 1 TiB, 10 GiB hot, 10 %: profiler CPU",
     ),
     figure(
         "slowdown of the target by TLB flushes (simulated)",
-        "see",
+        "accuracy",
         "noise 1 TiB, 10 GiB hot, 10 %: slowdown of the target",
     ),
     figure(
         "90 % intervals of hot regions that hold the true rate (simulated)",
-        "see",
+        "accuracy",
         "calibration over all simulated rows, intervals of hot regions that hold the truth, mean",
     ),
     figure(
         "real kernel 6.12 in QEMU, 1 TiB of page tables, 10 % anywhere: found after",
-        "see",
+        "accuracy",
         "noisy-10-1tb, rates bayes: precision and recall >= 0.9",
     ),
 ];
@@ -77,8 +77,7 @@ pub fn write() -> Result<()> {
 fn table() -> Result<String> {
     let mut lines = String::from("| figure | value | command |\n| --- | --- | --- |\n");
     for Figure { about, chapter, row } in &FIGURES {
-        let path = paths::root().join(format!("target/bench/{chapter}.json"));
-        let rows = Table::load(&path)?.into_rows();
+        let rows = Table::load(&bench::path(chapter))?.into_rows();
         let found = rows.iter().find(|found| found.name.starts_with(row)).ok_or_else(|| {
             Error::new(Kind::Usage, *about, "it was not measured yet")
                 .remedy(format!("make bench-{chapter}"))

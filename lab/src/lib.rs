@@ -6,10 +6,8 @@
 
 pub mod accuracy;
 pub mod bench;
-mod chapters;
 pub mod command;
 pub mod console;
-pub mod count;
 pub mod cpio;
 pub mod error;
 pub mod fetch;
@@ -23,17 +21,11 @@ pub mod kernels;
 pub mod machine;
 pub mod modules_dep;
 pub mod paths;
-pub mod place;
 pub mod progress;
-pub mod reclaim;
 pub mod run;
 pub mod scenario;
-pub mod see;
-pub mod show;
-pub mod sim;
 pub mod suite;
 pub mod support;
 pub mod topology;
-pub mod tracing;
 pub mod user;
 pub mod vm;

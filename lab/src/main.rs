@@ -10,8 +10,7 @@ use tierscope_lab::progress::say;
 use tierscope_lab::run::{self, Options};
 use tierscope_lab::scenario::Scenario;
 use tierscope_lab::{
-    accuracy, bench, count, figures, first_light, kbuild, machine, place, progress, reclaim, see,
-    show, sim, suite, support, tracing, user,
+    accuracy, bench, figures, first_light, kbuild, progress, suite, support, user,
 };
 
 /// Run tierscope on real kernels in QEMU (TCG).
@@ -61,12 +60,12 @@ enum Verb {
     /// Run the benchmarks of a chapter and write target/bench/CHAPTER.json.
     Bench {
         /// Name of the chapter.
-        #[arg(value_parser = ["light", "see", "show", "sim", "machine", "count", "place", "trace", "reclaim"])]
+        #[arg(value_parser = bench::names())]
         chapter: String,
-        /// All chapters but light: run only rows whose name contains this text.
+        /// All chapters but module: run only rows whose name contains this text.
         #[arg(long, default_value = "")]
         only: String,
-        /// see: seconds that each instrument runs, instead of the case's.
+        /// accuracy: seconds that each instrument runs, instead of the case's.
         #[arg(long)]
         seconds: Option<u32>,
     },
@@ -211,19 +210,9 @@ fn dispatch(verb: Verb) -> Result<()> {
             first_light::run(matrix.kernel(&kernel)?, Scenario::load("first-light")?, seconds)
         }
         Verb::Test { only } => test(&matrix, &only),
-        Verb::Bench { chapter, only, seconds } if chapter == "see" => {
-            see::bench(&matrix, &see::Choice { only, seconds })
+        Verb::Bench { chapter, only, seconds } => {
+            bench::run(&chapter, &matrix, &bench::Choice { only, seconds })
         }
-        Verb::Bench { chapter, only, .. } if chapter == "show" => show::bench(&matrix, &only),
-        Verb::Bench { chapter, only, .. } if chapter == "sim" => sim::bench(&matrix, &only),
-        Verb::Bench { chapter, only, .. } if chapter == "machine" => {
-            machine::bench::bench(&matrix, &only)
-        }
-        Verb::Bench { chapter, only, .. } if chapter == "count" => count::bench(&matrix, &only),
-        Verb::Bench { chapter, only, .. } if chapter == "place" => place::bench(&matrix, &only),
-        Verb::Bench { chapter, only, .. } if chapter == "reclaim" => reclaim::bench(&matrix, &only),
-        Verb::Bench { chapter, only, .. } if chapter == "trace" => tracing::bench(&matrix, &only),
-        Verb::Bench { .. } => bench::light(&matrix),
         Verb::Trace { parts, keep, out, plugin, program } => {
             trace(user::Program { words: program, parts, keep, quiet: false, plugin }, &out)
         }

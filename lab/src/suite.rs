@@ -3,19 +3,16 @@
 use serde::Deserialize;
 
 use crate::accuracy;
+use crate::bench;
 use crate::error::{Context, Error, Kind, Result};
 use crate::fetch::Tree;
 use crate::kbuild;
 use crate::kernels::Matrix;
 use crate::machine;
 use crate::paths;
-use crate::place;
 use crate::progress::say;
-use crate::reclaim;
 use crate::run::{self, Options};
 use crate::scenario::Scenario;
-use crate::see;
-use crate::sim;
 
 /// Contents of `suite.toml`.
 #[derive(Debug, Deserialize)]
@@ -117,19 +114,19 @@ impl Case {
         let done = run::run(&scenario, kernel_name, kernel, &options)?;
         run::judge(&self.name, &done)?;
         if let Some(bar) = self.compare {
-            see::check(&done.out, &self.compared(), bar)?;
+            bench::accuracy::check(&done.out, &self.compared(), bar)?;
         }
         if self.machine {
             machine::check(&done.out)?;
         }
         if self.place {
-            place::check(&done.out, &scenario)?;
+            bench::tiering::check(&done.out, &scenario)?;
         }
         if self.reclaim {
-            reclaim::check(&done.out, &scenario)?;
+            bench::reclaim::check(&done.out, &scenario)?;
         }
         if self.simulated {
-            sim::check(&done.out, &scenario)?;
+            bench::sim::check(&done.out, &scenario)?;
         }
         match self.accuracy {
             Some(bar) => accuracy::check(&done.out, bar),

@@ -387,7 +387,7 @@ fn an_unmodified_program_is_recorded() {
     assert_eq!((&made["seen"], &made["lost"]), (&accesses.into(), &0.into()));
     let bytes = made["bytes_per_access"].as_f64().unwrap();
     println!("{accesses} accesses, {bytes} bytes each");
-    // A program that only starts up keeps moving from page to page; `make bench-trace` requires 2
+    // A program that only starts up keeps moving from page to page; `make bench-traces` requires 2
     // bytes of larger programs.
     assert!(bytes <= 3.0, "{bytes}");
     let report = json(&["report", "t.trace"], dir.path());

@@ -13,15 +13,15 @@ use crate::error::{Context, Result};
 
 /// Result of the comparison.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Found {
+pub(crate) struct Found {
     /// Records of misses in the buffer's pages.
-    pub(super) records: u64,
+    pub(crate) records: u64,
     /// Records whose page-table entry has the same frame as the page map.
-    pub(super) agreeing: u64,
+    pub(crate) agreeing: u64,
     /// TLB misses of the program.
-    pub(super) misses: u64,
+    pub(crate) misses: u64,
     /// TLB misses of the naive model for the program's accesses.
-    pub(super) expected: u64,
+    pub(crate) expected: u64,
 }
 
 const FRAME: u64 = 0x000f_ffff_ffff_f000;
@@ -31,7 +31,7 @@ const FIRST: (usize, usize) = (64, 4);
 const SECOND: (usize, usize) = (1536, 12);
 
 /// Compares the results of a run in `out`.
-pub(super) fn read(out: &Path) -> Result<Found> {
+pub(crate) fn read(out: &Path) -> Result<Found> {
     let frames = read_pagemap(&out.join("pagemap.txt"))?;
     let space = json(&out.join("misses.json"))?["space"].as_u64().unwrap_or(u64::MAX);
     let mut found = Found::default();
@@ -45,7 +45,7 @@ pub(super) fn read(out: &Path) -> Result<Found> {
 
 impl Found {
     /// Whether every record agrees with the page map, and their number with the model.
-    pub(super) fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         if self.records == 0 || self.records != self.agreeing {
             let (agreeing, records) = (self.agreeing, self.records);
             return Err(broken(format!("{agreeing} of {records} records agree with the page map")));

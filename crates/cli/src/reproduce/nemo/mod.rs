@@ -473,8 +473,8 @@ const ELSEWHERE: &str = "## What is not judged here\n
 | claim | verdict | why |
 |---|---|---|
 | bandwidth by MBM within 0.1 % of the stores made (section 5.3.1) | not testable here | the simulated processor's counters are taken to be right; resctrl's are not emulated |
-| the same by NEMO on a real kernel | measured there | `make bench-count`, rows *tenants*; the simulated machine's are in nemo-neighbour |
-| a neighbour held to its cap on a real kernel, and its victim's latency | measured there | `make bench-count`, rows *qos*: latencies are the emulator's |
+| the same by NEMO on a real kernel | measured there | `make bench-counters`, rows *tenants*; the simulated machine's are in nemo-neighbour |
+| a neighbour held to its cap on a real kernel, and its victim's latency | measured there | `make bench-counters`, rows *qos*: latencies are the emulator's |
 | table 2: share of the FPGA's logic and registers | not testable here | there is no circuit; ports and cycles are what one could be held against (`crates/nemo/src/cycle/ports.rs`) |
 | FlexKVS, FASTER, Silo in requests a second (figures 3, 5, 6) | not testable here | figures' axes are not in the text; rates are judged by their ratios |
 ";

@@ -8,8 +8,9 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use crate::bench::{Bar, Row, row};
-use crate::chapters::{Desk, example, number, text, tierscope};
+use crate::bench::outputs::{example, number, text, tierscope};
+use crate::bench::rows::{Bar, Row, row};
+use crate::bench::section::Inputs;
 use crate::command::capture;
 use crate::error::{Context, Error, Kind, Result};
 use crate::paths;
@@ -26,8 +27,8 @@ const BANDWIDTH: Bar = Bar::Most(0.05);
 
 /// Compares the machine with a naive one. Parts that passed are recorded for this version of the
 /// code, so that an interrupted benchmark continues with the next part.
-pub(super) fn exactness(desk: &Desk<'_>) -> Result<Vec<Row>> {
-    let notes = desk.work.join(format!("exactness-{}.passed", code()?));
+pub(super) fn exactness(inputs: &Inputs<'_>) -> Result<Vec<Row>> {
+    let notes = inputs.work.join(format!("exactness-{}.passed", code()?));
     let passed =
         |notes: &Path| fs::read_to_string(notes).unwrap_or_default().lines().count() as u32;
     let each = OPERATIONS / f64::from(PARTS);
@@ -68,7 +69,7 @@ fn code() -> Result<String> {
 }
 
 /// Compares the two modes with each other; the tests define the tolerances.
-pub(super) fn agreement(_: &Desk<'_>) -> Result<Vec<Row>> {
+pub(super) fn agreement(_: &Inputs<'_>) -> Result<Vec<Row>> {
     let words = ["test", "--package", "tierscope-sim", "--test", "agreement"];
     let command = format!("cargo {}", words.join(" "));
     let mut cargo = Command::new("cargo");
@@ -97,10 +98,10 @@ fn tally(said: &str) -> Option<(f64, f64)> {
 }
 
 /// Runs a report twice in each mode and compares the results.
-pub(super) fn same_seed(desk: &Desk<'_>) -> Result<Vec<Row>> {
+pub(super) fn same_seed(inputs: &Inputs<'_>) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for mode in ["exact", "density"] {
-        let path = desk.work.join(format!("same-seed-{mode}.toml"));
+        let path = inputs.work.join(format!("same-seed-{mode}.toml"));
         let scenario = format!(
             "name = \"same-seed\"\nabout = \"2 GiB hot in 16 GiB\"\nsource = \"any\"\n\
              time = \"2s\"\nseed = 7\n[machine]\nflush = \"5ms\"\n[simulation]\nmode = \"{mode}\"\n\
@@ -139,7 +140,7 @@ fn hash(text: &str) -> u64 {
 }
 
 /// Unloaded latency and loaded bandwidth of every tier of every ready-made machine.
-pub(super) fn tiers(_: &Desk<'_>) -> Result<Vec<Row>> {
+pub(super) fn tiers(_: &Inputs<'_>) -> Result<Vec<Row>> {
     let (figures, command) = example("tierscope-sim", "tiers", &[], &[])?;
     let Some(tiers) = figures.as_object() else {
         return Err(Error::new(Kind::Job, "tiers", "no figures"));

@@ -5,8 +5,8 @@ use std::process::Command;
 
 use serde::Deserialize;
 
-use crate::bench::{Bar, Row, row};
-use crate::chapters::Desk;
+use crate::bench::rows::{Bar, Row, row};
+use crate::bench::section::Inputs;
 use crate::command::capture;
 use crate::error::{Context, Error, Kind, Result};
 use crate::paths;
@@ -63,24 +63,24 @@ fn speed(pattern: &str) -> Result<Vec<Row>> {
     Ok(figures.iter().flat_map(|figure| figure.rows(&command)).collect())
 }
 
-pub(super) fn friendly(_: &Desk<'_>) -> Result<Vec<Row>> {
+pub(super) fn friendly(_: &Inputs<'_>) -> Result<Vec<Row>> {
     speed("TLB-friendly")
 }
 
-pub(super) fn hotspot(_: &Desk<'_>) -> Result<Vec<Row>> {
+pub(super) fn hotspot(_: &Inputs<'_>) -> Result<Vec<Row>> {
     speed("1 TiB hotspot")
 }
 
-pub(super) fn uniform(_: &Desk<'_>) -> Result<Vec<Row>> {
+pub(super) fn uniform(_: &Inputs<'_>) -> Result<Vec<Row>> {
     speed("1 TiB uniform")
 }
 
-pub(super) fn four(_: &Desk<'_>) -> Result<Vec<Row>> {
+pub(super) fn four(_: &Inputs<'_>) -> Result<Vec<Row>> {
     speed("4 TiB uniform")
 }
 
 /// Measures 5 TiB and the memory that they take on this host.
-pub(super) fn five(_: &Desk<'_>) -> Result<Vec<Row>> {
+pub(super) fn five(_: &Inputs<'_>) -> Result<Vec<Row>> {
     let (figures, command) = measure("5 TiB uniform")?;
     let mut rows: Vec<Row> = figures.iter().flat_map(|figure| figure.rows(&command)).collect();
     if let Some(memory) = figures.iter().find(|figure| figure.part == "memory") {

@@ -9,11 +9,11 @@ use tierscope_core::metrics::rates::{GRANULE, TrueRates, oracle_share};
 use tierscope_core::{Range, Snapshot, SpaceId};
 use tierscope_record::Recording;
 
-use crate::bench::{Bar, Table, row};
-use crate::chapters::Desk;
+use crate::bench::boot::{boot, command_of};
+use crate::bench::rows::{Bar, Table, row};
+use crate::bench::section::Inputs;
 use crate::error::{Context, Error, Kind, Result};
 use crate::instrumented::referee;
-use crate::machine::bench::{boot, command_of};
 use crate::progress::say;
 
 /// Prefix of the rows' names, and name of each server.
@@ -33,7 +33,7 @@ const PART: u64 = 4;
 pub(super) fn bench(
     name: &str,
     server: &str,
-    desk: &Desk<'_>,
+    inputs: &Inputs<'_>,
     table: &mut Table,
     path: &Path,
 ) -> Result<()> {
@@ -43,7 +43,7 @@ pub(super) fn bench(
     }
     say(name);
     let set = format!("server={server}");
-    let out = boot(desk, "served", &format!("-{server}"), |scenario| scenario.assign(&set))?;
+    let out = boot(inputs, "served", &format!("-{server}"), |scenario| scenario.assign(&set))?;
     let truth = truth(&out)?;
     let bytes = resident(&out)? / PART;
     let command = command_of("served", &set);

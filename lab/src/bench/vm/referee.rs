@@ -7,13 +7,14 @@ use tierscope_core::metrics::Accuracy;
 use tierscope_core::{PAGE_SIZE, Range, RangeSet, SpaceId};
 use tierscope_workloads::truth_dir::TruthDir;
 
-use super::bench::{boot, command_of};
-use super::{broken, json};
 use crate::accuracy;
-use crate::bench::{Bar, Row, row};
-use crate::chapters::{Desk, number};
+use crate::bench::boot::{boot, command_of};
+use crate::bench::outputs::number;
+use crate::bench::rows::{Bar, Row, row};
+use crate::bench::section::Inputs;
 use crate::error::Result;
 use crate::instrumented::referee;
+use crate::machine::{broken, json};
 
 /// Hot sets: name in the rows, and workload.
 const HOT_SETS: [(&str, &str); 2] = [
@@ -35,11 +36,11 @@ const INSTRUMENTS: [&str; 6] = [
 const OURS: Bar = Bar::Least(0.9);
 
 /// Rows for both hot sets, with the TLB flusher and without.
-pub(super) fn referee(desk: &Desk<'_>) -> Result<Vec<Row>> {
+pub(super) fn referee(inputs: &Inputs<'_>) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for (name, workload) in HOT_SETS {
         let set = format!("workload={workload}");
-        let out = boot(desk, "referee", "", |scenario| scenario.assign(&set))?;
+        let out = boot(inputs, "referee", "", |scenario| scenario.assign(&set))?;
         rows.extend(rows_of(name, &out, &command_of("referee", &set))?);
     }
     Ok(rows)

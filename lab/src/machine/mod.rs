@@ -2,11 +2,8 @@
 //! delivered interrupts, and records of TLB misses that agree with the guest's page map and with an
 //! independent model.
 
-pub mod bench;
-mod misses;
+pub(crate) mod misses;
 mod naive;
-mod programs;
-mod referee;
 
 use std::fs;
 use std::path::Path;
@@ -16,11 +13,11 @@ use serde_json::Value;
 use crate::error::{Context, Error, Kind, Result};
 use crate::progress::say;
 
-fn broken(cause: impl std::fmt::Display) -> Error {
+pub(crate) fn broken(cause: impl std::fmt::Display) -> Error {
     Error::new(Kind::Job, "the instrumented machine", cause)
 }
 
-fn json(path: &Path) -> Result<Value> {
+pub(crate) fn json(path: &Path) -> Result<Value> {
     let text = fs::read_to_string(path).at(path.display())?;
     serde_json::from_str(&text).map_err(|e| broken(format!("{}: {e}", path.display())))
 }

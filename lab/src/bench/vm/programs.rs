@@ -9,13 +9,14 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::bench::{FAST_PLUGIN, fast_plugin};
-use super::broken;
-use crate::bench::{Bar, Row, row};
-use crate::chapters::{Desk, number, text};
+use crate::bench::boot::{FAST_PLUGIN, fast_plugin};
+use crate::bench::outputs::{number, text};
+use crate::bench::rows::{Bar, Row, row};
+use crate::bench::section::Inputs;
 use crate::command::{capture, missing};
 use crate::error::{Context, Result};
 use crate::instrumented::Outcome;
+use crate::machine::broken;
 use crate::paths;
 use crate::user::Program;
 
@@ -27,33 +28,33 @@ const COMPRESSED: usize = 4000;
 const LACKEY: [&str; 4] = ["valgrind", "--tool=lackey", "--trace-mem=yes", "--log-file=/dev/null"];
 
 /// Traces sort(1).
-pub(super) fn sort(desk: &Desk<'_>) -> Result<Vec<Row>> {
-    let lines = lines(desk, SORTED)?;
-    traced(desk, "sort", &["sort", "-o", "/dev/null", &lines])
+pub(super) fn sort(inputs: &Inputs<'_>) -> Result<Vec<Row>> {
+    let lines = lines(inputs, SORTED)?;
+    traced(inputs, "sort", &["sort", "-o", "/dev/null", &lines])
 }
 
 /// Traces an interpreter.
-pub(super) fn python(desk: &Desk<'_>) -> Result<Vec<Row>> {
+pub(super) fn python(inputs: &Inputs<'_>) -> Result<Vec<Row>> {
     let program = "print(sum(i * i for i in range(200000)))";
     // Debian's python3: the one in PATH may be a wrapper script.
-    traced(desk, "python3", &["/usr/bin/python3", "-S", "-c", program])
+    traced(inputs, "python3", &["/usr/bin/python3", "-S", "-c", program])
 }
 
 /// Traces a program with two threads.
-pub(super) fn xz(desk: &Desk<'_>) -> Result<Vec<Row>> {
-    let lines = lines(desk, COMPRESSED)?;
-    traced(desk, "xz of two threads", &["xz", "-T2", "--block-size=16384", "-k", "-c", &lines])
+pub(super) fn xz(inputs: &Inputs<'_>) -> Result<Vec<Row>> {
+    let lines = lines(inputs, COMPRESSED)?;
+    traced(inputs, "xz of two threads", &["xz", "-T2", "--block-size=16384", "-k", "-c", &lines])
 }
 
 /// Writes a file of `count` lines of 14 digits in random order; returns its path.
-fn lines(desk: &Desk<'_>, count: usize) -> Result<String> {
+fn lines(inputs: &Inputs<'_>, count: usize) -> Result<String> {
     let mut state = 1u64;
     let mut line = |_| {
         state =
             state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         format!("{:014x}\n", state >> 8)
     };
-    let path = desk.work.join(format!("lines-{count}.txt"));
+    let path = inputs.work.join(format!("lines-{count}.txt"));
     fs::write(&path, (0..count).map(&mut line).collect::<String>()).at(path.display())?;
     text(&path).map(str::to_owned)
 }
@@ -86,10 +87,10 @@ fn records(outcome: Option<Outcome>) -> (f64, f64) {
     (of("records"), of("records_lost"))
 }
 
-fn traced(desk: &Desk<'_>, name: &str, words: &[&str]) -> Result<Vec<Row>> {
+fn traced(inputs: &Inputs<'_>, name: &str, words: &[&str]) -> Result<Vec<Row>> {
     fast_plugin()?;
     let words: &[String] = &words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
-    let out = desk.work.join("user");
+    let out = inputs.work.join("user");
     let seconds_of = |words: &[String]| -> Result<f64> {
         let begun = Instant::now();
         capture(&mut command(words))?;
@@ -130,19 +131,19 @@ const SECONDS: &str = "5";
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Measures the request rate of redis-server: native, emulated, traced, and under lackey.
-pub(super) fn served(desk: &Desk<'_>) -> Result<Vec<Row>> {
+pub(super) fn served(inputs: &Inputs<'_>) -> Result<Vec<Row>> {
     fast_plugin()?;
-    let server = desk.work.join("redis-server");
+    let server = inputs.work.join("redis-server");
     let _ = fs::remove_file(&server);
     // In Debian, redis-check-rdb is the same binary as redis-server, which behaves according to its
     // name.
     symlink("/usr/bin/redis-check-rdb", &server).at(server.display())?;
-    let socket = desk.work.join("redis.sock");
+    let socket = inputs.work.join("redis.sock");
     let options =
         ["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket", text(&socket)?];
     let words: Vec<String> =
         std::iter::once(text(&server)?).chain(options).map(str::to_owned).collect();
-    let out = desk.work.join("user");
+    let out = inputs.work.join("user");
     let by_itself = |words: &[String]| {
         let mut server = Killed(spawn(words)?);
         let rate = ask(&socket)?;

@@ -1,76 +1,13 @@
-//! Benchmarks that consist of several chapters, each of which measures a few rows together.
-//!
-//! Rows belong to the chapter whose name they begin with. Chapters with rows in the file are not
-//! run again.
+//! Runs our programs and reads the figures that they print.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
 
-use crate::bench::{Row, Table};
 use crate::command;
-use crate::error::{Context, Error, Kind, Result};
-use crate::kernels::Matrix;
+use crate::error::{Error, Kind, Result};
 use crate::paths;
-use crate::progress::say;
-
-/// Context of a chapter: kernels and working directory.
-pub(crate) struct Desk<'a> {
-    /// The kernel matrix.
-    pub(crate) matrix: &'a Matrix,
-    /// Directory for files other than rows.
-    pub(crate) work: &'a Path,
-}
-
-/// A group of rows that are measured together.
-pub(crate) struct Chapter {
-    /// Name, with which the names of its rows begin.
-    pub(crate) name: &'static str,
-    pub(crate) measure: fn(&Desk<'_>) -> Result<Vec<Row>>,
-}
-
-/// Runs the chapters of `bench` that are not yet in target/bench/BENCH.json and whose name contains
-/// `only`.
-///
-/// # Errors
-/// At least one chapter could not be measured; the others were.
-pub(crate) fn run(bench: &str, chapters: &[Chapter], matrix: &Matrix, only: &str) -> Result<()> {
-    let path = paths::root().join(format!("target/bench/{bench}.json"));
-    let work = path.with_extension("");
-    fs::create_dir_all(&work).at(work.display())?;
-    let mut table = Table::load(&path)?;
-    let mut failed = Vec::new();
-    let chosen: Vec<&Chapter> =
-        chapters.iter().filter(|chapter| chapter.name.contains(only)).collect();
-    if chosen.is_empty() {
-        let names: Vec<&str> = chapters.iter().map(|chapter| chapter.name).collect();
-        return Err(Error::new(Kind::Usage, format!("--only {only}"), "no such chapter")
-            .remedy(format!("one of: {}", names.join("; "))));
-    }
-    for chapter in chosen {
-        if table.begins(chapter.name) {
-            say(format!("{}: there already", chapter.name));
-            continue;
-        }
-        say(chapter.name);
-        match (chapter.measure)(&Desk { matrix, work: &work }) {
-            Ok(rows) => table.add(rows, &path)?,
-            Err(error) => {
-                eprintln!("lab: {error}");
-                failed.push(chapter.name);
-            }
-        }
-    }
-    match failed.as_slice() {
-        [] => Ok(()),
-        some => {
-            let what = format!("bench {bench}");
-            Err(Error::new(Kind::Job, what, format!("not measured: {}", some.join(", "))))
-        }
-    }
-}
 
 /// Runs one of our cargo examples, which prints its figures last; returns the figures and the
 /// command. `how` are further arguments for cargo.

@@ -6,8 +6,8 @@ use std::process::Command;
 use serde_json::Value;
 
 use super::scenarios::{AT, Ask, Simulated, all};
-use crate::bench::{Bar, Row, Table, row};
-use crate::chapters::{number, tierscope};
+use crate::bench::outputs::{number, tierscope};
+use crate::bench::rows::{Bar, Row, Table, row};
 use crate::command;
 use crate::error::{Error, Kind, Result};
 use crate::paths;
@@ -240,7 +240,7 @@ fn unit(figure: &str) -> &'static str {
 /// Rows over all scenarios in the table: the mean of each kind of interval, and the minimum, which
 /// has no threshold: with a single hot region per scenario, five seeds are only five draws.
 fn calibration(table: &Table) -> Vec<Row> {
-    let command = "target/debug/lab bench see --only ''";
+    let command = "target/debug/lab bench accuracy --only ''";
     let mut rows = Vec::new();
     for (_, what) in COVERAGE {
         let values = table.values(&format!(": {what}, at "));
@@ -329,7 +329,7 @@ mod tests {
     #[test]
     fn calibration_is_the_mean_of_all_rows() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("see.json");
+        let path = dir.path().join("accuracy.json");
         let mut table = Table::load(&path).unwrap();
         let other = |value| row(format!("x: {}, at 10 s", COVERAGE[0].1), value, "", Bar::None, "");
         table.add([rows(0), vec![other(0.9)]].concat(), &path).unwrap();

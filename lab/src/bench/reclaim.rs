@@ -8,17 +8,17 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::bench::{Bar, Row, row};
-use crate::chapters::{self, Chapter, Desk, figures, number, tierscope};
+use crate::bench::boot::boot;
+use crate::bench::outputs::{self, figures, number, tierscope};
+use crate::bench::rows::{Bar, Row, row};
+use crate::bench::section::{Inputs, Section};
 use crate::command::capture;
 use crate::error::{Context, Error, Kind, Result};
-use crate::kernels::Matrix;
-use crate::machine::bench::boot;
 use crate::scenario::Scenario;
 
-const CHAPTERS: &[Chapter] = &[
-    Chapter { name: "memcached", measure: memcached },
-    Chapter { name: "scan cost", measure: scan_cost },
+pub(super) const SECTIONS: &[Section] = &[
+    Section { name: "memcached", measure: memcached },
+    Section { name: "scan cost", measure: scan_cost },
 ];
 
 const POLICIES: &[&str] = &["kernel", "mglru", "mglru-linear", "mglru-telescope"];
@@ -29,18 +29,10 @@ const MOST_OF_COLD: f64 = 0.8;
 /// Page size in KiB, the unit of VmRSS.
 const PAGE_KIB: f64 = 4.0;
 
-/// Runs the chapters that are not yet in the file and whose name contains `only`.
-///
-/// # Errors
-/// At least one chapter could not be measured; the others were.
-pub fn bench(matrix: &Matrix, only: &str) -> Result<()> {
-    chapters::run("reclaim", CHAPTERS, matrix, only)
-}
-
-fn memcached(desk: &Desk<'_>) -> Result<Vec<Row>> {
+fn memcached(inputs: &Inputs<'_>) -> Result<Vec<Row>> {
     let policies = format!("policies={}", POLICIES.join(" "));
     let (mut hot, mut keys) = (0.0, 0.0);
-    let out = boot(desk, "reclaim", "", |scenario| {
+    let out = boot(inputs, "reclaim", "", |scenario| {
         scenario.assign(&policies)?;
         (hot, keys) = (share(scenario, "hot_keys")?, share(scenario, "keys")?);
         Ok(())
@@ -103,7 +95,7 @@ fn rows(runs: &[(&str, Run)], keys: f64, command: &str) -> Result<Vec<Row>> {
 
 /// Cost of a page-table walk against mapped memory, simulated: half a GiB is accessed, of 1 GiB to
 /// 1 TiB.
-fn scan_cost(_: &Desk<'_>) -> Result<Vec<Row>> {
+fn scan_cost(_: &Inputs<'_>) -> Result<Vec<Row>> {
     let words = ["bench", "scan-cost", "--json"];
     let told = figures(&capture(Command::new(tierscope()?).args(words))?);
     let command = format!("tierscope {}", words.join(" "));
@@ -251,7 +243,7 @@ fn reads(load: &Value) -> Result<(f64, f64)> {
         return Err(broken("one interval is too little"));
     }
     let reads: f64 = intervals[1..].iter().filter_map(|part| part["operations"].as_f64()).sum();
-    let p95 = chapters::median(intervals.iter().filter_map(|part| part["p95_us"].as_f64()));
+    let p95 = outputs::median(intervals.iter().filter_map(|part| part["p95_us"].as_f64()));
     let middle = p95.ok_or_else(|| broken("no interval has a P95"))?;
     Ok((reads / seconds, middle))
 }

@@ -131,7 +131,7 @@ fn tierscope() -> PathBuf {
 }
 
 /// Checks the precision and recall at the end of the first of several recordings that a scenario
-/// such as `see` left in `out`; those of the others are only printed.
+/// such as `accuracy` left in `out`; those of the others are only printed.
 ///
 /// # Errors
 /// The first recording falls below the threshold.

@@ -26,8 +26,9 @@ use tierscope_workloads::description::{Access, Area, Mix, Pattern};
 use tierscope_workloads::truth_dir::TruthDir;
 use tierscope_workloads::{Workload, file};
 
-use crate::bench::{Bar, Row, row};
-use crate::chapters::{self, Desk, tierscope};
+use crate::bench::outputs::{self, tierscope};
+use crate::bench::rows::{Bar, Row, row};
+use crate::bench::section::Inputs;
 use crate::command::capture;
 use crate::error::{Context, Error, Kind, Result};
 use crate::fetch::{self, Tree};
@@ -82,27 +83,27 @@ struct Case {
 }
 
 /// 64 MiB hot in 1 GiB.
-pub(super) fn small(desk: &Desk<'_>) -> Result<Vec<Row>> {
+pub(super) fn small(inputs: &Inputs<'_>) -> Result<Vec<Row>> {
     let workload = "contiguous:space=1GiB,hot=64MiB,at=512MiB";
     let name = "64mb-of-1gb";
     let instruments = &INSTRUMENTS;
-    compare(desk, &Case { name, workload, memory_mb: 1024, instruments, seconds: 10, runs: 5 })
+    compare(inputs, &Case { name, workload, memory_mb: 1024, instruments, seconds: 10, runs: 5 })
 }
 
 /// 1 GiB hot in 8 GiB.
-pub(super) fn medium(desk: &Desk<'_>) -> Result<Vec<Row>> {
+pub(super) fn medium(inputs: &Inputs<'_>) -> Result<Vec<Row>> {
     let workload = "contiguous:space=8GiB,hot=1GiB,at=3GiB";
     let name = "1gb-of-8gb";
     let instruments = &INSTRUMENTS;
-    compare(desk, &Case { name, workload, memory_mb: 1024, instruments, seconds: 10, runs: 5 })
+    compare(inputs, &Case { name, workload, memory_mb: 1024, instruments, seconds: 10, runs: 5 })
 }
 
 /// 10 GiB hot in 256 GiB, without the scan, which would not finish a pass within a run.
-pub(super) fn large(desk: &Desk<'_>) -> Result<Vec<Row>> {
+pub(super) fn large(inputs: &Inputs<'_>) -> Result<Vec<Row>> {
     let workload = "contiguous:space=256GiB,hot=10GiB,at=102737MiB";
     let name = "10gb-of-256gb";
     let (instruments, _) = INSTRUMENTS.split_at(4);
-    compare(desk, &Case { name, workload, memory_mb: 1536, instruments, seconds: 10, runs: 3 })
+    compare(inputs, &Case { name, workload, memory_mb: 1536, instruments, seconds: 10, runs: 3 })
 }
 
 /// Figures of an instrument's run, real or simulated.
@@ -138,28 +139,28 @@ struct Recorded {
     around: u64,
 }
 
-fn compare(desk: &Desk<'_>, case: &Case) -> Result<Vec<Row>> {
-    let tree = fetch::tree(desk.matrix.kernel(KERNEL)?)?;
+fn compare(inputs: &Inputs<'_>, case: &Case) -> Result<Vec<Row>> {
+    let tree = fetch::tree(inputs.matrix.kernel(KERNEL)?)?;
     let outs = (1..=case.runs).map(|seed| boot(case, seed, &tree)).collect::<Result<Vec<_>>>()?;
     let scenario = scenario(case, 1)?;
     let mut rows = Vec::new();
     let mut page = head(case, outs.len());
     for instrument in case.instruments.iter().copied() {
         let real = outs.iter().map(|out| recorded(out, instrument)).collect::<Result<Vec<_>>>()?;
-        let simulated = simulate(&scenario, instrument, &real, desk.work)?;
+        let simulated = simulate(&scenario, instrument, &real, inputs.work)?;
         let pair = Pair::of(&real, &simulated);
         page.push_str(&pair.line(instrument));
         rows.extend(pair.rows(case, instrument));
     }
     print!("{page}");
-    let path = desk.work.join(format!("same-{}.txt", case.name));
+    let path = inputs.work.join(format!("same-{}.txt", case.name));
     fs::write(&path, page).at(path.display())?;
     Ok(rows)
 }
 
-/// The scenario `see` with this case's parameters.
+/// The scenario `accuracy` with this case's parameters.
 fn scenario(case: &Case, seed: u32) -> Result<Scenario> {
-    let mut scenario = Scenario::load("see")?;
+    let mut scenario = Scenario::load("accuracy")?;
     scenario.memory_mb = case.memory_mb;
     let instruments: Vec<&str> = case.instruments.iter().map(|each| each.recorded).collect();
     for (key, value) in [
@@ -185,7 +186,7 @@ fn boot(case: &Case, seed: u32, tree: &Tree) -> Result<PathBuf> {
 }
 
 /// Check of `make test`: precision and recall of `rates` and Telescope bounded in the output of the
-/// scenario `see` agree with those of a simulated run. Numbers of regions are only printed: they
+/// scenario `accuracy` agree with those of a simulated run. Numbers of regions are only printed: they
 /// spread from ten to hundreds because other load delays the emulated machine.
 ///
 /// # Errors
@@ -362,9 +363,9 @@ fn simulate(
         let path = work.join(format!("{name}.toml"));
         let workload = work.join(format!("{name}.workload.toml"));
         fs::write(&workload, file::to_toml(&surrounded(run))).at(workload.display())?;
-        let text = description(&name, instrument, run, seed, chapters::text(&workload)?);
+        let text = description(&name, instrument, run, seed, outputs::text(&workload)?);
         fs::write(&path, text).at(path.display())?;
-        command.arg(chapters::text(&path)?);
+        command.arg(outputs::text(&path)?);
     }
     let reports: Vec<Report> = parse("tierscope bench accuracy", &capture(&mut command)?)?;
     let of = |report: &Report| {
@@ -430,7 +431,7 @@ fn description(
     let window = run.window_seconds;
     format!(
         "name = \"{name}\"\nabout = \"as in the lab's machine\"\n\
-         source = \"lab/scenarios/see.toml; rate: of the toucher on the real kernel\"\n\
+         source = \"lab/scenarios/accuracy.toml; rate: of the toucher on the real kernel\"\n\
          time = \"{:.0}ms\"\nwindow = \"{:.0}us\"\nseed = {seed}\n\
          [[instrument]]\nname = \"{}\"\ninstrument = \"{kind}\"\nvariant = \"{variant}\"\n\
          sampling = \"{:.0}us\"\n\

@@ -2,7 +2,7 @@
 //! bench accuracy` with another workload: no TLB flusher, and page tables in the state that earlier
 //! activity left; processes of some scenarios are simulated access by access.
 
-use crate::bench::Bar;
+use crate::bench::rows::Bar;
 
 /// Requirement for a scenario's results.
 #[derive(Debug, Clone, Copy)]

@@ -1,43 +1,35 @@
-//! `make bench-show`: performance and correctness of reports, the live view, the exporter, exports
-//! and the package, written to target/bench/show.json.
+//! `make bench-reports`: performance and correctness of reports, the live view, the exporter, exports
+//! and the package, written to target/bench/reports.json.
 
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use crate::bench::{Bar, Row, Table, row};
-use crate::chapters::{self, Chapter, Desk, example, number, text, tierscope};
+use crate::bench::outputs::{example, number, text, tierscope};
+use crate::bench::rows::{Bar, Row, Table, row};
+use crate::bench::section::{Inputs, Section};
 use crate::command;
 use crate::error::{Context, Error, Kind, Result};
 use crate::fetch;
-use crate::kernels::Matrix;
 use crate::paths;
 use crate::suite::Suite;
 
 /// Number of runs of a timed command; the median counts.
 const RUNS: usize = 5;
 
-/// The chapters of `bench-show`, in order of execution.
-const CHAPTERS: &[Chapter] = &[
-    Chapter { name: "an hour", measure: hour },
-    Chapter { name: "live", measure: live },
-    Chapter { name: "metrics", measure: metrics },
-    Chapter { name: "round trip", measure: round_trips },
-    Chapter { name: "package", measure: package },
+/// The sections, in order of execution.
+pub(super) const SECTIONS: &[Section] = &[
+    Section { name: "an hour", measure: hour },
+    Section { name: "live", measure: live },
+    Section { name: "metrics", measure: metrics },
+    Section { name: "round trip", measure: round_trips },
+    Section { name: "package", measure: package },
 ];
 
-/// Runs the chapters that are not yet in the file and whose name contains `only`.
-///
-/// # Errors
-/// At least one chapter could not be measured; the others were.
-pub fn bench(matrix: &Matrix, only: &str) -> Result<()> {
-    chapters::run("show", CHAPTERS, matrix, only)
-}
-
 /// Time to open a recording of an hour with 10,000 regions a window.
-fn hour(desk: &Desk<'_>) -> Result<Vec<Row>> {
-    let work = desk.work;
+fn hour(inputs: &Inputs<'_>) -> Result<Vec<Row>> {
+    let work = inputs.work;
     let dir = work.join("hour");
     let page = work.join("hour.html");
     example("tierscope-report", "hour", &[], &[dir.display().to_string()])?;
@@ -77,7 +69,7 @@ fn browsed(page: &Path) -> Result<Vec<Row>> {
 }
 
 /// Latency from a window's end to the screen.
-fn live(_: &Desk<'_>) -> Result<Vec<Row>> {
+fn live(_: &Inputs<'_>) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for (regions, bar) in [("1000", 100.0), ("100000", 1000.0)] {
         let arguments = [regions.to_owned(), "100".to_owned()];
@@ -93,7 +85,7 @@ fn live(_: &Desk<'_>) -> Result<Vec<Row>> {
 }
 
 /// Scrapes during a recording of 100,000 regions a window.
-fn metrics(_: &Desk<'_>) -> Result<Vec<Row>> {
+fn metrics(_: &Inputs<'_>) -> Result<Vec<Row>> {
     let arguments = [tierscope()?, "100000".to_owned(), "20".to_owned()];
     let (figures, command) = example("tierscope-cli", "scrape", &[], &arguments)?;
     let of = |what: &str, pointer: &str, bar| {
@@ -108,8 +100,8 @@ fn metrics(_: &Desk<'_>) -> Result<Vec<Row>> {
 }
 
 /// Compares the data that other programs read from an export with the recording.
-fn round_trips(desk: &Desk<'_>) -> Result<Vec<Row>> {
-    let work = desk.work;
+fn round_trips(inputs: &Inputs<'_>) -> Result<Vec<Row>> {
+    let work = inputs.work;
     let dir = work.join("short");
     let (windows, regions) = ("100".to_owned(), "1000".to_owned());
     example("tierscope-report", "hour", &[], &[dir.display().to_string(), windows, regions])?;
@@ -128,8 +120,8 @@ fn round_trips(desk: &Desk<'_>) -> Result<Vec<Row>> {
 }
 
 /// Runs the suite's case for the package on every kernel that it applies to.
-fn package(desk: &Desk<'_>) -> Result<Vec<Row>> {
-    let matrix = desk.matrix;
+fn package(inputs: &Inputs<'_>) -> Result<Vec<Row>> {
+    let matrix = inputs.matrix;
     let suite = Suite::load()?;
     let missing = || Error::new(Kind::Usage, "lab/suite.toml", "has no case `package`");
     let case = suite.cases.iter().find(|case| case.name == "package").ok_or_else(missing)?;

@@ -6,8 +6,9 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use crate::bench::{Bar, Row, row};
-use crate::chapters::{Desk, number, text, tierscope};
+use crate::bench::outputs::{number, text, tierscope};
+use crate::bench::rows::{Bar, Row, row};
+use crate::bench::section::Inputs;
 use crate::command::capture;
 use crate::error::{Context, Error, Kind, Result};
 use crate::paths;
@@ -46,12 +47,12 @@ fn timed(name: &str, scenario: &str) -> Result<Vec<Row>> {
 }
 
 /// Simulates a minute with 5 TiB.
-pub(super) fn terabytes(_: &Desk<'_>) -> Result<Vec<Row>> {
+pub(super) fn terabytes(_: &Inputs<'_>) -> Result<Vec<Row>> {
     timed("5 TiB", "contiguous-5tb")
 }
 
 /// Simulates a minute with 1 PiB.
-pub(super) fn petabyte(_: &Desk<'_>) -> Result<Vec<Row>> {
+pub(super) fn petabyte(_: &Inputs<'_>) -> Result<Vec<Row>> {
     timed("1 PiB", "contiguous-1pb")
 }
 
@@ -112,19 +113,19 @@ fn accuracy(name: &str, scenario: &str, ours: f64) -> Result<Vec<Row>> {
 }
 
 /// A hot set of 10 GiB that moves up through 5 TiB.
-pub(super) fn stairs(_: &Desk<'_>) -> Result<Vec<Row>> {
+pub(super) fn stairs(_: &Inputs<'_>) -> Result<Vec<Row>> {
     accuracy("stairs", "stairs-5tb", 0.95)
 }
 
 /// A hot set of 5 MB in 5 TiB.
-pub(super) fn needle(_: &Desk<'_>) -> Result<Vec<Row>> {
+pub(super) fn needle(_: &Inputs<'_>) -> Result<Vec<Row>> {
     accuracy("needle 5 MB", "needle-5mb", 0.9)
 }
 
 /// Control experiment: recall of DAMON on 1 GB. Without it, finding nothing in 5 TiB would prove
 /// nothing.
-pub(super) fn damon_where_it_works(desk: &Desk<'_>) -> Result<Vec<Row>> {
-    let path = desk.work.join("damon-1gb.toml");
+pub(super) fn damon_where_it_works(inputs: &Inputs<'_>) -> Result<Vec<Row>> {
+    let path = inputs.work.join("damon-1gb.toml");
     let scenario = "name = \"damon-1gb\"\nabout = \"100 MB hot in 1 GB\"\n\
         source = \"layout: the authors' posting of Telescope to the kernel list\"\n\
         time = \"10s\"\n[machine]\nflush = \"5ms\"\n[simulation]\nmode = \"density\"\n\
@@ -138,7 +139,7 @@ pub(super) fn damon_where_it_works(desk: &Desk<'_>) -> Result<Vec<Row>> {
 
 /// The papers' claims. Their verdicts have no thresholds; only the page's being up to date is
 /// checked.
-pub(super) fn claims(_: &Desk<'_>) -> Result<Vec<Row>> {
+pub(super) fn claims(_: &Inputs<'_>) -> Result<Vec<Row>> {
     let path = paths::root().join("REPRODUCTION.md");
     let page = fs::read_to_string(&path).at(path.display())?;
     let mut check = Command::new(tierscope()?);

@@ -1,10 +1,10 @@
-//! `make bench-see`: accuracy of instruments, which run one after the other on one machine, against
+//! `make bench-accuracy`: accuracy of instruments, which run one after the other on one machine, against
 //! the truth.
 //!
-//! A case is one boot of the scenario `see`: one toucher, whose hot set is known, and one
+//! A case is one boot of the scenario `accuracy`: one toucher, whose hot set is known, and one
 //! instrument after the other. Rows are identified by case and instrument: those already in
-//! target/bench/see.json are not measured again. Comparisons and charts are in
-//! target/bench/see/CASE. Simulated scenarios run first, with names `noise ...` and `resident ...`;
+//! target/bench/accuracy.json are not measured again. Comparisons and charts are in
+//! target/bench/accuracy/CASE. Simulated scenarios run first, with names `noise ...` and `resident ...`;
 //! real servers last, with names `served ...`.
 
 mod case;
@@ -17,8 +17,9 @@ mod simulated;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::bench::{self, Row, Table};
-use crate::chapters::Desk;
+use crate::bench::Choice;
+use crate::bench::rows::{Bar, Row, Table, row as new_row};
+use crate::bench::section::Inputs;
 use crate::error::{Context, Error, Kind, Result};
 use crate::fetch;
 use crate::kernels::{Kernel, Matrix};
@@ -42,21 +43,12 @@ const TUNED: &str = "kernel-damon:tuned";
 /// Memory of the host that must stay available for other programs.
 const HOST_RESERVE_MB: u64 = 1024;
 
-/// Options of the benchmark.
-#[derive(Debug, Clone, Default)]
-pub struct Choice {
-    /// Run only cases whose name contains this.
-    pub only: String,
-    /// Seconds that each instrument runs, instead of the case's.
-    pub seconds: Option<u32>,
-}
-
-/// Measures the rows that are not yet in target/bench/see.json.
+/// Measures the rows that are not yet in target/bench/accuracy.json.
 ///
 /// # Errors
 /// At least one case could not be measured; the others were.
-pub fn bench(matrix: &Matrix, choice: &Choice) -> Result<()> {
-    let path = paths::root().join("target/bench/see.json");
+pub(super) fn bench(matrix: &Matrix, choice: &Choice) -> Result<()> {
+    let path = super::path("accuracy");
     fs::create_dir_all(results(&path)).at(path.display())?;
     let mut table = Table::load(&path)?;
     let mut failed = Vec::new();
@@ -80,21 +72,23 @@ pub fn bench(matrix: &Matrix, choice: &Choice) -> Result<()> {
         }
     }
     for (name, server) in served {
-        let desk = Desk { matrix, work: &results(&path) };
-        if let Err(error) = served::bench(name, server, &desk, &mut table, &path) {
+        let inputs = Inputs { matrix, work: &results(&path) };
+        if let Err(error) = served::bench(name, server, &inputs, &mut table, &path) {
             eprintln!("lab: {error}");
             failed.push((*name).to_owned());
         }
     }
     match failed.as_slice() {
         [] => Ok(()),
-        some => {
-            Err(Error::new(Kind::Job, "bench see", format!("not measured: {}", some.join(", "))))
-        }
+        some => Err(Error::new(
+            Kind::Job,
+            "bench accuracy",
+            format!("not measured: {}", some.join(", ")),
+        )),
     }
 }
 
-/// Directory for results: `target/bench/see` for `target/bench/see.json`.
+/// Directory for results: `target/bench/accuracy` for `target/bench/accuracy.json`.
 fn results(json: &Path) -> PathBuf {
     json.with_extension("")
 }
@@ -152,7 +146,7 @@ fn turns(
 ) -> Result<Done> {
     check_room(case)?;
     let tree = fetch::tree(kernel)?;
-    let mut scenario = Scenario::load("see")?;
+    let mut scenario = Scenario::load("accuracy")?;
     scenario.memory_mb = case.memory_mb;
     if kernel.headers.is_none() {
         scenario.modules.clear();
@@ -171,7 +165,7 @@ fn turns(
         scenario.assign(&format!("{key}={value}"))?;
     }
     scenario.timeout_s += u64::from(case.seconds) * instruments.len() as u64;
-    let out = paths::cache().join("out").join(format!("see-{}-{}", case.name, kernel.name));
+    let out = paths::cache().join("out").join(format!("accuracy-{}-{}", case.name, kernel.name));
     let _ = fs::remove_dir_all(&out);
     say(format!("{} on {}: {}", case.name, kernel.name, instruments.join(", ")));
     let options = Options { out: Some(out), ..Options::default() };
@@ -198,11 +192,11 @@ fn available_mb(meminfo: &str) -> Option<u64> {
 
 /// The command that measures a case.
 fn command(case: &Case) -> String {
-    format!("target/debug/lab bench see --only {}", case.name)
+    format!("target/debug/lab bench accuracy --only {}", case.name)
 }
 
-fn row(case: &Case, name: String, value: f64, unit: &str, bar: bench::Bar) -> Row {
-    bench::row(name, value, unit, bar, &command(case))
+fn row(case: &Case, name: String, value: f64, unit: &str, bar: Bar) -> Row {
+    new_row(name, value, unit, bar, &command(case))
 }
 
 #[cfg(test)]
@@ -212,7 +206,7 @@ mod tests {
     #[test]
     fn every_case_can_be_given_to_the_scenario() {
         for case in CASES {
-            let mut scenario = Scenario::load("see").unwrap();
+            let mut scenario = Scenario::load("accuracy").unwrap();
             scenario.assign(&format!("workload={}", case.workload)).unwrap();
             assert!(
                 tierscope_workloads::file::load(

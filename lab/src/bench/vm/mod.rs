@@ -1,81 +1,35 @@
-//! `make bench-machine`, written to target/bench/machine.json: slowness of slow nodes, exactness of
+//! `make bench-vm`, written to target/bench/vm.json: slowness of slow nodes, exactness of
 //! counts, and cost of each part of the plugin.
 
+mod programs;
+mod referee;
+
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 use serde_json::Value;
 
-use crate::bench::{Bar, Row, row};
-use crate::chapters::{self, Chapter, Desk, number};
-use crate::command::capture;
+use crate::bench::boot::{FAST_PLUGIN, boot, done, fast_plugin};
+use crate::bench::outputs::number;
+use crate::bench::rows::{Bar, Row, row};
+use crate::bench::section::{Inputs, Section};
 use crate::error::{Context, Result};
-use crate::fetch;
-use crate::kernels::Matrix;
 use crate::paths;
-use crate::run::{self, Options};
-use crate::scenario::Scenario;
 
-use super::{broken, json, misses, programs, referee};
+use crate::machine::{broken, json, misses};
 
-/// The kernel for all rows.
-const KERNEL: &str = "6.12";
-
-const CHAPTERS: &[Chapter] = &[
-    Chapter { name: "slow node", measure: slow_node },
-    Chapter { name: "exact", measure: exact },
-    Chapter { name: "cost", measure: cost },
-    Chapter { name: "guests", measure: guests },
-    Chapter { name: "kernel tiering", measure: tiering },
-    Chapter { name: "referee", measure: referee::referee },
-    Chapter { name: "user mode: sort", measure: programs::sort },
-    Chapter { name: "user mode: python3", measure: programs::python },
-    Chapter { name: "user mode: xz of two threads", measure: programs::xz },
-    Chapter { name: "user mode: redis-server", measure: programs::served },
+pub(super) const SECTIONS: &[Section] = &[
+    Section { name: "slow node", measure: slow_node },
+    Section { name: "exact", measure: exact },
+    Section { name: "cost", measure: cost },
+    Section { name: "guests", measure: guests },
+    Section { name: "kernel tiering", measure: tiering },
+    Section { name: "referee", measure: referee::referee },
+    Section { name: "user mode: sort", measure: programs::sort },
+    Section { name: "user mode: python3", measure: programs::python },
+    Section { name: "user mode: xz of two threads", measure: programs::xz },
+    Section { name: "user mode: redis-server", measure: programs::served },
 ];
-
-/// Runs the chapters that are not yet in the file and whose name contains `only`.
-///
-/// # Errors
-/// At least one chapter could not be measured; the others were.
-pub fn bench(matrix: &Matrix, only: &str) -> Result<()> {
-    chapters::run("machine", CHAPTERS, matrix, only)
-}
-
-/// Runs a scenario after applying a change; `label` distinguishes the output directory from those
-/// of other runs. Returns the host directory of /out.
-pub(crate) fn boot(
-    desk: &Desk<'_>,
-    name: &str,
-    label: &str,
-    change: impl FnOnce(&mut Scenario) -> Result<()>,
-) -> Result<PathBuf> {
-    Ok(done(desk, name, label, change)?.out)
-}
-
-/// Runs a scenario as [`boot`] does; returns the whole result.
-fn done(
-    desk: &Desk<'_>,
-    name: &str,
-    label: &str,
-    change: impl FnOnce(&mut Scenario) -> Result<()>,
-) -> Result<run::Done> {
-    let mut scenario = Scenario::load(name)?;
-    change(&mut scenario)?;
-    let out = paths::cache().join("out").join(format!("{name}{label}-{KERNEL}"));
-    let _ = fs::remove_dir_all(&out);
-    let kernel = fetch::tree(desk.matrix.kernel(KERNEL)?)?;
-    let options = Options { out: Some(out), quiet: true, ..Options::default() };
-    let done = run::run(&scenario, KERNEL, &kernel, &options)?;
-    run::judge(&format!("{name}{label}"), &done)?;
-    Ok(done)
-}
-
-/// The command that runs a scenario with a parameter.
-pub(crate) fn command_of(name: &str, set: &str) -> String {
-    format!("lab run {name} --set '{set}'")
-}
 
 fn lines(path: &Path) -> Result<Vec<Value>> {
     let text = fs::read_to_string(path).at(path.display())?;
@@ -86,8 +40,8 @@ fn lines(path: &Path) -> Result<Vec<Value>> {
 }
 
 /// Measures the latency of a slow node for several factors, and its bandwidth for several caps.
-fn slow_node(desk: &Desk<'_>) -> Result<Vec<Row>> {
-    let out = boot(desk, "machine-speed", "", |_| Ok(()))?;
+fn slow_node(inputs: &Inputs<'_>) -> Result<Vec<Row>> {
+    let out = boot(inputs, "machine-speed", "", |_| Ok(()))?;
     rows_of_speed(&lines(&out.join("speed.txt"))?)
 }
 
@@ -139,8 +93,8 @@ fn rows_of_factor(factor: f64, compared: &Value) -> Result<Vec<Row>> {
 }
 
 /// Measures the exactness of counters, counter reads, interrupts and records of TLB misses.
-fn exact(desk: &Desk<'_>) -> Result<Vec<Row>> {
-    let out = boot(desk, "machine", "", |_| Ok(()))?;
+fn exact(inputs: &Inputs<'_>) -> Result<Vec<Row>> {
+    let out = boot(inputs, "machine", "", |_| Ok(()))?;
     let command = "lab test --only 'instrumented machine'";
     let of = |file: &str, pointer: &str| number(&json(&out.join(file))?, pointer);
     let found = misses::read(&out)?;
@@ -223,23 +177,13 @@ const STEPS: &[(&str, &[&str])] = &[
     ("raw trace", &["raw"]),
 ];
 
-/// Builds the plugin without debug assertions, for measurements of speed; returns its path.
-pub(crate) fn fast_plugin() -> Result<PathBuf> {
-    let words = ["build", "--release", "--quiet", "--lib", "--package", "tierscope-plugin"];
-    capture(Command::new("cargo").args(words).current_dir(paths::root()))?;
-    Ok(PathBuf::from(FAST_PLUGIN))
-}
-
-/// Output path of that build, relative to the project's root.
-pub(crate) const FAST_PLUGIN: &str = "target/release/libtierscope_plugin.so";
-
 /// Measures the slow-down by each part of the plugin.
-fn cost(desk: &Desk<'_>) -> Result<Vec<Row>> {
+fn cost(inputs: &Inputs<'_>) -> Result<Vec<Row>> {
     let plugin = fast_plugin()?;
     let (mut rows, mut plain) = (Vec::new(), None);
     for (step, parts) in STEPS {
         let label = format!("-{}", parts.join("-"));
-        let out = boot(desk, "machine-cost", &label, |scenario| {
+        let out = boot(inputs, "machine-cost", &label, |scenario| {
             scenario.set_parts(parts);
             scenario.set_plugin(&paths::root().join(&plugin));
             Ok(())
@@ -327,9 +271,9 @@ fn rows_of_trace(figures: Cost, out: &Path, command: &str) -> Result<Vec<Row>> {
 }
 
 /// Measures boot times, from QEMU's start to the job's start, on machines without the plugin.
-fn guests(desk: &Desk<'_>) -> Result<Vec<Row>> {
+fn guests(inputs: &Inputs<'_>) -> Result<Vec<Row>> {
     let seconds = |(name, what): (&str, &str)| {
-        let done = done(desk, name, "-plain", |scenario| {
+        let done = done(inputs, name, "-plain", |scenario| {
             scenario.set_parts(&[""]);
             Ok(())
         })?;
@@ -338,15 +282,15 @@ fn guests(desk: &Desk<'_>) -> Result<Vec<Row>> {
             (format!("guests: boot to {what}"), format!("lab run {name} --parts ''"));
         Ok(row(name, seconds, "s", Bar::Most(10.0), &command))
     };
-    [("machine-cost", "Redis"), ("memcached", "memcached"), ("see", "a toucher")]
+    [("machine-cost", "Redis"), ("memcached", "memcached"), ("accuracy", "a toucher")]
         .into_iter()
         .map(seconds)
         .collect()
 }
 
 /// Measures the kernel's own tiering with a hot set that starts on the slow node.
-fn tiering(desk: &Desk<'_>) -> Result<Vec<Row>> {
-    let out = boot(desk, "machine-tiering", "", |_| Ok(()))?;
+fn tiering(inputs: &Inputs<'_>) -> Result<Vec<Row>> {
+    let out = boot(inputs, "machine-tiering", "", |_| Ok(()))?;
     let command = "lab run machine-tiering";
     let mut rows = Vec::new();
     let mut ends = Vec::new();

@@ -10,7 +10,7 @@ use tierscope_workloads::truth_dir::TruthDir;
 use super::case::{Case, OURS};
 use super::figures::{Comparison, compare};
 use super::row;
-use crate::bench::{Bar, Row, Table};
+use crate::bench::rows::{Bar, Row, Table};
 use crate::error::{Context, Error, Kind, Result};
 
 /// Precision and recall that count as detection in cases without a requirement.

@@ -1,4 +1,4 @@
-//! `make bench-count`: telemetry in the memory controller, written to target/bench/count.json: its
+//! `make bench-counters`: telemetry in the memory controller, written to target/bench/counters.json: its
 //! speed, tenants' traffic on a real kernel, and a neighbour limited to its bandwidth cap.
 
 use std::fs;
@@ -7,30 +7,22 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::bench::{Bar, Row, row};
-use crate::chapters::{self, Chapter, Desk, number};
+use crate::bench::boot::boot;
+use crate::bench::outputs::{self, number};
+use crate::bench::rows::{Bar, Row, row};
+use crate::bench::section::{Inputs, Section};
 use crate::command::capture;
 use crate::error::{Context, Error, Kind, Result};
-use crate::kernels::Matrix;
-use crate::machine::bench::boot;
 use crate::paths;
 
-const CHAPTERS: &[Chapter] = &[
-    Chapter { name: "speed", measure: speed },
-    Chapter { name: "simulated", measure: simulated },
-    Chapter { name: "models", measure: models },
-    Chapter { name: "driver", measure: driver },
-    Chapter { name: "tenants", measure: tenants },
-    Chapter { name: "qos", measure: qos },
+pub(super) const SECTIONS: &[Section] = &[
+    Section { name: "speed", measure: speed },
+    Section { name: "simulated", measure: simulated },
+    Section { name: "models", measure: models },
+    Section { name: "driver", measure: driver },
+    Section { name: "tenants", measure: tenants },
+    Section { name: "qos", measure: qos },
 ];
-
-/// Runs the chapters that are not yet in the file and whose name contains `only`.
-///
-/// # Errors
-/// At least one chapter could not be measured; the others were.
-pub fn bench(matrix: &Matrix, only: &str) -> Result<()> {
-    chapters::run("count", CHAPTERS, matrix, only)
-}
 
 fn broken(cause: impl std::fmt::Display) -> Error {
     Error::new(Kind::Job, "telemetry in the memory controller", cause)
@@ -50,7 +42,7 @@ const CASES: [(&str, f64); 3] = [
     ("eight pipelines as for skewness", 25.0),
 ];
 
-fn speed(_: &Desk<'_>) -> Result<Vec<Row>> {
+fn speed(_: &Inputs<'_>) -> Result<Vec<Row>> {
     let words = ["bench", "--quiet", "--package", "tierscope-nemo", "--bench", "pipelines"];
     capture(Command::new("cargo").args(words).current_dir(paths::root()))?;
     let found = |(case, bar): &(&str, f64)| {
@@ -72,7 +64,7 @@ fn speed(_: &Desk<'_>) -> Result<Vec<Row>> {
 
 /// Slowdown of the simulated machine by a controller in front of its memory (example
 /// `counted_speed`).
-fn simulated(_: &Desk<'_>) -> Result<Vec<Row>> {
+fn simulated(_: &Inputs<'_>) -> Result<Vec<Row>> {
     let words =
         ["run", "--release", "--quiet", "--package", "tierscope-sim", "--example", "counted_speed"];
     let output = capture(Command::new("cargo").args(words).current_dir(paths::root()))?;
@@ -116,20 +108,20 @@ fn passed(output: &str) -> Option<u64> {
 }
 
 /// Compares the cycle model with the functional one, including hazards and control operations.
-fn models(_: &Desk<'_>) -> Result<Vec<Row>> {
+fn models(_: &Inputs<'_>) -> Result<Vec<Row>> {
     let name = "models: operations on which cycle and functional model are the same";
     long(name, "operations", ("TIERSCOPE_OPERATIONS", OPERATIONS), ["models", "lanes"])
 }
 
 /// Registers and removes random telemetries, after which all resources must be free.
-fn driver(_: &Desk<'_>) -> Result<Vec<Row>> {
+fn driver(_: &Inputs<'_>) -> Result<Vec<Row>> {
     let name = "driver: telemetries registered and removed of which nothing is left";
     long(name, "telemetries", ("TIERSCOPE_REGISTRATIONS", REGISTRATIONS), ["drivers", "leaks"])
 }
 
 /// Traffic of two tenants on a real kernel, as counted by the controllers.
-fn tenants(desk: &Desk<'_>) -> Result<Vec<Row>> {
-    let out = boot(desk, "controllers", "", |_| Ok(()))?;
+fn tenants(inputs: &Inputs<'_>) -> Result<Vec<Row>> {
+    let out = boot(inputs, "controllers", "", |_| Ok(()))?;
     let told = json(&out.join("tenants.json"))?;
     let command = "lab run controllers";
     let mut rows = Vec::new();
@@ -149,9 +141,9 @@ const SETTLING: usize = 3;
 
 /// A Redis server next to a neighbour with non-temporal stores: unlimited, and limited by
 /// `tierscope qos`.
-fn qos(desk: &Desk<'_>) -> Result<Vec<Row>> {
+fn qos(inputs: &Inputs<'_>) -> Result<Vec<Row>> {
     let mut cap = 0.0;
-    let out = boot(desk, "qos", "", |scenario| {
+    let out = boot(inputs, "qos", "", |scenario| {
         let text = scenario.set.get("cap").and_then(toml::Value::as_str).unwrap_or_default();
         cap = mib(text).ok_or_else(|| broken(format!("cap = {text} is no number of MiB")))?;
         Ok(())
@@ -198,7 +190,7 @@ fn mib(text: &str) -> Option<f64> {
 /// Median of a figure over the seconds of a load, except the first [`SETTLING`].
 fn median(load: &Value, figure: &str) -> Option<f64> {
     let seconds = load["intervals"].as_array()?.iter().skip(SETTLING);
-    chapters::median(seconds.filter_map(|second| second[figure].as_f64()))
+    outputs::median(seconds.filter_map(|second| second[figure].as_f64()))
 }
 
 /// Stored bytes per second, from the text `LINES_BEFORE LINES_AFTER SECONDS`.

@@ -1,4 +1,4 @@
-//! `make bench-trace`, written to target/bench/trace.json: speed of readers of traces and of a bus
+//! `make bench-traces`, written to target/bench/traces.json: speed of readers of traces and of a bus
 //! monitor's captures, recording of real programs compared with Valgrind's lackey, and misses in
 //! captures compared with the simulated machine's own count.
 
@@ -9,31 +9,23 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use crate::bench::{Bar, Row, row};
-use crate::chapters::{self, Chapter, Desk, number, text, tierscope};
+use crate::bench::boot::{FAST_PLUGIN, boot, fast_plugin};
+use crate::bench::outputs::{self, number, text, tierscope};
+use crate::bench::rows::{Bar, Row, row};
+use crate::bench::section::{Inputs, Section};
 use crate::command::capture;
 use crate::error::{Context, Error, Kind, Result};
-use crate::kernels::Matrix;
-use crate::machine::bench::{FAST_PLUGIN, boot, fast_plugin};
 use crate::paths;
 
-const CHAPTERS: &[Chapter] = &[
-    Chapter { name: "readers", measure: readers },
-    Chapter { name: "capture", measure: captures },
-    Chapter { name: "chosen", measure: chosen },
-    Chapter { name: "guest", measure: guests },
-    Chapter { name: "promise", measure: promise },
-    Chapter { name: "record", measure: record },
-    Chapter { name: "advice", measure: advice },
+pub(super) const SECTIONS: &[Section] = &[
+    Section { name: "readers", measure: readers },
+    Section { name: "capture", measure: captures },
+    Section { name: "chosen", measure: chosen },
+    Section { name: "guest", measure: guests },
+    Section { name: "promise", measure: promise },
+    Section { name: "record", measure: record },
+    Section { name: "advice", measure: advice },
 ];
-
-/// Runs the chapters that are not yet in the file and whose name contains `only`.
-///
-/// # Errors
-/// At least one chapter could not be measured; the others were.
-pub fn bench(matrix: &Matrix, only: &str) -> Result<()> {
-    chapters::run("trace", CHAPTERS, matrix, only)
-}
 
 fn broken(cause: impl std::fmt::Display) -> Error {
     Error::new(Kind::Job, "traces", cause)
@@ -62,7 +54,7 @@ const RATES: [(&str, &str, &str, &str, Bar); 7] = [
     ),
 ];
 
-fn readers(_: &Desk<'_>) -> Result<Vec<Row>> {
+fn readers(_: &Inputs<'_>) -> Result<Vec<Row>> {
     for bench in ["ptat", "read"] {
         let words = ["bench", "--quiet", "--package", package(bench), "--bench", bench];
         capture(Command::new("cargo").args(words).current_dir(paths::root()))?;
@@ -85,12 +77,12 @@ fn readers(_: &Desk<'_>) -> Result<Vec<Row>> {
 /// JSON output of a `tierscope` command.
 fn told(words: &[&str]) -> Result<Value> {
     let printed = capture(Command::new(tierscope()?).args(words).current_dir(paths::root()))?;
-    Ok(chapters::figures(&printed))
+    Ok(outputs::figures(&printed))
 }
 
 /// Captures an experiment of experiments/ptat; returns the output of the capture and of the report.
-fn captured(desk: &Desk<'_>, name: &str) -> Result<(Value, Value)> {
-    let out = desk.work.join(name);
+fn captured(inputs: &Inputs<'_>, name: &str) -> Result<(Value, Value)> {
+    let out = inputs.work.join(name);
     let _ = fs::remove_dir_all(&out);
     let file = format!("experiments/ptat/{name}.toml");
     let made = told(&["tlb", "capture", &file, "-o", text(&out)?, "--json"])?;
@@ -100,10 +92,10 @@ fn captured(desk: &Desk<'_>, name: &str) -> Result<(Value, Value)> {
 }
 
 /// Compares the parser's misses with the simulated machine's own count.
-fn captures(desk: &Desk<'_>) -> Result<Vec<Row>> {
+fn captures(inputs: &Inputs<'_>) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for name in ["random-access-4k", "random-access-2m", "bfs-4k", "bfs-2m"] {
-        let (made, report) = captured(desk, name)?;
+        let (made, report) = captured(inputs, name)?;
         let misses = number(&report, "/misses")?;
         let off = misses - number(&made, "/walks_of_the_machine")?;
         let command = format!("tierscope tlb capture experiments/ptat/{name}.toml -o DIR --json");
@@ -124,8 +116,8 @@ fn captures(desk: &Desk<'_>) -> Result<Vec<Row>> {
 }
 
 /// Compares the requests to a watched data structure with the accesses that the program made to it.
-fn chosen(desk: &Desk<'_>) -> Result<Vec<Row>> {
-    let out = desk.work.join("chosen");
+fn chosen(inputs: &Inputs<'_>) -> Result<Vec<Row>> {
+    let out = inputs.work.join("chosen");
     let _ = fs::remove_dir_all(&out);
     let (file, set) =
         ("experiments/ptat/random-access-4k.toml", "process.0.workload=gups:table=8MiB,updates=1");
@@ -145,10 +137,10 @@ fn chosen(desk: &Desk<'_>) -> Result<Vec<Row>> {
 }
 
 /// Compares misses of two-dimensional walks in a guest with the counts of its MMUs.
-fn guests(desk: &Desk<'_>) -> Result<Vec<Row>> {
+fn guests(inputs: &Inputs<'_>) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for pages in ["4K", "2M"] {
-        let out = desk.work.join("guest");
+        let out = inputs.work.join("guest");
         let _ = fs::remove_dir_all(&out);
         let file = "experiments/ptat/guest.toml";
         let made = told(&["tlb", "capture", file, "-o", text(&out)?, "--guest", pages, "--json"])?;
@@ -167,11 +159,11 @@ fn guests(desk: &Desk<'_>) -> Result<Vec<Row>> {
 }
 
 /// Compares the predicted savings of misses by larger pages with the actual savings.
-fn promise(desk: &Desk<'_>) -> Result<Vec<Row>> {
+fn promise(inputs: &Inputs<'_>) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for name in ["random-access", "bfs"] {
-        let (_, small) = captured(desk, &format!("{name}-4k"))?;
-        let (_, large) = captured(desk, &format!("{name}-2m"))?;
+        let (_, small) = captured(inputs, &format!("{name}-4k"))?;
+        let (_, large) = captured(inputs, &format!("{name}-2m"))?;
         let advice = small["larger_pages"].as_array().cloned().unwrap_or_default();
         let of_2m = advice.iter().filter(|advice| advice["pages"] == "2M");
         let promised: f64 = of_2m.filter_map(|advice| advice["misses_saved"].as_f64()).sum();
@@ -188,9 +180,9 @@ fn promise(desk: &Desk<'_>) -> Result<Vec<Row>> {
 
 /// Captures the page walks of a real program in the instrumented virtual machine; returns the
 /// report, and the number of walks of the process with most walks.
-fn walked(desk: &Desk<'_>, huge: bool) -> Result<(Value, f64)> {
+fn walked(inputs: &Inputs<'_>, huge: bool) -> Result<(Value, f64)> {
     let label = if huge { "-huge" } else { "-small" };
-    let out = boot(desk, "thp", label, |scenario| {
+    let out = boot(inputs, "thp", label, |scenario| {
         scenario.set.insert("huge".into(), i64::from(huge).into());
         Ok(())
     })?;
@@ -200,7 +192,7 @@ fn walked(desk: &Desk<'_>, huge: bool) -> Result<(Value, f64)> {
     if (pages > 0.0) != huge {
         return Err(broken(format!("{pages} pages of 2 MiB were made, huge = {huge}")));
     }
-    let capture = desk.work.join(format!("thp{label}"));
+    let capture = inputs.work.join(format!("thp{label}"));
     let _ = fs::remove_dir_all(&capture);
     let files = (0..2).map(|cpu| out.join(format!("tlb-{cpu}.bin"))).filter(|path| path.exists());
     let files: Vec<String> = files.map(|path| path.display().to_string()).collect();
@@ -226,9 +218,9 @@ fn capture_of(words: &[&str]) -> Result<()> {
 
 /// Compares the walks that 2 MiB pages are predicted to save in a real program with those saved
 /// once it requests such pages.
-fn advice(desk: &Desk<'_>) -> Result<Vec<Row>> {
-    let (report, small) = walked(desk, false)?;
-    let (_, large) = walked(desk, true)?;
+fn advice(inputs: &Inputs<'_>) -> Result<Vec<Row>> {
+    let (report, small) = walked(inputs, false)?;
+    let (_, large) = walked(inputs, true)?;
     let advice = report["larger_pages"].as_array().cloned().unwrap_or_default();
     let of_2m = advice.iter().filter(|advice| advice["pages"] == "2M");
     let promised: f64 = of_2m.filter_map(|advice| advice["misses_saved"].as_f64()).sum();
@@ -257,21 +249,21 @@ const PROGRAMS: &[(&str, &[&str])] = &[
 ];
 
 /// Records real programs as compact traces, and runs lackey on the same input for comparison.
-fn record(desk: &Desk<'_>) -> Result<Vec<Row>> {
+fn record(inputs: &Inputs<'_>) -> Result<Vec<Row>> {
     let plugin = paths::root().join(fast_plugin()?);
-    let lines = desk.work.join("lines.txt");
+    let lines = inputs.work.join("lines.txt");
     write_lines(&lines)?;
     let mut rows = Vec::new();
     for (name, words) in PROGRAMS {
         let lines = text(&lines)?;
         let words: Vec<String> = words.iter().map(|word| word.replace("{lines}", lines)).collect();
-        rows.extend(recorded(desk, name, &words, &plugin)?);
+        rows.extend(recorded(inputs, name, &words, &plugin)?);
     }
     Ok(rows)
 }
 
-fn recorded(desk: &Desk<'_>, name: &str, words: &[String], plugin: &Path) -> Result<Vec<Row>> {
-    let out = desk.work.join("record.trace");
+fn recorded(inputs: &Inputs<'_>, name: &str, words: &[String], plugin: &Path) -> Result<Vec<Row>> {
+    let out = inputs.work.join("record.trace");
     let _ = fs::remove_file(&out);
     let mut line = vec!["tlb", "record", "--no-model", "--compare", "--json", "-o", text(&out)?];
     line.extend(["--plugin", text(plugin)?, "--"]);
