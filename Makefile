@@ -15,16 +15,16 @@ setup: ## install what is needed (packages; nothing of the boot set-up changes)
 	@scripts/setup.sh
 
 build: setup ## build all programs
-	$(CARGO_BUILD) --bins --lib
+	$(CARGO_BUILD) --bins --lib --example conform
 
 run: ## profile a real Redis on a real kernel, show where it is hot (target/run/redis)
 	@scripts/setup.sh run
-	@$(CARGO_BUILD) --bin lab
-	@$(LAB) first-light
+	@cargo build --no-default-features -p tierscope-lab -p tierscope-cli -p tierscope-toucher --bin first-light
+	@$(TARGET)/debug/first-light
 
 test: setup ## unit and property tests, then modules and machines on every kernel
 	@status=0; \
-	$(STEP) 'cargo build' $(CARGO_BUILD) --bins --lib --tests || exit 1; \
+	$(STEP) 'cargo build' $(CARGO_BUILD) --bins --lib --tests --example conform || exit 1; \
 	$(STEP) --cargo 'cargo test' cargo test --workspace --no-fail-fast || status=1; \
 	$(STEP) 'kernels fetched' $(LAB) fetch || exit 1; \
 	$(LAB) test || status=1; \

@@ -19,7 +19,7 @@ redis-load load $data --server /tmp/redis --command "$read" --hot-operations "$h
 load=$!
 rm -rf /out/redis
 status=0
-tierscope record -p "$redis" --instrument "$instrument" --duration "${seconds}s" $record_args --annotate "flush_us=$flush_us" \
+tierscope record -p "$redis" ${instrument:+--instrument "$instrument"} --duration "${seconds}s" $record_args --annotate "flush_us=$flush_us" \
     -o /out/redis 2>&1 | cat || status=$?
 wait "$load"
 cat /dev/tierscope_flusher >/out/flusher.txt

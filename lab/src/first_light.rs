@@ -1,12 +1,13 @@
 //! `make run`: from sources to a profile of a real Redis server, with steps run concurrently where
 //! possible.
 
-use std::path::PathBuf;
+use std::fmt::Write as _;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 
 use crate::command::missing;
-use crate::error::{Context, Error, Kind, Result};
+use crate::error::{Error, Kind, Result};
 use crate::fetch;
 use crate::kbuild;
 use crate::kernels::Kernel;
@@ -15,12 +16,34 @@ use crate::progress::say;
 use crate::run::{self, Options};
 use crate::scenario::Scenario;
 
+/// The kernel that is booted by default, and the seconds that Redis is profiled.
+pub const KERNEL: &str = "6.12";
+/// See [`KERNEL`].
+pub const SECONDS: u32 = 30;
+
+/// Packages and features of the build: those of `make run` in the Makefile, so that nothing is
+/// compiled twice. Parquet takes a quarter of a build and is not needed here.
+const BUILD: [&str; 8] = [
+    "build",
+    "--no-default-features",
+    "-p",
+    "tierscope-lab",
+    "-p",
+    "tierscope-cli",
+    "-p",
+    "tierscope-toucher",
+];
+
+/// Directory for the results, relative to the project's root.
+const OUT: &str = "target/run";
+
 /// Fetches `kernel` and builds our modules for it while cargo builds the programs; then runs the
-/// scenario and shows the recording, which is kept in target/run/redis.
+/// scenario `first-light` and shows the recording, which is kept in target/run/redis.
 ///
 /// # Errors
 /// Any step fails.
-pub fn run(kernel: &Kernel, mut scenario: Scenario, seconds: u32) -> Result<()> {
+pub fn run(kernel: &Kernel, seconds: u32) -> Result<()> {
+    let mut scenario = Scenario::load("first-light")?;
     scenario.assign(&format!("seconds={seconds}"))?;
     let tree = thread::scope(|scope| {
         let tree = scope.spawn(|| prepare_kernel(kernel, &scenario));
@@ -29,12 +52,12 @@ pub fn run(kernel: &Kernel, mut scenario: Scenario, seconds: u32) -> Result<()> 
             Err(Error::new(Kind::Environment, "fetching the kernel", "panicked"))
         })
     })?;
-    let out = paths::root().join("target/run");
     say(format!("booting Linux {} and profiling Redis for {seconds} s", tree.release));
-    let options = Options { out: Some(out.clone()), ..Options::default() };
+    let out = paths::root().join(OUT);
+    let options = Options { out: Some(out), ..Options::default() };
     let done = run::run(&scenario, &kernel.name, &tree, &options)?;
     run::judge("first light", &done)?;
-    show(&out.join("redis"))
+    show()
 }
 
 fn prepare_kernel(kernel: &Kernel, scenario: &Scenario) -> Result<fetch::Tree> {
@@ -52,10 +75,9 @@ fn prepare_kernel(kernel: &Kernel, scenario: &Scenario) -> Result<fetch::Tree> {
 /// cargo is missing or fails.
 fn build_programs(scenario: &Scenario) -> Result<()> {
     say("building the programs");
-    // Without Parquet, which takes a quarter of the build and which this job does not need.
     let ours = scenario.programs.iter().filter(|program| !program.contains('='));
     let status = Command::new("cargo")
-        .args(["build", "--no-default-features", "-p", "tierscope-cli", "-p", "tierscope-toucher"])
+        .args(BUILD)
         .args(ours.flat_map(|program| ["--bin", program]))
         .current_dir(paths::root())
         .stdin(Stdio::null())
@@ -67,18 +89,70 @@ fn build_programs(scenario: &Scenario) -> Result<()> {
     }
 }
 
-/// Prints the summary and the heatmap of a recording.
-fn show(recording: &PathBuf) -> Result<()> {
-    let tierscope =
-        paths::programs().map_or_else(|| "tierscope".into(), |dir| dir.join("tierscope"));
-    for view in ["summary", "heatmap"] {
-        let status = Command::new(&tierscope).args(["report", view]).arg(recording).status();
-        let status = status.map_err(|e| missing("tierscope", e))?;
+/// Reports that are printed or written: arguments of `tierscope report`.
+const REPORTS: [&[&str]; 3] =
+    [&["heatmap"], &["summary"], &["summary", "--html", "-o", "target/run/redis.html"]];
+
+/// Commands to try next: arguments of `tierscope`, and their purpose. They work in the project's
+/// root.
+const NEXT: [(&str, &str); 3] = [
+    ("report regions target/run/redis", "hot addresses, and their access rates"),
+    ("live --replay target/run/redis", "the recording on the live screen; q ends"),
+    ("whatif --fast 16M target/run/redis", "placement policies with 16 MiB of fast memory"),
+];
+
+/// Prints heatmap and summary of the recording, and writes its page; prints the paths, and commands
+/// to try next.
+fn show() -> Result<()> {
+    let root = paths::root();
+    let programs = paths::programs().unwrap_or_default();
+    for report in REPORTS {
+        let mut command = Command::new(programs.join("tierscope"));
+        command.arg("report").args(report).arg("target/run/redis").current_dir(&root);
+        let status = command.status().map_err(|e| missing("tierscope", e))?;
         if !status.success() {
-            return Err(Error::new(Kind::Job, format!("tierscope report {view}"), status));
+            return Err(Error::new(
+                Kind::Job,
+                format!("tierscope report {}", report.join(" ")),
+                status,
+            ));
         }
+        println!();
     }
-    let recording = std::fs::canonicalize(recording).at(recording.display())?;
-    say(format!("the recording is in {}", recording.display()));
+    let program = programs.strip_prefix(&root).unwrap_or(&programs).join("tierscope");
+    print!("{}", ending(&root.join(OUT), &program));
     Ok(())
+}
+
+/// The last lines: paths of page and recording, and the commands in [`NEXT`] for `tierscope`.
+fn ending(out: &Path, tierscope: &Path) -> String {
+    let (out, tierscope) = (out.display(), tierscope.display());
+    let mut text = format!(
+        "page       {out}/redis.html (for a browser)\nrecording  {out}/redis\n\ntry next:\n"
+    );
+    for (command, purpose) in NEXT {
+        let _ = writeln!(text, "  {:<60} # {purpose}", format!("{tierscope} {command}"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_makefile_builds_with_the_same_packages_and_features() {
+        let text = std::fs::read_to_string(paths::root().join("Makefile")).unwrap();
+        let line = format!("cargo {} --bin first-light", BUILD.join(" "));
+        assert!(text.contains(&line), "{line}");
+    }
+
+    #[test]
+    fn the_last_lines_name_page_recording_and_three_commands() {
+        let text = ending(Path::new("/src/target/run"), Path::new("target/debug/tierscope"));
+        assert!(
+            text.contains("/src/target/run/redis.html") && text.contains("/src/target/run/redis\n")
+        );
+        assert_eq!(text.matches("  target/debug/tierscope ").count(), 3);
+    }
 }

@@ -3,13 +3,14 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use cpio::newc::{self, Builder, ModeFileType};
+
 use crate::command::{capture, output};
-use crate::cpio::Archive;
 use crate::error::{Context, Error, Kind, Result};
 use crate::fetch::Tree;
 use crate::modules_dep::ModulesDep;
@@ -99,23 +100,26 @@ impl Root {
         Ok(())
     }
 
-    fn write<W: Write>(mut self, out: W) -> std::io::Result<()> {
+    fn write<W: Write>(mut self, out: W) -> io::Result<()> {
         for library in std::mem::take(&mut self.libraries) {
             let mode = fs::metadata(&library)?.permissions().mode();
             self.add(&library.to_string_lossy(), mode, fs::read(&library)?);
         }
-        let mut archive = Archive::new(out);
+        let mut archive = Archive { out, entries: 0 };
+        let entry =
+            |name: &str, mode: u32, kind| Builder::new(name).mode(mode).set_mode_file_type(kind);
         for directory in self.directories() {
-            archive.directory(&directory)?;
+            archive.add(entry(&directory, 0o755, ModeFileType::Directory), &[])?;
         }
-        archive.char_device("dev/console", 5, 1)?;
+        let console = entry("dev/console", 0o600, ModeFileType::Char);
+        archive.add(console.rdev_major(5).rdev_minor(1), &[])?;
         for (name, mode, data) in &self.files {
-            archive.file(name, *mode, data)?;
+            archive.add(entry(name, mode & 0o7777, ModeFileType::Regular), data)?;
         }
         for (name, target) in &self.links {
-            archive.symlink(name, target)?;
+            archive.add(entry(name, 0o777, ModeFileType::Symlink), target.as_bytes())?;
         }
-        archive.finish()?.flush()
+        newc::trailer(archive.out)?.flush()
     }
 
     /// All directories needed by the files, parents first.
@@ -131,6 +135,24 @@ impl Root {
     }
 }
 
+/// An initramfs archive in newc format. Parents come before the entries in them: the kernel does not
+/// create them.
+struct Archive<W> {
+    out: W,
+    /// Number of entries, which is the next inode number.
+    entries: u32,
+}
+
+impl<W: Write> Archive<W> {
+    fn add(&mut self, entry: Builder, data: &[u8]) -> io::Result<()> {
+        let size = u32::try_from(data.len()).map_err(|_| io::ErrorKind::FileTooLarge)?;
+        let mut writer = entry.ino(self.entries).write(&mut self.out, size);
+        self.entries += 1;
+        writer.write_all(data)?;
+        writer.finish().map(drop)
+    }
+}
+
 fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
@@ -143,11 +165,12 @@ fn module(path: &Path) -> Result<Vec<u8>> {
     }
 }
 
-/// Path of a program: given as a path, in the directory of this program, or in PATH.
+/// Path of a program: given as a path, built with this program or as an example, or in PATH.
 fn find(name: &str) -> Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let system = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"].map(PathBuf::from);
-    let dirs = paths::programs().into_iter().chain(std::env::split_paths(&path)).chain(system);
+    let built = paths::programs().into_iter().flat_map(|dir| [dir.join("examples"), dir]);
+    let dirs = built.chain(std::env::split_paths(&path)).chain(system);
     dirs.map(|dir| dir.join(name)).find(|p| p.is_file()).ok_or_else(|| {
         Error::new(Kind::Environment, format!("program {name}"), "not found")
             .remedy("`make build` makes ours, `make setup` installs the others")
@@ -186,6 +209,7 @@ fn parse_ldd(text: &str) -> std::result::Result<Vec<PathBuf>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Read as _;
 
     #[test]
     fn ldd_lines_give_libraries_and_the_loader() {
@@ -210,5 +234,37 @@ mod tests {
         let at = |name: &str| directories.iter().position(|d| d == name).unwrap();
         assert!(at("lib") < at("lib/a"));
         assert!(!directories.contains(&"lib/a/b.so".to_owned()));
+    }
+
+    #[test]
+    fn an_archive_has_directories_device_files_and_links_with_their_modes() {
+        let mut root = Root::default();
+        root.add("/bin/sh", 0o755, b"xyz".to_vec());
+        root.links.push(("bin/ls".to_owned(), "sh".to_owned()));
+        let mut bytes = Vec::new();
+        root.write(&mut bytes).unwrap();
+        let mut entries = Vec::new();
+        let mut rest = &bytes[..];
+        loop {
+            let mut reader = newc::Reader::new(rest).unwrap();
+            let entry = reader.entry();
+            if entry.is_trailer() {
+                break;
+            }
+            let (name, mode) = (entry.name().to_owned(), entry.mode());
+            let device = (entry.rdev_major(), entry.rdev_minor());
+            let mut data = String::new();
+            reader.read_to_string(&mut data).unwrap();
+            rest = reader.finish().unwrap();
+            entries.push((name, mode, device, data));
+        }
+        let entry = |name: &str| {
+            let found = entries.iter().find(|entry| entry.0 == name).expect(name);
+            (found.1, found.2, found.3.as_str())
+        };
+        assert_eq!(entry("bin"), (0o040_755, (0, 0), ""));
+        assert_eq!(entry("dev/console"), (0o020_600, (5, 1), ""));
+        assert_eq!(entry("bin/sh"), (0o100_755, (0, 0), "xyz"));
+        assert_eq!(entry("bin/ls"), (0o120_777, (0, 0), "sh"));
     }
 }

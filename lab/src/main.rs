@@ -41,14 +41,13 @@ enum Verb {
         #[command(flatten)]
         machine: MachineArgs,
     },
-    /// Build everything, boot a kernel, profile a Redis server in it and show the result: `make
-    /// run`.
+    /// Boot a kernel, profile a Redis server in it and show the result: `make run`.
     FirstLight {
         /// Name of a kernel.
-        #[arg(long, default_value = "6.12")]
+        #[arg(long, default_value = first_light::KERNEL)]
         kernel: String,
-        /// How long to profile.
-        #[arg(long, default_value_t = 30)]
+        /// Seconds to profile.
+        #[arg(long, default_value_t = first_light::SECONDS)]
         seconds: u32,
     },
     /// Run the checks that need a kernel: the cases of lab/suite.toml on every kernel.
@@ -206,9 +205,7 @@ fn dispatch(verb: Verb) -> Result<()> {
             let kernel = kernel(&matrix, &machine.kernel)?;
             run::shell(&machine.scenario(&scenario)?, &machine.kernel, &kernel, &machine.options())
         }
-        Verb::FirstLight { kernel, seconds } => {
-            first_light::run(matrix.kernel(&kernel)?, Scenario::load("first-light")?, seconds)
-        }
+        Verb::FirstLight { kernel, seconds } => first_light::run(matrix.kernel(&kernel)?, seconds),
         Verb::Test { only } => test(&matrix, &only),
         Verb::Bench { chapter, only, seconds } => {
             bench::run(&chapter, &matrix, &bench::Choice { only, seconds })

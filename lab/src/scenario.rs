@@ -72,7 +72,7 @@ fn dir() -> PathBuf {
 
 impl Scenario {
     /// A numeric parameter of the job; values set on the command line are strings.
-    pub(crate) fn number(&self, key: &str) -> Option<f64> {
+    pub fn number(&self, key: &str) -> Option<f64> {
         match self.set.get(key)? {
             toml::Value::Integer(number) => Some(*number as f64),
             toml::Value::Float(number) => Some(*number),

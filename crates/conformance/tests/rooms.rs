@@ -57,7 +57,6 @@ const ARROWS: &[(&str, &[&str])] = &[
             "report",
             "workloads",
             "toucher",
-            "conformance",
         ],
     ),
     ("plugin", &["core", "elf", "hw", "wire", "nemo"]),
@@ -85,7 +84,6 @@ fn rooms_use_only_what_the_plan_allows() {
 
 #[test]
 fn conformance_is_for_tests_only() {
-    let product = ARROWS.iter().filter(|(room, _)| *room != "lab");
-    let allowed = product.into_iter().any(|(_, uses)| uses.contains(&"conformance"));
-    assert!(!allowed, "nothing but tests and the lab uses conformance");
+    let allowed = ARROWS.iter().any(|(_, uses)| uses.contains(&"conformance"));
+    assert!(!allowed, "nothing but tests uses conformance");
 }

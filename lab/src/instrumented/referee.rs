@@ -172,7 +172,7 @@ pub fn keep_touched(files: &Files, out: &Path) -> Result<()> {
 ///
 /// # Errors
 /// A file is missing or malformed, or touches were lost.
-pub(crate) fn touched(out: &Path) -> Result<Vec<(u64, u64)>> {
+pub fn touched(out: &Path) -> Result<Vec<(u64, u64)>> {
     let read = |name: &str| {
         let path = out.join(name);
         fs::read_to_string(&path).at(path.display())
