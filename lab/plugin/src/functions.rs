@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tierscope_elf::Elf;
 
-use crate::given::Asks;
+use crate::allocations::SizeFrom;
 
 /// Code without known functions is attributed to aligned blocks of this many bytes instead.
 const PIECE: u64 = 1 << 16;
@@ -26,7 +26,7 @@ pub(crate) fn mappings_changed() {
 struct Known {
     elf: Elf,
     /// Functions that allocate memory, with the source of their size, in ascending order.
-    asks: Vec<(u64, Asks)>,
+    allocators: Vec<(u64, SizeFrom)>,
 }
 
 /// A mapping of a file.
@@ -58,7 +58,7 @@ impl Functions {
 
     /// The start of the function that contains the code at `address`, and the size source if
     /// `address` is the start of an allocation function.
-    pub fn at(&self, address: u64) -> (u64, Option<Asks>) {
+    pub fn at(&self, address: u64) -> (u64, Option<SizeFrom>) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let (pieces, files) = &mut *state;
         if CHANGED.swap(false, Ordering::AcqRel) {
@@ -73,8 +73,8 @@ impl Functions {
             Some(at) => functions[at].wrapping_add(piece.bias),
             None => piece.start,
         };
-        let asks = piece.of.asks.binary_search_by_key(&own, |(at, _)| *at).ok();
-        (start, asks.map(|at| piece.of.asks[at].1))
+        let allocators = piece.of.allocators.binary_search_by_key(&own, |(at, _)| *at).ok();
+        (start, allocators.map(|at| piece.of.allocators[at].1))
     }
 
     /// Whether a file with functions is mapped at an address.
@@ -100,12 +100,12 @@ impl Functions {
 
     fn known(&self, elf: Elf) -> Known {
         let functions = elf.symbols.iter().filter(|symbol| symbol.function);
-        let asks = functions.filter_map(|symbol| {
-            let wraps = || self.wrappers.contains(&symbol.name).then_some(Asks::Elsewhere);
-            Some((symbol.address, Asks::by_name(&symbol.name).or_else(wraps)?))
+        let allocators = functions.filter_map(|symbol| {
+            let wraps = || self.wrappers.contains(&symbol.name).then_some(SizeFrom::Nested);
+            Some((symbol.address, SizeFrom::by_name(&symbol.name).or_else(wraps)?))
         });
-        let asks: BTreeSet<(u64, Asks)> = asks.collect();
-        Known { elf, asks: asks.into_iter().collect() }
+        let allocators: BTreeSet<(u64, SizeFrom)> = allocators.collect();
+        Known { elf, allocators: allocators.into_iter().collect() }
     }
 }
 
@@ -136,11 +136,11 @@ mod tests {
     fn functions_of_what_runs_are_found() {
         let functions = Functions::new(&[]);
         let own = functions_of_what_runs_are_found as *const () as u64;
-        let (start, asks) = functions.at(own + 1);
-        assert!(start <= own + 1 && own + 1 - start < PIECE && asks.is_none(), "{start:#x}");
+        let (start, allocators) = functions.at(own + 1);
+        assert!(start <= own + 1 && own + 1 - start < PIECE && allocators.is_none(), "{start:#x}");
         assert_eq!(functions.at(own), functions.at(start));
         let malloc = libc::malloc as *const () as u64;
-        assert_eq!(functions.at(malloc), (malloc, Some(Asks::First)));
+        assert_eq!(functions.at(malloc), (malloc, Some(SizeFrom::First)));
         assert!(functions.holds(own) && !functions.holds(8));
         assert_eq!(functions.at(PIECE + 5), (PIECE, None));
     }

@@ -12,24 +12,24 @@
 //! kernel are available.
 //!
 //! Invariants: no record is lost silently; dependencies on QEMU's internals are proven at runtime
-//! before they are used ([`inside`]), and parts that depend on unproven ones stay off with a
-//! message ([`said`]); a callback never panics across QEMU.
+//! before they are used ([`qemu_state`]), and parts that depend on unproven ones stay off with a
+//! message ([`log`]); a callback never panics across QEMU.
 
+pub mod allocations;
 pub mod calls;
 pub mod clock;
 pub mod controllers;
 pub mod counters;
 pub mod device;
 pub mod functions;
-pub mod given;
-pub mod inside;
 pub mod interrupts;
+pub mod log;
 pub mod mappings;
 pub mod memory;
 pub mod opcode;
 pub mod options;
+pub mod qemu_state;
 pub mod run;
-pub mod said;
 pub mod shared;
 pub mod tiers;
 pub mod tlb;

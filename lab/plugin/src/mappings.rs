@@ -13,9 +13,9 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::calls::Id;
 use crate::clock::Clock;
+use crate::log::say;
 use crate::options::MOST_CPUS;
 use crate::run::Run;
-use crate::said::say;
 
 /// System calls that change mappings: mmap, mprotect, munmap, brk, mremap
 /// (arch/x86/entry/syscalls/syscall_64.tbl).

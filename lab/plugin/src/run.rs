@@ -12,18 +12,18 @@ use tierscope_wire::stats::{self, Block, Count, Switch};
 use tierscope_wire::touched::{self, Marker};
 use tierscope_wire::{Producer, Record, ring};
 
+use crate::allocations::{Registers, SizeFrom};
 use crate::calls::{self, Calls, Id, Info, NO_REGISTERS, READS_AND_WRITES};
 use crate::clock::Clock;
 use crate::controllers::Telemetry;
 use crate::device::{self, Device};
 use crate::functions::Functions;
-use crate::given::{Asks, Registers};
-use crate::inside::{Inside, Search};
 use crate::interrupts::Interrupts;
+use crate::log::{self, say};
 use crate::memory::{At, Memory, mapping_of};
 use crate::opcode::is_non_temporal;
 use crate::options::{MOST_CPUS, Options, Part};
-use crate::said::{self, say};
+use crate::qemu_state::{Qemu, Search};
 use crate::shared::map_words;
 use crate::tiers::Tiers;
 use crate::vcpu::{CALLBACKS, Ring, TOUCHED, Vcpu, parts_of, said_of};
@@ -47,7 +47,7 @@ pub struct Run {
     /// System emulation, not user emulation.
     pub system: bool,
     /// QEMU's internal functions, if they were found.
-    pub inside: Option<Inside>,
+    pub qemu: Option<Qemu>,
     /// Latency and bandwidth of nodes, if that part is enabled.
     pub tiers: Option<Tiers>,
     /// The telemetry device, if that part is enabled.
@@ -115,7 +115,7 @@ fn install(id: Id, info: &Info, words: &[String]) -> Result<(), String> {
     }
     let calls = Calls::find()?;
     let options = read_options(words)?;
-    said::open(&options.run)?;
+    log::open(&options.run)?;
     if !info.system {
         options.check_user_mode()?;
     }
@@ -164,7 +164,7 @@ impl Run {
             clock: Clock::start(),
             memory: Memory::of_q35(&options.nodes, &ours),
             system: info.system,
-            inside: None,
+            qemu: None,
             tiers: options.has(Part::Tiers).then(|| Tiers::new(&tiers, options.nodes.len())),
             device: None,
             counts: options.has(Part::Counters),
@@ -182,7 +182,7 @@ impl Run {
             options,
         };
         if run.system {
-            run.inside = Some(Inside::find()?);
+            run.qemu = Some(Qemu::find()?);
         }
         if run.options.has(Part::Device) {
             run.make_device()?;
@@ -198,7 +198,7 @@ impl Run {
         self.functions = Some(Functions::new(&self.options.wrappers));
         match Registers::find() {
             Ok(registers) => self.registers = Some(registers),
-            Err(cause) => say(format_args!("who asks for memory is not told: {cause}")),
+            Err(cause) => say(format_args!("who size_from for memory is not told: {cause}")),
         }
     }
 
@@ -258,7 +258,7 @@ impl Run {
             return None;
         }
         // SAFETY: struct qemu_plugin_hwaddr of plugins/api.c in QEMU 7.2: bool is_io, and from byte
-        // 8 on the host address. Proven by `inside::Search`.
+        // 8 on the host address. Proven by `qemu_state::Search`.
         let (is_io, host) = unsafe { (*place != 0, *place.add(8).cast::<u64>()) };
         if is_io {
             vcpu.stats.add(Count::Elsewhere, 1);
@@ -312,8 +312,14 @@ impl Run {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
         if !self.system {
             crate::mappings::begin(&self.options.run, &maps, self.clock);
-            if self.registers.as_ref().is_some_and(|registers| !registers.are_plain()) {
-                say("functions are not told: the program's addresses are not this process's own");
+            if self
+                .registers
+                .as_ref()
+                .is_some_and(|registers| !registers.addresses_are_host_addresses())
+            {
+                say(
+                    "functions are not recorded: the program's addresses are not this process's own",
+                );
             }
             return;
         }
@@ -339,24 +345,24 @@ impl Run {
 
     /// Waits until the lab wakes the plugin, then has all code translated again.
     fn wait_for_the_guest(&self) {
-        let (Some(word), Some(inside)) = (stats::wakefulness(self.stats), self.inside) else {
+        let (Some(word), Some(qemu)) = (stats::wakefulness(self.stats), self.qemu) else {
             return;
         };
         while word.load(Acquire) == 0 && !self.stop.load(Acquire) {
             std::thread::sleep(WAKING);
         }
         self.asleep.store(false, Release);
-        inside.forget_code();
+        qemu.forget_code();
         word.store(stats::AWAKE, Release);
     }
 
     fn flush_until_stopped(&self) {
-        let Some(inside) = self.inside else { return };
+        let Some(qemu) = self.qemu else { return };
         let Some(block) = Block::of(self.stats, 0) else { return };
         while !self.stop.load(Acquire) {
             std::thread::sleep(Duration::from_micros(self.options.flush_us.into()));
             if Switch::Flush.is_on(stats::switched_off(self.stats)) && !self.stop.load(Acquire) {
-                (0..self.options.cpus).for_each(|cpu| inside.flush(cpu));
+                (0..self.options.cpus).for_each(|cpu| qemu.flush(cpu));
                 block.share(Count::Flushes, 1);
             }
         }
@@ -474,10 +480,10 @@ fn name(run: &'static Run, functions: &Functions, block: *mut calls::Block) -> u
     let calls = &run.calls;
     // SAFETY: in the callback of a translation, on its block; a block has at least one instruction.
     let first = unsafe { (calls.insn_vaddr)((calls.tb_get_insn)(block, 0)) };
-    if run.registers.as_ref().is_some_and(|registers| !registers.are_plain()) {
+    if run.registers.as_ref().is_some_and(|registers| !registers.addresses_are_host_addresses()) {
         return 0;
     }
-    let (function, asks) = functions.at(first);
+    let (function, size_from) = functions.at(first);
     let Some(registers) = &run.registers else { return function };
     let word = |value: u64| std::ptr::without_provenance_mut::<c_void>(value as usize);
     // SAFETY: in the callback of a translation, on its block.
@@ -485,19 +491,27 @@ fn name(run: &'static Run, functions: &Functions, block: *mut calls::Block) -> u
         if registers.begins(first) {
             (calls.register_vcpu_tb_exec_cb)(block, on_returned, NO_REGISTERS, word(first));
         }
-        if let Some(asks) = asks {
-            (calls.register_vcpu_tb_exec_cb)(block, on_asked, NO_REGISTERS, word(asks as u64));
+        if let Some(size_from) = size_from {
+            (calls.register_vcpu_tb_exec_cb)(
+                block,
+                on_allocation,
+                NO_REGISTERS,
+                word(size_from as u64),
+            );
         }
     }
     function
 }
 
 /// Callback for the execution of a block that starts an allocation function.
-extern "C" fn on_asked(cpu: u32, asks: *mut c_void) {
+extern "C" fn on_allocation(cpu: u32, size_from: *mut c_void) {
     let Some((run, vcpu)) = Run::and_vcpu(cpu) else { return };
-    let asks = Asks::ALL.get(asks.addr());
-    if let (Some(registers), Some(functions), Some(asks)) = (&run.registers, &run.functions, asks) {
-        let _ = registers.asked(&mut vcpu.open, cpu, *asks, |address| functions.holds(address));
+    let size_from = SizeFrom::ALL.get(size_from.addr());
+    if let (Some(registers), Some(functions), Some(size_from)) =
+        (&run.registers, &run.functions, size_from)
+    {
+        let _ =
+            registers.called(&mut vcpu.open, cpu, *size_from, |address| functions.holds(address));
     }
 }
 
@@ -505,8 +519,8 @@ extern "C" fn on_asked(cpu: u32, asks: *mut c_void) {
 extern "C" fn on_returned(cpu: u32, site: *mut c_void) {
     let Some((run, vcpu)) = Run::and_vcpu(cpu) else { return };
     let Some(registers) = &run.registers else { return };
-    if let Some(given) = registers.returned(&mut vcpu.open, cpu, site.addr() as u64) {
-        vcpu.given(run, given);
+    if let Some(allocation) = registers.returned(&mut vcpu.open, cpu, site.addr() as u64) {
+        vcpu.allocated(run, allocation);
     }
 }
 

@@ -13,8 +13,8 @@ use tierscope_core::{Access, Level};
 use tierscope_hw::entry::{FRAME_MASK, HUGE, PRESENT};
 use tierscope_hw::{Asid, Fault, Mmu, PageTable, Root, Source, Translation, config, entry_address};
 
+use crate::log::say;
 use crate::memory::Memory;
-use crate::said::say;
 
 /// Result of a page-table walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,12 +12,12 @@ use tierscope_wire::stats::{Block, Count, Switch, switched_off};
 use tierscope_wire::touched::Marker;
 use tierscope_wire::{Note, Producer, RawAccess, Reader, Record, TlbMiss};
 
-use crate::given::{Given, Open};
-use crate::inside::{Registers, Search, Verdict};
+use crate::allocations::{Allocation, OpenCalls};
+use crate::log::say;
 use crate::memory::At;
 use crate::options::{Options, Part, WhenFull};
+use crate::qemu_state::{Registers, Search, Verdict};
 use crate::run::Run;
-use crate::said::say;
 use crate::tlb::{Model, Seen};
 
 /// The cache, with the tiers and counters behind it.
@@ -153,7 +153,7 @@ pub struct Vcpu {
     /// Model of its TLBs, once the number of page-table levels is known.
     pub tlb: Option<Model>,
     /// Allocation calls of its thread that have not returned.
-    pub open: Open,
+    pub open: OpenCalls,
     /// Function of the previous record; 0 before the first.
     function: u64,
     accesses: u64,
@@ -180,7 +180,7 @@ impl Vcpu {
             registers: None,
             search: None,
             tlb: None,
-            open: Open::default(),
+            open: OpenCalls::default(),
             function: 0,
             accesses: 0,
             now: 0,
@@ -301,8 +301,8 @@ impl Vcpu {
 
     /// Records an allocation by this thread.
     #[cold]
-    pub fn given(&mut self, run: &Run, given: Given) {
-        let Given { start, bytes, site } = given;
+    pub fn allocated(&mut self, run: &Run, allocation: Allocation) {
+        let Allocation { start, bytes, site } = allocation;
         [Note::Given(start), Note::Bytes(bytes), Note::Site(site)]
             .into_iter()
             .for_each(|note| self.note(run, note));
@@ -430,8 +430,8 @@ impl Vcpu {
         if linear >= KERNEL || !self.accesses.is_multiple_of(SEARCH_EVERY) {
             return;
         }
-        let (Some(search), Some(inside)) = (&mut self.search, &run.inside) else { return };
-        let verdict = search.look(inside.cpu(self.number), &run.memory, linear, at.physical);
+        let (Some(search), Some(qemu)) = (&mut self.search, &run.qemu) else { return };
+        let verdict = search.look(qemu.cpu(self.number), &run.memory, linear, at.physical);
         match verdict {
             Verdict::Open => return,
             Verdict::Proven(registers) => self.believe(run, registers),
@@ -439,7 +439,7 @@ impl Vcpu {
                 say(format_args!(
                     "vCPU {}: CR3 is not where QEMU {} has it: parts tlb and touched stay off; {}",
                     self.number,
-                    crate::inside::KNOWN.join(", "),
+                    crate::qemu_state::KNOWN.join(", "),
                     run.fall_back()
                 ));
             }

@@ -15,7 +15,7 @@ use crate::calls::symbol;
 /// Source of an allocation's size and address (System V ABI for x86-64: arguments in rdi, rsi, rdx;
 /// the result in rax).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Asks {
+pub enum SizeFrom {
     /// The first argument is the number of bytes.
     First,
     /// The second argument is the number of bytes.
@@ -28,18 +28,18 @@ pub enum Asks {
     /// points.
     Pointer,
     /// The function is a wrapper: it calls another allocation function on behalf of its own caller.
-    Elsewhere,
+    Nested,
 }
 
-impl Asks {
+impl SizeFrom {
     /// All variants, in the order of their numbers.
     pub const ALL: [Self; 6] = [
-        Asks::First,
-        Asks::Second,
-        Asks::Product,
-        Asks::SecondProduct,
-        Asks::Pointer,
-        Asks::Elsewhere,
+        SizeFrom::First,
+        SizeFrom::Second,
+        SizeFrom::Product,
+        SizeFrom::SecondProduct,
+        SizeFrom::Pointer,
+        SizeFrom::Nested,
     ];
 
     /// By the name of the function: malloc(3), posix_memalign(3), operator new, and wrappers whose
@@ -47,22 +47,22 @@ impl Asks {
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
         Some(match name {
-            "malloc" | "valloc" | "pvalloc" => Asks::First,
-            "realloc" | "memalign" | "aligned_alloc" => Asks::Second,
-            "calloc" => Asks::Product,
-            "reallocarray" => Asks::SecondProduct,
-            "posix_memalign" => Asks::Pointer,
-            "strdup" | "__strdup" | "strndup" | "__strndup" => Asks::Elsewhere,
+            "malloc" | "valloc" | "pvalloc" => SizeFrom::First,
+            "realloc" | "memalign" | "aligned_alloc" => SizeFrom::Second,
+            "calloc" => SizeFrom::Product,
+            "reallocarray" => SizeFrom::SecondProduct,
+            "posix_memalign" => SizeFrom::Pointer,
+            "strdup" | "__strdup" | "strndup" | "__strndup" => SizeFrom::Nested,
             "xmalloc" | "xcalloc" | "xzalloc" | "xrealloc" | "xnmalloc" | "xnrealloc"
             | "xmemdup" | "xstrdup" | "x2realloc" | "x2nrealloc" | "ximalloc" | "xinmalloc"
-            | "xpalloc" => Asks::Elsewhere,
+            | "xpalloc" => SizeFrom::Nested,
             "g_malloc" | "g_malloc0" | "g_malloc_n" | "g_malloc0_n" | "g_realloc"
-            | "g_realloc_n" | "g_try_malloc" | "g_strdup" | "g_slice_alloc" => Asks::Elsewhere,
+            | "g_realloc_n" | "g_try_malloc" | "g_strdup" | "g_slice_alloc" => SizeFrom::Nested,
             "PyMem_Malloc" | "PyMem_Calloc" | "PyMem_Realloc" | "PyMem_RawMalloc"
             | "PyMem_RawCalloc" | "PyMem_RawRealloc" | "PyObject_Malloc" | "PyObject_Calloc"
-            | "PyObject_Realloc" => Asks::Elsewhere,
+            | "PyObject_Realloc" => SizeFrom::Nested,
             // operator new and new[]: Itanium C++ ABI, section 5.1.
-            _ if name.starts_with("_Znwm") || name.starts_with("_Znam") => Asks::First,
+            _ if name.starts_with("_Znwm") || name.starts_with("_Znam") => SizeFrom::First,
             _ => return None,
         })
     }
@@ -71,7 +71,7 @@ impl Asks {
 /// An allocation call that has not returned.
 #[derive(Clone, Copy, Debug)]
 struct Call {
-    asks: Asks,
+    size_from: SizeFrom,
     /// Stack pointer at the start of the function; it points to the return address.
     stack: u64,
     site: u64,
@@ -79,12 +79,12 @@ struct Call {
     /// Address at which the result is stored, if not in rax.
     pointer: u64,
     /// The allocation was already recorded for a nested call.
-    told: bool,
+    recorded: bool,
 }
 
 /// A heap allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Given {
+pub struct Allocation {
     /// Address of the first byte.
     pub start: u64,
     /// Size in bytes.
@@ -95,32 +95,33 @@ pub struct Given {
 
 /// Nested allocation calls of a thread, outermost first.
 #[derive(Debug, Default)]
-pub struct Open(Vec<Call>);
+pub struct OpenCalls(Vec<Call>);
 
 /// Maximum depth of nested calls: deeper ones can only be left over from calls that ended by a
 /// jump.
 const DEEPEST: usize = 64;
 
-impl Open {
+impl OpenCalls {
     /// An allocation function starts; `registers` are rdi, rsi, rdx.
-    fn begin(&mut self, asks: Asks, stack: u64, site: u64, registers: [u64; 3]) {
+    fn begin(&mut self, size_from: SizeFrom, stack: u64, site: u64, registers: [u64; 3]) {
         let [first, second, third] = registers;
         // A tail call has the same stack pointer and return address as its caller. Calls that ended
         // by a jump, or whose return was missed, have a stack pointer that is not above this one.
-        let goes_on = |call: &Call| call.stack == stack && call.site == site && call.asks != asks;
-        while self.0.last().is_some_and(|call| call.stack <= stack && !goes_on(call)) {
+        let is_tail_call =
+            |call: &Call| call.stack == stack && call.site == site && call.size_from != size_from;
+        while self.0.last().is_some_and(|call| call.stack <= stack && !is_tail_call(call)) {
             self.0.pop();
         }
-        let (bytes, pointer) = match asks {
-            Asks::First => (first, 0),
-            Asks::Second => (second, 0),
-            Asks::Product => (first.saturating_mul(second), 0),
-            Asks::SecondProduct => (second.saturating_mul(third), 0),
-            Asks::Pointer => (third, first),
-            Asks::Elsewhere => (0, 0),
+        let (bytes, pointer) = match size_from {
+            SizeFrom::First => (first, 0),
+            SizeFrom::Second => (second, 0),
+            SizeFrom::Product => (first.saturating_mul(second), 0),
+            SizeFrom::SecondProduct => (second.saturating_mul(third), 0),
+            SizeFrom::Pointer => (third, first),
+            SizeFrom::Nested => (0, 0),
         };
         if self.0.len() < DEEPEST {
-            self.0.push(Call { asks, stack, site, bytes, pointer, told: false });
+            self.0.push(Call { size_from, stack, site, bytes, pointer, recorded: false });
         }
     }
 
@@ -132,23 +133,23 @@ impl Open {
         stack: u64,
         rax: u64,
         read: impl Fn(u64) -> Option<u64>,
-    ) -> Option<Given> {
+    ) -> Option<Allocation> {
         let mut found = None;
         // A function and its tail calls return together.
         while let Some(call) = self.0.pop_if(|call| call.site == site && call.stack + 8 == stack) {
-            if call.told || call.asks == Asks::Elsewhere || found.is_some() {
+            if call.recorded || call.size_from == SizeFrom::Nested || found.is_some() {
                 continue;
             }
-            let start = match call.asks {
-                Asks::Pointer if rax == 0 => read(call.pointer).unwrap_or(0),
-                Asks::Pointer => 0,
+            let start = match call.size_from {
+                SizeFrom::Pointer if rax == 0 => read(call.pointer).unwrap_or(0),
+                SizeFrom::Pointer => 0,
                 _ => rax,
             };
             let site = self.0.first().map_or(call.site, |outer| outer.site);
-            found = (start != 0).then_some(Given { start, bytes: call.bytes, site });
+            found = (start != 0).then_some(Allocation { start, bytes: call.bytes, site });
         }
         if found.is_some() {
-            self.0.iter_mut().for_each(|call| call.told = true);
+            self.0.iter_mut().for_each(|call| call.recorded = true);
         }
         found
     }
@@ -223,7 +224,7 @@ impl Registers {
 
     /// Whether the program's addresses equal host addresses.
     #[must_use]
-    pub fn are_plain(&self) -> bool {
+    pub fn addresses_are_host_addresses(&self) -> bool {
         self.base() == 0
     }
 
@@ -284,16 +285,16 @@ impl Registers {
 
     /// Called when an allocation function starts. `is_code` returns whether there is code at an
     /// address.
-    pub fn asked(
+    pub fn called(
         &self,
-        open: &mut Open,
+        open: &mut OpenCalls,
         cpu: u32,
-        asks: Asks,
+        size_from: SizeFrom,
         is_code: impl Fn(u64) -> bool,
     ) -> Option<()> {
         let [stack, first, second, third] = self.of(cpu, [RSP, RDI, RSI, RDX])?;
         let site = self.word(stack).filter(|site| is_code(*site))?;
-        open.begin(asks, stack, site, [first, second, third]);
+        open.begin(size_from, stack, site, [first, second, third]);
         let known = |places: &[HashSet<u64>; 2]| places[0].contains(&site);
         if known(&self.places.read().unwrap_or_else(PoisonError::into_inner)) {
             return Some(());
@@ -310,7 +311,7 @@ impl Registers {
     }
 
     /// Called when an allocation call returns to `site`; returns the allocation.
-    pub fn returned(&self, open: &mut Open, cpu: u32, site: u64) -> Option<Given> {
+    pub fn returned(&self, open: &mut OpenCalls, cpu: u32, site: u64) -> Option<Allocation> {
         if open.0.is_empty() {
             return None;
         }
@@ -326,59 +327,73 @@ mod tests {
     const NONE: fn(u64) -> Option<u64> = |_| None;
 
     #[test]
-    fn the_outermost_caller_is_who_asked() {
-        let mut open = Open::default();
+    fn the_outermost_caller_is_the_call_site() {
+        let mut open = OpenCalls::default();
         // xmalloc, called from 0x11, calls malloc, which returns to 0x22.
-        open.begin(Asks::Elsewhere, 1000, 0x11, [0; 3]);
-        open.begin(Asks::First, 900, 0x22, [64, 0, 0]);
+        open.begin(SizeFrom::Nested, 1000, 0x11, [0; 3]);
+        open.begin(SizeFrom::First, 900, 0x22, [64, 0, 0]);
         assert_eq!(open.end(0x22, 900, 7, NONE), None, "that is not its stack");
-        assert_eq!(open.end(0x22, 908, 7, NONE), Some(Given { start: 7, bytes: 64, site: 0x11 }));
-        assert_eq!(open.end(0x11, 1008, 7, NONE), None, "it was told");
+        assert_eq!(
+            open.end(0x22, 908, 7, NONE),
+            Some(Allocation { start: 7, bytes: 64, site: 0x11 })
+        );
+        assert_eq!(open.end(0x11, 1008, 7, NONE), None, "it was recorded already");
         assert!(open.0.is_empty());
     }
 
     // realloc(0, n) tail-calls malloc(n): same stack pointer, same return address.
     #[test]
-    fn a_call_that_goes_on_as_another_is_told_once() {
-        let mut open = Open::default();
-        open.begin(Asks::Second, 1000, 0x11, [0, 32, 0]);
-        open.begin(Asks::First, 1000, 0x11, [32, 0, 0]);
-        assert_eq!(open.end(0x11, 1008, 7, NONE), Some(Given { start: 7, bytes: 32, site: 0x11 }));
+    fn a_tail_call_is_recorded_once() {
+        let mut open = OpenCalls::default();
+        open.begin(SizeFrom::Second, 1000, 0x11, [0, 32, 0]);
+        open.begin(SizeFrom::First, 1000, 0x11, [32, 0, 0]);
+        assert_eq!(
+            open.end(0x11, 1008, 7, NONE),
+            Some(Allocation { start: 7, bytes: 32, site: 0x11 })
+        );
         assert!(open.0.is_empty());
     }
 
     #[test]
-    fn calls_that_were_left_are_forgotten() {
-        let mut open = Open::default();
-        open.begin(Asks::First, 900, 0x22, [8, 0, 0]);
+    fn calls_left_by_a_jump_are_dropped() {
+        let mut open = OpenCalls::default();
+        open.begin(SizeFrom::First, 900, 0x22, [8, 0, 0]);
         // The same call again: the first one's return was missed. Then one with a higher stack
         // pointer: the call before was left by longjmp(3).
-        open.begin(Asks::First, 900, 0x22, [16, 0, 0]);
-        open.begin(Asks::Product, 1000, 0x33, [4, 6, 0]);
-        assert_eq!(open.end(0x33, 1008, 7, NONE), Some(Given { start: 7, bytes: 24, site: 0x33 }));
+        open.begin(SizeFrom::First, 900, 0x22, [16, 0, 0]);
+        open.begin(SizeFrom::Product, 1000, 0x33, [4, 6, 0]);
+        assert_eq!(
+            open.end(0x33, 1008, 7, NONE),
+            Some(Allocation { start: 7, bytes: 24, site: 0x33 })
+        );
         assert!(open.0.is_empty());
-        open.begin(Asks::First, 900, 0x22, [8, 0, 0]);
-        assert_eq!(open.end(0x22, 908, 0, NONE), None, "there was no memory");
+        open.begin(SizeFrom::First, 900, 0x22, [8, 0, 0]);
+        assert_eq!(open.end(0x22, 908, 0, NONE), None, "the allocation failed");
     }
 
     #[test]
     fn results_may_go_through_a_pointer() {
-        let mut open = Open::default();
+        let mut open = OpenCalls::default();
         let read = |address| (address == 500).then_some(0x4000);
-        open.begin(Asks::Pointer, 900, 0x22, [500, 64, 4096]);
+        open.begin(SizeFrom::Pointer, 900, 0x22, [500, 64, 4096]);
         assert_eq!(
             open.end(0x22, 908, 0, read),
-            Some(Given { start: 0x4000, bytes: 4096, site: 0x22 })
+            Some(Allocation { start: 0x4000, bytes: 4096, site: 0x22 })
         );
-        open.begin(Asks::Pointer, 900, 0x22, [500, 64, 4096]);
+        open.begin(SizeFrom::Pointer, 900, 0x22, [500, 64, 4096]);
         assert_eq!(open.end(0x22, 908, 12, read), None, "ENOMEM");
     }
 
     #[test]
-    fn functions_that_ask_are_known_by_name() {
-        assert_eq!(Asks::by_name("calloc"), Some(Asks::Product));
-        assert_eq!(Asks::by_name("_ZnwmSt11align_val_t"), Some(Asks::First));
-        assert_eq!(Asks::by_name("free"), None);
-        assert!(Asks::ALL.iter().enumerate().all(|(number, asks)| *asks as usize == number));
+    fn allocation_functions_are_known_by_name() {
+        assert_eq!(SizeFrom::by_name("calloc"), Some(SizeFrom::Product));
+        assert_eq!(SizeFrom::by_name("_ZnwmSt11align_val_t"), Some(SizeFrom::First));
+        assert_eq!(SizeFrom::by_name("free"), None);
+        assert!(
+            SizeFrom::ALL
+                .iter()
+                .enumerate()
+                .all(|(number, size_from)| *size_from as usize == number)
+        );
     }
 }

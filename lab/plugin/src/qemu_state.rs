@@ -22,13 +22,13 @@ type OnCpu = unsafe extern "C" fn(*mut c_void);
 
 /// Functions that QEMU exports, but not in its plugin interface.
 #[derive(Clone, Copy, Debug)]
-pub struct Inside {
+pub struct Qemu {
     get_cpu: GetCpu,
     flush: OnCpu,
     forget_code: OnCpu,
 }
 
-impl Inside {
+impl Qemu {
     /// Looks up the functions.
     ///
     /// # Errors
@@ -65,7 +65,7 @@ impl Inside {
     }
 }
 
-impl Inside {
+impl Qemu {
     /// Makes QEMU translate all code again, so that callbacks are inserted.
     pub fn forget_code(&self) {
         let cpu = self.cpu(0);
