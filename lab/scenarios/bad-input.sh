@@ -9,6 +9,10 @@ fails() {
     [ "$got" = "$want" ] || { echo "ended with $got instead of $want: $*"; exit 1; }
     [ "$(grep -c '^tierscope: .*: .*; ' /tmp/said)" = 1 ] || { echo "not one line with cause and remedy: $*"; exit 1; }
 }
+# because REASON: the message of the last `fails` has it.
+because() {
+    grep -q "$1" /tmp/said || { echo "the reason is not: $1"; exit 1; }
+}
 # holds DIR WINDOWS: can be read, and has at least so many windows.
 holds() {
     windows=$(tierscope report summary "$1" --json | sed -n 's/.*"windows": *\([0-9]*\).*/\1/p' | head -n 1)
@@ -18,6 +22,11 @@ holds() {
 sleep 1000 &
 target=$!
 fails 3 tierscope record -p "$target" --duration 1s -o /tmp/no-module
+# The emulated CPU has no PMU. Samples need no module: the PMU is the reason.
+fails 3 tierscope record --instrument pebs -p "$target" --duration 1s -o /tmp/no-pmu
+because 'no PMU that samples addresses of loads and stores; use hardware with PEBS or IBS'
+fails 3 tierscope record --instrument hint_fault -p "$target" --duration 1s -o /tmp/no-hint-faults
+because 'user space cannot arm them in another process; simulate it'
 insmod /lab/tierscope.ko
 fails 5 tierscope record -p 999999 --duration 1s -o /tmp/no-pid
 fails 2 tierscope record -p 2 --duration 1s -o /tmp/kernel-thread

@@ -17,6 +17,7 @@ use crate::bits::{Bits, Scans};
 use crate::module::Module;
 use crate::mover::kernel::{Member, Roll};
 use crate::mover::{Limits, LiveMover};
+use crate::open::Host;
 use crate::perf::{PerfSamples, Source};
 use crate::proc::{Names, Proc};
 use crate::residence::Watcher;
@@ -161,9 +162,9 @@ impl LiveMachine {
     ///
     /// # Errors
     /// If the event does not exist or is not permitted.
-    pub fn sample(&mut self, source: Source, frequency: u64) -> Result<()> {
+    pub(crate) fn sample(&mut self, host: &Host<'_>, source: Source, frequency: u64) -> Result<()> {
         self.enrol();
-        let samples = PerfSamples::open(source, frequency, Arc::clone(&self.roll))?;
+        let samples = PerfSamples::open(host, source, frequency, Arc::clone(&self.roll))?;
         self.samples = Ok(Box::new(samples));
         Ok(())
     }

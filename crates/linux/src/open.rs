@@ -6,15 +6,25 @@ use std::path::Path;
 use tierscope_core::{Error, ErrorKind, Need, Result, SpaceId};
 
 use crate::module::Module;
-use crate::perf::{self, Source};
+use crate::perf::{self, EventOpener, PerfEventOpen, Source};
 use crate::telemetry::{self, TlbMisses};
 use crate::{LiveMachine, Selection};
 
-/// Root of sysfs.
-const SYS: &str = "/sys";
-
 /// Command block of the telemetry device that programs controllers: one driver at a time.
 const COMMANDS: usize = 1;
+
+/// Where ports are opened: the running kernel, or a test's stand-in for it.
+pub(crate) struct Host<'h> {
+    /// Root of sysfs.
+    pub(crate) sys: &'h Path,
+    pub(crate) events: &'h dyn EventOpener,
+}
+
+impl Default for Host<'static> {
+    fn default() -> Self {
+        Self { sys: Path::new("/sys"), events: &PerfEventOpen }
+    }
+}
 
 /// Kinds of evidence that no program can provide of another process.
 const NEVER: [Need; 1] = [Need::HintFaults];
@@ -44,13 +54,17 @@ impl LiveMachine {
     /// # Errors
     /// Those of [`LiveMachine::open`] and [`check_needs`]; a port that is needed and missing.
     pub fn for_needs(selection: &Selection, needs: &[Need]) -> Result<Self> {
+        Self::on_host(&Host::default(), selection, needs)
+    }
+
+    fn on_host(host: &Host<'_>, selection: &Selection, needs: &[Need]) -> Result<Self> {
         check_needs("this run", needs)?;
         let module = match needs.contains(&Need::AccessBits) {
             true => Ok(Module::open()?),
             false => Err(not_needed()),
         };
         let counters = match needs.contains(&Need::Counters) {
-            true => Some(telemetry::controllers(Path::new(SYS), COMMANDS)?),
+            true => Some(telemetry::controllers(host.sys, COMMANDS)?),
             false => None,
         };
         let mut machine = Self::open(selection, module)?;
@@ -58,20 +72,20 @@ impl LiveMachine {
             machine.set_counters(Box::new(counters));
         }
         if needs.contains(&Need::Samples) {
-            machine.open_samples()?;
+            machine.open_samples(host)?;
         }
         Ok(machine)
     }
 
     /// Opens a source of samples: the processor's, or that of an instrumented virtual machine.
-    fn open_samples(&mut self) -> Result<()> {
-        let missing = match Source::of_hardware(Path::new(SYS)) {
-            Ok(source) => return self.sample(source, perf::FREQUENCY),
+    fn open_samples(&mut self, host: &Host<'_>) -> Result<()> {
+        let missing = match Source::of_hardware(host.sys) {
+            Ok(source) => return self.sample(host, source, perf::FREQUENCY),
             Err(missing) => missing,
         };
         let root = |(space, pid): (SpaceId, u32)| Ok((telemetry::root_of(pid)?, space));
         let roots: Result<Vec<(u64, SpaceId)>> = self.pids().into_iter().map(root).collect();
-        match roots.and_then(|roots| TlbMisses::open(Path::new(SYS), roots)) {
+        match roots.and_then(|roots| TlbMisses::open(host.sys, roots)) {
             Ok(misses) => self.set_samples(Ok(Box::new(misses))),
             // Machines without a PMU are common, those without a telemetry device the rule: the
             // missing PMU is the cause to report.
@@ -89,8 +103,15 @@ fn not_needed() -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::io::{Read, Write};
+    use std::process::{Child, Command, Stdio};
+    use std::time::Duration;
+
     use super::*;
-    use tierscope_core::Ports;
+    use crate::perf::file_rings::FileRings;
+    use tierscope_core::{Addr, Backing, Clock, Instrument, Lost, Ports, Snapshot, Target};
+    use tierscope_instruments::registry::{Common, by_name};
 
     #[test]
     fn hint_faults_are_refused_with_the_reason() {
@@ -104,10 +125,119 @@ mod tests {
 
     // A child that waits for input, and no needs: neither the module nor perf_event is opened.
     #[test]
-    fn what_is_not_needed_is_not_opened() {
+    fn ports_without_need_are_not_opened() {
         let selection = Selection::Command(vec!["cat".into()]);
         let mut machine = LiveMachine::for_needs(&selection, &[]).unwrap();
         let missing = machine.access_bits().err().expect("no port was opened");
         assert!(missing.cause.starts_with("neither instrument nor policy"), "{missing:?}");
+    }
+
+    /// A sysfs of two CPUs, with PEBS if `precise`.
+    fn sysfs(precise: bool) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = dir.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        write("devices/system/cpu/online", "0-1\n");
+        let levels = if precise { "3\n" } else { "0\n" };
+        write("bus/event_source/devices/cpu/caps/max_precise", levels);
+        dir
+    }
+
+    /// A process that waits for input, with all its mappings made.
+    struct Waiting(Child);
+
+    impl Waiting {
+        fn start() -> Self {
+            let mut cat = Command::new("cat");
+            let mut child = cat.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+            child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+            child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+            Self(child)
+        }
+    }
+
+    impl Drop for Waiting {
+        fn drop(&mut self) {
+            drop(self.0.stdin.take());
+            let _ = self.0.wait();
+        }
+    }
+
+    /// Opens a process on a machine with file-backed rings, by the needs of PEBS.
+    fn open_by_needs_of_pebs(sys: &Path, rings: &FileRings, of: &Waiting) -> Result<LiveMachine> {
+        let selection = Selection::Process { pid: of.0.id(), children: false };
+        LiveMachine::on_host(&Host { sys, events: rings }, &selection, by_name("pebs")?.needs)
+    }
+
+    /// Steps the instrument until its next snapshot.
+    fn next_snapshot(machine: &mut LiveMachine, pebs: &mut dyn Instrument) -> Snapshot {
+        loop {
+            let step = pebs.step(machine).unwrap();
+            if let Some(snapshot) = step.snapshot {
+                return snapshot;
+            }
+            machine.wait(step.wake);
+        }
+    }
+
+    fn hits(snapshot: &Snapshot, at: Addr) -> Option<f32> {
+        let region = snapshot.regions.iter().find(|region| region.range.contains(at));
+        region.map(|region| region.hits)
+    }
+
+    // `record --instrument pebs` below the command line: opener, rings, samples port, instrument.
+    #[test]
+    fn pebs_counts_the_samples_of_the_rings() {
+        let (sys, rings, process) = (sysfs(true), FileRings::default(), Waiting::start());
+        let mut machine = open_by_needs_of_pebs(sys.path(), &rings, &process).unwrap();
+        let (loads, stores) = (0x81D0, 0x82D0);
+        let opened = [(loads, 5000, 0), (stores, 5000, 0), (loads, 5000, 1), (stores, 5000, 1)];
+        assert_eq!(rings.events(), opened);
+        assert!(machine.access_bits().is_err(), "the kernel module is not needed");
+
+        let mappings = machine.mappings(Duration::ZERO).unwrap();
+        let memory = mappings.mappings.iter().filter(|of| of.backing != Backing::Kernel);
+        let starts: Vec<Addr> =
+            memory.map(|of| Addr { space: of.range.space, at: of.range.start }).collect();
+        // The program and the stack: more than 2 MiB apart.
+        let (program, stack) = (starts[0], starts[starts.len() - 1]);
+        let common = Common { window: Some(Duration::from_millis(1)), ..Common::default() };
+        let mut pebs = by_name("pebs").unwrap().make(None, &common).unwrap();
+        let pid = process.0.id();
+        rings.sample(0, pid, program.at);
+        assert!(pebs.step(&mut machine).unwrap().snapshot.is_none(), "samples before the window");
+        (0..6).for_each(|sample| rings.sample(sample % 4, pid, program.at + 8 * sample as u64));
+        (0..2).for_each(|ring| rings.sample(ring, pid, stack.at));
+        let kernel_address = 1 << 63;
+        rings.sample(2, pid, kernel_address);
+        rings.sample(3, pid + 1, stack.at);
+        let snapshot = next_snapshot(&mut machine, pebs.as_mut());
+        assert_eq!((hits(&snapshot, program), hits(&snapshot, stack)), (Some(6.0), Some(2.0)));
+    }
+
+    #[test]
+    fn samples_lost_in_the_rings_are_counted() {
+        let (sys, rings, process) = (sysfs(true), FileRings::default(), Waiting::start());
+        let mut machine = open_by_needs_of_pebs(sys.path(), &rings, &process).unwrap();
+        rings.lose(1, 40);
+        rings.lose(2, 2);
+        let mut samples = Vec::new();
+        assert_eq!(machine.samples().unwrap().drain(&mut samples), Lost(42));
+        assert!(samples.is_empty());
+    }
+
+    // The telemetry device is missing, too; the cause is the PMU.
+    #[test]
+    fn a_machine_without_a_pmu_is_refused_with_the_reason() {
+        let (sys, rings, process) = (sysfs(false), FileRings::default(), Waiting::start());
+        let error = open_by_needs_of_pebs(sys.path(), &rings, &process).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::Missing);
+        let text = error.to_string();
+        assert!(text.contains("no PMU that samples addresses"), "{text}");
+        assert!(text.contains("; use hardware with PEBS or IBS"), "{text}");
+        assert_eq!(rings.events(), []);
     }
 }

@@ -5,6 +5,11 @@ use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::Path;
 
+use perf_event_open_sys::bindings::{
+    PERF_COUNT_SW_PAGE_FAULTS, PERF_FLAG_FD_CLOEXEC, PERF_TYPE_RAW, PERF_TYPE_SOFTWARE,
+    perf_event_attr,
+};
+use perf_event_open_sys::perf_event_open;
 use tierscope_core::{Access, Missing};
 
 use super::ring::SAMPLE;
@@ -23,6 +28,7 @@ pub enum Source {
 /// An event to be opened on each CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Event {
+    /// PERF_TYPE_*, or the number of a PMU in sysfs.
     kind: u32,
     config: u64,
     precise: u64,
@@ -32,10 +38,6 @@ pub(super) struct Event {
     pub(super) access: Access,
 }
 
-const TYPE_SOFTWARE: u32 = 1;
-const TYPE_RAW: u32 = 4;
-/// PERF_COUNT_SW_PAGE_FAULTS.
-const PAGE_FAULTS: u64 = 2;
 /// MEM_INST_RETIRED.ALL_LOADS and ALL_STORES (Intel SDM volume 3B, chapter on performance events;
 /// Skylake and later: event D0, masks 81 and 82).
 const LOADS: u64 = 0x81D0;
@@ -79,73 +81,84 @@ impl Source {
         };
         match self {
             Source::Precise => vec![
-                event(TYPE_RAW, LOADS, 2, Access::Load),
-                event(TYPE_RAW, STORES, 2, Access::Store),
+                event(PERF_TYPE_RAW, LOADS, 2, Access::Load),
+                event(PERF_TYPE_RAW, STORES, 2, Access::Store),
             ],
             Source::Ibs => {
                 let file = sys.join("bus/event_source/devices/ibs_op/type");
                 let kind = fs::read_to_string(file).ok().and_then(|text| text.trim().parse().ok());
                 kind.map(|kind| event(kind, COUNT_OPS, 0, Access::Load)).into_iter().collect()
             }
-            Source::Faults => vec![event(TYPE_SOFTWARE, PAGE_FAULTS, 0, Access::Load)],
+            Source::Faults => {
+                let config = PERF_COUNT_SW_PAGE_FAULTS.into();
+                vec![event(PERF_TYPE_SOFTWARE, config, 0, Access::Load)]
+            }
         }
     }
 }
 
-/// `struct perf_event_attr`, 128 bytes (PERF_ATTR_SIZE_VER7), as words. Byte offsets of its fields:
-/// type 0, size 4, config 8, sample_period or _freq 16, sample_type 24, read_format 32, flags 40,
-/// ..., clockid 92.
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(C)]
-struct Attr([u64; 16]);
-
-/// Bits of the attribute's flags.
-const EXCLUDE_KERNEL: u64 = 1 << 5;
-const EXCLUDE_HV: u64 = 1 << 6;
-const FREQ: u64 = 1 << 10;
-const PRECISE_SHIFT: u32 = 15;
-const USE_CLOCKID: u64 = 1 << 25;
-const CLOCK_MONOTONIC: u64 = 1;
-
 impl Event {
     /// Attributes for `frequency` samples per second and CPU; software events are all sampled.
-    fn attr(&self, frequency: u64) -> Attr {
-        let mut attr = Attr::default();
-        let size = size_of::<Attr>() as u64;
-        attr.0[0] = u64::from(self.kind) | size << 32;
-        attr.0[1] = self.config;
-        let software = self.kind == TYPE_SOFTWARE;
-        attr.0[2] = if software { 1 } else { frequency };
-        attr.0[3] = SAMPLE;
-        let kernel = if self.with_kernel { 0 } else { EXCLUDE_KERNEL | EXCLUDE_HV };
-        let freq = if software { 0 } else { FREQ };
-        attr.0[5] = kernel | freq | USE_CLOCKID | self.precise << PRECISE_SHIFT;
-        // The clock id is the upper half of its word.
-        attr.0[11] = CLOCK_MONOTONIC << 32;
+    ///
+    /// A kernel older than the bindings accepts the longer structure: the fields that it does not
+    /// know are zero (kernel/events/core.c: `perf_copy_attr`).
+    pub(super) fn attr(&self, frequency: u64) -> perf_event_attr {
+        let mut attr = perf_event_attr {
+            type_: self.kind,
+            size: size_of::<perf_event_attr>() as u32,
+            config: self.config,
+            sample_type: SAMPLE,
+            clockid: libc::CLOCK_MONOTONIC,
+            ..perf_event_attr::default()
+        };
+        attr.set_use_clockid(1);
+        attr.set_precise_ip(self.precise);
+        match self.kind {
+            PERF_TYPE_SOFTWARE => attr.sample_period = 1,
+            _ => {
+                attr.sample_freq = frequency;
+                attr.set_freq(1);
+            }
+        }
+        if !self.with_kernel {
+            attr.set_exclude_kernel(1);
+            attr.set_exclude_hv(1);
+        }
         attr
     }
+}
 
-    /// Opens the event on one CPU, for all processes; the reader drops samples of others.
-    pub(super) fn open(&self, cpu: u32, frequency: u64) -> io::Result<OwnedFd> {
-        const CLOEXEC: libc::c_ulong = 1 << 3;
-        let attr = self.attr(frequency);
-        let everybody: libc::pid_t = -1;
-        let nobody: libc::c_int = -1;
-        // SAFETY: the kernel reads `size` bytes of `attr`, which has that size; the other arguments
-        // are numbers.
+/// perf_event_open(2), or a test's stand-in for it.
+pub(crate) trait EventOpener {
+    /// Opens an event on one CPU, for all processes; the reader drops samples of others. The
+    /// descriptor can be mapped as a ring.
+    ///
+    /// # Errors
+    /// Those of perf_event_open(2).
+    fn open(&self, attr: perf_event_attr, cpu: u32) -> io::Result<OwnedFd>;
+}
+
+/// The system call of the running kernel.
+pub(crate) struct PerfEventOpen;
+
+impl EventOpener for PerfEventOpen {
+    fn open(&self, mut attr: perf_event_attr, cpu: u32) -> io::Result<OwnedFd> {
+        const ALL_PROCESSES: libc::pid_t = -1;
+        const NO_GROUP: libc::c_int = -1;
+        let cpu = libc::c_int::try_from(cpu).map_err(|_| io::ErrorKind::InvalidInput)?;
+        // SAFETY: `attr` is initialised, and `attr.size` is its size.
         let fd = unsafe {
-            libc::syscall(
-                libc::SYS_perf_event_open,
-                &raw const attr,
-                everybody,
-                cpu as libc::c_int,
-                nobody,
-                CLOEXEC,
+            perf_event_open(
+                &raw mut attr,
+                ALL_PROCESSES,
+                cpu,
+                NO_GROUP,
+                PERF_FLAG_FD_CLOEXEC.into(),
             )
         };
-        match i32::try_from(fd) {
+        match fd {
             // SAFETY: the descriptor is new and has no other owner.
-            Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+            0.. => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
             _ => Err(io::Error::last_os_error()),
         }
     }
@@ -166,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hardware_says_what_it_has() {
+    fn hardware_source_is_detected_in_sysfs() {
         let of = |files: &[(&str, &str)]| Source::of_hardware(sysfs(files).path());
         assert_eq!(of(&[("cpu/caps/max_precise", "3\n")]), Ok(Source::Precise));
         assert_eq!(of(&[("cpu/caps/max_precise", "3\n"), ("ibs_op/type", "9\n")]), Ok(Source::Ibs));
@@ -175,23 +188,17 @@ mod tests {
     }
 
     #[test]
-    fn attributes_are_where_the_kernel_reads_them() {
+    fn attributes_describe_the_event() {
         let sys = sysfs(&[("ibs_op/type", "9\n")]);
-        let bytes = |source: Source, number: usize| -> Vec<u8> {
-            let attr = source.events(sys.path())[number].attr(5000);
-            attr.0.iter().flat_map(|word| word.to_ne_bytes()).collect()
-        };
-        let u32_at =
-            |bytes: &[u8], at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());
-        let u64_at =
-            |bytes: &[u8], at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap());
-        let stores = bytes(Source::Precise, 1);
-        assert_eq!((stores.len(), u32_at(&stores, 0), u32_at(&stores, 4)), (128, 4, 128));
-        assert_eq!((u64_at(&stores, 8), u64_at(&stores, 16)), (0x82D0, 5000));
-        assert_eq!(u32_at(&stores, 92), 1, "CLOCK_MONOTONIC");
-        assert_eq!(u64_at(&stores, 40) >> 15 & 3, 2);
-        let ibs = bytes(Source::Ibs, 0);
-        assert_eq!((u32_at(&ibs, 0), u64_at(&ibs, 40) & EXCLUDE_KERNEL), (9, 0));
-        assert_eq!(u64_at(&bytes(Source::Faults, 0), 16), 1, "every fault");
+        let attr = |source: Source, number: usize| source.events(sys.path())[number].attr(5000);
+        let stores = attr(Source::Precise, 1);
+        assert_eq!((stores.type_, stores.config, stores.sample_freq), (4, 0x82D0, 5000));
+        assert_eq!((stores.precise_ip(), stores.freq(), stores.exclude_kernel()), (2, 1, 1));
+        assert_eq!((stores.use_clockid(), stores.clockid), (1, libc::CLOCK_MONOTONIC));
+        assert_eq!(stores.size as usize, size_of_val(&stores));
+        let ibs = attr(Source::Ibs, 0);
+        assert_eq!((ibs.type_, ibs.exclude_kernel(), ibs.freq()), (9, 0, 1));
+        let faults = attr(Source::Faults, 0);
+        assert_eq!((faults.sample_period, faults.freq()), (1, 0), "every fault");
     }
 }

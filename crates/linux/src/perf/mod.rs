@@ -4,71 +4,60 @@
 //! dropped when the rings are read. Samples that the kernel lost are counted.
 
 mod event;
+#[cfg(test)]
+pub(crate) mod file_rings;
 mod ring;
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::mem::offset_of;
+use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::ptr::NonNull;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use memmap2::{MmapOptions, MmapRaw};
+use perf_event_open_sys::bindings::perf_event_mmap_page;
 use tierscope_core::{Access, Addr, Error, ErrorKind, Lost, Result, Sample, Samples, SpaceId};
 
 pub use event::Source;
-pub use ring::{Besides, Record, parse};
+pub(crate) use event::{EventOpener, PerfEventOpen};
+pub use ring::{Losses, Record, parse};
 
 use crate::mover::kernel::Roll;
+use crate::open::Host;
 
 /// Data pages of a ring: 512 KiB hold 9000 samples, two seconds at 5 kHz.
 const PAGES: usize = 128;
 /// Default samples per second and CPU: the Telescope article's moderate setting.
 pub const FREQUENCY: u64 = 5000;
 
-/// Offsets of the ring's head and tail in `struct perf_event_mmap_page`.
-const HEAD: usize = 1024;
-const TAIL: usize = 1032;
+/// Offsets of the ring's head and tail in its first page.
+const HEAD: usize = offset_of!(perf_event_mmap_page, data_head);
+const TAIL: usize = offset_of!(perf_event_mmap_page, data_tail);
 /// User addresses are below this one.
 const USER_END: u64 = 1 << 56;
 
 /// The ring of one event on one CPU.
 #[derive(Debug)]
 struct Ring {
-    memory: NonNull<u8>,
-    bytes: usize,
+    /// One page for head and tail, then the data pages.
+    memory: MmapRaw,
     page: usize,
-    fd: OwnedFd,
+    /// The event ends when this is closed.
+    _fd: OwnedFd,
     access: Access,
 }
-
-// SAFETY: the mapping belongs to the ring alone, and is used only through an exclusive reference.
-unsafe impl Send for Ring {}
 
 impl Ring {
     fn map(fd: OwnedFd, access: Access) -> io::Result<Self> {
         let page = rustix::param::page_size();
-        let bytes = (PAGES + 1) * page;
-        // SAFETY: this creates a mapping at an address that the kernel chooses.
-        let memory = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                fd.as_raw_fd(),
-                0,
-            )
-        };
-        if memory == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let memory = NonNull::new(memory.cast()).ok_or(io::ErrorKind::Other)?;
-        Ok(Self { memory, bytes, page, fd, access })
+        let memory = MmapOptions::new().len((PAGES + 1) * page).map_raw(&fd)?;
+        Ok(Self { memory, page, _fd: fd, access })
     }
 
     fn word(&self, at: usize) -> &AtomicU64 {
         // SAFETY: the word lies in the first page, is aligned, and both sides access it atomically.
-        unsafe { AtomicU64::from_ptr(self.memory.as_ptr().add(at).cast()) }
+        unsafe { AtomicU64::from_ptr(self.memory.as_mut_ptr().add(at).cast()) }
     }
 
     /// Copies the records since the last call into a contiguous buffer.
@@ -80,16 +69,8 @@ impl Ring {
         let data = unsafe {
             std::slice::from_raw_parts(self.memory.as_ptr().add(self.page), PAGES * self.page)
         };
-        ring::piece(data, tail, head, row);
+        ring::copy_unread(data, tail, head, row);
         self.word(TAIL).store(head, Ordering::Release);
-    }
-}
-
-impl Drop for Ring {
-    fn drop(&mut self) {
-        // SAFETY: this is the mapping of `map`, and no reference into it is left.
-        unsafe { libc::munmap(self.memory.as_ptr().cast(), self.bytes) };
-        let _ = &self.fd;
     }
 }
 
@@ -98,30 +79,36 @@ pub struct PerfSamples {
     rings: Vec<Ring>,
     roll: Roll,
     row: Vec<u8>,
-    besides: Besides,
+    losses: Losses,
 }
 
 impl PerfSamples {
-    /// Opens `source` on every online CPU, at `frequency` samples per second and CPU.
+    /// Opens `source` on every online CPU of `host`, at `frequency` samples per second and CPU.
     ///
     /// # Errors
     /// [`ErrorKind::Permission`] without CAP_PERFMON; [`ErrorKind::Missing`] if the event does not
     /// exist.
-    pub(crate) fn open(source: Source, frequency: u64, roll: Roll) -> Result<Self> {
+    pub(crate) fn open(
+        host: &Host<'_>,
+        source: Source,
+        frequency: u64,
+        roll: Roll,
+    ) -> Result<Self> {
         let mut rings = Vec::new();
-        for cpu in online(Path::new("/sys")) {
-            for event in source.events(Path::new("/sys")) {
-                let fd = event.open(cpu, frequency).map_err(|e| refused(source, &e))?;
+        for cpu in online(host.sys) {
+            for event in source.events(host.sys) {
+                let fd = host.events.open(event.attr(frequency), cpu);
+                let fd = fd.map_err(|e| refused(source, &e))?;
                 rings.push(Ring::map(fd, event.access).map_err(|e| refused(source, &e))?);
             }
         }
-        Ok(Self { rings, roll, row: Vec::new(), besides: Besides::default() })
+        Ok(Self { rings, roll, row: Vec::new(), losses: Losses::default() })
     }
 
     /// Counts of lost and throttled samples since opening.
     #[must_use]
-    pub fn besides(&self) -> Besides {
-        self.besides
+    pub fn losses(&self) -> Losses {
+        self.losses
     }
 }
 
@@ -135,7 +122,7 @@ impl Samples for PerfSamples {
         for ring in &mut self.rings {
             ring.take(&mut self.row);
             let access = ring.access;
-            let besides = parse(&self.row, |record| {
+            let losses = parse(&self.row, |record| {
                 // The hardware does not always know the address; kernel addresses belong to no
                 // space.
                 let known = record.address != 0 && record.address < USER_END;
@@ -149,11 +136,11 @@ impl Samples for PerfSamples {
                     });
                 }
             });
-            lost += besides.lost + u64::from(besides.broken > 0);
-            self.besides.throttled += besides.throttled;
-            self.besides.broken += besides.broken;
+            lost += losses.lost + u64::from(losses.broken > 0);
+            self.losses.throttled += losses.throttled;
+            self.losses.broken += losses.broken;
         }
-        self.besides.lost += lost;
+        self.losses.lost += lost;
         out[first..].sort_by_key(|sample| sample.time);
         Lost(lost)
     }
@@ -182,7 +169,9 @@ fn refused(source: Source, error: &io::Error) -> Error {
         Some(libc::EMFILE | libc::ENFILE) => {
             (ErrorKind::Other, "raise the limit of open files with `ulimit -n`")
         }
-        Some(libc::EBUSY) => (ErrorKind::Missing, "end who else uses the PMU (NMI watchdog, perf)"),
+        Some(libc::EBUSY) => {
+            (ErrorKind::Missing, "end other users of the PMU (the NMI watchdog, perf)")
+        }
         _ => (ErrorKind::Missing, "choose a policy that works on ACCESSED bits"),
     };
     Error::new(kind, what).cause(error).remedy(remedy)
@@ -208,7 +197,7 @@ mod tests {
     fn open(pid: u32) -> Option<PerfSamples> {
         let roll = Roll::default();
         roll.lock().unwrap().push(Member { space: SpaceId(4), pid, started: 0 });
-        PerfSamples::open(Source::Faults, 0, roll)
+        PerfSamples::open(&Host::default(), Source::Faults, 0, roll)
             .inspect_err(|error| eprintln!("skipped: {error}"))
             .ok()
     }
@@ -241,7 +230,7 @@ mod tests {
 
     // Each page fault of this process is sampled exactly once, and no untouched page is.
     #[test]
-    fn faults_of_our_own_come_through_the_ring() {
+    fn faults_of_this_process_come_through_the_ring() {
         let Some(mut samples) = open(std::process::id()) else { return };
         let mut out = Vec::new();
         samples.drain(&mut out);
@@ -268,7 +257,7 @@ mod tests {
     // A ring that is not read becomes full after 9362 samples of 56 bytes. The next sample that
     // fits is preceded by the number of lost ones.
     #[test]
-    fn what_finds_no_room_is_counted() {
+    fn samples_lost_by_a_full_ring_are_counted() {
         stay();
         let Some(mut samples) = open(std::process::id()) else { return };
         let (mut seen, mut lost, mut touched) = (0, 0, 0);
@@ -282,11 +271,11 @@ mod tests {
         assert!(seen < touched && lost > 0, "{seen} of {touched}, {lost} lost");
         // Page faults of tests that run concurrently may be lost as well.
         assert!(seen as u64 + lost >= touched as u64, "{seen} of {touched}, {lost} lost");
-        assert_eq!(samples.besides().lost, lost);
+        assert_eq!(samples.losses().lost, lost);
     }
 
     #[test]
-    fn other_processes_are_left_out() {
+    fn samples_of_other_processes_are_dropped() {
         let Some(mut samples) = open(1 << 30) else { return };
         touch(30);
         let mut out = Vec::new();
