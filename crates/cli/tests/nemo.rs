@@ -61,7 +61,7 @@ fn recording_without_controllers_says_what_is_missing() {
     command.args(["record", "--instrument", "nemo", "-o"]).arg(&output).args(["--", "touch"]);
     let ended = command.arg(&touched).output().unwrap();
     let error = String::from_utf8(ended.stderr).unwrap();
-    if tierscope_linux::telemetry::find(std::path::Path::new("/sys")).is_none() {
+    if tierscope_linux::memory_controller::find_device(std::path::Path::new("/sys")).is_none() {
         assert_eq!(ended.status.code(), Some(3), "{error}");
         assert!(error.contains("telemetry device") && error.contains("start the"), "{error}");
         assert!(!touched.exists() && !output.exists());

@@ -20,7 +20,7 @@ const EXIT: u64 = 2;
 
 /// Events that ended a wait. Several can be set; if none is, nothing was pending.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Heard {
+pub(crate) struct Events {
     /// The deadline has passed.
     pub(crate) timer: bool,
     /// A stop signal is pending. Remains set.
@@ -37,7 +37,7 @@ pub(crate) struct Alarm {
     timer: OwnedFd,
     signals: StopSignals,
     /// SIGHUP is reported as a hang-up instead of a stop signal.
-    apart: bool,
+    hangups_separate: bool,
 }
 
 impl Alarm {
@@ -60,12 +60,12 @@ impl Alarm {
         let signals = StopSignals::block()?;
         epoll::add(&epoll, &timer, EventData::new_u64(TIMER), EventFlags::IN)?;
         epoll::add(&epoll, &signals.fd, EventData::new_u64(SIGNAL), EventFlags::IN)?;
-        Ok(Self { epoll, timer, signals, apart: false })
+        Ok(Self { epoll, timer, signals, hangups_separate: false })
     }
 
     /// From here on SIGHUP is reported as a hang-up instead of a stop signal.
-    pub(crate) fn tell_hangups_apart(&mut self) {
-        self.apart = true;
+    pub(crate) fn report_hangups(&mut self) {
+        self.hangups_separate = true;
     }
 
     /// The signal mask before the stop signals were blocked, to be restored in child processes.
@@ -79,7 +79,7 @@ impl Alarm {
     }
 
     /// Waits until CLOCK_MONOTONIC reaches `nanos` (`None`: no deadline) or another event occurs.
-    pub(crate) fn wait_until(&self, nanos: Option<u64>) -> Heard {
+    pub(crate) fn wait_until(&self, nanos: Option<u64>) -> Events {
         // A timer set to zero is disarmed; set to any other time in the past it fires immediately.
         let value = Timespec {
             tv_sec: nanos.map_or(0, |n| (n / 1_000_000_000) as i64),
@@ -92,15 +92,15 @@ impl Alarm {
     }
 
     /// Returns the pending events without waiting.
-    pub(crate) fn poll(&self) -> Heard {
+    pub(crate) fn poll(&self) -> Events {
         self.listen(Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))
     }
 
-    fn listen(&self, timeout: Option<&Timespec>) -> Heard {
+    fn listen(&self, timeout: Option<&Timespec>) -> Events {
         let mut events = [const { MaybeUninit::<Event>::uninit() }; 8];
         loop {
             match epoll::wait(&self.epoll, &mut events, timeout) {
-                Ok((events, _)) => return self.tell(hear(events)),
+                Ok((events, _)) => return self.separate_hangups(collect(events)),
                 // The process was stopped and continued from the shell.
                 Err(rustix::io::Errno::INTR) => {}
                 Err(error) => unreachable!("epoll of our own: {error}"),
@@ -111,16 +111,16 @@ impl Alarm {
 
 impl Alarm {
     /// Distinguishes a stop signal, which stays pending, from SIGHUP, which is consumed.
-    fn tell(&self, mut heard: Heard) -> Heard {
-        if heard.stop && self.apart && self.signals.take_hangup() {
+    fn separate_hangups(&self, mut heard: Events) -> Events {
+        if heard.stop && self.hangups_separate && self.signals.take_hangup() {
             (heard.stop, heard.hangup) = (false, true);
         }
         heard
     }
 }
 
-fn hear(events: &[Event]) -> Heard {
-    let mut heard = Heard::default();
+fn collect(events: &[Event]) -> Events {
+    let mut heard = Events::default();
     for event in events {
         let data = event.data;
         match data.u64() {
@@ -207,14 +207,14 @@ mod tests {
     use std::process::{Command, Stdio};
 
     #[test]
-    fn a_past_time_is_told_at_once() {
+    fn a_past_deadline_ends_the_wait_at_once() {
         let alarm = Alarm::new().unwrap();
-        assert_eq!(alarm.poll(), Heard::default());
+        assert_eq!(alarm.poll(), Events::default());
         assert!(alarm.wait_until(Some(1)).timer);
     }
 
     #[test]
-    fn hears_a_signal_to_this_thread_and_keeps_saying_so() {
+    fn a_stop_signal_stays_pending() {
         let alarm = Alarm::new().unwrap();
         // SAFETY: raise sends to the calling thread, where the signal is blocked.
         unsafe { libc::raise(libc::SIGTERM) };
@@ -224,14 +224,14 @@ mod tests {
 
     // SIGHUP is reported once, and a stop signal is still reported as one.
     #[test]
-    fn a_hangup_can_be_told_apart() {
+    fn a_hangup_can_be_separated_from_stop_signals() {
         let mut alarm = Alarm::new().unwrap();
-        alarm.tell_hangups_apart();
+        alarm.report_hangups();
         // SAFETY: raise sends to the calling thread, where the signals are blocked.
         unsafe { libc::raise(libc::SIGHUP) };
         let heard = alarm.wait_until(None);
         assert!(heard.hangup && !heard.stop);
-        assert_eq!(alarm.poll(), Heard::default());
+        assert_eq!(alarm.poll(), Events::default());
         // SAFETY: raise sends to the calling thread, where SIGTERM is blocked.
         unsafe { libc::raise(libc::SIGTERM) };
         // SAFETY: raise sends to the calling thread, where SIGHUP is blocked.
@@ -244,16 +244,16 @@ mod tests {
     }
 
     #[test]
-    fn hears_an_exit_until_the_descriptor_is_closed() {
+    fn an_exit_is_reported_until_the_descriptor_is_closed() {
         let alarm = Alarm::new().unwrap();
         let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
         let pidfd = PidFd::open(child.id()).unwrap();
         alarm.watch_exit(&pidfd).unwrap();
-        assert_eq!(alarm.poll(), Heard::default());
+        assert_eq!(alarm.poll(), Events::default());
         drop(child.stdin.take());
         assert!(alarm.wait_until(None).exit);
         drop(pidfd);
-        assert_eq!(alarm.poll(), Heard::default());
+        assert_eq!(alarm.poll(), Events::default());
         child.wait().unwrap();
     }
 }

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
 use tierscope_core::{
     AccessBits, AccessedSet, Flushed, Judged, LeafKind, Level, Probe, ProbeOp, Radix, Range,
     Result, ScanMode, ScanStats, SpaceId, State,
 };
 
 use crate::abi;
+use crate::clock;
 use crate::module::{Attachment, Module, Presence};
 use crate::pidfd::PidFd;
 
@@ -177,13 +177,12 @@ impl AccessBits for Bits {
         mode: ScanMode,
         set: &mut AccessedSet,
     ) -> Result<ScanStats> {
-        let began = clock_gettime(ClockId::ThreadCPUTime);
+        let began = clock::thread_cpu();
         let found = match find(&mut self.attached, range.space) {
             Some(attachment) => attachment.scan(range, level, mode, set)?,
             None => None,
         };
-        let spent = clock_gettime(ClockId::ThreadCPUTime) - began;
-        self.scans.cpu += Duration::new(spent.tv_sec as u64, spent.tv_nsec as u32);
+        self.scans.cpu += clock::thread_cpu().saturating_sub(began);
         self.scans.scans += 1;
         self.scans.visited += found.map_or(0, |found| found.visited);
         self.scans.young += found.map_or(0, |found| found.young);

@@ -2,29 +2,29 @@
 
 use std::path::Path;
 use std::process::ExitStatus;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
 use tierscope_core::{
     AccessBits, Clock, Counters, CpuTime, Error, ErrorKind, FrameRun, Frames, Mapping, Mappings,
     Missing, PlacementView, Ports, Pressure, Range, Residence, Result, Samples, Space, SpaceId,
     Target, Time, Wake,
 };
 
-use crate::alarm::{Alarm, Heard};
+use crate::alarm::{Alarm, Events};
 use crate::bits::{Bits, Scans};
+use crate::clock;
 use crate::module::Module;
-use crate::mover::kernel::{Member, Roll};
 use crate::mover::{Limits, LiveMover};
+use crate::numa_usage::NumaMonitor;
 use crate::open::Host;
 use crate::perf::{PerfSamples, Source};
 use crate::proc::{Names, Proc};
-use crate::residence::Watcher;
+use crate::process::{Process, share_memory};
 use crate::selection::{Roots, Selection};
+use crate::space_owners::{Owner, SpaceOwners};
 use crate::tiering::Tiering;
 use crate::tiers::TierConfig;
-use crate::watched::{Watched, share_memory};
 
 /// Maximum share of one CPU for reading mappings: 1/100. [`READING_LATE`] takes precedence.
 const READING_SHARE: u32 = 100;
@@ -45,10 +45,10 @@ pub struct LiveMachine {
     roots: Roots,
     bits: Result<Bits, Missing>,
     alarm: Alarm,
-    /// When the machine was opened: CLOCK_BOOTTIME in clock ticks, the unit of process start times.
+    /// When the machine was opened, in the unit of process start times.
     opened_ticks: u64,
     own_cpu_before: Duration,
-    watched: Vec<Watched>,
+    watched: Vec<Process>,
     /// Pids whose space ended in this refresh; a pid that joins again has executed another program.
     left: Vec<u32>,
     next_space: u32,
@@ -64,9 +64,9 @@ pub struct LiveMachine {
     announce: bool,
     /// An error of a refresh during a wait, returned by the next call that can fail.
     failed: Option<Error>,
-    residence: Watcher,
+    numa_usage: NumaMonitor,
     /// Current owner of each space, shared with other threads.
-    roll: Roll,
+    owners: SpaceOwners,
     tiering: Option<Tiering>,
     samples: Result<Box<dyn Samples>, Missing>,
     counters: Option<Box<dyn Counters>>,
@@ -87,8 +87,8 @@ impl LiveMachine {
             roots,
             bits: module.map(Bits::new).map_err(|e| explain(&e)),
             alarm,
-            opened_ticks: boot_ticks(),
-            own_cpu_before: own_cpu(),
+            opened_ticks: clock::boot_ticks(),
+            own_cpu_before: clock::process_cpu(),
             watched: Vec::new(),
             left: Vec::new(),
             next_space: 0,
@@ -101,8 +101,8 @@ impl LiveMachine {
             announce: false,
             failed: None,
             // Threads inherit the signal mask: start them after the alarm has blocked the signals.
-            residence: Watcher::start(Proc::default())?,
-            roll: Roll::default(),
+            numa_usage: NumaMonitor::start(Proc::default())?,
+            owners: SpaceOwners::default(),
             tiering: None,
             samples: Err(Missing::on_this_machine("samples")),
             counters: None,
@@ -124,8 +124,8 @@ impl LiveMachine {
     /// # Errors
     /// If there is only one tier, or tiers or limits are invalid.
     pub fn with_tiers(mut self, config: &TierConfig, limits: Limits) -> Result<(Self, LiveMover)> {
-        self.enrol();
-        let (tiering, mover) = Tiering::open(config, limits, Arc::clone(&self.roll))?;
+        self.publish_owners();
+        let (tiering, mover) = Tiering::open(config, limits, self.owners.clone())?;
         self.tiering = Some(tiering);
         Ok((self, mover))
     }
@@ -136,8 +136,8 @@ impl LiveMachine {
     /// # Errors
     /// If the limits are invalid.
     pub fn with_reclaim(mut self, limits: Limits) -> Result<(Self, LiveMover)> {
-        self.enrol();
-        let (tiering, mover) = Tiering::of_one_tier(limits, Arc::clone(&self.roll))?;
+        self.publish_owners();
+        let (tiering, mover) = Tiering::of_one_tier(limits, self.owners.clone())?;
         self.tiering = Some(tiering);
         Ok((self, mover))
     }
@@ -163,8 +163,8 @@ impl LiveMachine {
     /// # Errors
     /// If the event does not exist or is not permitted.
     pub(crate) fn sample(&mut self, host: &Host<'_>, source: Source, frequency: u64) -> Result<()> {
-        self.enrol();
-        let samples = PerfSamples::open(host, source, frequency, Arc::clone(&self.roll))?;
+        self.publish_owners();
+        let samples = PerfSamples::open(host, source, frequency, self.owners.clone())?;
         self.samples = Ok(Box::new(samples));
         Ok(())
     }
@@ -172,7 +172,7 @@ impl LiveMachine {
     /// From now on SIGHUP does not end waits like the other signals: `then` is called instead, and
     /// the wait continues.
     pub fn on_hangup(&mut self, then: Box<dyn FnMut()>) {
-        self.alarm.tell_hangups_apart();
+        self.alarm.report_hangups();
         self.hangup = Some(then);
     }
 
@@ -183,11 +183,11 @@ impl LiveMachine {
     }
 
     /// Updates the shared list of space owners.
-    fn enrol(&self) -> Vec<Member> {
-        let member = |w: &Watched| Member { space: w.space, pid: w.pid, started: w.started };
-        let members: Vec<Member> = self.watched.iter().map(member).collect();
-        self.roll.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&members);
-        members
+    fn publish_owners(&self) -> Vec<Owner> {
+        let owner = |w: &Process| Owner { space: w.space, pid: w.pid, started: w.started };
+        let owners: Vec<Owner> = self.watched.iter().map(owner).collect();
+        self.owners.set(&owners);
+        owners
     }
 
     /// Ends the observation. A command that still runs is terminated (SIGTERM, after five seconds
@@ -233,7 +233,7 @@ impl LiveMachine {
     }
 
     /// Stops watching the processes that `gone` selects.
-    fn leave(&mut self, gone: impl Fn(&Watched) -> bool) {
+    fn leave(&mut self, gone: impl Fn(&Process) -> bool) {
         for watched in self.watched.extract_if(.., |w| gone(w)) {
             self.ended_cpu += watched.cpu_time(&self.proc);
             if let Ok(bits) = &mut self.bits {
@@ -250,8 +250,8 @@ impl LiveMachine {
         let space = SpaceId(self.next_space);
         let had_a_space = self.left.contains(&pid);
         let born_here = |started| started > self.opened_ticks && !had_a_space;
-        let found = Watched::look_up(&self.proc, pid, space, |stat| born_here(stat.started))?;
-        let Some(watched) = found.filter(|found| !self.borrows_memory(found)) else {
+        let found = Process::look_up(&self.proc, pid, space, |stat| born_here(stat.started))?;
+        let Some(watched) = found.filter(|found| !self.shares_memory_of_parent(found)) else {
             return Ok(());
         };
         if let Ok(bits) = &mut self.bits {
@@ -274,7 +274,7 @@ impl LiveMachine {
 
     /// Between vfork and exec a child uses the memory of its parent, which is watched already: two
     /// spaces would clear each other's ACCESSED bits.
-    fn borrows_memory(&self, child: &Watched) -> bool {
+    fn shares_memory_of_parent(&self, child: &Process) -> bool {
         let parent = self.watched.iter().find(|w| w.pid == child.parent);
         parent.is_some_and(|parent| share_memory(parent.pid, child.pid))
     }
@@ -291,8 +291,8 @@ impl LiveMachine {
         if !fresh.same_layout(&self.known) {
             self.known = Arc::new(fresh);
             self.names.tidy();
-            let members = self.enrol();
-            self.residence.set(members, Arc::clone(&self.known));
+            let owners = self.publish_owners();
+            self.numa_usage.set(owners, Arc::clone(&self.known));
             if let Some(tiering) = &mut self.tiering {
                 tiering.map(&self.known);
             }
@@ -313,7 +313,7 @@ fn append(all: &mut Vec<Mapping>, mut more: Vec<Mapping>) {
 
 impl Clock for LiveMachine {
     fn now(&self) -> Time {
-        Time(monotonic())
+        clock::monotonic()
     }
 
     fn wait(&mut self, until: Time) -> Wake {
@@ -321,12 +321,12 @@ impl Clock for LiveMachine {
         let mut due = self.now() >= until;
         loop {
             if self.bits.as_mut().is_ok_and(Bits::take_gone) {
-                self.refresh_later_telling();
+                self.refresh_with_deferred_error();
             }
-            let in_hand = due || self.announce || self.watched.is_empty();
-            let heard = if in_hand {
+            let pending = due || self.announce || self.watched.is_empty();
+            let heard = if pending {
                 // A timer of an earlier wait may have expired since.
-                Heard { timer: false, ..self.alarm.poll() }
+                Events { timer: false, ..self.alarm.poll() }
             } else {
                 let end = (until < Time::NEVER).then_some(until.0);
                 self.alarm.wait_until(end)
@@ -340,7 +340,7 @@ impl Clock for LiveMachine {
                 then();
             }
             if heard.exit {
-                self.refresh_later_telling();
+                self.refresh_with_deferred_error();
             }
             if self.watched.is_empty() && self.failed.is_none() {
                 return Wake::Gone;
@@ -359,7 +359,7 @@ impl Clock for LiveMachine {
 impl LiveMachine {
     /// A wait cannot fail: it reports that the target changed, and the next request for mappings
     /// returns the error.
-    fn refresh_later_telling(&mut self) {
+    fn refresh_with_deferred_error(&mut self) {
         if let Err(error) = self.refresh() {
             self.failed = Some(error);
             self.stale = true;
@@ -391,13 +391,13 @@ impl Target for LiveMachine {
     fn cpu_time(&self) -> CpuTime {
         let living: Duration = self.watched.iter().map(|w| w.cpu_time(&self.proc)).sum();
         CpuTime {
-            profiler: own_cpu().saturating_sub(self.own_cpu_before),
+            profiler: clock::process_cpu().saturating_sub(self.own_cpu_before),
             target: self.ended_cpu + living,
         }
     }
 
     fn own_time(&self) -> Duration {
-        duration_of(ClockId::ThreadCPUTime)
+        clock::thread_cpu()
     }
 }
 
@@ -442,7 +442,7 @@ impl Ports for LiveMachine {
     }
 
     fn residence(&mut self) -> Result<Arc<Residence>, Missing> {
-        Ok(self.residence.found(|space| self.watched.iter().any(|w| w.space == space)))
+        Ok(self.numa_usage.found(|space| self.watched.iter().any(|w| w.space == space)))
     }
 }
 
@@ -458,24 +458,4 @@ impl Frames for LiveMachine {
 /// Why there are no access bits. The error's text already contains the remedy.
 fn explain(error: &Error) -> Missing {
     Missing { port: "access bits", cause: error.to_string(), remedy: String::new() }
-}
-
-fn monotonic() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
-
-fn boot_ticks() -> u64 {
-    let now = clock_gettime(ClockId::Boottime);
-    now.tv_sec as u64 * 100 + now.tv_nsec as u64 / 10_000_000
-}
-
-/// CPU time of all threads of this process.
-fn own_cpu() -> Duration {
-    duration_of(ClockId::ProcessCPUTime)
-}
-
-fn duration_of(clock: ClockId) -> Duration {
-    let now = clock_gettime(clock);
-    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }

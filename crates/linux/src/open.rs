@@ -5,9 +5,9 @@ use std::path::Path;
 
 use tierscope_core::{Error, ErrorKind, Need, Result, SpaceId};
 
+use crate::memory_controller::{TlbMisses, controllers, root_of};
 use crate::module::Module;
 use crate::perf::{self, EventOpener, PerfEventOpen, Source};
-use crate::telemetry::{self, TlbMisses};
 use crate::{LiveMachine, Selection};
 
 /// Command block of the telemetry device that programs controllers: one driver at a time.
@@ -64,7 +64,7 @@ impl LiveMachine {
             false => Err(not_needed()),
         };
         let counters = match needs.contains(&Need::Counters) {
-            true => Some(telemetry::controllers(host.sys, COMMANDS)?),
+            true => Some(controllers(host.sys, COMMANDS)?),
             false => None,
         };
         let mut machine = Self::open(selection, module)?;
@@ -83,7 +83,7 @@ impl LiveMachine {
             Ok(source) => return self.sample(host, source, perf::FREQUENCY),
             Err(missing) => missing,
         };
-        let root = |(space, pid): (SpaceId, u32)| Ok((telemetry::root_of(pid)?, space));
+        let root = |(space, pid): (SpaceId, u32)| Ok((root_of(pid)?, space));
         let roots: Result<Vec<(u64, SpaceId)>> = self.pids().into_iter().map(root).collect();
         match roots.and_then(|roots| TlbMisses::open(host.sys, roots)) {
             Ok(misses) => self.set_samples(Ok(Box::new(misses))),

@@ -7,9 +7,10 @@ use std::time::Duration;
 use tierscope_core::{Mappings, Node, PlacementView, Pressure, Result, Tier, TierPressure, Time};
 
 use crate::mover::Layout;
-use crate::mover::kernel::{Kernel, Roll, RunningKernel, watermarks};
+use crate::mover::kernel::{Kernel, RunningKernel, watermarks};
 pub use crate::mover::{Account, Cause, Limits, LiveMover, MoverHandle};
-use crate::places::Places;
+use crate::page_tiers::PageTiers;
+use crate::space_owners::SpaceOwners;
 pub use crate::tiers::TierConfig;
 use crate::tiers::{find, tiers};
 
@@ -23,7 +24,7 @@ const MARKS: Duration = Duration::from_secs(10);
 
 /// The machine's state for tiering.
 pub(crate) struct Tiering {
-    places: Places<RunningKernel>,
+    page_tiers: PageTiers<RunningKernel>,
     mover: MoverHandle,
     kernel: RunningKernel,
     zones: PathBuf,
@@ -48,19 +49,19 @@ impl Tiering {
     pub(crate) fn open(
         config: &TierConfig,
         limits: Limits,
-        roll: Roll,
+        owners: SpaceOwners,
     ) -> Result<(Self, LiveMover)> {
         let tiers = find(Path::new("/sys"), config)?;
-        Self::over(tiers, config.capacity.clone(), limits, roll)
+        Self::over(tiers, config.capacity.clone(), limits, owners)
     }
 
     /// All nodes with memory as one tier, for reclaim without migration.
-    pub(crate) fn of_one_tier(limits: Limits, roll: Roll) -> Result<(Self, LiveMover)> {
+    pub(crate) fn of_one_tier(limits: Limits, owners: SpaceOwners) -> Result<(Self, LiveMover)> {
         let nodes: Vec<Node> = tiers(Path::new("/sys")).into_iter().flatten().collect();
         // A kernel without NUMA has only node 0.
         let nodes = if nodes.is_empty() { vec![Node(0)] } else { nodes };
-        let (mut tiering, mover) = Self::over(vec![nodes], Vec::new(), limits, roll)?;
-        tiering.places.look_when_asked();
+        let (mut tiering, mover) = Self::over(vec![nodes], Vec::new(), limits, owners)?;
+        tiering.page_tiers.disable_sweep();
         Ok((tiering, mover))
     }
 
@@ -68,19 +69,19 @@ impl Tiering {
         tiers: Vec<Vec<Node>>,
         capacity: Vec<Option<u64>>,
         limits: Limits,
-        roll: Roll,
+        owners: SpaceOwners,
     ) -> Result<(Self, LiveMover)> {
         let zones = PathBuf::from("/proc/zoneinfo");
         let text = fs::read_to_string(&zones).unwrap_or_default();
         let mark = |node: Node| (node, watermarks(&text, node).0);
         let tiers = tiers.into_iter().map(|tier| tier.into_iter().map(mark).collect()).collect();
         let layout = Layout { tiers };
-        let kernel = || RunningKernel::new(Roll::clone(&roll));
-        let mut places = Places::new(kernel(), layout.clone(), capacity);
-        places.set_keep_free(limits.keep_free);
-        let mover = LiveMover::start(Roll::clone(&roll), layout.clone(), limits)?;
+        let kernel = || RunningKernel::new(owners.clone());
+        let mut page_tiers = PageTiers::new(kernel(), layout.clone(), capacity);
+        page_tiers.set_keep_free(limits.keep_free);
+        let mover = LiveMover::start(owners.clone(), layout.clone(), limits)?;
         let tiering = Self {
-            places,
+            page_tiers,
             mover: mover.handle(),
             kernel: kernel(),
             zones,
@@ -95,21 +96,21 @@ impl Tiering {
     }
 
     pub(crate) fn map(&mut self, mappings: &Mappings) {
-        self.places.map(mappings);
+        self.page_tiers.map(mappings);
     }
 
     pub(crate) fn placement(&mut self) -> &dyn PlacementView {
         self.refresh();
-        &self.places
+        &self.page_tiers
     }
 
     fn refresh(&mut self) {
         let (moved, keep_free) = self.mover.take_moved();
-        self.places.set_keep_free(keep_free);
+        self.page_tiers.set_keep_free(keep_free);
         let now = self.kernel.now();
         if !moved.is_empty() || self.refreshed.is_none_or(|last| now.since(last) >= PAUSE) {
             self.refreshed = Some(now);
-            self.places.refresh(&moved);
+            self.page_tiers.refresh(&moved);
         }
     }
 
@@ -132,7 +133,7 @@ impl Tiering {
         }
         let of = |(number, (low, high)): (u8, &(u64, u64))| {
             let tier = Tier(number);
-            TierPressure { tier, free: self.places.free(tier), low: *low, high: *high }
+            TierPressure { tier, free: self.page_tiers.free(tier), low: *low, high: *high }
         };
         let tiers = (0..).zip(&self.marks.0).map(of).collect();
         let mut stalled = self.known.stalled;

@@ -10,8 +10,10 @@ use clap::{Args, ValueEnum};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 use tierscope_core::{Error, ErrorKind, Result};
+use tierscope_linux::memory_controller::{
+    ControllerTraffic, CpuQuota, InterruptFile, ResctrlTraffic, Traffic,
+};
 use tierscope_linux::proc::Cgroup;
-use tierscope_linux::tenants::{Bell, ByController, ByMonitoring, CpuQuota, Traffic};
 use tierscope_policies::bandwidth_cap::Settings;
 
 use self::held::Held;
@@ -159,11 +161,12 @@ fn traffic(args: &QosArgs, cgroups: Vec<Cgroup>) -> Result<Box<dyn Traffic>> {
     let least = args.tenants.iter().map(|(_, cap)| *cap).min().unwrap_or(0);
     let allowance = (least as f64 * args.epoch.as_secs_f64()) as u64;
     let nemo = |cgroups| -> Result<Box<dyn Traffic>> {
-        let found = ByController::open(Path::new("/sys"), Path::new("/proc"), cgroups, allowance)?;
+        let found =
+            ControllerTraffic::open(Path::new("/sys"), Path::new("/proc"), cgroups, allowance)?;
         Ok(Box::new(found))
     };
     let mbm = |cgroups| -> Result<Box<dyn Traffic>> {
-        Ok(Box::new(ByMonitoring::open(Path::new(RESCTRL), cgroups)?))
+        Ok(Box::new(ResctrlTraffic::open(Path::new(RESCTRL), cgroups)?))
     };
     match args.by {
         Some(By::Nemo) => nemo(cgroups),
@@ -184,7 +187,7 @@ fn hold(
     traffic: &mut dyn Traffic,
     stop: &Stop,
 ) -> Result<()> {
-    let bell = Bell::at(Path::new(BELL));
+    let bell = InterruptFile::at(Path::new(BELL));
     let until = args.duration.map(|time| Instant::now() + time);
     let mut bytes = vec![0; tenants.len()];
     traffic.refresh()?;

@@ -78,7 +78,7 @@ fn access(scene: &Scene, (): &()) -> Finding {
 const INSTRUMENTED: &str = "run in the lab's instrumented virtual machine (lab/README.md)";
 
 fn telemetry(scene: &Scene, (): &()) -> Finding {
-    let Some(function) = crate::telemetry::find(&scene.path("/sys")) else {
+    let Some(function) = crate::memory_controller::find_device(&scene.path("/sys")) else {
         return Finding::missing("no memory controller here counts for others", INSTRUMENTED);
     };
     let name = function.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -95,7 +95,7 @@ fn telemetry(scene: &Scene, (): &()) -> Finding {
 }
 
 fn tlb_misses(scene: &Scene, (): &()) -> Finding {
-    match crate::telemetry::find(&scene.path("/sys")) {
+    match crate::memory_controller::find_device(&scene.path("/sys")) {
         Some(_) if scene.exists("/dev/tierscope_device") => {
             Finding::present("by the instrumented virtual machine, if its part `tlb` is on")
         }

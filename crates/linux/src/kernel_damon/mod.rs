@@ -15,11 +15,11 @@ mod windows;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
 use tierscope_core::{
     Error, ErrorKind, Range, Region, RegionSource, Result, Snapshot, SpaceId, Time,
 };
 
+use crate::clock;
 use crate::proc::Proc;
 use admin::Admin;
 use event::Event;
@@ -120,9 +120,9 @@ pub struct KernelDamon {
     proc: Proc,
     /// Time zero of the machine, in ns of CLOCK_MONOTONIC.
     epoch: u64,
-    /// End of the last window in ns of CLOCK_MONOTONIC; `heard` is when a window was last received.
+    /// End of the last window in ns of CLOCK_MONOTONIC; `last_received`: when a window was last received.
     last_end: u64,
-    heard: u64,
+    last_received: u64,
     overrun: bool,
     cpu: Duration,
 }
@@ -143,7 +143,7 @@ impl KernelDamon {
         let proc = Proc::at(&roots.proc);
         let trace = Instance::new(&roots.tracing, config.max_regions as u64)?;
         let pids: Vec<u32> = targets.iter().map(|(pid, _)| *pid).collect();
-        let started = monotonic();
+        let started = clock::monotonic().0;
         let admin = Admin::start(&roots.admin, &roots.proc, &config, &pids)?;
         Ok(Self {
             admin,
@@ -154,7 +154,7 @@ impl KernelDamon {
             proc,
             epoch: started.saturating_sub(now.0),
             last_end: started,
-            heard: started,
+            last_received: started,
             overrun: false,
             cpu: Duration::ZERO,
         })
@@ -197,13 +197,15 @@ impl KernelDamon {
 
     /// Without events for some windows, checks whether the kdamond still runs.
     fn check_alive(&self, now: u64) -> Result<()> {
-        let silence = Duration::from_nanos(now.saturating_sub(self.heard));
+        let silence = Duration::from_nanos(now.saturating_sub(self.last_received));
         if silence < self.config.window * SILENT_WINDOWS || self.admin.runs()? {
             return Ok(());
         }
         Err(Error::new(ErrorKind::Gone, "the kernel's DAMON has stopped")
-            .cause("its targets ended, or somebody turned it off")
-            .remedy("start again"))
+            .cause("its targets ended, or another program turned it off")
+            .remedy(
+                "check that the target runs and that no other program uses DAMON, then start again",
+            ))
     }
 }
 
@@ -212,10 +214,10 @@ impl RegionSource for KernelDamon {
         let mut events = Vec::new();
         self.overrun |= self.trace.drain(&mut events)?;
         self.windows.add(&mut events);
-        let now = monotonic();
+        let now = clock::monotonic().0;
         match self.windows.take(now) {
             Some(window) => {
-                self.heard = now;
+                self.last_received = now;
                 self.snapshot(&window).map(Some)
             }
             None => self.check_alive(now).map(|()| None),
@@ -230,7 +232,7 @@ impl Config {
     /// [`ErrorKind::Usage`].
     pub fn check(&self) -> Result<()> {
         let refuse = |cause: &str, remedy: &str| {
-            Err(Error::new(ErrorKind::Usage, "settings of the kernel's DAMON make no sense")
+            Err(Error::new(ErrorKind::Usage, "cannot set up the kernel's DAMON")
                 .cause(cause)
                 .remedy(remedy))
         };
@@ -263,11 +265,6 @@ fn region(event: &Event, spaces: &[SpaceId], samples: u32) -> Option<Region> {
         rate: None,
         unknown: false,
     })
-}
-
-fn monotonic() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 #[cfg(test)]
@@ -326,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kdamonds_time_is_known_even_after_its_end() {
+    fn the_kdamonds_cpu_time_is_known_after_its_end() {
         let fake = fake();
         let stat = "77 (kdamond.0) S 2 0 0 0 -1 2129984 0 0 0 0 0 9 0 0 20 0 1 0 5 0 0 0";
         let targets = [(42, SpaceId(0))];
@@ -343,19 +340,19 @@ mod tests {
     }
 
     #[test]
-    fn one_that_stopped_is_an_error_after_a_while() {
+    fn a_stopped_kdamond_is_an_error_after_silent_windows() {
         let fake = fake();
         let targets = [(42, SpaceId(0))];
         let mut damon =
             KernelDamon::start(&fake.roots, Config::default(), &targets, Time(0)).unwrap();
         fs::write(fake.roots.admin.join("kdamonds/0/state"), "off\n").unwrap();
         assert_eq!(damon.next(), Ok(None), "not at once: the target may just have ended");
-        damon.heard = 0;
+        damon.last_received = 0;
         assert_eq!(damon.next().unwrap_err().kind(), ErrorKind::Gone);
     }
 
     #[test]
-    fn drop_leaves_everything_as_it_was() {
+    fn drop_restores_sysfs_and_tracefs() {
         let fake = fake();
         let targets = [(42, SpaceId(0))];
         drop(KernelDamon::start(&fake.roots, Config::default(), &targets, Time(0)).unwrap());

@@ -5,28 +5,15 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::time::{ClockId, clock_gettime};
 use tierscope_core::{Node, PAGE_SHIFT, PAGE_SIZE, SpaceId, Time};
 
 use super::paging::Paged;
-use crate::living::Living;
+use crate::clock;
 use crate::pidfd::PidFd;
 use crate::proc::{Proc, parse_stat};
-
-/// A watched process: the owner of a space.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Member {
-    pub(crate) space: SpaceId,
-    pub(crate) pid: u32,
-    /// Start time; distinguishes a reused pid.
-    pub(crate) started: u64,
-}
-
-/// Current owner of each space; written by the machine, read by the mover, the page-tier map and
-/// the sampler.
-pub(crate) type Roll = Arc<Mutex<Vec<Member>>>;
+use crate::reread_file::RereadFile;
+use crate::space_owners::{Owner, SpaceOwners};
 
 /// Memory of a node, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -95,35 +82,35 @@ pub(crate) trait Kernel {
 #[derive(Debug)]
 pub(crate) struct RunningKernel {
     proc: Proc,
-    roll: Roll,
+    owners: SpaceOwners,
     sys: PathBuf,
     /// Open `meminfo` file of each node.
-    nodes: Vec<(Node, Living)>,
-    pressure: Living,
+    nodes: Vec<(Node, RereadFile)>,
+    pressure: RereadFile,
     /// Open `stat` file of the process that was queried last: consecutive blocks belong to one
     /// process.
-    stat: Option<(Member, Living)>,
+    stat: Option<(Owner, RereadFile)>,
     flags: Option<File>,
     /// Open pagemap, with the pid of its process.
     map: Option<(u32, File)>,
     /// Pidfd of the process that was paged out last.
     process: Option<(u32, PidFd)>,
-    nowhere: Vec<i32>,
+    targets: Vec<i32>,
 }
 
 impl RunningKernel {
-    pub(crate) fn new(roll: Roll) -> Self {
+    pub(crate) fn new(owners: SpaceOwners) -> Self {
         Self {
             proc: Proc::default(),
-            roll,
+            owners,
             sys: PathBuf::from("/sys"),
             nodes: Vec::new(),
-            pressure: Living::new("/proc/pressure/memory"),
+            pressure: RereadFile::new("/proc/pressure/memory"),
             stat: None,
             flags: File::open("/proc/kpageflags").ok(),
             map: None,
             process: None,
-            nowhere: Vec::new(),
+            targets: Vec::new(),
         }
     }
 
@@ -154,20 +141,19 @@ fn word(file: &File, number: u64) -> Option<u64> {
 
 impl Kernel for RunningKernel {
     fn now(&self) -> Time {
-        let now = clock_gettime(ClockId::Monotonic);
-        Time(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
+        clock::monotonic()
     }
 
     fn pid_of(&mut self, space: SpaceId) -> Option<u32> {
-        let roll = self.roll.lock().unwrap_or_else(PoisonError::into_inner);
-        let member = *roll.iter().find(|member| member.space == space)?;
-        drop(roll);
+        let owner = self.owners.of(space)?;
         let file = match &mut self.stat {
-            Some((known, file)) if *known == member => file,
-            other => &mut other.insert((member, Living::new(self.proc.path(member.pid, "stat")))).1,
+            Some((known, file)) if *known == owner => file,
+            other => {
+                &mut other.insert((owner, RereadFile::new(self.proc.path(owner.pid, "stat")))).1
+            }
         };
         let stat = parse_stat(file.read()?).ok()?;
-        (stat.started == member.started && !stat.has_ended()).then_some(member.pid)
+        (stat.started == owner.started && !stat.has_ended()).then_some(owner.pid)
     }
 
     fn locate(&mut self, pid: u32, pages: &[u64], nodes: &mut [i32]) -> io::Result<()> {
@@ -181,9 +167,9 @@ impl Kernel for RunningKernel {
         node: Node,
         status: &mut [i32],
     ) -> io::Result<u64> {
-        self.nowhere.clear();
-        self.nowhere.resize(pages.len(), node.0 as i32);
-        call(pid, pages, Some(&self.nowhere), status)
+        self.targets.clear();
+        self.targets.resize(pages.len(), node.0 as i32);
+        call(pid, pages, Some(&self.targets), status)
     }
 
     /// A huge page of 2 MiB begins at a frame number divisible by 512, and its middle is a tail
@@ -199,7 +185,7 @@ impl Kernel for RunningKernel {
 
     fn memory(&mut self, node: Node) -> Option<NodeMemory> {
         let at = self.nodes.iter().position(|(known, _)| *known == node).unwrap_or_else(|| {
-            self.nodes.push((node, Living::new(meminfo(&self.sys, node))));
+            self.nodes.push((node, RereadFile::new(meminfo(&self.sys, node))));
             self.nodes.len() - 1
         });
         parse_meminfo(self.nodes[at].1.text()?)
@@ -364,10 +350,10 @@ mod tests {
 
     // The running kernel's pagemap, for a page of this process.
     #[test]
-    fn our_own_page_is_in_the_page_map() {
+    fn a_page_of_this_process_is_in_the_pagemap() {
         let page = vec![1u8; 3 * 4096];
         let at = (page.as_ptr() as u64 + 4095) & !4095;
-        let mut kernel = RunningKernel::new(Roll::default());
+        let mut kernel = RunningKernel::new(SpaceOwners::default());
         let mut pages = [Paged::Absent; 1];
         match kernel.paged(std::process::id(), at, &mut pages) {
             Ok(()) => assert_eq!(pages, [Paged::Own]),
@@ -390,10 +376,10 @@ mod tests {
 
     // The running kernel's move_pages(), for a page of this process.
     #[test]
-    fn our_own_page_is_somewhere() {
+    fn a_page_of_this_process_is_on_a_node() {
         let page = vec![1u8; 3 * 4096];
         let at = (page.as_ptr() as u64 + 4095) & !4095;
-        let mut kernel = RunningKernel::new(Roll::default());
+        let mut kernel = RunningKernel::new(SpaceOwners::default());
         let mut nodes = [-1];
         match kernel.locate(std::process::id(), &[at], &mut nodes) {
             Ok(()) => assert!(nodes[0] >= 0, "{nodes:?}"),

@@ -30,10 +30,11 @@ pub struct Limits {
 /// Largest range of one call, in bytes: the kernel moves a huge page as a whole.
 pub(crate) const BATCH: u64 = 2 << 20;
 
-/// Defaults. 1 GiB/s is a tenth of the bandwidth of one channel of DDR4 (assumed; configurable); a
-/// tenth of the time stalled is the threshold in the kernel's own example of a pressure trigger
-/// (150 ms in 1 s, Documentation/accounting/psi.rst); one minute is METRICS.md's ping-pong; one
-/// page in twenty is assumed, as in `tierscope_policies::reclaim::goal`.
+/// Defaults. 1 GiB/s, an assumption, is 1/18 of the bandwidth of the slowest common DDR4 channel
+/// (DDR4-2400: 19.2 GB/s); a tenth of the time stalled is the threshold in the kernel's own example
+/// of a pressure trigger (150 ms in 1 s, Documentation/accounting/psi.rst); one minute is
+/// METRICS.md's ping-pong; one page in twenty is assumed, as in
+/// `tierscope_policies::reclaim::goal`.
 impl Default for Limits {
     fn default() -> Self {
         Self {

@@ -33,21 +33,23 @@ use std::time::Duration;
 use tierscope_core::{Action, Budget, Error, ErrorKind, Mover, Outcome, Range, Result};
 
 pub use account::{Account, Cause};
-use kernel::{Kernel, Roll, RunningKernel};
+use kernel::{Kernel, RunningKernel};
 pub use limits::Limits;
 pub(crate) use worker::Layout;
-use worker::{Desk, Next, Worker};
+use worker::{Next, Queue, Worker};
+
+use crate::space_owners::SpaceOwners;
 
 #[derive(Debug, Default)]
 struct Shared {
-    desk: Mutex<Desk>,
+    queue: Mutex<Queue>,
     /// Wakes the thread after a submission or a change.
-    bell: Condvar,
+    wakeup: Condvar,
 }
 
 impl Shared {
-    fn desk(&self) -> MutexGuard<'_, Desk> {
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -66,7 +68,7 @@ impl MoverHandle {
     /// Outcome of all bytes so far.
     #[must_use]
     pub fn account(&self) -> Account {
-        self.0.desk().account.clone()
+        self.0.queue().account.clone()
     }
 
     /// Replaces the limits, from the next batch on.
@@ -75,25 +77,25 @@ impl MoverHandle {
     /// If the new limits are invalid; the old ones remain in force.
     pub fn set_limits(&self, limits: Limits) -> Result<()> {
         limits.check()?;
-        let mut desk = self.0.desk();
-        (desk.limits, desk.changed) = (limits, true);
-        self.0.bell.notify_all();
+        let mut queue = self.0.queue();
+        (queue.limits, queue.changed) = (limits, true);
+        self.0.wakeup.notify_all();
         Ok(())
     }
 
     /// Ranges that moved since the last call, and the bytes to be kept free on every node.
     pub(crate) fn take_moved(&self) -> (Vec<Range>, u64) {
-        let mut desk = self.0.desk();
-        (std::mem::take(&mut desk.moved), desk.limits.keep_free)
+        let mut queue = self.0.queue();
+        (std::mem::take(&mut queue.moved), queue.limits.keep_free)
     }
 }
 
 impl LiveMover {
-    pub(crate) fn start(roll: Roll, layout: Layout, limits: Limits) -> Result<Self> {
+    pub(crate) fn start(owners: SpaceOwners, layout: Layout, limits: Limits) -> Result<Self> {
         limits.check()?;
-        let desk = Mutex::new(Desk { limits: limits.clone(), ..Desk::default() });
-        let shared = Arc::new(Shared { desk, bell: Condvar::new() });
-        let worker = Worker::new(RunningKernel::new(roll), layout, limits);
+        let queue = Mutex::new(Queue { limits: limits.clone(), ..Queue::default() });
+        let shared = Arc::new(Shared { queue, wakeup: Condvar::new() });
+        let worker = Worker::new(RunningKernel::new(owners), layout, limits);
         let of_thread = Arc::clone(&shared);
         let name = "tierscope-mover".to_owned();
         let thread = thread::Builder::new().name(name).spawn(move || work(worker, &of_thread));
@@ -115,13 +117,13 @@ impl LiveMover {
     /// been polled.
     pub fn finish(mut self) -> (Account, Vec<Outcome>) {
         self.stop();
-        let mut desk = self.shared.desk();
-        (desk.account.clone(), std::mem::take(&mut desk.outcomes))
+        let mut queue = self.shared.queue();
+        (queue.account.clone(), std::mem::take(&mut queue.outcomes))
     }
 
     fn stop(&mut self) {
-        self.shared.desk().stop = true;
-        self.shared.bell.notify_all();
+        self.shared.queue().stop = true;
+        self.shared.wakeup.notify_all();
         if let Some(thread) = self.thread.take() {
             // The panic of a thread has been reported already.
             let _ = thread.join();
@@ -137,22 +139,22 @@ impl Drop for LiveMover {
 
 impl Mover for LiveMover {
     fn submit(&mut self, actions: &[Action], budget: Budget) -> Result<()> {
-        let mut desk = self.shared.desk();
+        let mut queue = self.shared.queue();
         let bytes: u64 = actions.iter().map(|action| action.range.bytes()).sum();
-        desk.account.submitted += bytes;
-        desk.account.waiting += bytes;
-        desk.waiting.extend(actions);
-        desk.budget = budget.bytes;
-        self.shared.bell.notify_all();
+        queue.account.submitted += bytes;
+        queue.account.waiting += bytes;
+        queue.waiting.extend(actions);
+        queue.budget = budget.bytes;
+        self.shared.wakeup.notify_all();
         Ok(())
     }
 
     fn poll(&mut self, out: &mut Vec<Outcome>) -> Result<()> {
-        out.append(&mut self.shared.desk().outcomes);
+        out.append(&mut self.shared.queue().outcomes);
         match self.thread.as_ref().is_some_and(JoinHandle::is_finished) {
             true => Err(Error::new(ErrorKind::Other, "the mover has ended")
                 .cause("its thread panicked")
-                .remedy("report it with what stands above")),
+                .remedy("report it with the messages above")),
             false => Ok(()),
         }
     }
@@ -161,7 +163,7 @@ impl Mover for LiveMover {
 /// Main loop of the mover's thread.
 fn work(mut worker: Worker<RunningKernel>, shared: &Shared) {
     loop {
-        let next = worker.step(&|with| with(&mut shared.desk()));
+        let next = worker.step(&|with| with(&mut shared.queue()));
         let until = match next {
             Next::Go => continue,
             Next::Done => return,
@@ -176,25 +178,25 @@ fn work(mut worker: Worker<RunningKernel>, shared: &Shared) {
 fn wait(shared: &Shared, time: Option<Duration>) {
     /// Latency of a wakeup that preceded the wait.
     const LATE: Duration = Duration::from_millis(20);
-    let desk = shared.desk();
-    if desk.stop || desk.changed {
+    let queue = shared.queue();
+    if queue.stop || queue.changed {
         return;
     }
     let time = match time {
         Some(time) => time,
-        None if desk.waiting.is_empty() => Duration::from_secs(3600),
+        None if queue.waiting.is_empty() => Duration::from_secs(3600),
         None => LATE,
     };
-    drop(shared.bell.wait_timeout(desk, time));
+    drop(shared.wakeup.wait_timeout(queue, time));
 }
 
 #[cfg(test)]
 mod tests {
     use tierscope_core::{ActionId, ActionKind, Node, SpaceId, Tier};
 
-    use super::kernel::Member;
     use super::*;
     use crate::proc::Proc;
+    use crate::space_owners::Owner;
 
     /// A node that no machine has.
     const NOWHERE: Node = Node(1000);
@@ -216,22 +218,22 @@ mod tests {
     // The running kernel and a real thread: one page is already in its tier, the other one's node
     // does not exist.
     #[test]
-    fn the_running_kernel_is_asked() {
+    fn the_running_kernel_moves_pages() {
         let pid = std::process::id();
         let started = Proc::default().stat(pid).unwrap().unwrap().started;
-        let roll = Roll::default();
-        roll.lock().unwrap().push(Member { space: SpaceId(0), pid, started });
+        let owners = SpaceOwners::default();
+        owners.set(&[Owner { space: SpaceId(0), pid, started }]);
         let data = vec![1u8; 2 * 4096];
         let at = (data.as_ptr() as u64 + 4095) & !4095;
         let mut node = [-1];
-        let mut kernel = RunningKernel::new(Roll::clone(&roll));
+        let mut kernel = RunningKernel::new(owners.clone());
         if kernel.locate(pid, &[at], &mut node).is_err() {
             eprintln!("skipped: the kernel has no NUMA");
             return;
         }
         let here = Node(u32::try_from(node[0]).unwrap());
         let layout = Layout { tiers: vec![vec![(here, 0)], vec![(NOWHERE, 0)]] };
-        let mut mover = LiveMover::start(roll, layout, Limits::default()).unwrap();
+        let mut mover = LiveMover::start(owners, layout, Limits::default()).unwrap();
         let stayed = order(&mut mover, 0, 0, at);
         assert_eq!((stayed.done, stayed.failed, stayed.why), (0, 0, None));
         assert_eq!(order(&mut mover, 1, 1, at).failed, 4096);

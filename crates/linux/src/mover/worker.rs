@@ -21,7 +21,7 @@ use super::repeat::Repeats;
 
 /// State shared between the mover's owner and its thread.
 #[derive(Debug, Default)]
-pub(crate) struct Desk {
+pub(crate) struct Queue {
     pub(crate) waiting: VecDeque<Action>,
     /// Bytes that may still be moved before the next submission.
     pub(crate) budget: u64,
@@ -37,7 +37,7 @@ pub(crate) struct Desk {
 }
 
 /// Runs a closure with the shared state locked.
-pub(crate) type AtDesk<'a> = dyn Fn(&mut dyn FnMut(&mut Desk)) + 'a;
+pub(crate) type LockedQueue<'a> = dyn Fn(&mut dyn FnMut(&mut Queue)) + 'a;
 
 /// What the caller has to do after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,13 +76,14 @@ struct Job {
     from: u64,
     done: u64,
     failed: BTreeMap<Cause, u64>,
-    met: bool,
+    /// Whether a page was found so far.
+    found_page: bool,
 }
 
 impl Job {
     fn outcome(&self, time: Time) -> Outcome {
         let most = self.failed.iter().max_by_key(|(_, bytes)| **bytes).map(|(cause, _)| *cause);
-        let nothing = (!self.met).then_some(Failure::Unmapped);
+        let nothing = (!self.found_page).then_some(Failure::Unmapped);
         Outcome {
             id: self.action.id,
             time,
@@ -120,23 +121,23 @@ impl<K: Kernel> Worker<K> {
         Self { kernel, layout, limits, rate, brake, repeats, refaults, job: None }
     }
 
-    /// Processes one batch, or returns when to try again. `desk` locks the shared state.
-    pub(crate) fn step(&mut self, desk: &AtDesk<'_>) -> Next {
+    /// Processes one batch, or returns when to try again. `queue` locks the shared state.
+    pub(crate) fn step(&mut self, queue: &LockedQueue<'_>) -> Next {
         let (mut stop, mut budget) = (false, 0);
-        desk(&mut |desk| {
-            if std::mem::take(&mut desk.changed) {
-                self.take_limits(&desk.limits);
+        queue(&mut |queue| {
+            if std::mem::take(&mut queue.changed) {
+                self.take_limits(&queue.limits);
             }
-            (stop, budget) = (desk.stop, desk.budget);
+            (stop, budget) = (queue.stop, queue.budget);
             if self.job.is_none() {
-                self.job = desk.waiting.pop_front().map(begin);
+                self.job = queue.waiting.pop_front().map(begin);
             }
         });
-        self.look_for_refaults(desk);
+        self.check_refaults(queue);
         let Some(mut job) = self.job.take() else {
             if stop {
                 let back = self.refaults.look_at_all(&mut self.kernel);
-                desk(&mut |desk| desk.account.refaulted += back);
+                queue(&mut |queue| queue.account.refaulted += back);
                 return Next::Done;
             }
             return match self.refaults.due() {
@@ -147,14 +148,14 @@ impl<K: Kernel> Worker<K> {
         let mut batch = Account::default();
         let from = job.from;
         let next = self.work(&mut job, stop, budget, &mut batch);
-        self.tell(job, from, &batch, desk);
+        self.publish(job, from, &batch, queue);
         next
     }
 
-    fn look_for_refaults(&mut self, desk: &AtDesk<'_>) {
+    fn check_refaults(&mut self, queue: &LockedQueue<'_>) {
         let back = self.refaults.look(&mut self.kernel, self.limits.refaults);
         if back > 0 {
-            desk(&mut |desk| desk.account.refaulted += back);
+            queue(&mut |queue| queue.account.refaulted += back);
         }
     }
 
@@ -168,20 +169,20 @@ impl<K: Kernel> Worker<K> {
     }
 
     /// Publishes the results of a step; an unfinished job continues in the next step.
-    fn tell(&mut self, job: Job, from: u64, batch: &Account, desk: &AtDesk<'_>) {
+    fn publish(&mut self, job: Job, from: u64, batch: &Account, queue: &LockedQueue<'_>) {
         let over = job.from >= job.action.range.end;
         let outcome = over.then(|| job.outcome(self.kernel.now()));
-        desk(&mut |desk| {
-            desk.account.take_in(batch, job.from - from);
+        queue(&mut |queue| {
+            queue.account.take_in(batch, job.from - from);
             let touched = batch.moved() + batch.reclaimed;
-            desk.budget = desk.budget.saturating_sub(touched - batch.carried);
+            queue.budget = queue.budget.saturating_sub(touched - batch.carried);
             if touched > 0 {
                 let range = Range { start: from, end: job.from, ..job.action.range };
-                desk.moved.push(range);
+                queue.moved.push(range);
             }
             if let Some(outcome) = outcome {
-                desk.account.actions += 1;
-                desk.outcomes.push(outcome);
+                queue.account.actions += 1;
+                queue.outcomes.push(outcome);
             }
         });
         self.job = (!over).then_some(job);
@@ -251,13 +252,13 @@ impl<K: Kernel> Worker<K> {
                 paging::Fate::Absent => account.absent += page.bytes,
                 paging::Fate::Already => {
                     account.already += page.bytes;
-                    job.met = true;
+                    job.found_page = true;
                 }
                 paging::Fate::Stayed(cause) => job.fail(account, *cause, page.bytes),
                 paging::Fate::Out => {
                     account.reclaimed += page.bytes;
                     job.done += page.bytes;
-                    job.met = true;
+                    job.found_page = true;
                     self.refaults.went(space, page.at, end);
                 }
             }
@@ -313,10 +314,10 @@ impl<K: Kernel> Worker<K> {
                     continue;
                 }
             }
-            job.met = true;
+            job.found_page = true;
         }
         let now_wanted: Vec<Page> = wanted.into_iter().filter(|page| page.at < end).collect();
-        job.met |= !now_wanted.is_empty();
+        job.found_page |= !now_wanted.is_empty();
         self.move_some(job, pid, (to, huge), now_wanted, account);
         job.from = end;
         Next::Go
@@ -419,7 +420,7 @@ impl Job {
         if bytes > 0 {
             account.fail(cause, bytes);
             *self.failed.entry(cause).or_default() += bytes;
-            self.met = true;
+            self.found_page = true;
         }
     }
 }
@@ -442,7 +443,7 @@ impl Account {
 }
 
 fn begin(action: Action) -> Job {
-    Job { from: action.range.start, action, done: 0, failed: BTreeMap::new(), met: false }
+    Job { from: action.range.start, action, done: 0, failed: BTreeMap::new(), found_page: false }
 }
 
 /// Fails the rest of a job.

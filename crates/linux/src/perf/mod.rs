@@ -12,7 +12,6 @@ use std::io;
 use std::mem::offset_of;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use memmap2::{MmapOptions, MmapRaw};
@@ -23,8 +22,8 @@ pub use event::Source;
 pub(crate) use event::{EventOpener, PerfEventOpen};
 pub use ring::{Losses, Record, parse};
 
-use crate::mover::kernel::Roll;
 use crate::open::Host;
+use crate::space_owners::SpaceOwners;
 
 /// Data pages of a ring: 512 KiB hold 9000 samples, two seconds at 5 kHz.
 const PAGES: usize = 128;
@@ -77,7 +76,7 @@ impl Ring {
 /// Samples of watched processes.
 pub struct PerfSamples {
     rings: Vec<Ring>,
-    roll: Roll,
+    owners: SpaceOwners,
     row: Vec<u8>,
     losses: Losses,
 }
@@ -92,7 +91,7 @@ impl PerfSamples {
         host: &Host<'_>,
         source: Source,
         frequency: u64,
-        roll: Roll,
+        owners: SpaceOwners,
     ) -> Result<Self> {
         let mut rings = Vec::new();
         for cpu in online(host.sys) {
@@ -102,7 +101,7 @@ impl PerfSamples {
                 rings.push(Ring::map(fd, event.access).map_err(|e| refused(source, &e))?);
             }
         }
-        Ok(Self { rings, roll, row: Vec::new(), losses: Losses::default() })
+        Ok(Self { rings, owners, row: Vec::new(), losses: Losses::default() })
     }
 
     /// Counts of lost and throttled samples since opening.
@@ -114,9 +113,9 @@ impl PerfSamples {
 
 impl Samples for PerfSamples {
     fn drain(&mut self, out: &mut Vec<Sample>) -> Lost {
-        let members = self.roll.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let owners = self.owners.all();
         let space = |pid: u32| -> Option<SpaceId> {
-            members.iter().find(|member| member.pid == pid).map(|member| member.space)
+            owners.iter().find(|owner| owner.pid == pid).map(|owner| owner.space)
         };
         let (first, mut lost) = (out.len(), 0);
         for ring in &mut self.rings {
@@ -182,7 +181,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::mover::kernel::Member;
+    use crate::space_owners::Owner;
 
     #[test]
     fn cpus_are_listed() {
@@ -195,9 +194,9 @@ mod tests {
     }
 
     fn open(pid: u32) -> Option<PerfSamples> {
-        let roll = Roll::default();
-        roll.lock().unwrap().push(Member { space: SpaceId(4), pid, started: 0 });
-        PerfSamples::open(&Host::default(), Source::Faults, 0, roll)
+        let owners = SpaceOwners::default();
+        owners.set(&[Owner { space: SpaceId(4), pid, started: 0 }]);
+        PerfSamples::open(&Host::default(), Source::Faults, 0, owners)
             .inspect_err(|error| eprintln!("skipped: {error}"))
             .ok()
     }

@@ -13,8 +13,7 @@ use tierscope_core::{
     Counters, Error, ErrorKind, Filter, Key, Operand, Operator, ReadEffect, RequestKind, Result,
     Rule, RuleId, Sample, Samples, SpaceId,
 };
-use tierscope_linux::TelemetryDevice;
-use tierscope_linux::telemetry::{TlbMisses, root_of};
+use tierscope_linux::memory_controller::{TelemetryDevice, TlbMisses, root_of};
 use tierscope_wire::device::Command as Ring;
 use tierscope_wire::stats::Switch;
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use tierscope_core::{Error, ErrorKind, Result};
-use tierscope_linux::TelemetryDevice;
+use tierscope_linux::memory_controller::TelemetryDevice;
 use tierscope_wire::device::Command as Ring;
 use tierscope_wire::stats::{Count, Switch};
 
@@ -231,7 +231,7 @@ fn run(command: Command) -> Result<(serde_json::Value, bool)> {
             told(serde_json::json!({ "was": ring(Ring::Switch, &[off])? }))
         }
         Command::Root { pid } => {
-            told(serde_json::json!({ "root": tierscope_linux::telemetry::root_of(pid)? }))
+            told(serde_json::json!({ "root": tierscope_linux::memory_controller::root_of(pid)? }))
         }
         Command::Placement { out, pages } => outside::placement(&out, pages),
         Command::Watch { pid, until } => told(watch::watch(pid, &until)?),

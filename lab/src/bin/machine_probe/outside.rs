@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tierscope_core::{Error, ErrorKind, Result};
 use tierscope_lab::instrumented::referee::{ANSWER, QUESTION, Question, Run};
-use tierscope_linux::telemetry::root_of;
+use tierscope_linux::memory_controller::root_of;
 
 use crate::buffer::{Buffer, PAGE, next};
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tierscope_core::{
     Counters, Filter, Key, Operand, Operator, ReadEffect, RequestKind, Result, Rule,
 };
-use tierscope_linux::telemetry::controllers;
+use tierscope_linux::memory_controller::controllers;
 
 use crate::buffer::{Buffer, LINE, PAGE, pin};
 use crate::checks::touch;

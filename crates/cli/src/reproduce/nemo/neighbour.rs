@@ -17,7 +17,7 @@ use tierscope_core::{
     BusRecord, Clock, Compare, Counters, Error, ErrorKind, Filter, Frames, Key, Operand, Operator,
     ReadEffect, RequestKind, Result, Rule, RuleId, SpaceId, Target, Time, Trigger,
 };
-use tierscope_linux::tenants::CpuQuota;
+use tierscope_linux::memory_controller::CpuQuota;
 use tierscope_nemo::{Driver, Functional};
 use tierscope_policies::bandwidth_cap::Settings;
 use tierscope_sim::exact::Machine;

@@ -11,7 +11,7 @@ use super::*;
 /// A worker on the fake kernel: node 0 is fast, node 1 slow.
 struct Bench {
     worker: Worker<Fake>,
-    desk: RefCell<Desk>,
+    queue: RefCell<Queue>,
     actions: u64,
 }
 
@@ -19,18 +19,18 @@ impl Bench {
     fn new(fake: Fake, limits: Limits) -> Self {
         let tiers = vec![vec![(Node(0), 0)], vec![(Node(1), 0)]];
         let worker = Worker::new(fake, Layout { tiers }, limits.clone());
-        let desk = RefCell::new(Desk { limits, budget: u64::MAX, ..Desk::default() });
-        Self { worker, desk, actions: 0 }
+        let queue = RefCell::new(Queue { limits, budget: u64::MAX, ..Queue::default() });
+        Self { worker, queue, actions: 0 }
     }
 
     fn order_bytes(&mut self, start: u64, end: u64, kind: ActionKind) {
         let range = Range::new(SpaceId(0), start, end);
         let id = ActionId(self.actions);
         self.actions += 1;
-        let desk = self.desk.get_mut();
-        desk.waiting.push_back(Action { id, after: None, range, kind });
-        desk.account.submitted += range.bytes();
-        desk.account.waiting += range.bytes();
+        let queue = self.queue.get_mut();
+        queue.waiting.push_back(Action { id, after: None, range, kind });
+        queue.account.submitted += range.bytes();
+        queue.account.waiting += range.bytes();
     }
 
     fn order(&mut self, pages: std::ops::Range<u64>, tier: u8) {
@@ -38,9 +38,9 @@ impl Bench {
     }
 
     fn step(&mut self) -> Next {
-        let desk = &self.desk;
-        let next = self.worker.step(&|with| with(&mut desk.borrow_mut()));
-        let account = &self.desk.borrow().account;
+        let queue = &self.queue;
+        let next = self.worker.step(&|with| with(&mut queue.borrow_mut()));
+        let account = &self.queue.borrow().account;
         assert!(account.adds_up(), "{account:?}");
         next
     }
@@ -61,7 +61,7 @@ impl Bench {
     /// Steps until no action is left; `run` would not end, since the refault sweep continues.
     fn carry_out(&mut self) {
         for _ in 0..100_000 {
-            if self.worker.job.is_none() && self.desk.borrow().waiting.is_empty() {
+            if self.worker.job.is_none() && self.queue.borrow().waiting.is_empty() {
                 return;
             }
             if let Next::At(time) = self.step() {
@@ -72,11 +72,11 @@ impl Bench {
     }
 
     fn account(&self) -> Account {
-        self.desk.borrow().account.clone()
+        self.queue.borrow().account.clone()
     }
 
     fn outcomes(&mut self) -> Vec<(u64, u64, Option<Failure>)> {
-        let outcomes = std::mem::take(&mut self.desk.get_mut().outcomes);
+        let outcomes = std::mem::take(&mut self.queue.get_mut().outcomes);
         outcomes.iter().map(|o| (o.done >> 12, o.failed >> 12, o.why)).collect()
     }
 }
@@ -128,7 +128,7 @@ fn what_is_given_back_is_accounted_for() {
     assert_eq!(pages_of(account.failed[&Cause::NoSwap]), 6, "the pinned one is not told apart");
     // At the end all blocks are checked once more, even if the sweep is not due.
     bench.worker.kernel.swap_in(1);
-    bench.desk.get_mut().stop = true;
+    bench.queue.get_mut().stop = true;
     assert_eq!(bench.step(), Next::Done);
     assert_eq!(pages_of(bench.account().refaulted), 3);
 }
@@ -243,7 +243,7 @@ fn stopping_leaves_the_rest_alone() {
     bench.order(0..1024, 0);
     bench.order(1024..2048, 0);
     bench.step();
-    bench.desk.get_mut().stop = true;
+    bench.queue.get_mut().stop = true;
     let account = bench.run();
     assert_eq!(account.failed, [(Cause::Stopped, 1536 << 12)].into());
     assert_eq!((account.waiting, bench.step()), (0, Next::Done));
@@ -277,9 +277,9 @@ fn new_limits_hold_from_the_next_batch_on() {
     let mut bench = Bench::new(Fake::with_pages(8, 1), Limits::default());
     bench.order(0..4, 0);
     bench.run();
-    let desk = bench.desk.get_mut();
-    desk.limits.dry_run = true;
-    desk.changed = true;
+    let queue = bench.queue.get_mut();
+    queue.limits.dry_run = true;
+    queue.changed = true;
     bench.order(4..8, 0);
     assert_eq!(bench.run().failed[&Cause::DryRun], 4 << 12);
 }
@@ -319,10 +319,10 @@ fn a_huge_page_moves_whole() {
 #[test]
 fn a_budget_that_is_used_up_waits_for_the_next_submission() {
     let mut bench = Bench::new(Fake::with_pages(8, 1), Limits::default());
-    bench.desk.get_mut().budget = 3 << 12;
+    bench.queue.get_mut().budget = 3 << 12;
     bench.order(0..8, 0);
     assert_eq!(pages_of(bench.run().promoted), 3);
-    bench.desk.get_mut().budget = u64::MAX;
+    bench.queue.get_mut().budget = u64::MAX;
     assert_eq!(pages_of(bench.run().promoted), 8);
 }
 
@@ -407,9 +407,9 @@ proptest! {
                 Event::Gone => bench.worker.kernel.gone = true,
                 Event::Offline => bench.worker.kernel.offline = Some(0),
                 Event::Limit(bytes) => {
-                    let desk = bench.desk.get_mut();
-                    desk.limits.bytes_per_second = bytes;
-                    desk.changed = true;
+                    let queue = bench.queue.get_mut();
+                    queue.limits.bytes_per_second = bytes;
+                    queue.changed = true;
                     most = most.max(bytes);
                 }
                 Event::Pause(millis) => bench.worker.kernel.now += millis * 1_000_000,
@@ -422,10 +422,10 @@ proptest! {
         }
         let account = bench.run();
         prop_assert_eq!(account.waiting, 0);
-        prop_assert_eq!(bench.desk.borrow().outcomes.len() as u64, bench.actions);
-        let done: u64 = bench.desk.borrow().outcomes.iter().map(|o| o.done).sum();
+        prop_assert_eq!(bench.queue.borrow().outcomes.len() as u64, bench.actions);
+        let done: u64 = bench.queue.borrow().outcomes.iter().map(|o| o.done).sum();
         prop_assert_eq!(done, account.promoted + account.demoted);
-        let failed: u64 = bench.desk.borrow().outcomes.iter().map(|o| o.failed).sum();
+        let failed: u64 = bench.queue.borrow().outcomes.iter().map(|o| o.failed).sum();
         prop_assert_eq!(failed, account.failures());
         let bytes: u64 = bench.worker.kernel.moves.iter().map(|(.., bytes)| bytes).sum();
         prop_assert_eq!(bytes, account.moved());

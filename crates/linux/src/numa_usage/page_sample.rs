@@ -18,14 +18,14 @@ const LEAST: u64 = 64;
 
 /// Resident pages drawn, by node and in total.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Drawn {
+pub(super) struct PageSample {
     hits: BTreeMap<Node, u64>,
     pub(super) pages: u64,
 }
 
-impl Drawn {
+impl PageSample {
     /// Distributes `bytes` over the nodes in proportion.
-    pub(super) fn share_out(&self, bytes: u64) -> Vec<OnNode> {
+    pub(super) fn distribute(&self, bytes: u64) -> Vec<OnNode> {
         let share =
             |hits: u64| (u128::from(bytes) * u128::from(hits) / u128::from(self.pages)) as u64;
         self.hits.iter().map(|(node, hits)| OnNode { node: *node, bytes: share(*hits) }).collect()
@@ -39,10 +39,10 @@ pub(super) fn draw(
     ranges: &[Range],
     rng: &mut Rng,
     locate: &mut dyn FnMut(&[u64], &mut [i32]) -> bool,
-) -> Option<Drawn> {
+) -> Option<PageSample> {
     let ends = page_ends(ranges);
     let all = *ends.last().filter(|all| **all > 0)?;
-    let mut drawn = Drawn { hits: BTreeMap::new(), pages: 0 };
+    let mut sample = PageSample { hits: BTreeMap::new(), pages: 0 };
     let (mut addresses, mut nodes) = (Vec::with_capacity(BATCH), vec![0; BATCH]);
     for _ in 0..MOST / BATCH {
         addresses.clear();
@@ -51,15 +51,15 @@ pub(super) fn draw(
             return None;
         }
         for node in nodes.iter().filter_map(|node| u32::try_from(*node).ok()) {
-            *drawn.hits.entry(Node(node)).or_default() += 1;
-            drawn.pages += 1;
+            *sample.hits.entry(Node(node)).or_default() += 1;
+            sample.pages += 1;
         }
         // If a whole batch finds no resident page, all batches would find too few.
-        if drawn.pages >= ENOUGH || drawn.pages == 0 {
+        if sample.pages >= ENOUGH || sample.pages == 0 {
             break;
         }
     }
-    (drawn.pages >= LEAST).then_some(drawn)
+    (sample.pages >= LEAST).then_some(sample)
 }
 
 /// For each range, the number of pages up to its end.
@@ -82,7 +82,6 @@ fn page(ranges: &[Range], ends: &[u64], number: u64) -> u64 {
 /// Queries the nodes of pages of process `pid` from the running kernel.
 pub(super) fn locate(pid: u32, addresses: &[u64], nodes: &mut [i32]) -> bool {
     assert!(nodes.len() >= addresses.len());
-    let nowhere = std::ptr::null::<i32>();
     // SAFETY: the kernel reads as many addresses, to which it does not write, and writes as many
     // statuses; the assertion checks the lengths.
     let done = unsafe {
@@ -91,7 +90,7 @@ pub(super) fn locate(pid: u32, addresses: &[u64], nodes: &mut [i32]) -> bool {
             pid as libc::pid_t,
             addresses.len(),
             addresses.as_ptr(),
-            nowhere,
+            std::ptr::null::<i32>(),
             nodes.as_mut_ptr(),
             0,
         )
@@ -123,15 +122,16 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_shared_out_by_hits() {
-        let drawn = Drawn { hits: [(Node(0), 3), (Node(2), 1)].into(), pages: 4 };
-        let shares: Vec<_> = drawn.share_out(1000).iter().map(|on| (on.node.0, on.bytes)).collect();
+    fn bytes_are_distributed_by_hits() {
+        let sample = PageSample { hits: [(Node(0), 3), (Node(2), 1)].into(), pages: 4 };
+        let shares: Vec<_> =
+            sample.distribute(1000).iter().map(|on| (on.node.0, on.bytes)).collect();
         assert_eq!(shares, [(0, 750), (2, 250)]);
     }
 
     /// Draws from a space in which page n is on node `of(n)`; also returns the number of pages
     /// drawn.
-    fn drawn(pages: u64, of: impl Fn(u64) -> i32) -> (Option<Drawn>, usize) {
+    fn drawn(pages: u64, of: impl Fn(u64) -> i32) -> (Option<PageSample>, usize) {
         let mut asked = 0;
         let mut locate = |addresses: &[u64], nodes: &mut [i32]| {
             asked += addresses.len();
@@ -145,7 +145,7 @@ mod tests {
     // A quarter on node 1, all resident: one batch of 4096 suffices. The error of the share is
     // sqrt(0.25 * 0.75 / 4096) = 0.7 % (one sigma); five sigma are allowed, the seed is fixed.
     #[test]
-    fn shares_are_those_of_the_space() {
+    fn shares_of_the_sample_are_those_of_the_space() {
         let (found, asked) = drawn(1 << 30, |page| i32::from(page % 4 == 3));
         let found = found.unwrap();
         assert_eq!((asked, found.pages), (BATCH, BATCH as u64));
@@ -155,14 +155,14 @@ mod tests {
 
     // One page in a hundred is resident: all draws together find about 655 of them.
     #[test]
-    fn it_looks_longer_where_little_is_resident() {
+    fn more_pages_are_drawn_where_few_are_resident() {
         let (found, asked) = drawn(1 << 30, |page| if page % 100 == 0 { 0 } else { ABSENT });
         assert_eq!(asked, MOST);
         assert!((500..800).contains(&found.unwrap().pages));
     }
 
     #[test]
-    fn too_little_says_nothing() {
+    fn too_few_resident_pages_give_no_estimate() {
         assert_eq!(drawn(1 << 30, |_| ABSENT), (None, BATCH));
         // One page in 2048 is resident: two per batch, 32 in total.
         let rare = |page| if page % 2048 == 0 { 0 } else { ABSENT };

@@ -1,20 +1,28 @@
-//! Tenants of a machine, one cgroup each: their memory, their memory traffic and their CPU time.
+//! Memory controllers that can be programmed to count requests, and the tenants whose traffic they
+//! count.
 //!
-//! Traffic is counted by programmable memory controllers ([`ByController`]), by frame and with a
-//! notification when a tenant exceeds its allowance, or by the processor's bandwidth monitoring
-//! through resctrl ([`ByMonitoring`]), which has to be polled.
+//! The telemetry device of an instrumented virtual machine gives access to the controllers, and
+//! records TLB misses. Tenants are cgroups; their traffic is counted by the controllers
+//! ([`ControllerTraffic`]), by frame and with a notification when a tenant exceeds its allowance,
+//! or by the processor's bandwidth monitoring through resctrl ([`ResctrlTraffic`]), which has to be
+//! polled.
 
-mod bell;
+mod controller_traffic;
 mod controllers;
-mod frames;
-mod monitoring;
-mod quota;
+mod cpu_quota;
+mod interrupt_file;
+mod resctrl_traffic;
+mod telemetry_device;
+mod tenant_frames;
+mod tlb_misses;
 
-pub use bell::Bell;
-pub use controllers::ByController;
-pub use frames::frames_of;
-pub use monitoring::ByMonitoring;
-pub use quota::CpuQuota;
+pub use controller_traffic::ControllerTraffic;
+pub use controllers::{Controllers, controllers};
+pub use cpu_quota::CpuQuota;
+pub use interrupt_file::InterruptFile;
+pub use resctrl_traffic::ResctrlTraffic;
+pub use telemetry_device::{TelemetryDevice, find_device};
+pub use tlb_misses::{TlbMisses, root_of};
 
 use tierscope_core::Result;
 

@@ -8,21 +8,21 @@ use std::time::Duration;
 
 /// A file that returns a few bytes per interrupt (lab/kmod/device), read by a separate thread.
 #[derive(Debug)]
-pub struct Bell(Option<Receiver<()>>);
+pub struct InterruptFile(Option<Receiver<()>>);
 
-impl Bell {
+impl InterruptFile {
     /// Opens the interrupt file at `path` (`/dev/tierscope_device`); without it, no interrupt ever
     /// arrives.
     #[must_use]
     pub fn at(path: &Path) -> Self {
         let Ok(mut file) = File::open(path) else { return Self(None) };
-        let (ring, rung) = channel();
+        let (sender, interrupts) = channel();
         std::thread::spawn(move || {
             let mut words = [0; 16];
             // The thread ends with the program, or when the receiver has been dropped.
-            while file.read_exact(&mut words).is_ok() && ring.send(()).is_ok() {}
+            while file.read_exact(&mut words).is_ok() && sender.send(()).is_ok() {}
         });
-        Self(Some(rung))
+        Self(Some(interrupts))
     }
 
     /// Whether interrupts can arrive.
@@ -33,14 +33,14 @@ impl Bell {
 
     /// Waits for an interrupt, at most for `time`. Returns whether one arrived.
     pub fn wait(&self, time: Duration) -> bool {
-        let Some(rung) = &self.0 else {
+        let Some(interrupts) = &self.0 else {
             std::thread::sleep(time);
             return false;
         };
-        match rung.recv_timeout(time) {
+        match interrupts.recv_timeout(time) {
             Ok(()) => {
                 // Further pending interrupts carry no information.
-                while rung.try_recv().is_ok() {}
+                while interrupts.try_recv().is_ok() {}
                 true
             }
             Err(RecvTimeoutError::Timeout) => false,
@@ -57,13 +57,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_record_of_the_file_rings_and_its_end_does_not() {
+    fn each_record_of_the_file_is_an_interrupt() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("bell");
+        let path = dir.path().join("device");
         std::fs::write(&path, [0; 16]).unwrap();
-        let bell = Bell::at(&path);
-        assert!(bell.is_there() && bell.wait(Duration::from_secs(60)));
-        assert!(!bell.wait(Duration::ZERO));
-        assert!(!Bell::at(&dir.path().join("none")).is_there());
+        let interrupts = InterruptFile::at(&path);
+        assert!(interrupts.is_there() && interrupts.wait(Duration::from_secs(60)));
+        assert!(!interrupts.wait(Duration::ZERO));
+        assert!(!InterruptFile::at(&dir.path().join("none")).is_there());
     }
 }

@@ -24,7 +24,7 @@ const FRAME: u64 = (1 << 55) - 1;
 /// # Errors
 /// If they cannot be read; [`ErrorKind::Permission`] if the kernel hides frame numbers from this
 /// process.
-pub fn frames_of(proc: &Path, cgroup: &Cgroup, out: &mut Vec<u64>) -> Result<()> {
+pub(super) fn frames_of(proc: &Path, cgroup: &Cgroup, out: &mut Vec<u64>) -> Result<()> {
     let mut pids = Vec::new();
     cgroup.processes(&mut pids)?;
     for pid in pids {
@@ -62,7 +62,7 @@ fn own(entry: &[u8], directory: &Path, out: &mut Vec<u64>) -> Result<()> {
         return Ok(());
     }
     match entry & FRAME {
-        0 => Err(Error::new(ErrorKind::Permission, "cannot tell whose memory is whose")
+        0 => Err(Error::new(ErrorKind::Permission, "cannot find the frames of a cgroup")
             .cause(format!("{} hides frame numbers", directory.join("pagemap").display()))
             .remedy("run as root: CAP_SYS_ADMIN is needed")),
         frame => {
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_that_are_there_and_nobody_elses() {
+    fn frames_of_one_process_only_are_listed() {
         let own = PRESENT | EXCLUSIVE;
         let (root, cgroup) = tree(&[own | 5, 0, PRESENT | 6, own | 7]);
         let mut frames = Vec::new();
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn hidden_frame_numbers_are_told() {
+    fn hidden_frame_numbers_are_an_error() {
         let (root, cgroup) = tree(&[PRESENT | EXCLUSIVE, 0, 0, 0]);
         let error = frames_of(root.path(), &cgroup, &mut Vec::new()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Permission);

@@ -10,13 +10,14 @@ use tierscope_core::{
 };
 use tierscope_nemo::{Driver, Engine};
 
-use super::{Traffic, frames_of};
+use super::Traffic;
+use super::controllers::{Controllers, controllers};
+use super::tenant_frames::frames_of;
 use crate::proc::Cgroup;
-use crate::telemetry::{Controllers, controllers};
 
 /// One rule for each zone of memory, all with the same states, one per tenant.
 #[derive(Debug)]
-pub struct ByController<E: Engine = Controllers> {
+pub struct ControllerTraffic<E: Engine = Controllers> {
     driver: Driver<E>,
     /// Rules, with the frames that each of them covers.
     rules: Vec<(RuleId, std::ops::Range<u64>)>,
@@ -27,7 +28,7 @@ pub struct ByController<E: Engine = Controllers> {
     part: Vec<u64>,
 }
 
-impl ByController {
+impl ControllerTraffic {
     /// Counts the tenants' traffic in the controllers behind the device below `sys`, with a
     /// notification when a tenant has moved `allowance` bytes since the last reading.
     ///
@@ -39,7 +40,7 @@ impl ByController {
     }
 }
 
-impl<E: Engine> ByController<E> {
+impl<E: Engine> ControllerTraffic<E> {
     fn with(mut driver: Driver<E>, tenants: usize, allowance: u64) -> Result<Self> {
         let zones: Vec<_> =
             driver.engine().memory().zones().iter().map(|zone| zone.start..zone.end).collect();
@@ -102,7 +103,7 @@ fn rule(zone: &std::ops::Range<u64>, allowance: u64) -> Rule {
     }
 }
 
-impl<E: Engine> Traffic for ByController<E> {
+impl<E: Engine> Traffic for ControllerTraffic<E> {
     fn refresh(&mut self) -> Result<()> {
         let mut owners = BTreeMap::new();
         let mut frames = Vec::new();
@@ -137,13 +138,13 @@ mod tests {
     use tierscope_nemo::{At, Control, Functional, Geometry, Line, Memory, Status};
 
     /// Two tenants, whose cgroups the tests do not use.
-    fn traffic() -> ByController<Functional> {
+    fn traffic() -> ControllerTraffic<Functional> {
         let memory = Memory::single(64 << 20, 2).unwrap();
         let driver = Driver::new(Functional::new(memory, 4, 32).unwrap());
-        ByController::with(driver, 2, 64 * 100).unwrap()
+        ControllerTraffic::with(driver, 2, 64 * 100).unwrap()
     }
 
-    fn request(traffic: &mut ByController<Functional>, frame: u64, times: u64) {
+    fn request(traffic: &mut ControllerTraffic<Functional>, frame: u64, times: u64) {
         let records: Vec<BusRecord> = (0..times)
             .map(|line| BusRecord::new(Time(0), (frame << 12) + line % 64 * 64, line % 2 == 0))
             .collect();
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_count_for_whom_they_belong_to() {
+    fn requests_count_for_the_owner_of_the_frame() {
         let mut traffic = traffic();
         traffic.translate(BTreeMap::from([(1, 0), (2, 1), (9000, 1)])).unwrap();
         for (frame, times) in [(1, 10), (2, 20), (9000, 5), (3, 1000)] {
@@ -161,7 +162,7 @@ mod tests {
         assert!(traffic.peek(&mut out).unwrap());
         assert_eq!(out, [640, 1600]);
         traffic.take(&mut out).unwrap();
-        assert_eq!(out, [640, 1600], "looking took nothing");
+        assert_eq!(out, [640, 1600], "peek resets nothing");
         // Frame 2 changes its owner, frame 9000 has none any more.
         traffic.translate(BTreeMap::from([(1, 0), (2, 0)])).unwrap();
         for frame in [1, 2, 9000] {
@@ -172,16 +173,16 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_moved_the_allowance_is_told_of() {
+    fn exceeding_the_allowance_notifies() {
         let mut traffic = traffic();
         traffic.translate(BTreeMap::from([(1, 0)])).unwrap();
-        let mut told = Vec::new();
+        let mut notices = Vec::new();
         request(&mut traffic, 1, 40);
-        traffic.driver().notifications(&mut told);
-        assert!(told.is_empty(), "40 of 100 lines");
+        traffic.driver().notifications(&mut notices);
+        assert!(notices.is_empty(), "40 of 100 lines");
         request(&mut traffic, 1, 200);
-        traffic.driver().notifications(&mut told);
-        assert_eq!(told.len(), 1);
+        traffic.driver().notifications(&mut notices);
+        assert_eq!(notices.len(), 1);
     }
 
     /// Controllers that fail: registers read as zero, and writes have no effect.
@@ -227,16 +228,16 @@ mod tests {
     }
 
     #[test]
-    fn whoever_does_not_answer_is_no_silent_tenant() {
+    fn failing_controllers_are_an_error_and_not_zero_traffic() {
         let broken = || {
             let engine = Functional::new(Memory::single(64 << 20, 2).unwrap(), 4, 32).unwrap();
             let driver = Driver::new(Broken { engine, failed: false });
-            ByController::with(driver, 2, 64 * 100).unwrap()
+            ControllerTraffic::with(driver, 2, 64 * 100).unwrap()
         };
-        let said = |result: Result<()>| result.unwrap_err().kind();
+        let kind = |result: Result<()>| result.unwrap_err().kind();
         let mut out = [0; 2];
-        assert_eq!(said(broken().take(&mut out)), ErrorKind::Io);
-        assert_eq!(said(broken().peek(&mut out).map(|_| ())), ErrorKind::Io);
-        assert_eq!(said(broken().listen()), ErrorKind::Io);
+        assert_eq!(kind(broken().take(&mut out)), ErrorKind::Io);
+        assert_eq!(kind(broken().peek(&mut out).map(|_| ())), ErrorKind::Io);
+        assert_eq!(kind(broken().listen()), ErrorKind::Io);
     }
 }

@@ -1,26 +1,18 @@
 //! The telemetry device of an instrumented virtual machine: located among the PCI functions, mapped
-//! through sysfs, and used as counters and as a source of TLB misses.
+//! through sysfs, and used as counters.
 //!
 //! Layout and commands: [`tierscope_wire::device`]. Mapping the device requires root.
 
-mod controllers;
-
-use std::fs::{self, OpenOptions};
-use std::os::fd::AsRawFd;
+use std::fs;
 use std::path::{Path, PathBuf};
 
-use tierscope_core::{
-    Access, Addr, Counters, Error, ErrorKind, Lost, Notice, Result, Rule, RuleId, Sample, Samples,
-    SpaceId, Time,
-};
-use tierscope_wire::device::{Client, Command, PCI_ID, encode, rings};
-use tierscope_wire::{Consumer, Shared, TlbMiss};
-
-pub use controllers::{Controllers, controllers};
+use tierscope_core::{Counters, Error, ErrorKind, Notice, Result, Rule, RuleId, Time};
+use tierscope_wire::Shared;
+use tierscope_wire::device::{Client, Command, PCI_ID, encode};
 
 /// Finds the PCI function of the device; `None` if this machine has none.
 #[must_use]
-pub fn find(sys: &Path) -> Option<PathBuf> {
+pub fn find_device(sys: &Path) -> Option<PathBuf> {
     let functions = fs::read_dir(sys.join("bus/pci/devices")).ok()?;
     let mut paths: Vec<PathBuf> = functions.flatten().map(|entry| entry.path()).collect();
     paths.sort();
@@ -36,7 +28,7 @@ fn identity(function: &Path) -> Option<(u16, u16)> {
 }
 
 /// Maps the device's memory: the second BAR of the function.
-fn map(function: &Path) -> Result<Shared> {
+pub(super) fn map(function: &Path) -> Result<Shared> {
     let path = function.join("resource2");
     Shared::open(&path, 0).map_err(|cause| {
         let kind = match cause.kind() {
@@ -49,8 +41,8 @@ fn map(function: &Path) -> Result<Shared> {
 }
 
 /// Finds the device below `sys`, and maps it.
-fn map_device(sys: &Path) -> Result<Shared> {
-    let function = find(sys).ok_or_else(|| {
+pub(super) fn map_device(sys: &Path) -> Result<Shared> {
+    let function = find_device(sys).ok_or_else(|| {
         Error::new(ErrorKind::Missing, "there is no telemetry device")
             .cause(format!("no PCI function is {:04x}:{:04x}", PCI_ID.0, PCI_ID.1))
             .remedy("start the instrumented virtual machine with part `device`")
@@ -147,95 +139,6 @@ impl Drop for TelemetryDevice {
     }
 }
 
-/// TLB misses of processes as samples, without subsampling: every miss is recorded. Records do not
-/// distinguish loads from stores: all are reported as loads.
-#[derive(Debug)]
-pub struct TlbMisses {
-    /// One ring per CPU. The memory that they read stays mapped until the program ends.
-    rings: Vec<Consumer<'static, TlbMiss>>,
-    /// Physical addresses of top-level page tables, with the spaces that they belong to.
-    roots: Vec<(u64, SpaceId)>,
-    batch: Vec<TlbMiss>,
-}
-
-impl TlbMisses {
-    /// Opens the rings of the device below `sys`, for processes that are identified by the address
-    /// of their top-level page table ([`root_of`]). Only one reader at a time is possible.
-    ///
-    /// # Errors
-    /// If there is no device, or if it has no rings.
-    pub fn open(sys: &Path, roots: Vec<(u64, SpaceId)>) -> Result<Self> {
-        let missing = |cause: &str| {
-            Error::new(ErrorKind::Missing, "there are no records of TLB misses")
-                .cause(cause)
-                .remedy("start the machine with parts `device`, `tlb`, and guest_rings = true")
-        };
-        let function = find(sys).ok_or_else(|| missing("no PCI function is a telemetry device"))?;
-        let words = map(&function)?.leak()?;
-        Client::attach(words, 0)?;
-        let rings: Vec<_> =
-            rings(words).into_iter().map(Consumer::attach).collect::<Result<_>>()?;
-        match rings.is_empty() {
-            true => Err(missing("the device's memory holds none")),
-            false => Ok(Self { rings, roots, batch: Vec::new() }),
-        }
-    }
-}
-
-impl Samples for TlbMisses {
-    fn drain(&mut self, out: &mut Vec<Sample>) -> Lost {
-        self.batch.clear();
-        let batch = &mut self.batch;
-        let lost = self
-            .rings
-            .iter_mut()
-            .map(|ring| ring.drain(batch).map_or(0, |drained| drained.lost.0))
-            .sum();
-        self.batch.sort_by_key(|miss| miss.time);
-        let sample = |miss: &TlbMiss| {
-            let (_, space) = self.roots.iter().find(|(root, _)| *root == miss.root)?;
-            Some(Sample {
-                time: miss.time,
-                at: Addr { space: *space, at: miss.address },
-                access: Access::Load,
-                core: miss.cpu.into(),
-                tier: None,
-            })
-        };
-        out.extend(self.batch.iter().filter_map(sample));
-        Lost(lost)
-    }
-}
-
-/// The ioctl of [`root_of`]: `_IOWR('T', 0x80, __u64)`, lab/kmod/device/tierscope_device.c.
-const ROOT: libc::c_ulong = 3 << 30 | 8 << 16 | (b'T' as libc::c_ulong) << 8 | 0x80;
-
-/// The physical address of a process's top-level page table, which identifies it in records of TLB
-/// misses.
-///
-/// # Errors
-/// If the lab's module is not loaded, or if there is no such process.
-pub fn root_of(pid: u32) -> Result<u64> {
-    let path = "/dev/tierscope_device";
-    let failed = |cause: std::io::Error| {
-        let kind = match cause.kind() {
-            std::io::ErrorKind::NotFound => ErrorKind::Missing,
-            std::io::ErrorKind::PermissionDenied => ErrorKind::Permission,
-            _ => ErrorKind::Gone,
-        };
-        Error::new(kind, format!("cannot ask {path} for process {pid}"))
-            .cause(cause)
-            .remedy("load the lab's module tierscope_device, run as root")
-    };
-    let file = OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
-    let mut value = u64::from(pid);
-    // SAFETY: the ioctl reads and writes eight bytes at `value`.
-    match unsafe { libc::ioctl(file.as_raw_fd(), ROOT, &raw mut value) } {
-        0 => Ok(value),
-        _ => Err(failed(std::io::Error::last_os_error())),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -267,10 +170,10 @@ mod tests {
     }
 
     #[test]
-    fn the_device_is_known_by_its_number() {
-        assert!(find(sysfs(None).path()).is_none());
+    fn the_device_is_found_by_its_pci_id() {
+        assert!(find_device(sysfs(None).path()).is_none());
         let with = sysfs(Some(&memory()));
-        assert!(find(with.path()).unwrap().ends_with("0000:00:03.0"));
+        assert!(find_device(with.path()).unwrap().ends_with("0000:00:03.0"));
         assert!(TelemetryDevice::open(with.path(), 0).is_ok());
         let error = TelemetryDevice::open(sysfs(None).path(), 0).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Missing);
@@ -284,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_does_not_answer_is_an_error_and_no_hang() {
+    fn a_device_that_does_not_answer_is_an_error() {
         let sys = sysfs(Some(&memory()));
         let mut device = TelemetryDevice::open(sys.path(), 0).unwrap();
         let error = device.client().unwrap().ring(Command::Ping, &[]).unwrap_err();

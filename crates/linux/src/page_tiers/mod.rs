@@ -7,7 +7,7 @@
 //! in one tier takes a few bytes. Blocks that our own mover changed are queried again; blocks that
 //! do not change are queried ever less often, since a query of 512 pages takes 20 µs.
 
-mod numbers;
+mod page_ids;
 mod row;
 
 use std::cell::RefCell;
@@ -20,27 +20,27 @@ use tierscope_core::{
 
 use crate::mover::Layout;
 use crate::mover::kernel::Kernel;
-use numbers::Numbers;
-use row::{BLOCK, NOWHERE, PAGES, Row, TIERS};
+use page_ids::PageIds;
+use row::{BLOCK, NO_TIER, PAGES, Row, TIERS};
 
-/// In ranges up to this size the state of a block is at most [`FRESH`] old, or up to [`CALM`]
+/// In ranges up to this size the state of a block is at most [`FRESH`] old, or up to [`MAX_DOUBLINGS`]
 /// doublings of that after repeated queries without a change.
 const SMALL: u64 = 128 << 20;
 /// Maximum age of the state of a block that changes, in hundredths of a second.
 const FRESH: u32 = 100;
 /// How often the maximum age is doubled at most for a block that does not change: up to 16 s.
-const CALM: u8 = 4;
+const MAX_DOUBLINGS: u8 = 4;
 /// Minimum number of refreshes per sweep: one second at their usual rate.
 const REFRESHES: usize = 10;
 /// Share of a CPU for the background sweep: 1/50.
 const SHARE: u32 = 50;
 /// Maximum number of queries between two refreshes: 64 GiB of blocks, 0.3 s at 20 µs per block.
-const MOST_LOOKS: u32 = 32_768;
+const MAX_QUERIES: u32 = 32_768;
 /// Mappings of more blocks than this, 16 TiB, are taken for reservations and ignored.
-const MOST_BLOCKS: u64 = 1 << 23;
+const MAX_BLOCKS: u64 = 1 << 23;
 
 /// The page-tier map. Used by one thread.
-pub(crate) struct Places<K> {
+pub(crate) struct PageTiers<K> {
     tiers: Vec<TierUse>,
     capacity: Vec<Option<u64>>,
     keep_free: u64,
@@ -54,20 +54,20 @@ struct Inner<K> {
     rows: Vec<Row>,
     /// Id of the first page, and index into `rows`; sorted by id.
     by_page: Vec<(u32, usize)>,
-    numbers: Numbers,
+    ids: PageIds,
     begun: Time,
     /// Queries left before the next refresh.
-    looks: u32,
-    goes_round: bool,
+    queries_left: u32,
+    sweeps: bool,
     /// Whether a caller has asked for the tier of a page: starts the background sweep.
     asked: bool,
     /// Position of the background sweep: row and block.
-    hand: (usize, usize),
+    sweep_at: (usize, usize),
     /// Time until which the background sweep has used its share of a CPU.
-    rested: Time,
+    sweep_after: Time,
 }
 
-impl<K: Kernel> Places<K> {
+impl<K: Kernel> PageTiers<K> {
     pub(crate) fn new(kernel: K, layout: Layout, capacity: Vec<Option<u64>>) -> Self {
         let begun = kernel.now();
         let inner = Inner {
@@ -75,23 +75,23 @@ impl<K: Kernel> Places<K> {
             layout,
             rows: Vec::new(),
             by_page: Vec::new(),
-            numbers: Numbers::default(),
+            ids: PageIds::default(),
             begun,
-            looks: MOST_LOOKS,
-            goes_round: true,
+            queries_left: MAX_QUERIES,
+            sweeps: true,
             asked: false,
-            hand: (0, 0),
-            rested: begun,
+            sweep_at: (0, 0),
+            sweep_after: begun,
         };
-        let mut places =
+        let mut page_tiers =
             Self { tiers: Vec::new(), capacity, keep_free: 0, inner: RefCell::new(inner) };
-        places.count_tiers();
-        places
+        page_tiers.count_tiers();
+        page_tiers
     }
 
     /// Query on demand only; disables the background sweep.
-    pub(crate) fn look_when_asked(&mut self) {
-        self.inner.get_mut().goes_round = false;
+    pub(crate) fn disable_sweep(&mut self) {
+        self.inner.get_mut().sweeps = false;
     }
 
     /// Sets the bytes to be kept free on each node.
@@ -108,11 +108,11 @@ impl<K: Kernel> Places<K> {
     /// periodically.
     pub(crate) fn refresh(&mut self, moved: &[Range]) {
         let inner = self.inner.get_mut();
-        inner.looks = MOST_LOOKS;
-        moved.iter().for_each(|range| inner.outdate(range));
+        inner.queries_left = MAX_QUERIES;
+        moved.iter().for_each(|range| inner.invalidate(range));
         // The usage of a tier with a capacity is known only from the background sweep.
-        if inner.goes_round && (inner.asked || !self.capacity.is_empty()) {
-            inner.go_round();
+        if inner.sweeps && (inner.asked || !self.capacity.is_empty()) {
+            inner.sweep();
         }
         self.count_tiers();
     }
@@ -149,14 +149,14 @@ impl<K: Kernel> Places<K> {
 
 impl<K: Kernel> Inner<K> {
     fn map(&mut self, mappings: &Mappings) {
-        let usable = |range: &Range| range.bytes() / BLOCK < MOST_BLOCKS;
+        let usable = |range: &Range| range.bytes() / BLOCK < MAX_BLOCKS;
         let wanted = mappings.mappings.iter().filter(|mapping| mapping.backing != Backing::Kernel);
         let wanted = wanted.map(|mapping| mapping.range).filter(usable);
         let mut old = std::mem::take(&mut self.rows).into_iter().peekable();
         let key = |range: &Range| (range.space, range.start);
         for range in wanted {
             while let Some(gone) = old.next_if(|row| key(&row.range) < key(&range)) {
-                self.drop_numbers(&gone);
+                self.free_ids(&gone);
             }
             match old.next_if(|row| key(&row.range) == key(&range)) {
                 Some(row) => {
@@ -166,7 +166,7 @@ impl<K: Kernel> Inner<K> {
                 None => self.rows.push(Row::new(range)),
             }
         }
-        old.for_each(|gone| self.drop_numbers(&gone));
+        old.for_each(|gone| self.free_ids(&gone));
         self.index();
     }
 
@@ -176,29 +176,29 @@ impl<K: Kernel> Inner<K> {
             return row;
         }
         row.end_at(range.end);
-        if row.numbers.is_some_and(|(_, count)| u64::from(count) < row.pages()) {
-            self.drop_numbers(&row);
-            row.numbers = None;
+        if row.ids.is_some_and(|(_, count)| u64::from(count) < row.pages()) {
+            self.free_ids(&row);
+            row.ids = None;
         }
         row
     }
 
-    fn drop_numbers(&mut self, row: &Row) {
-        if let Some((first, count)) = row.numbers {
-            self.numbers.give_back(first, count);
+    fn free_ids(&mut self, row: &Row) {
+        if let Some((first, count)) = row.ids {
+            self.ids.free(first, count);
         }
     }
 
     fn index(&mut self) {
         let rows = self.rows.iter().enumerate();
-        self.by_page = rows.filter_map(|(index, row)| Some((row.numbers?.0, index))).collect();
+        self.by_page = rows.filter_map(|(index, row)| Some((row.ids?.0, index))).collect();
         self.by_page.sort_unstable();
     }
 
     /// Page ids of a row, assigned when its first page is found: twice as many as it has pages, so
     /// that it can grow.
-    fn number(&mut self, row: usize) -> Option<u32> {
-        if let Some((first, _)) = self.rows[row].numbers {
+    fn first_id(&mut self, row: usize) -> Option<u32> {
+        if let Some((first, _)) = self.rows[row].ids {
             return Some(first);
         }
         let pages = self.rows[row].pages();
@@ -206,9 +206,9 @@ impl<K: Kernel> Inner<K> {
         let take = |count: u64| Some((u32::try_from(count).ok()?, count));
         let (count, first) = [wanted, pages].into_iter().find_map(|count| {
             let (count, _) = take(count)?;
-            Some((count, self.numbers.take(count)?))
+            Some((count, self.ids.allocate(count)?))
         })?;
-        self.rows[row].numbers = Some((first, count));
+        self.rows[row].ids = Some((first, count));
         self.index();
         Some(first)
     }
@@ -235,21 +235,21 @@ impl<K: Kernel> Inner<K> {
 
     /// Whether the state of a block is younger than `age`, doubled for each query without a change.
     fn is_fresh(&self, row: usize, block: usize, age: u32, ticks: u32) -> bool {
-        let looked = self.rows[row].looked(block);
-        let age = age.saturating_mul(1 << self.rows[row].calm(block).min(CALM));
-        looked > 0 && looked.saturating_add(age) > ticks
+        let queried = self.rows[row].queried(block);
+        let age = age.saturating_mul(1 << self.rows[row].unchanged(block).min(MAX_DOUBLINGS));
+        queried > 0 && queried.saturating_add(age) > ticks
     }
 
     /// Queries a block unless its state is fresh.
     fn freshen(&mut self, row: usize, block: usize, age: u32) {
         self.asked = true;
-        if !self.is_fresh(row, block, age, self.ticks()) && self.looks > 0 {
-            self.looks -= 1;
-            self.look(row, block);
+        if !self.is_fresh(row, block, age, self.ticks()) && self.queries_left > 0 {
+            self.queries_left -= 1;
+            self.query(row, block);
         }
     }
 
-    fn look(&mut self, row: usize, block: usize) {
+    fn query(&mut self, row: usize, block: usize) {
         let of = &self.rows[row];
         let (space, start) = (of.range.space, of.start_of(block));
         let pages = of.pages_of(block);
@@ -257,53 +257,54 @@ impl<K: Kernel> Inner<K> {
         let addresses: Vec<u64> = pages.map(|page| start + ((page as u64) << PAGE_SHIFT)).collect();
         let mut nodes = vec![-libc::ENOENT; addresses.len()];
         let pid = self.kernel.pid_of(space);
-        let told = pid.is_some_and(|pid| self.kernel.locate(pid, &addresses, &mut nodes).is_ok());
-        let tier = |node: &i32| match told {
-            true => self.layout.tier_of(*node).unwrap_or(NOWHERE),
-            false => NOWHERE,
+        let located =
+            pid.is_some_and(|pid| self.kernel.locate(pid, &addresses, &mut nodes).is_ok());
+        let tier = |node: &i32| match located {
+            true => self.layout.tier_of(*node).unwrap_or(NO_TIER),
+            false => NO_TIER,
         };
         let tiers: Vec<u8> = nodes.iter().map(tier).collect();
-        let alike = tiers[0] != NOWHERE && tiers.iter().all(|tier| *tier == tiers[0]);
+        let alike = tiers[0] != NO_TIER && tiers.iter().all(|tier| *tier == tiers[0]);
         let huge = whole && alike && pid.is_some_and(|pid| self.kernel.is_huge(pid, addresses[0]));
         let when = self.ticks();
-        self.rows[row].note(block, &tiers, huge, when);
+        self.rows[row].store(block, &tiers, huge, when);
     }
 
     /// Invalidates the blocks of a range that our mover changed.
-    fn outdate(&mut self, range: &Range) {
+    fn invalidate(&mut self, range: &Range) {
         for row in &mut self.rows {
             if let Some(part) = row.range.intersect(range) {
                 let blocks = row.block_of(part.start)..=row.block_of(part.end - 1);
-                blocks.for_each(|block| row.outdate(block));
+                blocks.for_each(|block| row.invalidate(block));
             }
         }
     }
 
     /// Continues the background sweep by some blocks, limited to its share of the elapsed time.
-    fn go_round(&mut self) {
+    fn sweep(&mut self) {
         let blocks: usize = self.rows.iter().map(Row::blocks).sum();
         let ticks = self.ticks();
-        for _ in 0..blocks.div_ceil(REFRESHES).min(MOST_LOOKS as usize) {
-            let Some((row, block)) = self.under_the_hand() else { break };
+        for _ in 0..blocks.div_ceil(REFRESHES).min(MAX_QUERIES as usize) {
+            let Some((row, block)) = self.next_of_sweep() else { break };
             if !self.is_fresh(row, block, FRESH, ticks) {
                 let began = self.kernel.now();
-                if self.looks == 0 || began < self.rested {
+                if self.queries_left == 0 || began < self.sweep_after {
                     break;
                 }
-                self.looks -= 1;
-                self.look(row, block);
+                self.queries_left -= 1;
+                self.query(row, block);
                 let cost = self.kernel.now().since(began).max(Duration::from_nanos(1));
                 // Unused time is not saved up beyond one second.
-                let from = self.rested.max(Time(began.0.saturating_sub(1_000_000_000)));
-                self.rested = from + cost * SHARE;
+                let from = self.sweep_after.max(Time(began.0.saturating_sub(1_000_000_000)));
+                self.sweep_after = from + cost * SHARE;
             }
-            self.hand.1 += 1;
+            self.sweep_at.1 += 1;
         }
     }
 
     /// The next block of the background sweep, which wraps around at the end.
-    fn under_the_hand(&mut self) -> Option<(usize, usize)> {
-        let (mut row, mut block) = self.hand;
+    fn next_of_sweep(&mut self) -> Option<(usize, usize)> {
+        let (mut row, mut block) = self.sweep_at;
         while self.rows.get(row).is_some_and(|of| block >= of.blocks()) {
             (row, block) = (row + 1, 0);
         }
@@ -311,8 +312,8 @@ impl<K: Kernel> Inner<K> {
             row = self.rows.iter().position(|of| of.blocks() > 0)?;
             block = 0;
         }
-        self.hand = (row, block);
-        Some(self.hand)
+        self.sweep_at = (row, block);
+        Some(self.sweep_at)
     }
 
     fn resident(&mut self, range: &Range, tier: Tier) -> u64 {
@@ -340,7 +341,7 @@ impl<K: Kernel> Inner<K> {
     }
 }
 
-impl<K: Kernel> PlacementView for Places<K> {
+impl<K: Kernel> PlacementView for PageTiers<K> {
     fn tiers(&self) -> &[TierUse] {
         &self.tiers
     }
@@ -359,7 +360,7 @@ impl<K: Kernel> PlacementView for Places<K> {
         let block = inner.rows[row].block_of(range.start);
         inner.freshen(row, block, FRESH);
         inner.rows[row].tier_at(range.start)?;
-        let first = inner.number(row)?;
+        let first = inner.first_id(row)?;
         let row = &inner.rows[row];
         let head = if row.is_huge(range.start) { row.start_of(block) } else { range.start };
         Some(PageId(first + ((head - row.range.start) >> PAGE_SHIFT) as u32))

@@ -12,14 +12,14 @@ use crate::proc::Cgroup;
 
 /// Monitoring groups, one per tenant. They are removed when this is dropped.
 #[derive(Debug)]
-pub struct ByMonitoring {
+pub struct ResctrlTraffic {
     groups: Vec<PathBuf>,
     tenants: Vec<Cgroup>,
     /// Last counter reading of each group, summed over all domains.
     last: Vec<u64>,
 }
 
-impl ByMonitoring {
+impl ResctrlTraffic {
     /// Creates a group for each tenant below `root` (`/sys/fs/resctrl`).
     ///
     /// # Errors
@@ -51,9 +51,9 @@ impl ByMonitoring {
 }
 
 fn failed(path: &Path, cause: &io::Error) -> Error {
-    Error::new(ErrorKind::Io, format!("cannot use {}", path.display()))
-        .cause(cause)
-        .remedy("run as root; there are only so many monitoring groups (info/L3_MON/num_rmids)")
+    Error::new(ErrorKind::Io, format!("cannot use {}", path.display())).cause(cause).remedy(
+        "run as root; remove unused monitoring groups: info/L3_MON/num_rmids is their maximum",
+    )
 }
 
 /// Bytes that a group has moved, summed over all cache domains.
@@ -65,7 +65,7 @@ fn total(group: &Path) -> Result<u64> {
         let path = domain.path().join("mbm_total_bytes");
         let text = fs::read_to_string(&path).map_err(|cause| failed(&path, &cause))?;
         let bytes: u64 = text.trim().parse().map_err(|_| {
-            Error::new(ErrorKind::Missing, format!("{} tells nothing", path.display()))
+            Error::new(ErrorKind::Missing, format!("cannot read traffic from {}", path.display()))
                 .cause(format!("it says {}", text.trim()))
                 .remedy("wait until the group's counters are assigned")
         })?;
@@ -74,7 +74,7 @@ fn total(group: &Path) -> Result<u64> {
     Ok(sum)
 }
 
-impl Traffic for ByMonitoring {
+impl Traffic for ResctrlTraffic {
     fn refresh(&mut self) -> Result<()> {
         for (group, tenant) in self.groups.iter().zip(&self.tenants) {
             let mut pids = Vec::new();
@@ -105,7 +105,7 @@ impl Traffic for ByMonitoring {
     }
 }
 
-impl Drop for ByMonitoring {
+impl Drop for ResctrlTraffic {
     fn drop(&mut self) {
         self.groups.iter().for_each(|group| drop(fs::remove_dir(group)));
     }
@@ -121,14 +121,14 @@ mod tests {
     }
 
     #[test]
-    fn differences_over_all_domains_are_told() {
+    fn traffic_is_the_difference_over_all_domains() {
         let root = tempfile::tempdir().unwrap();
         let group = root.path().join("g");
         for domain in ["mon_L3_00", "mon_L3_01"] {
             put(&group.join("mon_data").join(domain).join("mbm_total_bytes"), "100\n");
         }
         let (groups, last) = (vec![group.clone()], vec![total(&group).unwrap()]);
-        let mut monitoring = ByMonitoring { groups, tenants: Vec::new(), last };
+        let mut monitoring = ResctrlTraffic { groups, tenants: Vec::new(), last };
         put(&group.join("mon_data/mon_L3_01/mbm_total_bytes"), "164\n");
         let mut out = [0];
         monitoring.take(&mut out).unwrap();
@@ -141,15 +141,15 @@ mod tests {
     }
 
     #[test]
-    fn a_processor_that_does_not_monitor_is_told() {
+    fn a_processor_without_monitoring_is_refused() {
         let root = tempfile::tempdir().unwrap();
-        let error = ByMonitoring::open(root.path(), Vec::new()).unwrap_err();
+        let error = ResctrlTraffic::open(root.path(), Vec::new()).unwrap_err();
         assert!(
             error.kind() == ErrorKind::Missing && error.to_string().contains("mount"),
             "{error}"
         );
         put(&root.path().join("info/L3_MON/mon_features"), "llc_occupancy\n");
-        let error = ByMonitoring::open(root.path(), Vec::new()).unwrap_err();
+        let error = ResctrlTraffic::open(root.path(), Vec::new()).unwrap_err();
         assert!(error.to_string().contains("mbm_total_bytes"), "{error}");
     }
 }

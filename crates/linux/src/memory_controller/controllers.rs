@@ -9,7 +9,7 @@ use tierscope_nemo::{At, Control, Driver, Engine, Geometry, Line, Memory, Status
 use tierscope_wire::Shared;
 use tierscope_wire::device::{Client, Command};
 
-use super::map_device;
+use super::telemetry_device::map_device;
 
 /// The controllers' registers. Dropping this makes their pipelines idle.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl Controllers {
         })?;
         let found = decode_geometry(|at| client.reply(at)).ok_or_else(|| {
             Error::new(ErrorKind::Version, "cannot use the memory controllers")
-                .cause("what the device says of them makes no sense")
+                .cause("the device describes an impossible geometry")
                 .remedy("use machine and guest programs of one build")
         })?;
         let (geometry, memory) = found;

@@ -15,13 +15,13 @@ const ROOM: usize = 4096;
 /// A file of procfs or sysfs whose text is one record: of several records, one read returns at most
 /// a page.
 #[derive(Debug)]
-pub(crate) struct Living {
+pub(crate) struct RereadFile {
     path: PathBuf,
     file: Option<File>,
     bytes: Vec<u8>,
 }
 
-impl Living {
+impl RereadFile {
     pub(crate) fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), file: None, bytes: Vec::new() }
     }
@@ -65,32 +65,32 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn it_says_what_the_file_says_now() {
+    fn the_current_text_is_read() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("meminfo");
-        let mut living = Living::new(&path);
-        assert_eq!(living.text(), None);
+        let mut file = RereadFile::new(&path);
+        assert_eq!(file.text(), None);
         fs::write(&path, "1 kB").unwrap();
-        assert_eq!(living.text(), Some("1 kB"));
+        assert_eq!(file.text(), Some("1 kB"));
         fs::write(&path, "2").unwrap();
-        assert_eq!(living.text(), Some("2"));
+        assert_eq!(file.text(), Some("2"));
         let long = "x".repeat(3 * ROOM);
         fs::write(&path, &long).unwrap();
-        assert_eq!(living.text(), Some(long.as_str()));
+        assert_eq!(file.text(), Some(long.as_str()));
         fs::write(&path, [0xff]).unwrap();
-        assert_eq!(living.text(), None);
-        assert_eq!(living.read(), Some(&[0xff][..]));
+        assert_eq!(file.text(), None);
+        assert_eq!(file.read(), Some(&[0xff][..]));
     }
 
     // The open file of a process that has ended cannot be read any more; the path is opened again.
     #[test]
-    fn a_file_that_died_is_looked_up_anew() {
+    fn a_dead_file_is_opened_again() {
         let mut child =
             std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
-        let mut living = Living::new(format!("/proc/{}/stat", child.id()));
-        assert!(living.text().is_some());
+        let mut file = RereadFile::new(format!("/proc/{}/stat", child.id()));
+        assert!(file.text().is_some());
         drop(child.stdin.take());
         child.wait().unwrap();
-        assert_eq!(living.text(), None);
+        assert_eq!(file.text(), None);
     }
 }

@@ -98,21 +98,21 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_is_set_and_what_was_there_comes_back() {
+    fn a_limit_is_set_and_the_old_one_restored() {
         let (root, cgroup) = group(Some("max 100000\n"));
         let read = || fs::read_to_string(root.path().join("cpu.max")).unwrap();
         let mut quota = CpuQuota::of(&cgroup).unwrap();
-        assert_eq!(read(), "max 100000\n", "looking changes nothing");
+        assert_eq!(read(), "max 100000\n", "opening changes nothing");
         quota.set(0.25).unwrap();
         assert_eq!(read(), "25000 100000");
         quota.set(1e-9).unwrap();
-        assert_eq!(read(), "1000 100000", "the kernel takes no less");
+        assert_eq!(read(), "1000 100000", "the kernel's minimum");
         drop(quota);
         assert_eq!(read(), "max 100000");
     }
 
     #[test]
-    fn a_cgroup_without_the_controller_is_told_what_to_do() {
+    fn a_cgroup_without_the_controller_is_refused_with_a_remedy() {
         let (_root, cgroup) = group(None);
         let error = CpuQuota::of(&cgroup).unwrap_err();
         assert!(

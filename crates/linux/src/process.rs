@@ -10,7 +10,7 @@ use tierscope_core::{Error, ErrorKind, Result, SpaceId};
 use crate::pidfd::PidFd;
 use crate::proc::{Proc, Stat};
 
-pub(crate) struct Watched {
+pub(crate) struct Process {
     pub(crate) space: SpaceId,
     pub(crate) pid: u32,
     /// Pid of the parent when watching began.
@@ -26,7 +26,7 @@ pub(crate) struct Watched {
     latest: Cell<Duration>,
 }
 
-impl Watched {
+impl Process {
     /// Opens a process; `None` if it is gone, ending, or a kernel thread.
     ///
     /// If `from_start` holds, all of its CPU time counts, else only the time used from now on.
