@@ -1,23 +1,22 @@
 //! Command-line definition: all commands and their flags, with help texts.
 
 use std::ffi::OsString;
-use std::ops::Range;
-use std::path::PathBuf;
-use std::time::Duration;
 
-use clap::{ArgGroup, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::bench::BenchCommand;
+use crate::compare::CompareArgs;
 use crate::doctor::DoctorArgs;
+use crate::exit;
 use crate::export::ExportArgs;
-use crate::how::HowArgs;
 use crate::import::ImportArgs;
-use crate::keep::KeepArgs;
 use crate::list::ListCommand;
 use crate::live::args::LiveArgs;
 use crate::nemo::NemoCommand;
+use crate::plan::RecordArgs;
 use crate::qos::QosArgs;
 use crate::reclaim::args::ReclaimArgs;
+use crate::report::ReportCommand;
 use crate::reproduce::ReproduceArgs;
 use crate::serve::ServeArgs;
 use crate::sim::SimCommand;
@@ -25,7 +24,6 @@ use crate::tier::args::TierArgs;
 use crate::tlb::TlbCommand;
 use crate::trace::TraceCommand;
 use crate::whatif::WhatifArgs;
-use crate::{exit, units};
 
 /// See which memory of a Linux machine is hot and which is cold.
 #[derive(Debug, Parser)]
@@ -84,181 +82,6 @@ pub enum Command {
     Whatif(WhatifArgs),
     /// Run the papers' experiments, and compare their claims with our results
     Reproduce(ReproduceArgs),
-}
-
-/// Flags of `tierscope record`.
-#[derive(Debug, Args)]
-#[command(group(ArgGroup::new("target").required(true).args(["pid", "cgroup", "program"])))]
-pub struct RecordArgs {
-    /// Watch the process PID
-    #[arg(short, long, value_name = "PID")]
-    pub pid: Option<u32>,
-
-    /// With -p: watch its descendants as well, including future ones
-    #[arg(long, requires = "pid", conflicts_with_all = ["cgroup", "program"])]
-    pub children: bool,
-
-    /// Watch all processes of a cgroup (version 2) and of its descendants
-    #[arg(long, value_name = "PATH")]
-    pub cgroup: Option<PathBuf>,
-
-    /// Start COMMAND and watch it with all its descendants; if it is still running at the end, it
-    /// is ended with SIGTERM
-    #[arg(last = true, value_name = "COMMAND")]
-    pub program: Vec<OsString>,
-
-    /// Directory to write the recording to; must be new or empty, or hold a series to continue
-    #[arg(short, long, value_name = "DIR")]
-    pub output: PathBuf,
-
-    /// The instrument and its settings.
-    #[command(flatten)]
-    pub how: HowArgs,
-
-    /// Duration of the recording; by default until the target ends, or until Ctrl-C
-    #[arg(long, value_name = "TIME", value_parser = units::duration)]
-    pub duration: Option<Duration>,
-
-    /// Retention of a series.
-    #[command(flatten)]
-    pub keep: KeepArgs,
-
-    /// An annotation to store in the recording; can be given more than once
-    #[arg(long, value_name = "KEY=VALUE", value_parser = annotation)]
-    pub annotate: Vec<(String, String)>,
-
-    /// Print a summary of the recording as JSON on stdout
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// Reports on a recording.
-#[derive(Debug, Subcommand)]
-pub enum ReportCommand {
-    /// The target, how much of its memory is hot, and the cost of watching
-    Summary(ReportArgs),
-    /// Heat over addresses and time
-    Heatmap(ReportArgs),
-    /// Regions of the last window, with the names of their mappings
-    Regions(ReportArgs),
-    /// Bytes accessed, and bytes hot, in a window: percentiles over all windows
-    Wss(ReportArgs),
-    /// Bytes by age: for how long memory has been hot or cold
-    Ages(ReportArgs),
-}
-
-impl ReportCommand {
-    /// Flags of the chosen report.
-    #[must_use]
-    pub fn args(&self) -> &ReportArgs {
-        match self {
-            Self::Summary(args)
-            | Self::Heatmap(args)
-            | Self::Regions(args)
-            | Self::Wss(args)
-            | Self::Ages(args) => args,
-        }
-    }
-}
-
-/// Flags of `tierscope report`.
-#[derive(Debug, Args)]
-#[command(group(ArgGroup::new("format").args(["json", "html", "svg"])))]
-pub struct ReportArgs {
-    /// The recording
-    #[arg(value_name = "DIR")]
-    pub recording: PathBuf,
-
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
-
-    /// Write all reports as one self-contained page for a browser, with a heatmap to zoom and pan
-    #[arg(long)]
-    pub html: bool,
-
-    /// Draw an SVG for print: heatmap, wss or ages
-    #[arg(long)]
-    pub svg: bool,
-
-    /// Write into FILE instead of on stdout
-    #[arg(short, long, value_name = "FILE")]
-    pub output: Option<PathBuf>,
-
-    /// Only this interval, since the recording began, like 2s..10s
-    #[arg(long, value_name = "FROM..TO", value_parser = units::time_range)]
-    pub time: Option<Range<Duration>>,
-
-    /// Only these addresses, like 0x7f0000000000..0x7f8000000000, or mappings of this name: heap,
-    /// stack, anon, file, a path or its last part
-    #[arg(long, alias = "addr", value_name = "FROM..TO|NAME", value_parser = units::place)]
-    pub range: Option<units::Place>,
-
-    /// Only the address space with this number
-    #[arg(long, value_name = "N")]
-    pub space: Option<u32>,
-
-    /// Use colours; --color alone is --color=always
-    #[arg(
-        long,
-        value_enum,
-        value_name = "WHEN",
-        num_args = 0..=1,
-        require_equals = true,
-        default_value = "auto",
-        default_missing_value = "always"
-    )]
-    pub color: When,
-
-    /// Width in columns; by default the terminal's
-    #[arg(long, value_name = "COLUMNS", value_parser = clap::value_parser!(u16).range(40..=1000))]
-    pub width: Option<u16>,
-}
-
-/// Flags of `tierscope compare`.
-#[derive(Debug, Args)]
-pub struct CompareArgs {
-    /// The recording
-    #[arg(value_name = "DIR")]
-    pub recording: PathBuf,
-
-    /// The directory with the ground truth
-    #[arg(value_name = "TRUTH")]
-    pub truth: PathBuf,
-
-    /// Precision and recall from which a hot set counts as detected
-    #[arg(long, value_name = "SHARE", default_value = "0.9", value_parser = units::share)]
-    pub bar: f64,
-
-    /// Skip the page-granular truth, which takes another pass over all accesses
-    #[arg(long)]
-    pub no_pages: bool,
-
-    /// Print JSON, including every window
-    #[arg(long)]
-    pub json: bool,
-
-    /// Draw precision, recall and false-hot share over time into this file
-    #[arg(long, value_name = "FILE")]
-    pub svg: Option<PathBuf>,
-}
-
-/// When to use colours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum When {
-    /// On a terminal, unless NO_COLOR is set
-    Auto,
-    /// Always
-    Always,
-    /// Never
-    Never,
-}
-
-fn annotation(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((key, value)) if !key.is_empty() => Ok((key.into(), value.into())),
-        _ => Err("give it like KEY=VALUE".into()),
-    }
 }
 
 /// The command line; every help text ends with the exit codes.

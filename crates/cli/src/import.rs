@@ -9,10 +9,11 @@ use tierscope_core::{Error, ErrorKind, Result};
 use tierscope_exchange::{Format, Options, PartialDir, import};
 use tierscope_record::Recorder;
 
+use crate::print::print;
+use crate::scratch;
 use crate::stop::Stop;
 use crate::ticker::{self, Ticker};
 use crate::units::{self, show_duration};
-use crate::{report, scratch};
 
 /// Flags of `tierscope import`.
 #[derive(Debug, Args)]
@@ -97,7 +98,7 @@ pub fn run(args: &ImportArgs, command: &str) -> Result<()> {
             "incomplete_windows": incomplete,
             "unused_samples": unused,
         });
-        report::print(&format!("{text:#}\n"))?;
+        print(&format!("{text:#}\n"))?;
     }
     Ok(())
 }

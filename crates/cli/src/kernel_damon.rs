@@ -8,8 +8,6 @@ use tierscope_instruments::registry::{Common, CostClass, Entry, Variant};
 use tierscope_linux::kernel_damon::{Config, Goal, KernelDamon, Roots, WithKernelDamon};
 use tierscope_linux::{LiveMachine, Selection};
 
-use crate::plan::Plan;
-
 /// Name of the instrument on the command line.
 const NAME: &str = "kernel-damon";
 
@@ -73,17 +71,22 @@ fn make(variant: &str, common: &Common) -> Result<Box<dyn Instrument>> {
     Ok(Box::new(RegionSource::new(NAME, settings)))
 }
 
-/// The target's machine, with a kdamond that watches the target.
+/// The target's machine, with a kdamond that watches the target as the variant and the settings
+/// say.
 ///
 /// # Errors
 /// As [`LiveMachine::open`] and [`KernelDamon::start`].
-pub fn machine(plan: &Plan) -> Result<WithKernelDamon> {
-    let variant = plan.variant.as_deref().unwrap_or(ENTRY.variants[0].name);
-    let machine = LiveMachine::open(&plan.selection, Err(not_wanted()))?;
-    let targets = [(pid(&plan.selection)?, SpaceId(0))];
+pub fn machine(
+    selection: &Selection,
+    variant: Option<&str>,
+    common: &Common,
+) -> Result<WithKernelDamon> {
+    let variant = variant.unwrap_or(ENTRY.variants[0].name);
+    let machine = LiveMachine::open(selection, Err(not_wanted()))?;
+    let targets = [(pid(selection)?, SpaceId(0))];
     let now = tierscope_core::Clock::now(&machine);
-    let damon =
-        KernelDamon::start(&Roots::default(), config(variant, &plan.common())?, &targets, now)?;
+    let config = config(variant, common)?;
+    let damon = KernelDamon::start(&Roots::default(), config, &targets, now)?;
     Ok(WithKernelDamon::new(machine, damon))
 }
 

@@ -13,7 +13,7 @@ use tierscope_policies::registry as policies;
 use tierscope_report::write_json;
 
 use crate::instruments::all;
-use crate::report::written;
+use crate::print::written;
 
 /// Kinds of lists.
 #[derive(Debug, Subcommand)]

@@ -1,23 +1,78 @@
 //! The checked arguments of `tierscope record`: invalid values are rejected here.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clap::{ArgGroup, Args};
 use tierscope_core::{Error, ErrorKind, Instrument, Need, Result};
 use tierscope_instruments::registry::{Common, Entry};
 use tierscope_linux::{Selection, check_needs};
 use tierscope_record::series::Retention;
 
-use crate::args::RecordArgs;
 use crate::how::HowArgs;
-use crate::units::show_duration;
+use crate::keep::KeepArgs;
+use crate::units::{self, show_duration};
 use crate::{instruments, keep, kernel_damon};
 
 /// Shortest sampling interval: below it a probe of a region takes longer than the interval.
 const LEAST_SAMPLING: Duration = Duration::from_micros(100);
 /// Longest sampling interval, window and update interval.
 const LONGEST: Duration = Duration::from_secs(3600);
+
+/// Flags of `tierscope record`.
+#[derive(Debug, Args)]
+#[command(group(ArgGroup::new("target").required(true).args(["pid", "cgroup", "program"])))]
+pub struct RecordArgs {
+    /// Watch the process PID
+    #[arg(short, long, value_name = "PID")]
+    pub pid: Option<u32>,
+
+    /// With -p: watch its descendants as well, including future ones
+    #[arg(long, requires = "pid", conflicts_with_all = ["cgroup", "program"])]
+    pub children: bool,
+
+    /// Watch all processes of a cgroup (version 2) and of its descendants
+    #[arg(long, value_name = "PATH")]
+    pub cgroup: Option<PathBuf>,
+
+    /// Start COMMAND and watch it with all its descendants; if it is still running at the end, it
+    /// is ended with SIGTERM
+    #[arg(last = true, value_name = "COMMAND")]
+    pub program: Vec<OsString>,
+
+    /// Directory to write the recording to; must be new or empty, or hold a series to continue
+    #[arg(short, long, value_name = "DIR")]
+    pub output: PathBuf,
+
+    /// The instrument and its settings.
+    #[command(flatten)]
+    pub how: HowArgs,
+
+    /// Duration of the recording; by default until the target ends, or until Ctrl-C
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    pub duration: Option<Duration>,
+
+    /// Retention of a series.
+    #[command(flatten)]
+    pub keep: KeepArgs,
+
+    /// An annotation to store in the recording; can be given more than once
+    #[arg(long, value_name = "KEY=VALUE", value_parser = annotation)]
+    pub annotate: Vec<(String, String)>,
+
+    /// Print a summary of the recording as JSON on stdout
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn annotation(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.into(), value.into())),
+        _ => Err("give it like KEY=VALUE".into()),
+    }
+}
 
 /// A recording to be made.
 #[derive(Debug)]
@@ -149,7 +204,7 @@ pub(crate) fn selection(
     pid: Option<u32>,
     children: bool,
     cgroup: Option<PathBuf>,
-    program: Vec<std::ffi::OsString>,
+    program: Vec<OsString>,
 ) -> Selection {
     match (pid, cgroup) {
         (Some(pid), _) => Selection::Process { pid, children },

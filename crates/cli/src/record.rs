@@ -16,6 +16,7 @@ use tierscope_record::{Machine, Meta};
 use crate::kernel_damon;
 use crate::output::Output;
 use crate::plan::Plan;
+use crate::print::print;
 use crate::progress::{Progress, Tally};
 use crate::units::show_duration;
 
@@ -76,7 +77,8 @@ pub fn on_this_host(
 ) -> Result<Done> {
     heap::return_large_buffers();
     if plan.instrument.needs(Need::RegionSource) {
-        let mut machine = kernel_damon::machine(plan)?;
+        let (variant, common) = (plan.variant.as_deref(), plan.common());
+        let mut machine = kernel_damon::machine(&plan.selection, variant, &common)?;
         let recorded = record(&mut machine)?;
         let losses = kernel_damon::losses(&machine);
         return Ok(Done { recorded, status: None, losses });
@@ -213,7 +215,7 @@ fn print_json(plan: &Plan, recorded: &Recorded, status: Option<ExitStatus>) -> R
         "command_status": status.map(|status| status.to_string()),
         "command_code": status.and_then(|status| status.code()),
     });
-    crate::report::print(&format!("{text:#}\n"))
+    print(&format!("{text:#}\n"))
 }
 
 /// A target that ends before the requested duration has its own exit code. A command that tierscope

@@ -2,22 +2,108 @@
 
 use std::fs;
 use std::io::{self, BufWriter, IsTerminal, Write};
-use std::path::Path;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use serde::Serialize;
+use clap::{ArgGroup, Args, Subcommand};
 use tierscope_core::{Error, ErrorKind, Result, SpaceId};
 use tierscope_record::Recording;
 use tierscope_report as reports;
 use tierscope_report::{Color, Grid, RegionsOptions, Style, View, html, svg};
 
-use crate::args::{ReportArgs, ReportCommand, When};
+use crate::color::When;
 use crate::newest;
-use crate::units::Place;
+use crate::print::written;
+use crate::units::{self, Place};
 
 /// Columns and lines if the output is not a terminal.
 const SIZE: (u16, u16) = (100, 40);
 /// Cells of a heatmap drawn for print.
 const PRINT: Grid = Grid { columns: 220, rows: 100 };
+
+/// Reports on a recording.
+#[derive(Debug, Subcommand)]
+pub enum ReportCommand {
+    /// The target, how much of its memory is hot, and the cost of watching
+    Summary(ReportArgs),
+    /// Heat over addresses and time
+    Heatmap(ReportArgs),
+    /// Regions of the last window, with the names of their mappings
+    Regions(ReportArgs),
+    /// Bytes accessed, and bytes hot, in a window: percentiles over all windows
+    Wss(ReportArgs),
+    /// Bytes by age: for how long memory has been hot or cold
+    Ages(ReportArgs),
+}
+
+impl ReportCommand {
+    /// Flags of the chosen report.
+    #[must_use]
+    pub fn args(&self) -> &ReportArgs {
+        match self {
+            Self::Summary(args)
+            | Self::Heatmap(args)
+            | Self::Regions(args)
+            | Self::Wss(args)
+            | Self::Ages(args) => args,
+        }
+    }
+}
+
+/// Flags of `tierscope report`.
+#[derive(Debug, Args)]
+#[command(group(ArgGroup::new("format").args(["json", "html", "svg"])))]
+pub struct ReportArgs {
+    /// The recording
+    #[arg(value_name = "DIR")]
+    pub recording: PathBuf,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+
+    /// Write all reports as one self-contained page for a browser, with a heatmap to zoom and pan
+    #[arg(long)]
+    pub html: bool,
+
+    /// Draw an SVG for print: heatmap, wss or ages
+    #[arg(long)]
+    pub svg: bool,
+
+    /// Write into FILE instead of on stdout
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+
+    /// Only this interval, since the recording began, like 2s..10s
+    #[arg(long, value_name = "FROM..TO", value_parser = units::time_range)]
+    pub time: Option<Range<Duration>>,
+
+    /// Only these addresses, like 0x7f0000000000..0x7f8000000000, or mappings of this name: heap,
+    /// stack, anon, file, a path or its last part
+    #[arg(long, alias = "addr", value_name = "FROM..TO|NAME", value_parser = units::place)]
+    pub range: Option<units::Place>,
+
+    /// Only the address space with this number
+    #[arg(long, value_name = "N")]
+    pub space: Option<u32>,
+
+    /// Use colours; --color alone is --color=always
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WHEN",
+        num_args = 0..=1,
+        require_equals = true,
+        default_value = "auto",
+        default_missing_value = "always"
+    )]
+    pub color: When,
+
+    /// Width in columns; by default the terminal's
+    #[arg(long, value_name = "COLUMNS", value_parser = clap::value_parser!(u16).range(40..=1000))]
+    pub width: Option<u16>,
+}
 
 /// Size and style of the output.
 #[derive(Clone, Copy, Debug)]
@@ -111,31 +197,6 @@ pub fn write(command: &ReportCommand, screen: &Screen, out: &mut dyn Write) -> R
     }
 }
 
-/// Prints text on stdout.
-///
-/// # Errors
-/// If it cannot be written.
-pub fn print(text: &str) -> Result<()> {
-    let mut out = io::stdout().lock();
-    written(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
-}
-
-/// Prints a report on stdout: as JSON, or as a table.
-///
-/// # Errors
-/// If it cannot be written.
-pub(crate) fn print_report<T: Serialize + ?Sized>(
-    report: &T,
-    json: bool,
-    table: impl FnOnce(&T, &mut dyn Write) -> io::Result<()>,
-) -> Result<()> {
-    let mut out = BufWriter::new(io::stdout().lock());
-    written(match json {
-        true => reports::write_json(&report, &mut out),
-        false => table(report, &mut out).and_then(|()| out.flush()),
-    })
-}
-
 /// Opens the recording. Damage at its end is reported on stderr, and the windows committed before
 /// are used.
 fn open(args: &ReportArgs) -> Result<Recording> {
@@ -181,16 +242,4 @@ fn unwritable(path: &Path, cause: &io::Error) -> Error {
     Error::new(ErrorKind::Io, format!("cannot write {}", path.display()))
         .cause(cause)
         .remedy("name a file in a directory that is there and can be written")
-}
-
-/// A reader that closes the pipe early (`| head`) is not an error.
-pub(crate) fn written(result: io::Result<()>) -> Result<()> {
-    match result {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Error::new(ErrorKind::Io, "cannot write to stdout")
-                .cause(error)
-                .remedy("check where it goes"))
-        }
-        _ => Ok(()),
-    }
 }

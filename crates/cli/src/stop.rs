@@ -3,10 +3,28 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use tierscope_core::{Error, ErrorKind, Result};
+use tierscope_linux::StopSignals;
+
+/// Returns a flag that is set when the user requests a stop.
+///
+/// # Errors
+/// The signal handlers cannot be installed.
+pub(crate) fn stop_flag() -> Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let signals = StopSignals::hold()?;
+    let flag = Arc::clone(&stop);
+    // The thread ends with the process.
+    thread::spawn(move || {
+        signals.wait();
+        flag.store(true, Ordering::Relaxed);
+    });
+    Ok(stop)
+}
 
 /// Whether the user requested a stop. After [`Stop::on_signals`] the first Ctrl-C, SIGTERM or
 /// SIGHUP only sets this flag, so that partial output can be removed; a second one ends the process

@@ -13,6 +13,7 @@ mod desk;
 pub mod exact;
 pub mod experiment;
 mod latency;
+pub mod open;
 mod placement;
 mod truth;
 

@@ -1,22 +1,51 @@
 //! `tierscope compare`: compares a recording with the ground truth.
 
-mod chart;
-mod study;
 mod text;
 
-use tierscope_core::{Error, ErrorKind, Result};
+use std::path::PathBuf;
+
+use clap::Args;
+use tierscope_core::Result;
+use tierscope_evaluate::compare::{draw, study};
+use tierscope_evaluate::save;
 use tierscope_record::Recording;
 use tierscope_workloads::truth_dir::TruthDir;
 
-use crate::args::CompareArgs;
-use crate::report::print_report;
+use crate::print::print_report;
+use crate::units;
 
-pub use study::{Comparison, Detection, Figures, Row, Shares, study};
+/// Flags of `tierscope compare`.
+#[derive(Debug, Args)]
+pub struct CompareArgs {
+    /// The recording
+    #[arg(value_name = "DIR")]
+    pub recording: PathBuf,
+
+    /// The directory with the ground truth
+    #[arg(value_name = "TRUTH")]
+    pub truth: PathBuf,
+
+    /// Precision and recall from which a hot set counts as detected
+    #[arg(long, value_name = "SHARE", default_value = "0.9", value_parser = units::share)]
+    pub bar: f64,
+
+    /// Skip the page-granular truth, which takes another pass over all accesses
+    #[arg(long)]
+    pub no_pages: bool,
+
+    /// Print JSON, including every window
+    #[arg(long)]
+    pub json: bool,
+
+    /// Draw precision, recall and false-hot share over time into this file
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+}
 
 /// Compares, prints the figures on stdout, and draws a chart if requested.
 ///
 /// # Errors
-/// [`ErrorKind::Data`] if the recording or the truth cannot be read, or if they do not belong
+/// [`tierscope_core::ErrorKind::Data`] if the recording or the truth cannot be read, or if they do not belong
 /// together.
 pub fn run(args: &CompareArgs) -> Result<()> {
     let recording = Recording::open(&args.recording)?;
@@ -29,11 +58,7 @@ pub fn run(args: &CompareArgs) -> Result<()> {
     }
     let comparison = study(&recording, &truth, args.bar, !args.no_pages)?;
     if let Some(path) = &args.svg {
-        std::fs::write(path, chart::draw(&comparison)).map_err(|e| {
-            Error::new(ErrorKind::Io, format!("cannot write {}", path.display()))
-                .cause(e)
-                .remedy("choose a file that you may write to")
-        })?;
+        save(path, &draw(&comparison))?;
     }
     print_report(&comparison, args.json, text::write)
 }

@@ -2,9 +2,9 @@
 
 use std::io::{self, Write};
 
-use crate::units::show_bytes;
+use tierscope_evaluate::compare::{Comparison, Figures, Shares};
 
-use super::{Comparison, Figures, Shares};
+use crate::units::show_bytes;
 
 /// Writes the figures; those of single windows are only in JSON and the chart.
 pub(super) fn write(comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> {

@@ -12,7 +12,7 @@ use tierscope_core::{Error, ErrorKind, Result};
 use tierscope_linux::doctor::{self, Answer, Scene, Verdict, WAYS};
 use tierscope_linux::proc::Cgroup;
 
-use crate::report::{self, written};
+use crate::print::{print, written};
 
 /// Flags of `tierscope doctor`.
 #[derive(Debug, Args)]
@@ -50,7 +50,7 @@ pub fn run(args: &DoctorArgs) -> Result<()> {
     let scene = Scene::here();
     let report = look(&scene, args)?;
     if args.json {
-        report::print(&format!("{:#}\n", report.to_json()))?;
+        print(&format!("{:#}\n", report.to_json()))?;
     } else {
         let mut out = BufWriter::new(io::stdout().lock());
         written(text::write(&report, &mut out).and_then(|()| out.flush()))?;

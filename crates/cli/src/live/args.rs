@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{ArgGroup, Args};
 use tierscope_report::live::SPEEDS;
 
-use crate::args::When;
+use crate::color::When;
 use crate::how::HowArgs;
 use crate::units;
 

@@ -11,7 +11,7 @@ use tierscope_core::{Error, ErrorKind, Result};
 use tierscope_report as reports;
 use tierscope_report::Color;
 
-use crate::args::When;
+use crate::color::When;
 
 /// The colours to use on the terminal.
 ///

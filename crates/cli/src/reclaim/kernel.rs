@@ -120,5 +120,5 @@ fn tell(args: &ReclaimArgs, time: Duration, tally: &Tally, refaulted: u64) -> Re
             "turns_held": tally.held,
         },
     });
-    crate::report::print(&format!("{text:#}\n"))
+    crate::print::print(&format!("{text:#}\n"))
 }

@@ -1,189 +1,88 @@
-//! Runs of `tierscope sim run`: one machine for each instrument, in parallel up to the number of
-//! cores.
+//! `tierscope sim run`: runs of an experiment, one for each instrument and one without.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime};
 
-use tierscope_core::drive::{Course, Ended, Sink, Window, profile};
-use tierscope_core::{CpuTime, Ports, Result, Time, Wake};
-use tierscope_record::{Machine as Host, Meta, Recorder};
-use tierscope_sim::exact::Account;
-use tierscope_sim::experiment::Experiment;
+use clap::Args;
+use tierscope_core::{Error, ErrorKind, Result};
+use tierscope_evaluate::runs::{self, Job};
+use tierscope_evaluate::{Watch, watches};
+use tierscope_sim::experiment::{Experiment, Mode};
 
-use crate::bench::machine::{Simulated, build};
-use crate::bench::race::side_by_side;
-use crate::watch::Watch;
+use super::overrides::{Otherwise, experiment, experiments};
+use super::run_table::write;
+use crate::plan::check_output;
+use crate::print::print_report;
+use crate::simulations::{runner, warn_if_stopped};
 
-/// One run: a machine with an instrument, or without.
-#[derive(Debug)]
-pub(super) struct Job {
-    /// The instrument; `None` for the baseline run.
-    pub(super) watch: Option<Watch>,
-    /// Directory of the recording, if there is one.
-    pub(super) output: Option<PathBuf>,
+/// Flags of `tierscope sim run`.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// A ready-made experiment or a TOML file
+    #[arg(value_name = "EXPERIMENT", help = experiments())]
+    pub experiment: String,
+
+    /// Run only this instrument of the experiment, or this contender of `bench accuracy`; can be
+    /// given more than once
+    #[arg(long = "instrument", value_name = "NAME")]
+    pub instruments: Vec<String>,
+
+    /// Directory to record to, new or empty; several instruments get a subdirectory each. By
+    /// default nothing is recorded
+    #[arg(short, long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+
+    /// Overrides of the experiment's settings.
+    #[command(flatten)]
+    pub otherwise: Otherwise,
+
+    /// Skip the baseline run without instrument, and so the slowdown
+    #[arg(long)]
+    pub no_baseline: bool,
+
+    /// Print the account as JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
-/// Result of a run.
-#[derive(Clone, Debug)]
-pub struct Ran {
-    /// Name of the instrument; `None` for the baseline run.
-    pub watcher: Option<String>,
-    /// Directory of the recording, if there is one.
-    pub recording: Option<PathBuf>,
-    /// Reason for the end of the run.
-    pub ended: Ended,
-    /// Duration of the run, in simulated time.
-    pub time: Duration,
-    /// Windows that the instrument delivered.
-    pub windows: u64,
-    /// Simulated CPU time.
-    pub cpu: CpuTime,
-    /// Counts of an exact machine.
-    pub account: Option<Account>,
-    /// Wall time on the host.
-    pub wall: Duration,
-}
-
-/// Runs all jobs; those not begun when the user stops are left out.
+/// Runs `tierscope sim run`.
 ///
 /// # Errors
-/// The first error of a run.
-pub(super) fn run_all(
-    experiment: &Experiment,
-    jobs: &[Job],
-    line: &str,
-    stop: &Arc<AtomicBool>,
-) -> Result<Vec<Ran>> {
-    let nanos = experiment.time.as_nanos() as u64;
-    let work = |index: usize, reached: &AtomicU64| {
-        Stage { experiment, job: &jobs[index], line, reached }.run(stop)
-    };
-    let ran = side_by_side(&vec![nanos; jobs.len()], stop, work)?;
-    Ok(ran.into_iter().flatten().collect())
+/// An invalid experiment or output, reported before any run; or the first error of a run.
+pub(super) fn run(args: &RunArgs, line: &str) -> Result<()> {
+    let experiment = experiment(&args.experiment, &args.otherwise, &[])?;
+    let watches = watches(&experiment, &args.instruments)?;
+    let jobs = jobs(&experiment, watches, args)?;
+    let runner = runner()?;
+    let report = runs::run(&experiment, &jobs, line, &runner);
+    warn_if_stopped(&runner);
+    print_report(&report?, args.json, write)
 }
 
-/// A run in progress: an experiment with one job.
-struct Stage<'a> {
-    experiment: &'a Experiment,
-    job: &'a Job,
-    line: &'a str,
-    /// Progress, in simulated nanoseconds.
-    reached: &'a AtomicU64,
-}
-
-impl Stage<'_> {
-    fn run(&self, stop: &Arc<AtomicBool>) -> Result<Ran> {
-        let begun = Instant::now();
-        let (mut machine, _) = build(self.experiment, self.job.watch.as_ref(), stop)?;
-        let mut windows = 0;
-        let ended = match &self.job.watch {
-            Some(watch) => self.watched(&mut *machine, watch, &mut windows)?,
-            None => self.alone(&mut *machine),
+/// One run for each instrument, and the baseline run without instrument.
+fn jobs(experiment: &Experiment, watches: Vec<Watch>, args: &RunArgs) -> Result<Vec<Job>> {
+    let alone = watches.len() == 1;
+    let mut jobs = Vec::new();
+    // A density machine keeps no exact counts of accesses, so a baseline run has nothing to
+    // compare.
+    let baseline = experiment.mode == Mode::Exact && !args.no_baseline;
+    if baseline || watches.is_empty() {
+        jobs.push(Job { watch: None, output: None });
+    }
+    for watch in watches {
+        let output = match &args.output {
+            Some(dir) if alone => Some(dir.clone()),
+            Some(dir) => Some(dir.join(&watch.name)),
+            None => None,
         };
-        self.experiment.ran()?;
-        Ok(Ran {
-            watcher: self.job.watch.as_ref().map(|watch| watch.name.clone()),
-            recording: self.job.output.clone(),
-            ended,
-            time: machine.now() - Time(0),
-            windows,
-            cpu: machine.cpu_time(),
-            account: machine.account(),
-            wall: begun.elapsed(),
-        })
-    }
-
-    /// Runs the machine without instrument.
-    fn alone(&self, machine: &mut dyn Simulated) -> Ended {
-        let end = Time(0) + self.experiment.time;
-        while machine.now() < end {
-            let next = end.min(machine.now() + self.experiment.window);
-            match machine.wait(next) {
-                Wake::Stop => return Ended::Stopped,
-                Wake::Gone => return Ended::TargetGone,
-                Wake::Deadline | Wake::Event | Wake::TargetChanged => {}
-            }
-            self.reached.store(machine.now().0, Ordering::Relaxed);
+        if let Some(dir) = &output {
+            check_output(dir)?;
         }
-        Ended::Deadline
+        jobs.push(Job { watch: Some(watch), output });
     }
-
-    fn watched(&self, ports: &mut dyn Ports, watch: &Watch, windows: &mut u64) -> Result<Ended> {
-        let mut instrument = watch.make(self.experiment)?;
-        // One nanosecond more, so that the last window, which ends at the deadline, is included.
-        let course = Course::until(Time(0) + self.experiment.time + Duration::from_nanos(1));
-        let Some(dir) = &self.job.output else {
-            let mut told = Told { sink: None, reached: self.reached, windows };
-            return profile(ports, &mut *instrument, &course, &mut told);
-        };
-        let told = (watch.instrument.as_str(), watch.sampling_interval());
-        let meta = meta(self.experiment, ports, told, self.line);
-        let meta = meta.with_settings(&instrument.settings());
-        let mut recorder = Recorder::create(dir, &meta)?;
-        let mut told = Told { sink: Some(&mut recorder), reached: self.reached, windows };
-        let ended = profile(ports, &mut *instrument, &course, &mut told);
-        // A failed recording is reported here as well; the error of the drive loop is the cause.
-        let closed = recorder.finish();
-        let ended = ended?;
-        closed?;
-        Ok(ended)
+    if args.output.is_some() && jobs.iter().all(|job| job.watch.is_none()) {
+        return Err(Error::new(ErrorKind::Usage, "there is nothing to record")
+            .cause("the experiment names no instrument")
+            .remedy("name one with --instrument"));
     }
-}
-
-/// Metadata for the recording of a simulated machine.
-pub(super) fn meta(
-    experiment: &Experiment,
-    ports: &mut dyn Ports,
-    (instrument, sampling): (&str, Duration),
-    line: &str,
-) -> Meta {
-    let radix = ports.access_bits().ok().map(|bits| bits.radix());
-    let fact = |name: &str, value: String| (name.to_owned(), value);
-    let flush = experiment.setup.flush;
-    Meta {
-        instrument: instrument.into(),
-        sampling,
-        window: experiment.window,
-        target: experiment.processes[0].name.clone(),
-        machine: Host {
-            kernel: format!(
-                "none: simulated ({}, {})",
-                experiment.mode.name(),
-                experiment.setup.hardware.name
-            ),
-            radix,
-            tiers: ports.residence().map(|all| all.tiers.clone()).unwrap_or_default(),
-        },
-        command: line.into(),
-        started: SystemTime::now(),
-        version: env!("CARGO_PKG_VERSION").into(),
-        annotations: BTreeMap::from([
-            fact("simulated", experiment.mode.name().into()),
-            fact("experiment", experiment.name.clone()),
-            fact("seed", experiment.seed.to_string()),
-            fact("tlb_flush_period", flush.map_or("none".into(), |every| format!("{every:?}"))),
-        ]),
-        ..Meta::default()
-    }
-}
-
-/// Sink that passes windows on, counts them, and publishes the run's progress.
-struct Told<'a> {
-    sink: Option<&'a mut dyn Sink>,
-    reached: &'a AtomicU64,
-    windows: &'a mut u64,
-}
-
-impl Sink for Told<'_> {
-    fn window(&mut self, window: &Window<'_>) -> Result<()> {
-        if let Some(sink) = &mut self.sink {
-            sink.window(window)?;
-        }
-        *self.windows += 1;
-        self.reached.store(window.snapshot.end.0, Ordering::Relaxed);
-        Ok(())
-    }
+    Ok(jobs)
 }

@@ -1,20 +1,15 @@
 //! `tierscope sim vary`: accuracy and cost of instruments as single parameters change.
 
 use std::io::{self, Write};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::{ArgGroup, Args};
-use serde::Serialize;
 use tierscope_core::Result;
-use tierscope_sim::experiment::{Change, Experiment};
+use tierscope_evaluate::vary::{self, Report, Row, Settings, Values};
 
-use super::{Otherwise, experiment, experiments};
-use crate::bench::Scenario;
-use crate::bench::judge::{Asked, Outcome, judge};
-use crate::bench::race::{side_by_side, stop_flag};
-use crate::report::print_report;
+use super::overrides::{Otherwise, experiments};
+use crate::print::print_report;
+use crate::simulations::{runner, warn_if_stopped};
 use crate::units;
-use crate::watch::{Watch, watches};
 
 /// Flags of `tierscope sim vary`.
 #[derive(Debug, Args)]
@@ -51,13 +46,6 @@ pub struct VaryArgs {
     pub json: bool,
 }
 
-/// A parameter, and its values to try.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Values {
-    key: String,
-    values: Vec<String>,
-}
-
 fn values(text: &str) -> Result<Values, String> {
     match text.split_once('=') {
         Some((key, values)) if !key.is_empty() && !values.is_empty() => {
@@ -67,126 +55,23 @@ fn values(text: &str) -> Result<Values, String> {
     }
 }
 
-/// Result of an instrument with one parameter changed.
-#[derive(Clone, Debug, Serialize)]
-struct Row {
-    /// The parameter; `None` for the unchanged experiment.
-    key: Option<String>,
-    /// Value of the parameter.
-    value: Option<String>,
-    /// Name of the instrument.
-    instrument: String,
-    /// Precision after detection, or over all windows if nothing was detected (METRICS.md).
-    precision: Option<f64>,
-    /// Recall over the same windows.
-    recall: Option<f64>,
-    /// F1 over the same windows.
-    f1: Option<f64>,
-    /// Time of the slowest detection; `None` if one failed.
-    detected_seconds: Option<f64>,
-    /// Simulated CPU time of the profiler relative to simulated time, 1 is one CPU.
-    profiler_cpu: f64,
-    /// Whether the run reached its end.
-    complete: bool,
-}
-
-/// Results of all runs.
-#[derive(Clone, Debug, Serialize)]
-struct Report {
-    experiment: String,
-    about: String,
-    source: String,
-    mode: &'static str,
-    hardware: String,
-    seed: u64,
-    seconds: f64,
-    bar: f64,
-    rows: Vec<Row>,
-}
-
-/// One run: the experiment with one parameter changed, and an instrument.
-struct Job {
-    change: Option<Change>,
-    experiment: Experiment,
-    watch: Watch,
-}
-
 /// Runs `tierscope sim vary`.
 ///
 /// # Errors
 /// An invalid experiment or change, reported before any run; or the first error of a run.
 pub(super) fn run(args: &VaryArgs) -> Result<()> {
-    let base = Scenario::of(experiment(&args.experiment, &args.otherwise, &[])?)?;
-    let jobs = jobs(args, &base)?;
-    let stop = stop_flag()?;
-    let nanos = vec![base.time.as_nanos() as u64; jobs.len()];
-    let work = |index: usize, reached: &AtomicU64| {
-        let job = &jobs[index];
-        judge(&job.experiment, &job.watch, &Asked::bar(args.bar), &stop, reached)
-    };
-    let outcomes = side_by_side(&nanos, &stop, work)?;
-    if stop.load(Ordering::Relaxed) {
-        eprintln!("tierscope: stopped; what was measured until then is kept");
-    }
-    let rows =
-        jobs.iter().zip(&outcomes).filter_map(|(job, outcome)| Some(row(job, outcome.as_ref()?)));
-    let report = Report {
-        experiment: base.name.clone(),
-        about: base.about.clone(),
-        source: base.source.clone(),
-        mode: base.mode.name(),
-        hardware: base.setup.hardware.name.clone(),
-        seed: base.seed,
-        seconds: base.time.as_secs_f64(),
+    let runner = runner()?;
+    let settings = Settings {
+        experiment: &args.experiment,
+        overrides: &args.otherwise.overrides(),
+        keys: &args.keys,
+        ranges: args.ranges,
+        instruments: &args.instruments,
         bar: args.bar,
-        rows: rows.collect(),
     };
+    let report = vary::run(&settings, &runner)?;
+    warn_if_stopped(&runner);
     print_report(&report, args.json, table)
-}
-
-/// Runs of the unchanged experiment, then of each change.
-fn jobs(args: &VaryArgs, base: &Scenario) -> Result<Vec<Job>> {
-    let mut changes: Vec<Option<Change>> = vec![None];
-    for Values { key, values } in &args.keys {
-        let change = |value: &String| Change { key: key.clone(), value: value.clone() };
-        changes.extend(values.iter().map(|value| Some(change(value))));
-    }
-    if args.ranges {
-        for one in base.uncertain() {
-            let [least, most] = one.range;
-            let others = [least, most].into_iter().filter(|value| *value != one.value);
-            let change = |value: u64| Change { key: one.key.clone(), value: value.to_string() };
-            changes.extend(others.map(|value| Some(change(value))));
-        }
-    }
-    let mut jobs = Vec::new();
-    for change in changes {
-        let more = change.as_slice();
-        let experiment = experiment(&args.experiment, &args.otherwise, more)?;
-        let watches = match args.instruments.is_empty() {
-            true => base.contenders.clone(),
-            false => watches(&experiment, &args.instruments)?,
-        };
-        for watch in watches {
-            jobs.push(Job { change: change.clone(), experiment: experiment.clone(), watch });
-        }
-    }
-    Ok(jobs)
-}
-
-fn row(job: &Job, outcome: &Outcome) -> Row {
-    let quoted = outcome.quoted();
-    Row {
-        key: job.change.as_ref().map(|change| change.key.clone()),
-        value: job.change.as_ref().map(|change| change.value.clone()),
-        instrument: outcome.contender.clone(),
-        precision: quoted.precision,
-        recall: quoted.recall,
-        f1: quoted.f1,
-        detected_seconds: outcome.slowest_detection(),
-        profiler_cpu: outcome.profiler_cpu,
-        complete: outcome.complete,
-    }
 }
 
 fn table(report: &Report, out: &mut dyn Write) -> io::Result<()> {

@@ -204,6 +204,6 @@ impl Done {
             },
             "account": account::json(&self.account),
         });
-        crate::report::print(&format!("{text:#}\n"))
+        crate::print::print(&format!("{text:#}\n"))
     }
 }

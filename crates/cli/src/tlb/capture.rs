@@ -21,9 +21,9 @@ use tierscope_tlb::ptat::{Boards, DumpHeader, Files, Monitor, Told};
 
 use super::guests;
 use super::source::page_size;
-use crate::bench::race::stop_flag;
-use crate::report;
+use crate::print as report;
 use crate::sim::{Otherwise, experiment};
+use crate::stop::stop_flag;
 use crate::ticker::Ticker;
 use crate::units::show_duration;
 

@@ -28,7 +28,7 @@ use super::emulator::{Emulated, Emulation, MOST_THREADS, in_path, plugin};
 use super::model::Model;
 use super::places::Places;
 use super::source::{machine, page_size, size_name};
-use crate::report;
+use crate::print as report;
 use crate::ticker::Ticker;
 use crate::units::show_bytes;
 

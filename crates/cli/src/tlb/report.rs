@@ -18,7 +18,7 @@ use super::model::Counts;
 use super::objects::{Object, Objects};
 use super::source::{TraceArgs, machine, page_size, size_name};
 use super::spread::Spread;
-use crate::report;
+use crate::print as report;
 use crate::stop::Stop;
 use crate::ticker::{self, Ticker};
 use crate::units::show_bytes;

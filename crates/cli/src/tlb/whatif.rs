@@ -14,7 +14,7 @@ use super::misses::All;
 use super::model::{Counts, Model, Placement};
 use super::report::parsed;
 use super::source::{Listener, Seen, TraceArgs, machine, page_size, size_name};
-use crate::report;
+use crate::print as report;
 
 /// Flags of `tierscope tlb whatif`.
 #[derive(Debug, Args)]

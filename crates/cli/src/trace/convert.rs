@@ -12,7 +12,7 @@ use tierscope_trace::csv::CsvWriter;
 use tierscope_trace::{Batch, Kind, Summary, Trace};
 
 use super::{InputArgs, Read, info, parquet, read};
-use crate::report;
+use crate::print::print;
 
 /// Flags of `tierscope trace convert`.
 #[derive(Debug, Args)]
@@ -122,7 +122,7 @@ fn to_file(args: &ConvertArgs, trace: &mut Trace, to: To) -> Result<()> {
     eprintln!("tierscope: wrote {} accesses into {name}{stopped}", summary.total());
     if args.json {
         let text = info::json(&args.output, to_name(to), bytes, &summary, read.damages);
-        report::print(&format!("{text:#}\n"))?;
+        print(&format!("{text:#}\n"))?;
     }
     read.verdict(&format!("what could be read is in {name}"))
 }

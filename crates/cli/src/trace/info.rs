@@ -9,7 +9,7 @@ use tierscope_core::Result;
 use tierscope_trace::{Format, Kind, Summary, Tally};
 
 use super::{InputArgs, read};
-use crate::report;
+use crate::print::print;
 use crate::units::{show_bytes, show_duration};
 
 /// Flags of `tierscope trace info`.
@@ -40,7 +40,7 @@ pub(super) fn run(args: &InfoArgs) -> Result<()> {
     } else {
         text(path, format, bytes, &summary)
     };
-    report::print(&text)?;
+    print(&text)?;
     read.verdict("this is what could be read")
 }
 

@@ -120,8 +120,9 @@ pub struct KernelDamon {
     proc: Proc,
     /// Time zero of the machine, in ns of CLOCK_MONOTONIC.
     epoch: u64,
-    /// End of the last window in ns of CLOCK_MONOTONIC; `last_received`: when a window was last received.
+    /// End of the last window, in ns of CLOCK_MONOTONIC.
     last_end: u64,
+    /// When a window was last received, in ns of CLOCK_MONOTONIC.
     last_received: u64,
     overrun: bool,
     cpu: Duration,

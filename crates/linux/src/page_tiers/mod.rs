@@ -23,8 +23,8 @@ use crate::mover::kernel::Kernel;
 use page_ids::PageIds;
 use row::{BLOCK, NO_TIER, PAGES, Row, TIERS};
 
-/// In ranges up to this size the state of a block is at most [`FRESH`] old, or up to [`MAX_DOUBLINGS`]
-/// doublings of that after repeated queries without a change.
+/// In ranges up to this size the state of a block is at most [`FRESH`] old, or up to
+/// [`MAX_DOUBLINGS`] doublings of that after repeated queries without a change.
 const SMALL: u64 = 128 << 20;
 /// Maximum age of the state of a block that changes, in hundredths of a second.
 const FRESH: u32 = 100;

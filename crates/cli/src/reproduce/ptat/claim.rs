@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use tierscope_core::Result;
+use tierscope_evaluate::claims::{Bounds, Judgement, Verdict};
+use tierscope_evaluate::read_workload;
 use tierscope_sim::experiment::{Change, Experiment, Mode, place, read};
 use toml::Spanned;
 
 use super::run::{Outcome, Way};
-use crate::reproduce::verdict::{Bounds, Judgement, Verdict};
-use crate::work::read_workload;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]

@@ -1,5 +1,4 @@
-//! `tierscope reproduce ptat`: the PTAT paper's experiments on TLB misses, on the simulated
-//! machine, with a page of their own.
+//! The PTAT paper's experiments on TLB misses, on the simulated machine.
 //!
 //! Each is run with the cores' counters only, with a monitor on the memory bus, and with traps, as
 //! its claims need. Our own recorder and parser are judged: misses are their results from the bus,
@@ -11,145 +10,116 @@ mod page;
 mod run;
 mod sequence;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
-use tierscope_core::{Error, ErrorKind, Result};
+use tierscope_core::Result;
+use tierscope_evaluate::Runner;
+use tierscope_evaluate::catalogue::{self, Kind};
+use tierscope_evaluate::claims::{self, Chapter};
 
-use super::{ReproduceArgs, check, stopped};
-use crate::bench::race::{side_by_side, stop_flag};
-use crate::bench::save;
-use crate::report::print;
-use claim::{Planned, Variant};
-use run::{Outcome, Way};
+use claim::Planned;
+use run::Outcome;
 
-/// Name of the whole group on the command line.
-pub(super) const GROUP: &str = "ptat";
+const HEAD: &str = "
+Made by `tierscope reproduce ptat -o experiments/ptat/REPRODUCTION.md`, or with names of single experiments behind `ptat`. Everything is *simulated*:
+the machine, its kernel and its bus; no parameter was fitted to a claim, and each stands with its source in `crates/hw/machines`, `crates/sim/costs`
+and the experiments' files. Misses under PTAT are what tierscope's own parser makes of what a monitor wrote; those of BadgerTrap what the kernel
+counted at its traps; those of counters all walks of the cores that the program ran on. A program that SPEC, PARSEC or SPLASH-2 holds is a `stand-in`:
+patterns after it (`crates/workloads/src/stand_in_spec.rs`), so that figures of it tell about instruments, not about the program. Sizes are the
+paper's unless a file says otherwise; times are short ones, counted from the first operation on. Slowdown is time an operation over that with nobody
+watching; of added time that one is taken off. What the verdicts mean: `core::metrics`. *Direction only* takes an effect that
+goes the paper's way and is at least half, at most twice as large as the paper's: of a slowdown and of a speed what is above 1, of a ratio of
+misses what is below 1, of a share of misses what is above that of pages alike, of a share of walks that caches answer what is missing to
+all; what lies outside is *not reproduced*, whatever its direction.
 
-macro_rules! experiments {
-    ($($name:literal),* $(,)?) => {
-        /// Names and TOML texts of the experiments.
-        const ALL: &[(&str, &str)] = &[$((
-            $name,
-            include_str!(concat!("../../../../../experiments/ptat/", $name, ".toml")),
-        )),*];
-    };
-}
+";
 
-experiments!(
-    "sequential",
-    "single-thread",
-    "threads",
-    "platform-b",
-    "random-access",
-    "random-access-threads",
-    "bfs",
-    "selection",
-);
+/// Experiments on TLB misses.
+pub(super) struct Ptat;
 
-/// An experiment and the outcomes of its runs.
-struct Ran {
-    planned: Planned,
-    outcomes: Vec<Outcome>,
-}
-
-/// Runs the experiments of these names, all if none are given, and writes or checks their page.
-///
-/// # Errors
-/// As [`super::run`].
-pub(super) fn reproduce(args: &ReproduceArgs, names: &[String]) -> Result<()> {
-    let planned = choose(names)?;
-    let ran = run_all(planned)?;
-    if let Some(path) = &args.check {
-        return ran.iter().try_for_each(|ran| {
-            let name = ran.planned.name;
-            check(path, name, &page::section(ran), &format!("reproduce ptat {name}"))
-        });
+impl Chapter for Ptat {
+    fn name(&self) -> &'static str {
+        "ptat"
     }
-    match &args.output {
-        Some(path) => {
-            let old = std::fs::read_to_string(path).unwrap_or_default();
-            let order: Vec<&str> = ALL.iter().map(|(name, _)| *name).collect();
-            save(path, &page::merged(&old, &order, &ran))
-        }
-        None => ran.iter().try_for_each(|ran| print(&page::section(ran))),
+
+    fn title(&self) -> &'static str {
+        "TLB misses: the PTAT paper's claims beside our results"
+    }
+
+    fn experiments(&self) -> Vec<&'static str> {
+        catalogue::of(Kind::Ptat).map(|entry| entry.name).collect()
+    }
+
+    fn plan(&self, name: &'static str, _: bool) -> Result<Box<dyn claims::Planned>> {
+        Ok(Box::new(Planned::parse(name, catalogue::text(Kind::Ptat, name)?)?))
+    }
+
+    fn part(&self, sections: &str) -> Result<String> {
+        Ok(format!("{HEAD}{sections}"))
+    }
+
+    fn command(&self, name: &str) -> String {
+        format!("reproduce ptat {name}")
     }
 }
 
-fn choose(names: &[String]) -> Result<Vec<Planned>> {
-    for name in names {
-        if !ALL.iter().any(|(known, _)| known == name) {
-            let known: Vec<&str> = ALL.iter().map(|(known, _)| *known).collect();
-            return Err(Error::new(
-                ErrorKind::Usage,
-                format!("no experiment of ptat is called {name}"),
-            )
-            .remedy(format!("choose from {}", known.join(", "))));
-        }
+impl claims::Planned for Planned {
+    fn section(&self, runner: &Runner<'_>) -> Result<Option<String>> {
+        let outcomes = run_all(self, runner)?;
+        Ok((!runner.is_stopped()).then(|| page::section(self, &outcomes)))
     }
-    let chosen = ALL.iter().filter(|(name, _)| names.is_empty() || names.iter().any(|n| n == name));
-    chosen.map(|(name, text)| Planned::parse(name, text)).collect()
 }
 
-/// Runs all experiments in parallel, up to the number of cores.
-fn run_all(planned: Vec<Planned>) -> Result<Vec<Ran>> {
-    let stop = stop_flag()?;
-    let jobs: Vec<(&Planned, &Variant, Way)> = planned
-        .iter()
-        .flat_map(|plan| plan.runs().into_iter().map(move |(variant, way)| (plan, variant, way)))
-        .collect();
+/// Runs all variants in all ways that the claims need.
+fn run_all(planned: &Planned, runner: &Runner<'_>) -> Result<Vec<Outcome>> {
+    let jobs = planned.runs();
     let nanos: Vec<u64> =
-        jobs.iter().map(|(_, variant, _)| variant.experiment.time.as_nanos() as u64).collect();
-    let outcomes = side_by_side(&nanos, &stop, |index: usize, reached: &AtomicU64| {
-        let (plan, variant, way) = jobs[index];
-        run::run(variant, way, plan.monitor, &stop, reached)
+        jobs.iter().map(|(variant, _)| variant.experiment.time.as_nanos() as u64).collect();
+    let outcomes = runner.side_by_side(&nanos, |index: usize, reached: &AtomicU64| {
+        let (variant, way) = jobs[index];
+        run::run(variant, way, planned.monitor, runner.stop(), reached)
     })?;
-    if stop.load(Ordering::Relaxed) {
-        return Err(stopped());
-    }
-    let counts: Vec<usize> = planned.iter().map(|plan| plan.runs().len()).collect();
-    let mut outcomes = outcomes.into_iter().flatten();
-    let ran = planned.into_iter().zip(counts).map(|(planned, count)| {
-        let outcomes = outcomes.by_ref().take(count).collect();
-        Ran { planned, outcomes }
-    });
-    Ok(ran.collect())
+    Ok(outcomes.into_iter().flatten().collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn planned(name: &'static str) -> Planned {
+        let text = catalogue::text(Kind::Ptat, name).expect("it is there");
+        Planned::parse(name, text).unwrap_or_else(|error| panic!("{error}"))
+    }
+
     #[test]
     fn every_experiment_is_whole() {
-        let all = choose(&[]).unwrap_or_else(|error| panic!("{error}"));
-        assert_eq!(all.len(), ALL.len());
-        for plan in all {
-            assert!(!plan.claims.is_empty() && !plan.runs().is_empty(), "{}", plan.name);
+        for name in Ptat.experiments() {
+            let plan = planned(name);
+            assert!(!plan.claims.is_empty() && !plan.runs().is_empty(), "{name}");
         }
-        assert!(choose(&["alchemy".into()]).is_err());
     }
 
     // End to end on a small program: machine, monitor and parser.
     #[test]
     fn the_paper_s_sequential_program_is_seen_page_by_page() {
-        let ran =
-            run_all(choose(&["sequential".to_owned()]).expect("it is there")).expect("it runs");
-        for outcome in &ran[0].outcomes {
+        let plan = planned("sequential");
+        let runner = Runner::new(std::sync::Arc::default(), &());
+        let outcomes = run_all(&plan, &runner).expect("it runs");
+        for outcome in &outcomes {
             assert_eq!(outcome.predicted, Some(1.0), "{}", outcome.variant);
             assert!(outcome.operations > 1000 && outcome.misses == outcome.operations);
         }
-        let text = page::section(&ran[0]);
+        let text = page::section(&plan, &outcomes);
         assert!(text.contains("| reproduced |"), "{text}");
     }
 
+    // All sections of the page in this repository, put in their own places: nothing changes.
     #[test]
-    fn sections_take_the_place_of_their_own_and_of_no_others() {
-        let order = ["a", "sequential", "z"];
-        let old = "# old head\n\n## a\nkept\n\n## sequential\nold\n\n## gone\nold\n";
-        let planned = choose(&["sequential".to_owned()]).expect("it is there").remove(0);
-        let text = page::merged(old, &order, &[Ran { planned, outcomes: Vec::new() }]);
-        assert!(text.contains("\n## a\nkept\n") && !text.contains("\nold\n"), "{text}");
-        assert!(text.find("## a").expect("kept") < text.find("## sequential").expect("fresh"));
-        assert!(!text.contains("## gone"));
+    fn the_page_is_written_as_it_is() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments/ptat/REPRODUCTION.md");
+        let page = std::fs::read_to_string(path).expect("it is there");
+        let sections = claims::sections(&page, Ptat.experiments().into_iter(), |_| None);
+        let again = format!("# {}\n{}", Ptat.title(), Ptat.part(&sections).expect("it is text"));
+        assert!(again == page);
     }
 }

@@ -1,28 +1,12 @@
-//! The page of the experiments on TLB misses, as Markdown.
+//! Section of an experiment on TLB misses, as Markdown.
 
 use std::fmt::Write as _;
 
-use super::Ran;
-use super::claim::{Claim, judged};
+use tierscope_core::units::exact_time;
+use tierscope_evaluate::claims::{Bounds, TABLE, Verdict};
+
+use super::claim::{Claim, Planned, judged};
 use super::run::{Outcome, Way};
-use crate::reproduce::claims;
-use crate::reproduce::verdict::{Bounds, Verdict};
-use crate::units::show_duration;
-
-const HEAD: &str = "# TLB misses: the PTAT paper's claims beside our results
-
-Made by `tierscope reproduce ptat -o experiments/ptat/REPRODUCTION.md`, or with names of single experiments behind `ptat`. Everything is *simulated*:
-the machine, its kernel and its bus; no parameter was fitted to a claim, and each stands with its source in `crates/hw/machines`, `crates/sim/costs`
-and the experiments' files. Misses under PTAT are what tierscope's own parser makes of what a monitor wrote; those of BadgerTrap what the kernel
-counted at its traps; those of counters all walks of the cores that the program ran on. A program that SPEC, PARSEC or SPLASH-2 holds is a `stand-in`:
-patterns after it (`crates/workloads/src/stand_in_spec.rs`), so that figures of it tell about instruments, not about the program. Sizes are the
-paper's unless a file says otherwise; times are short ones, counted from the first operation on. Slowdown is time an operation over that with nobody
-watching; of added time that one is taken off. What the verdicts mean: `core::metrics`. *Direction only* takes an effect that
-goes the paper's way and is at least half, at most twice as large as the paper's: of a slowdown and of a speed what is above 1, of a ratio of
-misses what is below 1, of a share of misses what is above that of pages alike, of a share of walks that caches answer what is missing to
-all; what lies outside is *not reproduced*, whatever its direction.
-
-";
 
 /// Formats a value, or a dash for `None`.
 fn shown(value: Option<f64>, digits: usize) -> String {
@@ -37,8 +21,7 @@ fn range(claim: &Claim) -> String {
 }
 
 /// Writes the section of an experiment.
-pub(super) fn section(ran: &Ran) -> String {
-    let planned = &ran.planned;
+pub(super) fn section(planned: &Planned, outcomes: &[Outcome]) -> String {
     let first = &planned.variants[0].experiment;
     let mut text = format!(
         "## {}\n{}. On {}, {} after {} of warm-up, seed {}; a monitor of {} boards that tell {} bytes apart.\nSource: {}.\n\
@@ -46,25 +29,25 @@ pub(super) fn section(ran: &Ran) -> String {
         planned.name,
         first.about,
         first.setup.hardware.name,
-        show_duration(first.time - first.warm_up),
-        show_duration(first.warm_up),
+        exact_time(first.time - first.warm_up),
+        exact_time(first.warm_up),
         first.seed,
         planned.monitor.boards,
         planned.monitor.grain,
         first.source,
         planned.name,
     );
-    text.push_str(&outcomes(&ran.outcomes));
+    text.push_str(&runs(outcomes));
     text.push('\n');
-    text.push_str(claims::TABLE);
+    text.push_str(TABLE);
     for claim in &planned.claims {
-        text.push_str(&row(claim, &ran.outcomes));
+        text.push_str(&row(claim, outcomes));
     }
     text
 }
 
 /// Table of the runs, in the order in which they ran.
-fn outcomes(outcomes: &[Outcome]) -> String {
+fn runs(outcomes: &[Outcome]) -> String {
     let ran: Vec<&Outcome> =
         outcomes.iter().filter(|outcome| outcome.way != Way::FirstLevel).collect();
     if ran.is_empty() {
@@ -116,10 +99,4 @@ fn row(claim: &Claim, outcomes: &[Outcome]) -> String {
         shown(judgement.ours, 3),
         judgement.verdict.name(),
     )
-}
-
-/// The page with these sections in place of the old ones of the same names, in the given order.
-pub(super) fn merged(page: &str, order: &[&str], ran: &[Ran]) -> String {
-    let fresh = |name: &str| ran.iter().find(|ran| ran.planned.name == name).map(section);
-    format!("{HEAD}{}", claims::sections(page, order.iter().copied(), fresh))
 }

@@ -1,0 +1,218 @@
+//! Common part of the experiments on policies: the contestants, the form of a claim, its judgement
+//! and its row in a table.
+
+use std::fmt::Write as _;
+use std::sync::atomic::AtomicU64;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tierscope_core::Result;
+use tierscope_sim::experiment::{Experiment, File, place as at_place, read};
+use toml::Spanned;
+
+use super::verdict::{Bounds, Judgement, Verdict};
+use crate::contest::{Contestant, Outcome, contestants, place};
+use crate::runner::Runner;
+use crate::workload::read_workload;
+
+/// Header of a table of claims.
+pub const TABLE: &str =
+    "| claim | of | figure | paper | ours | verdict |\n|---|---|---|---|---|---|\n";
+
+/// A quantity that claims are about.
+pub(super) trait Figure: Copy {
+    /// Name in tables.
+    fn name(self) -> &'static str;
+
+    /// Whether it is a ratio to the same quantity of another policy.
+    fn is_ratio(self) -> bool;
+}
+
+/// A claim of a paper about a policy.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct Claim<F> {
+    /// Place in the paper.
+    pub(super) paper: String,
+    /// The claim in words.
+    pub(super) says: String,
+    /// The policy, by its name in the experiment.
+    pub(super) policy: String,
+    /// The measured quantity.
+    pub(super) figure: F,
+    /// For a ratio, the policy in the denominator.
+    pub(super) to: Option<String>,
+    /// Lower bound of the figure.
+    pub(super) least: Option<f64>,
+    /// Upper bound of the figure.
+    pub(super) most: Option<f64>,
+    /// Explanation of the outcome, if it needs one.
+    pub(super) reason: Option<String>,
+}
+
+impl<F: Figure> Claim<F> {
+    /// The common part of the claim.
+    pub(super) fn told(&self) -> Told<'_> {
+        Told {
+            paper: &self.paper,
+            says: &self.says,
+            policy: &self.policy,
+            case: None,
+            figure: self.figure.name(),
+            is_ratio: self.figure.is_ratio(),
+            to: self.to.as_deref(),
+            bounds: Bounds { least: self.least, most: self.most },
+            reason: self.reason.as_deref(),
+        }
+    }
+}
+
+/// The part of a claim that all kinds of experiments share.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Told<'a> {
+    pub(super) paper: &'a str,
+    pub(super) says: &'a str,
+    pub(super) policy: &'a str,
+    /// The case of the experiment, if it has several.
+    pub(super) case: Option<&'a str>,
+    pub(super) figure: &'static str,
+    pub(super) is_ratio: bool,
+    pub(super) to: Option<&'a str>,
+    pub(super) bounds: Bounds,
+    pub(super) reason: Option<&'a str>,
+}
+
+impl Told<'_> {
+    /// Checks that the claim can be judged with these policies.
+    ///
+    /// # Errors
+    /// The reason why it cannot.
+    pub(super) fn check(&self, contestants: &[Contestant]) -> Result<(), String> {
+        self.check_names(|named| contestants.iter().any(|contestant| contestant.text == named))
+    }
+
+    /// Checks that the claim can be judged, given a test for known names.
+    ///
+    /// # Errors
+    /// The reason why it cannot.
+    pub(super) fn check_names(&self, known: impl Fn(&str) -> bool) -> Result<(), String> {
+        let named = [Some(self.policy), self.to].into_iter().flatten();
+        if let Some(named) = named.into_iter().find(|named| !known(named)) {
+            return Err(format!("`{named}` is none of the experiment's policies"));
+        }
+        if self.is_ratio != self.to.is_some() {
+            return Err("a ratio, and only that, has a `to`".into());
+        }
+        if self.bounds.least.is_none() && self.bounds.most.is_none() {
+            return Err("a claim has a least or a most".into());
+        }
+        Ok(())
+    }
+
+    /// Judges the claim by the figures of the outcomes; the verdict is `missing` if a figure is
+    /// undefined.
+    pub(super) fn judged(
+        &self,
+        outcomes: &[Outcome],
+        missing: Verdict,
+        figure: impl Fn(&Outcome) -> Option<f64>,
+    ) -> Judgement {
+        let of = |name: &str| figure(outcomes.iter().find(|outcome| outcome.policy == name)?);
+        self.judge(missing, of(self.policy), self.to.map(of))
+    }
+
+    /// Judges the claim by its figure and, for a ratio, the figure in the denominator; the verdict
+    /// is `missing` if one is undefined.
+    pub(super) fn judge(
+        &self,
+        missing: Verdict,
+        ours: Option<f64>,
+        to: Option<Option<f64>>,
+    ) -> Judgement {
+        let over = to.unwrap_or(Some(1.0)).filter(|over| *over > 0.0);
+        let Some(ours) = ours.zip(over).map(|(figure, over)| figure / over) else {
+            return Judgement { ours: None, verdict: missing };
+        };
+        // The direction of a ratio is the side of 1 that it is on.
+        let direction = self.is_ratio && self.bounds.is_ahead(ours);
+        Judgement { ours: Some(ours), verdict: Verdict::of(self.bounds.hold(ours), direction) }
+    }
+
+    /// Appends the claim's row of a [`TABLE`].
+    pub(super) fn row(&self, judgement: Judgement, text: &mut String) {
+        let case = self.case.map_or(String::new(), |case| format!(", {case}"));
+        let to = self.to.map_or(String::new(), |to| format!(" {to}"));
+        let reason = self.reason.map_or(String::new(), |reason| format!(": {reason}"));
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            text,
+            "| {} ({}) | {}{case} | {}{to} | {} | {} | {}{reason} |",
+            self.says,
+            self.paper,
+            self.policy,
+            self.figure,
+            self.bounds,
+            judgement.ours.map_or("none".into(), |ours| format!("{ours:.3}")),
+            judgement.verdict.name(),
+        );
+    }
+}
+
+/// An experiment that compares policies, and the claims about them.
+#[derive(Clone, Debug)]
+pub(super) struct Planned<F> {
+    pub(super) name: &'static str,
+    pub(super) experiment: Experiment,
+    pub(super) contestants: Vec<Contestant>,
+    /// Empty if the paper poses a question without answering it.
+    pub(super) claims: Vec<Claim<F>>,
+}
+
+/// TOML of an experiment with the paper's claims, as [`Planned`] is read from it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, bound(deserialize = "F: DeserializeOwned"))]
+struct Text<F> {
+    experiment: File,
+    #[serde(default)]
+    claim: Vec<Spanned<Claim<F>>>,
+}
+
+impl<F: Figure + DeserializeOwned> Planned<F> {
+    /// Parses an experiment and its claims.
+    ///
+    /// # Errors
+    /// The experiment is invalid; or a claim names an unknown policy or cannot be judged: with its
+    /// position.
+    pub(super) fn parse(name: &'static str, text: &str) -> Result<Self> {
+        let read: Text<F> = read(name, text)?;
+        let experiment = Experiment::part(name, text, &read.experiment, read_workload)?;
+        let contestants = contestants(&experiment, &[])?;
+        for claim in &read.claim {
+            let told = claim.get_ref().told().check(&contestants);
+            told.map_err(|what| at_place(name, text, claim.span().start, what))?;
+        }
+        let claims = read.claim.into_iter().map(Spanned::into_inner).collect();
+        Ok(Self { name, experiment, contestants, claims })
+    }
+}
+
+/// Runs all policies of all stages in parallel; returns their outcomes stage by stage. Those not
+/// begun when a stop was requested are missing.
+///
+/// # Errors
+/// A machine cannot be built.
+pub(super) fn run(
+    stages: &[(&Experiment, &[Contestant])],
+    runner: &Runner<'_>,
+) -> Result<Vec<Vec<Outcome>>> {
+    let jobs: Vec<(&Experiment, &Contestant)> =
+        stages.iter().flat_map(|(e, all)| all.iter().map(|who| (*e, who))).collect();
+    let nanos: Vec<u64> = jobs.iter().map(|(e, _)| e.time.as_nanos() as u64).collect();
+    let outcomes = runner.side_by_side(&nanos, |index: usize, reached: &AtomicU64| {
+        let (experiment, contestant) = jobs[index];
+        place(experiment, contestant, None, runner.stop(), reached)
+    })?;
+    let mut outcomes = outcomes.into_iter();
+    let of = |(_, all): &(_, &[Contestant])| outcomes.by_ref().take(all.len()).flatten().collect();
+    Ok(stages.iter().map(of).collect())
+}

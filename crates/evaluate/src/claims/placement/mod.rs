@@ -1,0 +1,278 @@
+//! The papers' experiments on placement: policies in comparison, and claims about them.
+//!
+//! Sensitivity is left to the reader (`tierscope sim tier NAME --set …`): a run takes a minute or
+//! so.
+
+mod frequencies;
+mod kinds;
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use serde::Deserialize;
+use tierscope_core::Result;
+use tierscope_core::units::{about_size, time};
+
+use super::chapter::{Chapter, Planned};
+use super::form;
+use super::verdict::{Judgement, Verdict};
+use crate::catalogue::{self, Kind};
+use crate::contest::Outcome;
+use crate::runner::Runner;
+
+const HEAD: &str = "
+Made by `tierscope reproduce placement -o REPRODUCTION.md`, or with the names of single experiments. Everything is *simulated*; no parameter was
+fitted to a claim. Rates are of the first process after the warm-up. Sizes and times of the exact runs are small ones of our own, so that each
+takes minutes: ratios of footprint to fast memory are kept, sizes are not. What became of the daemons' paces (1024 pages a second) each source says.
+
+";
+
+type Claim = form::Claim<Figure>;
+
+/// Quantities that claims are about.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+enum Figure {
+    /// Operations per second relative to those of `to`.
+    RateOver,
+    /// 95th percentile of latency relative to that of `to`.
+    P95Over,
+    /// Share of the promoted bytes touched afterwards, relative to that of `to`.
+    ReuseOver,
+    /// Pages of 4 KiB promoted per `interval` of the policy, which is one scan of its daemon.
+    PagesAScan,
+    /// Gigabytes promoted.
+    PromotedGb,
+}
+
+impl form::Figure for Figure {
+    fn name(self) -> &'static str {
+        match self {
+            Figure::RateOver => "rate over",
+            Figure::P95Over => "P95 latency over",
+            Figure::ReuseOver => "share re-used over",
+            Figure::PagesAScan => "pages promoted a scan",
+            Figure::PromotedGb => "GB promoted",
+        }
+    }
+
+    /// Whether it is a ratio to the same quantity of another policy.
+    fn is_ratio(self) -> bool {
+        matches!(self, Figure::RateOver | Figure::P95Over | Figure::ReuseOver)
+    }
+}
+
+impl Figure {
+    fn of(self, outcome: &Outcome) -> Option<f64> {
+        match self {
+            Figure::RateOver => Some(outcome.operations_per_second),
+            Figure::P95Over => match &outcome.latency {
+                Some(latency) => Some(latency.p95_ns as f64),
+                None => outcome.access_latency.map(|latency| latency.p95_ns),
+            },
+            Figure::ReuseOver => outcome.moves.reaccess_share,
+            Figure::PagesAScan => {
+                let scans = outcome.seconds / interval(outcome)?.as_secs_f64();
+                Some(outcome.moves.promoted_bytes as f64 / 4096.0 / scans)
+            }
+            Figure::PromotedGb => Some(outcome.moves.promoted_bytes as f64 / 1e9),
+        }
+    }
+}
+
+/// Interval of a policy's daemon; `None` if the policy has no such setting.
+fn interval(outcome: &Outcome) -> Option<Duration> {
+    let (_, text) = outcome.settings.iter().find(|(name, _)| name == "interval")?;
+    time(text).ok().filter(|interval| !interval.is_zero())
+}
+
+/// An experiment that compares policies, with claims about them.
+type Race = form::Planned<Figure>;
+
+/// Experiments on placement policies, and on pages without a policy.
+pub(super) struct Placement;
+
+impl Chapter for Placement {
+    fn name(&self) -> &'static str {
+        "placement"
+    }
+
+    fn title(&self) -> &'static str {
+        "Placement policies"
+    }
+
+    fn experiments(&self) -> Vec<&'static str> {
+        let all = catalogue::of(Kind::Pages).chain(catalogue::of(Kind::Placement));
+        all.map(|entry| entry.name).collect()
+    }
+
+    fn plan(&self, name: &'static str, _: bool) -> Result<Box<dyn Planned>> {
+        let Some(pages) = catalogue::find(Kind::Pages, name) else {
+            return Ok(Box::new(Race::parse(name, catalogue::text(Kind::Placement, name)?)?));
+        };
+        // Both observe the pages that a text describes.
+        let write = match name {
+            "figure-1" => kinds::section,
+            _ => frequencies::section,
+        };
+        Ok(Box::new(Look { name, text: pages.text, write }))
+    }
+
+    fn part(&self, sections: &str) -> Result<String> {
+        Ok(format!("{HEAD}{sections}"))
+    }
+}
+
+/// An observation of pages, without a policy.
+struct Look {
+    name: &'static str,
+    text: &'static str,
+    /// Observes the pages that a TOML text describes, and writes the section.
+    write: fn(&str, &str) -> Result<String>,
+}
+
+impl Planned for Look {
+    fn section(&self, runner: &Runner<'_>) -> Result<Option<String>> {
+        let text = (self.write)(self.name, self.text)?;
+        Ok((!runner.is_stopped()).then_some(text))
+    }
+}
+
+impl Planned for Race {
+    fn section(&self, runner: &Runner<'_>) -> Result<Option<String>> {
+        let mut outcomes = form::run(&[(&self.experiment, &self.contestants)], runner)?;
+        Ok((!runner.is_stopped()).then(|| section(self, &outcomes.remove(0))))
+    }
+}
+
+/// Judges a claim by the outcomes of its experiment.
+fn judged(claim: &Claim, outcomes: &[Outcome]) -> Judgement {
+    claim.told().judged(outcomes, Verdict::NotTestable, |outcome| claim.figure.of(outcome))
+}
+
+/// Writes the section of an experiment.
+fn section(race: &Race, outcomes: &[Outcome]) -> String {
+    let Race { name, experiment, claims, .. } = race;
+    let hardware = &experiment.setup.hardware;
+    let tiers: Vec<String> = hardware
+        .tiers
+        .iter()
+        .map(|tier| format!("{} of {}", about_size(tier.mib << 20), tier.name))
+        .collect();
+    let mut text = String::new();
+    // Writing to a string cannot fail, here and below.
+    let _ = write!(
+        text,
+        "## {name}\n{about}. {how}, {mapped} mapped, {hardware} with {tiers}, {time:?} of which {warm:?} are not measured, \
+         seed {seed}.\nSource: {source}.\nCommand: `tierscope reproduce {name}`\n\n\
+         | policy | {unit} a second | over the first | fast-tier share | promoted | demoted | wasted | re-used | telemetry, policy, mover CPU |\n\
+         |---|---|---|---|---|---|---|---|---|\n",
+        about = experiment.about,
+        how = experiment.mode.how(),
+        mapped = about_size(experiment.bytes()),
+        hardware = hardware.name,
+        tiers = tiers.join(" and "),
+        time = experiment.time,
+        warm = experiment.warm_up,
+        seed = experiment.seed,
+        source = experiment.source,
+        unit = outcomes.first().map_or("operations", |outcome| outcome.unit.as_str()),
+    );
+    let first = outcomes.first().map_or(0.0, |outcome| outcome.operations_per_second);
+    for outcome in outcomes {
+        let (moves, cpu) = (&outcome.moves, &outcome.cpu);
+        let percent =
+            |share: Option<f64>| share.map_or("–".into(), |s| format!("{:.1} %", s * 100.0));
+        let telemetry = cpu.telemetry + cpu.interrupts;
+        let _ = writeln!(
+            text,
+            "| {} | {:.0} | {:.3} | {} | {} | {} | {} | {} | {:.2}, {:.2}, {:.2} % |",
+            outcome.policy,
+            outcome.operations_per_second,
+            outcome.operations_per_second / first.max(1e-9),
+            percent(outcome.fast_tier_share),
+            about_size(moves.promoted_bytes),
+            about_size(moves.demoted_bytes),
+            about_size(moves.wasted_bytes),
+            percent(moves.reaccess_share),
+            telemetry * 100.0,
+            cpu.policy * 100.0,
+            cpu.mover * 100.0
+        );
+    }
+    if claims.is_empty() {
+        text.push_str("\nThe paper asks, and claims nothing.\n");
+        return text;
+    }
+    text.push('\n');
+    text.push_str(form::TABLE);
+    for claim in claims {
+        claim.told().row(judged(claim, outcomes), &mut text);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_experiment_is_whole() {
+        for entry in catalogue::of(Kind::Placement) {
+            let race = Race::parse(entry.name, entry.text);
+            let race = race.unwrap_or_else(|error| panic!("{error}"));
+            let first = &race.contestants[0].text;
+            assert_eq!(first, "static", "{}: rates are compared with it", race.name);
+            assert_eq!(race.experiment.name, race.name);
+        }
+    }
+
+    fn outcome(policy: &str, rate: f64) -> Outcome {
+        Outcome { policy: policy.into(), operations_per_second: rate, ..Outcome::default() }
+    }
+
+    fn claim(policy: &str, to: &str, least: f64, most: Option<f64>) -> Claim {
+        Claim {
+            paper: String::new(),
+            says: String::new(),
+            policy: policy.into(),
+            figure: Figure::RateOver,
+            to: Some(to.into()),
+            least: Some(least),
+            most,
+            reason: None,
+        }
+    }
+
+    #[test]
+    fn inside_then_direction_then_neither() {
+        let outcomes = [outcome("static", 100.0), outcome("multi_clock", 125.0)];
+        let of = |claim: Claim| judged(&claim, &outcomes).verdict;
+        let over = |least, most| claim("multi_clock", "static", least, most);
+        assert_eq!(of(over(1.2, Some(2.32))), Verdict::Reproduced);
+        assert_eq!(of(over(1.3, None)), Verdict::DirectionOnly);
+        assert_eq!(of(claim("static", "multi_clock", 1.2, None)), Verdict::NotReproduced);
+        assert_eq!(of(claim("nimble", "static", 1.2, None)), Verdict::NotTestable);
+    }
+
+    // 100 pages in 10 s are 10 per interval of a second, and 1 per 100 ms.
+    #[test]
+    fn a_scan_is_as_long_as_the_policy_waits() {
+        let mut outcome = Outcome { seconds: 10.0, ..outcome("multi_clock", 1.0) };
+        outcome.moves.promoted_bytes = 100 * 4096;
+        assert_eq!(Figure::PagesAScan.of(&outcome), None, "it has no interval");
+        for (interval, pages) in [("1s", 10.0), ("100ms", 1.0)] {
+            outcome.settings = vec![("interval".into(), interval.into())];
+            let ours = Figure::PagesAScan.of(&outcome).unwrap();
+            assert!((ours - pages).abs() < 1e-9, "{ours}");
+        }
+    }
+
+    #[test]
+    fn a_section_has_a_row_for_each_policy() {
+        let entry = catalogue::of(Kind::Placement).next().expect("there is one");
+        let race = Race::parse(entry.name, entry.text).unwrap_or_else(|error| panic!("{error}"));
+        let text = section(&race, &[outcome("static", 1.0)]);
+        assert!(text.contains("| static | 1 |"), "{text}");
+    }
+}

@@ -1,0 +1,277 @@
+//! The papers' experiments on reclaim: policies in comparison, and claims about them.
+//!
+//! Sensitivity is left to the reader (`tierscope sim tier FILE --set
+//! costs.access_bits.entry_ns=…`).
+
+use std::fmt::Write as _;
+
+use serde::Deserialize;
+use tierscope_core::units::about_size;
+use tierscope_core::{Error, ErrorKind, Result};
+
+use super::chapter::{Chapter, Planned};
+use super::form;
+use super::verdict::{Judgement, Verdict};
+use crate::catalogue::{self, Kind};
+use crate::contest::Outcome;
+use crate::runner::Runner;
+
+const HEAD: &str = "
+Made by `tierscope reproduce reclaim -o REPRODUCTION.md`. Everything is *simulated*, by densities; no parameter was fitted to a claim. A scan: the
+time that a walk's looks at page tables took, in the mean over all walks, the first included, which meets a populated address space. Cycles: of
+these looks and of the policy's own steps, at the machine's clock.
+
+";
+
+type Claim = form::Claim<Figure>;
+
+/// Quantities that claims are about.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+enum Figure {
+    /// CPU seconds of probes and scans in one walk.
+    ScanSeconds,
+    /// CPU seconds of probes and scans in one walk, relative to that of `to`.
+    ScanSecondsOver,
+    /// Billions of cycles of a walk, including the policy's own steps.
+    ScanGcycles,
+    /// Cycles of a walk, relative to that of `to`.
+    ScanGcyclesOver,
+    /// Operations per second relative to those of `to`.
+    RateOver,
+    /// Mean resident bytes over the run, relative to those of `to`.
+    ResidentOver,
+}
+
+impl form::Figure for Figure {
+    fn name(self) -> &'static str {
+        match self {
+            Figure::ScanSeconds => "seconds of a scan",
+            Figure::ScanSecondsOver => "seconds of a scan over",
+            Figure::ScanGcycles => "G cycles of a scan",
+            Figure::ScanGcyclesOver => "cycles of a scan over",
+            Figure::RateOver => "rate over",
+            Figure::ResidentOver => "mean resident bytes over",
+        }
+    }
+
+    /// Whether it is a ratio to the same quantity of another policy.
+    fn is_ratio(self) -> bool {
+        !matches!(self, Figure::ScanSeconds | Figure::ScanGcycles)
+    }
+}
+
+impl Figure {
+    fn of(self, outcome: &Outcome, mhz: f64) -> Option<f64> {
+        match self {
+            Figure::ScanSeconds | Figure::ScanSecondsOver => scan_seconds(outcome),
+            Figure::ScanGcycles | Figure::ScanGcyclesOver => {
+                Some((scan_seconds(outcome)? + of_walks(outcome, outcome.cpu.policy)?) * mhz / 1e3)
+            }
+            Figure::RateOver => Some(outcome.operations_per_second),
+            Figure::ResidentOver => mean_resident(outcome),
+        }
+    }
+}
+
+/// CPU seconds per walk, from a share of a CPU over the whole run.
+fn of_walks(outcome: &Outcome, share: f64) -> Option<f64> {
+    let interval = outcome.settings.iter().find(|(name, _)| name == "interval")?;
+    let seconds: f64 = interval.1.strip_suffix('s')?.parse().ok()?;
+    // The first walk begins at once.
+    let walks = (outcome.seconds / seconds).ceil().max(1.0);
+    Some(share * outcome.seconds / walks)
+}
+
+fn scan_seconds(outcome: &Outcome) -> Option<f64> {
+    of_walks(outcome, outcome.cpu.telemetry)
+}
+
+fn mean_resident(outcome: &Outcome) -> Option<f64> {
+    let known = outcome.rows.iter().filter_map(|row| row.resident_bytes);
+    let (sum, rows) = known.fold((0.0, 0), |(sum, rows), bytes| (sum + bytes as f64, rows + 1));
+    (rows > 0).then(|| sum / f64::from(rows))
+}
+
+/// An experiment that compares reclaim policies, with at least one claim.
+type Race = form::Planned<Figure>;
+
+fn parse(name: &'static str, text: &str) -> Result<Race> {
+    let race = Race::parse(name, text)?;
+    match race.claims.is_empty() {
+        true => Err(Error::new(ErrorKind::Data, format!("experiment {name}"))
+            .cause("nothing is claimed of it")),
+        false => Ok(race),
+    }
+}
+
+/// Experiments on reclaim policies.
+pub(super) struct Reclaim;
+
+impl Chapter for Reclaim {
+    fn name(&self) -> &'static str {
+        "reclaim"
+    }
+
+    fn title(&self) -> &'static str {
+        "Reclaim"
+    }
+
+    fn experiments(&self) -> Vec<&'static str> {
+        catalogue::of(Kind::Reclaim).map(|entry| entry.name).collect()
+    }
+
+    fn plan(&self, name: &'static str, _: bool) -> Result<Box<dyn Planned>> {
+        Ok(Box::new(parse(name, catalogue::text(Kind::Reclaim, name)?)?))
+    }
+
+    fn part(&self, sections: &str) -> Result<String> {
+        Ok(format!("{HEAD}{sections}"))
+    }
+
+    fn command(&self, _: &str) -> String {
+        format!("reproduce {}", self.name())
+    }
+}
+
+impl Planned for Race {
+    fn section(&self, runner: &Runner<'_>) -> Result<Option<String>> {
+        let mut outcomes = form::run(&[(&self.experiment, &self.contestants)], runner)?;
+        Ok((!runner.is_stopped()).then(|| section(self, &outcomes.remove(0))))
+    }
+}
+
+/// Judges a claim by the outcomes of its experiment.
+fn judged(claim: &Claim, outcomes: &[Outcome], mhz: f64) -> Judgement {
+    claim.told().judged(outcomes, Verdict::NotTestable, |outcome| claim.figure.of(outcome, mhz))
+}
+
+/// Writes the section of an experiment.
+fn section(race: &Race, outcomes: &[Outcome]) -> String {
+    let Race { name, experiment, claims, .. } = race;
+    let hardware = &experiment.setup.hardware;
+    let mhz = f64::from(hardware.processor.mhz);
+    let mut text = String::new();
+    // Writing to a string cannot fail, here and below.
+    let _ = write!(
+        text,
+        "## {name}\n{about}. {how}, {mapped} mapped, {hardware}, {time:?}, seed {seed}.\nSource: {source}.\n\
+         Command: `tierscope reproduce {name}`\n\n\
+         | policy | {unit} a second | seconds of a scan | G cycles of a scan | given back | came back | mover CPU |\n\
+         |---|---|---|---|---|---|---|\n",
+        about = experiment.about,
+        how = experiment.mode.how(),
+        mapped = about_size(experiment.bytes()),
+        hardware = hardware.name,
+        time = experiment.time,
+        seed = experiment.seed,
+        source = experiment.source,
+        unit = outcomes.first().map_or("operations", |outcome| outcome.unit.as_str()),
+    );
+    for outcome in outcomes {
+        let shown =
+            |figure: Figure| figure.of(outcome, mhz).map_or("–".into(), |f| format!("{f:.3}"));
+        let _ = writeln!(
+            text,
+            "| {} | {:.0} | {} | {} | {} | {} | {:.1} % |",
+            outcome.policy,
+            outcome.operations_per_second,
+            shown(Figure::ScanSeconds),
+            shown(Figure::ScanGcycles),
+            about_size(outcome.moves.reclaimed_bytes),
+            about_size(outcome.moves.refaulted_bytes),
+            outcome.cpu.mover * 100.0,
+        );
+    }
+    over_time(outcomes, &mut text);
+    text.push('\n');
+    text.push_str(form::TABLE);
+    for claim in claims {
+        claim.told().row(judged(claim, outcomes, mhz), &mut text);
+    }
+    text
+}
+
+/// Number of points of the resident set in the table.
+const POINTS: usize = 10;
+
+/// Writes the resident set over time, the contents of figure 8.
+fn over_time(outcomes: &[Outcome], text: &mut String) {
+    let Some(first) = outcomes.first() else { return };
+    let step = first.rows.len().div_ceil(POINTS).max(1);
+    let at: Vec<usize> = (0..first.rows.len()).skip(step - 1).step_by(step).collect();
+    let times: Vec<String> =
+        at.iter().map(|row| format!("{:.0} s", first.rows[*row].end_seconds)).collect();
+    let _ = writeln!(
+        text,
+        "\nIn memory at\n\n| policy | {} |\n|---{}|",
+        times.join(" | "),
+        "|---".repeat(times.len())
+    );
+    for outcome in outcomes {
+        let bytes = |row: &usize| outcome.rows.get(*row).and_then(|row| row.resident_bytes);
+        let shown: Vec<String> =
+            at.iter().map(|row| bytes(row).map_or("–".into(), about_size)).collect();
+        let _ = writeln!(text, "| {} | {} |", outcome.policy, shown.join(" | "));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contest::{Row, Shares};
+
+    fn entry() -> &'static catalogue::Entry {
+        catalogue::of(Kind::Reclaim).next().expect("there is one")
+    }
+
+    #[test]
+    fn an_experiment_without_claims_is_refused() {
+        let (experiment, _) = entry().text.split_once("[[claim]]").expect("it has claims");
+        let error = parse("x", experiment).expect_err("it has none now");
+        assert!(error.to_string().contains("nothing is claimed"), "{error}");
+    }
+
+    fn outcome(policy: &str, telemetry: f64, resident: u64) -> Outcome {
+        let row = |bytes| Row { end_seconds: 60.0, resident_bytes: Some(bytes), ..Row::default() };
+        Outcome {
+            policy: policy.into(),
+            settings: vec![("interval".into(), "60s".into())],
+            seconds: 120.0,
+            operations_per_second: 1.0,
+            cpu: Shares { telemetry, ..Shares::default() },
+            rows: vec![row(resident), row(resident / 2)],
+            ..Outcome::default()
+        }
+    }
+
+    // A tenth of a CPU for 120 s in two walks: 6 s each, 18 G cycles at 3 GHz.
+    #[test]
+    fn a_scan_is_the_mean_of_the_walks() {
+        let slow = outcome("linear", 0.1, 1000);
+        assert_eq!(Figure::ScanSeconds.of(&slow, 3000.0), Some(6.0));
+        assert_eq!(Figure::ScanGcycles.of(&slow, 3000.0), Some(18.0));
+        assert_eq!(Figure::ResidentOver.of(&slow, 3000.0), Some(750.0));
+    }
+
+    #[test]
+    fn verdicts_are_given_and_memory_is_shown_over_time() {
+        let outcomes = [outcome("linear", 0.1, 1000), outcome("above", 0.02, 900)];
+        let claim = |figure, most: f64, least: Option<f64>| Claim {
+            paper: String::new(),
+            says: String::new(),
+            policy: "above".into(),
+            figure,
+            to: Some("linear".into()),
+            least,
+            most: Some(most),
+            reason: None,
+        };
+        let of = |claim: Claim| judged(&claim, &outcomes, 3000.0).verdict;
+        assert_eq!(of(claim(Figure::ScanSecondsOver, 0.96, Some(0.79))), Verdict::DirectionOnly);
+        assert_eq!(of(claim(Figure::ResidentOver, 1.0, None)), Verdict::Reproduced);
+        let race = parse(entry().name, entry().text).unwrap_or_else(|error| panic!("{error}"));
+        let text = section(&race, &outcomes);
+        assert!(text.contains("| above | 900 B | 450 B |"), "{text}");
+    }
+}

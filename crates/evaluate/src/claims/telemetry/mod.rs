@@ -1,0 +1,143 @@
+//! The papers' experiments on instruments: contenders judged by the ranges that workloads declare
+//! hot, and claims about them, with the sensitivity of each verdict to assumed parameters.
+
+mod experiment;
+mod judged;
+mod section;
+mod sensitivity;
+
+use tierscope_core::Result;
+
+use super::chapter::{Chapter, Frame, Planned};
+use crate::accuracy::{Asked, Job, Outcome, Scenario, race};
+use crate::catalogue::{self, Kind};
+use crate::runner::Runner;
+
+use experiment::Experiment;
+use section::{SENSITIVITY, section, sensitivity};
+use sensitivity::{Variant, Varied};
+
+/// Precision and recall from which a hot set counts as detected.
+const BAR: f64 = 0.9;
+
+const HEAD: &str = "
+Made by `tierscope reproduce -o REPRODUCTION.md`; a test runs some of it anew and compares. Everything here is *simulated*, by densities
+(`crates/sim/src/density`): no instrument and no parameter was fitted to a claim. What the figures and the verdicts mean: `core::metrics`
+(recall and precision are quoted once precision and recall reach 0.9 for four windows, over all windows where they never do). CPU is of one
+CPU, at the costs of `crates/sim/costs/linux.toml`.
+
+";
+
+const RANGES: &str = "What is assumed, and the values at which every verdict is given anew, one changed at a time \
+(`experiments/sensitivity.toml`):\n\n";
+
+/// Experiments on instruments.
+pub(super) struct Telemetry;
+
+impl Chapter for Telemetry {
+    fn name(&self) -> &'static str {
+        "telemetry"
+    }
+
+    fn title(&self) -> &'static str {
+        "The papers' claims beside our results"
+    }
+
+    fn experiments(&self) -> Vec<&'static str> {
+        catalogue::of(Kind::Telemetry).map(|entry| entry.name).collect()
+    }
+
+    fn plan(&self, name: &'static str, quick: bool) -> Result<Box<dyn Planned>> {
+        let experiment = Experiment::parse(name, catalogue::text(Kind::Telemetry, name)?)?;
+        Ok(Box::new(WithVariants::new(experiment, quick)?))
+    }
+
+    fn part(&self, sections: &str) -> Result<String> {
+        Ok(format!("{}{sections}", head(sections.contains(SENSITIVITY))?))
+    }
+
+    fn frame(&self, quick: bool) -> Result<Frame> {
+        let before = format!("# {}\n{}", self.title(), head(!quick)?);
+        Ok(Frame { before, between: "\n", after: String::new() })
+    }
+
+    fn command(&self, _: &str) -> String {
+        "reproduce".into()
+    }
+}
+
+/// Text before the sections; with the ranges of parameters if these were `varied`.
+fn head(varied: bool) -> Result<String> {
+    let ranges = match varied {
+        true => format!("{RANGES}{}\n", sensitivity::legend()?),
+        false => String::new(),
+    };
+    Ok(format!("{HEAD}{ranges}"))
+}
+
+/// Results of an experiment.
+#[derive(Debug)]
+struct Ran<'a> {
+    experiment: &'a Experiment,
+    /// Outcomes, unordered.
+    outcomes: Vec<Outcome>,
+    /// Outcomes with one parameter changed at a time; empty if these runs were skipped.
+    varied: Vec<Varied>,
+}
+
+/// An experiment, and its variants with changed parameters.
+struct WithVariants {
+    experiment: Experiment,
+    variants: Vec<Variant>,
+}
+
+impl WithVariants {
+    fn new(experiment: Experiment, quick: bool) -> Result<Self> {
+        let variants = match quick {
+            true => Vec::new(),
+            false => sensitivity::variants(&experiment.scenario)?,
+        };
+        Ok(Self { experiment, variants })
+    }
+
+    /// One run for each contender of the scenario, then of each variant.
+    fn jobs(&self) -> impl Iterator<Item = Job<'_>> {
+        let varied = self.variants.iter().map(|variant| &variant.scenario);
+        let scenarios = std::iter::once(&self.experiment.scenario).chain(varied);
+        scenarios.flat_map(|scenario| {
+            let watches = scenario.contenders.iter().cloned();
+            watches.map(move |watch| Job { experiment: scenario, watch, asked: Asked::bar(BAR) })
+        })
+    }
+
+    /// Sorts the outcomes, which are in the order of the jobs.
+    fn finish(&self, outcomes: Vec<Outcome>) -> Ran<'_> {
+        let mut all = outcomes.into_iter();
+        let mut next = |scenario: &Scenario| -> Vec<Outcome> {
+            all.by_ref().take(scenario.contenders.len()).collect()
+        };
+        let outcomes = next(&self.experiment.scenario);
+        let varied = self.variants.iter().map(|variant| {
+            let mut changed = next(&variant.scenario);
+            for plain in &outcomes {
+                if changed.iter().all(|outcome| outcome.contender != plain.contender) {
+                    changed.push(plain.clone());
+                }
+            }
+            Varied { label: variant.label.clone(), outcomes: changed }
+        });
+        Ran { varied: varied.collect(), outcomes, experiment: &self.experiment }
+    }
+}
+
+impl Planned for WithVariants {
+    fn section(&self, runner: &Runner<'_>) -> Result<Option<String>> {
+        let jobs: Vec<Job<'_>> = self.jobs().collect();
+        let outcomes = race(&jobs, runner)?;
+        if runner.is_stopped() {
+            return Ok(None);
+        }
+        let ran = self.finish(outcomes.into_iter().flatten().collect());
+        Ok(Some(format!("{}{}", section(&ran), sensitivity(&ran))))
+    }
+}

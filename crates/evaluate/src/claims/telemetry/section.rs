@@ -1,0 +1,122 @@
+//! Section of an experiment on telemetry: claims, verdicts and command, as Markdown.
+
+use std::fmt::Write;
+
+use tierscope_core::units::about_size;
+
+use super::super::verdict::{Bounds, Judgement, Verdict};
+use super::Ran;
+use super::experiment::Claim;
+use super::judged::judged;
+
+/// Header of the table of verdicts over parameter changes.
+pub(super) const SENSITIVITY: &str =
+    "| claim of | figure | ours | least | most | verdicts |\n|---|---|---|---|---|---|\n";
+
+/// Table of the verdicts of an experiment over parameter changes; empty if these runs were skipped.
+pub(super) fn sensitivity(ran: &Ran<'_>) -> String {
+    if ran.varied.is_empty() {
+        return String::new();
+    }
+    let mut text = format!("\nOver {} variants:\n\n{SENSITIVITY}", ran.varied.len());
+    for claim in &ran.experiment.claims {
+        let here = judged(claim, &ran.outcomes);
+        let all: Vec<(&str, Judgement)> = ran
+            .varied
+            .iter()
+            .map(|varied| (varied.label.as_str(), judged(claim, &varied.outcomes)))
+            .collect();
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            text,
+            "| {} | {} {} | {} | {} | {} | {} |",
+            claim.contender,
+            figure(claim),
+            range(claim),
+            shown(here.ours),
+            extreme(&all, f64::lt),
+            extreme(&all, f64::gt),
+            changes(here.verdict, &all),
+        );
+    }
+    text
+}
+
+/// The most extreme figure by the comparison `is`, with its variant; "none" if no figure is
+/// defined.
+fn extreme(all: &[(&str, Judgement)], is: fn(&f64, &f64) -> bool) -> String {
+    let known = all.iter().filter_map(|(label, judgement)| Some((label, judgement.ours?)));
+    let found = known.reduce(|best, next| if is(&next.1, &best.1) { next } else { best });
+    found.map_or("none".into(), |(label, ours)| format!("{} ({label})", number(ours)))
+}
+
+/// The verdict, and the variants in which it differs.
+fn changes(verdict: Verdict, all: &[(&str, Judgement)]) -> String {
+    let others: Vec<String> = all
+        .iter()
+        .filter(|(_, judgement)| judgement.verdict != verdict)
+        .map(|(label, judgement)| format!("{} at {label}", judgement.verdict.name()))
+        .collect();
+    match others.is_empty() {
+        true => format!("{} in all", verdict.name()),
+        false => format!("{}, but {}", verdict.name(), others.join(", ")),
+    }
+}
+
+/// Writes the section of an experiment.
+pub(super) fn section(ran: &Ran<'_>) -> String {
+    let scenario = &ran.experiment.scenario;
+    let mut text = String::new();
+    let flush =
+        scenario.setup.flush.map_or("no flush".into(), |every| format!("a flush each {every:?}"));
+    // Writing to a string cannot fail.
+    let _ = write!(
+        text,
+        "## {name}\n{about}. {mapped} mapped, {time:?} simulated, caches of {hardware}, {flush}, seed {seed}.\nSource: {source}.\n\
+         Command: `tierscope reproduce {name}`\n\n| claim | of | figure | paper | ours | verdict |\n|---|---|---|---|---|---|\n",
+        name = scenario.name,
+        about = scenario.about,
+        mapped = about_size(scenario.bytes()),
+        time = scenario.time,
+        hardware = scenario.setup.hardware.name,
+        seed = scenario.seed,
+        source = scenario.source,
+    );
+    for claim in &ran.experiment.claims {
+        let judgement = judged(claim, &ran.outcomes);
+        let reason = claim.reason.as_ref().map_or(String::new(), |reason| format!(": {reason}"));
+        let _ = writeln!(
+            text,
+            "| {} ({}) | {} | {} | {} | {} | {}{reason} |",
+            claim.says,
+            claim.paper,
+            claim.contender,
+            figure(claim),
+            range(claim),
+            shown(judgement.ours),
+            judgement.verdict.name(),
+        );
+    }
+    text
+}
+
+fn range(claim: &Claim) -> String {
+    Bounds { least: claim.least, most: claim.most }.to_string()
+}
+
+fn figure(claim: &Claim) -> String {
+    let to = claim.to.as_ref().map_or(String::new(), |to| format!(" {to}"));
+    format!("{}{to}", claim.figure.name())
+}
+
+fn shown(ours: Option<f64>) -> String {
+    ours.map_or("none".into(), number)
+}
+
+fn number(value: f64) -> String {
+    match value {
+        _ if value.is_infinite() => "never".into(),
+        _ if value >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.3}"),
+    }
+}

@@ -1,0 +1,193 @@
+//! Runs of an experiment: one machine for each instrument, in parallel up to the number of cores.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use tierscope_core::drive::{Course, Ended, Sink, Window, profile};
+use tierscope_core::{CpuTime, Ports, Result, Time, Wake};
+use tierscope_record::{Machine as Host, Meta, Recorder};
+use tierscope_sim::exact::Account;
+use tierscope_sim::experiment::Experiment;
+use tierscope_sim::open::{self, Simulated};
+
+use crate::controllers::controllers;
+use crate::runner::Runner;
+use crate::watch::Watch;
+
+/// One run: a machine with an instrument, or without.
+#[derive(Debug)]
+pub struct Job {
+    /// The instrument; `None` for the baseline run.
+    pub watch: Option<Watch>,
+    /// Directory of the recording, if there is one.
+    pub output: Option<PathBuf>,
+}
+
+/// Result of a run.
+#[derive(Clone, Debug)]
+pub(super) struct Ran {
+    /// Name of the instrument; `None` for the baseline run.
+    pub(super) watcher: Option<String>,
+    /// Directory of the recording, if there is one.
+    pub(super) recording: Option<PathBuf>,
+    /// Reason for the end of the run.
+    pub(super) ended: Ended,
+    /// Duration of the run, in simulated time.
+    pub(super) time: Duration,
+    /// Windows that the instrument delivered.
+    pub(super) windows: u64,
+    /// Simulated CPU time.
+    pub(super) cpu: CpuTime,
+    /// Counts of an exact machine.
+    pub(super) account: Option<Account>,
+    /// Wall time on the host.
+    pub(super) wall: Duration,
+}
+
+/// Runs all jobs; those not begun when the user stops are left out.
+///
+/// # Errors
+/// The first error of a run.
+pub(super) fn run_all(
+    experiment: &Experiment,
+    jobs: &[Job],
+    line: &str,
+    runner: &Runner<'_>,
+) -> Result<Vec<Ran>> {
+    let nanos = experiment.time.as_nanos() as u64;
+    let work = |index: usize, reached: &AtomicU64| {
+        Stage { experiment, job: &jobs[index], line, reached }.run(runner.stop())
+    };
+    let ran = runner.side_by_side(&vec![nanos; jobs.len()], work)?;
+    Ok(ran.into_iter().flatten().collect())
+}
+
+/// A run in progress: an experiment with one job.
+struct Stage<'a> {
+    experiment: &'a Experiment,
+    job: &'a Job,
+    line: &'a str,
+    /// Progress, in simulated nanoseconds.
+    reached: &'a AtomicU64,
+}
+
+impl Stage<'_> {
+    fn run(&self, stop: &Arc<AtomicBool>) -> Result<Ran> {
+        let begun = Instant::now();
+        let watch = self.job.watch.as_ref();
+        let needs = watch.map_or(&[][..], Watch::needs);
+        let sampling = watch.and_then(|watch| watch.sampling(self.experiment));
+        let (mut machine, _) =
+            open::for_needs(self.experiment, needs, sampling, controllers, stop)?;
+        let mut windows = 0;
+        let ended = match &self.job.watch {
+            Some(watch) => self.watched(&mut *machine, watch, &mut windows)?,
+            None => self.alone(&mut *machine),
+        };
+        self.experiment.ran()?;
+        Ok(Ran {
+            watcher: self.job.watch.as_ref().map(|watch| watch.name.clone()),
+            recording: self.job.output.clone(),
+            ended,
+            time: machine.now() - Time(0),
+            windows,
+            cpu: machine.cpu_time(),
+            account: machine.account(),
+            wall: begun.elapsed(),
+        })
+    }
+
+    /// Runs the machine without instrument.
+    fn alone(&self, machine: &mut dyn Simulated) -> Ended {
+        let end = Time(0) + self.experiment.time;
+        while machine.now() < end {
+            let next = end.min(machine.now() + self.experiment.window);
+            match machine.wait(next) {
+                Wake::Stop => return Ended::Stopped,
+                Wake::Gone => return Ended::TargetGone,
+                Wake::Deadline | Wake::Event | Wake::TargetChanged => {}
+            }
+            self.reached.store(machine.now().0, Ordering::Relaxed);
+        }
+        Ended::Deadline
+    }
+
+    fn watched(&self, ports: &mut dyn Ports, watch: &Watch, windows: &mut u64) -> Result<Ended> {
+        let mut instrument = watch.make(self.experiment)?;
+        // One nanosecond more, so that the last window, which ends at the deadline, is included.
+        let course = Course::until(Time(0) + self.experiment.time + Duration::from_nanos(1));
+        let Some(dir) = &self.job.output else {
+            let mut told = Told { sink: None, reached: self.reached, windows };
+            return profile(ports, &mut *instrument, &course, &mut told);
+        };
+        let told = (watch.instrument.as_str(), watch.sampling_interval());
+        let meta = meta(self.experiment, ports, told, self.line);
+        let meta = meta.with_settings(&instrument.settings());
+        let mut recorder = Recorder::create(dir, &meta)?;
+        let mut told = Told { sink: Some(&mut recorder), reached: self.reached, windows };
+        let ended = profile(ports, &mut *instrument, &course, &mut told);
+        // A failed recording is reported here as well; the error of the drive loop is the cause.
+        let closed = recorder.finish();
+        let ended = ended?;
+        closed?;
+        Ok(ended)
+    }
+}
+
+/// Metadata for the recording of a simulated machine.
+pub(crate) fn meta(
+    experiment: &Experiment,
+    ports: &mut dyn Ports,
+    (instrument, sampling): (&str, Duration),
+    line: &str,
+) -> Meta {
+    let radix = ports.access_bits().ok().map(|bits| bits.radix());
+    let fact = |name: &str, value: String| (name.to_owned(), value);
+    let flush = experiment.setup.flush;
+    Meta {
+        instrument: instrument.into(),
+        sampling,
+        window: experiment.window,
+        target: experiment.processes[0].name.clone(),
+        machine: Host {
+            kernel: format!(
+                "none: simulated ({}, {})",
+                experiment.mode.name(),
+                experiment.setup.hardware.name
+            ),
+            radix,
+            tiers: ports.residence().map(|all| all.tiers.clone()).unwrap_or_default(),
+        },
+        command: line.into(),
+        started: SystemTime::now(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        annotations: BTreeMap::from([
+            fact("simulated", experiment.mode.name().into()),
+            fact("experiment", experiment.name.clone()),
+            fact("seed", experiment.seed.to_string()),
+            fact("tlb_flush_period", flush.map_or("none".into(), |every| format!("{every:?}"))),
+        ]),
+        ..Meta::default()
+    }
+}
+
+/// Sink that passes windows on, counts them, and publishes the run's progress.
+struct Told<'a> {
+    sink: Option<&'a mut dyn Sink>,
+    reached: &'a AtomicU64,
+    windows: &'a mut u64,
+}
+
+impl Sink for Told<'_> {
+    fn window(&mut self, window: &Window<'_>) -> Result<()> {
+        if let Some(sink) = &mut self.sink {
+            sink.window(window)?;
+        }
+        *self.windows += 1;
+        self.reached.store(window.snapshot.end.0, Ordering::Relaxed);
+        Ok(())
+    }
+}

@@ -1,0 +1,285 @@
+//! Estimates how policies would have performed with other fast-tier sizes.
+//!
+//! A trace is replayed through the exact machine, access by access, under any policy. A recording
+//! feeds its windows to policies that work on regions; other policies are refused, because it lacks
+//! the evidence that they need.
+
+mod replayed;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use serde::Serialize;
+use tierscope_core::drive::{Course, Sink, Window, tier};
+use tierscope_core::units::about_size;
+use tierscope_core::{Budget, Error, ErrorKind, Need, Result};
+use tierscope_instruments::region_source::RegionSource;
+use tierscope_policies::registry::{Entry, all, by_name, make};
+use tierscope_record::Recording;
+use tierscope_sim::config::Costs;
+use tierscope_sim::experiment::{Experiment, Mode};
+use tierscope_workloads::work::TRACE;
+
+use crate::contest::{Contestant, Moves, Report as Placed, contestants, place, sized};
+use crate::experiments::{Overrides, Plain, parse};
+use crate::runner::Runner;
+
+use replayed::Replayed;
+
+/// What to estimate.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings<'a> {
+    /// A recording, or a trace that `tierscope trace convert` wrote.
+    pub what: &'a Path,
+    /// Sizes of the fast tier, in bytes.
+    pub fast: &'a [u64],
+    /// Policies, as `NAME:key=value,…`, or `all`.
+    pub policies: &'a [String],
+}
+
+impl Settings<'_> {
+    fn check(&self) -> Result<()> {
+        if self.fast.iter().any(|bytes| *bytes < 2 << 20) {
+            return Err(Error::new(ErrorKind::Usage, "a fast tier is too small")
+                .cause("it does not hold 2 MiB")
+                .remedy("give sizes like --fast 64G,128G"));
+        }
+        Ok(())
+    }
+}
+
+/// Replays a trace under all policies and sizes, on this hardware: ready-made or a file, its
+/// fastest tier set to the given sizes.
+///
+/// # Errors
+/// There is no such trace, a policy is unknown, or a size too small: reported before any run.
+pub fn trace(
+    settings: &Settings<'_>,
+    machine: &str,
+    overrides: &Overrides,
+    runner: &Runner<'_>,
+) -> Result<Vec<Placed>> {
+    settings.check()?;
+    let what = settings.what.display();
+    if !settings.what.exists() {
+        return Err(Error::new(ErrorKind::Io, format!("cannot read {what}"))
+            .cause("there is no such file or directory")
+            .remedy("name a recording or a trace"));
+    }
+    let runs = contests(settings, machine, overrides)?;
+    let jobs: Vec<(usize, &Contestant)> = runs
+        .iter()
+        .enumerate()
+        .flat_map(|(run, (_, placers))| placers.iter().map(move |placer| (run, placer)))
+        .collect();
+    let nanos: Vec<u64> = jobs.iter().map(|(run, _)| runs[*run].0.time.as_nanos() as u64).collect();
+    let outcomes = runner.side_by_side(&nanos, |index: usize, reached: &AtomicU64| {
+        let (run, placer) = jobs[index];
+        place(&runs[run].0, placer, None, runner.stop(), reached)
+    })?;
+    let mut outcomes = outcomes.into_iter();
+    let reports = runs.iter().map(|(experiment, placers)| {
+        Placed::new(experiment, outcomes.by_ref().take(placers.len()).flatten().collect())
+    });
+    Ok(reports.collect())
+}
+
+/// The trace as an experiment for each size, with its policies.
+fn contests(
+    settings: &Settings<'_>,
+    machine: &str,
+    overrides: &Overrides,
+) -> Result<Vec<(Experiment, Vec<Contestant>)>> {
+    let workload = format!("{TRACE}{}", settings.what.display());
+    let (mode, populate) = (Mode::Exact, false);
+    let plain = Plain { workload: &workload, machine, tiers: &[], threads: None, mode, populate };
+    let text = plain.text().replace("populate = false", "populate = false\nrepeats = false");
+    let name = "the command line";
+    let usual = parse(name, &text, overrides, &[])?;
+    let fastest = &usual.setup.hardware.tiers[0].name;
+    let of = |bytes: &u64| {
+        let mut experiment = parse(name, &text, overrides, &[sized(fastest, *bytes)])?;
+        let (what, size) = (settings.what.display(), about_size(*bytes));
+        experiment.name = format!("{what} with {size} of {fastest}");
+        let placers = contestants(&experiment, settings.policies)?;
+        Ok((experiment, placers))
+    };
+    settings.fast.iter().map(of).collect()
+}
+
+/// Result of one policy on a recording.
+#[derive(Clone, Debug, Serialize)]
+pub struct Replay {
+    /// The policy, as on the command line.
+    pub policy: String,
+    /// Bytes of the fast tier.
+    pub fast_bytes: u64,
+    /// Duration of the recording, in seconds.
+    pub seconds: f64,
+    /// Share of the accessed bytes of all windows that were in the fast tier at that time.
+    pub fast_tier_share: Option<f64>,
+    /// Moves that the policy would have made.
+    pub moves: Moves,
+    /// CPU time of the policy relative to the recorded time, 1 is one CPU.
+    pub policy_cpu: f64,
+    /// CPU time of moves relative to the recorded time, at cited costs.
+    pub mover_cpu: f64,
+}
+
+/// Results of all policies on a recording, and the policies refused.
+#[derive(Clone, Debug, Serialize)]
+pub struct Replays {
+    /// Path of the recording.
+    pub recording: String,
+    /// Instrument that made its regions.
+    pub instrument: String,
+    /// Ordered by size, then policy; replays not begun when the user stopped are missing.
+    pub replays: Vec<Replay>,
+    /// Policies that need other evidence than a recording has.
+    pub refused: Vec<Refused>,
+}
+
+/// A policy that needs evidence that a recording lacks.
+#[derive(Clone, Debug, Serialize)]
+pub struct Refused {
+    /// Name of the policy.
+    pub policy: String,
+    /// The missing evidence.
+    pub cause: String,
+}
+
+/// Evidence that a recording provides.
+const HELD: &[Need] = &[Need::Regions];
+
+/// The evidence that a policy needs and a recording lacks.
+fn refusal(entry: &Entry) -> Option<String> {
+    // A policy without needs is not refused.
+    let lacks: Vec<String> = entry.lacks(HELD).map(|need| need.to_string()).collect();
+    (!lacks.is_empty())
+        .then(|| format!("it needs {}, and a recording holds regions", lacks.join(" and ")))
+}
+
+/// Policies to replay, and policies refused. A policy given by name must not be refused.
+fn chosen(texts: &[String]) -> Result<(Vec<String>, Vec<Refused>)> {
+    let (mut lines, mut refused) = (Vec::new(), Vec::new());
+    for text in texts {
+        if text == "all" {
+            for entry in all() {
+                match refusal(entry) {
+                    Some(cause) => refused.push(Refused { policy: entry.name.into(), cause }),
+                    None => lines.push(entry.name.to_owned()),
+                }
+            }
+            continue;
+        }
+        make(text)?;
+        let name = text.split_once(':').map_or(text.as_str(), |(name, _)| name);
+        if let Some(cause) = by_name(name).and_then(refusal) {
+            let what = format!("{name} cannot be judged by a recording");
+            return Err(Error::new(ErrorKind::Missing, what)
+                .cause(cause)
+                .remedy("replay a trace, or simulate it with `tierscope sim tier`"));
+        }
+        lines.push(text.clone());
+    }
+    Ok((lines, refused))
+}
+
+/// Replays a recording under all policies and sizes.
+///
+/// # Errors
+/// It cannot be read or is empty, a policy is unknown or needs evidence that a recording lacks, or
+/// a size is too small: reported before any run.
+pub fn recording(settings: &Settings<'_>, runner: &Runner<'_>) -> Result<Replays> {
+    settings.check()?;
+    let what = settings.what.display();
+    let recording = Recording::open(settings.what)?;
+    if recording.commits().is_empty() {
+        return Err(Error::new(ErrorKind::Data, format!("{what} is empty"))
+            .cause("it holds no window")
+            .remedy("record for longer"));
+    }
+    let (lines, refused) = chosen(settings.policies)?;
+    let of = |bytes: &u64| {
+        let bytes = *bytes;
+        lines.iter().map(move |line| (bytes, line))
+    };
+    let jobs: Vec<(u64, &String)> = settings.fast.iter().flat_map(of).collect();
+    let time = recording.time().map_or(Duration::ZERO, |time| time.end - time.start);
+    let nanos = vec![time.as_nanos() as u64; jobs.len()];
+    let replays = runner.side_by_side(&nanos, |index: usize, reached: &AtomicU64| {
+        let (bytes, line) = jobs[index];
+        replay(&recording, bytes, line, runner.stop(), reached)
+    })?;
+    Ok(Replays {
+        recording: what.to_string(),
+        instrument: recording.meta().instrument.clone(),
+        replays: replays.into_iter().flatten().collect(),
+        refused,
+    })
+}
+
+/// Sink that publishes the progress of a replay.
+struct Far<'a> {
+    reached: &'a AtomicU64,
+    start: tierscope_core::Time,
+}
+
+impl Sink for Far<'_> {
+    fn window(&mut self, window: &Window<'_>) -> Result<()> {
+        let since = window.snapshot.end.since(self.start);
+        self.reached.store(since.as_nanos() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+fn replay(
+    recording: &Recording,
+    bytes: u64,
+    line: &str,
+    stop: &Arc<AtomicBool>,
+    reached: &AtomicU64,
+) -> Result<Replay> {
+    let costs = Costs::ready_made("linux")?;
+    let mut machine = Replayed::new(recording, bytes, &costs, Arc::clone(stop))?;
+    let mut mover = machine.mover();
+    let start = recording.time().unwrap_or_default().start;
+    let poll = (recording.meta().window / 4).max(Duration::from_millis(1));
+    let mut instrument = RegionSource::new("recording", Vec::new()).with_poll(poll);
+    let mut policy = make(line)?;
+    // One nanosecond more, so that the last window, which ends at `end`, is included.
+    let course = Course::until(machine.end() + Duration::from_nanos(1));
+    let budget = Budget { bytes: u64::MAX };
+    let (ports, told) = (&mut machine, &mut instrument);
+    tier(ports, told, &mut *policy, &mut mover, budget, &course, &mut Far { reached, start })?;
+    let seconds = tierscope_core::Clock::now(&machine).since(start).as_secs_f64();
+    let (moved, moving) = machine.moved();
+    let [seen, fast] = machine.seen;
+    let share = |time: Duration| time.as_secs_f64() / seconds.max(1e-9);
+    Ok(Replay {
+        policy: line.into(),
+        fast_bytes: bytes,
+        seconds,
+        fast_tier_share: (seen > 0.0).then(|| fast / seen),
+        moves: moved.into(),
+        policy_cpu: share(machine.policy),
+        mover_cpu: share(moving),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn policies_that_need_more_than_regions_are_refused_by_name() {
+        let (_, refused) = chosen(&["all".into()]).expect("all are known");
+        let refused: Vec<String> = refused.into_iter().map(|refused| refused.policy).collect();
+        assert!(refused.contains(&"multi_clock".to_owned()) && refused.contains(&"hemem".into()));
+        assert!(!refused.contains(&"hot_region".to_owned()) && !refused.contains(&"static".into()));
+        let error = chosen(&["tpp".into()]).expect_err("it needs faults").to_string();
+        assert!(error.contains("tpp cannot be judged") && error.contains("hint faults"), "{error}");
+    }
+}
