@@ -42,7 +42,7 @@ lint: setup ## formatting, clippy, documentation; sparse and checkpatch for the 
 bench-module: build ## accuracy, cost, lock holds, stress, CI time: target/bench/module.json, resumable
 	@$(LAB) bench module
 
-bench-accuracy: build ## instruments beside each other at terabytes: target/bench/accuracy.json, resumable
+bench-accuracy: build ## instruments compared at terabytes: target/bench/accuracy.json, resumable
 	@$(LAB) bench accuracy
 
 figures: build ## write the table of figures in README.md from target/bench
@@ -60,7 +60,7 @@ deb: build ## make a Debian package of what was built (target/debian)
 bench-reports: build ## reports, live view, exporter, exports, package: target/bench/reports.json, resumable
 	@$(LAB) bench reports
 
-bench-sim: build ## the simulated machine: speed, accuracy, exactness, beside a real kernel: target/bench/sim.json, resumable
+bench-sim: build ## the simulated machine: speed, accuracy, exactness, agreement with a real kernel: target/bench/sim.json, resumable
 	@$(LAB) bench sim
 
 bench-vm: build ## the instrumented virtual machine: slow node, exactness, cost of each part: target/bench/vm.json, resumable
@@ -79,11 +79,11 @@ bench-reclaim: build ## cold memory given back to zswap, by the kernel's MGLRU a
 	@scripts/setup.sh bench
 	@$(LAB) bench reclaim
 
-bench-traces: build ## traces: readers, a bus monitor's captures, recording beside lackey: target/bench/traces.json, resumable
+bench-traces: build ## traces: readers, a bus monitor's captures, recording compared with lackey: target/bench/traces.json, resumable
 	@scripts/setup.sh bench
 	@$(LAB) bench traces
 
-test-spark: build ## many machines' TLB misses, merged by Spark, beside our own parser (installs PySpark into target/venv)
+test-spark: build ## many machines' TLB misses, merged by Spark, compared with our own parser (installs PySpark into target/venv)
 	@scripts/setup.sh spark
 	@scripts/test-spark $(TARGET)
 

@@ -27,7 +27,7 @@ done
 set +x
 now() { cut -d' ' -f1 /proc/uptime; }
 
-# Sleeps until all phases begin anew.
+# Sleeps until the phases start again.
 first_phase() {
     [ "$pass" = 0 ] && return
     began=$(sed -n 's/.*"segment":{"begin_ns":\([0-9]*\).*/\1/p;/"segment":{/q' /tmp/truth/truth.jsonl)
@@ -55,7 +55,7 @@ record() {
     mkdir -p "/out/$1-$2"
     tierscope record -p $toucher --instrument "$1" --variant "$2" --duration "$3s" --seed "$seed" --cpu "$cpu" -o /tmp/recording \
         --annotate "scenario=$scenario" --annotate "flush_us=$flush_us" \
-        --annotate "lru_gen=off" --annotate "numa_balancing=off" 2>"/out/$1-$2/said.txt" &
+        --annotate "lru_gen=off" --annotate "numa_balancing=off" 2>"/out/$1-$2/stderr.txt" &
     recorder=$!
 }
 
@@ -65,7 +65,7 @@ for each in $instruments; do
     record "$name" "$variant" "$seconds"
     look_at $recorder >"/out/$name-$variant/process.txt"
     wait $recorder || echo $? >"/out/$name-$variant/failed.txt"
-    tail -n 1 "/out/$name-$variant/said.txt"
+    tail -n 1 "/out/$name-$variant/stderr.txt"
     [ ! -d /tmp/recording ] || { cp -r /tmp/recording "/out/$name-$variant/"; rm -r /tmp/recording; }
 done
 

@@ -4,16 +4,16 @@ fails() {
     want=$1
     shift
     got=0
-    "$@" >/tmp/said 2>&1 </dev/null || got=$?
-    cat /tmp/said
+    "$@" >/tmp/printed 2>&1 </dev/null || got=$?
+    cat /tmp/printed
     [ "$got" = "$want" ] || { echo "ended with $got instead of $want: $*"; exit 1; }
-    [ "$(grep -c '^tierscope: .*: .*; ' /tmp/said)" = 1 ] || { echo "not one line with cause and remedy: $*"; exit 1; }
+    [ "$(grep -c '^tierscope: .*: .*; ' /tmp/printed)" = 1 ] || { echo "not one line with cause and remedy: $*"; exit 1; }
 }
 # because REASON: the message of the last `fails` has it.
 because() {
-    grep -q "$1" /tmp/said || { echo "the reason is not: $1"; exit 1; }
+    grep -q "$1" /tmp/printed || { echo "the reason is not: $1"; exit 1; }
 }
-# holds DIR WINDOWS: can be read, and has at least so many windows.
+# holds DIR WINDOWS: can be read, and has at least that many windows.
 holds() {
     windows=$(tierscope report summary "$1" --json | sed -n 's/.*"windows": *\([0-9]*\).*/\1/p' | head -n 1)
     [ "$windows" -ge "$2" ] || { echo "$1 holds $windows windows instead of $2"; exit 1; }
@@ -32,7 +32,7 @@ fails 5 tierscope record -p 999999 --duration 1s -o /tmp/no-pid
 fails 2 tierscope record -p 2 --duration 1s -o /tmp/kernel-thread
 fails 2 tierscope record -p "$target" --sampling 0s -o /tmp/no-time
 fails 5 tierscope record --cgroup /sys/fs/cgroup/none --duration 1s -o /tmp/no-cgroup
-# Root of a user namespace of its own has every capability but those that count.
+# Root of a user namespace of its own has every capability but the two that count.
 fails 4 unshare -r tierscope record -p "$target" --duration 1s -o /tmp/no-permission
 
 # A target that dies in the middle: an exit code of its own, and what was seen is kept.

@@ -1,16 +1,16 @@
 set -eo pipefail
-# ends CODE COMMAND...: ends with that code; what it prints is kept in /tmp/said.
+# ends CODE COMMAND...: ends with that code; what it prints is kept in /tmp/printed.
 ends() {
     want=$1
     shift
     got=0
-    "$@" >/tmp/said || got=$?
-    [ "$got" = "$want" ] || { cat /tmp/said; echo "ended with $got instead of $want: $*"; exit 1; }
+    "$@" >/tmp/printed || got=$?
+    [ "$got" = "$want" ] || { cat /tmp/printed; echo "ended with $got instead of $want: $*"; exit 1; }
 }
-# says CHECK VERDICT: the check of that id has that verdict in /tmp/said.
+# says CHECK VERDICT: the check of that id has that verdict in /tmp/printed.
 says() {
-    verdict=$(sed -n "/\"id\": \"$1\"/,/}/s/.*\"verdict\": \"\(.*\)\".*/\1/p" /tmp/said)
-    [ "$verdict" = "$2" ] || { cat /tmp/said; echo "$1 is $verdict instead of $2"; exit 1; }
+    verdict=$(sed -n "/\"id\": \"$1\"/,/}/s/.*\"verdict\": \"\(.*\)\".*/\1/p" /tmp/printed)
+    [ "$verdict" = "$2" ] || { cat /tmp/printed; echo "$1 is $verdict instead of $2"; exit 1; }
 }
 
 # Without the module the kernel's DAMON is a way, where there is one.

@@ -36,7 +36,7 @@ second=$!
     await "toucher\[$second\]" /out/drawn.txt
     touch_on 1 third
     third=$!
-    # Of a line that changes only what differs is drawn: the recording tells sooner than the screen.
+    # The screen redraws only the changed part of a line: the recording shows the change sooner.
     until tierscope report summary /out/recording | grep -q "toucher\[$third\]"; do sleep 0.5; done
     printf '\r'
     await '▸ toucher\[' /out/drawn.txt
@@ -49,10 +49,10 @@ second=$!
     kill "$first" "$second" "$third"
     await 'has ended' /out/drawn.txt
     printf q
-} | on_terminal /out/drawn.txt --cgroup $cgroup --max-regions "$regions" -o /out/recording >/out/said.txt
-cat /out/said.txt
-grep -q 'showed [0-9]* windows' /out/said.txt
-grep -q 'recorded [0-9]* windows' /out/said.txt
+} | on_terminal /out/drawn.txt --cgroup $cgroup --max-regions "$regions" -o /out/recording >/out/stderr.txt
+cat /out/stderr.txt
+grep -q 'showed [0-9]* windows' /out/stderr.txt
+grep -q 'recorded [0-9]* windows' /out/stderr.txt
 shows /out/drawn.txt 'cgroup /sys/fs/cgroup/target'
 
 tierscope report summary /out/recording
@@ -74,13 +74,13 @@ for space in 0 1 2; do [ "$(last rss_bytes $space)" -ge "$space_mib" ]; done
 
 # Replayed, the screen shows totals by tier, as many as this kernel makes of the nodes. The replay
 # begins in the middle: the last windows may hold no process, and so no totals.
-middle=$(sed -n 's/.*recorded [0-9]* windows (\([0-9]*\)[0-9.]* s).*/\1/p' /out/said.txt)
+middle=$(sed -n 's/.*recorded [0-9]* windows (\([0-9]*\)[0-9.]* s).*/\1/p' /out/stderr.txt)
 { await "tier $((tiers - 1)) (nodes* [0-9, ]*) [0-9]" /out/replayed.txt; printf q; } |
     on_terminal /out/replayed.txt --replay /out/recording -t $((middle / 2))s >/dev/null || true
 shows /out/replayed.txt 'tier 0 (nodes* [0-9, ]*) [0-9]'
 shows /out/replayed.txt 'resident [0-9]'
 
-# A cgroup that nobody is in, or that is none.
+# An empty cgroup, and a directory that is no cgroup.
 mkdir /sys/fs/cgroup/empty
 fails() {
     want=$1

@@ -1,5 +1,5 @@
 set -e
-# It insists on somebody to run as.
+# memcached needs an entry for the user it runs as.
 mkdir -p /etc
 echo root:x:0:0::/:/bin/sh >/etc/passwd
 memcached -u root -s /tmp/memcached -m 512 -t 2 2>/out/memcached.log &

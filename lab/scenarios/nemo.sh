@@ -12,8 +12,8 @@ grep AnonHugePages "/proc/$toucher/smaps_rollup"
 for variant in blocks pages; do
     mkdir -p "/out/nemo-$variant"
     tierscope record -p $toucher --instrument nemo --variant $variant --duration "${seconds}s" --seed "$seed" \
-        -o "/out/nemo-$variant/recording" 2>"/out/nemo-$variant/said.txt" || { cat "/out/nemo-$variant/said.txt"; exit 1; }
-    tail -n 1 "/out/nemo-$variant/said.txt"
+        -o "/out/nemo-$variant/recording" 2>"/out/nemo-$variant/stderr.txt" || { cat "/out/nemo-$variant/stderr.txt"; exit 1; }
+    tail -n 1 "/out/nemo-$variant/stderr.txt"
 done
 kill $toucher
 until grep -q '^{"end"' /tmp/truth/truth.jsonl; do sleep 0.2; done

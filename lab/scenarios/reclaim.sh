@@ -1,6 +1,6 @@
 set -e
 mkdir -p /etc
-echo root:x:0:0::/:/bin/sh >/etc/passwd # memcached insists on somebody to run as
+echo root:x:0:0::/:/bin/sh >/etc/passwd # memcached needs an entry for the user it runs as
 echo 4194304 >/proc/sys/net/core/wmem_default
 insmod /lab/tierscope.ko
 insmod /lab/tierscope_flusher.ko
@@ -120,13 +120,13 @@ for policy in $policies; do
         line=$policy
         case $policy in *:*) line="$policy,interval=${interval}s" ;; *) line="$policy:interval=${interval}s" ;; esac
         tierscope reclaim -p $pid --policy "$line" --target "$target" --rate "$rate" --until-psi 100% \
-            --json >"$out/account.json" 2>"$out/said.txt" &
+            --json >"$out/account.json" 2>"$out/stderr.txt" &
         reclaim=$!
         sleep "$seconds"
-        # It is told to stop while the server works on, and leaves it as it is.
+        # It is stopped while the server goes on, and leaves it unchanged.
         kill -TERM $reclaim
-        wait $reclaim || { cat "$out/said.txt"; exit 1; }
-        cat "$out/said.txt"
+        wait $reclaim || { cat "$out/stderr.txt"; exit 1; }
+        cat "$out/stderr.txt"
     fi
     touch /tmp/enough
     wait $samples
@@ -136,7 +136,7 @@ for policy in $policies; do
     kill -0 $pid
     # Reads everything back, byte by byte, and brings it into memory for the next one.
     redis-load check $data $to >"$out/check.json"
-    # What nobody reads comes back, too, and its places in swap are free again.
+    # Cold values are read back too, which frees their swap slots.
     swapoff /dev/ram0
     swapon /dev/ram0
     tail -n 1 "$out/samples.txt"

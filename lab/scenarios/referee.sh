@@ -1,7 +1,7 @@
 set -e
 insmod /lab/tierscope.ko
 insmod /lab/tierscope_device.ko
-# Whoever else clears ACCESSED bits would make the comparison void; whoever moves pages, that of their places.
+# Other readers that clear ACCESSED bits would void the comparison; page migration would void that of places.
 echo 0 >/proc/sys/kernel/numa_balancing
 echo 0 >/sys/kernel/mm/lru_gen/enabled
 
@@ -23,7 +23,7 @@ for flusher in $flusher; do
         echo "flusher $flusher: $each"
         # Without flusher, nothing may be found at all: that is a result.
         tierscope record -p $toucher --instrument "$name" --variant "$variant" --duration "${seconds}s" \
-            -o /tmp/recording 2>/out/said.txt || { cat /out/said.txt; exit 1; }
+            -o /tmp/recording 2>/out/stderr.txt || { cat /out/stderr.txt; exit 1; }
         cp -r /tmp/recording "/out/flusher-$flusher-$name-$variant"
         rm -r /tmp/recording
     done

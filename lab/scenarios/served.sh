@@ -38,8 +38,8 @@ for each in $instruments; do
     name=${each%%:*} variant=${each#*:}
     echo "$server: $each"
     tierscope record -p $pid --instrument "$name" --variant "$variant" --duration "${seconds}s" --cpu "$cpu" --seed "$seed" \
-        -o /tmp/recording 2>/out/said.txt || { cat /out/said.txt; exit 1; }
-    tail -n 1 /out/said.txt | tee "/out/$name-$variant.txt"
+        -o /tmp/recording 2>/out/stderr.txt || { cat /out/stderr.txt; exit 1; }
+    tail -n 1 /out/stderr.txt | tee "/out/$name-$variant.txt"
     cp -r /tmp/recording "/out/$name-$variant"
     rm -r /tmp/recording
 done

@@ -1,5 +1,5 @@
 set -e
-# glibc asks for large pages for all that malloc(3) maps if it is told to (manual, "Memory Allocation Tunables").
+# glibc asks for large pages for all that malloc(3) maps on request (manual, "Memory Allocation Tunables").
 [ "$huge" = 1 ] && export GLIBC_TUNABLES=glibc.malloc.hugetlb=1
 head -n "$lines" /out/lines.txt >/tmp/lines.txt
 before=$(awk '/^thp_fault_alloc/ { print $2 }' /proc/vmstat)

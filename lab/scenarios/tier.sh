@@ -1,6 +1,6 @@
 set -e
 mkdir -p /etc /tmp/node0
-echo root:x:0:0::/:/bin/sh >/etc/passwd # memcached insists on somebody to run as
+echo root:x:0:0::/:/bin/sh >/etc/passwd # memcached needs an entry for the user it runs as
 echo 4194304 >/proc/sys/net/core/wmem_default
 insmod /lab/tierscope.ko
 insmod /lab/tierscope_device.ko
@@ -91,7 +91,7 @@ stop_damon() {
     echo "demoted $(cat $damon/0/contexts/0/schemes/0/stats/sz_applied)" >>"$1/damon.txt"
     echo 0 >$damon/nr_kdamonds
 }
-# Reads from the hot set that begins at $1, for the time of a phase, and tells how it went in $2.
+# Reads from the hot set that begins at $1, for the time of a phase; writes the figures to $2.
 phase() {
     redis-load watch $data --hot-begin "$1" --places /tmp/places --pid $pid --seconds "$seconds" >"$2-nodes.txt" &
     watch=$!
@@ -129,10 +129,10 @@ for policy in $policies; do
     else
         kept=
         [ "$record" = false ] || kept="-o /tmp/recording"
-        # What it refuses is told before anybody waits for it.
+        # Refused arguments are reported before the wait.
         tierscope tier --check --policy "$policy" --config /tmp/tier.toml $flags
         tierscope tier -p $pid --policy "$policy" --config /tmp/tier.toml --json $flags $kept \
-            >"$out/account.json" 2>"$out/said.txt" &
+            >"$out/account.json" 2>"$out/stderr.txt" &
         tier=$!
     fi
     phase "$first" "$out/first"
@@ -146,10 +146,10 @@ for policy in $policies; do
     elif [ "$policy" = kernel-damon ]; then
         stop_damon "$out"
     else
-        # It is told to stop while the server works on, and leaves it as it is.
+        # It is stopped while the server goes on, and leaves it unchanged.
         kill -TERM $tier
-        wait $tier || { cat "$out/said.txt"; exit 1; }
-        cat "$out/said.txt"
+        wait $tier || { cat "$out/stderr.txt"; exit 1; }
+        cat "$out/stderr.txt"
         [ "$record" = false ] || { cp -r /tmp/recording "$out/recording" && rm -r /tmp/recording; }
     fi
     kill -0 $pid

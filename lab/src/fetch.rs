@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_find_their_common_part_beside_them() {
+    fn headers_find_their_common_part_next_to_them() {
         assert_eq!(
             relocated("include /usr/src/linux-headers-6.1.0-1-common/Makefile\n"),
             "include $(dir $(lastword $(MAKEFILE_LIST)))../linux-headers-6.1.0-1-common/Makefile\n"

@@ -72,9 +72,9 @@ pub struct Telemetry {
     /// 0.
     programmed: Vec<AtomicU64>,
     /// Bit mask of the pipelines with a trigger, for each controller.
-    telling: Vec<AtomicU64>,
+    hinting: Vec<AtomicU64>,
     /// The driver was interrupted and has not acknowledged yet.
-    told: AtomicBool,
+    raised: AtomicBool,
 }
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -106,8 +106,8 @@ impl Telemetry {
             engine: Mutex::new(engine),
             batches: (0..cpus).map(|_| Mutex::default()).collect(),
             programmed: none(),
-            telling: none(),
-            told: AtomicBool::new(false),
+            hinting: none(),
+            raised: AtomicBool::new(false),
         })
     }
 
@@ -125,26 +125,26 @@ impl Telemetry {
         let line = address & !(BusRecord::BYTES - 1);
         let request = BusRecord::new(batch.now, line, write).via(0, cpu as u16);
         batch.requests.push(request);
-        let tells = any(&self.telling);
-        if batch.requests.len() < if tells { SOON } else { LATE } {
+        let hints = any(&self.hinting);
+        if batch.requests.len() < if hints { SOON } else { LATE } {
             return false;
         }
         let mut engine = lock(&self.engine);
         engine.observe(&batch.requests);
         batch.requests.clear();
-        tells && self.is_due(&mut engine)
+        hints && self.is_due(&mut engine)
     }
 
     /// Whether to interrupt the driver: true once until it acknowledges.
     fn is_due(&self, engine: &mut Functional) -> bool {
         let hinted = (0..self.programmed.len()).any(|node| engine.pending(node) != 0);
-        hinted && !self.told.swap(true, Relaxed)
+        hinted && !self.raised.swap(true, Relaxed)
     }
 
     /// Whether to interrupt the driver after a command, which may have submitted requests that
     /// cause an alert.
     pub fn is_due_now(&self) -> bool {
-        any(&self.telling) && self.is_due(&mut lock(&self.engine))
+        any(&self.hinting) && self.is_due(&mut lock(&self.engine))
     }
 
     /// The controllers, after all requests so far are submitted.
@@ -212,12 +212,12 @@ impl Telemetry {
                 if !program.as_ref().is_none_or(free) {
                     return Err(Answer::BadArgument);
                 }
-                let tells = program
+                let hints = program
                     .is_some_and(|p| [p.home, p.away].iter().any(|side| side.trigger.is_some()));
                 set(&self.programmed[at.controller], at.pipeline, program.is_some());
-                set(&self.telling[at.controller], at.pipeline, tells);
+                set(&self.hinting[at.controller], at.pipeline, hints);
             }
-            Control::Acknowledge => self.told.store(false, Relaxed),
+            Control::Acknowledge => self.raised.store(false, Relaxed),
             Control::Translate(..) | Control::Capture { .. } => {}
         }
         engine.control(at, control);
@@ -343,18 +343,18 @@ mod tests {
 
     // A trigger at 100 causes one interrupt until it is acknowledged.
     #[test]
-    fn whoever_asked_is_told_once() {
+    fn a_hint_is_raised_once_until_acknowledged() {
         let (device, clock) = (telemetry(), Clock::start());
         let mut driver = Driver::new(Rung::new(&device));
         let rule = driver.register_states(&by_page(Some(100)), 1).unwrap();
         driver.translate(rule, 1, Some(0)).unwrap();
-        let told =
+        let raised =
             |times: usize| (0..times).filter(|_| device.count(0, 0x1000, false, &clock)).count();
-        assert_eq!((told(1000), told(1000)), (1, 0));
+        assert_eq!((raised(1000), raised(1000)), (1, 0));
         let mut alerts = Vec::new();
         driver.dispatch(|alert| alerts.push((alert.rule, alert.state, alert.value))).unwrap();
         assert_eq!(alerts, [(rule, 0, 2000)]);
-        assert_eq!(told(300), 1, "acknowledged: told anew");
+        assert_eq!(raised(300), 1, "acknowledged: raised again");
     }
 
     #[test]
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_controllers_are_told() {
+    fn impossible_controllers_are_refused() {
         let wanted = Controllers { pipelines: 4, channels: 3, banks: 32 };
         let error = Telemetry::new(&wanted, &q35(&[MIB]), 1).unwrap_err();
         assert!(error.contains("channels"), "{error}");

@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_and_writes_are_told_apart() {
+    fn reads_and_writes_are_counted_separately() {
         let (mut table, states) = (Table::default(), states(2));
         table.install(per_page(RequestKind::Read, 0, 0x1000), 2).unwrap();
         table.install(per_page(RequestKind::Write, 0, 0x1000), 2).unwrap();
@@ -314,11 +314,11 @@ mod tests {
         let mut rule = per_page(RequestKind::All, 0, 4096);
         rule.notify = Some(Trigger { compare: Compare::AtLeast, value: 3 });
         let number = table.install(rule, 1).unwrap();
-        let mut told = Vec::new();
+        let mut fired_rules = Vec::new();
         for _ in 0..5 {
-            table.count(&states, 0, false, |fired| told.push(fired));
+            table.count(&states, 0, false, |fired| fired_rules.push(fired));
         }
-        assert_eq!(told, [Fired { rule: number, state: 0, value: 3 }]);
+        assert_eq!(fired_rules, [Fired { rule: number, state: 0, value: 3 }]);
     }
 
     proptest::proptest! {

@@ -399,7 +399,11 @@ mod tests {
             bench.ring(Command::Read as u64, &[0, 0, REPLY_WORDS as u64 + 1]).0,
             Answer::BadArgument
         );
-        assert_eq!(bench.ring(Command::Interrupt as u64, &[0]).0, Answer::Off, "nobody listens");
+        assert_eq!(
+            bench.ring(Command::Interrupt as u64, &[0]).0,
+            Answer::Off,
+            "no interrupt file is open"
+        );
         assert_eq!(bench.ring(Command::Latency as u64, &[7, 1]).0, Answer::BadArgument);
         assert_eq!(bench.ring(Command::Count as u64, &[999]).0, Answer::BadArgument);
     }

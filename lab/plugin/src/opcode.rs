@@ -38,7 +38,7 @@ mod tests {
 
     // Machine code as emitted by the GNU assembler.
     #[test]
-    fn known_instructions_are_told_apart() {
+    fn known_instructions_are_distinguished() {
         let cases: &[(&[u8], bool)] = &[
             (&[0x48, 0x0f, 0xc3, 0x07], true),        // movnti %rax,(%rdi)
             (&[0x0f, 0xc3, 0x07], true),              // movnti %eax,(%rdi)

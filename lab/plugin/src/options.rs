@@ -213,7 +213,7 @@ impl Options {
             return Err("flush_us = 0 would flush without end".into());
         }
         if self.names && !self.has(Part::Raw) {
-            return Err("names are told among raw records: they need part raw".into());
+            return Err("names are among raw records: they need part raw".into());
         }
         let tiers = self.tiers.as_ref().map_or(0, Vec::len);
         match tiers > self.nodes.len() {
@@ -302,7 +302,7 @@ mod tests {
 
     // 250 ns against 80 ns: 170 ns more. 20 and 96 GiB/s are beyond emulation.
     #[test]
-    fn tiers_are_the_machines_unless_told_otherwise() {
+    fn tiers_are_the_machine_s_by_default() {
         let nodes = "nodes = [{ path = '/0', bytes = 1 }, { path = '/1', bytes = 1 }]";
         let of = |more: &str| {
             let text = format!("run = '/r'\nparts = ['llc', 'tiers']\n{nodes}\n{more}");

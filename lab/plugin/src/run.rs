@@ -26,7 +26,7 @@ use crate::options::{MOST_CPUS, Options, Part};
 use crate::qemu_state::{Qemu, Search};
 use crate::shared::map_words;
 use crate::tiers::Tiers;
-use crate::vcpu::{CALLBACKS, Ring, TOUCHED, Vcpu, parts_of, said_of};
+use crate::vcpu::{CALLBACKS, Ring, TOUCHED, Vcpu, access_flags, parts_of};
 
 /// Version of the plugin interface, which QEMU checks before it loads the plugin.
 #[unsafe(no_mangle)]
@@ -198,7 +198,7 @@ impl Run {
         self.functions = Some(Functions::new(&self.options.wrappers));
         match Registers::find() {
             Ok(registers) => self.registers = Some(registers),
-            Err(cause) => say(format_args!("who size_from for memory is not told: {cause}")),
+            Err(cause) => say(format_args!("allocations are not recorded: {cause}")),
         }
     }
 
@@ -271,14 +271,14 @@ impl Run {
                 Some(At { physical: unsafe { (self.calls.hwaddr_phys_addr)(place.cast()) }, ..at })
             }
             None => {
-                self.beside_ram::<STORE>(vcpu, host);
+                self.outside_ram::<STORE>(vcpu, host);
                 None
             }
         }
     }
 
     #[cold]
-    fn beside_ram<const STORE: bool>(&self, vcpu: &mut Vcpu, host: u64) {
+    fn outside_ram<const STORE: bool>(&self, vcpu: &mut Vcpu, host: u64) {
         let offset = host.wrapping_sub(self.device_at.load(Relaxed));
         match &self.device {
             Some(device) if offset < self.device_bytes => {
@@ -461,8 +461,8 @@ extern "C" fn on_block(_: Id, block: *mut calls::Block) {
             let instruction = (calls.tb_get_insn)(block, number);
             let bytes = (calls.insn_data)(instruction).cast::<u8>();
             let bytes = std::slice::from_raw_parts(bytes, (calls.insn_size)(instruction));
-            let said = said_of(function, is_non_temporal(bytes));
-            let flags = std::ptr::without_provenance_mut::<c_void>(said as usize);
+            let flags = access_flags(function, is_non_temporal(bytes));
+            let flags = std::ptr::without_provenance_mut::<c_void>(flags as usize);
             (calls.register_vcpu_mem_cb)(
                 instruction,
                 on_access,

@@ -157,7 +157,7 @@ impl Model {
     }
 
     /// Prints the first few faults, which are unexpected.
-    fn tell(&mut self, linear: u64, fault: Fault) {
+    fn report(&mut self, linear: u64, fault: Fault) {
         self.faults += 1;
         if self.faults <= 4 {
             say(format_args!(
@@ -183,7 +183,7 @@ impl Model {
                 Seen { mismatch: !leads(found, linear, physical), ..self.seen(found, source) }
             }
             Err(fault) => {
-                self.tell(linear, fault);
+                self.report(linear, fault);
                 Seen { fault: true, ..Seen::default() }
             }
         };
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn more_address_spaces_than_tags_start_anew() {
+    fn more_address_spaces_than_tags_flush_all() {
         let mut model = model();
         let tags: std::collections::BTreeSet<Asid> =
             (1..5000u64).map(|root| model.tag(root << 12)).collect();

@@ -108,7 +108,7 @@ impl<R: Record> Ring<R> {
             if !patient {
                 self.when_full = WhenFull::Count;
                 say(
-                    "a ring is full and nobody reads: what finds no room is counted as lost from now on",
+                    "a ring is full and has no reader: records without space count as lost from now on",
                 );
                 break;
             }
@@ -209,9 +209,9 @@ impl Vcpu {
         run: &Run,
         info: u32,
         linear: u64,
-        said: u64,
+        flags: u64,
     ) {
-        let non_temporal = said & NON_TEMPORAL != 0;
+        let non_temporal = flags & NON_TEMPORAL != 0;
         self.accesses += 1;
         self.stats.add(Count::Accesses, 1);
         let kind = match (STORE, non_temporal) {
@@ -223,7 +223,7 @@ impl Vcpu {
         // Read once per access, so that parts that are switched together record the same accesses.
         let off = if PARTS & (RAW | TLB | TOUCHED) != 0 { switched_off(run.stats) } else { 0 };
         if PARTS & RAW != 0 && of_interest && Switch::Raw.is_on(off) {
-            self.record::<STORE>(run, info, linear, said);
+            self.record::<STORE>(run, info, linear, flags);
         }
         if PARTS & (LLC | TLB | DEVICE) != 0 && !self.again(linear, kind, off)
             || PARTS & TOUCHED != 0 && self.search.is_some()
@@ -265,12 +265,12 @@ impl Vcpu {
     }
 
     #[inline(always)]
-    fn record<const STORE: bool>(&mut self, run: &Run, info: u32, linear: u64, said: u64) {
+    fn record<const STORE: bool>(&mut self, run: &Run, info: u32, linear: u64, flags: u64) {
         let space = self.space().unwrap_or(0);
         if self.now == 0 || self.accesses.is_multiple_of(CLOCK_EVERY) {
             self.now = run.clock.now();
         }
-        let (function, non_temporal) = (said >> 1, said & NON_TEMPORAL != 0);
+        let (function, non_temporal) = (flags >> 1, flags & NON_TEMPORAL != 0);
         if function != 0 && function != self.function {
             self.function = function;
             self.note(run, Note::Function(function));
@@ -465,18 +465,18 @@ const NON_TEMPORAL: u64 = 1;
 
 /// User data for an instruction's callback: the function's address, if functions are recorded, and
 /// whether its stores are non-temporal.
-pub(crate) fn said_of(function: u64, non_temporal: bool) -> u64 {
+pub(crate) fn access_flags(function: u64, non_temporal: bool) -> u64 {
     function << 1 | u64::from(non_temporal)
 }
 
-/// Callback for a load or store of an instruction; `said` is a value of [`said_of`].
-extern "C" fn on_access<const PARTS: u32>(cpu: u32, info: u32, linear: u64, said: *mut c_void) {
+/// Callback for a load or store of an instruction; `flags` is a value of [`access_flags`].
+extern "C" fn on_access<const PARTS: u32>(cpu: u32, info: u32, linear: u64, flags: *mut c_void) {
     let Some((run, vcpu)) = Run::and_vcpu(cpu) else { return };
-    let said = said.addr() as u64;
+    let flags = flags.addr() as u64;
     if vcpu.word(run, info).is_store {
-        vcpu.access::<PARTS, true>(run, info, linear, said);
+        vcpu.access::<PARTS, true>(run, info, linear, flags);
     } else {
-        vcpu.access::<PARTS, false>(run, info, linear, said & !NON_TEMPORAL);
+        vcpu.access::<PARTS, false>(run, info, linear, flags & !NON_TEMPORAL);
     }
 }
 

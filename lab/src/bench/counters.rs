@@ -70,10 +70,10 @@ fn simulated(_: &Inputs<'_>) -> Result<Vec<Row>> {
     let output = capture(Command::new("cargo").args(words).current_dir(paths::root()))?;
     let command = format!("cargo {}", words.join(" "));
     let figure = |line: &str| {
-        let told: Value = serde_json::from_str(line).map_err(broken)?;
-        let counting = told["counting"].as_str().ok_or_else(|| broken(line))?.to_owned();
+        let report: Value = serde_json::from_str(line).map_err(broken)?;
+        let counting = report["counting"].as_str().ok_or_else(|| broken(line))?.to_owned();
         let name = format!("simulated: slower with a controller, counting: {counting}");
-        Ok(row(name, number(&told, "/percent")?, "%", Bar::Most(30.0), &command))
+        Ok(row(name, number(&report, "/percent")?, "%", Bar::Most(30.0), &command))
     };
     output.lines().filter(|line| line.starts_with('{')).map(figure).collect()
 }
@@ -102,8 +102,8 @@ fn long(
 
 /// Number of passed tests in the output of `cargo test`.
 fn passed(output: &str) -> Option<u64> {
-    let told = output.lines().filter_map(|line| line.strip_prefix("test result: ok. "));
-    let each = told.map(|line| line.split(' ').next()?.parse::<u64>().ok());
+    let report = output.lines().filter_map(|line| line.strip_prefix("test result: ok. "));
+    let each = report.map(|line| line.split(' ').next()?.parse::<u64>().ok());
     each.reduce(|sum, one| Some(sum? + one?)).flatten()
 }
 
@@ -122,11 +122,11 @@ fn driver(_: &Inputs<'_>) -> Result<Vec<Row>> {
 /// Traffic of two tenants on a real kernel, as counted by the controllers.
 fn tenants(inputs: &Inputs<'_>) -> Result<Vec<Row>> {
     let out = boot(inputs, "controllers", "", |_| Ok(()))?;
-    let told = json(&out.join("tenants.json"))?;
+    let report = json(&out.join("tenants.json"))?;
     let command = "lab run controllers";
     let mut rows = Vec::new();
     for tenant in 0..2 {
-        let of = |what: &str| number(&told, &format!("/{what}/{tenant}"));
+        let of = |what: &str| number(&report, &format!("/{what}/{tenant}"));
         let name = |what: &str| format!("tenants: {tenant}: {what}");
         rows.push(row(name("lines loaded"), of("made")?, "lines", Bar::None, command));
         let off = (of("counted")? / of("made")? - 1.0).abs();
@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_taken_from_what_the_scenario_leaves() {
+    fn figures_are_read_from_the_scenario_s_files() {
         assert_eq!(mib("16MiB"), Some(16.0));
         assert_eq!(stored("100 300 2\n"), Some(6400.0));
         assert_eq!(stored("100 300"), None);

@@ -21,8 +21,8 @@ pub(crate) fn example(
     let mut cargo = Command::new("cargo");
     cargo.args(["run", "--quiet"]).args(how).args(words).args(arguments);
     let output = command::capture(cargo.current_dir(paths::root()))?;
-    let said: Vec<&str> = how.iter().chain(&words).copied().collect();
-    let command = format!("cargo run --quiet {} {}", said.join(" "), arguments.join(" "));
+    let shown: Vec<&str> = how.iter().chain(&words).copied().collect();
+    let command = format!("cargo run --quiet {} {}", shown.join(" "), arguments.join(" "));
     Ok((figures(&output), command))
 }
 

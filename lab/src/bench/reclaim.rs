@@ -97,9 +97,9 @@ fn rows(runs: &[(&str, Run)], keys: f64, command: &str) -> Result<Vec<Row>> {
 /// 1 TiB.
 fn scan_cost(_: &Inputs<'_>) -> Result<Vec<Row>> {
     let words = ["bench", "scan-cost", "--json"];
-    let told = figures(&capture(Command::new(tierscope()?).args(words))?);
+    let report = figures(&capture(Command::new(tierscope()?).args(words))?);
     let command = format!("tierscope {}", words.join(" "));
-    let curve = told["curve"].as_array().cloned().unwrap_or_default();
+    let curve = report["curve"].as_array().cloned().unwrap_or_default();
     let mut rows = Vec::new();
     for point in &curve {
         let gib = number(point, "/gib")?;
@@ -109,7 +109,7 @@ fn scan_cost(_: &Inputs<'_>) -> Result<Vec<Row>> {
             rows.push(row(name, ms, "ms", Bar::None, &command));
         }
     }
-    let growth = |policy: &str| number(&told, &format!("/growth/{policy}"));
+    let growth = |policy: &str| number(&report, &format!("/growth/{policy}"));
     let largest = curve.last().ok_or_else(|| broken("no walk was measured"))?;
     let of_largest = |policy: &str| number(largest, &format!("/ms/{policy}"));
     let over = of_largest("mglru-telescope")? / of_largest("mglru")?;
@@ -168,16 +168,16 @@ impl Run {
         let out = |sample: &Sample| (first.kib - sample.kib) / cold;
         let there = samples.iter().find(|sample| out(sample) >= MOST_OF_COLD);
         let account = dir.join("account.json");
-        let told = if account.exists() { Some(json(&account)?) } else { None };
+        let report = if account.exists() { Some(json(&account)?) } else { None };
         let (mut entries, mut cpu_seconds) = (None, None);
-        let scan_seconds = match &told {
-            Some(told) => {
-                if told["account"]["adds_up"] != Value::Bool(true) {
+        let scan_seconds = match &report {
+            Some(report) => {
+                if report["account"]["adds_up"] != Value::Bool(true) {
                     return Err(broken(format!("{}: the account does not add up", dir.display())));
                 }
-                entries = told["scans"]["entries"].as_f64();
-                cpu_seconds = told["profiler_cpu_seconds"].as_f64();
-                number(told, "/scans/cpu_seconds")?
+                entries = report["scans"]["entries"].as_f64();
+                cpu_seconds = report["profiler_cpu_seconds"].as_f64();
+                number(report, "/scans/cpu_seconds")?
             }
             None => {
                 (used(&dir.join("used-after.txt"))? - used(&dir.join("used-before.txt"))?) / 1e6
@@ -323,16 +323,16 @@ mod tests {
         let runs =
             [("kernel", of(1.0)), ("mglru", of(0.5)), ("mglru-linear", of(1.0)), (JUDGED, of(0.6))];
         let rows = rows(&runs, 40.0, "x").unwrap();
-        let told = |what: &str| {
+        let figure = |what: &str| {
             let row = rows.iter().find(|row| row.name.ends_with(what)).expect(what);
             (row.value, row.holds)
         };
-        assert_eq!(told("over mglru-linear"), (0.6, false));
-        assert_eq!(told("over mglru"), (0.6 / 0.5, false));
-        assert_eq!(told("over the kernel's"), (1.0, true));
-        assert!(!told("mglru-telescope: hot pages that came back").1);
-        assert!(told("kernel: hot pages that came back").1, "it is not judged");
-        assert_eq!(told("values read back whole"), (40.0, true));
+        assert_eq!(figure("over mglru-linear"), (0.6, false));
+        assert_eq!(figure("over mglru"), (0.6 / 0.5, false));
+        assert_eq!(figure("over the kernel's"), (1.0, true));
+        assert!(!figure("mglru-telescope: hot pages that came back").1);
+        assert!(figure("kernel: hot pages that came back").1, "it is not judged");
+        assert_eq!(figure("values read back whole"), (40.0, true));
     }
 
     #[test]

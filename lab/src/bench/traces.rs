@@ -75,7 +75,7 @@ fn readers(_: &Inputs<'_>) -> Result<Vec<Row>> {
 }
 
 /// JSON output of a `tierscope` command.
-fn told(words: &[&str]) -> Result<Value> {
+fn run_json(words: &[&str]) -> Result<Value> {
     let printed = capture(Command::new(tierscope()?).args(words).current_dir(paths::root()))?;
     Ok(outputs::figures(&printed))
 }
@@ -85,8 +85,8 @@ fn captured(inputs: &Inputs<'_>, name: &str) -> Result<(Value, Value)> {
     let out = inputs.work.join(name);
     let _ = fs::remove_dir_all(&out);
     let file = format!("experiments/ptat/{name}.toml");
-    let made = told(&["tlb", "capture", &file, "-o", text(&out)?, "--json"])?;
-    let report = told(&["tlb", "report", text(&out)?, "--top", "50", "--json"])?;
+    let made = run_json(&["tlb", "capture", &file, "-o", text(&out)?, "--json"])?;
+    let report = run_json(&["tlb", "report", text(&out)?, "--top", "50", "--json"])?;
     let _ = fs::remove_dir_all(&out);
     Ok((made, report))
 }
@@ -123,8 +123,8 @@ fn chosen(inputs: &Inputs<'_>) -> Result<Vec<Row>> {
         ("experiments/ptat/random-access-4k.toml", "process.0.workload=gups:table=8MiB,updates=1");
     let words =
         ["tlb", "capture", file, "-o", text(&out)?, "--set", set, "--watch", "table", "--json"];
-    let made = told(&words)?;
-    let report = told(&["tlb", "report", text(&out)?, "--json"])?;
+    let made = run_json(&words)?;
+    let report = run_json(&["tlb", "report", text(&out)?, "--json"])?;
     let _ = fs::remove_dir_all(&out);
     let seen = number(&report, "/watched/0/reads")? + number(&report, "/watched/0/writes")?;
     let off = seen - number(&made, "/accesses_of_the_machine")?;
@@ -143,8 +143,9 @@ fn guests(inputs: &Inputs<'_>) -> Result<Vec<Row>> {
         let out = inputs.work.join("guest");
         let _ = fs::remove_dir_all(&out);
         let file = "experiments/ptat/guest.toml";
-        let made = told(&["tlb", "capture", file, "-o", text(&out)?, "--guest", pages, "--json"])?;
-        let report = told(&["tlb", "report", text(&out)?, "--top", "50", "--json"])?;
+        let made =
+            run_json(&["tlb", "capture", file, "-o", text(&out)?, "--guest", pages, "--json"])?;
+        let report = run_json(&["tlb", "report", text(&out)?, "--top", "50", "--json"])?;
         let _ = fs::remove_dir_all(&out);
         let (guest, host) =
             (number(&made, "/walks_of_the_guest")?, number(&made, "/walks_of_the_hypervisor")?);
@@ -198,9 +199,9 @@ fn walked(inputs: &Inputs<'_>, huge: bool) -> Result<(Value, f64)> {
     let files: Vec<String> = files.map(|path| path.display().to_string()).collect();
     let mut line = vec!["tlb", "import", "--no-kernel", "-o", text(&capture)?];
     line.extend(files.iter().map(String::as_str));
-    capture_of(&line)?;
+    run(&line)?;
     let machine = ["--machine", "qemu-two-tiers", "--top", "1000", "--json"];
-    let report = told(&[&["tlb", "report", text(&capture)?][..], &machine].concat())?;
+    let report = run_json(&[&["tlb", "report", text(&capture)?][..], &machine].concat())?;
     let _ = fs::remove_dir_all(&capture);
     let mut by_process = std::collections::BTreeMap::<u64, f64>::new();
     for object in report["objects"].as_array().into_iter().flatten() {
@@ -212,7 +213,7 @@ fn walked(inputs: &Inputs<'_>, huge: bool) -> Result<(Value, f64)> {
 }
 
 /// Runs a `tierscope` command and discards its output.
-fn capture_of(words: &[&str]) -> Result<()> {
+fn run(words: &[&str]) -> Result<()> {
     capture(Command::new(tierscope()?).args(words).current_dir(paths::root())).map(drop)
 }
 
@@ -268,7 +269,7 @@ fn recorded(inputs: &Inputs<'_>, name: &str, words: &[String], plugin: &Path) ->
     let mut line = vec!["tlb", "record", "--no-model", "--compare", "--json", "-o", text(&out)?];
     line.extend(["--plugin", text(plugin)?, "--"]);
     line.extend(words.iter().map(String::as_str));
-    let made = told(&line)?;
+    let made = run_json(&line)?;
     let begun = Instant::now();
     let lackey = ["--tool=lackey", "--trace-mem=yes", "--log-file=/dev/null"];
     let status = Command::new("valgrind").args(lackey).args(words).stdout(Stdio::null()).status();

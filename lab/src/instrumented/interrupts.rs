@@ -101,7 +101,7 @@ mod tests {
     use std::io::Read;
 
     #[test]
-    fn a_client_is_told_who_it_is_and_gets_its_descriptors() {
+    fn a_client_receives_its_number_and_its_descriptors() {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
         std::fs::write(path("memory"), [0; 64]).unwrap();

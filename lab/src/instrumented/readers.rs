@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_that_nobody_made_is_no_endless_wait() {
+    fn a_missing_ring_is_not_waited_for_endlessly() {
         let gone = AtomicBool::new(true);
         assert_eq!(follow::<RawAccess>(words(4), &mut Counted, &gone), (0, 0, None));
         let damaged = words(4);

@@ -155,7 +155,7 @@ pub fn check(out: &Path, names: &[String], bar: f64) -> Result<()> {
             let cause = format!("precision or recall is below {bar} at the end");
             Err(Error::new(Kind::Job, name.clone(), cause))
         }
-        None => Err(Error::new(Kind::Usage, "compared", "nobody is named")),
+        None => Err(Error::new(Kind::Usage, "compared", "no recording is named")),
     }
 }
 
@@ -189,7 +189,7 @@ mod tests {
     // The last ten windows without the fifteenth: nine with 10 / 10 / 20 bytes, and the tenth with
     // none.
     #[test]
-    fn late_windows_are_pooled_without_those_that_changed() {
+    fn windows_with_a_change_are_left_out_of_late_windows() {
         let late = comparison(&[]).late(|kinds| Some(kinds.region));
         assert_eq!((late.precision(), late.recall(), late.false_hot()), (0.9, 0.45, 0.05));
     }

@@ -40,8 +40,8 @@ pub(super) fn of(case: &Case, instrument: &str, out: &Path, results: &Path) -> R
     let dir = out.join(instrument.replace(':', "-"));
     let named = |what: &str| format!("{}: {what}", begin(case, instrument));
     if dir.join("failed.txt").exists() {
-        let said = fs::read_to_string(dir.join("said.txt")).unwrap_or_default();
-        let why = said.lines().last().unwrap_or("it failed");
+        let printed = fs::read_to_string(dir.join("stderr.txt")).unwrap_or_default();
+        let why = printed.lines().last().unwrap_or("it failed");
         return Ok(vec![row(case, named(&format!("no figure ({why})")), 0.0, "runs", Bar::None)]);
     }
     let reach = case.reach(instrument);
@@ -81,23 +81,23 @@ fn detection(case: &Case, instrument: &str, found: &Comparison, share: f64) -> R
 }
 
 fn accuracy(case: &Case, named: &dyn Fn(&str) -> String, found: &Comparison) -> Vec<Row> {
-    let told = |what: &str, value| row(case, named(what), value, "share", Bar::None);
+    let add = |what: &str, value| row(case, named(what), value, "share", Bar::None);
     let late = found.late(|kinds| Some(kinds.region));
     let all = &found.all.region;
     let mut rows = vec![
-        told("precision at the end", late.precision()),
-        told("recall at the end", late.recall()),
-        told("false-hot share at the end", late.false_hot()),
-        told("precision of all windows", all.precision()),
-        told("recall of all windows", all.recall()),
+        add("precision at the end", late.precision()),
+        add("recall at the end", late.recall()),
+        add("false-hot share at the end", late.false_hot()),
+        add("precision of all windows", all.precision()),
+        add("recall of all windows", all.recall()),
     ];
     if found.all.pages.is_some() {
         let pages = found.late(|kinds| kinds.pages);
         let ten = found.late(|kinds| kinds.pages_of_ten);
-        rows.push(told("page truth of a window, precision", pages.precision()));
-        rows.push(told("page truth of a window, recall", pages.recall()));
-        rows.push(told("page truth of ten windows, precision", ten.precision()));
-        rows.push(told("page truth of ten windows, recall", ten.recall()));
+        rows.push(add("page truth of a window, precision", pages.precision()));
+        rows.push(add("page truth of a window, recall", pages.recall()));
+        rows.push(add("page truth of ten windows, precision", ten.precision()));
+        rows.push(add("page truth of ten windows, recall", ten.recall()));
     }
     rows
 }
@@ -126,7 +126,7 @@ fn memory(
     let path = dir.join("process.txt");
     let looks = looks(&fs::read_to_string(&path).at(path.display())?);
     let Some(last) = looks.last() else {
-        return Err(Error::new(Kind::Job, path.display().to_string(), "nobody looked"));
+        return Err(Error::new(Kind::Job, path.display().to_string(), "no window has samples"));
     };
     let bar = match case.memory_bar {
         Some(most) if instrument == OURS || instrument.starts_with("telescope") => Bar::Most(most),

@@ -47,20 +47,20 @@ pub(super) fn bench(
     let truth = truth(&out)?;
     let bytes = resident(&out)? / PART;
     let command = command_of("served", &set);
-    let told = |what: String, value: f64, unit: &str, bar: Bar| {
+    let add = |what: String, value: f64, unit: &str, bar: Bar| {
         row(format!("{name}: {what}"), value, unit, bar, &command)
     };
     let best = truth.best_share(bytes, GRANULE).unwrap_or(0.0);
     let pages = truth.best_share(bytes, tierscope_core::PAGE_SIZE).unwrap_or(0.0);
     let mut rows = vec![
-        told("a quarter of the memory".into(), bytes as f64 / f64::from(1 << 20), "MiB", Bar::None),
-        told(
+        add("a quarter of the memory".into(), bytes as f64 / f64::from(1 << 20), "MiB", Bar::None),
+        add(
             "share of the accesses that the best 2 MiB of it take".into(),
             best,
             "share",
             Bar::None,
         ),
-        told("likewise of the best pages of 4 KiB".into(), pages, "share", Bar::None),
+        add("likewise of the best pages of 4 KiB".into(), pages, "share", Bar::None),
     ];
     for (instrument, bar) in INSTRUMENTS {
         let snapshot = judged(&out.join(instrument))?;
@@ -68,11 +68,11 @@ pub(super) fn bench(
         let share =
             |granule| oracle_share(&snapshot, &truth, mapped, bytes, granule).unwrap_or(0.0);
         let what = format!("{instrument}: oracle share, at {} s", JUDGED_AT.as_secs());
-        rows.push(told(what, share(GRANULE), "share", bar));
+        rows.push(add(what, share(GRANULE), "share", bar));
         let what = format!("{instrument}: likewise against pages of 4 KiB");
-        rows.push(told(what, share(tierscope_core::PAGE_SIZE), "share", Bar::None));
+        rows.push(add(what, share(tierscope_core::PAGE_SIZE), "share", Bar::None));
         let cpu = cpu(&out.join(format!("{instrument}.txt")))?;
-        rows.push(told(format!("{instrument}: profiler CPU"), cpu, "% of a CPU", Bar::None));
+        rows.push(add(format!("{instrument}: profiler CPU"), cpu, "% of a CPU", Bar::None));
     }
     table.add(rows, path)
 }
@@ -113,9 +113,10 @@ fn judged(recording: &Path) -> Result<Snapshot> {
 }
 
 /// CPU usage in percent, from the final output of `tierscope record`.
-fn cpu(said: &Path) -> Result<f64> {
-    let text = fs::read_to_string(said).at(said.display())?;
-    percent(&text).ok_or_else(|| broken(format!("{}: it says no share of a CPU", said.display())))
+fn cpu(printed: &Path) -> Result<f64> {
+    let text = fs::read_to_string(printed).at(printed.display())?;
+    percent(&text)
+        .ok_or_else(|| broken(format!("{}: it says no share of a CPU", printed.display())))
 }
 
 fn percent(text: &str) -> Option<f64> {
@@ -129,8 +130,8 @@ mod tests {
 
     #[test]
     fn the_share_of_a_cpu_is_read() {
-        let said = "tierscope: recorded 97 windows (19.9 s) in /tmp/recording; profiler took 2.41 s of CPU (12.1 %)\n";
-        assert_eq!(percent(said), Some(12.1));
+        let printed = "tierscope: recorded 97 windows (19.9 s) in /tmp/recording; profiler took 2.41 s of CPU (12.1 %)\n";
+        assert_eq!(percent(printed), Some(12.1));
         assert_eq!(percent("nothing"), None);
     }
 }

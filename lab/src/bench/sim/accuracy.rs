@@ -39,9 +39,9 @@ fn timed(name: &str, scenario: &str) -> Result<Vec<Row>> {
     let what = format!("{simulated} s of {} instruments", all.len());
     let mut rows = vec![row(name(what), seconds, "s", MINUTE, &command)];
     for outcome in all {
-        let who = outcome["contender"].as_str().unwrap_or_default();
+        let contender = outcome["contender"].as_str().unwrap_or_default();
         let wall = number(outcome, "/wall_seconds")?;
-        rows.push(row(name(format!("of which {who}")), wall, "s", Bar::None, &command));
+        rows.push(row(name(format!("of which {contender}")), wall, "s", Bar::None, &command));
     }
     Ok(rows)
 }
@@ -88,26 +88,26 @@ fn best_recall(outcome: &Value) -> f64 {
 fn accuracy(name: &str, scenario: &str, ours: f64) -> Result<Vec<Row>> {
     let (report, command) = reports(&[scenario])?;
     let mut rows = Vec::new();
-    let mut add = |who: &str, what: &str, value: f64, unit: &str, bar: Bar| {
-        let name = format!("accuracy: {name} at 5 TiB, {who}, {what}");
+    let mut add = |contender: &str, what: &str, value: f64, unit: &str, bar: Bar| {
+        let name = format!("accuracy: {name} at 5 TiB, {contender}, {what}");
         rows.push(row(name, value, unit, bar, &command));
     };
-    for (who, least) in [("rates", ours), ("bounded", 0.9), ("flexible", 0.9)] {
-        let outcome = outcome(&report, who)?;
+    for (contender, least) in [("rates", ours), ("bounded", 0.9), ("flexible", 0.9)] {
+        let outcome = outcome(&report, contender)?;
         let (precision, recall) = quoted(outcome);
-        add(who, "precision", precision, "share", Bar::Least(least));
-        add(who, "recall", recall, "share", Bar::Least(least));
-        add(who, "profiler CPU", percent(outcome, "profiler_cpu"), "% of a CPU", ARTICLE_CPU);
+        add(contender, "precision", precision, "share", Bar::Least(least));
+        add(contender, "recall", recall, "share", Bar::Least(least));
+        add(contender, "profiler CPU", percent(outcome, "profiler_cpu"), "% of a CPU", ARTICLE_CPU);
     }
-    for who in ["damon-moderate", "damon-aggressive"] {
-        let best = best_recall(outcome(&report, who)?);
-        add(who, "recall of the best window", best, "share", Bar::Most(NOTHING));
+    for contender in ["damon-moderate", "damon-aggressive"] {
+        let best = best_recall(outcome(&report, contender)?);
+        add(contender, "recall of the best window", best, "share", Bar::Most(NOTHING));
     }
-    for who in ["pebs-moderate", "pebs-aggressive"] {
-        let outcome = outcome(&report, who)?;
-        add(who, "recall", quoted(outcome).1, "share", Bar::None);
-        add(who, "profiler CPU", percent(outcome, "profiler_cpu"), "% of a CPU", Bar::None);
-        add(who, "time taken from the target", percent(outcome, "disturbed"), "%", Bar::None);
+    for contender in ["pebs-moderate", "pebs-aggressive"] {
+        let outcome = outcome(&report, contender)?;
+        add(contender, "recall", quoted(outcome).1, "share", Bar::None);
+        add(contender, "profiler CPU", percent(outcome, "profiler_cpu"), "% of a CPU", Bar::None);
+        add(contender, "time taken from the target", percent(outcome, "disturbed"), "%", Bar::None);
     }
     Ok(rows)
 }

@@ -75,8 +75,8 @@ pub(super) fn agreement(_: &Inputs<'_>) -> Result<Vec<Row>> {
     let mut cargo = Command::new("cargo");
     cargo.args(words).current_dir(paths::root()).stdin(Stdio::null());
     let output = cargo.output().at("cargo")?;
-    let said = String::from_utf8_lossy(&output.stdout);
-    let Some((passed, failed)) = tally(&said) else {
+    let output = String::from_utf8_lossy(&output.stdout);
+    let Some((passed, failed)) = tally(&output) else {
         return Err(Error::new(Kind::Job, command, "it did not run any test"));
     };
     let name = |what: &str| format!("agreement: exact and density mode, {what}");
@@ -88,8 +88,8 @@ pub(super) fn agreement(_: &Inputs<'_>) -> Result<Vec<Row>> {
 }
 
 /// Numbers of passed and failed tests, from the output of `cargo test`.
-fn tally(said: &str) -> Option<(f64, f64)> {
-    let line = said.lines().find(|line| line.starts_with("test result:"))?;
+fn tally(output: &str) -> Option<(f64, f64)> {
+    let line = output.lines().find(|line| line.starts_with("test result:"))?;
     let count = |what: &str| {
         let before = line.split_once(what)?.0;
         before.split_whitespace().next_back()?.parse().ok()
@@ -174,9 +174,9 @@ mod tests {
 
     #[test]
     fn tests_are_counted() {
-        let said =
+        let output =
             "running 3 tests\ntest result: FAILED. 2 passed; 1 failed; 0 ignored; 9 filtered\n";
-        assert_eq!(tally(said), Some((2.0, 1.0)));
+        assert_eq!(tally(output), Some((2.0, 1.0)));
         assert_eq!(tally("error: no test target"), None);
     }
 

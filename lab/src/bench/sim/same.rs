@@ -286,17 +286,13 @@ fn recorded(out: &Path, instrument: Instrument) -> Result<Recorded> {
     let observed = compared.windows.last().map_or(0, |w| w.observed_bytes);
     let rates: Vec<f64> = compared.windows.iter().filter_map(|w| w.touches_per_second).collect();
     if rates.is_empty() {
-        return Err(Error::new(Kind::Job, what, "no window tells the toucher's rate"));
+        return Err(Error::new(Kind::Job, what, "no window has the toucher's rate"));
     }
     let figures = figures(&windows);
     let ends = compared.windows.first().zip(compared.windows.last());
     let span = ends.map_or(0.0, |(first, last)| last.end_seconds - first.end_seconds);
     if span <= 0.0 || figures.samples < 1.0 {
-        return Err(Error::new(
-            Kind::Job,
-            what,
-            "it holds no two windows in which somebody looked",
-        ));
+        return Err(Error::new(Kind::Job, what, "it has no two windows with samples"));
     }
     Ok(Recorded {
         figures,
@@ -318,7 +314,7 @@ fn flush_us(out: &Path, truth: &TruthDir) -> Result<f64> {
     let span = truth.span().map(|(first, last)| last.since(first).as_secs_f64() * 1e6);
     match count.zip(span) {
         Some((count, span)) if count > 0.0 => Ok(span / count),
-        _ => Err(Error::new(Kind::Job, path.display().to_string(), "nobody flushed")),
+        _ => Err(Error::new(Kind::Job, path.display().to_string(), "no flush was counted")),
     }
 }
 
@@ -461,10 +457,14 @@ struct Side {
 
 impl Side {
     fn of(runs: &[Figures]) -> Self {
-        let told: Vec<f64> =
+        let precisions: Vec<f64> =
             runs.iter().map(|run| run.precision).filter(|precision| !precision.is_nan()).collect();
         let each = |of: &dyn Fn(&mut dyn Iterator<Item = f64>) -> f64| Figures {
-            precision: if told.is_empty() { f64::NAN } else { of(&mut told.iter().copied()) },
+            precision: if precisions.is_empty() {
+                f64::NAN
+            } else {
+                of(&mut precisions.iter().copied())
+            },
             recall: of(&mut runs.iter().map(|run| run.recall)),
             regions: of(&mut runs.iter().map(|run| run.regions)),
             samples: of(&mut runs.iter().map(|run| run.samples)),
@@ -627,10 +627,10 @@ mod tests {
     fn differences_beyond_the_tolerance_are_told() {
         let some = Figures { precision: 0.9, recall: 1.0, regions: 40.0, samples: 40.0 };
         let pair = |a, b| Pair::of(&[Recorded { figures: a, ..run() }], &[b]);
-        let said = |other| pair(some, other).shares_disagree();
-        assert_eq!(said(Figures { precision: 0.86, regions: 90.0, ..some }), None);
+        let difference = |other| pair(some, other).shares_disagree();
+        assert_eq!(difference(Figures { precision: 0.86, regions: 90.0, ..some }), None);
         assert_eq!(
-            said(Figures { recall: 0.9, ..some }).as_deref(),
+            difference(Figures { recall: 0.9, ..some }).as_deref(),
             Some("recall differs by 0.100, more than 0.05")
         );
         // 30 against 40 regions; and three against eight, relative to the minimum of twenty.

@@ -66,8 +66,8 @@ fn replay(policy: &str, dir: &Path) -> Result<()> {
     }
     let words = ["whatif", "--fast", "1G", "--policy", policy, "--json"];
     let printed = capture(Command::new(tierscope()?).args(words).arg(&recording))?;
-    let told = outputs::figures(&printed);
-    match number(&told, "/replays/0/moves/promoted_bytes") {
+    let report = outputs::figures(&printed);
+    match number(&report, "/replays/0/moves/promoted_bytes") {
         Ok(bytes) if bytes > 0.0 => Ok(()),
         _ => Err(broken(format!(
             "{policy}: replayed from {} it promotes nothing",

@@ -116,15 +116,15 @@ impl Run {
             promoted = vmstat(&damon, "promoted")?;
             demoted = vmstat(&damon, "demoted")?;
         } else if account.exists() {
-            let told = json(&account)?;
-            if told["account"]["adds_up"] != Value::Bool(true) {
+            let report = json(&account)?;
+            if report["account"]["adds_up"] != Value::Bool(true) {
                 return Err(broken(format!("{}: the account does not add up", dir.display())));
             }
-            promoted = number(&told, "/account/promoted")?;
-            demoted = number(&told, "/account/demoted")?;
-            let causes = told["account"]["failed"].as_object().into_iter().flatten();
+            promoted = number(&report, "/account/promoted")?;
+            demoted = number(&report, "/account/demoted")?;
+            let causes = report["account"]["failed"].as_object().into_iter().flatten();
             failed = causes.filter_map(|(_, bytes)| bytes.as_f64()).sum();
-            cpu = told["profiler_cpu_share"].as_f64();
+            cpu = report["profiler_cpu_share"].as_f64();
         } else {
             let count = |name: &str| -> Result<f64> {
                 let of = |when: &str| vmstat(&dir.join(format!("vmstat-{when}.txt")), name);
@@ -185,7 +185,7 @@ fn resident(sights: &[Value]) -> Vec<[f64; 3]> {
 pub(super) fn fullest_second(sights: &[Value]) -> Result<f64> {
     let counts = figures(sights, ["at", "migrated"]);
     if counts.len() < 2 {
-        return Err(broken("nobody counted migrated pages"));
+        return Err(broken("migrated pages were not counted"));
     }
     let (mut most, mut from) = (0.0_f64, 0);
     for [time, count] in &counts {
@@ -202,7 +202,7 @@ fn misses(sights: &[Value]) -> Result<f64> {
     let counts = figures(sights, ["near_misses", "far_misses"]);
     let late = &counts[counts.len().saturating_sub(LATE + 1)..];
     let (Some(first), Some(last)) = (late.first(), late.last()) else {
-        return Err(broken("nobody counted misses"));
+        return Err(broken("misses were not counted"));
     };
     let (near, far) = (last[0] - first[0], last[1] - first[1]);
     Ok(near / (near + far).max(1.0))

@@ -67,7 +67,7 @@ fn files_of_a_run_become_figures() {
 }
 
 #[test]
-fn turns_are_judged_by_their_medians() {
+fn turns_are_compared_by_their_medians() {
     let names = COMPARED.repeat(3);
     let places = turns(&names);
     assert_eq!(places[..4], ["static", "kernel", JUDGED, "static.2"]);
@@ -81,20 +81,20 @@ fn turns_are_judged_by_their_medians() {
     let runs = rates.map(of);
     let turns = Turns { server: "redis", names: &names, runs: &runs, hot: 4096.0, command: "x" };
     let rows = turns.rows();
-    let told = |what: &str| {
+    let figure = |what: &str| {
         let row = rows.iter().find(|row| row.name.ends_with(what)).expect(what);
         (row.value, row.holds)
     };
-    assert_eq!(told("a second over static, median of turns, after shift"), (1.6, true));
-    assert_eq!(told("a second over the kernel's, median of turns, after shift"), (0.75, false));
-    assert_eq!(told("static: reads a second, turn 3, after shift"), (5.0, true));
-    assert_eq!(told("in the end of each").0, base.checked);
+    assert_eq!(figure("a second over static, median of turns, after shift"), (1.6, true));
+    assert_eq!(figure("a second over the kernel's, median of turns, after shift"), (0.75, false));
+    assert_eq!(figure("static: reads a second, turn 3, after shift"), (5.0, true));
+    assert_eq!(figure("in the end of each").0, base.checked);
 }
 
 // Rates: ours 12 and 16, the kernel's 8 and 10, its DAMON's 14 and 6. Our slowest is compared
 // with their fastest.
 #[test]
-fn ours_is_held_against_the_fastest_turn_of_the_kernel_s() {
+fn our_slowest_turn_is_compared_with_the_kernel_s_fastest() {
     let dir = tempfile::tempdir().unwrap();
     run(dir.path());
     let base = Run::read(dir.path()).unwrap();
@@ -103,17 +103,17 @@ fn ours_is_held_against_the_fastest_turn_of_the_kernel_s() {
         .map(|whole| Run { second: Phase { whole, ..base.second }, ..base.clone() })
         .into();
     let rows = ycsb_rows(&names, &runs, "x");
-    let told = |what: &str| {
+    let figure = |what: &str| {
         let row = rows.iter().find(|row| row.name.ends_with(what)).expect(what);
         (row.value, row.holds)
     };
-    assert_eq!(told("its slowest turn over kernel's fastest"), (1.2, true));
-    assert_eq!(told("its slowest turn over kernel-damon's fastest"), (12.0 / 14.0, false));
-    assert_eq!(told("kernel-damon: operations a second, turn 2"), (6.0, true));
+    assert_eq!(figure("its slowest turn over kernel's fastest"), (1.2, true));
+    assert_eq!(figure("its slowest turn over kernel-damon's fastest"), (12.0 / 14.0, false));
+    assert_eq!(figure("kernel-damon: operations a second, turn 2"), (6.0, true));
 }
 
 #[test]
-fn what_the_kernel_s_damon_moved_is_read() {
+fn pages_moved_by_the_kernel_s_damon_are_read() {
     let dir = tempfile::tempdir().unwrap();
     run(dir.path());
     file(dir.path(), "damon.txt", "promoted 8192\ndemoted 4096\n");
@@ -122,7 +122,7 @@ fn what_the_kernel_s_damon_moved_is_read() {
 }
 
 #[test]
-fn what_a_case_sets_counts() {
+fn parameters_of_a_case_apply() {
     let mut scenario = Scenario::load("tier").unwrap();
     assert_eq!(set_number(&scenario, "keys").unwrap(), 1200.0);
     scenario.assign("keys=100").unwrap();
@@ -176,7 +176,7 @@ fn an_account_that_does_not_add_up_is_an_error() {
 }
 
 #[test]
-fn the_kernel_tells_by_its_counts() {
+fn the_kernel_s_moves_are_read_from_its_counters() {
     let dir = tempfile::tempdir().unwrap();
     run(dir.path());
     fs::remove_file(dir.path().join("account.json")).unwrap();

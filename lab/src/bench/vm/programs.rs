@@ -207,7 +207,7 @@ fn ask(socket: &Path) -> Result<f64> {
     let begun = Instant::now();
     while !socket.exists() {
         if begun.elapsed() > PATIENCE {
-            return Err(broken(format!("nobody serves {}", socket.display())));
+            return Err(broken(format!("no server answers at {}", socket.display())));
         }
         std::thread::sleep(Duration::from_millis(20));
     }

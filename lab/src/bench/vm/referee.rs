@@ -49,9 +49,9 @@ pub(super) fn referee(inputs: &Inputs<'_>) -> Result<Vec<Row>> {
 fn rows_of(hot_set: &str, out: &Path, command: &str) -> Result<Vec<Row>> {
     let wrong = number(&json(&out.join("placed.json"))?, "/wrong_pages")?;
     let touched = touched(out)?;
-    let (areas, said) = said(out)?;
+    let (areas, hot) = workload(out)?;
     let name = |what: &str| format!("referee: {hot_set}: {what}");
-    let seen = Accuracy::of(&touched, &said).recall().unwrap_or(0.0);
+    let seen = Accuracy::of(&touched, &hot).recall().unwrap_or(0.0);
     let mut rows = vec![
         row(
             name("pages placed elsewhere than the kernel says"),
@@ -95,7 +95,7 @@ fn touched(out: &Path) -> Result<RangeSet> {
 }
 
 /// The areas of the toucher's workload, and the hot set according to its own truth.
-fn said(out: &Path) -> Result<(RangeSet, RangeSet)> {
+fn workload(out: &Path) -> Result<(RangeSet, RangeSet)> {
     let truth = TruthDir::open(&out.join("truth")).map_err(broken)?;
     let areas = truth.begin().areas.iter().map(|area| Range::new(SpaceId(0), area.start, area.end));
     let areas: RangeSet = areas.collect();

@@ -163,7 +163,7 @@ impl Buffer {
         };
         let frames: Option<Vec<u64>> = bytes.chunks(8).map(frame).collect();
         frames.ok_or_else(|| {
-            Error::new(ErrorKind::Permission, "frames are not told").remedy("run as root")
+            Error::new(ErrorKind::Permission, "frame numbers are hidden").remedy("run as root")
         })
     }
 }

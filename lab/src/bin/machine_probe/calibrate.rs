@@ -38,7 +38,7 @@ pub(crate) fn calibrate(factor: f64, bytes: u64, rounds: usize, held: Duration) 
     let mut rings = Rings::new(bytes)?;
     let mut round = |_| round(&mut rings, factor, held);
     let mut all = (0..rounds.max(1)).map(&mut round).collect::<Result<Vec<Round>>>()?;
-    let told: Vec<Value> = all.iter().map(Round::told).collect();
+    let report: Vec<Value> = all.iter().map(Round::report).collect();
     all.sort_by(|a, b| a.held.1.ratio().total_cmp(&b.held.1.ratio()));
     let (delay, pair) = all[all.len() / 2].held;
     ring(Command::Latency, &[1, delay])?;
@@ -48,7 +48,7 @@ pub(crate) fn calibrate(factor: f64, bytes: u64, rounds: usize, held: Duration) 
         "spin_ns": delay,
         "node_0_ns": pair.near,
         "node_1_ns": pair.far,
-        "rounds": told,
+        "rounds": report,
     }))
 }
 
@@ -68,12 +68,12 @@ fn round(rings: &mut Rings, factor: f64, held: Duration) -> Result<Round> {
 }
 
 impl Round {
-    fn told(&self) -> Value {
-        let steps: Vec<Value> = self.steps.iter().map(told).collect();
-        json!({ "steps": steps, "held": told(&self.held) })
+    fn report(&self) -> Value {
+        let steps: Vec<Value> = self.steps.iter().map(report).collect();
+        json!({ "steps": steps, "held": report(&self.held) })
     }
 }
 
-fn told((delay, pair): &Step) -> Value {
+fn report((delay, pair): &Step) -> Value {
     json!({ "spin_ns": delay, "node_0_ns": pair.near, "node_1_ns": pair.far })
 }

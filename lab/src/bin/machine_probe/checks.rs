@@ -171,12 +171,12 @@ pub(crate) fn interrupt(times: usize) -> Result<(Value, bool)> {
     let failed = |e: std::io::Error| Error::new(ErrorKind::Io, "/dev/tierscope_device").cause(e);
     let mut file = File::open("/dev/tierscope_device").map_err(failed)?;
     let (waiter, raiser) = (device(1)?, device(0)?);
-    let (told, tell) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     let waiting = std::thread::spawn(move || -> Result<()> {
         let mut words = [0; 16];
         while file.read_exact(&mut words).is_ok() {
             let now = waiter.client()?.ring(Ring::Ping, &[])?;
-            if told.send(now).is_err() {
+            if sender.send(now).is_err() {
                 break;
             }
         }
@@ -185,7 +185,7 @@ pub(crate) fn interrupt(times: usize) -> Result<(Value, bool)> {
     let mut nanos = Vec::new();
     for _ in 0..times {
         let raised = raiser.client()?.ring(Ring::Interrupt, &[0])?;
-        match tell.recv_timeout(Duration::from_secs(5)) {
+        match receiver.recv_timeout(Duration::from_secs(5)) {
             Ok(seen) => nanos.push(seen.saturating_sub(raised)),
             Err(_) => break,
         }

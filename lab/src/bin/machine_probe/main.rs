@@ -181,42 +181,42 @@ fn ring(command: Ring, arguments: &[u64]) -> Result<u64> {
 }
 
 fn run(command: Command) -> Result<(serde_json::Value, bool)> {
-    let told = |value| Ok((value, true));
+    let passed = |value| Ok((value, true));
     match command {
         Command::Chase(load) => {
             let nanos =
                 speed::chase(load.node, load.kib << 10, Duration::from_millis(load.millis))?;
-            told(serde_json::json!({ "node": load.node, "kib": load.kib, "ns": nanos }))
+            passed(serde_json::json!({ "node": load.node, "kib": load.kib, "ns": nanos }))
         }
         Command::Stream(load) => {
             let time = Duration::from_millis(load.millis);
             let mib_s = speed::stream(load.node, load.kib << 10, time, load.threads, load.words)?;
-            told(serde_json::json!({
+            passed(serde_json::json!({
                 "node": load.node, "kib": load.kib, "threads": load.threads, "mib_s": mib_s
             }))
         }
         Command::Compare { kib, millis } => {
             let pair = speed::Rings::new(kib << 10)?.compare(Duration::from_millis(millis));
-            told(serde_json::json!({ "kib": kib, "node_0_ns": pair.near, "node_1_ns": pair.far }))
+            passed(serde_json::json!({ "kib": kib, "node_0_ns": pair.near, "node_1_ns": pair.far }))
         }
         Command::Calibrate { factor, kib, rounds, millis } => {
             let held = Duration::from_millis(millis);
-            told(calibrate::calibrate(factor, kib << 10, rounds, held)?)
+            passed(calibrate::calibrate(factor, kib << 10, rounds, held)?)
         }
         Command::Hot { kib, seconds } => {
             let (nanos, on_first) = speed::hot(kib << 10, seconds)?;
-            told(serde_json::json!({ "kib": kib, "ns": nanos, "share_on_node_0": on_first }))
+            passed(serde_json::json!({ "kib": kib, "ns": nanos, "share_on_node_0": on_first }))
         }
         Command::Bandwidth { node, mib_s } => {
-            told(serde_json::json!({ "was": ring(Ring::Bandwidth, &[node, mib_s])? }))
+            passed(serde_json::json!({ "was": ring(Ring::Bandwidth, &[node, mib_s])? }))
         }
         Command::Latency { node, nanos } => {
-            told(serde_json::json!({ "was": ring(Ring::Latency, &[node, nanos])? }))
+            passed(serde_json::json!({ "was": ring(Ring::Latency, &[node, nanos])? }))
         }
         Command::Count { name } => {
             let known = Count::ALL.iter().find(|count| count.name() == name);
             let which = known.map_or(u64::MAX, |count| *count as u64);
-            told(serde_json::json!({ "count": ring(Ring::Count, &[which])? }))
+            passed(serde_json::json!({ "count": ring(Ring::Count, &[which])? }))
         }
         Command::Switch { on } => {
             let all: u64 = Switch::ALL.iter().map(|part| part.bit()).sum();
@@ -228,13 +228,13 @@ fn run(command: Command) -> Result<(serde_json::Value, bool)> {
                 })?;
                 Ok::<_, Error>(off & !part.bit())
             })?;
-            told(serde_json::json!({ "was": ring(Ring::Switch, &[off])? }))
+            passed(serde_json::json!({ "was": ring(Ring::Switch, &[off])? }))
         }
         Command::Root { pid } => {
-            told(serde_json::json!({ "root": tierscope_linux::memory_controller::root_of(pid)? }))
+            passed(serde_json::json!({ "root": tierscope_linux::memory_controller::root_of(pid)? }))
         }
         Command::Placement { out, pages } => outside::placement(&out, pages),
-        Command::Watch { pid, until } => told(watch::watch(pid, &until)?),
+        Command::Watch { pid, until } => passed(watch::watch(pid, &until)?),
         Command::Counters => checks::counters(),
         Command::Doorbell { millis } => checks::doorbell(Duration::from_millis(millis)),
         Command::Rings { pages, sweeps } => checks::rings(pages, sweeps),

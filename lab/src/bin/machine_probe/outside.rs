@@ -36,10 +36,10 @@ pub(crate) fn placement(out: &Path, pages: usize) -> Result<(Value, bool)> {
     let at = |page: usize| buffer.address() + (page * PAGE) as u64;
     let wrong = (0..pages).filter(|page| node_of(at(*page)) != expected[*page]).count();
     let on = |node| expected.iter().filter(|on| **on == node).count();
-    let told = json!({
+    let report = json!({
         "pages": pages, "node_0": on(0), "node_1": on(1), "runs": runs.len(), "wrong_pages": wrong
     });
-    Ok((told, wrong == 0 && on(0) > 0 && on(1) > 0))
+    Ok((report, wrong == 0 && on(0) > 0 && on(1) > 0))
 }
 
 /// Requests the nodes of a buffer's pages from the referee, and waits for the response.
@@ -60,7 +60,7 @@ fn ask(out: &Path, buffer: &Buffer) -> Result<Vec<Run>> {
     let begun = Instant::now();
     while !answer.exists() {
         if begun.elapsed() > PATIENCE {
-            return Err(failed(&answer, "nobody answers").remedy("run it by `lab run`"));
+            return Err(failed(&answer, "no answer came").remedy("run it by `lab run`"));
         }
         std::thread::sleep(Duration::from_millis(50));
     }

@@ -51,8 +51,8 @@ pub(crate) fn tenants() -> Result<(Value, bool)> {
     let made = SWEEPS.map(|sweeps| sweeps * (BYTES / LINE) as u64);
     let off = |(counted, made): (&u64, &u64)| (*counted as f64 / *made as f64 - 1.0).abs();
     let most = counted.iter().zip(&made).map(off).fold(0.0, f64::max);
-    let told = json!({ "made": made, "counted": counted, "off": most });
-    Ok((told, most <= 0.001))
+    let report = json!({ "made": made, "counted": counted, "off": most });
+    Ok((report, most <= 0.001))
 }
 
 fn sweep(buffers: &[Buffer], times: [u64; SWEEPS.len()]) {

@@ -53,7 +53,7 @@ pub(crate) fn watch(pid: u32, until: &Path) -> Result<Value> {
 fn migrated() -> Result<u64> {
     let text = fs::read_to_string("/proc/vmstat").map_err(|e| unreadable("cannot read", e))?;
     let count = text.lines().find_map(|line| line.strip_prefix("pgmigrate_success ")?.parse().ok());
-    count.ok_or_else(|| Error::new(ErrorKind::Data, "/proc/vmstat tells of no migrated pages"))
+    count.ok_or_else(|| Error::new(ErrorKind::Data, "/proc/vmstat has no count of migrated pages"))
 }
 
 fn unreadable(what: &str, error: std::io::Error) -> Error {
