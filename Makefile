@@ -30,6 +30,10 @@ test: setup ## unit and property tests, then modules and machines on every kerne
 	$(LAB) test || status=1; \
 	exit $$status
 
+test-all: test ## also what takes too long for every change; stores the result in docs/test-all.txt
+	@scripts/setup.sh spark
+	@scripts/test-all $(TARGET)
+
 lint: setup ## formatting, clippy, documentation; sparse and checkpatch for the modules
 	@status=0; \
 	$(STEP) 'cargo fmt' cargo fmt --all --check || status=1; \
@@ -48,13 +52,18 @@ bench-accuracy: build ## instruments compared at terabytes: target/bench/accurac
 figures: build ## write the table of figures in README.md from target/bench
 	@$(LAB) figures
 
-install: ## install what was built: PREFIX=/usr/local, DESTDIR=
+# Programs that are installed are optimized more than those that tests run, and
+# have no debug assertions.
+release: setup ## build the program that is installed
+	cargo build --release -p tierscope-cli --bins
+
+install: release ## install it: PREFIX=/usr/local, DESTDIR=
 	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' scripts/install
 
-uninstall: ## remove what `make install` installed; changed settings and recordings stay
+uninstall: release ## remove what `make install` installed; changed settings and recordings stay
 	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' scripts/install --uninstall
 
-deb: build ## make a Debian package of what was built (target/debian)
+deb: release ## make a Debian package of it (target/debian)
 	@scripts/deb
 
 bench-reports: build ## reports, live view, exporter, exports, package: target/bench/reports.json, resumable
@@ -90,5 +99,5 @@ test-spark: build ## many machines' TLB misses, merged by Spark, compared with o
 clean: ## remove everything that was built, fetched and recorded
 	rm -rf target $(TARGET)
 
-.PHONY: help setup build run test lint bench-module bench-accuracy bench-reports bench-sim bench-vm bench-counters bench-tiering bench-traces bench-reclaim figures test-spark install uninstall deb clean
+.PHONY: help setup build run test test-all lint bench-module bench-accuracy bench-reports bench-sim bench-vm bench-counters bench-tiering bench-traces bench-reclaim figures test-spark release install uninstall deb clean
 .DEFAULT_GOAL := help

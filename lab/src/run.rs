@@ -200,12 +200,13 @@ fn prepare<'a>(
     })
 }
 
-/// Runs a scenario's script on the host, with the path of /out and the kernel's release in its
-/// environment.
+/// Runs a scenario's script on the host, with the path of /out, the kernel's release and paths, and
+/// the directory of our programs in its environment.
 fn on_host(script: &Path, kernel: &Tree, out: &Path) -> Result<()> {
     let mut command = Command::new("bash");
     command.arg(script).env("LAB_OUT", out).env("LAB_RELEASE", &kernel.release);
     command.env("LAB_BUILD", kernel.build()).env("LAB_MODULES", kernel.modules());
+    command.env("LAB_PROGRAMS", paths::programs().unwrap_or_default());
     capture(command.current_dir(paths::root())).map(|_| ())
 }
 
