@@ -5,7 +5,7 @@ use tierscope_core::{
     BusObserver, BusRecord, Cell, Counters, Filter, Key, Operand, Operator, ReadEffect,
     RequestKind, Rule, RuleId, Time,
 };
-use tierscope_nemo::driver::{Backing, GuestId, Onto, View};
+use tierscope_nemo::driver::{Backing, GuestId, StateMapping, View};
 use tierscope_nemo::{Driver, Functional, Memory, Spec, Zone};
 
 /// End of the host's memory: 0..1 GiB is interleaved over two controllers, 2..3 GiB has a third.
@@ -132,7 +132,9 @@ fn one(
             let (start, end) = (bytes.number()?, bytes.number()?);
             // Bounded, to keep the fuzzer fast.
             let end = end.min(start.saturating_add(64 << 21));
-            driver.translate_range(id, start, end, Onto::Each(u32::from(bytes.byte()?))).is_ok()
+            driver
+                .translate_range(id, start, end, StateMapping::Each(u32::from(bytes.byte()?)))
+                .is_ok()
         }
         5 => driver.read(id, &mut vec![0; picked]).is_ok(),
         0x85 => view(driver, guest).read(id, &mut vec![0; picked]).is_ok(),

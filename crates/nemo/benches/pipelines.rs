@@ -107,15 +107,15 @@ impl Measurement for CpuTime {
 
 fn throughput(c: &mut Criterion<CpuTime>) {
     let every = |_, key: u16| Some(u32::from(key));
-    let mut told = per_huge_page(0);
-    told.home.trigger = Some(Trigger { compare: Compare::AtLeast, value: 1 << 40 });
-    told.away.trigger = told.home.trigger;
+    let mut notifying = per_huge_page(0);
+    notifying.home.trigger = Some(Trigger { compare: Compare::AtLeast, value: 1 << 40 });
+    notifying.away.trigger = notifying.home.trigger;
     let eight: Vec<Program> = (0..8).map(per_huge_page).collect();
     let skew: Vec<Program> =
         (0..8).map(|n| if n == 0 { per_huge_page(0) } else { per_base_page(n) }).collect();
     let cases = [
         ("one pipeline", engine(&[per_huge_page(0)], every)),
-        ("one pipeline, notifying", engine(&[told], every)),
+        ("one pipeline, notifying", engine(&[notifying], every)),
         ("eight pipelines, every request counts in each", engine(&eight, every)),
         ("eight pipelines as for skewness", engine(&skew, memtis)),
     ];

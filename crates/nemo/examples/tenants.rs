@@ -5,7 +5,7 @@ mod common;
 
 use common::{HUGE, prototype, reads};
 use tierscope_core::{BusObserver, Counters, Result, Rule};
-use tierscope_nemo::driver::Onto;
+use tierscope_nemo::driver::StateMapping;
 
 /// Requests that a tenant may make between two reads.
 const CAP: u64 = 60_000;
@@ -18,7 +18,7 @@ fn main() -> Result<()> {
     let tenants = driver.register_states(&rule, 4)?;
     for tenant in 0..4 {
         let start = u64::from(tenant) * 2048 * HUGE;
-        driver.translate_range(tenants, start, start + 2048 * HUGE, Onto::One(tenant))?;
+        driver.translate_range(tenants, start, start + 2048 * HUGE, StateMapping::One(tenant))?;
     }
     // The third tenant is noisy.
     for (tenant, requests) in [(0, 10_000), (1, 20_000), (2, 90_000), (3, 5_000)] {

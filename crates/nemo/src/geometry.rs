@@ -44,9 +44,9 @@ impl Geometry {
             Err(Error::new(ErrorKind::Usage, what).cause(cause))
         };
         match *self {
-            Geometry { pipelines: 0 | 65.., .. } => bad("pipelines", "1 to 64 can be told apart"),
+            Geometry { pipelines: 0 | 65.., .. } => bad("pipelines", "1 to 64 can be addressed"),
             Geometry { channels, .. } if !channels.is_power_of_two() || channels > 8 => {
-                bad("channels", "1, 2, 4 or 8 can be told apart by address bits")
+                bad("channels", "1, 2, 4 or 8 can be selected by address bits")
             }
             Geometry { banks: 0, .. } => bad("banks", "without banks there is no state"),
             _ => Ok(()),

@@ -43,7 +43,7 @@ pub use driver::{Driver, Spec};
 pub use engine::{At, Control, Engine, Line, Status};
 pub use functional::Functional;
 pub use geometry::Geometry;
-pub use memory::{Memory, Place, Zone};
+pub use memory::{Destination, Memory, Zone};
 pub use moments::Moments;
 pub use plan::Plan;
 pub use program::{Hint, Program};

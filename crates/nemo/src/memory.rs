@@ -19,7 +19,7 @@ pub struct Zone {
 
 /// Destination of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct Destination {
     /// The controller.
     pub controller: usize,
     /// Channel of the controller.
@@ -54,7 +54,7 @@ impl Memory {
             return Err(refused("zones", "there are none"));
         }
         if !channels.is_power_of_two() || channels > 8 {
-            return Err(refused("channels", "1, 2, 4 or 8 can be told apart by address bits"));
+            return Err(refused("channels", "1, 2, 4 or 8 can be selected by address bits"));
         }
         zones.iter().try_for_each(check_zone)?;
         for pair in zones.windows(2) {
@@ -129,11 +129,11 @@ impl Memory {
     /// Controller and channel of an address; `None` if no controller serves it.
     #[must_use]
     #[inline]
-    pub fn route(&self, address: u64) -> Option<Place> {
+    pub fn route(&self, address: u64) -> Option<Destination> {
         let zone = self.zones.iter().find(|zone| zone.start <= address && address < zone.end)?;
         let turn = (address >> zone.granule.trailing_zeros()) as usize;
         let channel = (address >> self.shift_of(zone)) as usize;
-        Some(Place {
+        Some(Destination {
             controller: zone.first + (turn & (zone.controllers - 1)),
             channel: channel & (self.channels - 1),
         })
@@ -174,17 +174,23 @@ fn refused(field: &str, cause: impl std::fmt::Display) -> Error {
 fn check_zone(zone: &Zone) -> Result<()> {
     let turn = zone.granule.checked_mul(zone.controllers as u64).unwrap_or(0);
     if !zone.controllers.is_power_of_two() || zone.controllers > 64 {
-        return Err(refused("zones.controllers", "1, 2, 4, … 64 can take turns"));
+        return Err(refused("zones.controllers", "1, 2, 4, … 64 can be interleaved"));
     }
     if !zone.granule.is_power_of_two() || zone.granule < BusRecord::BYTES || turn == 0 {
-        return Err(refused("zones.granule", "a power of two of at least 64 bytes can be a turn"));
+        return Err(refused(
+            "zones.granule",
+            "a power of two of at least 64 bytes can be a granule",
+        ));
     }
     if zone.start >= zone.end || zone.end > BusRecord::LAST_ADDRESS + 1 {
         let cause = format!("{:#x}..{:#x} is no range below 2^48", zone.start, zone.end);
         return Err(refused("zones.end", cause));
     }
     if !zone.start.is_multiple_of(turn) || !zone.end.is_multiple_of(turn) {
-        return Err(refused("zones.start", format!("not aligned to turns of {turn} bytes")));
+        return Err(refused(
+            "zones.start",
+            format!("not aligned to interleaving periods of {turn} bytes"),
+        ));
     }
     Ok(())
 }
@@ -203,7 +209,7 @@ mod tests {
     // Interleaved by 256 bytes: lines 0..4 to controller 0, 4..8 to controller 1; line parity is
     // the channel.
     #[test]
-    fn lines_take_turns() {
+    fn lines_are_interleaved() {
         let memory = Memory::new(two_sockets(256), 2).unwrap();
         let at = |line: u64| {
             let place = memory.route(line * 64).unwrap();
@@ -239,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_named() {
+    fn invalid_memories_are_refused_by_field() {
         let bad = |zones, channels| Memory::new(zones, channels).unwrap_err().to_string();
         let zone = Zone { start: 0, end: 1 << 20, first: 0, controllers: 1, granule: 4096 };
         assert!(bad(vec![], 2).contains("`zones`"));

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sweep_is_named() {
+    fn invalid_sweeps_are_refused_by_field() {
         let bad = |inputs| Plan::new(inputs).unwrap_err().to_string();
         let good = Inputs::PROTOTYPE;
         assert!(bad(Inputs { states: 0, ..good }).contains("`states`"));

@@ -169,7 +169,7 @@ impl Program {
             word: (word & !(max << lane)) | new << lane,
             value: new,
             wrapped: adds && operand > max - old,
-            told: self.side(channel).trigger.is_some_and(|trigger| trigger.holds(new)),
+            triggered: self.side(channel).trigger.is_some_and(|trigger| trigger.holds(new)),
         }
     }
 
@@ -195,7 +195,7 @@ pub struct Updated {
     /// Whether the counter wrapped around.
     pub wrapped: bool,
     /// Whether the trigger holds.
-    pub told: bool,
+    pub triggered: bool,
 }
 
 /// The first state since the last acknowledgement for which a trigger held, in one channel of one

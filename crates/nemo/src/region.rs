@@ -18,7 +18,7 @@ use crate::geometry::{Geometry, LINE_WORDS, PAGE_WORDS, WORDS};
 
 /// Content of a line of the region, from the given word on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Holds {
+pub enum LineContent {
     /// Current states of a pipeline.
     States {
         /// Number of the pipeline.
@@ -72,7 +72,7 @@ impl Region {
 
     /// Content of a line; `None` beyond the region.
     #[must_use]
-    pub fn holds(&self, line: u64) -> Option<Holds> {
+    pub fn holds(&self, line: u64) -> Option<LineContent> {
         if line >= self.lines() {
             return None;
         }
@@ -81,10 +81,10 @@ impl Region {
         let states = self.states(self.geometry.pipelines, 0, 0);
         if line >= states {
             let word = ((line - states) / channels) as usize * LINE_WORDS;
-            return Some(Holds::Captured { channel, word });
+            return Some(LineContent::Captured { channel, word });
         }
         let word = (line / channels) as usize * LINE_WORDS;
-        Some(Holds::States { pipeline: word / WORDS, channel, word: word % WORDS })
+        Some(LineContent::States { pipeline: word / WORDS, channel, word: word % WORDS })
     }
 }
 
@@ -97,8 +97,10 @@ mod tests {
         let region = Region::of(Geometry { pipelines: 3, channels: 2, banks: 24 });
         for line in 0..region.lines() {
             let again = match region.holds(line).unwrap() {
-                Holds::States { pipeline, channel, word } => region.states(pipeline, channel, word),
-                Holds::Captured { channel, word } => region.captured(channel, word),
+                LineContent::States { pipeline, channel, word } => {
+                    region.states(pipeline, channel, word)
+                }
+                LineContent::Captured { channel, word } => region.captured(channel, word),
             };
             assert_eq!(again, line);
         }

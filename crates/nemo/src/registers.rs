@@ -273,12 +273,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn controls_come_back(control in any_control()) {
+        fn controls_are_decoded(control in any_control()) {
             prop_assert_eq!(decode(&encode(&control)), Some(control));
         }
 
         #[test]
-        fn no_words_are_too_strange(words in any::<[u64; 32]>(), kind in 0u64..6) {
+        fn any_words_are_decoded_or_refused(words in any::<[u64; 32]>(), kind in 0u64..6) {
             let mut all = [0; CONTROL_WORDS];
             all[1..=32].copy_from_slice(&words);
             all[0] = kind;
@@ -286,7 +286,7 @@ mod tests {
         }
 
         #[test]
-        fn a_status_comes_back(dropped: u64, wrapped: bool, hint: Option<(u32, u64, u64, u64)>) {
+        fn a_status_is_decoded(dropped: u64, wrapped: bool, hint: Option<(u32, u64, u64, u64)>) {
             let hint = hint.map(|(state, value, nanos, more)| Hint { state, value, time: Time(nanos), more });
             let status = Status { dropped, wrapped, hint };
             prop_assert_eq!(decode_status(&encode_status(&status)), status);
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn geometry_comes_back() {
+    fn a_geometry_is_decoded() {
         let zone = |start: u64, first| Zone {
             start,
             end: start + (1 << 30),
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_controller_has_not_is_impossible() {
+    fn absent_resources_are_refused() {
         let geometry = Geometry { pipelines: 1, channels: 2, banks: 8 };
         let program = |program| is_possible(&Control::Program(Some(program)), &geometry);
         assert!(program(counting()));

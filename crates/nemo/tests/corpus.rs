@@ -8,7 +8,7 @@ use std::path::Path;
 use proptest::prelude::*;
 
 #[test]
-fn the_corpus_does_no_harm() {
+fn the_corpus_is_run_without_a_panic() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/nemo");
     let files: Vec<_> = std::fs::read_dir(corpus).unwrap().map(|file| file.unwrap()).collect();
     let tallies = files.iter().map(|file| nemo_input::run(&std::fs::read(file.path()).unwrap()));
@@ -20,7 +20,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn nor_do_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn any_bytes_are_run_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         let tally = nemo_input::run(&bytes);
         prop_assert!(u64::from(tally.done + tally.refused) <= 300);
     }

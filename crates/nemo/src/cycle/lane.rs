@@ -22,7 +22,7 @@
 
 use std::collections::VecDeque;
 
-use super::ports::{Ended, Granted, In, Out, Request};
+use super::ports::{CompletedUpdate, Granted, In, Out, Request};
 use super::sram::Sram;
 use crate::engine::Status;
 use crate::geometry::{KEYS, WORDS};
@@ -59,7 +59,7 @@ enum Op {
 
 /// A word to be written to the state SRAM.
 #[derive(Clone, Copy, Debug)]
-struct Written {
+struct PendingWrite {
     word: usize,
     value: u64,
 }
@@ -78,9 +78,9 @@ pub struct Lane {
     update: Option<Op>,
     /// Result of stage 3 for stage 4; the word that stage 4 writes in this cycle; the one it wrote
     /// before.
-    back: Option<Written>,
-    written: Option<Written>,
-    earlier: Option<Written>,
+    back: Option<PendingWrite>,
+    written: Option<PendingWrite>,
+    earlier: Option<PendingWrite>,
     waited: u32,
     /// The next cell to initialise after programming.
     clearing: Option<usize>,
@@ -166,7 +166,7 @@ impl Lane {
     fn write_back(&mut self) {
         self.earlier = self.written;
         self.written = self.back.take();
-        if let Some(Written { word, value }) = self.written {
+        if let Some(PendingWrite { word, value }) = self.written {
             self.states.write(word, value);
         }
     }
@@ -193,7 +193,7 @@ impl Lane {
                 out.taken = Some(old);
                 if inside {
                     let value = program.captured(old, lanes, self.channel);
-                    self.back = Some(Written { word, value });
+                    self.back = Some(PendingWrite { word, value });
                 }
             }
             Op::Update { request, state } => {
@@ -203,19 +203,25 @@ impl Lane {
         }
     }
 
-    fn update_state(&mut self, program: &Program, request: Request, state: u32) -> Ended {
+    fn update_state(&mut self, program: &Program, request: Request, state: u32) -> CompletedUpdate {
         let (word, lane) = program.word_of(state);
         let operand = match program.chain {
             Chain::None => program.operand.of(request.record),
             chain => chain.operand(request.chained.unwrap_or(0)),
         };
         let made = program.update(self.fetched(word), lane, operand, self.channel);
-        self.back = Some(Written { word, value: made.word });
+        self.back = Some(PendingWrite { word, value: made.word });
         self.status.wrapped |= made.wrapped;
-        if made.told {
+        if made.triggered {
             Hint::latch(&mut self.status.hint, state, made.value, request.record.time());
         }
-        Ended { request, state, value: made.value, told: made.told, wrapped: made.wrapped }
+        CompletedUpdate {
+            request,
+            state,
+            value: made.value,
+            triggered: made.triggered,
+            wrapped: made.wrapped,
+        }
     }
 
     /// Stage 2: takes the table's answer and reads the state SRAM.
@@ -392,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn close_updates_lose_nothing_and_would_without_forwarding() {
+    fn close_updates_need_forwarding() {
         for distance in 1..=4 {
             assert_eq!(updates_at_distance(&mut lane(), distance), 10, "{distance}");
             let mut bare = lane();
@@ -459,7 +465,7 @@ mod tests {
     // The two assumed values: with any of them no request is lost at three requests in four cycles,
     // the limit of DRAM. At full rate each control operation takes up an entry of the queue.
     #[test]
-    fn queue_and_patience_decide_only_what_full_rate_loses() {
+    fn queue_and_patience_matter_only_at_full_rate() {
         for (queue, patience) in [(1, 64), (8, 64), (64, 64), (8, 4), (8, 16), (8, 1000)] {
             let arbiter = Arbiter { queue, patience };
             assert_eq!(dropped(arbiter, 3).0, 0, "{arbiter:?}");

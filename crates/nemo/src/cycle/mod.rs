@@ -11,7 +11,7 @@ use crate::engine::{At, Control, Engine, Line, Status};
 use crate::geometry::{Geometry, LINE_WORDS, PAGE_WORDS};
 use crate::memory::Memory;
 use crate::program::{Chain, Slot, capture_slots};
-use crate::region::{Holds, Region};
+use crate::region::{LineContent, Region};
 use lane::Lane;
 use ports::{Granted, In, Request};
 
@@ -175,10 +175,10 @@ impl Engine for Cycle {
         let region = Region::of(self.geometry());
         let controller = &self.controllers[controller];
         match region.holds(line) {
-            Some(Holds::Captured { channel, word }) => {
+            Some(LineContent::Captured { channel, word }) => {
                 std::array::from_fn(|at| controller.captured[channel][word + at])
             }
-            Some(Holds::States { pipeline, channel, word }) => {
+            Some(LineContent::States { pipeline, channel, word }) => {
                 std::array::from_fn(|at| controller.lanes[pipeline][channel].word(word + at))
             }
             None => [0; LINE_WORDS],
@@ -191,7 +191,7 @@ impl Engine for Cycle {
 
     fn pending(&mut self, controller: usize) -> u64 {
         let lanes = self.controllers[controller].lanes.iter().enumerate();
-        let told = lanes.filter(|(_, l)| l.iter().any(|lane| lane.status().hint.is_some()));
-        told.fold(0, |bits, (number, _)| bits | 1 << number)
+        let triggered = lanes.filter(|(_, l)| l.iter().any(|lane| lane.status().hint.is_some()));
+        triggered.fold(0, |bits, (number, _)| bits | 1 << number)
     }
 }

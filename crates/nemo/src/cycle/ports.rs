@@ -52,7 +52,7 @@ pub struct In {
 
 /// A completed update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ended {
+pub struct CompletedUpdate {
     /// The request that caused it.
     pub request: Request,
     /// Number of the updated state.
@@ -60,7 +60,7 @@ pub struct Ended {
     /// New value of the state.
     pub value: u64,
     /// Whether its trigger holds.
-    pub told: bool,
+    pub triggered: bool,
     /// Whether the counter wrapped around.
     pub wrapped: bool,
 }
@@ -87,7 +87,7 @@ pub struct Out {
     /// The word read by a control operation.
     pub taken: Option<u64>,
     /// The update that completed.
-    pub ended: Option<Ended>,
+    pub ended: Option<CompletedUpdate>,
 }
 
 impl In {
@@ -150,7 +150,7 @@ impl Out {
         let mut first = control | request << 1 | u64::from(self.dropped) << 3;
         first |= u64::from(self.taken.is_some()) << 4;
         if let Some(ended) = self.ended {
-            first |= 1 << 5 | u64::from(ended.told) << 6 | u64::from(ended.wrapped) << 7;
+            first |= 1 << 5 | u64::from(ended.triggered) << 6 | u64::from(ended.wrapped) << 7;
             first |= u64::from(ended.state) << 16;
         }
         [first, self.taken.unwrap_or(0), self.ended.map_or(0, |ended| ended.value)]
@@ -174,7 +174,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_goes_in_is_found_in_the_bits(
+        fn packed_ports_hold_their_inputs(
             request in proptest::option::of((
                 0..1u64 << 48, any::<bool>(), any::<u64>(), 0..4096u16,
                 proptest::option::of(any::<u64>()),

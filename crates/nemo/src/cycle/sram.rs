@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_read_beside_a_write_is_old() {
+    fn a_read_in_the_cycle_of_a_write_is_old() {
         let mut sram = Sram::new(4, 0);
         sram.write(1, 7);
         sram.read(1);

@@ -7,7 +7,7 @@
 //! of these only the one whose state window holds the state has an entry for the key. A state is
 //! folded over all key windows, controllers and channels.
 
-mod beyond;
+mod extensions;
 mod guest;
 mod notices;
 mod read;
@@ -21,7 +21,7 @@ pub use notices::Alert;
 pub use read::Overflow;
 pub use spec::Spec;
 pub use sweep::Sweep;
-pub use translate::Onto;
+pub use translate::StateMapping;
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ use tierscope_core::{
 
 use crate::engine::{At, Control, Engine};
 use crate::program::{Chain, Program, Select, Side};
-use slab::{Piece, Slab};
+use slab::{PipelineBanks, Slab};
 use spec::{Layout, keys_of, no_room};
 
 /// Owner of a telemetry.
@@ -43,7 +43,7 @@ enum Owner {
 }
 
 /// A cell of the grid: a pipeline with its banks in each controller.
-type Cell = Vec<(At, Piece)>;
+type Cell = Vec<(At, PipelineBanks)>;
 
 /// A registered telemetry.
 #[derive(Clone, Debug)]
@@ -159,7 +159,7 @@ impl<E: Engine> Driver<E> {
         let found = slot.and_then(|slot| slot.1.as_ref()).filter(|found| found.owner == owner);
         found.ok_or_else(|| {
             Error::new(ErrorKind::Usage, format!("there is no telemetry {:#x}", id.0))
-                .cause("it was removed, or never registered by who asks")
+                .cause("it was removed, or never registered by this owner")
                 .remedy("register it first")
         })
     }
@@ -263,7 +263,7 @@ impl<E: Engine> Driver<E> {
     fn program_of(
         &self,
         telemetry: &Telemetry,
-        piece: Piece,
+        piece: PipelineBanks,
         keys: u64,
         states: u64,
         home: bool,

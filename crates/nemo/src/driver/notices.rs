@@ -20,7 +20,7 @@ pub struct Alert {
 }
 
 /// Hints of one telemetry.
-struct Hinted {
+struct TelemetryHints {
     number: usize,
     time: Time,
     /// The states that raised hints; `None` if more states did than the channels recorded.
@@ -39,7 +39,7 @@ impl<E: Engine> Driver<E> {
     /// # Errors
     /// The controllers do not respond.
     pub fn dispatch(&mut self, mut each: impl FnMut(Alert)) -> Result<()> {
-        for Hinted { number, time, states } in self.take_hints(Owner::Host) {
+        for TelemetryHints { number, time, states } in self.take_hints(Owner::Host) {
             let rule = self.id_of(number);
             let read = self.with(Owner::Host, rule, |driver, telemetry| -> Result<()> {
                 let Some(trigger) = telemetry.rule.notify else { return Ok(()) };
@@ -72,7 +72,7 @@ impl<E: Engine> Driver<E> {
 
     /// Takes and acknowledges the hints of an owner's telemetries; hints of other owners stay
     /// pending.
-    fn take_hints(&mut self, owner: Owner) -> Vec<Hinted> {
+    fn take_hints(&mut self, owner: Owner) -> Vec<TelemetryHints> {
         let controllers = 0..self.engine.memory().controllers();
         let pending: Vec<u64> = controllers.map(|n| self.engine.pending(n)).collect();
         if pending.iter().all(|bits| *bits == 0) {
@@ -85,15 +85,15 @@ impl<E: Engine> Driver<E> {
             };
             let (window, windows) = (telemetry.layout.window, telemetry.layout.state_windows());
             let cells = telemetry.cells.iter().enumerate();
-            let told: Vec<(At, u64)> = cells
+            let triggered: Vec<(At, u64)> = cells
                 .flat_map(|(cell, ats)| ats.iter().map(move |(at, _)| (*at, cell as u64 % windows)))
                 .filter(|(at, _)| pending[at.controller] >> at.pipeline & 1 == 1)
                 .collect();
-            let hints: Vec<(Hint, u64)> = (told.into_iter())
+            let hints: Vec<(Hint, u64)> = (triggered.into_iter())
                 .flat_map(|(at, states)| self.acknowledge(at, states * window))
                 .collect();
             if let Some(time) = hints.iter().map(|(hint, _)| hint.time).min() {
-                found.push(Hinted { number, time, states: named(&hints) });
+                found.push(TelemetryHints { number, time, states: named(&hints) });
             }
         }
         found

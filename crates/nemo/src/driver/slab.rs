@@ -4,7 +4,7 @@ use crate::geometry::Geometry;
 
 /// A pipeline, and the banks that it owns in each channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Piece {
+pub(super) struct PipelineBanks {
     pub(super) pipeline: usize,
     pub(super) first_bank: usize,
     pub(super) banks: usize,
@@ -33,7 +33,7 @@ impl Slab {
 
     /// Allocates pipelines with these numbers of banks; all or nothing. `in_a_row` requires
     /// adjacent pipelines, as a chain needs.
-    pub(super) fn take(&mut self, banks: &[usize], in_a_row: bool) -> Option<Vec<Piece>> {
+    pub(super) fn take(&mut self, banks: &[usize], in_a_row: bool) -> Option<Vec<PipelineBanks>> {
         let before = self.clone();
         let taken = self.take_pipelines(banks.len(), in_a_row).and_then(|pipelines| {
             let pieces = pipelines.into_iter().zip(banks);
@@ -61,16 +61,16 @@ impl Slab {
         })
     }
 
-    fn take_banks(&mut self, pipeline: usize, banks: usize) -> Option<Piece> {
+    fn take_banks(&mut self, pipeline: usize, banks: usize) -> Option<PipelineBanks> {
         let run = banks.next_power_of_two();
         let starts = (0..self.banks.len()).step_by(run).filter(|at| at + run <= self.banks.len());
         let mut fitting = starts.filter(|at| self.banks[*at..at + run].iter().all(|taken| !taken));
         let first_bank = fitting.next()?;
         self.banks[first_bank..first_bank + run].fill(true);
-        Some(Piece { pipeline, first_bank, banks: run })
+        Some(PipelineBanks { pipeline, first_bank, banks: run })
     }
 
-    pub(super) fn give_back(&mut self, piece: Piece) {
+    pub(super) fn give_back(&mut self, piece: PipelineBanks) {
         self.pipelines[piece.pipeline] = false;
         self.banks[piece.first_bank..piece.first_bank + piece.banks].fill(false);
     }

@@ -254,7 +254,7 @@ mod tests {
 
     // 16 regions of 512 states fill a pipeline; 20 are requested, one pipeline is free.
     #[test]
-    fn no_room_says_what_is_missing_and_what_a_sweep_would_do() {
+    fn a_lack_of_room_is_explained_with_a_possible_sweep() {
         let layout = Layout::new(&spec(Some(20 * 512), true), &[(0, 8191)]).unwrap();
         let said = no_room(&layout, 1, 8, EIGHT).to_string();
         assert!(said.contains("1 pipelines and 32 KiB are missing"), "{said}");

@@ -9,7 +9,7 @@ use crate::program::Select;
 
 /// Mapping of a range of primary regions to states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Onto {
+pub enum StateMapping {
     /// All regions to this state: many to one.
     One(u32),
     /// The first region to this state, the next region to the next region's first state, and so on:
@@ -24,7 +24,13 @@ impl<E: Engine> Driver<E> {
     /// The range does not consist of whole primary regions, exceeds the memory that the rule sees,
     /// or contains a region that is mapped to other states already; or the states are not the
     /// telemetry's. Nothing is changed then.
-    pub fn translate_range(&mut self, id: RuleId, start: u64, end: u64, onto: Onto) -> Result<()> {
+    pub fn translate_range(
+        &mut self,
+        id: RuleId,
+        start: u64,
+        end: u64,
+        onto: StateMapping,
+    ) -> Result<()> {
         let limits = self.limits();
         let telemetry = self.of(Owner::Host, id)?;
         let region = telemetry.region(&limits)?;
@@ -41,8 +47,8 @@ impl<E: Engine> Driver<E> {
         let entry = |key: u64| {
             let step = (key - (start >> shift)) * telemetry.layout.span;
             let index = match onto {
-                Onto::One(index) => Some(index),
-                Onto::Each(first) => u32::try_from(u64::from(first) + step).ok(),
+                StateMapping::One(index) => Some(index),
+                StateMapping::Each(first) => u32::try_from(u64::from(first) + step).ok(),
             };
             index
                 .ok_or_else(|| refused("index", "the range has more regions than there are states"))

@@ -4,7 +4,7 @@
 
 use tierscope_core::{BusRecord, Cell, Compare, Operand, Operator, RequestKind, Trigger};
 
-use super::part::{Found, Part, ROOM};
+use super::part::{CHUNK_REQUESTS, Chunk, Match};
 use super::pipeline::{NONE, Pipeline};
 use crate::geometry::{KEYS, WORDS};
 use crate::program::{Chain, Hint, Program, Select};
@@ -19,14 +19,14 @@ const ALL: u8 = 2;
 
 /// Matches of a chunk, with capacity for a whole chunk.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Matched(Vec<Found>);
+pub(super) struct Matched(Vec<Match>);
 
 impl Pipeline {
     /// Processes requests in order; `channel_shift` selects the address bits of the channel. Not
     /// for chained pipelines.
     pub fn observe(&mut self, batch: &[BusRecord], channel_shift: u32) {
-        let mut part = Part::default();
-        for batch in batch.chunks(ROOM) {
+        let mut part = Chunk::default();
+        for batch in batch.chunks(CHUNK_REQUESTS) {
             part.extend(batch, channel_shift, self.channels);
             self.see(&part);
             part.clear();
@@ -34,11 +34,11 @@ impl Pipeline {
     }
 
     /// Processes a chunk.
-    pub(super) fn see(&mut self, part: &Part) {
+    pub(super) fn see(&mut self, part: &Chunk) {
         let Some(program) = self.program else { return };
         debug_assert_eq!(program.chain, Chain::None);
         let mut matched = std::mem::take(&mut self.matched);
-        matched.0.resize(ROOM, Found::default());
+        matched.0.resize(CHUNK_REQUESTS, Match::default());
         let filter = program.filter;
         let every = filter.kind == RequestKind::All && filter.start == 0 && filter.end >= 1 << 48;
         let words = every && program.cell.per_word() == 1;
@@ -52,7 +52,12 @@ impl Pipeline {
     }
 
     /// Finds the states of a chunk's requests; returns the number of matches.
-    fn select<const WHAT: u8>(&self, program: &Program, part: &Part, found: &mut [Found]) -> usize {
+    fn select<const WHAT: u8>(
+        &self,
+        program: &Program,
+        part: &Chunk,
+        found: &mut [Match],
+    ) -> usize {
         match program.select {
             Select::Table => {
                 let table: &[u16; KEYS + 1] = &self.table;
@@ -71,23 +76,23 @@ impl Pipeline {
         }
     }
 
-    fn update_all(&mut self, program: &Program, part: &[BusRecord], found: &[Found]) {
-        let told = [program.home, program.away].map(|side| side.trigger.is_some());
+    fn update_all(&mut self, program: &Program, part: &[BusRecord], found: &[Match]) {
+        let triggered = [program.home, program.away].map(|side| side.trigger.is_some());
         let ends = [program.home, program.away].map(|side| Interval::of(side.trigger));
         match (program.operator, program.operand, program.cell, ends) {
-            (Operator::Add, Operand::Constant(by), Cell::WORD, _) if told == [false; 2] => {
+            (Operator::Add, Operand::Constant(by), Cell::WORD, _) if triggered == [false; 2] => {
                 self.add(found, by);
             }
             (Operator::Add, Operand::Constant(by), Cell::WORD, [Some(home), Some(away)]) => {
-                self.add_and_tell(part, found, by, home, away);
+                self.add_and_notify(part, found, by, home, away);
             }
-            (_, _, Cell::WORD, _) if told == [false; 2] => self.words(program, part, found),
+            (_, _, Cell::WORD, _) if triggered == [false; 2] => self.words(program, part, found),
             _ => self.any(program, part, found),
         }
     }
 
     /// Adds a constant to word-sized counters, without triggers.
-    fn add(&mut self, found: &[Found], by: u64) {
+    fn add(&mut self, found: &[Match], by: u64) {
         for found in found {
             let word = &mut self.words[found.place()];
             let (new, wrapped) = word.overflowing_add(by);
@@ -99,10 +104,10 @@ impl Pipeline {
     }
 
     /// Adds a constant to word-sized counters, with triggers.
-    fn add_and_tell(
+    fn add_and_notify(
         &mut self,
         part: &[BusRecord],
-        found: &[Found],
+        found: &[Match],
         by: u64,
         home: Interval,
         away: Interval,
@@ -124,7 +129,7 @@ impl Pipeline {
     }
 
     /// Applies any operator to word-sized counters, without triggers.
-    fn words(&mut self, program: &Program, part: &[BusRecord], found: &[Found]) {
+    fn words(&mut self, program: &Program, part: &[BusRecord], found: &[Match]) {
         let Program { operator, operand, cell, .. } = *program;
         for found in found {
             let word = &mut self.words[found.place()];
@@ -136,7 +141,7 @@ impl Pipeline {
     }
 
     /// The general case: any operator, counter width and trigger.
-    fn any(&mut self, program: &Program, part: &[BusRecord], found: &[Found]) {
+    fn any(&mut self, program: &Program, part: &[BusRecord], found: &[Match]) {
         let per = program.cell.per_word().trailing_zeros();
         for found in found {
             let (request, state) = (part[found.at()], found.state(per));
@@ -163,7 +168,7 @@ impl Pipeline {
         self.words[place] = updated.word;
         let status = &mut self.status[channel];
         status.wrapped |= updated.wrapped;
-        if updated.told {
+        if updated.triggered {
             Hint::latch(&mut status.hint, state, updated.value, request.time());
         }
         updated.value
@@ -210,8 +215,8 @@ impl Interval {
 #[inline(always)]
 fn find<const WHAT: u8>(
     program: &Program,
-    part: &Part,
-    found: &mut [Found],
+    part: &Chunk,
+    found: &mut [Match],
     base: impl Fn(u64, bool) -> u64,
 ) -> usize {
     const WRITE: u64 = 1 << 48;
@@ -227,14 +232,14 @@ fn find<const WHAT: u8>(
         (program.key.mask & (WRITE - 1), program.offset.mask & (WRITE - 1));
     let limit = u64::from(program.states);
     let per = if WHAT < ALL { 0 } else { program.cell.per_word().trailing_zeros() };
-    let found = &mut found[..ROOM];
+    let found = &mut found[..CHUNK_REQUESTS];
     let mut count = 0;
     for (packed, place) in part.addresses.iter().zip(&part.places) {
         let inside = (packed & (WRITE - 1)).wrapping_sub(start) < length;
         let wanted = (WHAT < ALL) | (inside & (packed & asked == write));
         let offset = if WHAT < OFFSET { 0 } else { (packed & offset_mask) >> offset_shift };
         let state = base((packed & key_mask) >> key_shift, wanted) + offset;
-        found[count & (ROOM - 1)] = place.with_state(state, per);
+        found[count & (CHUNK_REQUESTS - 1)] = place.with_state(state, per);
         count += usize::from(state < limit);
     }
     count

@@ -2,12 +2,12 @@
 
 use tierscope_core::BusRecord;
 
-use super::part::Part;
+use super::part::Chunk;
 use super::pipeline::Pipeline;
 use crate::engine::{Control, Line};
 use crate::geometry::{Geometry, LINE_WORDS, PAGE_WORDS};
 use crate::program::{Chain, Program, capture_slots};
-use crate::region::{Holds, Region};
+use crate::region::{LineContent, Region};
 
 /// A memory controller with telemetry.
 #[derive(Clone, Debug)]
@@ -16,7 +16,7 @@ pub struct Controller {
     channel_shift: u32,
     pipelines: Vec<Pipeline>,
     /// Requests not yet processed; all pipelines process them before any result is read.
-    waiting: Part,
+    waiting: Chunk,
     /// Capture page of each channel.
     captured: Vec<[u64; PAGE_WORDS]>,
 }
@@ -27,7 +27,7 @@ impl Controller {
     pub fn new(geometry: Geometry, channel_shift: u32) -> Self {
         let pipelines = vec![Pipeline::new(geometry.channels); geometry.pipelines];
         let captured = vec![[0; PAGE_WORDS]; geometry.channels];
-        Self { geometry, channel_shift, pipelines, waiting: Part::default(), captured }
+        Self { geometry, channel_shift, pipelines, waiting: Chunk::default(), captured }
     }
 
     /// Resources of the controller.
@@ -138,10 +138,10 @@ impl Controller {
         self.catch_up();
         let mut words = [0; LINE_WORDS];
         match Region::of(self.geometry).holds(line) {
-            Some(Holds::Captured { channel, word }) => {
+            Some(LineContent::Captured { channel, word }) => {
                 words.copy_from_slice(&self.captured[channel][word..word + LINE_WORDS]);
             }
-            Some(Holds::States { pipeline, channel, word }) => {
+            Some(LineContent::States { pipeline, channel, word }) => {
                 let pipeline = &self.pipelines[pipeline];
                 words = std::array::from_fn(|at| pipeline.word(channel, word + at));
             }
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_begins_anew_is_seen() {
+    fn a_wrapped_counter_sets_its_flag() {
         assert!(wrap(Cell::new(1, false).unwrap()));
         assert!(!wrap(Cell::new(1, true).unwrap()));
         assert!(!wrap(Cell::WORD));

@@ -4,15 +4,15 @@ use tierscope_core::BusRecord;
 
 /// Requests of a chunk: the match stage's input (12 KiB), its output (4 KiB) and a pipeline's table
 /// (16 KiB) together fit a 32 KiB L1 cache.
-pub(super) const ROOM: usize = 1 << 10;
+pub(super) const CHUNK_REQUESTS: usize = 1 << 10;
 
 /// A counter to update: bits 0..13 the word, 13..16 the channel, 16..19 the counter within the
 /// word, 19..32 the request within the chunk. The lowest 16 bits are the word's index over all
 /// channels.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Found(u32);
+pub(super) struct Match(u32);
 
-impl Found {
+impl Match {
     /// Index of the word over all channels.
     #[inline(always)]
     pub(super) fn place(self) -> usize {
@@ -46,19 +46,19 @@ impl Found {
 
 /// Requests that all pipelines have yet to process.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Part {
+pub(super) struct Chunk {
     /// The requests in order.
     pub(super) records: Vec<BusRecord>,
     /// Their addresses; bit 48 is set for writes.
     pub(super) addresses: Vec<u64>,
     /// Their numbers and channels, with word 0.
-    pub(super) places: Vec<Found>,
+    pub(super) places: Vec<Match>,
 }
 
-impl Part {
+impl Chunk {
     /// Free capacity.
     pub(super) fn room(&self) -> usize {
-        ROOM - self.records.len()
+        CHUNK_REQUESTS - self.records.len()
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -76,7 +76,7 @@ impl Part {
         );
         self.places.extend(batch.iter().enumerate().map(|(n, record)| {
             let channel = (record.address() >> channel_shift & mask) as u32;
-            Found(channel << 13 | ((first + n) as u32) << 19)
+            Match(channel << 13 | ((first + n) as u32) << 19)
         }));
     }
 

@@ -1,7 +1,7 @@
 //! Controllers that stop responding: every driver call reports an error.
 
 use tierscope_core::{Counters, Error, ErrorKind, Result};
-use tierscope_nemo::driver::Onto;
+use tierscope_nemo::driver::StateMapping;
 use tierscope_nemo::{At, Control, Driver, Engine, Functional, Geometry, Line, Memory, Status};
 
 use super::{BYTES, HUGE, finish, per_huge_page, prototype};
@@ -78,15 +78,15 @@ fn an_installation_that_breaks_off_leaves_nothing() {
 
 // The first command installs; the next two write entries; then reads fail.
 #[test]
-fn whatever_comes_after_says_so() {
+fn later_operations_fail_too() {
     let mut driver = Breaking::after(3);
     let id = driver.register_states(&finish(per_huge_page()), 8).expect("it answers still");
-    driver.translate_range(id, 0, 2 * HUGE, Onto::Each(0)).expect("it answers still");
+    driver.translate_range(id, 0, 2 * HUGE, StateMapping::Each(0)).expect("it answers still");
     broke(driver.read(id, &mut [0; 8]));
     broke(driver.peek(id, 0, &mut [0; 8]));
     broke(driver.translate(id, 3, Some(3)));
     broke(driver.overflow(id));
-    broke(driver.dispatch(|_| panic!("nobody told")));
+    broke(driver.dispatch(|_| panic!("no alert is due")));
     broke(driver.uninstall(id));
     assert_eq!(driver.free(), prototype().free(), "what is removed is free all the same");
 }

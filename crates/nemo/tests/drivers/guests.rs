@@ -55,7 +55,7 @@ fn a_guest_counts_its_own_pages_by_its_own_names() {
 }
 
 #[test]
-fn what_is_not_the_guests_is_refused_by_name() {
+fn foreign_memory_is_refused_by_name() {
     let (mut driver, first, _) = two_guests();
     let mut view = driver.guest(first).unwrap();
     let rule = guests_rule();
@@ -113,7 +113,7 @@ proptest! {
 
     /// Requests to foreign memory never reach a guest's states, whatever it installs.
     #[test]
-    fn no_foreign_request_is_ever_seen(
+    fn no_foreign_request_is_ever_counted(
         shift in 12..24u8, sub in 0..1u64 << 22, low in 6..20u8,
         entries in prop::collection::vec((0..5000u64, 0..4096u32), 1..60),
         shift_host in 0..4u64, foreign in prop::collection::vec(any::<u64>(), 1..200),

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use tierscope_core::{BusObserver, Counters, Key, RequestKind, Rule, RuleLimits};
-use tierscope_nemo::driver::Onto;
+use tierscope_nemo::driver::StateMapping;
 use tierscope_nemo::{Driver, Functional, Memory, Spec, Zone};
 
 use super::{BYTES, HUGE, finish, per_base_page, per_huge_page, prototype, reads};
@@ -45,18 +45,18 @@ fn ranges_are_refused_by_name_and_leave_nothing() {
     let mut why = |start, end, onto| {
         driver.translate_range(id, start * HUGE / 2, end * HUGE / 2, onto).unwrap_err().to_string()
     };
-    assert!(why(1, 4, Onto::One(0)).contains("refused at `range`"));
-    assert!(why(1, 4, Onto::One(0)).contains("unaligned"));
-    assert!(why(4, 4, Onto::One(0)).contains("`range`"));
-    assert!(why(0, 2 * 8194, Onto::One(0)).contains("refused at `range`"));
-    assert!(why(0, 20, Onto::One(5)).contains("key 0x9 overlaps: it selects state 3"));
-    assert!(why(0, 2 * 100, Onto::Each(0)).contains("overlaps"));
-    assert!(why(20, 20 + 2 * 65, Onto::Each(0)).contains("`index`"));
+    assert!(why(1, 4, StateMapping::One(0)).contains("refused at `range`"));
+    assert!(why(1, 4, StateMapping::One(0)).contains("unaligned"));
+    assert!(why(4, 4, StateMapping::One(0)).contains("`range`"));
+    assert!(why(0, 2 * 8194, StateMapping::One(0)).contains("refused at `range`"));
+    assert!(why(0, 20, StateMapping::One(5)).contains("key 0x9 overlaps: it selects state 3"));
+    assert!(why(0, 2 * 100, StateMapping::Each(0)).contains("overlaps"));
+    assert!(why(20, 20 + 2 * 65, StateMapping::Each(0)).contains("`index`"));
     driver.observe(&reads((0..100).map(|page| page * HUGE)));
     let mut states = [0; 64];
     driver.read(id, &mut states).unwrap();
     assert_eq!(states.iter().sum::<u64>(), 1, "only the entry made at first");
-    driver.translate_range(id, 9 * HUGE, 11 * HUGE, Onto::Each(3)).unwrap();
+    driver.translate_range(id, 9 * HUGE, 11 * HUGE, StateMapping::Each(3)).unwrap();
     assert!(driver.read(id, &mut [0; 65]).unwrap_err().to_string().contains("`states`"));
 }
 
@@ -84,8 +84,8 @@ fn rules_are_checked_against_the_memory() {
 fn one_of_many_and_many_to_one() {
     let mut driver = prototype();
     let tenants = driver.register_states(&finish(per_huge_page()), 2).unwrap();
-    driver.translate_range(tenants, 0, 100 * HUGE, Onto::One(0)).unwrap();
-    driver.translate_range(tenants, 100 * HUGE, BYTES, Onto::One(1)).unwrap();
+    driver.translate_range(tenants, 0, 100 * HUGE, StateMapping::One(0)).unwrap();
+    driver.translate_range(tenants, 100 * HUGE, BYTES, StateMapping::One(1)).unwrap();
     let pages = driver.register_states(&finish(per_base_page()), 112 * 512).unwrap();
     driver.translate(pages, 99, Some(111 * 512)).unwrap();
     driver.translate(pages, 100, Some(512)).unwrap();

@@ -156,7 +156,7 @@ fn variance_lies_within_its_bounds_and_is_exact_in_one_bank() {
 }
 
 #[test]
-fn a_chain_comes_and_goes_as_one() {
+fn a_chain_is_installed_and_removed_as_one() {
     let mut driver = fast();
     let whole = driver.free();
     let spec = Spec { states: Some(64), ..Spec::from(per_region(21)) };
@@ -175,7 +175,7 @@ fn a_chain_comes_and_goes_as_one() {
 }
 
 #[test]
-fn bytes_that_saturate_keep_the_warm_apart() {
+fn saturating_bytes_distinguish_warm_from_hot() {
     let mut driver = fast();
     let cell = Cell::new(1, true).unwrap();
     let id = driver.install(&Spec { cell, states: Some(1000), rule: per_region(20) }).unwrap();

@@ -100,7 +100,7 @@ fn input(rng: &mut Rng, rate: u64, time: u64, control: &mut Option<Slot>) -> In 
 }
 
 #[test]
-fn a_lane_computes_what_a_pipeline_does() {
+fn a_lane_equals_a_pipeline() {
     let mut rng = Rng::seeded(81);
     let (mut done, mut dropped, mut hints) = (0, 0, 0);
     while done < operations() {

@@ -12,7 +12,7 @@ use super::{operations, stream};
 
 /// Runs a batch through its specialised loop, and request by request.
 #[test]
-fn batches_compute_what_single_requests_do() {
+fn batches_equal_single_requests() {
     let mut rng = Rng::seeded(83);
     for round in 0..300.max(operations() / 5000) {
         let mut program = stream::program(&mut rng);
