@@ -10,8 +10,8 @@ use std::hint::black_box;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use tierscope_core::{Level, Rng};
 use tierscope_tlb::ptat::{
-    BoardReader, BoardWriter, BusHeader, Capture, Change, DumpHeader, DumpReader, DumpWriter, Told,
-    What, Window,
+    BoardReader, BoardWriter, BusHeader, Capture, Change, DumpHeader, DumpReader, DumpWriter,
+    KernelEvent, What, Window,
 };
 
 const REQUESTS: u64 = 32 << 20;
@@ -30,9 +30,9 @@ fn dump(pages: u64) -> Vec<u8> {
         let (what, level) = (What::Map, Level::PTE);
         let change =
             Change { what, pid: 1, level, writable: true, page, frame: page, entry, reads: 0 };
-        dump.told(&Told::Change(change)).expect("memory");
+        dump.told(&KernelEvent::Change(change)).expect("memory");
     }
-    dump.told(&Told::Tag(0)).expect("memory");
+    dump.told(&KernelEvent::Tag(0)).expect("memory");
     dump.finish().expect("memory")
 }
 

@@ -423,12 +423,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn rules_come_back(rule in any_rule()) {
+        fn rules_are_decoded(rule in any_rule()) {
             prop_assert_eq!(decode(&encode(&rule)), Some(rule));
         }
 
         #[test]
-        fn no_words_are_too_strange(words in any::<[u64; RULE_WORDS]>()) {
+        fn any_words_are_decoded_or_refused(words in any::<[u64; RULE_WORDS]>()) {
             let _ = decode(&words);
         }
     }
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_is_not_there_is_told() {
+    fn a_missing_device_is_an_error() {
         let region = region();
         assert!(Client::attach(&region, 0).unwrap_err().to_string().contains("part `device`"));
         region[0].store(MAGIC, Relaxed);
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn rings_lie_where_the_registers_say() {
+    fn rings_are_at_the_offsets_of_the_registers() {
         let region: Vec<AtomicU64> = (0..W_STATE + 40).map(|_| AtomicU64::new(0)).collect();
         assert!(rings(&region).is_empty());
         let set = |at: usize, value: usize| region[at].store(value as u64, Relaxed);

@@ -6,7 +6,7 @@ const ABOVE_HOLE: u64 = 1 << 32;
 
 /// A part of RAM that is contiguous both in guest-physical memory and in its node's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece {
+pub struct RamPart {
     /// The node that it belongs to.
     pub node: usize,
     /// Its offset in the node's file.
@@ -17,7 +17,7 @@ pub struct Piece {
     pub bytes: u64,
 }
 
-impl Piece {
+impl RamPart {
     /// Offset of a physical address within the piece; `None` if it lies outside.
     #[inline(always)]
     #[must_use]
@@ -34,7 +34,7 @@ fn below_hole(ram: u64) -> u64 {
 
 /// RAM layout of QEMU's q35 machine, given the bytes of each node.
 #[must_use]
-pub fn q35(nodes: &[u64]) -> Vec<Piece> {
+pub fn q35(nodes: &[u64]) -> Vec<RamPart> {
     let low = below_hole(nodes.iter().sum());
     let (mut first, mut pieces) = (0, Vec::new());
     for (node, bytes) in nodes.iter().enumerate() {
@@ -42,7 +42,7 @@ pub fn q35(nodes: &[u64]) -> Vec<Piece> {
         for (from, to) in [(first, end.min(low)), (first.max(low), end)] {
             if from < to {
                 let physical = if from < low { from } else { ABOVE_HOLE + (from - low) };
-                pieces.push(Piece { node, offset: from - first, physical, bytes: to - from });
+                pieces.push(RamPart { node, offset: from - first, physical, bytes: to - from });
             }
         }
         first = end;
@@ -58,26 +58,26 @@ mod tests {
 
     #[test]
     fn a_small_machine_has_no_hole() {
-        let piece = |node, physical| Piece { node, offset: 0, physical, bytes: GIB };
+        let piece = |node, physical| RamPart { node, offset: 0, physical, bytes: GIB };
         assert_eq!(q35(&[GIB, GIB]), [piece(0, 0), piece(1, GIB)]);
     }
 
     #[test]
-    fn an_address_is_in_one_piece() {
-        let piece = Piece { node: 1, offset: 0, physical: GIB, bytes: GIB };
+    fn an_address_is_in_one_part() {
+        let piece = RamPart { node: 1, offset: 0, physical: GIB, bytes: GIB };
         let of = [GIB - 1, GIB, 2 * GIB - 1, 2 * GIB].map(|at| piece.offset_of(at));
         assert_eq!(of, [None, Some(0), Some(GIB - 1), None]);
     }
 
     #[test]
-    fn beyond_2816_mib_ram_goes_on_above_4_gib() {
+    fn beyond_2816_mib_ram_continues_above_4_gib() {
         // 3 GiB of RAM: 2 GiB of it lie below the hole, so that node 1 lies on both sides of it.
         assert_eq!(
             q35(&[GIB, 2 * GIB]),
             [
-                Piece { node: 0, offset: 0, physical: 0, bytes: GIB },
-                Piece { node: 1, offset: 0, physical: GIB, bytes: GIB },
-                Piece { node: 1, offset: GIB, physical: 4 * GIB, bytes: GIB },
+                RamPart { node: 0, offset: 0, physical: 0, bytes: GIB },
+                RamPart { node: 1, offset: 0, physical: GIB, bytes: GIB },
+                RamPart { node: 1, offset: GIB, physical: 4 * GIB, bytes: GIB },
             ]
         );
     }

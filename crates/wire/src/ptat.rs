@@ -86,7 +86,7 @@ pub enum Stage {
 
 /// An event that the kernel reports; events are ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Told {
+pub enum KernelEvent {
     /// An entry changed.
     Change(Change),
     /// A process reached another stage.

@@ -192,7 +192,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn accesses_lie_as_documented() {
+    fn accesses_have_the_documented_layout() {
         let access = RawAccess {
             address: 0x7fff_1234_5678,
             size_log2: 3,
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_are_no_accesses() {
+    fn notes_are_not_taken_for_accesses() {
         for note in [Note::Function(7), Note::Given(1 << 40), Note::Bytes(0), Note::Site(9)] {
             let record = RawAccess::of_note(note, Time(5), 3, 0);
             let mut words = [0; RawAccess::WORDS];
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn misses_lie_as_documented() {
+    fn misses_have_the_documented_layout() {
         let miss = TlbMiss {
             time: Time(7),
             address: !0 << 12,
@@ -237,14 +237,14 @@ mod tests {
     }
 
     #[test]
-    fn what_no_record_looks_like_is_refused() {
+    fn invalid_records_are_refused() {
         assert_eq!(TlbMiss::read(&[0, 0, 0x1000, 0]), None, "level 0");
         assert_eq!(TlbMiss::read(&[0, 0, 0x1006, 0]), None, "level 6");
     }
 
     proptest! {
         #[test]
-        fn accesses_come_back(
+        fn accesses_are_decoded(
             address in any::<u64>(), size_log2 in 0u8..8, store: bool, non_temporal: bool,
             nanos in 0u64..1 << 48, cpu in 0u16..4096, space in 0u8..64,
         ) {
@@ -257,7 +257,7 @@ mod tests {
         }
 
         #[test]
-        fn misses_come_back(
+        fn misses_are_decoded(
             time: u64, address: u64, entry: u64, level in 1u8..=5, root: u64, cpu in 0u16..4096,
         ) {
             let level = Level::new(level).expect("1..=5");

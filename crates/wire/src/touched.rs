@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_touched_is_taken_once() {
+    fn touches_are_taken_once() {
         let region = region(4);
         let mut marker = Marker::create(&region).unwrap();
         let touches = Touches::attach(&region).unwrap();
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_is_counted() {
+    fn touches_beyond_the_table_are_counted() {
         let region = region(2);
         let mut marker = Marker::create(&region).unwrap();
         (0..3).for_each(|range| marker.mark(0x1000, range << 21));

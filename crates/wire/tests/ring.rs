@@ -19,7 +19,7 @@ fn miss(number: u64) -> TlbMiss {
 }
 
 #[test]
-fn a_full_ring_loses_aloud() {
+fn a_full_ring_counts_its_losses() {
     let memory = memory(bytes_for::<TlbMiss>(4));
     let mut producer = Producer::create(&memory).expect("there is room");
     let mut consumer = Consumer::attach(&memory).expect("it is a ring");
@@ -37,7 +37,7 @@ fn a_full_ring_loses_aloud() {
 }
 
 #[test]
-fn each_end_sees_the_other_go() {
+fn each_end_sees_the_other_detach() {
     let memory = memory(bytes_for::<TlbMiss>(1));
     let producer = Producer::<TlbMiss>::create(&memory).expect("there is room");
     assert_eq!(producer.reader(), Reader::None);
@@ -48,7 +48,7 @@ fn each_end_sees_the_other_go() {
 }
 
 #[test]
-fn a_second_consumer_goes_on_where_the_first_ended() {
+fn a_second_consumer_continues_after_the_first() {
     let memory = memory(bytes_for::<TlbMiss>(2));
     let mut producer = Producer::create(&memory).expect("there is room");
     for number in 0..3 {
@@ -65,7 +65,7 @@ fn a_second_consumer_goes_on_where_the_first_ended() {
 }
 
 #[test]
-fn what_is_no_ring_is_refused() {
+fn other_memory_is_no_ring() {
     let small = memory(bytes_for::<TlbMiss>(1) - 8);
     let error = Producer::<TlbMiss>::create(&small).expect_err("too small");
     assert!(error.to_string().contains("416 bytes"), "{error}");
@@ -80,7 +80,7 @@ fn what_is_no_ring_is_refused() {
 }
 
 #[test]
-fn a_head_that_jumped_is_noticed() {
+fn a_corrupt_head_is_noticed() {
     let memory = memory(bytes_for::<TlbMiss>(4));
     let _producer = Producer::<TlbMiss>::create(&memory).expect("there is room");
     let mut consumer = Consumer::<TlbMiss>::attach(&memory).expect("it is a ring");
@@ -93,7 +93,7 @@ fn a_head_that_jumped_is_noticed() {
 }
 
 #[test]
-fn two_threads_lose_nothing_but_what_they_count() {
+fn two_threads_lose_only_counted_records() {
     const COUNT: u64 = 300_000;
     let memory = memory(bytes_for::<TlbMiss>(256));
     let producer = Producer::create(&memory).expect("there is room");

@@ -16,7 +16,7 @@ use tierscope_nemo::registers::{
 };
 use tierscope_nemo::{At, Control, Engine, Functional, Geometry, Memory, Zone};
 use tierscope_wire::device::{ARGUMENTS, Answer, Command};
-use tierscope_wire::guest_ram::Piece;
+use tierscope_wire::guest_ram::RamPart;
 
 use crate::clock::Clock;
 
@@ -86,10 +86,10 @@ impl Telemetry {
     ///
     /// # Errors
     /// The configuration is invalid.
-    pub fn new(wanted: &Controllers, ram: &[Piece], cpus: u32) -> Result<Self, String> {
+    pub fn new(wanted: &Controllers, ram: &[RamPart], cpus: u32) -> Result<Self, String> {
         let Controllers { pipelines, channels, banks } = *wanted;
         let geometry = Geometry { pipelines, channels, banks };
-        let zone = |piece: &Piece| Zone {
+        let zone = |piece: &RamPart| Zone {
             start: piece.physical,
             end: piece.physical + piece.bytes,
             first: piece.node,

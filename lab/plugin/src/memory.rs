@@ -28,7 +28,7 @@ struct Piece {
     host: AtomicU64,
     /// Address in the plugin's mapping.
     ours: u64,
-    ram: guest_ram::Piece,
+    ram: guest_ram::RamPart,
 }
 
 impl Piece {
@@ -60,7 +60,7 @@ impl Memory {
     #[must_use]
     pub fn of_q35(files: &[NodeFile], ours: &[u64]) -> Self {
         let bytes: Vec<u64> = files.iter().map(|file| file.bytes).collect();
-        let mapped = |piece: guest_ram::Piece| Piece {
+        let mapped = |piece: guest_ram::RamPart| Piece {
             host: AtomicU64::new(UNKNOWN),
             ours: ours[piece.node] + piece.offset,
             ram: piece,

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use serde::Serialize;
-use tierscope_wire::guest_ram::{self, Piece};
+use tierscope_wire::guest_ram::{self, RamPart};
 use tierscope_wire::{Consumer, RawAccess, Record, Shared, TlbMiss};
 
 use super::{Files, Words};
@@ -52,7 +52,7 @@ impl Heard {
 #[derive(Debug)]
 pub(crate) struct Ram {
     nodes: Vec<Shared>,
-    pieces: Vec<Piece>,
+    pieces: Vec<RamPart>,
 }
 
 impl Ram {
@@ -66,7 +66,7 @@ impl Ram {
         Ok(Self { nodes, pieces: guest_ram::q35(files.nodes()) })
     }
 
-    fn place_of(&self, physical: u64) -> Option<(&Piece, u64)> {
+    fn place_of(&self, physical: u64) -> Option<(&RamPart, u64)> {
         self.pieces.iter().find_map(|piece| Some((piece, piece.offset_of(physical)?)))
     }
 

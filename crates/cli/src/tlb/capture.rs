@@ -15,9 +15,9 @@ use tierscope_exchange::PartialDir;
 use tierscope_hw::PageSize;
 use tierscope_sim::exact::{Machine, Process, Setup};
 use tierscope_sim::experiment::{Experiment, Mode};
+use tierscope_tlb::ptat::{Boards, DumpHeader, Files, KernelEvent, Monitor};
 use tierscope_trace::Event;
 use tierscope_trace::compact::Writer;
-use tierscope_tlb::ptat::{Boards, DumpHeader, Files, Monitor, Told};
 
 use super::guests;
 use super::source::page_size;
@@ -265,7 +265,7 @@ fn watch(
 }
 
 /// Writes the kernel's messages since the last call; the vector is a buffer for reuse.
-pub(crate) fn hand_on(machine: &mut Watched, told: &mut Vec<Told>) -> Result<()> {
+pub(crate) fn hand_on(machine: &mut Watched, told: &mut Vec<KernelEvent>) -> Result<()> {
     told.clear();
     let lost = machine.told(told);
     machine.observer().told(told, lost.0)

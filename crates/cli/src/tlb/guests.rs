@@ -20,9 +20,9 @@ use tierscope_core::{
 use tierscope_hw::PageSize;
 use tierscope_hw::entry::{FRAME_MASK, WRITABLE};
 use tierscope_sim::experiment::Experiment;
+use tierscope_tlb::ptat::{Change, DumpHeader, KernelEvent, Monitor, Stage, What, Window};
 use tierscope_trace::Event;
 use tierscope_trace::compact::Writer;
-use tierscope_tlb::ptat::{Change, DumpHeader, Monitor, Stage, Told, What, Window};
 use tierscope_workloads::{Program, Stream, Touch};
 
 use super::model::{Model, Tables};
@@ -124,7 +124,7 @@ impl<W: Write> Hypervisor<W> {
             reads: self.faulted.remove(&address).unwrap_or(0),
         };
         self.mapped.insert(address);
-        self.tell(Told::Change(change))
+        self.tell(KernelEvent::Change(change))
     }
 
     /// The process id of a root table; a new process is announced to the monitor first.
@@ -135,14 +135,14 @@ impl<W: Write> Hypervisor<W> {
         let pid = MACHINE + 1 + self.pids.len() as u32;
         self.pids.insert(root, pid);
         for stage in [Stage::Announced, Stage::Within(MACHINE), Stage::Executes] {
-            self.monitor.told(&[Told::Process { pid, stage }], 0)?;
+            self.monitor.told(&[KernelEvent::Process { pid, stage }], 0)?;
         }
         Ok(pid)
     }
 
     /// Sends the monitor a message, followed by a tag that marks when it takes effect.
-    fn tell(&mut self, told: Told) -> Result<()> {
-        self.monitor.told(&[told, Told::Tag(self.tag)], 0)?;
+    fn tell(&mut self, told: KernelEvent) -> Result<()> {
+        self.monitor.told(&[told, KernelEvent::Tag(self.tag)], 0)?;
         self.read(self.tags.start + self.tag * 64 % self.tags.bytes);
         self.tag += 1;
         Ok(())
@@ -181,7 +181,7 @@ pub(super) fn run<W: Write>(
     let hardware = &experiment.setup.hardware;
     let mut model = Model::new(hardware, None)?.nested(hardware, host_pages)?.heard();
     let mut hypervisor = Hypervisor::new(monitor, header);
-    hypervisor.tell(Told::Process { pid: MACHINE, stage: Stage::Machine })?;
+    hypervisor.tell(KernelEvent::Process { pid: MACHINE, stage: Stage::Machine })?;
     let mut running = Vec::new();
     for process in &experiment.processes {
         let workload = process.work.described().ok_or_else(|| {
@@ -212,7 +212,7 @@ pub(super) fn run<W: Write>(
     let mut pids: Vec<u32> = hypervisor.pids.values().copied().collect();
     pids.sort_unstable();
     for pid in pids.into_iter().chain([MACHINE]) {
-        hypervisor.tell(Told::Process { pid, stage: Stage::Exited })?;
+        hypervisor.tell(KernelEvent::Process { pid, stage: Stage::Exited })?;
     }
     hypervisor.monitor.finish()?;
     Ok(Captured { accesses: model.counts.accesses, walks: model.counts.walks, second })

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use tierscope_core::{Backing, Error, ErrorKind, Result, Time};
 use tierscope_exchange::PartialDir;
+use tierscope_tlb::ptat::{Files, WalkFile, WalkWriter, each_walk};
 use tierscope_trace::Event;
 use tierscope_trace::compact::Writer;
-use tierscope_tlb::ptat::{Files, WalkFile, WalkWriter, each_walk};
 use tierscope_wire::TlbMiss;
 
 use super::capture::{NAMES, create};

@@ -15,12 +15,12 @@ use clap::Args;
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use tierscope_core::{Access as Touch, Error, ErrorKind, Result, Time};
+use tierscope_elf::Elf;
 use tierscope_exchange::Partial;
 use tierscope_hw::PageSize;
 use tierscope_linux::proc::parse_line;
-use tierscope_trace::compact::Writer;
-use tierscope_elf::Elf;
 use tierscope_tlb::mappings::MappingLog;
+use tierscope_trace::compact::Writer;
 use tierscope_trace::{Access, Event, Kind};
 use tierscope_wire::{Note, RawAccess};
 

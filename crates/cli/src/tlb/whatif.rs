@@ -7,8 +7,8 @@ use clap::Args;
 use serde_json::{Value, json};
 use tierscope_core::{Access, Error, ErrorKind, Result};
 use tierscope_hw::{Machine, PageSize};
-use tierscope_trace::Event;
 use tierscope_tlb::ptat::{Block, Sink};
+use tierscope_trace::Event;
 
 use super::misses::All;
 use super::model::{Counts, Model, Placement};

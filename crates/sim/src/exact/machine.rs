@@ -11,7 +11,7 @@ use tierscope_core::{
     TierUse, Time,
 };
 use tierscope_hw::{Machine as Hardware, PageSize};
-use tierscope_wire::ptat::Told;
+use tierscope_wire::ptat::KernelEvent;
 
 use super::armed::Armed;
 use super::cpu::Cpu;
@@ -391,7 +391,7 @@ impl<B: BusObserver> Machine<B> {
 
     /// Kernel events of tables in the uncached region since the last call, and the number of events
     /// lost to a full log ([`Setup::watch_tables`]).
-    pub fn told(&mut self, out: &mut Vec<Told>) -> Lost {
+    pub fn told(&mut self, out: &mut Vec<KernelEvent>) -> Lost {
         self.tell_tables(0);
         self.os.tables.told(out)
     }

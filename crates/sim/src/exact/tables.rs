@@ -14,7 +14,7 @@ use tierscope_core::{Level, Lost, Result, SpaceId};
 use tierscope_hw::entry::{ACCESSED, DIRTY, FRAME_MASK, HUGE, PRESENT, WRITABLE};
 use tierscope_hw::host::prefetch;
 use tierscope_hw::{PageTable, Root, entry_address};
-use tierscope_wire::ptat::{Told, Window};
+use tierscope_wire::ptat::{KernelEvent, Window};
 
 use super::arena::Arena;
 use super::leaves::Leaves;
@@ -344,7 +344,7 @@ impl Tables {
     }
 
     /// Drains the kernel events of the uncached region.
-    pub(super) fn told(&mut self, out: &mut Vec<Told>) -> Lost {
+    pub(super) fn told(&mut self, out: &mut Vec<KernelEvent>) -> Lost {
         self.watch.as_mut().map_or(Lost(0), |watch| watch.told(out))
     }
 

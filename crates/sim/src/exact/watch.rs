@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 use tierscope_core::{BusObserver, Level, Lost, SpaceId};
 use tierscope_hw::entry::{FRAME_MASK, HUGE, WRITABLE};
 use tierscope_hw::{PageSize, Root};
-use tierscope_wire::ptat::{Change, Stage, Told, What};
+use tierscope_wire::ptat::{Change, KernelEvent, Stage, What};
 
 use super::log::Log;
 use super::machine::Machine;
@@ -56,7 +56,7 @@ pub(super) struct Watch {
     pids: BTreeMap<u64, u32>,
     owners: Vec<Owner>,
     pub(super) notes: Vec<Note>,
-    told: Log<Told>,
+    told: Log<KernelEvent>,
     /// Number of the next tag.
     tag: u64,
 }
@@ -110,7 +110,7 @@ impl Watch {
         self.notes.push(Note::Given(slot));
     }
 
-    pub(super) fn told(&mut self, out: &mut Vec<Told>) -> Lost {
+    pub(super) fn told(&mut self, out: &mut Vec<KernelEvent>) -> Lost {
         self.told.drain(out)
     }
 
@@ -223,7 +223,7 @@ impl<B: BusObserver> Machine<B> {
         watch.notes = notes;
         let tag = watch.tag;
         watch.tag += 1;
-        watch.told.push(Told::Tag(tag));
+        watch.told.push(KernelEvent::Tag(tag));
         let tags = self.os.tables.tags();
         self.memory.bus.pause(FENCE);
         self.kernel_reads(at, tags.start + tag % (tags.bytes / LINE) * LINE);
@@ -250,9 +250,9 @@ impl<B: BusObserver> Machine<B> {
                 }
                 let reads = u8::from(looks);
                 for (reads, change) in [reads, 0].into_iter().zip(changes.into_iter().flatten()) {
-                    self.tell(Told::Change(Change { reads, ..change }));
+                    self.tell(KernelEvent::Change(Change { reads, ..change }));
                     if let Some(placed) = self.placed(change) {
-                        self.tell(Told::Change(placed));
+                        self.tell(KernelEvent::Change(placed));
                     }
                 }
                 writes.push(address);
@@ -261,10 +261,10 @@ impl<B: BusObserver> Machine<B> {
                 if reads {
                     self.kernel_reads(at, change.entry);
                 }
-                self.tell(Told::Change(change));
+                self.tell(KernelEvent::Change(change));
             }
             Note::Process { pid, stage } => {
-                self.tell(Told::Process { pid, stage });
+                self.tell(KernelEvent::Process { pid, stage });
             }
         }
     }
@@ -282,7 +282,7 @@ impl<B: BusObserver> Machine<B> {
         inside.then_some(Change { what, frame, reads: 0, ..change })
     }
 
-    fn tell(&mut self, told: Told) {
+    fn tell(&mut self, told: KernelEvent) {
         if let Some(watch) = &mut self.os.tables.watch {
             watch.told.push(told);
         }

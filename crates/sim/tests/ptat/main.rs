@@ -9,9 +9,7 @@ use tierscope_core::{Clock, Level, Range, Tier, Time};
 use tierscope_hw::{Machine as Hardware, PageSize};
 use tierscope_sim::config::Costs;
 use tierscope_sim::exact::{Machine, Map, Process, Setup};
-use tierscope_tlb::ptat::{
-    BoardReader, Boards, Capture, DumpHeader, DumpReader, Misses, Monitor,
-};
+use tierscope_tlb::ptat::{BoardReader, Boards, Capture, DumpHeader, DumpReader, Misses, Monitor};
 use tierscope_workloads::masim::{self, Mode};
 use tierscope_workloads::work;
 
@@ -339,18 +337,18 @@ fn the_kernel_tells_in_order() {
     machine.exit(space).expect("it is alive");
     let mut told = Vec::new();
     assert_eq!(machine.told(&mut told).0, 0);
-    use tierscope_tlb::ptat::Told;
+    use tierscope_tlb::ptat::KernelEvent;
     let words: Vec<String> = told
         .iter()
         .map(|told| match told {
-            Told::Change(change) => {
+            KernelEvent::Change(change) => {
                 assert_eq!((change.pid, change.level), (1, Level::PTE));
                 assert_eq!(change.page, (range.start >> 12) + 3);
                 format!("{:?} {}", change.what, change.reads)
             }
-            Told::Process { pid: 1, stage } => format!("{stage:?}"),
-            Told::Process { .. } => panic!("there is no other"),
-            Told::Tag(number) => format!("tag {number}"),
+            KernelEvent::Process { pid: 1, stage } => format!("{stage:?}"),
+            KernelEvent::Process { .. } => panic!("there is no other"),
+            KernelEvent::Tag(number) => format!("tag {number}"),
         })
         .collect();
     let expected =

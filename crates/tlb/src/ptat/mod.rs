@@ -37,7 +37,7 @@ pub use merge::Merge;
 pub use monitor::{Boards, Monitor};
 pub use parser::{Block, Parser, Sink};
 pub use source::open;
-pub use tierscope_wire::ptat::{Change, Stage, Told, What, Window};
+pub use tierscope_wire::ptat::{Change, KernelEvent, Stage, What, Window};
 pub use walk_file::{WalkFile, each_walk};
 pub use walks::WalkWriter;
 pub use write::{BoardWriter, DumpWriter};

@@ -4,7 +4,7 @@
 use std::io::Write;
 
 use tierscope_core::{BusObserver, BusRecord, Error, Result};
-use tierscope_wire::ptat::Told;
+use tierscope_wire::ptat::KernelEvent;
 
 use super::bus::BusHeader;
 use super::dump::DumpHeader;
@@ -72,7 +72,7 @@ impl<W: Write> Monitor<W> {
     ///
     /// # Errors
     /// I/O errors, here or earlier in a board's stream.
-    pub fn told(&mut self, told: &[Told], lost: u64) -> Result<()> {
+    pub fn told(&mut self, told: &[KernelEvent], lost: u64) -> Result<()> {
         if lost > 0 {
             self.dump.lose(lost);
         }

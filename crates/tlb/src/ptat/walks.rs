@@ -9,7 +9,7 @@ use std::io::Write;
 
 use tierscope_core::{Error, ErrorKind, Result};
 use tierscope_wire::TlbMiss;
-use tierscope_wire::ptat::{Change, Stage, Told, What, Window};
+use tierscope_wire::ptat::{Change, KernelEvent, Stage, What, Window};
 
 use super::bus::BusHeader;
 use super::dump::DumpHeader;
@@ -93,13 +93,13 @@ impl<W: Write> WalkWriter<W> {
         let old = self.known.get(&miss.entry).copied();
         if old.is_none_or(|old| !same(&old, &change)) {
             if fresh {
-                self.dump.told(&Told::Process { pid, stage: Stage::Announced })?;
+                self.dump.told(&KernelEvent::Process { pid, stage: Stage::Announced })?;
             }
             if let Some(old) = old {
-                self.dump.told(&Told::Change(Change { what: What::Unmap, ..old }))?;
+                self.dump.told(&KernelEvent::Change(Change { what: What::Unmap, ..old }))?;
             }
-            self.dump.told(&Told::Change(change))?;
-            self.dump.told(&Told::Tag(self.tag))?;
+            self.dump.told(&KernelEvent::Change(change))?;
+            self.dump.told(&KernelEvent::Tag(self.tag))?;
             let address = TAGS.start + self.tag % (TAGS.bytes / TAG) * TAG;
             self.board.request(miss.time.0, address, false)?;
             self.tag += 1;

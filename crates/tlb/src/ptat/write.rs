@@ -4,7 +4,7 @@
 use std::io::Write;
 
 use tierscope_core::Result;
-use tierscope_wire::ptat::Told;
+use tierscope_wire::ptat::KernelEvent;
 
 use super::bus::{BusHeader, Entry, MOST_DELTA, VALUE};
 use super::dump::{DumpHeader, DumpRecord};
@@ -165,18 +165,18 @@ impl<W: Write> DumpWriter<W> {
     ///
     /// # Errors
     /// I/O errors.
-    pub fn told(&mut self, told: &Told) -> Result<()> {
+    pub fn told(&mut self, told: &KernelEvent) -> Result<()> {
         match *told {
-            Told::Change(change) => {
+            KernelEvent::Change(change) => {
                 self.put(DumpRecord::Change(change));
                 self.put(DumpRecord::Entry(change.entry, change.level, change.reads));
                 Ok(())
             }
-            Told::Process { pid, stage } => {
+            KernelEvent::Process { pid, stage } => {
                 self.put(DumpRecord::Process(pid, stage));
                 Ok(())
             }
-            Told::Tag(number) => self.tag(number),
+            KernelEvent::Tag(number) => self.tag(number),
         }
     }
 
