@@ -1,7 +1,7 @@
 //! Body of the fuzz target `program`; crates/tlb replays the corpus with it.
 
 use tierscope_elf::Elf;
-use tierscope_tlb::mappings::MappingLog;
+use tierscope_tlb::record::MappingLog;
 
 /// Parses `data` as an ELF file, or else as a log of mappings; returns its number of symbols or
 /// events.

@@ -18,9 +18,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("linux", &["core", "wire", "nemo"]),
     ("nemo", &["core", "wire"]),
     ("trace", &["core", "workloads"]),
-    ("tlb", &["core", "elf", "wire", "trace"]),
     ("record", &["core"]),
     ("sim", &["core", "hw", "workloads", "wire"]),
+    ("tlb", &["core", "elf", "hw", "wire", "workloads", "trace", "sim"]),
     ("report", &["core", "record"]),
     ("exchange", &["core", "record", "trace"]),
     ("conformance", &["core"]),
@@ -28,7 +28,6 @@ const ARROWS: &[(&str, &[&str])] = &[
         "cli",
         &[
             "core",
-            "elf",
             "hw",
             "wire",
             "instruments",

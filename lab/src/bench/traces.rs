@@ -36,8 +36,8 @@ fn package(bench: &str) -> &'static str {
     if bench == "ptat" { "tierscope-tlb" } else { "tierscope-trace" }
 }
 
-/// Benchmarks of crates/tlb and crates/trace: file, group and function as in criterion's directories, the counted
-/// items, and the threshold in millions a second.
+/// Benchmarks of crates/tlb and crates/trace: file, group and function as in criterion's
+/// directories, the counted items, and the threshold in millions a second.
 const RATES: [(&str, &str, &str, &str, Bar); 7] = [
     ("ptat", "bus records", "1 boards", "bus records parsed, one board", Bar::Least(50.0)),
     ("ptat", "bus records", "2 boards", "bus records parsed, two boards", Bar::Least(50.0)),

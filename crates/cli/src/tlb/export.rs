@@ -22,7 +22,7 @@ use std::path::Path;
 use tierscope_core::Result;
 use tierscope_tlb::ptat::{Block, Misses};
 
-use super::misses::Table;
+use tierscope_tlb::attribution::Table;
 
 #[cfg(feature = "parquet")]
 pub(super) use with::Export;

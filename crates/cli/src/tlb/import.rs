@@ -1,25 +1,12 @@
-//! `tierscope tlb import`: converts walks recorded by the instrumented virtual machine
-//! ([`WalkFile`]) to a capture.
+//! `tierscope tlb import`: converts walks recorded by the instrumented virtual machine to a
+//! capture.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::io::BufReader;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
-use tierscope_core::{Backing, Error, ErrorKind, Result, Time};
+use tierscope_core::Result;
 use tierscope_exchange::PartialDir;
-use tierscope_tlb::ptat::{Files, WalkFile, WalkWriter, each_walk};
-use tierscope_trace::Event;
-use tierscope_trace::compact::Writer;
-use tierscope_wire::TlbMiss;
-
-use super::capture::{NAMES, create};
-
-/// Largest distance, in pages of 2 MiB, between neighbouring pages of one object.
-const APART: u64 = 8;
-/// Start of the kernel's half of the address space.
-const KERNEL: u64 = 1 << 63;
+use tierscope_tlb::capture::Survey;
 
 /// Flags of `tierscope tlb import`.
 #[derive(Debug, Args)]
@@ -37,160 +24,15 @@ pub struct ImportArgs {
     pub no_kernel: bool,
 }
 
-/// Calls `take` for the walks of all files, merged by time.
-fn each(paths: &[PathBuf], take: impl FnMut(&TlbMiss, u64) -> Result<()>) -> Result<()> {
-    let open = |path: &PathBuf| {
-        let name = path.display().to_string();
-        let file = File::open(path).map_err(|e| {
-            Error::new(ErrorKind::Io, format!("cannot read {name}"))
-                .cause(e)
-                .remedy("check its path")
-        })?;
-        WalkFile::new(&name, BufReader::with_capacity(1 << 18, file))
-    };
-    let mut files = paths.iter().map(open).collect::<Result<Vec<_>>>()?;
-    each_walk(&mut files, take)
-}
-
-/// Result of the first pass over the files: range of the entries' addresses, number of walks, and
-/// the memory that they translate.
-#[derive(Default)]
-struct Survey {
-    entries: Option<(u64, u64)>,
-    walks: u64,
-    /// Pages of 2 MiB, by root table.
-    pages: BTreeMap<u64, BTreeSet<u64>>,
-}
-
 pub(super) fn run(args: &ImportArgs) -> Result<()> {
-    let wanted = |miss: &TlbMiss| !(args.no_kernel && miss.address >= KERNEL);
-    let mut survey = Survey::default();
-    each(&args.files, |miss, _| {
-        if wanted(miss) {
-            let (first, last) = survey.entries.unwrap_or((miss.entry, miss.entry));
-            survey.entries = Some((first.min(miss.entry), last.max(miss.entry)));
-            survey.pages.entry(miss.root).or_default().insert(miss.address >> 21);
-            survey.walks += 1;
-        }
-        Ok(())
-    })?;
-    let Some(entries) = survey.entries else {
-        return Err(Error::new(ErrorKind::Data, "there is nothing to import")
-            .cause("the files hold no walk")
-            .remedy("check that the machine recorded TLB misses"));
-    };
+    let survey = Survey::of(&args.files, args.no_kernel)?;
     let directory = PartialDir::create(&args.output)?;
-    let files = Files::of(directory.path(), 1);
-    let mut writer = WalkWriter::new(entries, 6, |board| {
-        create(board.map_or(&files.dump, |board| &files.boards[usize::from(board)]))
-    })?;
-    each(&args.files, |miss, entry| if wanted(miss) { writer.walk(miss, entry) } else { Ok(()) })?;
-    names(&directory.path().join(NAMES), &survey, &writer)?;
-    writer.finish()?;
+    survey.write(directory.path())?;
     directory.keep()?;
-    let (walks, spaces) = (survey.walks, survey.pages.len());
+    let (walks, spaces) = (survey.walks, survey.spaces());
     eprintln!(
         "tierscope: wrote {walks} walks of {spaces} address spaces into {}",
         args.output.display()
     );
     Ok(())
-}
-
-/// Writes names of mappings. The recording has none, so memory that lies close together is taken
-/// for one object.
-fn names<W: std::io::Write>(path: &Path, survey: &Survey, writer: &WalkWriter<W>) -> Result<()> {
-    let (name, out) = create(path)?;
-    let mut names = Writer::new(&name, out)?;
-    for (root, pages) in &survey.pages {
-        let Some(pid) = writer.pid(*root) else { continue };
-        for (first, last) in stretches(pages) {
-            let (start, bytes) = (first << 21, (last + 1 - first) << 21);
-            let name = format!("memory at {start:#x}").into();
-            let (pid, time, backing) = (u64::from(pid), Time(0), Backing::Anonymous);
-            names.event(&Event::Map { time, pid, start, bytes, backing, writable: true, name })?;
-        }
-    }
-    names.finish(true).map(drop)
-}
-
-/// First and last page of each cluster of neighbouring pages.
-fn stretches(pages: &BTreeSet<u64>) -> Vec<(u64, u64)> {
-    let mut found: Vec<(u64, u64)> = Vec::new();
-    for page in pages {
-        match found.last_mut() {
-            Some((_, last)) if *page - *last <= APART => *last = *page,
-            _ => found.push((*page, *page)),
-        }
-    }
-    found
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use tierscope_core::Level;
-    use tierscope_wire::Record;
-
-    /// Words of a record on disk.
-    const WORDS: usize = TlbMiss::WORDS + 1;
-
-    fn record(time: u64, address: u64) -> Vec<u8> {
-        let miss = TlbMiss {
-            time: Time(time),
-            address,
-            entry: 0x8000 + (address >> 12 & 511) * 8,
-            level: Level::PTE,
-            root: 0x3000,
-            cpu: 0,
-        };
-        let mut words = [0; WORDS];
-        miss.write(&mut words[..TlbMiss::WORDS]);
-        words[TlbMiss::WORDS] = address & !4095 | 7;
-        words.iter().flat_map(|word| word.to_le_bytes()).collect()
-    }
-
-    fn import(files: &[Vec<u8>], no_kernel: bool) -> (tempfile::TempDir, Result<()>) {
-        let directory = tempfile::tempdir().expect("a directory");
-        let path = |at: usize| directory.path().join(format!("tlb-{at}.bin"));
-        for (at, bytes) in files.iter().enumerate() {
-            std::fs::write(path(at), bytes).expect("there is room");
-        }
-        let files = (0..files.len()).map(path).collect();
-        let output = directory.path().join("capture");
-        let done = run(&ImportArgs { files, output, no_kernel });
-        (directory, done)
-    }
-
-    // Two CPUs, interleaved: three walks to one page, one to another, and one of the kernel, which
-    // is left out.
-    #[test]
-    fn walks_of_two_cpus_are_one_capture() {
-        let kernel = 0xffff_8880_0000_0000;
-        let first = [record(1, 0x40_0000), record(5, 0x40_0010), record(6, kernel)].concat();
-        let second = [record(2, 0x41_0000), record(5, 0x40_0020)].concat();
-        let (directory, done) = import(&[first, second], true);
-        done.expect("it makes sense");
-        let (misses, damage) =
-            super::super::report::parsed(&directory.path().join("capture"), &mut ()).expect("ours");
-        assert_eq!((damage.count, misses.total(), misses.is_exact()), (0, 4, true));
-        let found: Vec<(u64, f64)> =
-            misses.pages.iter().map(|(page, counts)| (page.start(), counts.total())).collect();
-        assert_eq!(found, [(0x40_0000, 3.0), (0x41_0000, 1.0)]);
-    }
-
-    #[test]
-    fn what_is_no_record_is_told_with_its_place() {
-        let cut = [record(1, 0x40_0000), record(2, 0x40_0000)[..24].to_vec()].concat();
-        let told = |files: &[Vec<u8>]| import(files, false).1.expect_err("wrong").to_string();
-        assert!(told(&[cut]).contains("tlb-0.bin: byte 40: it ends within a record"));
-        let back = [record(2, 0x40_0000), record(1, 0x40_0000)].concat();
-        assert!(told(&[back]).contains("its time lies before"));
-        assert!(told(&[vec![0; 40]]).contains("it is no record of a walk"));
-        assert!(told(&[Vec::new()]).contains("there is nothing to import"));
-    }
-
-    #[test]
-    fn memory_that_lies_close_together_is_an_object() {
-        assert_eq!(stretches(&[1, 2, 10, 19, 20].into()), [(1, 10), (19, 20)]);
-    }
 }

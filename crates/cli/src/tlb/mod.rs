@@ -1,20 +1,12 @@
 //! `tierscope tlb`: TLB misses of programs, their causes, and the effect of larger pages or other
 //! TLBs.
 
-pub(crate) mod capture;
-mod emulator;
+mod capture;
 mod export;
-mod guests;
 mod import;
-mod misses;
-pub(crate) mod model;
-mod nested;
-mod objects;
-mod places;
 mod record;
 mod report;
 mod source;
-pub(crate) mod spread;
 mod whatif;
 
 use clap::Subcommand;

@@ -1,15 +1,16 @@
-//! Input of `tlb report` and `tlb whatif`: accesses of a trace, each with the function that made
-//! it; or misses of a capture.
+//! Input of `tlb report` and `tlb whatif`: a trace of accesses, or a capture.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use clap::Args;
-use tierscope_core::{Access as Touch, Error, ErrorKind, Result};
+use tierscope_core::{Error, ErrorKind, Result};
 use tierscope_hw::{Machine, PageSize};
-use tierscope_tlb::ptat::Files;
-use tierscope_trace::{Batch, Event, Format, Kind, Options};
+use tierscope_tlb::attribution::{Listener, Threads};
+use tierscope_tlb::ptat::{Capture, Damage, Files, Misses, Sink, open};
+use tierscope_trace::{Format, Options};
 
+use crate::stop::Stop;
+use crate::ticker::{self, Ticker};
 use crate::trace::{Read, read};
 
 /// Flags that select the trace and its format.
@@ -42,83 +43,28 @@ impl TraceArgs {
     /// Reads the whole trace, and feeds its accesses to a listener.
     pub(super) fn accesses(&self, listener: &mut dyn Listener) -> Result<Read> {
         let options = Options { format: self.from, lenient: true };
-        let mut trace = tierscope_tlb::ptat::open(&self.file, options)?;
+        let mut trace = open(&self.file, options)?;
         let mut threads = Threads::default();
         read(&mut trace, |batch| {
             threads.pass(batch, listener);
             Ok(())
         })
     }
-}
 
-/// A data access, with its process and the code that made it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Seen {
-    pub(super) thread: u32,
-    pub(super) pid: u64,
-    pub(super) address: u64,
-    pub(super) access: Touch,
-    /// The instruction's address or its function's start, if the trace has it.
-    pub(super) from: Option<From>,
-}
-
-/// Code address of an access.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct From {
-    pub(super) address: u64,
-    /// The address is a function's start, not an instruction's.
-    pub(super) function: bool,
-}
-
-/// Consumer of a trace.
-pub(super) trait Listener {
-    fn event(&mut self, event: &Event);
-    /// An allocation by a process.
-    fn given(&mut self, _pid: u64, _start: u64, _bytes: u64, _site: &Arc<str>) {}
-    fn access(&mut self, seen: Seen);
-}
-
-/// Process and current code address of each thread.
-#[derive(Default)]
-struct Threads(Vec<(u64, Option<From>)>);
-
-impl Threads {
-    fn pass(&mut self, batch: &Batch, listener: &mut dyn Listener) {
-        let mut at = 0;
-        for (before, event) in &batch.events {
-            self.accesses(batch, at, *before, listener);
-            at = *before;
-            if let Event::Thread { number, pid, .. } = event {
-                self.of(*number).0 = *pid;
+    /// Parses a capture to its end, or until a signal requests a stop.
+    pub(super) fn parsed<S: Sink>(&self, sink: &mut S) -> Result<(Misses, Damage)> {
+        let mut capture = Capture::open(&self.file)?;
+        let stop = Stop::on_signals()?;
+        let mut ticker = Ticker::new("reading", ticker::bytes);
+        while capture.step(sink) {
+            if stop.check("report").is_err() {
+                eprintln!("tierscope: stopped; this is of what was read until then");
+                break;
             }
-            if let Event::Given { thread, start, bytes, site } = event {
-                listener.given(self.of(*thread).0, *start, *bytes, site);
-            }
-            listener.event(event);
+            ticker.tick(capture.read(), capture.bytes);
         }
-        self.accesses(batch, at, batch.accesses.len(), listener);
-    }
-
-    fn of(&mut self, thread: u32) -> &mut (u64, Option<From>) {
-        let at = thread as usize;
-        if at >= self.0.len() {
-            self.0.resize(at + 1, (0, None));
-        }
-        &mut self.0[at]
-    }
-
-    fn accesses(&mut self, batch: &Batch, from: usize, to: usize, listener: &mut dyn Listener) {
-        for access in &batch.accesses[from..to] {
-            let thread = self.of(access.thread);
-            if access.kind == Kind::Fetch {
-                thread.1 = Some(From { address: access.address, function: access.bytes == 0 });
-                continue;
-            }
-            let (pid, from) = *thread;
-            let touch = if access.kind == Kind::Load { Touch::Load } else { Touch::Store };
-            let thread = access.thread;
-            listener.access(Seen { thread, pid, address: access.address, access: touch, from });
-        }
+        drop(ticker);
+        Ok(capture.finish_into(sink))
     }
 }
 

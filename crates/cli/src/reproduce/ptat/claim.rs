@@ -293,7 +293,7 @@ pub(super) fn judged(claim: &Claim, outcomes: &[Outcome]) -> Judgement {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tlb::spread::Spread;
+    use tierscope_tlb::attribution::Spread;
 
     fn outcome(way: Way, nanos: f64) -> Outcome {
         let counts =

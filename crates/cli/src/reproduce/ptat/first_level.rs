@@ -13,7 +13,7 @@ use tierscope_hw::config::{CacheGeometry, Replacement};
 use tierscope_hw::{Cache, Machine, PageSize};
 use tierscope_workloads::{Program, Stream, Touch, Work};
 
-use crate::tlb::model::Model;
+use tierscope_tlb::attribution::Model;
 
 /// Number of a program's accesses.
 const ACCESSES: u64 = 1 << 24;

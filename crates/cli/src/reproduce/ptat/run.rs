@@ -12,8 +12,8 @@ use tierscope_tlb::ptat::{Boards, Capture, Misses};
 use super::claim::{Kind, Variant};
 use super::first_level;
 use super::sequence::Sequence;
-use crate::tlb::capture::{TABLES, Watched, finish, hand_on, monitor};
-use crate::tlb::spread::Spread;
+use tierscope_tlb::attribution::Spread;
+use tierscope_tlb::capture::simulated::{TABLES, Watched, finish, hand_on, monitor};
 
 /// Simulated time between two updates of the progress.
 const STEP: Duration = Duration::from_micros(200);

@@ -13,7 +13,7 @@ use tierscope_wire::stats::{self, Count};
 use tierscope_wire::{Consumer, RawAccess, Shared};
 
 /// Largest number of concurrent threads: the plugin's limit.
-pub(super) const MOST_THREADS: u32 = 64;
+pub const MOST_THREADS: u32 = 64;
 /// Bytes of a thread's ring: a million records.
 const RING: u64 = 16 << 20;
 const PLUGIN: &str = "libtierscope_plugin.so";
@@ -21,15 +21,17 @@ const PLUGIN: &str = "libtierscope_plugin.so";
 const SHARED: &str = "/dev/shm";
 
 /// Parameters of a run under QEMU.
-pub(super) struct Emulation<'a> {
+pub struct Emulation<'a> {
     /// QEMU's name or path.
-    pub(super) qemu: &'a Path,
-    pub(super) plugin: PathBuf,
-    pub(super) threads: u32,
+    pub qemu: &'a Path,
+    /// Path of the plugin.
+    pub plugin: PathBuf,
+    /// Largest number of concurrent threads.
+    pub threads: u32,
     /// Record functions and call sites of allocations; the list names allocation wrappers in
     /// addition to malloc and its like, whose callers count as the call sites. `None`: record
     /// neither.
-    pub(super) names: Option<&'a [String]>,
+    pub names: Option<&'a [String]>,
 }
 
 fn failed(what: impl std::fmt::Display, cause: impl std::fmt::Display, remedy: &str) -> Error {
@@ -40,7 +42,7 @@ fn failed(what: impl std::fmt::Display, cause: impl std::fmt::Display, remedy: &
 ///
 /// # Errors
 /// [`ErrorKind::Missing`] if the file does not exist.
-pub(super) fn plugin(told: Option<&Path>) -> Result<PathBuf> {
+pub fn plugin(told: Option<&Path>) -> Result<PathBuf> {
     let beside = || Some(std::env::current_exe().ok()?.parent()?.join(PLUGIN));
     let path = told.map(Path::to_owned).or_else(beside).unwrap_or_else(|| PLUGIN.into());
     if path.is_file() {
@@ -57,7 +59,7 @@ pub(super) fn plugin(told: Option<&Path>) -> Result<PathBuf> {
 ///
 /// # Errors
 /// [`ErrorKind::NoTarget`] if it is not found.
-pub(super) fn in_path(program: &OsString) -> Result<PathBuf> {
+pub fn in_path(program: &OsString) -> Result<PathBuf> {
     let own = PathBuf::from(program);
     let places = std::env::var_os("PATH").unwrap_or_default();
     let found = match own.components().count() {
@@ -72,11 +74,21 @@ pub(super) fn in_path(program: &OsString) -> Result<PathBuf> {
 }
 
 /// A running emulated program; dropping it removes the shared files.
-pub(super) struct Emulated {
-    pub(super) child: Child,
+pub struct Emulated {
+    /// QEMU's process.
+    pub child: Child,
     directory: tempfile::TempDir,
     stats: Shared,
     rings: Vec<Ring>,
+}
+
+/// Counts of the plugin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// Accesses of the program.
+    pub accesses: u64,
+    /// Records lost to full rings.
+    pub lost: u64,
 }
 
 /// A thread's ring. The plugin gives up a ring whose consumer is gone, so the reader is kept until
@@ -93,7 +105,7 @@ impl Emulation<'_> {
     ///
     /// # Errors
     /// QEMU is not found, or the rings cannot be allocated.
-    pub(super) fn start(&self, program: &Path, arguments: &[OsString]) -> Result<Emulated> {
+    pub fn start(&self, program: &Path, arguments: &[OsString]) -> Result<Emulated> {
         let room = "free memory in /dev/shm, or record fewer threads";
         let directory = tempfile::Builder::new()
             .prefix("tierscope-tlb-")
@@ -173,11 +185,12 @@ impl Emulated {
         self.directory.path().join(name)
     }
 
-    /// Accesses counted by the plugin, and records lost to full rings.
-    pub(super) fn counted(&self) -> Result<(u64, u64)> {
+    /// The plugin's counts.
+    pub(super) fn counted(&self) -> Result<Counted> {
         let words = self.stats.words()?;
         let lost: u64 = self.rings.iter().map(|ring| ring.lost).sum();
-        Ok((stats::sum(words, Count::Accesses), lost.max(stats::sum(words, Count::Lost))))
+        let accesses = stats::sum(words, Count::Accesses);
+        Ok(Counted { accesses, lost: lost.max(stats::sum(words, Count::Lost)) })
     }
 }
 

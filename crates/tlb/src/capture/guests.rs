@@ -1,4 +1,4 @@
-//! `tierscope tlb capture --guest`: programs in a guest, with a monitor on the memory bus (PTAT,
+//! Programs in a guest, with a monitor on the memory bus (PTAT,
 //! section 7).
 //!
 //! The hypervisor keeps those page tables whose entries map pages, the guest's and its own, in the
@@ -20,13 +20,14 @@ use tierscope_core::{
 use tierscope_hw::PageSize;
 use tierscope_hw::entry::{FRAME_MASK, WRITABLE};
 use tierscope_sim::experiment::Experiment;
-use tierscope_tlb::ptat::{Change, DumpHeader, KernelEvent, Monitor, Stage, What, Window};
 use tierscope_trace::Event;
 use tierscope_trace::compact::Writer;
 use tierscope_workloads::{Program, Stream, Touch};
 
-use super::model::{Model, Tables};
-use super::nested::{Second, Side, Step};
+use super::simulated::TABLES;
+use super::{NAMES, create};
+use crate::attribution::{Model, Second, Side, Step, Tables};
+use crate::ptat::{Boards, Change, DumpHeader, Files, KernelEvent, Monitor, Stage, What, Window};
 
 /// The guest machine's id in the dump; its processes have the ids that follow.
 const MACHINE: u32 = 1;
@@ -152,10 +153,35 @@ impl<W: Write> Hypervisor<W> {
 /// Counts of a capture: accesses and walks of the guest's programs, and lookups in the hypervisor's
 /// tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Captured {
-    pub(super) accesses: u64,
-    pub(super) walks: u64,
-    pub(super) second: Second,
+pub struct Captured {
+    /// Accesses of the programs.
+    pub accesses: u64,
+    /// Walks of the guest's tables.
+    pub walks: u64,
+    /// Lookups in the hypervisor's tables.
+    pub second: Second,
+}
+
+/// Captures the experiment's processes in a guest that the hypervisor backs with pages of the given
+/// size, for `accesses` accesses each, into a directory.
+///
+/// # Errors
+/// A process computes its accesses, which needs a machine with time; or a write failed.
+pub fn capture(
+    experiment: &Experiment,
+    host_pages: PageSize,
+    accesses: u64,
+    boards: Boards,
+    directory: &Path,
+    stop: &AtomicBool,
+) -> Result<Captured> {
+    let header = header(experiment.setup.hardware.processor.physical_bits, TABLES);
+    let files = Files::of(directory, boards.count);
+    let monitor = Monitor::new(boards, header, |board| {
+        create(board.map_or(&files.dump, |board| &files.boards[usize::from(board)]))
+    })?;
+    names(experiment, &directory.join(NAMES))?;
+    run(experiment, host_pages, accesses, monitor, &header, stop)
 }
 
 /// A program's endless stream of accesses.
@@ -165,12 +191,8 @@ struct Running {
     size: PageSize,
 }
 
-/// Runs the experiment's processes in a guest that the hypervisor backs with pages of the given
-/// size, for `accesses` accesses each.
-///
-/// # Errors
-/// A process computes its accesses, which needs a machine with time; or a write failed.
-pub(super) fn run<W: Write>(
+/// Runs the experiment's processes in the guest.
+fn run<W: Write>(
     experiment: &Experiment,
     host_pages: PageSize,
     accesses: u64,
@@ -230,7 +252,7 @@ fn bases(process: &tierscope_sim::exact::Process) -> Vec<u64> {
 }
 
 /// Placement of the uncached region and of the tags, the same as on a machine without a guest.
-pub(super) fn header(physical_bits: u32, tables: u32) -> DumpHeader {
+fn header(physical_bits: u32, tables: u32) -> DumpHeader {
     let (half, tags) = (1u64 << (physical_bits - 1), 1u64 << 20);
     DumpHeader {
         record: 13,
@@ -240,11 +262,8 @@ pub(super) fn header(physical_bits: u32, tables: u32) -> DumpHeader {
 }
 
 /// Writes the names of mappings: areas of the processes, and the guest's memory.
-///
-/// # Errors
-/// A write failed.
-pub(super) fn names(experiment: &Experiment, path: &Path) -> Result<()> {
-    let (name, out) = super::capture::create(path)?;
+fn names(experiment: &Experiment, path: &Path) -> Result<()> {
+    let (name, out) = create(path)?;
     let mut names = Writer::new(&name, out)?;
     let mut map = |pid: u32, start, bytes, name: &str| {
         let (time, backing) = (Time(0), Backing::Anonymous);
@@ -266,7 +285,7 @@ pub(super) fn names(experiment: &Experiment, path: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tierscope_tlb::ptat::{BoardReader, Boards, Capture, DumpReader};
+    use crate::ptat::{BoardReader, Boards, Capture, DumpReader};
 
     const TEXT: &str = "\
 name = 'guests'\nabout = 'toy'\nsource = 'toy'\ntime = '1ms'\nwindow = '1ms'\n

@@ -15,18 +15,18 @@ use super::model::Tables;
 
 /// Counts of the second dimension of walks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Second {
+pub struct Second {
     /// Lookups of guest-physical addresses.
-    pub(crate) lookups: u64,
+    pub lookups: u64,
     /// Lookups that needed a walk of the hypervisor's tables.
-    pub(crate) walks: u64,
+    pub walks: u64,
     /// Entries of the hypervisor's tables that these walks read.
-    pub(crate) reads: u64,
+    pub reads: u64,
 }
 
 /// The two sets of tables in a nested walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Side {
+pub(crate) enum Side {
     /// The guest's tables: they translate to guest-physical addresses.
     Guest,
     /// The hypervisor's tables: they translate guest-physical addresses.
@@ -35,7 +35,7 @@ pub(super) enum Side {
 
 /// A step of a nested walk, recorded in order.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Step {
+pub(crate) enum Step {
     /// The entry at that address was read.
     Read(Side, u64),
     /// A page was mapped at an address.
@@ -43,13 +43,13 @@ pub(super) enum Step {
 }
 
 /// A hypervisor's tables, and per core the TLBs that cache their translations.
-pub(super) struct Nested {
+pub(crate) struct Nested {
     tables: Tables,
     root: Root,
     size: PageSize,
     mmus: Vec<Mmu>,
     config: Translation,
-    pub(super) counts: Second,
+    pub(crate) counts: Second,
     /// Steps since the last [`Nested::take_steps`], if they are recorded.
     steps: Option<Vec<Step>>,
 }
@@ -57,7 +57,7 @@ pub(super) struct Nested {
 impl Nested {
     /// A hypervisor that backs a guest with pages of `size`, on a machine with `bits` bits of
     /// physical address.
-    pub(super) fn new(config: &Translation, bits: u32, size: PageSize) -> Result<Self> {
+    pub(crate) fn new(config: &Translation, bits: u32, size: PageSize) -> Result<Self> {
         let mut tables = Tables::new(bits, config.levels);
         let root = Root { table: tables.new_table(), asid: Asid::ZERO };
         let mmus = vec![Mmu::new(config)?];
@@ -66,16 +66,16 @@ impl Nested {
     }
 
     /// Records steps from now on.
-    pub(super) fn hear(&mut self) {
+    pub(crate) fn hear(&mut self) {
         self.steps = Some(Vec::new());
     }
 
     /// The steps recorded since the last call, and the current tables.
-    pub(super) fn take_steps(&mut self) -> (Vec<Step>, &Tables) {
+    pub(crate) fn take_steps(&mut self) -> (Vec<Step>, &Tables) {
         (self.steps.as_mut().map(std::mem::take).unwrap_or_default(), &self.tables)
     }
 
-    pub(super) fn note(&mut self, step: Step) {
+    pub(crate) fn note(&mut self, step: Step) {
         if let Some(steps) = &mut self.steps {
             steps.push(step);
         }
@@ -90,14 +90,14 @@ impl Nested {
     }
 
     /// Creates the MMUs of all cores up to this one.
-    pub(super) fn reach(&mut self, core: usize) {
+    pub(crate) fn reach(&mut self, core: usize) {
         while self.mmus.len() <= core {
             self.mmus.push(Mmu::new(&self.config).expect("the first could be made"));
         }
     }
 
     /// Translates a guest-physical address that a core reads, mapping a page on first use.
-    pub(super) fn look_up(&mut self, core: usize, guest_physical: u64) {
+    pub(crate) fn look_up(&mut self, core: usize, guest_physical: u64) {
         self.counts.lookups += 1;
         let mut found = self.translate(core, guest_physical);
         if found.is_none() {
@@ -126,10 +126,10 @@ impl Nested {
 
 /// The guest's tables as seen by one core's walker: each read is translated by the hypervisor's
 /// tables.
-pub(super) struct Guest<'a> {
-    pub(super) tables: &'a mut Tables,
-    pub(super) nested: &'a mut Nested,
-    pub(super) core: usize,
+pub(crate) struct Guest<'a> {
+    pub(crate) tables: &'a mut Tables,
+    pub(crate) nested: &'a mut Nested,
+    pub(crate) core: usize,
 }
 
 impl PageTable for Guest<'_> {

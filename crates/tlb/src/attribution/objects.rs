@@ -2,45 +2,68 @@
 //! grouped by call site.
 
 use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
 use std::sync::Arc;
 
-use tierscope_core::Backing;
-use tierscope_trace::Event;
+use tierscope_core::{Backing, Result};
+use tierscope_trace::{Batch, Event, Options, read_all};
 
 /// Without known mappings, addresses further apart than this belong to different objects.
 const GAP: u64 = 16 << 20;
 
 /// A range of memory with a name, or all allocations of one call site.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Object {
-    pub(super) pid: u64,
-    pub(super) name: Arc<str>,
-    pub(super) start: u64,
+pub struct Object {
+    /// Its process.
+    pub pid: u64,
+    /// Its name.
+    pub name: Arc<str>,
+    /// First byte.
+    pub start: u64,
     /// One past its last byte, at its largest extent.
-    pub(super) end: u64,
+    pub end: u64,
     /// For the allocations of a call site: their number, and their bytes.
-    pub(super) given: Option<(u64, u64)>,
+    pub allocated: Option<(u64, u64)>,
 }
 
 /// All objects of a trace, and the current ranges of each.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Objects {
-    pub(super) list: Vec<Object>,
+pub struct Objects {
+    pub(crate) list: Vec<Object>,
     /// By process and first byte: end of the range, index into the list.
     maps: BTreeMap<(u64, u64), (u64, usize)>,
     symbols: BTreeMap<(u64, u64), (u64, usize)>,
-    gifts: BTreeMap<(u64, u64), (u64, usize)>,
+    allocations: BTreeMap<(u64, u64), (u64, usize)>,
     /// Indices into the list: of mappings and symbols by process, first byte and name; of call
     /// sites by process and name.
     known: HashMap<(u64, u64, Arc<str>), usize>,
-    askers: HashMap<(u64, Arc<str>), usize>,
+    call_sites: HashMap<(u64, Arc<str>), usize>,
     /// Clusters of addresses that belong to no known object.
     clusters: BTreeMap<(u64, u64), (u64, usize)>,
 }
 
 impl Objects {
+    /// Mappings of a capture, by its file of names; none if there is no such file. Unmapped memory
+    /// keeps its name.
+    ///
+    /// # Errors
+    /// The file is damaged.
+    pub fn of_names(path: &Path) -> Result<Self> {
+        let mut objects = Self::default();
+        if !path.is_file() {
+            return Ok(objects);
+        }
+        let mut batch = Batch::default();
+        read_all(&mut *tierscope_trace::open(path, Options::default())?.source, &mut batch)?;
+        let events = batch.events.iter().map(|(_, event)| event);
+        events
+            .filter(|event| !matches!(event, Event::Unmap { .. }))
+            .for_each(|event| objects.event(event));
+        Ok(objects)
+    }
+
     /// Applies a map, unmap or symbol event.
-    pub(super) fn event(&mut self, event: &Event) {
+    pub(crate) fn event(&mut self, event: &Event) {
         match event {
             Event::Map { pid, start, bytes, name, backing, .. } => {
                 let end = start.saturating_add(*bytes);
@@ -51,7 +74,7 @@ impl Objects {
             Event::Unmap { pid, start, bytes, .. } => {
                 let end = start.saturating_add(*bytes);
                 cut(&mut self.maps, *pid, *start, end);
-                cut(&mut self.gifts, *pid, *start, end);
+                cut(&mut self.allocations, *pid, *start, end);
             }
             Event::Symbol { pid, start, bytes, name } => {
                 let end = start.saturating_add(*bytes);
@@ -66,23 +89,23 @@ impl Objects {
 
     /// Records an allocation by a call site. The range stays with that call site until it is
     /// allocated again, or unmapped.
-    pub(super) fn given(&mut self, pid: u64, start: u64, bytes: u64, site: &Arc<str>) {
+    pub(crate) fn allocated(&mut self, pid: u64, start: u64, bytes: u64, site: &Arc<str>) {
         let end = start.saturating_add(bytes.max(1));
-        let at = match self.askers.get(&(pid, Arc::clone(site))) {
+        let at = match self.call_sites.get(&(pid, Arc::clone(site))) {
             Some(at) => *at,
             None => {
                 let name = Arc::clone(site);
-                self.list.push(Object { pid, name, start, end, given: Some((0, 0)) });
-                self.askers.insert((pid, Arc::clone(site)), self.list.len() - 1);
+                self.list.push(Object { pid, name, start, end, allocated: Some((0, 0)) });
+                self.call_sites.insert((pid, Arc::clone(site)), self.list.len() - 1);
                 self.list.len() - 1
             }
         };
         let object = &mut self.list[at];
         (object.start, object.end) = (object.start.min(start), object.end.max(end));
-        let (times, sum) = object.given.unwrap_or_default();
-        object.given = Some((times + 1, sum.saturating_add(bytes)));
-        cut(&mut self.gifts, pid, start, end);
-        self.gifts.insert((pid, start), (end, at));
+        let (times, sum) = object.allocated.unwrap_or_default();
+        object.allocated = Some((times + 1, sum.saturating_add(bytes)));
+        cut(&mut self.allocations, pid, start, end);
+        self.allocations.insert((pid, start), (end, at));
     }
 
     /// Finds or adds the object of a mapping; a mapping that continues another one of the same name
@@ -105,32 +128,32 @@ impl Objects {
             self.list[*at].end = self.list[*at].end.max(end);
             return *at;
         }
-        self.list.push(Object { pid, name: Arc::clone(name), start, end, given: None });
+        self.list.push(Object { pid, name: Arc::clone(name), start, end, allocated: None });
         self.known.insert(key, self.list.len() - 1);
         self.list.len() - 1
     }
 
     /// Index of the object that an address currently belongs to.
-    pub(super) fn find(&self, pid: u64, address: u64) -> Option<usize> {
+    pub(crate) fn find(&self, pid: u64, address: u64) -> Option<usize> {
         let in_map = |map: &BTreeMap<(u64, u64), (u64, usize)>| {
             let (_, (end, at)) = map.range((pid, 0)..=(pid, address)).next_back()?;
             (address < *end).then_some(*at)
         };
-        in_map(&self.gifts)
+        in_map(&self.allocations)
             .or_else(|| in_map(&self.symbols))
             .or_else(|| in_map(&self.maps))
             .or_else(|| in_map(&self.clusters))
     }
 
     /// Index of the named function that contains a code address.
-    pub(super) fn code(&self, pid: u64, address: u64) -> Option<usize> {
+    pub(crate) fn code(&self, pid: u64, address: u64) -> Option<usize> {
         let (_, (end, at)) = self.symbols.range((pid, 0)..=(pid, address)).next_back()?;
         (address < *end).then_some(*at)
     }
 
     /// Groups addresses of unknown objects into clusters by distance, each of which becomes an
     /// object.
-    pub(super) fn cluster(&mut self, mut pages: Vec<(u64, u64)>) {
+    pub(crate) fn cluster(&mut self, mut pages: Vec<(u64, u64)>) {
         pages.sort_unstable();
         let mut groups: Vec<(u64, u64, u64)> = Vec::new();
         for (pid, page) in pages {
@@ -148,7 +171,7 @@ impl Objects {
 
     /// State for a second pass over the same trace: its events will assign the same indices again,
     /// and the clusters are kept.
-    pub(super) fn anew(&self) -> Self {
+    pub(crate) fn cleared(&self) -> Self {
         Self { clusters: self.clusters.clone(), ..Self::default() }
     }
 }
@@ -211,15 +234,15 @@ mod tests {
         let mut objects = Objects::default();
         let (table, list): (Arc<str>, Arc<str>) = ("main+0x5".into(), "main+0x9".into());
         objects.event(&map(0, 1000, "[heap]"));
-        objects.given(1, 100, 100, &table);
-        objects.given(1, 400, 50, &table);
-        objects.given(1, 150, 10, &list);
+        objects.allocated(1, 100, 100, &table);
+        objects.allocated(1, 400, 50, &table);
+        objects.allocated(1, 150, 10, &list);
         let name =
             |objects: &Objects, at| objects.find(1, at).map(|at| objects.list[at].name.to_string());
         let names = [99, 100, 150, 160, 200, 449].map(|at| name(&objects, at).unwrap());
         assert_eq!(names, ["[heap]", "main+0x5", "main+0x9", "main+0x5", "[heap]", "main+0x5"]);
         let of_table = &objects.list[1];
-        assert_eq!((of_table.start, of_table.end, of_table.given), (100, 450, Some((2, 150))));
+        assert_eq!((of_table.start, of_table.end, of_table.allocated), (100, 450, Some((2, 150))));
         objects.event(&Event::Unmap { time: Time(1), pid: 1, start: 0, bytes: 1000 });
         assert_eq!(name(&objects, 100), None);
     }

@@ -14,7 +14,7 @@ use super::nested::{Guest, Nested, Second, Side, Step};
 
 /// Caching of page tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Placement {
+pub enum Placement {
     /// Cacheable like any other memory: walks read them through the last-level cache.
     Cached,
     /// Last-level tables are in uncached memory (PTAT).
@@ -23,23 +23,24 @@ pub(crate) enum Placement {
 
 /// Counts of accesses by their translation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
-    pub(crate) accesses: u64,
+pub struct Counts {
+    /// All accesses.
+    pub accesses: u64,
     /// Hits in the second-level TLB.
-    pub(crate) second: u64,
+    pub second: u64,
     /// Page walks: the access missed all TLBs, or was a store to a page whose cached entry is
     /// clean.
-    pub(crate) walks: u64,
+    pub walks: u64,
     /// Page-table entries read by walks.
-    pub(crate) reads: u64,
+    pub reads: u64,
     /// Reads of entries that went to memory.
-    pub(crate) memory: u64,
+    pub memory: u64,
     /// Accesses to addresses that the machine cannot translate.
-    pub(crate) refused: u64,
+    pub refused: u64,
 }
 
 /// Page tables of processes.
-pub(super) struct Tables {
+pub(crate) struct Tables {
     tables: Vec<[u64; 512]>,
     /// First physical address of the tables; data pages are below it.
     base: u64,
@@ -50,11 +51,11 @@ pub(super) struct Tables {
 
 impl Tables {
     /// An empty set of tables, in the upper half of a physical address space of `bits` bits.
-    pub(super) fn new(bits: u32, levels: u8) -> Self {
+    pub(crate) fn new(bits: u32, levels: u8) -> Self {
         Self { tables: Vec::new(), base: 1 << (bits - 1), levels, end: 0 }
     }
 
-    pub(super) fn new_table(&mut self) -> u64 {
+    pub(crate) fn new_table(&mut self) -> u64 {
         self.tables.push([0; 512]);
         self.base + ((self.tables.len() as u64 - 1) << 12)
     }
@@ -65,7 +66,7 @@ impl Tables {
     }
 
     /// The leaf entry that maps an address: its own address, its value and its level.
-    pub(super) fn leaf(&self, root: Root, linear: u64) -> Option<(u64, u64, Level)> {
+    pub(crate) fn leaf(&self, root: Root, linear: u64) -> Option<(u64, u64, Level)> {
         let mut table = root.table;
         for level in (1..=self.levels).rev().filter_map(Level::new) {
             let address = entry_address(table, linear, level);
@@ -83,7 +84,7 @@ impl Tables {
     }
 
     /// Maps a new page at an address, unless one is mapped already.
-    pub(super) fn map(&mut self, root: Root, linear: u64, size: PageSize) {
+    pub(crate) fn map(&mut self, root: Root, linear: u64, size: PageSize) {
         let mut table = root.table;
         for level in (1..=self.levels).rev().filter_map(Level::new) {
             let address = entry_address(table, linear, level);
@@ -119,7 +120,7 @@ impl PageTable for Tables {
 }
 
 /// The MMUs of a machine, one per core, and the page tables that they walk.
-pub(crate) struct Model {
+pub struct Model {
     tables: Tables,
     roots: BTreeMap<u64, Root>,
     last: Option<(u64, Root)>,
@@ -130,13 +131,17 @@ pub(crate) struct Model {
     caches: Option<(Cache, Placement)>,
     /// The hypervisor's tables, if the model is of a guest.
     nested: Option<Nested>,
-    pub(crate) counts: Counts,
+    /// Counts so far.
+    pub counts: Counts,
 }
 
 impl Model {
     /// Starts with empty tables and TLBs. With `placement`, reads of entries and of data go through
     /// the last-level cache.
-    pub(crate) fn new(machine: &Machine, placement: Option<Placement>) -> Result<Self> {
+    ///
+    /// # Errors
+    /// The machine's configuration is invalid.
+    pub fn new(machine: &Machine, placement: Option<Placement>) -> Result<Self> {
         let caches = match (placement, &machine.llc) {
             (Some(placement), Some(llc)) => {
                 Some((Cache::new(llc, machine.processor.physical_bits)?, placement))
@@ -155,13 +160,16 @@ impl Model {
     }
 
     /// Turns the model into a guest that the hypervisor backs with pages of that size.
-    pub(super) fn nested(self, machine: &Machine, size: PageSize) -> Result<Self> {
+    ///
+    /// # Errors
+    /// The machine's configuration is invalid.
+    pub fn nested(self, machine: &Machine, size: PageSize) -> Result<Self> {
         let nested = Nested::new(&self.config, machine.processor.physical_bits, size)?;
         Ok(Self { nested: Some(nested), ..self })
     }
 
     /// Records the steps of walks from now on, for [`Model::take_steps`].
-    pub(super) fn heard(mut self) -> Self {
+    pub(crate) fn heard(mut self) -> Self {
         if let Some(nested) = &mut self.nested {
             nested.hear();
         }
@@ -169,7 +177,7 @@ impl Model {
     }
 
     /// The steps of walks since the last call, and the tables of the guest and of the hypervisor.
-    pub(super) fn take_steps(&mut self) -> (Vec<Step>, &Tables, &Tables) {
+    pub(crate) fn take_steps(&mut self) -> (Vec<Step>, &Tables, &Tables) {
         let Self { tables, nested, .. } = self;
         let tables = &*tables;
         let (steps, host) = match nested {
@@ -180,7 +188,8 @@ impl Model {
     }
 
     /// Counts of the second dimension of walks (the hypervisor's tables), if there is one.
-    pub(super) fn second(&self) -> Option<Second> {
+    #[must_use]
+    pub fn second(&self) -> Option<Second> {
         self.nested.as_ref().map(|nested| nested.counts)
     }
 
@@ -207,7 +216,7 @@ impl Model {
 
     /// An access of a thread to a page of that size. Returns whether it walked.
     #[inline]
-    pub(crate) fn access(
+    pub fn access(
         &mut self,
         (thread, pid): (u32, u64),
         linear: u64,

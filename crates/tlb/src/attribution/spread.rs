@@ -1,27 +1,35 @@
 //! Distribution of misses over pages: the paper's figures 6 and 7.
 
-use serde_json::{Value, json};
-
 /// Points of the cumulative distribution.
 const POINTS: usize = 20;
 
 /// Misses of each page, in any unit, in ascending order.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Spread(Vec<u64>);
+pub struct Spread(Vec<u64>);
 
 impl Spread {
-    pub(crate) fn new(mut misses: Vec<u64>) -> Self {
+    /// A distribution of these counts, in any order.
+    #[must_use]
+    pub fn new(mut misses: Vec<u64>) -> Self {
         misses.sort_unstable();
         Self(misses)
     }
 
     /// Number of pages.
-    pub(crate) fn len(&self) -> usize {
+    #[must_use]
+    pub fn len(&self) -> usize {
         self.0.len()
     }
 
+    /// Whether there are no pages.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Share of all misses in the top `percent` per cent of pages, but at least one page.
-    pub(crate) fn share_of_top(&self, percent: f64) -> f64 {
+    #[must_use]
+    pub fn share_of_top(&self, percent: f64) -> f64 {
         let all: u64 = self.0.iter().sum();
         if all == 0 {
             return 0.0;
@@ -32,13 +40,15 @@ impl Spread {
     }
 
     /// Percentile of misses per page (nearest rank).
-    pub(crate) fn percentile(&self, percent: f64) -> u64 {
+    #[must_use]
+    pub fn percentile(&self, percent: f64) -> u64 {
         let rank = (self.0.len() as f64 * percent / 100.0).ceil() as usize;
         self.0.get(rank.saturating_sub(1)).copied().unwrap_or(0)
     }
 
     /// The cumulative distribution: share of pages, fewest misses first, and their share of misses.
-    pub(crate) fn cdf(&self) -> Vec<(f64, f64)> {
+    #[must_use]
+    pub fn cdf(&self) -> Vec<(f64, f64)> {
         let step = |point: usize| {
             let pages = point as f64 / POINTS as f64;
             (
@@ -47,37 +57,6 @@ impl Spread {
             )
         };
         (1..=POINTS).map(step).collect()
-    }
-
-    pub(crate) fn json(&self, unit: f64) -> Value {
-        let percentile = |percent| self.percentile(percent) as f64 / unit;
-        json!({
-            "pages": self.0.len(),
-            "misses_a_page": {
-                "p50": percentile(50.0), "p80": percentile(80.0), "p95": percentile(95.0),
-                "most": percentile(100.0),
-            },
-            "share_of_top_5_percent": self.share_of_top(5.0),
-            "share_of_top_20_percent": self.share_of_top(20.0),
-            "cdf": self.cdf(),
-        })
-    }
-
-    pub(crate) fn text(&self, unit: f64) -> String {
-        if self.0.is_empty() {
-            return String::new();
-        }
-        let percentile = |percent| self.percentile(percent) as f64 / unit;
-        format!(
-            "pages         {}: half of them have at most {:.1} misses, 95 % at most {:.1}, none more than {:.1}\n\
-             of misses     {:.1} % are in 5 % of the pages, {:.1} % in 20 %\n",
-            self.0.len(),
-            percentile(50.0),
-            percentile(95.0),
-            percentile(100.0),
-            100.0 * self.share_of_top(5.0),
-            100.0 * self.share_of_top(20.0),
-        )
     }
 }
 
