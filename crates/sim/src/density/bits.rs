@@ -8,6 +8,7 @@ use tierscope_core::{
 };
 
 use super::machine::Machine;
+use super::space::first_overlap;
 use super::stamps::Stamp;
 
 /// The highest level that is probed.
@@ -387,14 +388,6 @@ impl AccessBits for Machine {
 /// The entry of that number.
 fn entry(level: Level, space: SpaceId, number: u64) -> Range {
     Range::new(space, number << level.shift(), (number + 1) << level.shift())
-}
-
-/// The first byte of `range` that is in `set`.
-pub(super) fn first_overlap(set: &RangeSet, range: &Range) -> Option<u64> {
-    let ranges = set.as_slice();
-    let next = ranges.partition_point(|r| (r.space, r.end) <= (range.space, range.start));
-    let overlap = ranges.get(next)?.intersect(range)?;
-    Some(overlap.start)
 }
 
 /// Bits of a set by address.

@@ -20,7 +20,7 @@ use tierscope_core::{
 use super::hash::{draw, unit};
 use super::hits::Hits;
 use super::machine::Machine;
-use super::world::SPACE;
+use super::space::SPACE;
 
 /// log2 of the distance between the tiers' physical addresses.
 const TIER_SHIFT: u32 = 44;

@@ -8,10 +8,9 @@ use tierscope_core::{
     Result, Time,
 };
 
-use super::bits::first_overlap;
 use super::hash::{mix, unit};
 use super::machine::Machine;
-use super::world::SPACE;
+use super::space::{SPACE, first_overlap};
 
 /// Pages that a table maps.
 const PAGES: usize = Level::FANOUT as usize;

@@ -1,12 +1,12 @@
 //! Speed of the target: a closed loop of threads, each with a limited number of lines in flight,
 //! over caches and tiers.
 //!
-//! An access takes the same time as in exact mode (`exact/run.rs`): the stalls of translation and
-//! data, and at least the core's own time between two accesses. A core that waits for several lines
-//! at a time divides the latency among them. At a busy tier requests wait for each other by the
-//! mean of a queue with random arrivals and fixed service (M/D/1; Pollaczek and Khinchine), as in
-//! exact mode (`exact/tier.rs`). The more accesses a second, the longer the waits; the longer the
-//! waits, the fewer accesses: the rate is the single fixed point of that.
+//! An access takes the same time as in exact mode (`exact/cpu/execute.rs`): the stalls of
+//! translation and data, and at least the core's own time between two accesses. A core that waits
+//! for several lines at a time divides the latency among them. At a busy tier requests wait for
+//! each other by the mean of a queue with random arrivals and fixed service (M/D/1; Pollaczek and
+//! Khinchine), as in exact mode (`exact/memory/tier.rs`). The more accesses a second, the longer
+//! the waits; the longer the waits, the fewer accesses: the rate is the single fixed point of that.
 
 use tierscope_hw::Machine as Hardware;
 use tierscope_hw::config::MemoryTier;

@@ -17,10 +17,11 @@ use super::faults::Armed;
 use super::ledger::Ledger;
 use super::moves::Moves;
 use super::samples::Sampler;
+use super::space::SPACE;
 use super::stamps::{Stamp, Stamps};
 use super::stretches::Stretches;
 use super::swap::Swapped;
-use super::world::{SPACE, World};
+use super::world::World;
 use super::{Config, Start};
 use crate::Truth;
 

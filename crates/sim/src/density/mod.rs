@@ -82,6 +82,7 @@ mod places;
 mod profile;
 mod residency;
 mod samples;
+mod space;
 mod stamps;
 mod stretches;
 mod sums;

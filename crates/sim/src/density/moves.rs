@@ -1,6 +1,6 @@
 //! The mover: a kernel thread with a clock of its own, so that moves never block sampling.
 //!
-//! Like exact mode's mover (`exact/mover.rs`), but for ranges of any size at once: the number of
+//! Like exact mode's mover (`exact/ports/mover.rs`), but for ranges of any size at once: the number of
 //! pages moved within a time follows from the cost of a page.
 
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use tierscope_core::{ActionKind, Failure, PAGE_SHIFT, PAGE_SIZE, Range, Tier, Ti
 
 use super::machine::Machine;
 use super::places::Moved;
-use super::world::SPACE;
+use super::space::SPACE;
 use crate::account::TIERS;
 use crate::desk::{Desk, Job, Mover, desk};
 

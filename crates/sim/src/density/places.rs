@@ -12,7 +12,7 @@ use tierscope_core::{
 };
 use tierscope_hw::config::MemoryTier;
 
-use super::world::SPACE;
+use super::space::SPACE;
 use crate::placement::{Placement, Watermarks};
 
 /// Tiers by page number, modulo their count.

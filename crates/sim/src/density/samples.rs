@@ -6,7 +6,7 @@ use super::Config;
 use super::hash::{draw, unit};
 use super::machine::Machine;
 use super::profile::{Profile, Strand};
-use super::world::SPACE;
+use super::space::SPACE;
 use crate::config::{Event, Period, Sampling};
 
 /// The sampling hardware, and its progress.

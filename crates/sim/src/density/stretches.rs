@@ -11,7 +11,7 @@ use tierscope_core::metrics::moves::{Moved, is_ping_pong};
 use tierscope_core::{PAGE_SHIFT, Range, Time};
 
 use super::places::Part;
-use super::world::SPACE;
+use super::space::SPACE;
 use crate::{Touched, Truth};
 
 /// Pages up to `end` that moved together.

@@ -12,7 +12,7 @@ use tierscope_core::{Level, PAGE_SHIFT, PAGE_SIZE, Range, RangeSet, Time};
 
 use super::faults::Armed;
 use super::machine::Machine;
-use super::world::SPACE;
+use super::space::SPACE;
 use crate::account::TIERS;
 use crate::desk::{Job, desk};
 

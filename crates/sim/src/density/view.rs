@@ -6,7 +6,7 @@ use tierscope_core::{
 };
 
 use super::machine::Machine;
-use super::world::SPACE;
+use super::space::SPACE;
 
 impl Machine {
     pub(super) fn pressure_of_tiers(&self) -> Pressure {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tierscope_core::{
     Backing, Error, ErrorKind, Level, Mapping, Mappings, PAGE_SIZE, Range, RangeSet, Result, Space,
-    SpaceId, Time,
+    Time,
 };
 use tierscope_workloads::description::Pattern;
 use tierscope_workloads::{Segment, Workload};
@@ -18,12 +18,11 @@ use super::flushes::Flushes;
 use super::piece::{Piece, Point};
 use super::places::Places;
 use super::profile::{Profile, Strand};
+use super::space::SPACE;
 use crate::Truth;
 use crate::account::TIERS;
 use crate::placement::Watermarks;
 
-/// The only space.
-pub(super) const SPACE: SpaceId = SpaceId(0);
 /// Alignment of areas.
 const ALIGNED: u64 = 2 << 20;
 /// Minimum distance between areas.

@@ -12,6 +12,19 @@
 //!                └──▶ memory: llc, prefetcher ─▶ tiers ─▶ bus observer
 //! ```
 //!
+//! | part | contents |
+//! | --- | --- |
+//! | `setup.rs`, `machine.rs` | configuration; the machine, its account and its observer |
+//! | `start.rs`, `control.rs` | start of processes; mappings and single accesses from outside |
+//! | `cpu/` | cores: threads, translation and execution of accesses, kernel work on a core |
+//! | `mm/` | the kernel's memory management: spaces, page tables, frames, faults, moves |
+//! | `memory/` | last-level cache, prefetcher, tiers and bus |
+//! | `ports/` | ports for instruments and policies, and the mover |
+//! | `layout.rs`, `units.rs`, `op.rs` | shared by these: physical addresses; units; accesses |
+//! | `log.rs`, `arena.rs` | bounded logs; host memory for large arrays |
+//!
+//! In these folders `pub(crate)` means used by another part, `pub(super)` within the folder.
+//!
 //! # Limits of the TLB model
 //!
 //! A core has all entries of its TLBs to itself; only its own accesses, the timer tick and flushes
@@ -43,54 +56,25 @@
 //! TLBs are therefore upper bounds: on such a machine the bits of resident memory are set again
 //! sooner.
 
-mod access_bits;
 mod arena;
-mod armed;
-mod below;
-mod bus;
-mod calls;
+mod control;
 mod cpu;
-mod cpus;
-mod frames;
-mod leaves;
-mod line;
+mod layout;
 mod log;
 mod machine;
 mod memory;
-mod mover;
-mod near;
-mod operations;
-mod os;
-mod pages;
-mod placement;
-mod pmu;
+mod mm;
+mod op;
 mod ports;
-mod private;
-mod process;
-mod quota;
-mod row;
-mod run;
 mod setup;
-mod share;
-mod shootdown;
-mod slots;
-mod space;
-mod swap;
-mod tables;
-mod thread;
-mod tier;
-mod trap;
-mod unused;
-mod view;
-mod watch;
-mod window;
+mod start;
+mod units;
 
 pub use crate::account::{Account, Counts, Done, Spent};
 pub use crate::desk::Mover;
 pub use crate::latency::Latency;
 pub use crate::placement::{Placement, Watermarks};
 pub use machine::Machine;
-pub use os::Denied;
+pub use mm::{Denied, Map};
+pub use ports::Entry;
 pub use setup::{Detail, Process, Setup};
-pub use space::Map;
-pub use view::Entry;

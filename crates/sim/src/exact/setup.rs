@@ -9,8 +9,7 @@ use tierscope_wire::ptat::Window;
 use tierscope_workloads::Work;
 use tierscope_workloads::description::Area;
 
-use super::frames::laid_out;
-use super::tables::Tables;
+use super::layout::{TableLayout, tier_frames};
 use crate::config::{Costs, Event, Sampling};
 use crate::placement::{Placement, WATERMARK_SCALE, Watermarks};
 
@@ -70,7 +69,7 @@ impl Setup {
     #[must_use]
     pub fn physical(&self) -> Vec<(u64, u64)> {
         let bytes = |(first, frames): (u64, u64)| (first << 12, (first + frames) << 12);
-        laid_out(&self.hardware.tiers).map(bytes).collect()
+        tier_frames(&self.hardware.tiers).map(bytes).collect()
     }
 
     /// One core, everything modelled, nothing sampled.
@@ -98,9 +97,8 @@ impl Setup {
     #[must_use]
     pub fn watched(&self) -> (Window, Window) {
         let bits = self.hardware.processor.physical_bits;
-        let levels = self.hardware.translation.levels;
-        let tables = Tables::new(levels, bits, self.uncached_tables, false);
-        (tables.region(), tables.tags())
+        let layout = TableLayout::new(bits, self.uncached_tables);
+        (layout.region(), layout.tags())
     }
 
     /// Whether the parts fit together.
@@ -161,7 +159,7 @@ impl Setup {
     }
 
     /// The watermarks of every tier.
-    pub(super) fn watermarks(&self) -> Vec<Watermarks> {
+    pub(crate) fn watermarks(&self) -> Vec<Watermarks> {
         let (tiers, caches) = (&self.hardware.tiers, usize::from(self.memory_mode));
         Watermarks::of_tiers(tiers, caches, self.watermark_scale, self.min_free_kib)
     }
@@ -280,7 +278,7 @@ impl Process {
     }
 
     /// The page size of an area.
-    pub(super) fn pages_of(&self, area: &str) -> PageSize {
+    pub(crate) fn pages_of(&self, area: &str) -> PageSize {
         if self.watched.iter().any(|name| name == area) {
             return PageSize::K4;
         }
@@ -289,7 +287,7 @@ impl Process {
     }
 
     /// Highest level of the process's tables in the uncached region.
-    pub(super) fn uncached_levels(&self) -> u8 {
+    pub(crate) fn uncached_levels(&self) -> u8 {
         let sizes = self.work.areas().iter().map(|area| self.pages_of(&area.name));
         let huge = sizes.max().unwrap_or(self.pages) > PageSize::K4;
         u8::from(self.uncached_tables) * (1 + u8::from(huge))

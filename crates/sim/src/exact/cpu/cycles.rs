@@ -1,0 +1,33 @@
+//! Costs of a core's operations.
+
+use tierscope_hw::Machine as Hardware;
+
+use crate::config::Costs;
+use crate::exact::units::NS;
+
+/// Costs of a core's operations, in ps.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cycles {
+    pub(super) access: u64,
+    pub(super) second_tlb: u64,
+    pub(super) llc: u64,
+    pub(crate) fill_buffers: u64,
+    pub(super) walkers: u64,
+    /// A fault on a reserved bit.
+    pub(super) trap: u64,
+}
+
+impl Cycles {
+    pub(crate) fn of(hardware: &Hardware, costs: &Costs) -> Self {
+        let ps = |cycles: u32| u64::from(cycles) * 1_000_000 / u64::from(hardware.processor.mhz);
+        let timing = &hardware.timing;
+        Self {
+            access: ps(timing.access_cycles),
+            second_tlb: ps(timing.second_tlb_cycles),
+            llc: ps(timing.llc_cycles),
+            fill_buffers: timing.fill_buffers.into(),
+            walkers: timing.walkers.into(),
+            trap: costs.faults.trap_ns * NS,
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! Cores: the threads that they run, the accesses that they execute, and the events that take their
+//! time.
+//!
+//! | file | contents |
+//! | --- | --- |
+//! | `run.rs` | the main loop: the core that is furthest behind runs next |
+//! | `thread.rs`, `operations.rs` | sources of accesses; durations of operations |
+//! | `process.rs`, `quota.rs` | threads of a process; CPU quotas |
+//! | `translate.rs` → `in_flight.rs` | translation of accesses, and the queue of translated ones |
+//! | `execute.rs` | execution of the queue |
+//! | `single_access.rs` | one access outside of the main loop |
+//! | `core.rs`, `private_caches.rs` | state of a core; its private caches |
+//! | `cycles.rs`, `divisor.rs` | costs of its operations; fast division |
+//! | `page_fault.rs`, `calls.rs` | page faults and system calls at a core's expense |
+//! | `shootdown.rs` | TLB shootdowns |
+//! | `pmu.rs`, `trap.rs`, `walks.rs` | samples; trapped walks; counted walks |
+//! | `table_reports.rs` | events of page tables that a bus monitor sees |
+
+mod calls;
+mod core;
+mod cycles;
+mod divisor;
+mod execute;
+mod in_flight;
+mod operations;
+mod page_fault;
+mod pmu;
+mod private_caches;
+mod process;
+mod quota;
+mod run;
+mod shootdown;
+mod single_access;
+mod table_reports;
+mod thread;
+mod translate;
+mod trap;
+mod walks;
+
+pub(crate) use self::core::Cpu;
+pub(crate) use cycles::Cycles;
+pub(crate) use process::Running;
+pub(crate) use quota::Quota;
+pub(crate) use thread::Thread;

@@ -1,0 +1,232 @@
+//! The main loop: cores execute the accesses of their threads, the one furthest behind first.
+
+use tierscope_core::{BusObserver, Time};
+
+use super::core::Cpu;
+use super::execute::{Below, Who};
+use super::in_flight::WINDOW;
+use super::thread::{Asks, FORESEEN, Thread};
+use super::translate::{Past, Whose, translate};
+use crate::exact::op::Op;
+use crate::exact::units::NS;
+use crate::exact::{Detail, Machine};
+
+/// Time slice of a thread while others wait for its core: `base_slice_ns` of the kernel's scheduler
+/// on a server (kernel/sched/fair.c).
+const TURN: u64 = 3_000_000 * NS;
+
+/// Why a core stopped before its limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stopped {
+    /// The core reached its time limit.
+    Limit,
+    /// The thread has nothing to do until then.
+    NotDue(u64),
+    /// The thread's workload enters another segment.
+    Segment,
+    /// A page fault.
+    Fault(Op),
+    /// The thread advanced; other threads of its process may wait for that.
+    GotOn,
+    /// The thread's accesses are executed, and it makes this request.
+    Asks(Asks),
+}
+
+impl<B: BusObserver> Machine<B> {
+    /// Runs all cores and the mover until `until`, or until a process ends.
+    pub(crate) fn run_until(&mut self, mut until: u64) {
+        let spaces = self.os.alive_spaces();
+        while self.broken.is_none() {
+            let Some((cpu, limit)) = self.next_turn(until) else { break };
+            match cpu {
+                Some(cpu) => self.turn(cpu, limit),
+                None => self.step_mover(),
+            }
+            if self.os.alive_spaces() < spaces {
+                until = cpu.map_or(until, |cpu| self.cpus[cpu].time.min(until));
+                break;
+            }
+        }
+        let behind =
+            self.cpus.iter().filter(|cpu| !cpu.threads.is_empty()).map(|cpu| cpu.time).min();
+        self.now = behind.unwrap_or(until).min(until).max(self.now);
+        self.memory.bus.flush(Time(self.now / NS), false);
+    }
+
+    /// The core or mover that is furthest behind, and its limit: slightly past the next one. `None`
+    /// for the core means the mover.
+    fn next_turn(&self, until: u64) -> Option<(Option<usize>, u64)> {
+        let mut first = (u64::MAX, None);
+        let mut second = u64::MAX;
+        let cpus = self.cpus.iter().enumerate().filter(|(_, cpu)| !cpu.threads.is_empty());
+        let agents = cpus.map(|(at, cpu)| (cpu.time, Some(at)));
+        for agent in agents.chain(self.moves.due(self.now).map(|time| (time, None))) {
+            if agent.0 < first.0 {
+                second = first.0;
+                first = agent;
+            } else {
+                second = second.min(agent.0);
+            }
+        }
+        let limit = until.min(second.saturating_add(self.quantum));
+        (first.0 < until).then_some((first.1, limit))
+    }
+
+    /// Runs a core until `limit`.
+    fn turn(&mut self, at: usize, limit: u64) {
+        while self.broken.is_none() {
+            self.schedule(at);
+            let cpu = &mut self.cpus[at];
+            cpu.interrupts();
+            let Some(thread) = cpu.threads.front().copied() else { return };
+            if cpu.time >= limit {
+                return;
+            }
+            let until = if cpu.threads.len() > 1 { limit.min(cpu.turn_ends) } else { limit };
+            let until = until.min(cpu.interrupted_at());
+            let until = self.within_quota(at, thread, until);
+            let since = self.cpus[at].time;
+            let stopped = self.slice(at, thread, until);
+            self.use_quota(at, thread, since);
+            match stopped {
+                Stopped::Limit => {}
+                Stopped::NotDue(due) => self.not_due(at, due, limit),
+                Stopped::Segment => {
+                    if !self.threads[thread].enter(self.cpus[at].time) {
+                        self.thread_ends(at, thread);
+                    }
+                }
+                Stopped::Fault(op) => self.thread_fault(at, thread, op),
+                Stopped::GotOn if self.wake(at, thread) => return,
+                Stopped::GotOn => {}
+                Stopped::Asks(asks) => self.answer(at, thread, asks),
+            }
+        }
+    }
+
+    /// Rotates to the next thread when the time slice of the first is over.
+    fn schedule(&mut self, at: usize) {
+        let cpu = &mut self.cpus[at];
+        if cpu.threads.len() > 1 && cpu.time >= cpu.turn_ends {
+            cpu.threads.rotate_left(1);
+            cpu.turn_ends = cpu.time + TURN;
+        }
+    }
+
+    /// The first thread has to wait: switches to a ready thread, or idles.
+    fn not_due(&mut self, at: usize, due: u64, limit: u64) {
+        let (cpu, threads) = (&mut self.cpus[at], &self.threads);
+        let ready = |thread: &usize| threads[*thread].due <= cpu.time;
+        if let Some(next) = cpu.threads.iter().position(ready) {
+            cpu.threads.rotate_left(next);
+            return;
+        }
+        let dues = cpu.threads.iter().map(|thread| threads[*thread].due);
+        cpu.idle_until(dues.min().unwrap_or(due).min(limit));
+    }
+
+    fn slice(&mut self, at: usize, thread: usize, until: u64) -> Stopped {
+        self.tell_tables(at);
+        self.count_walks_of(at, self.threads[thread].space);
+        match (self.detail, self.cpus[at].pmu.is_some()) {
+            (Detail::Translation, false) => self.run::<false, false, false>(at, thread, until),
+            (Detail::Translation, true) => self.run::<false, false, true>(at, thread, until),
+            (Detail::Caches, false) => self.run::<true, false, false>(at, thread, until),
+            (Detail::Caches, true) => self.run::<true, false, true>(at, thread, until),
+            (Detail::Whole, false) => self.run::<true, true, false>(at, thread, until),
+            (Detail::Whole, true) => self.run::<true, true, true>(at, thread, until),
+        }
+    }
+
+    /// The inner loop: translates a window of accesses, executes it, and repeats.
+    fn run<const CACHE: bool, const CLOCK: bool, const SAMPLES: bool>(
+        &mut self,
+        at: usize,
+        thread: usize,
+        until: u64,
+    ) -> Stopped {
+        let Self { os, cpus, threads, memory, cycles, .. } = self;
+        let (cpu, thread) = (&mut cpus[at], &mut threads[thread]);
+        let Thread { space, root, overlap, non_temporal, .. } = *thread;
+        let (trapped, region) = os.beside_caches(space);
+        let past = Past::new(non_temporal, region);
+        let who = Who::new(space, overlap, past, cycles).trapped(trapped, cycles);
+        let mut below = Below { memory, tables: &mut os.tables, cycles, at };
+        while cpu.time < until {
+            if cpu.time >= thread.segment_ends {
+                return Stopped::Segment;
+            }
+            let allowed = match allowed(thread, cpu.time) {
+                0 => return Stopped::NotDue(thread.due),
+                count => count,
+            };
+            if thread.is_dry() {
+                let known = thread.left();
+                thread.draw(cpu.time);
+                if walks_a_lot(cpu) {
+                    below.tables.foresee(root, &thread.ops()[known..thread.left()]);
+                }
+                if thread.got_on() {
+                    return Stopped::GotOn;
+                }
+            }
+            let left = thread.left();
+            let mut wanted = allowed.min(left).min(WINDOW);
+            if let Some(asks) = (wanted == 0).then(|| thread.take_asks()).flatten() {
+                return Stopped::Asks(asks);
+            }
+            if !CACHE && !SAMPLES && thread.pace == 0 && left >= FORESEEN {
+                let ends = until.min(thread.segment_ends);
+                wanted = WINDOW * windows(ends - cpu.time, cycles.access, left);
+            }
+            let llc = below.memory.llc.as_ref();
+            let whose = Whose { root, past, llc, unused: &os.unused };
+            wanted = wanted.min(thread.until_an_end());
+            let ops = &thread.ops()[..wanted];
+            let done = translate::<CACHE, SAMPLES>(cpu, below.tables, &whose, ops);
+            os.unused.reach(&mut cpu.reached);
+            if CACHE || SAMPLES {
+                below.window::<CACHE, CLOCK, SAMPLES>(cpu, &who);
+            } else {
+                cpu.time += below.cycles.access * done as u64;
+            }
+            cpu.counts.accesses += done as u64;
+            let fault = (done < wanted).then(|| thread.ops()[done]);
+            thread.done(done, cpu.time);
+            thread.due += thread.pace * done as u64;
+            if let Some(op) = fault {
+                return Stopped::Fault(op);
+            }
+        }
+        Stopped::Limit
+    }
+}
+
+/// Number of windows, of accesses that all take `access`, that begin within `time` before new
+/// accesses have to be drawn; at least one.
+#[inline(always)]
+fn windows(time: u64, access: u64, drawn: usize) -> usize {
+    let until = time.div_ceil(access * WINDOW as u64);
+    let drawn = (drawn - FORESEEN) / WINDOW + 1;
+    drawn.min(usize::try_from(until).unwrap_or(usize::MAX))
+}
+
+/// Number of accesses that the thread's pace allows at `now`.
+#[inline(always)]
+fn allowed(thread: &Thread, now: u64) -> usize {
+    if thread.due > now {
+        return 0;
+    }
+    if thread.pace == 0 {
+        return usize::MAX;
+    }
+    ((now - thread.due) / thread.pace + 1) as usize
+}
+
+/// Whether a core walked often since the last call, so that the host should prefetch.
+#[inline(always)]
+fn walks_a_lot(cpu: &mut Cpu) -> bool {
+    let walks = cpu.mmu.walks() - cpu.walks_seen;
+    cpu.walks_seen += walks;
+    walks > 16
+}

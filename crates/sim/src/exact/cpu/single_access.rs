@@ -1,0 +1,71 @@
+//! A single access of a core, outside of the main loop.
+
+use tierscope_core::{Access, Addr, BusObserver};
+
+use super::execute::{Below, Who};
+use super::translate::{Past, Translated, Whose, keep};
+use crate::exact::mm::Denied;
+use crate::exact::{Detail, Machine};
+
+impl<B: BusObserver> Machine<B> {
+    /// Implements [`Machine::access`].
+    pub(crate) fn access_at_once(
+        &mut self,
+        at: usize,
+        addr: Addr,
+        store: bool,
+    ) -> Result<u64, Denied> {
+        let Some(space) = self.os.space(addr.space) else { return Err(Denied::Unmapped) };
+        let root = space.root;
+        self.os.spaces[addr.space.0 as usize].cpus.insert(at);
+        let access = if store { Access::Store } else { Access::Load };
+        self.count_walks_of(at, addr.space);
+        loop {
+            self.tell_tables(at);
+            let translated =
+                self.cpus[at].mmu.translate(&mut self.os.tables, root, addr.at, access);
+            let Ok((page, source)) = translated else {
+                self.fault(at, addr, store)?;
+                continue;
+            };
+            let physical = page.physical(addr.at);
+            let size = page.size();
+            let done = Translated { physical, linear: addr.at, source, stores: store, size };
+            match (self.detail, self.cpus[at].pmu.is_some()) {
+                (Detail::Translation, false) => self.finish::<false, false, false>(at, addr, done),
+                (Detail::Translation, true) => self.finish::<false, false, true>(at, addr, done),
+                (Detail::Caches, false) => self.finish::<true, false, false>(at, addr, done),
+                (Detail::Caches, true) => self.finish::<true, false, true>(at, addr, done),
+                (Detail::Whole, false) => self.finish::<true, true, false>(at, addr, done),
+                (Detail::Whole, true) => self.finish::<true, true, true>(at, addr, done),
+            }
+            return Ok(physical);
+        }
+    }
+
+    /// Executes one translated access.
+    fn finish<const CACHE: bool, const CLOCK: bool, const SAMPLES: bool>(
+        &mut self,
+        at: usize,
+        addr: Addr,
+        done: Translated,
+    ) {
+        let Self { os, cpus, memory, cycles, .. } = self;
+        let cpu = &mut cpus[at];
+        let root = os.spaces[addr.space.0 as usize].root;
+        let (trapped, region) = os.beside_caches(addr.space);
+        let past = Past::new(false, region);
+        let who = Who::new(addr.space, 1, past, cycles).trapped(trapped, cycles);
+        let llc = memory.llc.as_ref();
+        let whose = Whose { root, past, llc, unused: &os.unused };
+        keep::<CACHE, SAMPLES>(cpu, &whose, done);
+        os.unused.reach(&mut cpu.reached);
+        let mut below = Below { memory, tables: &mut os.tables, cycles, at };
+        if CACHE || SAMPLES {
+            below.window::<CACHE, CLOCK, SAMPLES>(cpu, &who);
+        } else {
+            cpu.time += cycles.access;
+        }
+        cpu.counts.accesses += 1;
+    }
+}

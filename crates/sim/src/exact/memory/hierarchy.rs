@@ -1,0 +1,233 @@
+//! The memory hierarchy below translation: last-level cache, prefetcher, tiers and bus.
+
+use std::time::Duration;
+
+use tierscope_core::{BusObserver, Error, ErrorKind, Result};
+use tierscope_hw::cache::Request;
+use tierscope_hw::{Cache, Machine as Hardware, Prefetcher};
+
+use super::bus::Bus;
+use super::line_place::Spot;
+use super::memory_mode::{MAX_RATIO, Near};
+use super::tier::{TierClock, Way};
+use crate::account::TIERS;
+use crate::exact::units::duration;
+
+/// Cost of a read of one line from memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Served {
+    /// Latency of idle memory, in ps.
+    pub(super) latency: u64,
+    /// Queueing delay on top of the latency, in ps.
+    pub(super) wait: u64,
+    /// The tier that served the read.
+    pub(crate) tier: u8,
+}
+
+impl Served {
+    /// Time until the line arrives, in ps. A core that waits for several lines at a time divides it
+    /// among them (Little's law).
+    #[inline(always)]
+    pub(crate) fn time(&self) -> u64 {
+        self.latency + self.wait
+    }
+}
+
+/// Result of an access to the cache: a hit, or a miss with its cost in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reached {
+    Cache,
+    Memory(Served),
+}
+
+pub(crate) struct Memory<B> {
+    pub(crate) llc: Option<Cache>,
+    prefetcher: Option<Prefetcher>,
+    pub(crate) tiers: Vec<TierClock>,
+    /// First bytes of the tiers after the first.
+    firsts: Vec<u64>,
+    /// First physical address of the page tables.
+    tables: u64,
+    near: Option<Near>,
+    pub(crate) bus: Bus<B>,
+    /// Lines read from and written to each tier.
+    pub(crate) lines: [[u64; TIERS]; 2],
+    /// Lines read from and written to each tier by the mover.
+    pub(crate) copied: [[u64; TIERS]; 2],
+    /// Summed queueing delay of all lines except the mover's, in ps.
+    pub(super) waits: [[u64; TIERS]; 2],
+}
+
+impl<B: BusObserver> Memory<B> {
+    pub(crate) fn new(
+        hardware: &Hardware,
+        firsts: &[u64],
+        memory_mode: bool,
+        observer: B,
+    ) -> Result<Self> {
+        let bits = hardware.processor.physical_bits;
+        let llc = hardware.llc.as_ref().map(|llc| Cache::new(llc, bits)).transpose()?;
+        if hardware.tiers.len() > TIERS {
+            return Err(Error::new(ErrorKind::Usage, format!("{} tiers", hardware.tiers.len()))
+                .cause(format!("exact mode keeps count of {TIERS}"))
+                .remedy("leave some out"));
+        }
+        Ok(Self {
+            prefetcher: hardware.prefetcher.as_ref().filter(|_| llc.is_some()).map(Prefetcher::new),
+            llc,
+            tiers: hardware.tiers.iter().map(TierClock::new).collect(),
+            firsts: firsts[1..].iter().map(|frame| frame << 12).collect(),
+            tables: 1 << (bits - 1),
+            near: if memory_mode { Some(near(hardware)?) } else { None },
+            bus: Bus::new(observer),
+            lines: [[0; TIERS]; 2],
+            copied: [[0; TIERS]; 2],
+            waits: [[0; TIERS]; 2],
+        })
+    }
+
+    /// Mean queueing delay of a line.
+    pub(crate) fn mean_waits(&self) -> [[Duration; TIERS]; 2] {
+        let mean = |way: usize, tier: usize| {
+            let lines = self.lines[way][tier] - self.copied[way][tier];
+            duration(self.waits[way][tier].checked_div(lines).unwrap_or(0))
+        };
+        [0, 1].map(|way| std::array::from_fn(|tier| mean(way, tier)))
+    }
+
+    #[inline(always)]
+    fn tier_of(&self, address: u64) -> usize {
+        if address >= self.tables {
+            return 0;
+        }
+        self.firsts.iter().map(|first| usize::from(address >= *first)).sum()
+    }
+
+    /// Accesses a line through the cache for a core. Victims are written back, and the prefetcher's
+    /// lines read, on the way.
+    #[inline(always)]
+    pub(crate) fn access<const CLOCK: bool>(
+        &mut self,
+        now: u64,
+        spot: Spot,
+        store: bool,
+        cpu: usize,
+    ) -> Reached {
+        let Spot { address, place } = spot;
+        let request = if store { Request::Write } else { Request::Read };
+        let Some(llc) = &mut self.llc else {
+            return Reached::Memory(self.read::<CLOCK>(now, address, cpu));
+        };
+        let reply = llc.access_at(place, request);
+        if let Some(victim) = reply.writeback {
+            self.write::<CLOCK>(now, victim, cpu);
+        }
+        if reply.hit {
+            Reached::Cache
+        } else {
+            Reached::Memory(self.read::<CLOCK>(now, address, cpu))
+        }
+    }
+
+    /// Shows a demand access to the prefetcher, and fetches the lines that it requests.
+    #[inline(always)]
+    pub(crate) fn prefetch<const CLOCK: bool>(&mut self, now: u64, address: u64, cpu: usize) {
+        let Some(prefetcher) = &mut self.prefetcher else { return };
+        for line in prefetcher.observe(address) {
+            let spot = Spot::new(line, self.llc.as_ref());
+            let _ = self.access::<CLOCK>(now, spot, false, cpu);
+        }
+    }
+
+    /// A store that bypasses the cache.
+    pub(crate) fn store_past<const CLOCK: bool>(
+        &mut self,
+        now: u64,
+        address: u64,
+        cpu: usize,
+    ) -> Served {
+        let reply = self.llc.as_mut().map(|llc| llc.access(address, Request::NonTemporal));
+        if let Some(victim) = reply.and_then(|reply| reply.writeback) {
+            self.write::<CLOCK>(now, victim, cpu);
+        }
+        let (tier, wait) = self.write::<CLOCK>(now, address, cpu);
+        Served { latency: self.tiers[tier].latency(Way::Write), wait, tier: tier as u8 }
+    }
+
+    /// Reads a line from memory.
+    #[inline]
+    pub(crate) fn read<const CLOCK: bool>(&mut self, now: u64, address: u64, cpu: usize) -> Served {
+        self.bus.put(now, address, false, cpu);
+        let tier = self.tier_of(address);
+        if self.near.is_some() && tier == 1 {
+            return self.read_far::<CLOCK>(now, address);
+        }
+        self.lines[0][tier] += 1;
+        let latency = self.tiers[tier].latency(Way::Read);
+        let wait = if CLOCK { self.tiers[tier].book(now, Way::Read) } else { 0 };
+        self.waits[0][tier] += wait;
+        Served { latency, wait, tier: tier as u8 }
+    }
+
+    /// Read in memory mode: looks the near memory up first.
+    fn read_far<const CLOCK: bool>(&mut self, now: u64, address: u64) -> Served {
+        let hit = self.near_access::<CLOCK>(now, address, false);
+        let tier = usize::from(!hit);
+        self.lines[0][tier] += 1;
+        let wait = if CLOCK { self.tiers[tier].book(now, Way::Read) } else { 0 };
+        self.waits[0][tier] += wait;
+        Served { latency: self.tiers[tier].latency(Way::Read), wait, tier: tier as u8 }
+    }
+
+    /// Looks a line up in the near memory, and fills it on a miss.
+    fn near_access<const CLOCK: bool>(&mut self, now: u64, address: u64, write: bool) -> bool {
+        let near = self.near.as_mut().expect("only in memory mode");
+        let found = near.access(address - self.firsts[0], write);
+        if found.writeback {
+            self.lines[1][1] += 1;
+            if CLOCK {
+                self.tiers[1].book(now, Way::Write);
+            }
+        }
+        if !found.hit {
+            self.lines[1][0] += 1;
+            if CLOCK {
+                self.tiers[0].book(now, Way::Write);
+            }
+        }
+        found.hit
+    }
+
+    /// Writes a line to memory; returns the tier, and the queueing delay.
+    pub(crate) fn write<const CLOCK: bool>(
+        &mut self,
+        now: u64,
+        address: u64,
+        cpu: usize,
+    ) -> (usize, u64) {
+        self.bus.put(now, address, true, cpu);
+        let mut tier = self.tier_of(address);
+        if self.near.is_some() && tier == 1 {
+            self.near_access::<CLOCK>(now, address, true);
+            tier = 0;
+        }
+        self.lines[1][tier] += 1;
+        let wait = if CLOCK { self.tiers[tier].book(now, Way::Write) } else { 0 };
+        self.waits[1][tier] += wait;
+        (tier, wait)
+    }
+}
+
+fn near(hardware: &Hardware) -> Result<Near> {
+    let [near, far] = &hardware.tiers[..] else {
+        return Err(Error::new(ErrorKind::Usage, "memory mode is not possible")
+            .cause(format!("the machine has {} tiers", hardware.tiers.len()))
+            .remedy("use a machine of two tiers"));
+    };
+    if far.mib / near.mib >= MAX_RATIO {
+        return Err(Error::new(ErrorKind::Usage, "memory mode is not possible")
+            .cause(format!("the second tier is {} times the first", far.mib / near.mib))
+            .remedy(format!("stay below {MAX_RATIO} times")));
+    }
+    Near::new(near.mib)
+}

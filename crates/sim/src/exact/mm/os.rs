@@ -1,0 +1,222 @@
+//! State of memory management: all spaces, and the frames and tables behind them.
+
+use std::sync::Arc;
+
+use tierscope_core::{
+    Error, ErrorKind, Mapping, Mappings, PageEvent, Radix, Range, Result, SpaceId, Tier, Time,
+};
+use tierscope_hw::entry::FRAME_MASK;
+use tierscope_hw::{Asid, PageSize, Root};
+use tierscope_wire::ptat::Window;
+
+use super::cpu_set::CpuSet;
+use super::frames::Frames;
+use super::pages::Pages;
+use super::promotion_reuse::Unused;
+use super::slots::Slots;
+use super::space::{Space, Vma};
+use super::swap::Swapped;
+use super::tables::Tables;
+use crate::exact::Setup;
+use crate::exact::log::Log;
+
+/// State of memory management.
+pub(crate) struct Os {
+    pub(crate) frames: Frames,
+    pub(crate) tables: Tables,
+    pub(crate) spaces: Vec<Space>,
+    pub(crate) pages: Pages,
+    pub(crate) events: Log<PageEvent>,
+    /// Promotions that were not followed by an access.
+    pub(crate) unused: Unused,
+    pub(super) swapped: Swapped,
+    /// 2 MiB blocks allocated for page tables.
+    table_blocks: u64,
+    pub(super) asids: Slots,
+    pub(super) mappings: Arc<Mappings>,
+    changed: bool,
+    /// A process ended since the clock last reported it.
+    news: bool,
+    /// The fastest tier that pages may come from.
+    pub(super) fastest: u8,
+}
+
+impl Os {
+    pub(crate) fn new(setup: &Setup) -> Result<Self> {
+        let hardware = &setup.hardware;
+        let bits = hardware.processor.physical_bits;
+        let mut frames = Frames::new(&hardware.tiers, &setup.watermarks());
+        if frames.end() << 12 > 1 << (bits - 1) {
+            return Err(Error::new(
+                ErrorKind::Usage,
+                format!("machine {} cannot be simulated exactly", hardware.name),
+            )
+            .cause(format!(
+                "its tiers reach beyond the lower half of {bits} physical address bits; the upper \
+                 half is for page tables"
+            ))
+            .remedy("raise processor.physical_bits by one, or make the tiers smaller"));
+        }
+        if frames.end() > 1 << 32 {
+            return Err(Error::new(ErrorKind::Usage, "the tiers are too large")
+                .cause("exact mode reaches 16 TiB of physical memory")
+                .remedy("use density mode"));
+        }
+        let mut asids = Slots::new(Asid::COUNT.into());
+        let _ = asids.take();
+        let levels = hardware.translation.levels;
+        let tables = Tables::new(levels, bits, setup.uncached_tables, setup.watch_tables);
+        frames.reserve(tables.layout.first_reserved());
+        Ok(Self {
+            frames,
+            tables,
+            spaces: Vec::new(),
+            pages: Pages::default(),
+            events: Log::default(),
+            unused: Unused::default(),
+            swapped: Swapped::new(setup.costs.swap.ratio_percent),
+            table_blocks: 0,
+            asids,
+            mappings: Arc::default(),
+            changed: true,
+            news: false,
+            fastest: u8::from(setup.memory_mode),
+        })
+    }
+
+    pub(crate) fn radix(&self) -> Radix {
+        if self.tables.levels() == 5 { Radix::X86_64_LA57 } else { Radix::X86_64 }
+    }
+
+    /// Mapped bytes of all spaces.
+    pub(crate) fn mapped(&self) -> u64 {
+        let alive = self.spaces.iter().filter(|space| space.alive);
+        alive.flat_map(|space| &space.vmas).map(|(start, vma)| vma.end - start).sum()
+    }
+
+    pub(crate) fn alive_spaces(&self) -> usize {
+        self.spaces.iter().filter(|space| space.alive).count()
+    }
+
+    /// Whether a process ended since [`Os::take_news`].
+    pub(crate) fn is_news(&self) -> bool {
+        self.news
+    }
+
+    pub(crate) fn take_news(&mut self) -> bool {
+        std::mem::take(&mut self.news)
+    }
+
+    pub(super) fn change(&mut self) {
+        self.changed = true;
+        self.news = true;
+    }
+
+    pub(crate) fn create(&mut self, name: &str, uncached: u8) -> Result<SpaceId> {
+        let none = |what: &str| {
+            Error::new(ErrorKind::Other, "cannot make another address space")
+                .cause(format!("there are no more {what}"))
+                .remedy("let others exit first")
+        };
+        let table = self.tables.new_root()?.ok_or_else(|| none("addresses for page tables"))?;
+        let asid = self.asids.take().ok_or_else(|| none("address-space tags"))?;
+        let asid = Asid::new(asid as u16).expect("below the number of tags");
+        let id = SpaceId(self.spaces.len() as u32);
+        self.spaces.push(Space {
+            id,
+            name: name.into(),
+            root: Root { table, asid },
+            vmas: Default::default(),
+            uncached,
+            watched: false,
+            trapped: false,
+            cpus: CpuSet::default(),
+            alive: true,
+            resident: vec![0; self.frames.tiers()],
+        });
+        if uncached > 0 {
+            self.tables.announce(table, id);
+        }
+        self.change();
+        self.charge_tables();
+        Ok(id)
+    }
+
+    /// The space of that id, if it is alive.
+    pub(crate) fn space(&self, id: SpaceId) -> Option<&Space> {
+        self.spaces.get(id.0 as usize).filter(|space| space.alive)
+    }
+
+    pub(super) fn space_mut(&mut self, id: SpaceId) -> &mut Space {
+        &mut self.spaces[id.0 as usize]
+    }
+
+    pub(super) fn alive(&self, id: SpaceId) -> Result<&Space> {
+        self.space(id).ok_or_else(|| {
+            Error::new(ErrorKind::Gone, format!("{id} cannot be changed"))
+                .cause("it is gone or never was")
+                .remedy("take its number from the machine's mappings")
+        })
+    }
+
+    /// Frees the page of an entry.
+    pub(super) fn release(&mut self, id: SpaceId, entry: u64, size: PageSize) {
+        let frame = (entry & FRAME_MASK) >> 12;
+        let tier = self.frames.tier_of(frame);
+        self.space_mut(id).resident[usize::from(tier.0)] -= size.bytes() >> 12;
+        if self.tables.layout.is_data(frame) {
+            return self.tables.free_data(frame);
+        }
+        self.unused.free(frame, size);
+        self.frames.give(frame, size);
+    }
+
+    /// Places the pages of a mapping in the uncached region for good, so that accesses to them are
+    /// seen on the bus (PTAT, section 7).
+    pub(crate) fn watch(&mut self, range: Range) {
+        let space = self.space_mut(range.space);
+        space.watched = true;
+        if let Some(vma) = space.vmas.get_mut(&range.start) {
+            (vma.watched, vma.locked) = (true, true);
+        }
+    }
+
+    /// Whether the space's walks are trapped, and the physical window that bypasses the caches.
+    #[inline]
+    pub(crate) fn beside_caches(&self, space: SpaceId) -> (bool, (Window, u64)) {
+        let space = &self.spaces[space.0 as usize];
+        let region = if space.watched { self.tables.layout.data() } else { Default::default() };
+        (space.trapped, region)
+    }
+
+    /// Takes memory for page tables in 2 MiB blocks, from the fastest tier that has one. A full
+    /// machine gives none; the kernel would run its OOM killer.
+    pub(super) fn charge_tables(&mut self) {
+        let tiers = self.frames.tiers() as u8;
+        while self.table_blocks << 21 < self.tables.bytes() {
+            let _ = (0..tiers).find_map(|tier| self.frames.take(Tier(tier), PageSize::M2));
+            self.table_blocks += 1;
+        }
+    }
+
+    /// The mappings of all spaces; rebuilt only after a change.
+    pub(crate) fn layout(&mut self, now: Time) -> Arc<Mappings> {
+        if std::mem::take(&mut self.changed) {
+            let alive = || self.spaces.iter().filter(|space| space.alive);
+            let spaces =
+                alive().map(|s| tierscope_core::Space { id: s.id, name: Arc::clone(&s.name) });
+            let of = |space: &Space, (start, vma): (&u64, &Vma)| Mapping {
+                range: space.range(*start, vma.end),
+                backing: vma.backing,
+                name: Arc::clone(&vma.name),
+                writable: vma.writable,
+            };
+            let mappings =
+                alive().flat_map(|space| space.vmas.iter().map(move |vma| of(space, vma)));
+            let new =
+                Mappings { taken: now, spaces: spaces.collect(), mappings: mappings.collect() };
+            self.mappings = Arc::new(new);
+        }
+        Arc::clone(&self.mappings)
+    }
+}

@@ -1,0 +1,19 @@
+//! Units and sizes that all parts of the machine share. Times are in picoseconds.
+
+use std::time::Duration;
+
+use tierscope_core::Level;
+
+/// Picoseconds in a nanosecond.
+pub(crate) const NS: u64 = 1000;
+/// Picoseconds in a second.
+pub(crate) const SECOND: u64 = 1_000_000_000_000;
+/// Bytes of a cache line.
+pub(crate) const LINE: u64 = 64;
+/// Entries of a page table.
+pub(crate) const FANOUT: usize = Level::FANOUT as usize;
+
+/// A time in ps, in whole nanoseconds.
+pub(crate) fn duration(ps: u64) -> Duration {
+    Duration::new(ps / SECOND, (ps % SECOND / NS) as u32)
+}
