@@ -16,6 +16,7 @@ mod evidence;
 mod instrument;
 mod mapping;
 pub mod metrics;
+pub mod mover;
 mod need;
 mod orders;
 mod policy;

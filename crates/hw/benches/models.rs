@@ -53,6 +53,15 @@ impl Flat {
     }
 }
 
+impl Flat {
+    /// Prefetches on the host the entries that a walk for the address will read.
+    #[inline(always)]
+    fn prefetch_host(&self, linear: u64) {
+        prefetch(&self.tables[0], (linear >> 12) as usize);
+        prefetch(&self.tables[1], (linear >> 21) as usize);
+    }
+}
+
 impl PageTable for Flat {
     #[inline(always)]
     fn read(&mut self, address: u64) -> u64 {
@@ -64,12 +73,6 @@ impl PageTable for Flat {
     fn set(&mut self, address: u64, flags: u64) {
         let (level, index) = self.find(address);
         self.tables[level][index] |= flags;
-    }
-
-    #[inline(always)]
-    fn prefetch(&self, _: Root, linear: u64) {
-        prefetch(&self.tables[0], (linear >> 12) as usize);
-        prefetch(&self.tables[1], (linear >> 21) as usize);
     }
 }
 
@@ -138,7 +141,7 @@ fn translate_all(mmu: &mut Mmu, memory: &mut Flat, addresses: &[u64]) {
             before = mmu.walks();
         }
         if ahead && index + AHEAD < addresses.len() {
-            memory.prefetch(root, addresses[index + AHEAD]);
+            memory.prefetch_host(addresses[index + AHEAD]);
         }
         black_box(mmu.translate(memory, root, *at, Access::Load)).expect("mapped");
     }

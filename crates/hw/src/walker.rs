@@ -28,10 +28,6 @@ pub trait PageTable {
     /// Atomically sets `flags` in the entry at the physical address; other bits are unchanged.
     /// Called only if one of the flags was clear when the entry was read.
     fn set(&mut self, address: u64, flags: u64);
-
-    /// Hint that a walk for `linear` is likely to follow soon, as an opportunity to prefetch.
-    #[inline(always)]
-    fn prefetch(&self, _root: Root, _linear: u64) {}
 }
 
 /// Start of a walk: the top table and address space tag in CR3.

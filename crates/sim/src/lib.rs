@@ -9,10 +9,10 @@
 mod account;
 pub mod config;
 pub mod density;
-mod desk;
 pub mod exact;
 pub mod experiment;
 mod latency;
+mod mover;
 pub mod open;
 mod placement;
 mod truth;

@@ -118,12 +118,12 @@ impl Machine {
         let kind = (level, self.world.is_leaf(level));
         let mut open: Vec<(u64, u64)> = Vec::new();
         let _ = self.world.profiles((since, self.now.0), |profile, times| {
-            for strand in profile.overlapping(*part) {
-                let here = level.align(&strand.range).intersect(part).expect("they overlap");
+            for stream in profile.overlapping(*part) {
+                let here = level.align(&stream.range).intersect(part).expect("they overlap");
                 let each =
-                    strand.pieces().map(|p| p.expected(level.entry_bytes(), times.1 - times.0));
+                    stream.ranges().map(|p| p.expected(level.entry_bytes(), times.1 - times.0));
                 if each.sum::<f64>() < SURELY {
-                    strand.each_load(here, kind, times, forgets, |point, sure| {
+                    stream.each_load(here, kind, times, forgets, |point, sure| {
                         let entries =
                             (point.at >> level.shift(), ((point.end - 1) >> level.shift()) + 1);
                         if !sure {
@@ -259,7 +259,7 @@ impl Machine {
         let mut cleared = 0;
         let mut leaves = AccessedSet::default();
         for part in self.mapped(&ranges, Level::PTE).as_slice() {
-            for (piece, huge) in self.pieces_of(part) {
+            for (piece, huge) in self.runs_of(part) {
                 if huge {
                     leaves.reset(&piece, Level::PMD, false);
                     let count = leaves.entries();
@@ -307,23 +307,23 @@ impl Machine {
     }
 
     /// Cuts a range into runs of huge pages (`true`) and split pages.
-    fn pieces_of(&self, range: &Range) -> Vec<(Range, bool)> {
+    fn runs_of(&self, range: &Range) -> Vec<(Range, bool)> {
         let size = Level::PMD.entry_bytes();
-        let mut pieces = Vec::new();
+        let mut runs = Vec::new();
         let mut from = range.start;
         for split in self.split.range(range.start / size..range.end.div_ceil(size)) {
             let (start, end) =
                 ((split * size).max(range.start), ((split + 1) * size).min(range.end));
             if start > from {
-                pieces.push((Range { start: from, end: start, ..*range }, true));
+                runs.push((Range { start: from, end: start, ..*range }, true));
             }
-            pieces.push((Range { start, end, ..*range }, false));
+            runs.push((Range { start, end, ..*range }, false));
             from = end;
         }
         if from < range.end {
-            pieces.push((Range { start: from, ..*range }, true));
+            runs.push((Range { start: from, ..*range }, true));
         }
-        pieces
+        runs
     }
 
     /// The level of the leaf at an address.

@@ -110,10 +110,10 @@ impl Machine {
         }
         let mut sum = 0.0;
         let _ = self.world.profiles(times, |profile, (from, to)| {
-            for strand in profile.overlapping(range) {
-                let part = strand.range.intersect(&range).map_or(0, |part| part.bytes());
-                let lines = strand.rate * each(&strand.hits_of) * (to - from) as f64 / 1e9;
-                sum += lines * part as f64 / strand.range.bytes() as f64;
+            for stream in profile.overlapping(range) {
+                let part = stream.range.intersect(&range).map_or(0, |part| part.bytes());
+                let lines = stream.rate * each(&stream.hits_of) * (to - from) as f64 / 1e9;
+                sum += lines * part as f64 / stream.range.bytes() as f64;
             }
             std::ops::ControlFlow::Continue(())
         });
@@ -321,15 +321,15 @@ impl Frames for Machine {
         let runs = self.world.places.runs((range.start >> PAGE_SHIFT, range.end >> PAGE_SHIFT));
         for (from, to, rule) in runs {
             pages += to - from;
-            let piece = |from: u64, to: u64, tier: Tier| {
+            let framed = |from: u64, to: u64, tier: Tier| {
                 let range = Range::new(SPACE, from << PAGE_SHIFT, to << PAGE_SHIFT);
                 FrameRun { range, frame: self.frame(range.start, tier) }
             };
             match rule[..] {
-                [tier] => piece(from, to, tier).append_to(out),
+                [tier] => framed(from, to, tier).append_to(out),
                 _ => (from..to).for_each(|page| {
                     let tier = rule[(page % rule.len() as u64) as usize];
-                    piece(page, page + 1, tier).append_to(out);
+                    framed(page, page + 1, tier).append_to(out);
                 }),
             }
         }

@@ -95,11 +95,11 @@ impl Machine {
         let mut faults = BTreeMap::new();
         let cores = u64::from(self.config.cores);
         let _ = self.world.profiles((seen, self.now.0), |profile, times| {
-            for strand in profile.overlapping(range) {
-                for piece in strand.pieces() {
+            for stream in profile.overlapping(range) {
+                for accesses in stream.ranges() {
                     // Independent of the TLB's contents: arming shoots the page down.
-                    let _ = piece.points((range.start, range.end), times, |point| {
-                        let writes = unit(mix(point.bits)) < piece.writes;
+                    let _ = accesses.points((range.start, range.end), times, |point| {
+                        let writes = unit(mix(point.bits)) < accesses.writes;
                         let mut at = point.at;
                         while at < point.end {
                             let fault = HintFault {

@@ -16,10 +16,10 @@ use super::counters::Telemetry;
 use super::faults::Armed;
 use super::ledger::Ledger;
 use super::moves::Moves;
+use super::promotion_reuse::PromotionReuse;
 use super::samples::Sampler;
 use super::space::SPACE;
 use super::stamps::{Stamp, Stamps};
-use super::stretches::Stretches;
 use super::swap::Swapped;
 use super::world::World;
 use super::{Config, Start};
@@ -37,7 +37,7 @@ pub struct Machine {
     pub(super) armed: Armed,
     pub(super) ledger: Ledger,
     pub(super) moves: Moves,
-    pub(super) stretches: Stretches,
+    pub(super) promotion_reuse: PromotionReuse,
     pub(super) swapped: Swapped,
     /// Cumulative time that threads waited for refaults, in nanoseconds, with the time of each
     /// record.
@@ -70,7 +70,7 @@ impl Machine {
             armed: Armed::default(),
             ledger: Ledger::default(),
             moves: Moves::default(),
-            stretches: Stretches::default(),
+            promotion_reuse: PromotionReuse::default(),
             swapped: Swapped::default(),
             recent_waits: VecDeque::new(),
             tiers: Vec::new(),

@@ -7,7 +7,7 @@
 //! ([`Workload::densities`](tierscope_workloads::Workload::densities)). Accesses to a page of a
 //! range occur at random, independent times at the range's rate: a Poisson process. The accesses
 //! are laid out in cells of pages and time, and the contents of a cell are a hash of its number
-//! (`piece.rs`). So there is one world: the order and number of probes do not change it.
+//! (`access_range.rs`). So there is one world: the order and number of probes do not change it.
 //!
 //! An entry is young if an access since its own last clear loaded it:
 //!
@@ -65,6 +65,7 @@
 //! at random and not tick by tick. DAMON's regions depend on the chance of few hits: where little
 //! is hot, the two modes agree on means over seeds and not run by run.
 
+mod access_range;
 mod bits;
 mod config;
 mod counters;
@@ -77,14 +78,13 @@ mod ledger;
 mod lru;
 mod machine;
 mod moves;
-mod piece;
 mod places;
 mod profile;
+mod promotion_reuse;
 mod residency;
 mod samples;
 mod space;
 mod stamps;
-mod stretches;
 mod sums;
 mod swap;
 mod upper;
@@ -93,7 +93,7 @@ mod walks;
 mod world;
 
 pub use crate::account::{Account, Counts, Spent};
-pub use crate::desk::Mover;
+pub use crate::mover::Mover;
 pub use crate::placement::{Placement, Watermarks};
 pub use config::{Config, Start, VALUES};
 pub use flow::{Flow, TierFlow};

@@ -3,16 +3,16 @@
 //! Like exact mode's mover (`exact/ports/mover.rs`), but for ranges of any size at once: the number of
 //! pages moved within a time follows from the cost of a page.
 
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tierscope_core::mover::Job;
 use tierscope_core::{ActionKind, Failure, PAGE_SHIFT, PAGE_SIZE, Range, Tier, Time};
 
 use super::machine::Machine;
 use super::places::Moved;
 use super::space::SPACE;
 use crate::account::TIERS;
-use crate::desk::{Desk, Job, Mover, desk};
+use crate::mover::{Mover, SharedQueue, lock};
 
 /// Interval at which rates are recomputed while pages move, in nanoseconds: half of a usual window.
 const SLICE: u64 = 100_000_000;
@@ -22,7 +22,7 @@ const LINES: u64 = PAGE_SIZE / 64;
 /// The machine's side of the mover.
 #[derive(Debug, Default)]
 pub(super) struct Moves {
-    desk: Arc<Mutex<Desk>>,
+    pub(super) queue: SharedQueue,
     job: Option<Job>,
     /// Time up to which the mover has worked, in nanoseconds.
     time: u64,
@@ -32,32 +32,28 @@ pub(super) struct Moves {
 
 impl Moves {
     fn is_busy(&self) -> bool {
-        let desk = desk(&self.desk);
-        desk.budget > 0 && (self.job.is_some() || !desk.waiting.is_empty())
+        let queue = lock(&self.queue);
+        queue.budget() > 0 && (self.job.is_some() || !queue.is_empty())
     }
 }
 
 impl Machine {
-    pub(super) fn desk(&self) -> &Mutex<Desk> {
-        &self.moves.desk
-    }
-
     /// A handle that executes actions on this machine, in the time of a kernel thread.
     #[must_use]
     pub fn mover(&self) -> Mover {
-        Mover::of(&self.moves.desk)
+        Mover::of(&self.moves.queue)
     }
 
     /// Pages moved so far by the mover, and the expected share that was accessed afterwards.
     #[must_use]
     pub fn moved(&self) -> tierscope_core::metrics::moves::Moved {
-        self.stretches.account(self.now)
+        self.promotion_reuse.account(self.now)
     }
 
     /// Bytes promoted and demoted so far.
     #[must_use]
     pub fn moved_bytes(&self) -> [u64; 2] {
-        [self.stretches.moved.promoted, self.stretches.moved.demoted]
+        [self.promotion_reuse.moved.promoted, self.promotion_reuse.moved.demoted]
     }
 
     /// Advances the clock to `to`, while pages move.
@@ -102,7 +98,7 @@ impl Machine {
         let started = self.moves.time.max(self.now.0);
         self.moves.time = started;
         while self.moves.time < until && self.moves.is_busy() {
-            let next = self.moves.job.take().or_else(|| Job::next(&self.moves.desk));
+            let next = self.moves.job.take().or_else(|| lock(&self.moves.queue).start());
             let Some(mut job) = next else { break };
             match job.action.kind {
                 _ if job.action.range.space != SPACE => job.give_up(Failure::Gone),
@@ -119,7 +115,7 @@ impl Machine {
                 ActionKind::Reclaim => match self.config.swap {
                     Some(swap) => {
                         let time = self.moves.time;
-                        self.moves.time = self.give_back_some(&mut job, swap, time, until);
+                        self.moves.time = self.reclaim_some(&mut job, swap, time, until);
                     }
                     None => job.give_up(Failure::Unsupported),
                 },
@@ -128,9 +124,9 @@ impl Machine {
             if job.is_over() {
                 let outcome = job.outcome(Time(self.moves.time));
                 if let Some(why) = outcome.why.filter(|_| outcome.failed > 0) {
-                    self.stretches.moved.fails(why, outcome.failed);
+                    self.promotion_reuse.moved.fails(why, outcome.failed);
                 }
-                desk(&self.moves.desk).outcomes.push(outcome);
+                lock(&self.moves.queue).finish(outcome);
             } else {
                 self.moves.job = Some(job);
             }
@@ -147,23 +143,23 @@ impl Machine {
         let copy = PAGE_SIZE as f64 * 1e9 / (costs.moves.copy_mib_s << 20) as f64;
         let each = costs.moves.page_ns as f64 + copy + shoot as f64 / batch as f64;
         let batches = ((until - self.moves.time) as f64 / each / batch as f64).ceil().max(1.0);
-        let budget = desk(&self.moves.desk).budget.div_ceil(PAGE_SIZE).div_ceil(batch);
+        let budget = lock(&self.moves.queue).budget().div_ceil(PAGE_SIZE).div_ceil(batch);
         let most = (batches as u64).min(budget) * batch;
         let range = Range { start: job.from, ..job.action.range };
         let moved = self.world.places.move_pages(&range, tier, most);
         self.note(&moved, tier, batch, lines);
-        if self.stretches.wants_truth() && !moved.parts.is_empty() {
-            self.stretches.tell(self.world.truth());
+        if self.promotion_reuse.needs_truth() && !moved.parts.is_empty() {
+            self.promotion_reuse.set_truth(self.world.truth());
         }
         let now = Time(self.moves.time);
-        moved.parts.iter().for_each(|part| self.stretches.moves(part, now));
+        moved.parts.iter().for_each(|part| self.promotion_reuse.moves(part, now));
         self.moves.time += (moved.pages as f64 * each) as u64;
         job.from = moved.reached;
         job.done += moved.pages << PAGE_SHIFT;
-        job.failed += moved.failed << PAGE_SHIFT;
-        job.why = job.why.or((moved.failed > 0).then_some(Failure::NoRoom));
-        let mut desk = desk(&self.moves.desk);
-        desk.budget = desk.budget.saturating_sub(moved.pages << PAGE_SHIFT);
+        if moved.failed > 0 {
+            job.fail(moved.failed << PAGE_SHIFT, Failure::NoRoom);
+        }
+        lock(&self.moves.queue).spend(moved.pages << PAGE_SHIFT);
     }
 
     /// Accounts for moved pages: lines read and written, and one interrupt of every core a batch.

@@ -4,19 +4,19 @@
 use tierscope_core::{Level, PAGE_SIZE, Range, SpaceId};
 use tierscope_workloads::{Density, Segment, Workload};
 
+use super::access_range::AccessRange;
 use super::config::{Config, VALUES};
 use super::hash::draw;
 use super::hits::{Caches, Hits, Use};
-use super::piece::Piece;
 use super::walks::Residency;
 
 /// A density with its computed access processes.
 #[derive(Clone, Debug)]
-pub(super) struct Strand {
+pub(super) struct AccessStream {
     /// Accesses that walk the page table.
-    pub(super) walks: Option<Piece>,
+    pub(super) walks: Option<AccessRange>,
     /// Accesses that hit the TLB, unless it was flushed.
-    pub(super) hits: Option<Piece>,
+    pub(super) hits: Option<AccessRange>,
     /// Share of the walks that load the entry of a level because it was evicted since the previous
     /// walk, by level number, in the middle of the range.
     pub(super) loads: [f64; 6],
@@ -34,7 +34,7 @@ pub(super) struct Strand {
     pub(super) hits_of: Hits,
 }
 
-/// Strands by pattern: within each pattern they are disjoint and ascending.
+/// Streams by pattern: within each pattern they are disjoint and ascending.
 #[derive(Clone, Debug)]
 pub(super) struct Profile {
     /// Begin of the segment, in nanoseconds.
@@ -44,7 +44,7 @@ pub(super) struct Profile {
     /// Residency of pages and page-table entries in the translation caches.
     pub(super) residency: Residency,
     /// One list for each pattern.
-    pub(super) layers: Vec<Vec<Strand>>,
+    pub(super) layers: Vec<Vec<AccessStream>>,
 }
 
 /// Bytes from one access of a visit to the next.
@@ -67,7 +67,7 @@ impl Profile {
         let uses: Vec<Use> = layers.iter().flatten().map(|placed| residency.used(placed)).collect();
         let caches = Caches::new(&config.hardware, &uses);
         let mut number = 0;
-        let mut strand = |placed: &Placed| {
+        let mut stream = |placed: &Placed| {
             let Placed { density, range, visit } = *placed;
             let each = &uses[number];
             number += 1;
@@ -78,14 +78,14 @@ impl Profile {
                 let rate = visits * share;
                 let key = draw(key, salt);
                 (rate > NEVER).then(|| match visit {
-                    None => Piece::new(range, density.every, rate, density.writes, key),
+                    None => AccessRange::new(range, density.every, rate, density.writes, key),
                     Some(bytes) => {
                         let visits = rate * PAGE_SIZE as f64 / bytes as f64;
-                        Piece::visits(range, bytes, visits, density.writes, key)
+                        AccessRange::visits(range, bytes, visits, density.writes, key)
                     }
                 })
             };
-            Strand {
+            AccessStream {
                 walks: part(walking, 0),
                 hits: part(1.0 - walking, 1),
                 loads: residency.loads(placed, false),
@@ -97,15 +97,15 @@ impl Profile {
                 hits_of: caches.hits(each),
             }
         };
-        let layers = layers.iter().map(|layer| layer.iter().map(&mut strand).collect()).collect();
+        let layers = layers.iter().map(|layer| layer.iter().map(&mut stream).collect()).collect();
         Self { begin, end: segment.end.as_nanos() as u64, residency, layers }
     }
 
-    /// The strands that overlap a range, layer by layer.
-    pub(super) fn overlapping(&self, range: Range) -> impl Iterator<Item = &Strand> {
+    /// The streams that overlap a range, layer by layer.
+    pub(super) fn overlapping(&self, range: Range) -> impl Iterator<Item = &AccessStream> {
         self.layers.iter().flat_map(move |layer| {
-            let from = layer.partition_point(|strand| strand.range.end <= range.start);
-            layer[from..].iter().take_while(move |strand| strand.range.start < range.end)
+            let from = layer.partition_point(|stream| stream.range.end <= range.start);
+            layer[from..].iter().take_while(move |stream| stream.range.start < range.end)
         })
     }
 }

@@ -5,7 +5,7 @@ use tierscope_core::{Access, Addr, Lost, Sample, Samples, Time};
 use super::Config;
 use super::hash::{draw, unit};
 use super::machine::Machine;
-use super::profile::{Profile, Strand};
+use super::profile::{AccessStream, Profile};
 use super::space::SPACE;
 use crate::config::{Event, Period, Sampling};
 
@@ -46,8 +46,8 @@ impl Sampler {
 
 /// The accesses of a profile that an event counts, for drawing.
 struct Urn<'a> {
-    /// Strands layer by layer.
-    strands: Vec<&'a Strand>,
+    /// Streams layer by layer.
+    streams: Vec<&'a AccessStream>,
     sums: Sums,
 }
 
@@ -90,20 +90,20 @@ impl Sums {
 impl<'a> Urn<'a> {
     fn new(profile: &'a Profile, event: Event) -> Self {
         let mut sum = 0.0;
-        let strands: Vec<&Strand> = profile.layers.iter().flatten().collect();
-        let below = strands.iter().map(|strand| {
+        let streams: Vec<&AccessStream> = profile.layers.iter().flatten().collect();
+        let below = streams.iter().map(|stream| {
             let share = match event {
-                Event::Stores => strand.writes,
-                Event::Loads => 1.0 - strand.writes,
-                Event::LoadMisses => (1.0 - strand.writes) * strand.hits_of.misses(),
+                Event::Stores => stream.writes,
+                Event::Loads => 1.0 - stream.writes,
+                Event::LoadMisses => (1.0 - stream.writes) * stream.hits_of.misses(),
             };
             // A process that is too rare is omitted from the world (`profile.rs`).
-            let comes = strand.pieces().next().is_some();
-            sum += if comes { strand.rate * share } else { 0.0 };
+            let comes = stream.ranges().next().is_some();
+            sum += if comes { stream.rate * share } else { 0.0 };
             sum
         });
         let sums = Sums::new(below.collect());
-        Self { strands, sums }
+        Self { streams, sums }
     }
 
     fn rate(&self) -> f64 {
@@ -112,11 +112,11 @@ impl<'a> Urn<'a> {
 
     /// A random address, and whether memory served the access.
     fn draw(&self, key: u64, event: Event) -> (u64, bool) {
-        let strand = self.strands[self.sums.part(unit(draw(key, 0)))];
-        let piece = strand.pieces().next().expect("a strand has accesses");
-        let slot = ((u128::from(draw(key, 1)) * u128::from(piece.slots)) >> 64) as u64;
-        let missed = event == Event::LoadMisses || unit(draw(key, 3)) < strand.hits_of.misses();
-        (piece.address(slot, draw(key, 2)), missed)
+        let stream = self.streams[self.sums.part(unit(draw(key, 0)))];
+        let accesses = stream.ranges().next().expect("a stream has accesses");
+        let slot = ((u128::from(draw(key, 1)) * u128::from(accesses.slots)) >> 64) as u64;
+        let missed = event == Event::LoadMisses || unit(draw(key, 3)) < stream.hits_of.misses();
+        (accesses.address(slot, draw(key, 2)), missed)
     }
 }
 

@@ -8,13 +8,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Deserialize;
+use tierscope_core::mover::Job;
 use tierscope_core::{Level, PAGE_SHIFT, PAGE_SIZE, Range, RangeSet, Time};
 
 use super::faults::Armed;
 use super::machine::Machine;
 use super::space::SPACE;
 use crate::account::TIERS;
-use crate::desk::{Job, desk};
+use crate::mover::lock;
 
 /// Destination of reclaimed pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -165,17 +166,11 @@ impl Machine {
     }
 
     /// Reclaims as many pages as the time allows; returns the end time.
-    pub(super) fn give_back_some(
-        &mut self,
-        job: &mut Job,
-        swap: Swap,
-        time: u64,
-        until: u64,
-    ) -> u64 {
+    pub(super) fn reclaim_some(&mut self, job: &mut Job, swap: Swap, time: u64, until: u64) -> u64 {
         let each = self.page_out_ns(swap);
         let batch = self.config.costs.moves.batch;
         let batches = ((until - time) as f64 / each / batch as f64).ceil().max(1.0) as u64;
-        let budget = desk(self.desk()).budget.div_ceil(PAGE_SIZE).div_ceil(batch);
+        let budget = lock(&self.moves.queue).budget().div_ceil(PAGE_SIZE).div_ceil(batch);
         let (most, mut gone) = (batches.min(budget) * batch, 0);
         let end = job.action.range.end >> PAGE_SHIFT;
         let mut page = job.from >> PAGE_SHIFT;
@@ -195,11 +190,10 @@ impl Machine {
         job.from = (page << PAGE_SHIFT).min(job.action.range.end);
         job.done += gone << PAGE_SHIFT;
         job.met |= gone > 0;
-        self.stretches.moved.reclaimed += gone << PAGE_SHIFT;
+        self.promotion_reuse.moved.reclaimed += gone << PAGE_SHIFT;
         self.shoot(gone.div_ceil(batch));
         self.fit_pool(swap);
-        let mut desk = desk(self.desk());
-        desk.budget = desk.budget.saturating_sub(gone << PAGE_SHIFT);
+        lock(&self.moves.queue).spend(gone << PAGE_SHIFT);
         time + (gone as f64 * each) as u64
     }
 

@@ -46,7 +46,7 @@ impl Machine {
                 self.stamps.set_all(SPACE, Level::PTE, page, stamp);
             }
         }
-        self.stretches.moved.split += (self.split.len() - before) as u64 * size;
+        self.promotion_reuse.moved.split += (self.split.len() - before) as u64 * size;
     }
 }
 

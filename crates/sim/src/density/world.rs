@@ -13,11 +13,11 @@ use tierscope_workloads::description::Pattern;
 use tierscope_workloads::{Segment, Workload};
 
 use super::Config;
+use super::access_range::{AccessRange, Point};
 use super::flow::{Flow, Loop, Mix};
 use super::flushes::Flushes;
-use super::piece::{Piece, Point};
 use super::places::Places;
-use super::profile::{Profile, Strand};
+use super::profile::{AccessStream, Profile};
 use super::space::SPACE;
 use crate::Truth;
 use crate::account::TIERS;
@@ -27,9 +27,9 @@ use crate::placement::Watermarks;
 const ALIGNED: u64 = 2 << 20;
 /// Minimum distance between areas.
 const APART: u64 = 1 << 30;
-/// Minimum number of cached profiles, and the total number of strands up to which more are cached.
+/// Minimum number of cached profiles, and the total number of streams up to which more are cached.
 const KEPT: usize = 64;
-const KEPT_STRANDS: usize = 1 << 18;
+const KEPT_STREAMS: usize = 1 << 18;
 /// A change of the rate below this share is ignored, and the world continues as it is. At worst
 /// bits are drawn too often or too rarely by this share, a fraction of the resolution of a
 /// frequency out of 40 samples; the target's progress is computed from the exact rate.
@@ -148,8 +148,8 @@ impl World {
     }
 
     fn keep(&mut self, profile: Profile) -> Arc<Profile> {
-        let strands = profile.layers.iter().map(Vec::len).sum::<usize>().max(1);
-        if self.profiles.len() >= KEPT.max(KEPT_STRANDS / strands) {
+        let streams = profile.layers.iter().map(Vec::len).sum::<usize>().max(1);
+        if self.profiles.len() >= KEPT.max(KEPT_STREAMS / streams) {
             self.profiles.pop_first();
         }
         let (begin, profile) = (profile.begin, Arc::new(profile));
@@ -202,10 +202,10 @@ impl World {
     /// time that is lost, and `others` are additional lines a second that tiers read and write.
     pub(super) fn flow(&self, profile: &Profile, stolen: f64, others: &[[f64; TIERS]; 2]) -> Flow {
         let mut mix = Mix::default();
-        for strand in profile.layers.iter().flatten() {
-            let pages = self.places.pages(&strand.range);
+        for stream in profile.layers.iter().flatten() {
+            let pages = self.places.pages(&stream.range);
             let all = pages.iter().sum::<u64>().max(1) as f64;
-            mix.add(strand.share, &strand.hits_of, &pages.map(|pages| pages as f64 / all));
+            mix.add(stream.share, &stream.hits_of, &pages.map(|pages| pages as f64 / all));
         }
         let segment = self.workload.segment_at(Duration::from_nanos(profile.begin));
         self.cycle.solve(&mix, self.wanted(&segment), stolen, others)
@@ -286,10 +286,10 @@ impl World {
         let mut first = Vec::new();
         let _ = self.profiles((from, to), |profile, times| {
             let missed = profile.residency.missed(entry.start, level, false);
-            for strand in profile.overlapping(entry) {
-                let share = strand.loads(level, missed);
-                let all_in = strand.turns(size) * (from - forgot) as f64 / 1e9 > FILLED;
-                let hits = strand.hits.as_ref().filter(|_| share > HARDLY && !all_in);
+            for stream in profile.overlapping(entry) {
+                let share = stream.loads(level, missed);
+                let all_in = stream.turns(size) * (from - forgot) as f64 / 1e9 > FILLED;
+                let hits = stream.hits.as_ref().filter(|_| share > HARDLY && !all_in);
                 let Some(hits) = hits else { continue };
                 let _ = hits.points((entry.start, entry.end), times, |point| {
                     if unit(point) < share {
@@ -334,9 +334,9 @@ impl World {
             if missed <= HARDLY {
                 return ControlFlow::Continue(());
             }
-            for strand in profile.overlapping(entry) {
-                let share = strand.loads(level, missed);
-                let Some(walks) = strand.walks.as_ref().filter(|_| share > HARDLY) else {
+            for stream in profile.overlapping(entry) {
+                let share = stream.loads(level, missed);
+                let Some(walks) = stream.walks.as_ref().filter(|_| share > HARDLY) else {
                     continue;
                 };
                 walks.points((entry.start, entry.end), times, |point| {
@@ -442,13 +442,13 @@ impl Profile {
         kind: Kind,
         counts: &mut impl FnMut(&Point) -> bool,
     ) -> ControlFlow<()> {
-        for strand in self.overlapping(entry) {
-            let piece = match kind {
-                Kind::Walks => &strand.walks,
-                Kind::Hits => &strand.hits,
+        for stream in self.overlapping(entry) {
+            let accesses = match kind {
+                Kind::Walks => &stream.walks,
+                Kind::Hits => &stream.hits,
             };
-            let Some(piece) = piece else { continue };
-            piece.points((entry.start, entry.end), times, |point| {
+            let Some(accesses) = accesses else { continue };
+            accesses.points((entry.start, entry.end), times, |point| {
                 if counts(point) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             })?;
         }
@@ -456,7 +456,7 @@ impl Profile {
     }
 }
 
-impl Strand {
+impl AccessStream {
     /// Share of the walks that load an entry of a level above the leaves, where `missed` of the
     /// look-ups in its cache miss.
     fn loads(&self, level: Level, missed: f64) -> f64 {
@@ -466,7 +466,7 @@ impl Strand {
 
     /// Least number of accesses a second to a page of `bytes` bytes.
     fn turns(&self, bytes: u64) -> f64 {
-        let rate: f64 = self.pieces().map(|piece| piece.rate).sum();
+        let rate: f64 = self.ranges().map(|accesses| accesses.rate).sum();
         rate * (bytes.min(self.range.bytes()) / PAGE_SIZE).max(1) as f64
     }
 
@@ -497,7 +497,7 @@ impl Strand {
     }
 
     /// The walking and the hitting process.
-    pub(super) fn pieces(&self) -> impl Iterator<Item = &Piece> {
+    pub(super) fn ranges(&self) -> impl Iterator<Item = &AccessRange> {
         self.walks.iter().chain(&self.hits)
     }
 }

@@ -51,7 +51,7 @@ impl<T: Zeroable> Arena<T> {
     fn grow(&mut self, items: usize) -> Result<()> {
         let old = self.bytes();
         let wanted = (items * size_of::<T>()).max(old * 2).next_multiple_of(GRAIN);
-        let moved = map(wanted).and_then(|new| move_there(self.start.cast(), old, new, wanted));
+        let moved = map(wanted).and_then(|new| move_mapping(self.start.cast(), old, new, wanted));
         let start = moved.map_err(|errno| {
             Error::new(
                 ErrorKind::Other,
@@ -98,7 +98,7 @@ fn map(bytes: usize) -> rustix::io::Result<NonNull<c_void>> {
 
 /// Moves the contents of `start` to the beginning of the mapping at `new`; returns their new
 /// address.
-fn move_there(
+fn move_mapping(
     start: NonNull<c_void>,
     old: usize,
     new: NonNull<c_void>,

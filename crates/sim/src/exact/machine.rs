@@ -17,7 +17,7 @@ use super::setup::{Detail, Setup};
 use super::units::{NS, duration};
 use crate::account::{Account, Spent};
 use crate::config::Costs;
-use crate::desk::Mover;
+use crate::mover::Mover;
 
 /// A simulated machine; `B` observes its memory bus.
 pub struct Machine<B = ()> {
@@ -105,7 +105,7 @@ impl<B: BusObserver> Machine<B> {
 
     /// The bus observer, after delivery of all records up to now.
     pub fn observer(&mut self) -> &mut B {
-        self.tell_tables(0);
+        self.report_table_events(0);
         self.memory.bus.flush(Time(u64::MAX), true);
         &mut self.memory.bus.observer
     }
@@ -113,8 +113,8 @@ impl<B: BusObserver> Machine<B> {
     /// Kernel events of tables in the uncached region since the last call, and the number of events
     /// lost to a full log ([`Setup::watch_tables`]).
     pub fn told(&mut self, out: &mut Vec<KernelEvent>) -> Lost {
-        self.tell_tables(0);
-        self.os.tables.told(out)
+        self.report_table_events(0);
+        self.os.tables.drain_events(out)
     }
 
     /// Ends the machine; returns the bus observer after delivery of all records.
@@ -133,7 +133,7 @@ impl<B: BusObserver> Machine<B> {
     /// Pages moved so far by the mover, and whether they were accessed afterwards.
     #[must_use]
     pub fn moved(&self) -> Moved {
-        self.os.unused.account()
+        self.os.promotion_reuse.account()
     }
 
     /// Counters and times spent so far.

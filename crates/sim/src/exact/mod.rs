@@ -71,8 +71,8 @@ mod start;
 mod units;
 
 pub use crate::account::{Account, Counts, Done, Spent};
-pub use crate::desk::Mover;
 pub use crate::latency::Latency;
+pub use crate::mover::Mover;
 pub use crate::placement::{Placement, Watermarks};
 pub use machine::Machine;
 pub use mm::{Denied, Map};

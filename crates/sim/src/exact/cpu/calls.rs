@@ -5,7 +5,7 @@ use tierscope_core::{
 };
 use tierscope_workloads::app::Call;
 
-use crate::exact::memory::{Reached, Spot};
+use crate::exact::memory::{CacheResult, LinePlace};
 use crate::exact::mm::Denied;
 use crate::exact::units::{LINE, NS};
 use crate::exact::{Detail, Machine};
@@ -77,14 +77,14 @@ impl<B: BusObserver> Machine<B> {
             Detail::Translation => 0,
             Detail::Caches | Detail::Whole => {
                 let whole = self.detail == Detail::Whole;
-                let spot = Spot::new(physical, self.memory.llc.as_ref());
+                let place = LinePlace::new(physical, self.memory.llc.as_ref());
                 let reached = match whole {
-                    true => self.memory.access::<true>(cpu.time, spot, store, at),
-                    false => self.memory.access::<false>(cpu.time, spot, store, at),
+                    true => self.memory.access::<true>(cpu.time, place, store, at),
+                    false => self.memory.access::<false>(cpu.time, place, store, at),
                 };
                 let time = match reached {
-                    Reached::Cache => cycles.llc,
-                    Reached::Memory(served) => served.time(),
+                    CacheResult::Hit => cycles.llc,
+                    CacheResult::Miss(served) => served.time(),
                 };
                 if whole { time / cycles.fill_buffers } else { 0 }
             }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use tierscope_core::{Level, Result};
 use tierscope_hw::{Asid, Mmu};
 
-use super::in_flight::Window;
+use super::in_flight::InFlight;
 use super::pmu::Pmu;
-use super::private_caches::Private;
+use super::private_caches::PrivateCaches;
 use super::trap::Trapped;
 use super::walks::Walks;
 use crate::account::Counts;
@@ -33,10 +33,10 @@ pub(crate) struct Cpu {
     flush_at: u64,
     flush: u64,
     /// Contents of the core's private caches.
-    pub(super) private: Private,
+    pub(super) private: PrivateCaches,
     pub(crate) counts: Counts,
     pub(crate) pmu: Option<Pmu>,
-    pub(super) window: Window,
+    pub(super) in_flight: InFlight,
     /// Time without a runnable thread.
     pub(crate) idle: u64,
     /// Time that telemetry took from the core.
@@ -66,10 +66,10 @@ impl Cpu {
             time: 0,
             threads: VecDeque::new(),
             turn_ends: 0,
-            private: Private::new(&setup.hardware),
+            private: PrivateCaches::new(&setup.hardware),
             counts: Counts::default(),
             pmu,
-            window: Window::new(),
+            in_flight: InFlight::new(),
             idle: 0,
             stolen: 0,
             walks_seen: 0,

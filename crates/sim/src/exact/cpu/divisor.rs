@@ -2,7 +2,7 @@
 
 /// Divides by a number.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Share {
+pub(super) struct Divisor {
     by: u64,
     /// 2^64 divided by the divisor, rounded up.
     factor: u64,
@@ -11,7 +11,7 @@ pub(super) struct Share {
     limit: u64,
 }
 
-impl Share {
+impl Divisor {
     pub(super) fn new(by: u64) -> Self {
         debug_assert!((1..=1 << 16).contains(&by));
         let limit = if by == 1 { 0 } else { 1 << 48 };
@@ -19,7 +19,7 @@ impl Share {
     }
 
     #[inline(always)]
-    pub(super) fn of(self, whole: u64) -> u64 {
+    pub(super) fn divide(self, whole: u64) -> u64 {
         if whole < self.limit {
             ((u128::from(whole) * u128::from(self.factor)) >> 64) as u64
         } else {
@@ -37,10 +37,10 @@ mod tests {
         let wholes = (0..1000).chain((16..64).flat_map(|bits| (1 << bits) - 3..(1 << bits) + 3));
         let wholes: Vec<u64> = wholes.chain([u64::MAX]).collect();
         for by in (1..200).chain([1023, 1024, 65_535, 65_536]) {
-            let share = Share::new(by);
+            let divisor = Divisor::new(by);
             let near = |whole: u64| [whole, whole / by * by, (whole / by * by).saturating_sub(1)];
             for whole in wholes.iter().flat_map(|whole| near(*whole)) {
-                assert_eq!(share.of(whole), whole / by, "{whole} / {by}");
+                assert_eq!(divisor.divide(whole), whole / by, "{whole} / {by}");
             }
         }
     }

@@ -6,22 +6,22 @@ use tierscope_hw::Source;
 
 use super::core::Cpu;
 use super::cycles::Cycles;
-use super::divisor::Share;
+use super::divisor::Divisor;
 use super::in_flight::Pending;
-use super::translate::Past;
+use super::translate::CacheBypass;
 use crate::config::Event;
-use crate::exact::memory::{Memory, Reached, Spot};
+use crate::exact::memory::{CacheResult, LinePlace, Memory};
 use crate::exact::mm::Tables;
 use crate::exact::units::NS;
 
 /// The space whose accesses are executed, and the costs that depend on its thread.
 #[derive(Clone, Copy)]
-pub(super) struct Who {
+pub(super) struct ExecuteContext {
     pub(super) space: SpaceId,
-    pub(super) past: Past,
+    pub(super) bypass: CacheBypass,
     /// The core waits for several lines at a time, and so do its page walkers.
-    lines: Share,
-    walks: Share,
+    lines: Divisor,
+    walks: Divisor,
     /// Latency of a last-level cache hit, divided by that overlap.
     line_in_cache: u64,
     walk_in_cache: u64,
@@ -29,21 +29,21 @@ pub(super) struct Who {
     pub(super) trap: u64,
 }
 
-impl Who {
-    pub(super) fn new(space: SpaceId, overlap: u64, past: Past, cycles: &Cycles) -> Self {
-        let lines = Share::new(overlap);
-        let walks = Share::new(cycles.walkers.min(overlap));
-        let (line_in_cache, walk_in_cache) = (lines.of(cycles.llc), walks.of(cycles.llc));
-        Self { space, past, lines, walks, line_in_cache, walk_in_cache, trap: 0 }
+impl ExecuteContext {
+    pub(super) fn new(space: SpaceId, overlap: u64, bypass: CacheBypass, cycles: &Cycles) -> Self {
+        let lines = Divisor::new(overlap);
+        let walks = Divisor::new(cycles.walkers.min(overlap));
+        let (line_in_cache, walk_in_cache) = (lines.divide(cycles.llc), walks.divide(cycles.llc));
+        Self { space, bypass, lines, walks, line_in_cache, walk_in_cache, trap: 0 }
     }
 
     /// The same thread; adds the cost of the trap if its walks are trapped.
-    pub(super) fn trapped(self, trapped: bool, cycles: &Cycles) -> Self {
+    pub(super) fn with_traps(self, trapped: bool, cycles: &Cycles) -> Self {
         Self { trap: if trapped { cycles.trap } else { 0 }, ..self }
     }
 }
 
-pub(super) struct Below<'a, B> {
+pub(super) struct Executor<'a, B> {
     pub(super) memory: &'a mut Memory<B>,
     pub(super) tables: &'a mut Tables,
     pub(super) cycles: &'a Cycles,
@@ -51,17 +51,17 @@ pub(super) struct Below<'a, B> {
     pub(super) at: usize,
 }
 
-impl<B: BusObserver> Below<'_, B> {
+impl<B: BusObserver> Executor<'_, B> {
     /// Executes the accesses in flight.
     #[inline(always)]
-    pub(super) fn window<const CACHE: bool, const CLOCK: bool, const SAMPLES: bool>(
+    pub(super) fn execute<const CACHE: bool, const CLOCK: bool, const SAMPLES: bool>(
         &mut self,
         cpu: &mut Cpu,
-        who: &Who,
+        context: &ExecuteContext,
     ) {
         let mut reads = 0;
-        for index in 0..cpu.window.count {
-            let pending = cpu.window.pending[index];
+        for index in 0..cpu.in_flight.count {
+            let pending = cpu.in_flight.pending[index];
             cpu.time += self.cycles.access * u64::from(pending.plain);
             let mut stall = 0;
             let mut served = None;
@@ -70,26 +70,27 @@ impl<B: BusObserver> Below<'_, B> {
                     stall += self.cycles.second_tlb;
                 }
                 for read in 0..usize::from(pending.reads) {
-                    let (entry, marks) = (cpu.window.reads[reads], pending.marks >> read & 1 == 1);
-                    stall += self.walk_read::<CLOCK>(cpu, who, entry, marks);
+                    let (entry, marks) =
+                        (cpu.in_flight.reads[reads], pending.marks >> read & 1 == 1);
+                    stall += self.walk_read::<CLOCK>(cpu, context, entry, marks);
                     reads += 1;
                 }
                 if !pending.private {
-                    let (time, tier) = self.data::<CLOCK>(cpu, who, &pending);
+                    let (time, tier) = self.data::<CLOCK>(cpu, context, &pending);
                     stall += time;
                     served = tier;
                 }
             }
             cpu.time += if CLOCK { stall.max(self.cycles.access) } else { self.cycles.access };
-            if who.trap > 0 && pending.source == Source::Walk {
-                cpu.trap::<CLOCK>(who.space, who.trap);
+            if context.trap > 0 && pending.source == Source::Walk {
+                cpu.trap::<CLOCK>(context.space, context.trap);
             }
             if SAMPLES {
-                sample(cpu, who, self.at, &pending, served);
+                sample(cpu, context, self.at, &pending, served);
             }
         }
-        cpu.time += self.cycles.access * u64::from(cpu.window.plain);
-        cpu.window.clear();
+        cpu.time += self.cycles.access * u64::from(cpu.in_flight.plain);
+        cpu.in_flight.clear();
     }
 
     /// A walk reads an entry, through the cache unless its table is uncached, and may set a flag in
@@ -98,8 +99,8 @@ impl<B: BusObserver> Below<'_, B> {
     fn walk_read<const CLOCK: bool>(
         &mut self,
         cpu: &mut Cpu,
-        who: &Who,
-        entry: Spot,
+        context: &ExecuteContext,
+        entry: LinePlace,
         marks: bool,
     ) -> u64 {
         let address = entry.address;
@@ -108,15 +109,15 @@ impl<B: BusObserver> Below<'_, B> {
             if marks {
                 self.memory.write::<CLOCK>(cpu.time, address, self.at);
             }
-            Reached::Memory(served)
+            CacheResult::Miss(served)
         } else {
             self.memory.access::<CLOCK>(cpu.time, entry, marks, self.at)
         };
         match reached {
-            Reached::Cache => who.walk_in_cache,
-            Reached::Memory(served) => {
+            CacheResult::Hit => context.walk_in_cache,
+            CacheResult::Miss(served) => {
                 cpu.counts.walk_misses += 1;
-                who.walks.of(served.time())
+                context.walks.divide(served.time())
             }
         }
     }
@@ -127,12 +128,12 @@ impl<B: BusObserver> Below<'_, B> {
     fn data<const CLOCK: bool>(
         &mut self,
         cpu: &mut Cpu,
-        who: &Who,
+        context: &ExecuteContext,
         pending: &Pending,
     ) -> (u64, Option<u8>) {
-        let physical = pending.spot.address;
-        if who.past.takes(physical, pending.stores) {
-            let physical = who.past.on_bus(physical);
+        let physical = pending.line.address;
+        if context.bypass.applies_to(physical, pending.stores) {
+            let physical = context.bypass.bus_address(physical);
             if !pending.stores {
                 // Uncached reads do not overlap (Intel SDM volume 3, section 12.3, strong
                 // uncacheable).
@@ -140,20 +141,20 @@ impl<B: BusObserver> Below<'_, B> {
                 cpu.counts.served[usize::from(served.tier)] += 1;
                 return (served.time(), Some(served.tier));
             }
-            let served = self.memory.store_past::<CLOCK>(cpu.time, physical, self.at);
+            let served = self.memory.store_bypassing::<CLOCK>(cpu.time, physical, self.at);
             cpu.counts.served[usize::from(served.tier)] += 1;
-            return (who.lines.of(served.time()), Some(served.tier));
+            return (context.lines.divide(served.time()), Some(served.tier));
         }
-        let reached = self.memory.access::<CLOCK>(cpu.time, pending.spot, pending.stores, self.at);
-        self.memory.prefetch::<CLOCK>(cpu.time, pending.spot.address, self.at);
+        let reached = self.memory.access::<CLOCK>(cpu.time, pending.line, pending.stores, self.at);
+        self.memory.prefetch::<CLOCK>(cpu.time, pending.line.address, self.at);
         match reached {
-            Reached::Cache => {
+            CacheResult::Hit => {
                 cpu.counts.llc_hits += 1;
-                (who.line_in_cache, None)
+                (context.line_in_cache, None)
             }
-            Reached::Memory(served) => {
+            CacheResult::Miss(served) => {
                 cpu.counts.served[usize::from(served.tier)] += 1;
-                (who.lines.of(served.time()), Some(served.tier))
+                (context.lines.divide(served.time()), Some(served.tier))
             }
         }
     }
@@ -161,7 +162,13 @@ impl<B: BusObserver> Below<'_, B> {
 
 /// Counts the access, and takes the samples that are due.
 #[inline(always)]
-fn sample(cpu: &mut Cpu, who: &Who, at: usize, pending: &Pending, served: Option<u8>) {
+fn sample(
+    cpu: &mut Cpu,
+    context: &ExecuteContext,
+    at: usize,
+    pending: &Pending,
+    served: Option<u8>,
+) {
     let Some(pmu) = &mut cpu.pmu else { return };
     let (event, access) =
         if pending.stores { (Event::Stores, Access::Store) } else { (Event::Loads, Access::Load) };
@@ -172,7 +179,7 @@ fn sample(cpu: &mut Cpu, who: &Who, at: usize, pending: &Pending, served: Option
     }
     let sample = Sample {
         time: Time(cpu.time / NS),
-        at: Addr { space: who.space, at: pending.linear },
+        at: Addr { space: context.space, at: pending.linear },
         access,
         core: at as u32,
         tier: served.map(Tier),

@@ -2,18 +2,18 @@
 
 use tierscope_hw::{Cache, DEPTH, Source};
 
-use super::thread::FORESEEN;
-use crate::exact::memory::Spot;
+use super::thread::LOOKAHEAD;
+use crate::exact::memory::LinePlace;
 
 /// Accesses that a core translates before it waits for the first of them: about as many as its
 /// out-of-order window holds, and enough for the host to prefetch.
-pub(super) const WINDOW: usize = 16;
-const _: () = assert!(WINDOW <= FORESEEN);
+pub(super) const MOST_IN_FLIGHT: usize = 16;
+const _: () = assert!(MOST_IN_FLIGHT <= LOOKAHEAD);
 
 /// An access that was translated and not yet executed.
 #[derive(Clone, Copy)]
 pub(super) struct Pending {
-    pub(super) spot: Spot,
+    pub(super) line: LinePlace,
     pub(super) linear: u64,
     /// Number of accesses just before this one that cost only their cycles.
     pub(super) plain: u8,
@@ -28,20 +28,20 @@ pub(super) struct Pending {
 }
 
 /// The queue of translated accesses with something to wait for.
-pub(super) struct Window {
-    pub(super) pending: [Pending; WINDOW],
+pub(super) struct InFlight {
+    pub(super) pending: [Pending; MOST_IN_FLIGHT],
     pub(super) count: usize,
     /// Accesses after the last pending one that cost only their cycles.
     pub(super) plain: u8,
     /// Entries read by the walks, in order.
-    pub(super) reads: [Spot; DEPTH * WINDOW],
+    pub(super) reads: [LinePlace; DEPTH * MOST_IN_FLIGHT],
     read: usize,
 }
 
-impl Window {
+impl InFlight {
     pub(super) fn new() -> Self {
         let none = Pending {
-            spot: Spot::default(),
+            line: LinePlace::default(),
             linear: 0,
             plain: 0,
             source: Source::L1,
@@ -51,10 +51,10 @@ impl Window {
             marks: 0,
         };
         Self {
-            pending: [none; WINDOW],
+            pending: [none; MOST_IN_FLIGHT],
             count: 0,
             plain: 0,
-            reads: [Spot::default(); DEPTH * WINDOW],
+            reads: [LinePlace::default(); DEPTH * MOST_IN_FLIGHT],
             read: 0,
         }
     }
@@ -64,14 +64,14 @@ impl Window {
         (self.count, self.plain, self.read) = (0, 0, 0);
     }
 
-    /// Keeps the entries that a walk read. Prefetches on the host the lines of the last-level
+    /// Queues the entries that a walk read. Prefetches on the host the lines of the last-level
     /// cache's model.
     #[inline(always)]
-    pub(super) fn keep_reads(&mut self, addresses: &[u64], llc: Option<&Cache>) {
-        for (kept, address) in self.reads[self.read..].iter_mut().zip(addresses) {
-            *kept = Spot::new(*address, llc);
+    pub(super) fn enqueue_reads(&mut self, addresses: &[u64], llc: Option<&Cache>) {
+        for (queued, address) in self.reads[self.read..].iter_mut().zip(addresses) {
+            *queued = LinePlace::new(*address, llc);
             if let Some(llc) = llc {
-                llc.prefetch_host(kept.place);
+                llc.prefetch_host(queued.place);
             }
         }
         self.read += addresses.len();

@@ -7,13 +7,13 @@
 use tierscope_hw::Machine as Hardware;
 
 /// Lines by a hash of their address.
-pub(super) struct Private {
+pub(super) struct PrivateCaches {
     /// A line's number, times two, plus one if it was stored to: the last-level cache knows that it
     /// is dirty.
     lines: Vec<u64>,
 }
 
-impl Private {
+impl PrivateCaches {
     /// Empty if there is no last-level cache.
     pub(super) fn new(hardware: &Hardware) -> Self {
         let kib = hardware.llc.as_ref().map_or(0, |_| hardware.timing.private_kib);
@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn a_line_is_there_until_another_takes_its_place() {
-        let mut private = Private { lines: vec![u64::MAX; 1] };
+        let mut private = PrivateCaches { lines: vec![u64::MAX; 1] };
         let uses =
             [(5, false), (63, false), (0, true), (8, true), (1, false), (64, false), (0, false)];
         let hits = uses.map(|(physical, stores)| private.use_line(physical, stores));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tierscope_core::{BusObserver, SpaceId};
 use tierscope_workloads::{App, Program, Stream, Work};
 
-use super::thread::{Asks, Part, Source, Thread};
+use super::thread::{Source, Thread, ThreadConfig, ThreadRequest};
 use crate::account::Done;
 use crate::exact::{Machine, Process};
 use crate::latency::Latencies;
@@ -65,7 +65,7 @@ impl<B: BusObserver> Machine<B> {
         });
         for (lane, source) in sources.into_iter().enumerate() {
             let cpu = (process.first_cpu as usize + lane) % self.cpus.len();
-            let part = Part {
+            let config = ThreadConfig {
                 space,
                 process: number,
                 cpu,
@@ -77,7 +77,7 @@ impl<B: BusObserver> Machine<B> {
                 repeats: process.repeats,
             };
             self.os.spaces[space.0 as usize].cpus.insert(cpu);
-            self.threads.push(Thread::new(part, source));
+            self.threads.push(Thread::new(config, source));
             self.put_on_core(self.threads.len() - 1, self.now);
         }
     }
@@ -92,12 +92,12 @@ impl<B: BusObserver> Machine<B> {
     }
 
     /// Handles a request of the first thread of a core.
-    pub(super) fn answer(&mut self, at: usize, thread: usize, asks: Asks) {
-        match asks {
-            Asks::Others => self.wait_for_others(at, thread),
-            Asks::Until(due) => self.threads[thread].sleep(due),
-            Asks::End => self.thread_ends(at, thread),
-            Asks::Call(call) => {
+    pub(super) fn serve(&mut self, at: usize, thread: usize, request: ThreadRequest) {
+        match request {
+            ThreadRequest::Wait => self.wait_for_others(at, thread),
+            ThreadRequest::Sleep(due) => self.threads[thread].sleep(due),
+            ThreadRequest::End => self.thread_ends(at, thread),
+            ThreadRequest::Call(call) => {
                 let space = self.threads[thread].space;
                 match self.call(at, space, call) {
                     Ok(Ok(())) => {}

@@ -3,10 +3,10 @@
 use tierscope_core::{BusObserver, Time};
 
 use super::core::Cpu;
-use super::execute::{Below, Who};
-use super::in_flight::WINDOW;
-use super::thread::{Asks, FORESEEN, Thread};
-use super::translate::{Past, Whose, translate};
+use super::execute::{ExecuteContext, Executor};
+use super::in_flight::MOST_IN_FLIGHT;
+use super::thread::{LOOKAHEAD, Thread, ThreadRequest};
+use super::translate::{CacheBypass, TranslateContext, translate};
 use crate::exact::op::Op;
 use crate::exact::units::NS;
 use crate::exact::{Detail, Machine};
@@ -27,9 +27,9 @@ enum Stopped {
     /// A page fault.
     Fault(Op),
     /// The thread advanced; other threads of its process may wait for that.
-    GotOn,
+    Advanced,
     /// The thread's accesses are executed, and it makes this request.
-    Asks(Asks),
+    Request(ThreadRequest),
 }
 
 impl<B: BusObserver> Machine<B> {
@@ -97,9 +97,9 @@ impl<B: BusObserver> Machine<B> {
                     }
                 }
                 Stopped::Fault(op) => self.thread_fault(at, thread, op),
-                Stopped::GotOn if self.wake(at, thread) => return,
-                Stopped::GotOn => {}
-                Stopped::Asks(asks) => self.answer(at, thread, asks),
+                Stopped::Advanced if self.wake(at, thread) => return,
+                Stopped::Advanced => {}
+                Stopped::Request(request) => self.serve(at, thread, request),
             }
         }
     }
@@ -126,7 +126,7 @@ impl<B: BusObserver> Machine<B> {
     }
 
     fn slice(&mut self, at: usize, thread: usize, until: u64) -> Stopped {
-        self.tell_tables(at);
+        self.report_table_events(at);
         self.count_walks_of(at, self.threads[thread].space);
         match (self.detail, self.cpus[at].pmu.is_some()) {
             (Detail::Translation, false) => self.run::<false, false, false>(at, thread, until),
@@ -138,7 +138,7 @@ impl<B: BusObserver> Machine<B> {
         }
     }
 
-    /// The inner loop: translates a window of accesses, executes it, and repeats.
+    /// The inner loop: translates a batch of accesses, executes it, and repeats.
     fn run<const CACHE: bool, const CLOCK: bool, const SAMPLES: bool>(
         &mut self,
         at: usize,
@@ -148,10 +148,11 @@ impl<B: BusObserver> Machine<B> {
         let Self { os, cpus, threads, memory, cycles, .. } = self;
         let (cpu, thread) = (&mut cpus[at], &mut threads[thread]);
         let Thread { space, root, overlap, non_temporal, .. } = *thread;
-        let (trapped, region) = os.beside_caches(space);
-        let past = Past::new(non_temporal, region);
-        let who = Who::new(space, overlap, past, cycles).trapped(trapped, cycles);
-        let mut below = Below { memory, tables: &mut os.tables, cycles, at };
+        let (trapped, region) = os.traps_and_data_window(space);
+        let bypass = CacheBypass::new(non_temporal, region);
+        let executing =
+            ExecuteContext::new(space, overlap, bypass, cycles).with_traps(trapped, cycles);
+        let mut executor = Executor { memory, tables: &mut os.tables, cycles, at };
         while cpu.time < until {
             if cpu.time >= thread.segment_ends {
                 return Stopped::Segment;
@@ -163,32 +164,33 @@ impl<B: BusObserver> Machine<B> {
             if thread.is_dry() {
                 let known = thread.left();
                 thread.draw(cpu.time);
-                if walks_a_lot(cpu) {
-                    below.tables.foresee(root, &thread.ops()[known..thread.left()]);
+                if walks_often(cpu) {
+                    executor.tables.prefetch_tables(root, &thread.ops()[known..thread.left()]);
                 }
-                if thread.got_on() {
-                    return Stopped::GotOn;
+                if thread.take_advanced() {
+                    return Stopped::Advanced;
                 }
             }
             let left = thread.left();
-            let mut wanted = allowed.min(left).min(WINDOW);
-            if let Some(asks) = (wanted == 0).then(|| thread.take_asks()).flatten() {
-                return Stopped::Asks(asks);
+            let mut wanted = allowed.min(left).min(MOST_IN_FLIGHT);
+            if let Some(request) = (wanted == 0).then(|| thread.take_request()).flatten() {
+                return Stopped::Request(request);
             }
-            if !CACHE && !SAMPLES && thread.pace == 0 && left >= FORESEEN {
+            if !CACHE && !SAMPLES && thread.pace == 0 && left >= LOOKAHEAD {
                 let ends = until.min(thread.segment_ends);
-                wanted = WINDOW * windows(ends - cpu.time, cycles.access, left);
+                wanted = MOST_IN_FLIGHT * batches(ends - cpu.time, cycles.access, left);
             }
-            let llc = below.memory.llc.as_ref();
-            let whose = Whose { root, past, llc, unused: &os.unused };
+            let llc = executor.memory.llc.as_ref();
+            let translating =
+                TranslateContext { root, bypass, llc, promotion_reuse: &os.promotion_reuse };
             wanted = wanted.min(thread.until_an_end());
             let ops = &thread.ops()[..wanted];
-            let done = translate::<CACHE, SAMPLES>(cpu, below.tables, &whose, ops);
-            os.unused.reach(&mut cpu.reached);
+            let done = translate::<CACHE, SAMPLES>(cpu, executor.tables, &translating, ops);
+            os.promotion_reuse.reach(&mut cpu.reached);
             if CACHE || SAMPLES {
-                below.window::<CACHE, CLOCK, SAMPLES>(cpu, &who);
+                executor.execute::<CACHE, CLOCK, SAMPLES>(cpu, &executing);
             } else {
-                cpu.time += below.cycles.access * done as u64;
+                cpu.time += executor.cycles.access * done as u64;
             }
             cpu.counts.accesses += done as u64;
             let fault = (done < wanted).then(|| thread.ops()[done]);
@@ -202,12 +204,12 @@ impl<B: BusObserver> Machine<B> {
     }
 }
 
-/// Number of windows, of accesses that all take `access`, that begin within `time` before new
+/// Number of batches, of accesses that all take `access`, that begin within `time` before new
 /// accesses have to be drawn; at least one.
 #[inline(always)]
-fn windows(time: u64, access: u64, drawn: usize) -> usize {
-    let until = time.div_ceil(access * WINDOW as u64);
-    let drawn = (drawn - FORESEEN) / WINDOW + 1;
+fn batches(time: u64, access: u64, drawn: usize) -> usize {
+    let until = time.div_ceil(access * MOST_IN_FLIGHT as u64);
+    let drawn = (drawn - LOOKAHEAD) / MOST_IN_FLIGHT + 1;
     drawn.min(usize::try_from(until).unwrap_or(usize::MAX))
 }
 
@@ -225,7 +227,7 @@ fn allowed(thread: &Thread, now: u64) -> usize {
 
 /// Whether a core walked often since the last call, so that the host should prefetch.
 #[inline(always)]
-fn walks_a_lot(cpu: &mut Cpu) -> bool {
+fn walks_often(cpu: &mut Cpu) -> bool {
     let walks = cpu.mmu.walks() - cpu.walks_seen;
     cpu.walks_seen += walks;
     walks > 16

@@ -2,8 +2,8 @@
 
 use tierscope_core::{Access, Addr, BusObserver};
 
-use super::execute::{Below, Who};
-use super::translate::{Past, Translated, Whose, keep};
+use super::execute::{ExecuteContext, Executor};
+use super::translate::{CacheBypass, TranslateContext, Translated, enqueue};
 use crate::exact::mm::Denied;
 use crate::exact::{Detail, Machine};
 
@@ -21,7 +21,7 @@ impl<B: BusObserver> Machine<B> {
         let access = if store { Access::Store } else { Access::Load };
         self.count_walks_of(at, addr.space);
         loop {
-            self.tell_tables(at);
+            self.report_table_events(at);
             let translated =
                 self.cpus[at].mmu.translate(&mut self.os.tables, root, addr.at, access);
             let Ok((page, source)) = translated else {
@@ -53,16 +53,18 @@ impl<B: BusObserver> Machine<B> {
         let Self { os, cpus, memory, cycles, .. } = self;
         let cpu = &mut cpus[at];
         let root = os.spaces[addr.space.0 as usize].root;
-        let (trapped, region) = os.beside_caches(addr.space);
-        let past = Past::new(false, region);
-        let who = Who::new(addr.space, 1, past, cycles).trapped(trapped, cycles);
+        let (trapped, region) = os.traps_and_data_window(addr.space);
+        let bypass = CacheBypass::new(false, region);
+        let executing =
+            ExecuteContext::new(addr.space, 1, bypass, cycles).with_traps(trapped, cycles);
         let llc = memory.llc.as_ref();
-        let whose = Whose { root, past, llc, unused: &os.unused };
-        keep::<CACHE, SAMPLES>(cpu, &whose, done);
-        os.unused.reach(&mut cpu.reached);
-        let mut below = Below { memory, tables: &mut os.tables, cycles, at };
+        let translating =
+            TranslateContext { root, bypass, llc, promotion_reuse: &os.promotion_reuse };
+        enqueue::<CACHE, SAMPLES>(cpu, &translating, done);
+        os.promotion_reuse.reach(&mut cpu.reached);
+        let mut executor = Executor { memory, tables: &mut os.tables, cycles, at };
         if CACHE || SAMPLES {
-            below.window::<CACHE, CLOCK, SAMPLES>(cpu, &who);
+            executor.execute::<CACHE, CLOCK, SAMPLES>(cpu, &executing);
         } else {
             cpu.time += cycles.access;
         }

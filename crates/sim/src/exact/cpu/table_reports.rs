@@ -35,27 +35,27 @@ impl<B: BusObserver> Machine<B> {
 
     /// Reports the noted changes; a core pays for the kernel's accesses.
     #[inline]
-    pub(crate) fn tell_tables(&mut self, at: usize) {
+    pub(crate) fn report_table_events(&mut self, at: usize) {
         let Some(events) = &self.os.tables.events else { return };
         if !events.notes.is_empty() {
-            self.tell_notes(at);
+            self.report_notes(at);
         }
     }
 
     #[cold]
-    fn tell_notes(&mut self, at: usize) {
+    fn report_notes(&mut self, at: usize) {
         let Some(events) = &mut self.os.tables.events else { return };
         let mut notes = std::mem::take(&mut events.notes);
         let mut writes = Vec::new();
         for note in &notes {
-            self.tell_note(at, note, &mut writes);
+            self.report_note(at, note, &mut writes);
         }
         notes.clear();
         let Some(events) = &mut self.os.tables.events else { return };
         events.notes = notes;
         let tag = events.tag;
         events.tag += 1;
-        events.told.push(KernelEvent::Tag(tag));
+        events.reported.push(KernelEvent::Tag(tag));
         let tags = self.os.tables.layout.tags();
         self.memory.bus.pause(FENCE);
         self.kernel_reads(at, tags.start + tag % (tags.bytes / LINE) * LINE);
@@ -65,7 +65,7 @@ impl<B: BusObserver> Machine<B> {
         }
     }
 
-    fn tell_note(&mut self, at: usize, note: &Note, writes: &mut Vec<u64>) {
+    fn report_note(&mut self, at: usize, note: &Note, writes: &mut Vec<u64>) {
         let base = self.os.tables.layout.region().start;
         let control = |slot: u32| base + (u64::from(slot) << 13);
         match *note {
@@ -76,15 +76,15 @@ impl<B: BusObserver> Machine<B> {
                 (0..LINES).for_each(|line| self.kernel_writes(at, table + line * LINE));
             }
             Note::Given(slot) => self.kernel_writes(at, control(slot)),
-            Note::Put { address, changes, looks } => {
-                if looks {
+            Note::Put { address, changes, reads } => {
+                if reads {
                     self.kernel_reads(at, address);
                 }
-                let reads = u8::from(looks);
+                let reads = u8::from(reads);
                 for (reads, change) in [reads, 0].into_iter().zip(changes.into_iter().flatten()) {
-                    self.tell(KernelEvent::Change(Change { reads, ..change }));
+                    self.report(KernelEvent::Change(Change { reads, ..change }));
                     if let Some(placed) = self.placed(change) {
-                        self.tell(KernelEvent::Change(placed));
+                        self.report(KernelEvent::Change(placed));
                     }
                 }
                 writes.push(address);
@@ -93,10 +93,10 @@ impl<B: BusObserver> Machine<B> {
                 if reads {
                     self.kernel_reads(at, change.entry);
                 }
-                self.tell(KernelEvent::Change(change));
+                self.report(KernelEvent::Change(change));
             }
             Note::Process { pid, stage } => {
-                self.tell(KernelEvent::Process { pid, stage });
+                self.report(KernelEvent::Process { pid, stage });
             }
         }
     }
@@ -114,9 +114,9 @@ impl<B: BusObserver> Machine<B> {
         inside.then_some(Change { what, frame, reads: 0, ..change })
     }
 
-    fn tell(&mut self, told: KernelEvent) {
+    fn report(&mut self, told: KernelEvent) {
         if let Some(events) = &mut self.os.tables.events {
-            events.told.push(told);
+            events.reported.push(told);
         }
     }
 

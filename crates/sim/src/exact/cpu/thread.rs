@@ -14,10 +14,10 @@ use crate::exact::units::{NS, SECOND};
 /// Number of accesses drawn at a time.
 const DRAWN: usize = 256;
 /// Number of accesses drawn ahead of the next one, for the host to prefetch.
-pub(super) const FORESEEN: usize = 48;
+pub(super) const LOOKAHEAD: usize = 48;
 
 /// Most accesses queued at a time: the lookahead, and a draw in which each touch reads and writes.
-const HELD: usize = FORESEEN + 2 * DRAWN;
+const MOST_QUEUED: usize = LOOKAHEAD + 2 * DRAWN;
 
 /// Source of a thread's accesses.
 pub(super) enum Source {
@@ -29,13 +29,13 @@ pub(super) enum Source {
 
 /// A request of a program's thread after its accesses are executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asks {
+pub(super) enum ThreadRequest {
     /// A system call.
     Call(Call),
     /// Progress of other threads.
-    Others,
+    Wait,
     /// To sleep until then.
-    Until(u64),
+    Sleep(u64),
     /// The end of the thread.
     End,
 }
@@ -54,9 +54,9 @@ pub(crate) struct Thread {
     pub(super) non_temporal: bool,
     source: Source,
     /// The thread's request after all drawn accesses.
-    asks: Option<Asks>,
-    /// The thread advanced since the last [`Thread::got_on`].
-    moved: bool,
+    request: Option<ThreadRequest>,
+    /// The thread advanced since the last [`Thread::take_advanced`].
+    advanced: bool,
     /// The thread waited for others at the last draw.
     waited: bool,
     /// The process's step count when the thread last waited or advanced.
@@ -81,7 +81,7 @@ pub(crate) struct Thread {
 }
 
 /// A thread's parameters within its process.
-pub(super) struct Part {
+pub(super) struct ThreadConfig {
     pub(super) space: SpaceId,
     pub(super) process: usize,
     pub(super) cpu: usize,
@@ -94,33 +94,33 @@ pub(super) struct Part {
 }
 
 impl Thread {
-    pub(super) fn new(part: Part, source: Source) -> Self {
+    pub(super) fn new(config: ThreadConfig, source: Source) -> Self {
         let mut thread = Self {
-            space: part.space,
-            process: part.process,
-            cpu: part.cpu,
-            root: part.root,
-            overlap: part.overlap,
-            non_temporal: part.non_temporal,
+            space: config.space,
+            process: config.process,
+            cpu: config.cpu,
+            root: config.root,
+            overlap: config.overlap,
+            non_temporal: config.non_temporal,
             source,
-            asks: None,
-            moved: false,
+            request: None,
+            advanced: false,
             waited: false,
             seen: 0,
-            threads: part.threads,
-            began: part.began,
-            repeats: part.repeats,
+            threads: config.threads,
+            began: config.began,
+            repeats: config.repeats,
             segment_ends: 0,
-            ops: vec![Op::default(); HELD + FORESEEN + 1],
+            ops: vec![Op::default(); MOST_QUEUED + LOOKAHEAD + 1],
             count: 0,
             at: 0,
             pace: 0,
-            due: part.began,
+            due: config.began,
             touches: vec![Touch::default(); DRAWN],
             carried: 0,
-            operations: Operations::new(part.began),
+            operations: Operations::new(config.began),
         };
-        thread.enter(part.began);
+        thread.enter(config.began);
         thread
     }
 
@@ -151,7 +151,7 @@ impl Thread {
         self.source = Source::Computed(lane);
         (self.began, self.due) = (now, now);
         self.operations.rest(now);
-        (self.waited, self.moved) = (false, false);
+        (self.waited, self.advanced) = (false, false);
     }
 
     /// Sleeps until `until`.
@@ -166,7 +166,7 @@ impl Thread {
         nanos.saturating_mul(NS).saturating_add(self.began)
     }
 
-    /// The accesses to come: [`Thread::left`] of them, followed by at least [`FORESEEN`] old ones,
+    /// The accesses to come: [`Thread::left`] of them, followed by at least [`LOOKAHEAD`] old ones,
     /// so that the host can look ahead.
     #[inline(always)]
     pub(super) fn ops(&self) -> &[Op] {
@@ -182,17 +182,17 @@ impl Thread {
     /// Whether [`Thread::draw`] is due.
     #[inline(always)]
     pub(super) fn is_dry(&self) -> bool {
-        self.left() < FORESEEN && self.asks.is_none()
+        self.left() < LOOKAHEAD && self.request.is_none()
     }
 
     /// Takes the thread's request after its accesses are executed.
-    pub(super) fn take_asks(&mut self) -> Option<Asks> {
-        self.asks.take()
+    pub(super) fn take_request(&mut self) -> Option<ThreadRequest> {
+        self.request.take()
     }
 
     /// Whether the thread has advanced, so that threads waiting for it should retry.
-    pub(super) fn got_on(&mut self) -> bool {
-        std::mem::take(&mut self.moved)
+    pub(super) fn take_advanced(&mut self) -> bool {
+        std::mem::take(&mut self.advanced)
     }
 
     /// Operations that the thread completed, in its program's unit.
@@ -217,7 +217,7 @@ impl Thread {
         self.operations.carried(self.carried, now);
     }
 
-    /// Draws the next accesses: afterwards at least [`FORESEEN`] are queued, or a request is
+    /// Draws the next accesses: afterwards at least [`LOOKAHEAD`] are queued, or a request is
     /// pending.
     pub(super) fn draw(&mut self, now: u64) {
         if let Source::Computed(lane) = &mut self.source {
@@ -244,14 +244,14 @@ impl Thread {
         let before = lane.steps();
         let next = lane.next(&mut self.touches);
         // Beginning to wait is progress too: another thread may wait for it.
-        self.moved |= next != Next::Waits || !self.waited || lane.steps() != before;
+        self.advanced |= next != Next::Waits || !self.waited || lane.steps() != before;
         self.waited = next == Next::Waits;
         match next {
             Next::Touches(count) => return count,
-            Next::Call(call) => self.asks = Some(Asks::Call(call)),
-            Next::Waits => self.asks = Some(Asks::Others),
-            Next::Until(since) => self.asks = Some(Asks::Until(self.moment(since))),
-            Next::Ends => self.asks = Some(Asks::End),
+            Next::Call(call) => self.request = Some(ThreadRequest::Call(call)),
+            Next::Waits => self.request = Some(ThreadRequest::Wait),
+            Next::Until(since) => self.request = Some(ThreadRequest::Sleep(self.moment(since))),
+            Next::Ends => self.request = Some(ThreadRequest::End),
         }
         0
     }

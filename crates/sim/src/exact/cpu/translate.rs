@@ -5,14 +5,14 @@ use tierscope_hw::{Cache, PageSize, Root, Source};
 use tierscope_wire::ptat::Window as Region;
 
 use super::core::Cpu;
-use super::in_flight::{Pending, WINDOW};
-use crate::exact::memory::Spot;
-use crate::exact::mm::{Tables, Unused};
+use super::in_flight::{MOST_IN_FLIGHT, Pending};
+use crate::exact::memory::LinePlace;
+use crate::exact::mm::{PromotionReuse, Tables};
 use crate::exact::op::Op;
 
 /// Accesses of a process that bypass all caches.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Past {
+pub(super) struct CacheBypass {
     /// Whether there are any: false for most processes, which skips the other checks.
     any: bool,
     /// Whether the process's stores bypass the caches.
@@ -23,7 +23,7 @@ pub(super) struct Past {
     shift: u64,
 }
 
-impl Past {
+impl CacheBypass {
     /// All stores or none, and data in the uncached region, if there are any.
     pub(super) fn new(stores: bool, (region, shift): (Region, u64)) -> Self {
         Self { any: stores || region.bytes > 0, stores, region, shift }
@@ -31,25 +31,25 @@ impl Past {
 
     /// The bus address of an access that bypasses the caches.
     #[inline(always)]
-    pub(super) fn on_bus(&self, physical: u64) -> u64 {
+    pub(super) fn bus_address(&self, physical: u64) -> u64 {
         let shift = if self.region.holds(physical) { self.shift } else { 0 };
         physical.wrapping_add(shift)
     }
 
     #[inline(always)]
-    pub(super) fn takes(&self, physical: u64, stores: bool) -> bool {
+    pub(super) fn applies_to(&self, physical: u64, stores: bool) -> bool {
         self.any && ((self.stores && stores) || self.region.holds(physical))
     }
 }
 
 /// Context of a thread's translations.
 #[derive(Clone, Copy)]
-pub(super) struct Whose<'a> {
+pub(super) struct TranslateContext<'a> {
     pub(super) root: Root,
-    pub(super) past: Past,
+    pub(super) bypass: CacheBypass,
     pub(super) llc: Option<&'a Cache>,
     /// Promoted pages without an access since.
-    pub(super) unused: &'a Unused,
+    pub(super) promotion_reuse: &'a PromotionReuse,
 }
 
 /// An access that was translated.
@@ -66,18 +66,18 @@ pub(super) struct Translated {
 pub(super) fn translate<const CACHE: bool, const SAMPLES: bool>(
     cpu: &mut Cpu,
     tables: &mut Tables,
-    whose: &Whose<'_>,
+    context: &TranslateContext<'_>,
     ops: &[Op],
 ) -> usize {
     for (index, op) in ops.iter().enumerate() {
         let (linear, stores) = (op.linear(), op.stores());
         let access = if stores { Access::Store } else { Access::Load };
-        let Ok((page, source)) = cpu.mmu.translate(tables, whose.root, linear, access) else {
+        let Ok((page, source)) = cpu.mmu.translate(tables, context.root, linear, access) else {
             return index;
         };
         let size = page.size();
         let done = Translated { physical: page.physical(linear), linear, source, stores, size };
-        keep::<CACHE, SAMPLES>(cpu, whose, done);
+        enqueue::<CACHE, SAMPLES>(cpu, context, done);
     }
     ops.len()
 }
@@ -85,20 +85,20 @@ pub(super) fn translate<const CACHE: bool, const SAMPLES: bool>(
 /// Counts a translated access, and queues it if its execution has to wait for something. Prefetches
 /// on the host the lines of the last-level cache's model.
 #[inline(always)]
-pub(super) fn keep<const CACHE: bool, const SAMPLES: bool>(
+pub(super) fn enqueue<const CACHE: bool, const SAMPLES: bool>(
     cpu: &mut Cpu,
-    whose: &Whose<'_>,
+    context: &TranslateContext<'_>,
     done: Translated,
 ) {
     let Translated { physical, linear, source, stores, size } = done;
-    let window = &mut cpu.window;
+    let queue = &mut cpu.in_flight;
     let (mut reads, mut marks) = (0, 0);
     match source {
         Source::L1 => {}
         Source::L2 => cpu.counts.second_tlb_hits += 1,
         Source::Walk => {
             let read = cpu.mmu.last_reads();
-            if whose.unused.holds(physical) {
+            if context.promotion_reuse.holds(physical) {
                 cpu.reached.push(physical);
             }
             cpu.counts.walks += 1;
@@ -108,37 +108,37 @@ pub(super) fn keep<const CACHE: bool, const SAMPLES: bool>(
             cpu.counts.walk_reads += u64::from(read.count());
             if CACHE {
                 (reads, marks) = (read.count(), read.marks());
-                window.keep_reads(read.as_slice(), whose.llc);
+                queue.enqueue_reads(read.as_slice(), context.llc);
             }
         }
     }
     if !(CACHE || SAMPLES) {
         return;
     }
-    let private = CACHE && use_private(cpu, whose, physical, stores);
-    let window = &mut cpu.window;
+    let private = CACHE && use_private(cpu, context, physical, stores);
+    let queue = &mut cpu.in_flight;
     if !SAMPLES && private && source == Source::L1 {
-        window.plain += 1;
+        queue.plain += 1;
         return;
     }
-    let spot = Spot::new(physical, if CACHE { whose.llc } else { None });
+    let line = LinePlace::new(physical, if CACHE { context.llc } else { None });
     if CACHE
         && !private
-        && let Some(llc) = whose.llc
+        && let Some(llc) = context.llc
     {
-        llc.prefetch_host(spot.place);
+        llc.prefetch_host(line.place);
     }
-    let plain = std::mem::take(&mut window.plain);
-    window.pending[window.count % WINDOW] =
-        Pending { spot, linear, plain, source, stores, private, reads, marks };
-    window.count += 1;
+    let plain = std::mem::take(&mut queue.plain);
+    queue.pending[queue.count % MOST_IN_FLIGHT] =
+        Pending { line, linear, plain, source, stores, private, reads, marks };
+    queue.count += 1;
 }
 
 /// Whether the core's private caches have the line. A store that bypasses the caches drops it from
 /// them.
 #[inline(always)]
-fn use_private(cpu: &mut Cpu, whose: &Whose<'_>, physical: u64, stores: bool) -> bool {
-    if whose.past.takes(physical, stores) {
+fn use_private(cpu: &mut Cpu, context: &TranslateContext<'_>, physical: u64, stores: bool) -> bool {
+    if context.bypass.applies_to(physical, stores) {
         cpu.private.forget(physical);
         return false;
     }

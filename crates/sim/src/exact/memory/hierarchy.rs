@@ -7,9 +7,9 @@ use tierscope_hw::cache::Request;
 use tierscope_hw::{Cache, Machine as Hardware, Prefetcher};
 
 use super::bus::Bus;
-use super::line_place::Spot;
-use super::memory_mode::{MAX_RATIO, Near};
-use super::tier::{TierClock, Way};
+use super::line_place::LinePlace;
+use super::memory_mode::{MAX_RATIO, NearMemory};
+use super::tier::{Direction, TierClock};
 use crate::account::TIERS;
 use crate::exact::units::duration;
 
@@ -35,9 +35,9 @@ impl Served {
 
 /// Result of an access to the cache: a hit, or a miss with its cost in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reached {
-    Cache,
-    Memory(Served),
+pub(crate) enum CacheResult {
+    Hit,
+    Miss(Served),
 }
 
 pub(crate) struct Memory<B> {
@@ -48,7 +48,7 @@ pub(crate) struct Memory<B> {
     firsts: Vec<u64>,
     /// First physical address of the page tables.
     tables: u64,
-    near: Option<Near>,
+    near: Option<NearMemory>,
     pub(crate) bus: Bus<B>,
     /// Lines read from and written to each tier.
     pub(crate) lines: [[u64; TIERS]; 2],
@@ -78,7 +78,7 @@ impl<B: BusObserver> Memory<B> {
             tiers: hardware.tiers.iter().map(TierClock::new).collect(),
             firsts: firsts[1..].iter().map(|frame| frame << 12).collect(),
             tables: 1 << (bits - 1),
-            near: if memory_mode { Some(near(hardware)?) } else { None },
+            near: if memory_mode { Some(near_memory(hardware)?) } else { None },
             bus: Bus::new(observer),
             lines: [[0; TIERS]; 2],
             copied: [[0; TIERS]; 2],
@@ -109,23 +109,23 @@ impl<B: BusObserver> Memory<B> {
     pub(crate) fn access<const CLOCK: bool>(
         &mut self,
         now: u64,
-        spot: Spot,
+        line: LinePlace,
         store: bool,
         cpu: usize,
-    ) -> Reached {
-        let Spot { address, place } = spot;
+    ) -> CacheResult {
+        let LinePlace { address, place } = line;
         let request = if store { Request::Write } else { Request::Read };
         let Some(llc) = &mut self.llc else {
-            return Reached::Memory(self.read::<CLOCK>(now, address, cpu));
+            return CacheResult::Miss(self.read::<CLOCK>(now, address, cpu));
         };
         let reply = llc.access_at(place, request);
         if let Some(victim) = reply.writeback {
             self.write::<CLOCK>(now, victim, cpu);
         }
         if reply.hit {
-            Reached::Cache
+            CacheResult::Hit
         } else {
-            Reached::Memory(self.read::<CLOCK>(now, address, cpu))
+            CacheResult::Miss(self.read::<CLOCK>(now, address, cpu))
         }
     }
 
@@ -134,13 +134,13 @@ impl<B: BusObserver> Memory<B> {
     pub(crate) fn prefetch<const CLOCK: bool>(&mut self, now: u64, address: u64, cpu: usize) {
         let Some(prefetcher) = &mut self.prefetcher else { return };
         for line in prefetcher.observe(address) {
-            let spot = Spot::new(line, self.llc.as_ref());
-            let _ = self.access::<CLOCK>(now, spot, false, cpu);
+            let place = LinePlace::new(line, self.llc.as_ref());
+            let _ = self.access::<CLOCK>(now, place, false, cpu);
         }
     }
 
     /// A store that bypasses the cache.
-    pub(crate) fn store_past<const CLOCK: bool>(
+    pub(crate) fn store_bypassing<const CLOCK: bool>(
         &mut self,
         now: u64,
         address: u64,
@@ -151,7 +151,7 @@ impl<B: BusObserver> Memory<B> {
             self.write::<CLOCK>(now, victim, cpu);
         }
         let (tier, wait) = self.write::<CLOCK>(now, address, cpu);
-        Served { latency: self.tiers[tier].latency(Way::Write), wait, tier: tier as u8 }
+        Served { latency: self.tiers[tier].latency(Direction::Write), wait, tier: tier as u8 }
     }
 
     /// Reads a line from memory.
@@ -163,8 +163,8 @@ impl<B: BusObserver> Memory<B> {
             return self.read_far::<CLOCK>(now, address);
         }
         self.lines[0][tier] += 1;
-        let latency = self.tiers[tier].latency(Way::Read);
-        let wait = if CLOCK { self.tiers[tier].book(now, Way::Read) } else { 0 };
+        let latency = self.tiers[tier].latency(Direction::Read);
+        let wait = if CLOCK { self.tiers[tier].book(now, Direction::Read) } else { 0 };
         self.waits[0][tier] += wait;
         Served { latency, wait, tier: tier as u8 }
     }
@@ -174,9 +174,9 @@ impl<B: BusObserver> Memory<B> {
         let hit = self.near_access::<CLOCK>(now, address, false);
         let tier = usize::from(!hit);
         self.lines[0][tier] += 1;
-        let wait = if CLOCK { self.tiers[tier].book(now, Way::Read) } else { 0 };
+        let wait = if CLOCK { self.tiers[tier].book(now, Direction::Read) } else { 0 };
         self.waits[0][tier] += wait;
-        Served { latency: self.tiers[tier].latency(Way::Read), wait, tier: tier as u8 }
+        Served { latency: self.tiers[tier].latency(Direction::Read), wait, tier: tier as u8 }
     }
 
     /// Looks a line up in the near memory, and fills it on a miss.
@@ -186,13 +186,13 @@ impl<B: BusObserver> Memory<B> {
         if found.writeback {
             self.lines[1][1] += 1;
             if CLOCK {
-                self.tiers[1].book(now, Way::Write);
+                self.tiers[1].book(now, Direction::Write);
             }
         }
         if !found.hit {
             self.lines[1][0] += 1;
             if CLOCK {
-                self.tiers[0].book(now, Way::Write);
+                self.tiers[0].book(now, Direction::Write);
             }
         }
         found.hit
@@ -212,13 +212,13 @@ impl<B: BusObserver> Memory<B> {
             tier = 0;
         }
         self.lines[1][tier] += 1;
-        let wait = if CLOCK { self.tiers[tier].book(now, Way::Write) } else { 0 };
+        let wait = if CLOCK { self.tiers[tier].book(now, Direction::Write) } else { 0 };
         self.waits[1][tier] += wait;
         (tier, wait)
     }
 }
 
-fn near(hardware: &Hardware) -> Result<Near> {
+fn near_memory(hardware: &Hardware) -> Result<NearMemory> {
     let [near, far] = &hardware.tiers[..] else {
         return Err(Error::new(ErrorKind::Usage, "memory mode is not possible")
             .cause(format!("the machine has {} tiers", hardware.tiers.len()))
@@ -229,5 +229,5 @@ fn near(hardware: &Hardware) -> Result<Near> {
             .cause(format!("the second tier is {} times the first", far.mib / near.mib))
             .remedy(format!("stay below {MAX_RATIO} times")));
     }
-    Near::new(near.mib)
+    NearMemory::new(near.mib)
 }

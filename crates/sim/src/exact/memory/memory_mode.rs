@@ -12,7 +12,7 @@ const TAG_SHIFT: u32 = 2;
 pub(super) const MAX_RATIO: u64 = 1 << (8 - TAG_SHIFT);
 
 /// The tags of the near memory, one byte a line.
-pub(super) struct Near {
+pub(super) struct NearMemory {
     tags: Arena<u8>,
     lines: u64,
 }
@@ -25,7 +25,7 @@ pub(super) struct Found {
     pub(super) writeback: bool,
 }
 
-impl Near {
+impl NearMemory {
     pub(super) fn new(mib: u64) -> Result<Self> {
         let lines = mib << 14;
         let mut tags = Arena::new();
@@ -53,8 +53,8 @@ mod tests {
 
     #[test]
     fn lines_a_cache_size_apart_push_each_other_out() {
-        let mut near = Near::new(1).expect("16 KiB of tags");
-        let go = |near: &mut Near, address, write| {
+        let mut near = NearMemory::new(1).expect("16 KiB of tags");
+        let go = |near: &mut NearMemory, address, write| {
             let found = near.access(address, write);
             (found.hit, found.writeback)
         };

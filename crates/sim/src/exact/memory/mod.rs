@@ -6,6 +6,6 @@ mod line_place;
 mod memory_mode;
 mod tier;
 
-pub(crate) use hierarchy::{Memory, Reached};
-pub(crate) use line_place::Spot;
-pub(crate) use tier::Way;
+pub(crate) use hierarchy::{CacheResult, Memory};
+pub(crate) use line_place::LinePlace;
+pub(crate) use tier::Direction;

@@ -23,7 +23,7 @@ const STEPS: usize = 64;
 
 /// Whether memory is read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Direction {
     Read,
     Write,
 }
@@ -59,27 +59,27 @@ impl TierClock {
 
     /// Latency of an access to idle memory, in ps.
     #[inline(always)]
-    pub(super) fn latency(&self, way: Way) -> u64 {
-        self.latency[way as usize]
+    pub(super) fn latency(&self, direction: Direction) -> u64 {
+        self.latency[direction as usize]
     }
 
     /// Books a line at `now`; returns its queueing delay, in ps.
     #[inline]
-    pub(super) fn book(&mut self, now: u64, way: Way) -> u64 {
-        self.book_lines(now, way, 1)
+    pub(super) fn book(&mut self, now: u64, direction: Direction) -> u64 {
+        self.book_lines(now, direction, 1)
     }
 
     /// Books `lines` lines in a row at `now`; returns the delay of the last one, in ps.
     #[inline]
-    pub(crate) fn book_lines(&mut self, now: u64, way: Way, lines: u64) -> u64 {
-        let wanted = self.service[way as usize] * lines;
+    pub(crate) fn book_lines(&mut self, now: u64, direction: Direction, lines: u64) -> u64 {
+        let wanted = self.service[direction as usize] * lines;
         let slot = now / SLOT;
         let place = slot.wrapping_sub(self.first) as usize;
         if let Some(booked) = self.slots.get_mut(place)
             && *booked + wanted <= SLOT * FINE
         {
             *booked += wanted;
-            return self.wait(slot, way);
+            return self.wait(slot, direction);
         }
         self.book_far(now, wanted)
     }
@@ -116,20 +116,20 @@ impl TierClock {
 
     /// The mean wait at the load of the previous slot.
     #[inline(always)]
-    fn wait(&mut self, slot: u64, way: Way) -> u64 {
+    fn wait(&mut self, slot: u64, direction: Direction) -> u64 {
         if self.waiting.0 != slot {
-            self.waiting = (slot, self.wait_at(slot, way));
+            self.waiting = (slot, self.wait_at(slot, direction));
         }
         self.waiting.1
     }
 
     #[cold]
-    fn wait_at(&self, slot: u64, way: Way) -> u64 {
+    fn wait_at(&self, slot: u64, direction: Direction) -> u64 {
         let before = slot.checked_sub(self.first + 1).and_then(|at| self.slots.get(at as usize));
         let booked = before.copied().unwrap_or(0);
         let step = (booked * STEPS as u64 / (SLOT * FINE)).min(STEPS as u64 - 1);
         let load = step as f64 / STEPS as f64;
-        let service = self.service[way as usize] as f64 / FINE as f64;
+        let service = self.service[direction as usize] as f64 / FINE as f64;
         (service * load / (2.0 * (1.0 - load))) as u64
     }
 }
@@ -156,20 +156,23 @@ mod tests {
     #[test]
     fn an_idle_tier_answers_in_its_latency() {
         let mut tier = tier();
-        assert_eq!([Way::Read, Way::Write].map(|way| tier.latency(way)), [100_000, 200_000]);
-        let waits = (0..1000).map(|n| tier.book(n * 10 * SLOT, Way::Read)).sum::<u64>();
+        assert_eq!(
+            [Direction::Read, Direction::Write].map(|direction| tier.latency(direction)),
+            [100_000, 200_000]
+        );
+        let waits = (0..1000).map(|n| tier.book(n * 10 * SLOT, Direction::Read)).sum::<u64>();
         assert_eq!(waits, 0);
     }
 
     /// Books without pause from four clocks that are apart; returns MiB a second.
-    fn saturated(way: impl Fn(u64) -> Way) -> f64 {
+    fn saturated(direction: impl Fn(u64) -> Direction) -> f64 {
         let mut tier = tier();
         let lines = 1_000_000;
         let mut clocks = [0u64, 5000, 11_000, 23_000];
         for line in 0..lines {
             // Four cores, each waiting for sixteen lines at a time.
             let clock = &mut clocks[line as usize % 4];
-            *clock += (tier.latency(way(line)) + tier.book(*clock, way(line))) / 16;
+            *clock += (tier.latency(direction(line)) + tier.book(*clock, direction(line))) / 16;
         }
         let end = clocks.into_iter().max().expect("four");
         lines as f64 * 64.0 / 1048576.0 / (end as f64 / SECOND as f64)
@@ -179,15 +182,18 @@ mod tests {
     #[test]
     fn a_full_tier_moves_what_is_configured() {
         let near = |rate: f64, wanted: f64| assert!((rate / wanted - 1.0).abs() < 0.01, "{rate}");
-        near(saturated(|_| Way::Read), 3906.0);
-        near(saturated(|_| Way::Write), 1953.0);
-        near(saturated(|line| if line % 2 == 0 { Way::Read } else { Way::Write }), 2604.0);
+        near(saturated(|_| Direction::Read), 3906.0);
+        near(saturated(|_| Direction::Write), 1953.0);
+        near(
+            saturated(|line| if line % 2 == 0 { Direction::Read } else { Direction::Write }),
+            2604.0,
+        );
     }
 
     #[test]
     fn a_late_clock_still_finds_the_room_that_there_was() {
         let mut tier = tier();
-        tier.book(100 * SLOT, Way::Read);
-        assert_eq!(tier.book(3 * SLOT, Way::Read), 0);
+        tier.book(100 * SLOT, Direction::Read);
+        assert_eq!(tier.book(3 * SLOT, Direction::Read), 0);
     }
 }

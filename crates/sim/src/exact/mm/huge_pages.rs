@@ -19,7 +19,7 @@ impl Os {
         }
         let Some(table) = self.tables.new_leaf(root, linear, uncached)? else { return Ok(None) };
         let first = found.entry & !HUGE;
-        self.unused.split((first & FRAME_MASK) >> 12);
+        self.promotion_reuse.split((first & FRAME_MASK) >> 12);
         self.tables.fill(table, first);
         self.tables.attach(root, linear, found, table);
         self.charge_tables();

@@ -131,7 +131,7 @@ impl Leaves {
 
     /// Prefetches the host's line that holds the entry.
     #[inline(always)]
-    pub(super) fn expect(&self, table: usize, at: usize) {
+    pub(super) fn prefetch_host(&self, table: usize, at: usize) {
         if self.is_in_lines(table) {
             prefetch(&self.lines, self.line_of(table, at));
         } else {

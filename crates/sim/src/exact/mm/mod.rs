@@ -46,7 +46,7 @@ mod uncached;
 pub use fault::Denied;
 pub(crate) use fault::Resolved;
 pub(crate) use os::Os;
-pub(crate) use promotion_reuse::Unused;
+pub(crate) use promotion_reuse::PromotionReuse;
 pub use space::Map;
 pub(crate) use stale::Stale;
 pub(crate) use table_events::Note;

@@ -12,7 +12,7 @@ use tierscope_wire::ptat::Window;
 use super::cpu_set::CpuSet;
 use super::frames::Frames;
 use super::pages::Pages;
-use super::promotion_reuse::Unused;
+use super::promotion_reuse::PromotionReuse;
 use super::slots::Slots;
 use super::space::{Space, Vma};
 use super::swap::Swapped;
@@ -28,15 +28,15 @@ pub(crate) struct Os {
     pub(crate) pages: Pages,
     pub(crate) events: Log<PageEvent>,
     /// Promotions that were not followed by an access.
-    pub(crate) unused: Unused,
+    pub(crate) promotion_reuse: PromotionReuse,
     pub(super) swapped: Swapped,
     /// 2 MiB blocks allocated for page tables.
     table_blocks: u64,
     pub(super) asids: Slots,
     pub(super) mappings: Arc<Mappings>,
     changed: bool,
-    /// A process ended since the clock last reported it.
-    news: bool,
+    /// Spaces or mappings changed since the clock last reported it.
+    target_changed: bool,
     /// The fastest tier that pages may come from.
     pub(super) fastest: u8,
 }
@@ -73,13 +73,13 @@ impl Os {
             spaces: Vec::new(),
             pages: Pages::default(),
             events: Log::default(),
-            unused: Unused::default(),
+            promotion_reuse: PromotionReuse::default(),
             swapped: Swapped::new(setup.costs.swap.ratio_percent),
             table_blocks: 0,
             asids,
             mappings: Arc::default(),
             changed: true,
-            news: false,
+            target_changed: false,
             fastest: u8::from(setup.memory_mode),
         })
     }
@@ -98,18 +98,18 @@ impl Os {
         self.spaces.iter().filter(|space| space.alive).count()
     }
 
-    /// Whether a process ended since [`Os::take_news`].
-    pub(crate) fn is_news(&self) -> bool {
-        self.news
+    /// Whether spaces or mappings changed since [`Os::take_target_changed`].
+    pub(crate) fn has_target_changed(&self) -> bool {
+        self.target_changed
     }
 
-    pub(crate) fn take_news(&mut self) -> bool {
-        std::mem::take(&mut self.news)
+    pub(crate) fn take_target_changed(&mut self) -> bool {
+        std::mem::take(&mut self.target_changed)
     }
 
     pub(super) fn change(&mut self) {
         self.changed = true;
-        self.news = true;
+        self.target_changed = true;
     }
 
     pub(crate) fn create(&mut self, name: &str, uncached: u8) -> Result<SpaceId> {
@@ -167,7 +167,7 @@ impl Os {
         if self.tables.layout.is_data(frame) {
             return self.tables.free_data(frame);
         }
-        self.unused.free(frame, size);
+        self.promotion_reuse.free(frame, size);
         self.frames.give(frame, size);
     }
 
@@ -183,7 +183,7 @@ impl Os {
 
     /// Whether the space's walks are trapped, and the physical window that bypasses the caches.
     #[inline]
-    pub(crate) fn beside_caches(&self, space: SpaceId) -> (bool, (Window, u64)) {
+    pub(crate) fn traps_and_data_window(&self, space: SpaceId) -> (bool, (Window, u64)) {
         let space = &self.spaces[space.0 as usize];
         let region = if space.watched { self.tables.layout.data() } else { Default::default() };
         (space.trapped, region)

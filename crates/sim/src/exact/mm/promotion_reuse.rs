@@ -11,7 +11,7 @@ use tierscope_hw::PageSize;
 
 /// Promoted pages without an access since, and sums over all moves.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Unused {
+pub(crate) struct PromotionReuse {
     /// Bitmap of frames: promoted and not accessed since.
     frames: Vec<u64>,
     /// Sizes in frames of the huge pages among them, by first frame.
@@ -23,7 +23,7 @@ pub(crate) struct Unused {
     pub(crate) moved: Moved,
 }
 
-impl Unused {
+impl PromotionReuse {
     /// Whether the frame of this address has not been accessed since its promotion.
     #[inline(always)]
     pub(crate) fn holds(&self, physical: u64) -> bool {
@@ -137,33 +137,33 @@ mod tests {
     // demoted after 30 s without an access; page 3 stays and is never accessed.
     #[test]
     fn touched_wasted_and_back_and_forth() {
-        let mut unused = Unused::default();
+        let mut reuse = PromotionReuse::default();
         for page in 1..4 {
-            unused.moves(at(page), (9 + page, PageSize::K4), UP, second(0));
+            reuse.moves(at(page), (9 + page, PageSize::K4), UP, second(0));
         }
-        assert!(unused.holds(10 * PAGE + 17) && !unused.holds(13 * PAGE));
-        unused.reach(&mut vec![10 * PAGE, 10 * PAGE + 64]);
-        unused.moves(at(2), (99, PageSize::K4), DOWN, second(30));
-        unused.free(11, PageSize::K4);
-        let moved = unused.account();
+        assert!(reuse.holds(10 * PAGE + 17) && !reuse.holds(13 * PAGE));
+        reuse.reach(&mut vec![10 * PAGE, 10 * PAGE + 64]);
+        reuse.moves(at(2), (99, PageSize::K4), DOWN, second(30));
+        reuse.free(11, PageSize::K4);
+        let moved = reuse.account();
         assert_eq!((moved.promoted, moved.demoted), (3 * PAGE, PAGE));
         assert_eq!((moved.reaccessed, moved.wasted, moved.ping_pong), (PAGE, 2 * PAGE, PAGE));
         // Promoted again two more minutes later: no ping-pong.
-        unused.moves(at(2), (11, PageSize::K4), UP, second(150));
-        assert_eq!(unused.account().ping_pong, PAGE);
+        reuse.moves(at(2), (11, PageSize::K4), UP, second(150));
+        assert_eq!(reuse.account().ping_pong, PAGE);
     }
 
     // An access to any part of a huge page counts for all of it; after a split each part counts
     // alone.
     #[test]
     fn huge_pages_are_touched_as_a_whole_until_they_are_split() {
-        let mut unused = Unused::default();
+        let mut reuse = PromotionReuse::default();
         for page in 0..2 {
-            unused.moves(at(512 * page), (512 * page, PageSize::M2), UP, second(0));
+            reuse.moves(at(512 * page), (512 * page, PageSize::M2), UP, second(0));
         }
-        unused.split(512);
-        unused.reach(&mut vec![77 * PAGE, 600 * PAGE]);
-        let moved = unused.account();
+        reuse.split(512);
+        reuse.reach(&mut vec![77 * PAGE, 600 * PAGE]);
+        let moved = reuse.account();
         assert_eq!((moved.reaccessed, moved.wasted), (513 * PAGE, 511 * PAGE));
     }
 }

@@ -90,7 +90,7 @@ impl Swapped {
 impl Os {
     /// Reclaims the page of a leaf; returns whether it has to be written first. `None` for a
     /// hugetlbfs page, which cannot be reclaimed.
-    pub(crate) fn give_back(
+    pub(crate) fn reclaim(
         &mut self,
         id: SpaceId,
         (linear, leaf): (u64, Located),
@@ -104,7 +104,7 @@ impl Os {
         self.release(id, leaf.entry, size);
         self.swapped.put(&range, written);
         self.swapped.fit_pool(&mut self.frames, self.fastest);
-        self.unused.moved.reclaimed += size.bytes();
+        self.promotion_reuse.moved.reclaimed += size.bytes();
         self.events.push(PageEvent { time: now, range, kind: PageEventKind::Freed });
         Some(written)
     }

@@ -23,9 +23,9 @@ pub(crate) enum Note {
     Taken(u32),
     /// The kernel freed a table.
     Given(u32),
-    /// It changed an entry; `looks` if it read it first. A page that is replaced by a table makes
+    /// It changed an entry; `reads` if it read it first. A page that is replaced by a table makes
     /// two changes.
-    Put { address: u64, changes: [Option<Change>; 2], looks: bool },
+    Put { address: u64, changes: [Option<Change>; 2], reads: bool },
     /// The kernel read an entry; or, without `reads`, a walk that faulted has read it already.
     Look { change: Change, reads: bool },
     /// A process reached a stage of its life.
@@ -48,7 +48,7 @@ pub(crate) struct TableEvents {
     pids: BTreeMap<u64, u32>,
     owners: Vec<Owner>,
     pub(crate) notes: Vec<Note>,
-    pub(crate) told: Log<KernelEvent>,
+    pub(crate) reported: Log<KernelEvent>,
     /// Number of the next tag.
     pub(crate) tag: u64,
 }
@@ -59,7 +59,7 @@ impl TableEvents {
             pids: BTreeMap::new(),
             owners: vec![Owner::default(); tables as usize],
             notes: Vec::new(),
-            told: Log::with_room(1 << 24),
+            reported: Log::with_room(1 << 24),
             tag: 0,
         }
     }
@@ -102,8 +102,8 @@ impl TableEvents {
         self.notes.push(Note::Given(slot));
     }
 
-    pub(super) fn told(&mut self, out: &mut Vec<KernelEvent>) -> Lost {
-        self.told.drain(out)
+    pub(super) fn drain(&mut self, out: &mut Vec<KernelEvent>) -> Lost {
+        self.reported.drain(out)
     }
 
     /// A change of the entry at that address; the region begins at `base`.
@@ -124,9 +124,9 @@ impl TableEvents {
     }
 
     /// Notes that an entry changes.
-    pub(super) fn put(&mut self, base: u64, address: u64, (old, new): (u64, u64), looks: bool) {
+    pub(super) fn put(&mut self, base: u64, address: u64, (old, new): (u64, u64), reads: bool) {
         let changes = self.changes(base, address, old, new);
-        self.notes.push(Note::Put { address, changes, looks });
+        self.notes.push(Note::Put { address, changes, reads });
     }
 
     /// Notes that an entry is read: now if `reads`, otherwise by an earlier walk.

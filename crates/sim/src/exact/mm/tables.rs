@@ -184,7 +184,7 @@ impl Tables {
 
     /// Writes an entry, 0 for none.
     pub(crate) fn put(&mut self, address: u64, entry: u64) {
-        self.note(address, entry, true);
+        self.note_change(address, entry, true);
         if let Some(at) = self.upper_at(address) {
             self.upper[at] = entry;
         } else {
@@ -196,7 +196,8 @@ impl Tables {
     /// Fills an empty level-1 table: `first`, and the pages after it with the same flags.
     pub(super) fn fill(&mut self, table: u64, first: u64) {
         if self.events.is_some() {
-            (0..FANOUT as u64).for_each(|at| self.note(table + at * 8, first + (at << 12), false));
+            (0..FANOUT as u64)
+                .for_each(|at| self.note_change(table + at * 8, first + (at << 12), false));
         }
         let (leaves, table) = self.leaves_mut(table);
         leaves.fill(table, first);
@@ -275,7 +276,7 @@ impl Tables {
     /// In two loops that do nothing else: a prefetch whose own translation the host has to walk for
     /// finishes only after that walk, and delays the code after it; many in a row walk
     /// concurrently.
-    pub(crate) fn foresee(&self, root: Root, ops: &[Op]) {
+    pub(crate) fn prefetch_tables(&self, root: Root, ops: &[Op]) {
         for ops in ops.chunks(AHEAD) {
             let mut above = [None; AHEAD];
             for (above, op) in above.iter_mut().zip(ops) {
@@ -283,18 +284,18 @@ impl Tables {
                 prefetch(&self.upper, above.unwrap_or(0));
             }
             for (above, op) in above.into_iter().zip(ops) {
-                self.expect_below(above, op.linear());
+                self.prefetch_leaf(above, op.linear());
             }
         }
     }
 
     /// Prefetches the level-1 entry for the address, below a level-2 entry.
     #[inline(always)]
-    fn expect_below(&self, above: Option<usize>, linear: u64) {
+    fn prefetch_leaf(&self, above: Option<usize>, linear: u64) {
         let Some(entry) = above.and_then(|above| self.upper.get(above)) else { return };
         if entry & (PRESENT | HUGE) == PRESENT {
             let (table, at) = self.leaf_at(entry_address(entry & FRAME_MASK, linear, Level::PTE));
-            self.leaves.expect(table, at);
+            self.leaves.prefetch_host(table, at);
         }
     }
 
@@ -328,11 +329,6 @@ impl PageTable for Tables {
             let (table, at) = self.leaf_at(address);
             self.leaves.mark(table, at, flags);
         }
-    }
-
-    #[inline(always)]
-    fn prefetch(&self, root: Root, linear: u64) {
-        self.expect_below(self.above_leaf(root, linear), linear);
     }
 }
 

@@ -73,7 +73,7 @@ impl Tables {
 
     pub(super) fn free_uncached(&mut self, table: u64, slot: u32) {
         if self.events.is_some() {
-            (0..FANOUT as u64).for_each(|at| self.note(table + at * 8, 0, false));
+            (0..FANOUT as u64).for_each(|at| self.note_change(table + at * 8, 0, false));
         }
         match std::mem::take(&mut self.uncached_upper[slot as usize]).checked_sub(1) {
             None => self.leaves.clear(slot as usize * 2 + 1),
@@ -88,24 +88,24 @@ impl Tables {
         }
     }
 
-    /// Notes that an entry is about to become `new`; `looks` if the kernel reads it first.
-    pub(super) fn note(&mut self, address: u64, new: u64, looks: bool) {
+    /// Notes that an entry is about to become `new`; `reads` if the kernel reads it first.
+    pub(super) fn note_change(&mut self, address: u64, new: u64, reads: bool) {
         if self.events.is_none() || !self.layout.is_uncached(address) {
             return;
         }
         let (base, old) = (self.layout.leaf_base, self.entry(address));
         if let Some(events) = self.events.as_mut().filter(|_| old != new) {
-            events.put(base, address, (old, new), looks);
+            events.put(base, address, (old, new), reads);
         }
     }
 
     /// The kernel reads an entry.
-    pub(crate) fn looks_at(&mut self, address: u64) {
-        self.looks_at_some(address & !0xfff, (address >> 3) as usize % FANOUT, 1);
+    pub(crate) fn note_read(&mut self, address: u64) {
+        self.note_reads(address & !0xfff, (address >> 3) as usize % FANOUT, 1);
     }
 
     /// The kernel reads `count` entries of a table.
-    pub(crate) fn looks_at_some(&mut self, table: u64, first: usize, count: usize) {
+    pub(crate) fn note_reads(&mut self, table: u64, first: usize, count: usize) {
         let (base, uncached) = (self.layout.leaf_base, self.layout.is_uncached(table));
         if let Some(events) = self.events.as_mut().filter(|_| uncached) {
             let entries = first as u64..(first + count) as u64;
@@ -135,7 +135,7 @@ impl Tables {
     }
 
     /// Drains the kernel events of the uncached region.
-    pub(crate) fn told(&mut self, out: &mut Vec<KernelEvent>) -> Lost {
-        self.events.as_mut().map_or(Lost(0), |events| events.told(out))
+    pub(crate) fn drain_events(&mut self, out: &mut Vec<KernelEvent>) -> Lost {
+        self.events.as_mut().map_or(Lost(0), |events| events.drain(out))
     }
 }

@@ -85,7 +85,7 @@ fn judge(os: &mut Os, probe: &Probe) -> Judged {
     if found.entry == 0 {
         return Judged { state: State::Absent, reached, ..Judged::default() };
     }
-    os.tables.looks_at(found.address);
+    os.tables.note_read(found.address);
     let young = found.entry & ACCESSED != 0;
     if young && probe.op != ProbeOp::Test {
         os.tables.put(found.address, found.entry & !ACCESSED);
@@ -221,7 +221,7 @@ impl Scan {
         let last = ((span.1 - 1 - base) >> 12) as usize;
         debug_assert!(last < FANOUT);
         self.stats.visited += (last - first + 1) as u64;
-        tables.looks_at_some(table, first, last - first + 1);
+        tables.note_reads(table, first, last - first + 1);
         let (leaves, table) = tables.leaves_mut(table);
         let size = leaves.group(table);
         for group in first / size..=last / size {

@@ -35,17 +35,17 @@ impl<B: BusObserver> Clock for Machine<B> {
         }
         self.charge_registers();
         let until = until.0.saturating_mul(NS).max(self.now);
-        while self.now < until && self.broken.is_none() && !self.os.is_news() {
+        while self.now < until && self.broken.is_none() && !self.os.has_target_changed() {
             let before = self.now;
             self.run_until(until);
-            if self.now == before && !self.os.is_news() {
+            if self.now == before && !self.os.has_target_changed() {
                 break;
             }
         }
         if self.broken.is_some() {
             return Wake::Stop;
         }
-        match (self.os.take_news(), self.os.alive_spaces()) {
+        match (self.os.take_target_changed(), self.os.alive_spaces()) {
             (true, 0) => Wake::Gone,
             (true, _) => Wake::TargetChanged,
             (false, _) => Wake::Deadline,

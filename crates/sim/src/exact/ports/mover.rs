@@ -1,21 +1,22 @@
 //! The mover: a kernel thread with a clock of its own, so that moves never block sampling.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use tierscope_core::mover::Job;
 use tierscope_core::{ActionKind, BusObserver, Failure, Level, Range, Tier, Time};
 use tierscope_hw::PageSize;
 use tierscope_hw::entry::FRAME_MASK;
 
 use crate::config::MoveCosts;
-use crate::desk::{Desk, Job, Mover, desk};
 use crate::exact::Machine;
-use crate::exact::memory::Way;
+use crate::exact::memory::Direction;
 use crate::exact::mm::{Located, Stale};
 use crate::exact::units::{NS, SECOND, duration};
+use crate::mover::{Mover, SharedQueue, lock};
 
 /// The machine's side of the mover.
 pub(crate) struct Moves {
-    desk: Arc<Mutex<Desk>>,
+    queue: SharedQueue,
     job: Option<Job>,
     time: u64,
     costs: MoveCosts,
@@ -23,18 +24,18 @@ pub(crate) struct Moves {
 
 impl Moves {
     pub(crate) fn new(costs: &MoveCosts) -> Self {
-        Self { desk: Arc::default(), job: None, time: 0, costs: costs.clone() }
+        Self { queue: Arc::default(), job: None, time: 0, costs: costs.clone() }
     }
 
     pub(crate) fn handle(&self) -> Mover {
-        Mover::of(&self.desk)
+        Mover::of(&self.queue)
     }
 
     /// Time of the mover's next batch; `None` without work or budget.
     pub(crate) fn due(&self, now: u64) -> Option<u64> {
-        let desk = desk(&self.desk);
-        let busy = self.job.is_some() || !desk.waiting.is_empty();
-        (busy && desk.budget > 0).then_some(self.time.max(now))
+        let queue = lock(&self.queue);
+        let busy = self.job.is_some() || !queue.is_empty();
+        (busy && queue.budget() > 0).then_some(self.time.max(now))
     }
 }
 
@@ -62,29 +63,28 @@ impl<B: BusObserver> Machine<B> {
         self.moves.time = started;
         let mut job = match self.moves.job.take() {
             Some(job) => job,
-            None => match Job::next(&self.moves.desk) {
+            None => match lock(&self.moves.queue).start() {
                 Some(job) => job,
                 None => return,
             },
         };
         let batch = self.carry_out(&mut job);
         job.done += batch.done;
-        job.failed += batch.failed;
-        job.why = job.why.or(batch.why);
+        if let Some(why) = batch.why {
+            job.fail(batch.failed, why);
+        }
         self.moves.time += batch.time;
         self.spent.mover += duration(batch.time);
-        let mut desk = desk(&self.moves.desk);
-        desk.budget = desk.budget.saturating_sub(batch.done);
+        lock(&self.moves.queue).spend(batch.done);
         if !job.is_over() {
-            drop(desk);
             self.moves.job = Some(job);
             return;
         }
         let outcome = job.outcome(Time(self.moves.time / NS));
         if let Some(why) = outcome.why.filter(|_| outcome.failed > 0) {
-            self.os.unused.moved.fails(why, outcome.failed);
+            self.os.promotion_reuse.moved.fails(why, outcome.failed);
         }
-        desk.outcomes.push(outcome);
+        lock(&self.moves.queue).finish(outcome);
     }
 
     fn carry_out(&mut self, job: &mut Job) -> Batch {
@@ -103,7 +103,7 @@ impl<B: BusObserver> Machine<B> {
             ActionKind::Move(tier) => self.move_some(job, tier),
             ActionKind::Split => self.split_next(job),
             ActionKind::Collapse => self.collapse_next(job),
-            ActionKind::Reclaim => self.give_back_some(job),
+            ActionKind::Reclaim => self.reclaim_some(job),
         }
     }
 
@@ -142,7 +142,7 @@ impl<B: BusObserver> Machine<B> {
                 Some(frame) => {
                     let now = Time((self.moves.time + batch.time) / NS);
                     let page = (range.space, linear);
-                    self.os.unused.moves(page, (frame, size), (from, tier), now);
+                    self.os.promotion_reuse.moves(page, (frame, size), (from, tier), now);
                     stale.range.start = if stale.pages == 0 { linear } else { stale.range.start };
                     stale.add(size);
                     batch.done += size.bytes();
@@ -156,7 +156,7 @@ impl<B: BusObserver> Machine<B> {
     }
 
     /// Reclaims pages until the batch is full; dirty pages are written out one after another.
-    fn give_back_some(&mut self, job: &mut Job) -> Batch {
+    fn reclaim_some(&mut self, job: &mut Job) -> Batch {
         let range = job.action.range;
         let mut batch = Batch::default();
         let mut stale = Stale::nothing(Range { start: job.from, ..range });
@@ -168,7 +168,7 @@ impl<B: BusObserver> Machine<B> {
                 continue;
             }
             let now = Time((self.moves.time + batch.time) / NS);
-            let Some(written) = self.os.give_back(range.space, (linear, leaf), now) else {
+            let Some(written) = self.os.reclaim(range.space, (linear, leaf), now) else {
                 batch.fail(size.bytes(), Failure::Unsupported);
                 continue;
             };
@@ -193,8 +193,8 @@ impl<B: BusObserver> Machine<B> {
         self.memory.copied[0][from] += lines;
         self.memory.copied[1][to] += lines;
         let waits = [
-            self.memory.tiers[from].book_lines(now, Way::Read, lines),
-            self.memory.tiers[to].book_lines(now, Way::Write, lines),
+            self.memory.tiers[from].book_lines(now, Direction::Read, lines),
+            self.memory.tiers[to].book_lines(now, Direction::Write, lines),
         ];
         let alone = size.bytes() * (SECOND >> 20) / self.moves.costs.copy_mib_s;
         self.moves.costs.page_ns * NS + alone.max(waits[0]).max(waits[1])
@@ -215,7 +215,7 @@ impl<B: BusObserver> Machine<B> {
             match self.os.split_at(space, at) {
                 Ok(Some(stale)) => {
                     batch.done = end - at;
-                    self.os.unused.moved.split += end - at;
+                    self.os.promotion_reuse.moved.split += end - at;
                     batch.time = self.moves.costs.split_ns * NS + self.shoot(stale);
                 }
                 Ok(None) => {}

@@ -16,7 +16,7 @@ use tierscope_core::{PAGE_SIZE, Range};
 
 use super::hash::{Poisson, draw, mix};
 
-/// Largest number of expected accesses in a cell; at least half of it, unless the piece has fewer.
+/// Largest number of expected accesses in a cell; at least half of it, unless the range has fewer.
 const PER_CELL: f64 = 8.0;
 /// log2 of the nanoseconds of the shortest cell with several pages: 34 ms, a few sampling
 /// intervals.
@@ -45,7 +45,7 @@ pub(super) struct Point {
 
 /// A range and its accesses.
 #[derive(Clone, Debug)]
-pub(super) struct Piece {
+pub(super) struct AccessRange {
     /// The addresses.
     pub(super) range: Range,
     /// Distance between accessed pages, or between visits of many pages, in bytes.
@@ -80,9 +80,9 @@ fn shape(rate: f64, slots: u64) -> (u32, u32) {
     (pages.min(WIDE).min(64 - slots.leading_zeros()), tick)
 }
 
-impl Piece {
+impl AccessRange {
     /// `rate` accesses a second, over all of `range`; `key` separates its draws from those of other
-    /// pieces.
+    /// ranges.
     pub(super) fn new(range: Range, every: u64, rate: f64, writes: f64, key: u64) -> Self {
         Self::of(range, (every.max(PAGE_SIZE), PAGE_SIZE), rate, writes, key)
     }
@@ -110,7 +110,7 @@ impl Piece {
             / 1e9
     }
 
-    /// Slots that may have bytes within `start..end`, which overlaps the piece.
+    /// Slots that may have bytes within `start..end`, which overlaps the range.
     fn slots_of(&self, start: u64, end: u64) -> (u64, u64) {
         let from = start.saturating_sub(self.range.start) / self.every;
         let last = (end.min(self.range.end) - 1 - self.range.start) / self.every;
@@ -188,13 +188,13 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    fn piece(pages: u64, rate: f64) -> Piece {
-        Piece::new(Range::new(SpaceId(0), 0, pages * PAGE_SIZE), PAGE_SIZE, rate, 0.0, 9)
+    fn accesses(pages: u64, rate: f64) -> AccessRange {
+        AccessRange::new(Range::new(SpaceId(0), 0, pages * PAGE_SIZE), PAGE_SIZE, rate, 0.0, 9)
     }
 
-    fn all(piece: &Piece, bytes: (u64, u64), times: (u64, u64)) -> Vec<Point> {
+    fn all(accesses: &AccessRange, bytes: (u64, u64), times: (u64, u64)) -> Vec<Point> {
         let mut points = Vec::new();
-        let _ = piece.points(bytes, times, |point| {
+        let _ = accesses.points(bytes, times, |point| {
             points.push(*point);
             ControlFlow::Continue(())
         });
@@ -218,7 +218,7 @@ mod tests {
     // of a thousand has its thousand, 1000 ± 32, six sigma.
     #[test]
     fn as_many_as_the_rate_says_everywhere() {
-        let points = all(&piece(1000, 1e6), (0, 1000 * PAGE_SIZE), (SECOND, 2 * SECOND));
+        let points = all(&accesses(1000, 1e6), (0, 1000 * PAGE_SIZE), (SECOND, 2 * SECOND));
         assert!(points.len().abs_diff(1_000_000) < 5000, "{}", points.len());
         let mut pages = [0u32; 1000];
         points.iter().for_each(|point| pages[(point.at / PAGE_SIZE) as usize] += 1);
@@ -231,15 +231,15 @@ mod tests {
     fn a_visit_touches_all_of_it() {
         let bytes = 2 << 20;
         let range = Range::new(SpaceId(0), 0, 10 * bytes);
-        let piece = Piece::visits(range, bytes, 200.0, 0.0, 9);
+        let accesses = AccessRange::visits(range, bytes, 200.0, 0.0, 9);
         let times = |start: u64, end: u64| -> Vec<u64> {
-            all(&piece, (start, end), (0, SECOND)).iter().map(|point| point.time).collect()
+            all(&accesses, (start, end), (0, SECOND)).iter().map(|point| point.time).collect()
         };
         let whole = times(3 * bytes, 4 * bytes);
         assert!(!whole.is_empty() && whole.len() < 60, "20 a second: {whole:?}");
         assert_eq!(times(3 * bytes, 3 * bytes + 1), whole);
         assert_eq!(times(4 * bytes - PAGE_SIZE, 4 * bytes), whole);
-        let points = all(&piece, (3 * bytes + 5, 5 * bytes), (0, SECOND));
+        let points = all(&accesses, (3 * bytes + 5, 5 * bytes), (0, SECOND));
         assert!(points.iter().all(|p| p.at >= 3 * bytes + 5 && p.end <= 5 * bytes && p.at < p.end));
         assert_eq!(points.len(), times(3 * bytes, 5 * bytes).len());
     }
@@ -255,15 +255,15 @@ mod tests {
             from in 0u64..10 * SECOND,
             nanos in 1u64..SECOND,
         ) {
-            let piece = piece(pages, rate);
+            let accesses = accesses(pages, rate);
             let end = pages * PAGE_SIZE;
             let middle = (end as f64 * cut_page) as u64;
             let (to, noon) = (from + nanos, from + (nanos as f64 * cut_time) as u64);
-            let whole = all(&piece, (0, end), (from, to));
+            let whole = all(&accesses, (0, end), (from, to));
             let mut parts = Vec::new();
             for bytes in [(0, middle), (middle, end)] {
                 for times in [(from, noon), (noon, to)] {
-                    parts.extend(all(&piece, bytes, times));
+                    parts.extend(all(&accesses, bytes, times));
                 }
             }
             parts.sort_by_key(|point| (point.time, point.at, point.bits));

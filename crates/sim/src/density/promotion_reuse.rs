@@ -27,8 +27,8 @@ struct Stretch {
 
 /// The stretches, and sums in bytes over the ones that moved again.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Stretches {
-    /// Stretches by first page.
+pub(super) struct PromotionReuse {
+    /// PromotionReuse by first page.
     known: BTreeMap<u64, Stretch>,
     pub(super) moved: Moved,
     reaccessed: f64,
@@ -41,13 +41,13 @@ fn bytes(pages: u64) -> f64 {
     (pages << PAGE_SHIFT) as f64
 }
 
-impl Stretches {
+impl PromotionReuse {
     /// Whether the ground truth is not set yet.
-    pub(super) fn wants_truth(&self) -> bool {
+    pub(super) fn needs_truth(&self) -> bool {
         self.truth.is_none()
     }
 
-    pub(super) fn tell(&mut self, truth: Truth) {
+    pub(super) fn set_truth(&mut self, truth: Truth) {
         self.truth = Some(truth);
     }
 
@@ -142,12 +142,12 @@ mod tests {
     }
 
     /// 1000 pages, of which the first 500 are accessed 1000 times a second, twice each.
-    fn stretches() -> Stretches {
+    fn empty() -> PromotionReuse {
         let spec = "contiguous:space=4096000B,hot=2048000B,share=1.0,rate=1000";
         let workload = from_spec(spec).expect("it is one");
         let rates = workload.phases.iter().map(|phase| phase.rate.unwrap_or(0) as f64).collect();
         let truth = Truth::new(workload, vec![0], SPACE, rates);
-        Stretches { truth: Some(truth), ..Stretches::default() }
+        PromotionReuse { truth: Some(truth), ..PromotionReuse::default() }
     }
 
     fn part(from: u64, to: u64, up: u64, down: u64) -> Part {
@@ -158,12 +158,12 @@ mod tests {
     // page. Then 500..550, never accessed, is demoted.
     #[test]
     fn a_promotion_is_worth_what_is_touched_of_it() {
-        let mut stretches = stretches();
-        stretches.moves(&part(400, 600, 200, 0), second(0));
-        let moved = stretches.account(second(10));
+        let mut reuse = empty();
+        reuse.moves(&part(400, 600, 200, 0), second(0));
+        let moved = reuse.account(second(10));
         assert_eq!((moved.promoted, moved.reaccessed), (200 << 12, 100 << 12));
-        stretches.moves(&part(500, 550, 0, 50), second(10));
-        let moved = stretches.account(second(100));
+        reuse.moves(&part(500, 550, 0, 50), second(10));
+        let moved = reuse.account(second(100));
         assert_eq!((moved.wasted, moved.ping_pong, moved.demoted), (100 << 12, 50 << 12, 50 << 12));
         assert_eq!(moved.reaccessed, 100 << 12);
     }
@@ -171,10 +171,10 @@ mod tests {
     // Half of the interleaved pages move: 100..200 counts for 50.
     #[test]
     fn what_was_there_already_does_not_count() {
-        let mut stretches = stretches();
-        stretches.moves(&part(100, 200, 50, 0), second(0));
-        assert_eq!(stretches.account(second(9)).reaccessed, 50 << 12);
-        stretches.moves(&part(100, 200, 0, 100), second(9));
-        assert_eq!(stretches.account(second(9)).ping_pong, 50 << 12);
+        let mut reuse = empty();
+        reuse.moves(&part(100, 200, 50, 0), second(0));
+        assert_eq!(reuse.account(second(9)).reaccessed, 50 << 12);
+        reuse.moves(&part(100, 200, 0, 100), second(9));
+        assert_eq!(reuse.account(second(9)).ping_pong, 50 << 12);
     }
 }
