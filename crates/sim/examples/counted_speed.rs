@@ -91,8 +91,8 @@ fn slower(counting: Counting, time: Duration) -> Result<f64> {
     slice(&mut alone, each);
     slice(&mut counted, each);
     let turn = |_| {
-        let beside = slice(&mut alone, each);
-        slice(&mut counted, each) / beside - 1.0
+        let baseline = slice(&mut alone, each);
+        slice(&mut counted, each) / baseline - 1.0
     };
     let mut ratios: Vec<f64> = (0..TURNS).map(turn).collect();
     ratios.sort_by(f64::total_cmp);

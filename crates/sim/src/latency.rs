@@ -105,10 +105,10 @@ mod tests {
     // as 951.
     #[test]
     fn a_thousand_times_by_hand() {
-        let told = counted(&(1..=1000).collect::<Vec<_>>()).percentiles().unwrap();
+        let percentiles = counted(&(1..=1000).collect::<Vec<_>>()).percentiles().unwrap();
         let by_hand =
             Latency { operations: 1000, p50: 500, p95: 951, p99: 991, p999: 999, most: 1000 };
-        assert_eq!(told, by_hand);
+        assert_eq!(percentiles, by_hand);
         assert_eq!(counted(&[7]).percentiles().map(|one| (one.p50, one.p999)), Some((7, 7)));
         assert_eq!(Latencies::default().percentiles(), None);
     }
@@ -135,8 +135,8 @@ mod tests {
             times.sort_unstable();
             for per_mille in [500, 950, 990, 999] {
                 let rank = (times.len() * per_mille).div_ceil(1000);
-                let (told, exact) = (latencies.at(per_mille as u64), times[rank - 1]);
-                prop_assert!(told >= exact && told - exact <= exact / CLASSES, "{}: {} for {}", per_mille, told, exact);
+                let (approximate, exact) = (latencies.at(per_mille as u64), times[rank - 1]);
+                prop_assert!(approximate >= exact && approximate - exact <= exact / CLASSES, "{}: {} for {}", per_mille, approximate, exact);
             }
             prop_assert_eq!(latencies.most, times[times.len() - 1]);
         }

@@ -211,7 +211,7 @@ mod tests {
 
     // Two steps of 1000 pages with half a second in each: over both, the sum.
     #[test]
-    fn times_that_hold_a_change_take_both() {
+    fn an_interval_with_a_phase_change_uses_both_phases() {
         let spec = "stairs:space=8192000B,hot=4096000B,steps=2,every=1s,rate=1000";
         let mut truth = truth(spec);
         let each = (4_096_000.0 * (1.0 - (-0.5f64).exp())).round() as u64;

@@ -203,12 +203,12 @@ fn run(pattern: &Pattern, wanted: &Wanted) -> Result<()> {
     let asked = |part: &&Part| wanted.parts.is_empty() || wanted.parts.contains(part);
     for part in pattern.parts.iter().filter(asked) {
         let (value, ratio) = part.measure(&workload, pattern, wanted.time)?;
-        tell(pattern, *part, value, ratio, wanted.json);
+        print(pattern, *part, value, ratio, wanted.json);
     }
     Ok(())
 }
 
-fn tell(pattern: &Pattern, part: Part, value: f64, ratio: Option<f64>, json: bool) {
+fn print(pattern: &Pattern, part: Part, value: f64, ratio: Option<f64>, json: bool) {
     let ((name, unit), bar) = (part.name(), part.bar(pattern));
     let holds = bar.map(|(bar, above)| if above { value <= bar } else { value >= bar });
     if json {

@@ -101,9 +101,9 @@ fn begun<B: BusObserver>(
     let mut naive = Naive::new(workload, bytes);
     slice(&mut machine, time / 4);
     let turn = |_| {
-        let beside = naive.slice(time / SLICES / 2);
+        let baseline = naive.slice(time / SLICES / 2);
         let rate = slice(&mut machine, time / SLICES);
-        (rate, rate / beside)
+        (rate, rate / baseline)
     };
     let (rates, ratios) = (0..SLICES).map(turn).unzip();
     Ok((median(rates), median(ratios)))

@@ -204,7 +204,7 @@ mod tests {
 
     // 3 million a second over 10 GiB are 1.14 a page: cells of 128 pages and 34 ms, 4.9 accesses.
     #[test]
-    fn a_cell_holds_a_handful() {
+    fn a_cell_holds_few_accesses() {
         for (pages, rate) in [(2_621_440, 3e6), (1280, 3e6), (1, 3e6), (1 << 30, 10.0), (7, 1e-3)] {
             let (column, tick) = shape(rate / pages as f64, pages);
             let mean = rate / pages as f64 * (1u64 << column) as f64 * (1u64 << tick) as f64 / 1e9;
@@ -217,7 +217,7 @@ mod tests {
     // A million accesses are expected in a second: 10^6 ± 1000, five sigma allowed; and each page
     // of a thousand has its thousand, 1000 ± 32, six sigma.
     #[test]
-    fn as_many_as_the_rate_says_everywhere() {
+    fn accesses_meet_the_rate_on_every_page() {
         let points = all(&accesses(1000, 1e6), (0, 1000 * PAGE_SIZE), (SECOND, 2 * SECOND));
         assert!(points.len().abs_diff(1_000_000) < 5000, "{}", points.len());
         let mut pages = [0u32; 1000];
@@ -228,7 +228,7 @@ mod tests {
     // Visits to 2 MiB: each page of one is young together with the other 511, at the times of the
     // visit.
     #[test]
-    fn a_visit_touches_all_of_it() {
+    fn a_visit_touches_all_its_bytes() {
         let bytes = 2 << 20;
         let range = Range::new(SpaceId(0), 0, 10 * bytes);
         let accesses = AccessRange::visits(range, bytes, 200.0, 0.0, 9);
@@ -247,7 +247,7 @@ mod tests {
     proptest! {
         // A query split in any way gives the same accesses as the whole.
         #[test]
-        fn parts_of_a_question_give_the_answer_of_the_whole(
+        fn queries_of_parts_add_up_to_the_query_of_the_whole(
             pages in 1u64..5000,
             rate in 1.0f64..1e5,
             cut_page in 0.0f64..1.0,

@@ -151,7 +151,7 @@ impl Config {
             Err(Error::new(ErrorKind::Usage, what).cause(cause).remedy(remedy))
         };
         if self.cores == 0 {
-            return refuse("cores", "nobody accesses memory", "give at least 1");
+            return refuse("cores", "no core accesses memory", "give at least 1");
         }
         if self.flush.is_some_and(|every| every < Duration::from_micros(1)) {
             return refuse("flush", "it is shorter than 1us", "try 5ms, or none");
@@ -163,7 +163,7 @@ impl Config {
             return refuse("visit", "it is not within 4 KiB..4 GiB", "leave it out");
         }
         if self.overlap == Some(0) {
-            return refuse("overlap", "a thread that waits for no line goes nowhere", "try 1");
+            return refuse("overlap", "a thread has to wait for at least one line", "try 1");
         }
         if !self.first.is_multiple_of(PAGE_SIZE) {
             return refuse("first", "memory begins in the middle of a page", "try 0x100000000");

@@ -41,7 +41,7 @@ impl fmt::Debug for Telemetry {
 impl Telemetry {
     /// The controllers' counters; their presence was checked on attachment.
     fn counters(&mut self) -> &mut dyn Counters {
-        self.controllers.counters().expect("they were looked at when they were attached")
+        self.controllers.counters().expect("rules were checked when they were attached")
     }
 }
 
@@ -65,7 +65,7 @@ impl Machine {
         }
         if self.physical().iter().any(|(start, end)| end - start > 1 << TIER_SHIFT) {
             return Err(Error::new(ErrorKind::Missing, "this memory cannot be counted")
-                .cause("it lies over more than 16 TiB of addresses")
+                .cause("its addresses span more than 16 TiB")
                 .remedy("make the workload smaller"));
         }
         let key = draw(self.config.seed, u64::from(u32::MAX) + 1);
@@ -230,10 +230,10 @@ fn check(rule: &Rule) -> Result<()> {
         return refuse("offset.mask", "divides regions evenly or not at all");
     }
     if rule.update.0 != Operator::Add || !matches!(rule.update.1, Operand::Constant(_)) {
-        return refuse("update", "adds a constant for each request, and knows nothing of it");
+        return refuse("update", "adds a constant for each request, independent of its fields");
     }
     if rule.notify.is_some() {
-        return refuse("notify", "looks at counters when it is asked for them");
+        return refuse("notify", "reads counters on request only");
     }
     Ok(())
 }

@@ -298,7 +298,7 @@ fn wait(service: f64, load: f64) -> f64 {
 mod tests {
     use super::*;
 
-    const NOBODY: [[f64; TIERS]; 2] = [[0.0; TIERS]; 2];
+    const NO_OTHERS: [[f64; TIERS]; 2] = [[0.0; TIERS]; 2];
 
     /// 100 and 300 ns; 6400 MB/s of either for reads: 100 lines a microsecond; a cycle a
     /// nanosecond.
@@ -326,7 +326,7 @@ mod tests {
     #[test]
     fn one_thread_that_waits_for_each_line() {
         let one = Loop::new(&toy(), 1.0, Some(1), 0.0);
-        let flow = one.solve(&mix(0.75), None, 0.0, &NOBODY);
+        let flow = one.solve(&mix(0.75), None, 0.0, &NO_OTHERS);
         assert!((flow.access_ns - 150.0).abs() < 0.5, "{flow:?}");
         assert!((flow.rate / 6.667e6 - 1.0).abs() < 0.003, "{flow:?}");
         assert_eq!(flow.fast_tier_share(), Some(0.75));
@@ -339,7 +339,7 @@ mod tests {
     #[test]
     fn a_full_tier_is_the_limit() {
         let many = Loop::new(&toy(), 16.0, None, 0.0);
-        let flow = many.solve(&mix(1.0), None, 0.0, &NOBODY);
+        let flow = many.solve(&mix(1.0), None, 0.0, &NO_OTHERS);
         assert!((flow.rate / 100e6 - 1.0).abs() < 0.01, "{flow:?}");
         assert!(flow.tiers[0].utilisation > 0.99);
         // 16 threads of 12 lines at 100 M/s: 1.92 us from request to answer.
@@ -350,28 +350,28 @@ mod tests {
     #[test]
     fn moves_take_bandwidth_away() {
         let many = Loop::new(&toy(), 16.0, None, 0.0);
-        let mut others = NOBODY;
+        let mut others = NO_OTHERS;
         others[0][0] = 50e6;
         let flow = many.solve(&mix(1.0), None, 0.0, &others);
         assert!((flow.rate / 50e6 - 1.0).abs() < 0.02, "{flow:?}");
     }
 
     #[test]
-    fn who_wants_less_gets_it_and_a_thief_takes_his_share() {
+    fn a_paced_thread_gets_its_rate_and_stolen_time_lowers_the_rest() {
         let one = Loop::new(&toy(), 1.0, Some(1), 0.0);
-        let flow = one.solve(&mix(1.0), Some(1e6), 0.0, &NOBODY);
+        let flow = one.solve(&mix(1.0), Some(1e6), 0.0, &NO_OTHERS);
         assert_eq!(flow.rate, 1e6);
         assert!(flow.capacity > 9e6);
-        let robbed = one.solve(&mix(1.0), None, 0.25, &NOBODY);
+        let robbed = one.solve(&mix(1.0), None, 0.25, &NO_OTHERS);
         assert!((robbed.rate / flow.capacity - 0.75).abs() < 0.005);
     }
 
     // 100 ns of memory and 300 of other work: 2.5 M/s; memory three times as slow makes it 1.67
     // M/s.
     #[test]
-    fn what_else_takes_time_is_not_sped_up_by_memory() {
+    fn other_work_is_not_sped_up_by_faster_memory() {
         let one = Loop::new(&toy(), 1.0, Some(1), 300.0);
-        let rate = |fast: f64| one.solve(&mix(fast), None, 0.0, &NOBODY).rate;
+        let rate = |fast: f64| one.solve(&mix(fast), None, 0.0, &NO_OTHERS).rate;
         assert!((rate(1.0) / 2.5e6 - 1.0).abs() < 0.003, "{}", rate(1.0));
         assert!((rate(0.0) / 1.667e6 - 1.0).abs() < 0.003, "{}", rate(0.0));
     }
@@ -380,7 +380,7 @@ mod tests {
     // one of two walkers: (100 + 70 + 70) / 2 = 120 ns; the data from the private caches costs
     // nothing.
     #[test]
-    fn walks_stall_by_what_they_read() {
+    fn walks_stall_for_the_entries_that_they_read() {
         let hits = Hits {
             translation: [0.0, 0.0, 1.0],
             upper: [2.0, 1.0],
@@ -389,7 +389,7 @@ mod tests {
         };
         let mut mix = Mix::default();
         mix.add(1.0, &hits, &[0.0; TIERS]);
-        let flow = Loop::new(&toy(), 1.0, None, 0.0).solve(&mix, None, 0.0, &NOBODY);
+        let flow = Loop::new(&toy(), 1.0, None, 0.0).solve(&mix, None, 0.0, &NO_OTHERS);
         assert!((flow.access_ns - 120.0).abs() < 0.5, "{flow:?}");
         assert_eq!(flow.fast_tier_share(), None);
         assert_eq!(flow.counted.walk_reads, 3.0);

@@ -114,7 +114,7 @@ mod tests {
 
     // Flushes at 10, 20 .. 1000; entries cleared at 5, 25 and 2000.
     #[test]
-    fn what_matters_to_no_entry_is_dropped() {
+    fn flushes_that_no_entry_depends_on_are_dropped() {
         let mut flushes = Flushes::default();
         (1..=100).for_each(|number| flushes.add(number * 10));
         let all = flushes.clone();
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_is_after_none_of_its_own_flush() {
+    fn a_flush_does_not_precede_its_own_time() {
         let mut flushes = Flushes::default();
         [7, 7, 9].into_iter().for_each(|time| flushes.add(time));
         assert_eq!((flushes.before(6), flushes.after(6)), (None, Some(7)));

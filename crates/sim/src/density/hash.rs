@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_happens_at_a_mean_of_zero() {
+    fn a_mean_of_zero_draws_no_events() {
         let poisson = Poisson::new(0.0);
         assert_eq!((poisson.count(0), poisson.count(u64::MAX)), (0, 0));
     }

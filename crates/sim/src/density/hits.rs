@@ -294,7 +294,7 @@ mod tests {
     // 64 lines in 64 places (4 KiB): a line used u mean intervals ago is present with probability
     // exp(-(1 - exp(-u))): integrated over exp(-u) du that is 1 - 1/e.
     #[test]
-    fn own_caches_hold_what_nothing_pushed_out() {
+    fn private_caches_keep_lines_that_were_not_evicted() {
         let each = random(1, 1e6);
         let hits = Caches::new(&hardware(2048, 4), &[each]).hits(&each);
         assert!((hits.cached[0] - (1.0 - (-1.0f64).exp())).abs() < 0.005, "{hits:?}");
@@ -337,7 +337,7 @@ mod tests {
 
     // Every line is written once and evicted: one line is read and one written for each access.
     #[test]
-    fn what_was_written_is_written_back() {
+    fn written_lines_are_written_back() {
         let each = Use { writes: 1.0, ..random(1 << 20, 1e6) };
         let hits = Caches::new(&hardware(2048, 0), &[each]).hits(&each);
         assert!((hits.writebacks - hits.reads).abs() < 1e-9 && hits.reads > 0.99, "{hits:?}");

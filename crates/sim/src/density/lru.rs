@@ -192,7 +192,7 @@ mod tests {
     // Simulates an LRU set use by use and compares with the formula: 5 and 3 entries of rates 10
     // and 40, in four ways.
     #[test]
-    fn the_formula_is_what_a_set_does() {
+    fn the_formula_agrees_with_a_simulated_set() {
         let mut rng = tierscope_core::Rng::seeded(1);
         let (mut order, mut uses, mut missed): (Vec<u64>, _, _) = (Vec::new(), [0.0; 2], [0.0; 2]);
         for _ in 0..400_000 {
@@ -209,9 +209,9 @@ mod tests {
         let set = lru(&[(5.0, 10.0), (3.0, 40.0)], 4);
         for (class, rate) in [10.0, 40.0].into_iter().enumerate() {
             let seen: f64 = missed[class] / uses[class];
-            let told = set.missed(rate, false);
-            println!("rate {rate}: {seen:.4} by uses, {told:.4} by the formula");
-            assert!((seen - told).abs() < 0.02, "{rate}: {seen} {told}");
+            let computed = set.missed(rate, false);
+            println!("rate {rate}: {seen:.4} by uses, {computed:.4} by the formula");
+            assert!((seen - computed).abs() < 0.02, "{rate}: {seen} {computed}");
         }
     }
 

@@ -142,11 +142,14 @@ impl Places {
             Placement::Interleave(list) => !list.is_empty() && list.iter().all(there),
         };
         if !known {
-            return refuse("it names a tier that is not there".into(), "see the machine's tiers");
+            return refuse(
+                "it names a tier that the machine does not have".into(),
+                "choose from the machine's tiers",
+            );
         }
         if tiers.len() > crate::account::TIERS {
             let most = crate::account::TIERS;
-            return refuse(format!("there are more than {most} tiers"), "leave some out");
+            return refuse(format!("there are more than {most} tiers"), "configure fewer tiers");
         }
         let room: u64 = self.pools.iter().map(|pool| pool.capacity << PAGE_SHIFT).sum();
         let wanted = mappings.bytes() + mappings.bytes() / Level::FANOUT;
@@ -464,13 +467,13 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn a_workload_that_does_not_fit_is_refused() {
         let (mappings, _) = mapped(100);
         let refused = |placement: Placement| {
             placed(&toy_tiers(&[32, 64]), &placement, &mappings).unwrap_err().to_string()
         };
         assert!(refused(Placement::FirstTouch).contains("100 MiB with its page tables in 96 MiB"));
-        assert!(refused(Placement::Bind(FAR)).contains("not there"));
+        assert!(refused(Placement::Bind(FAR)).contains("does not have"));
         let (mappings, _) = mapped(50);
         let bound = placed(&toy_tiers(&[32, 64]), &Placement::Bind(FAST), &mappings);
         assert!(bound.unwrap_err().to_string().contains("is full"));
@@ -479,7 +482,7 @@ mod tests {
     // pages 0 1 2 3 4 5 6 7 ... are F S F S F S F S ...: moving three of S makes F F F F F F F S
     // ...
     #[test]
-    fn a_move_takes_what_is_elsewhere_in_order_of_address() {
+    fn a_move_takes_pages_of_other_tiers_in_address_order() {
         let (mut places, range) = places(&[64, 64], &Placement::Interleave(vec![FAST, SLOW]), 8);
         let moved = places.move_pages(&range, FAST, 3);
         assert_eq!((moved.pages, moved.failed, moved.from[1]), (3, 0, 3));

@@ -157,7 +157,7 @@ mod tests {
     // All of 400..600 is promoted; half of it is accessed within ten seconds, 1 - exp(-20) of each
     // page. Then 500..550, never accessed, is demoted.
     #[test]
-    fn a_promotion_is_worth_what_is_touched_of_it() {
+    fn a_promotion_counts_by_the_share_touched_afterwards() {
         let mut reuse = empty();
         reuse.moves(&part(400, 600, 200, 0), second(0));
         let moved = reuse.account(second(10));
@@ -170,7 +170,7 @@ mod tests {
 
     // Half of the interleaved pages move: 100..200 counts for 50.
     #[test]
-    fn what_was_there_already_does_not_count() {
+    fn pages_already_in_the_tier_do_not_count() {
         let mut reuse = empty();
         reuse.moves(&part(100, 200, 50, 0), second(0));
         assert_eq!(reuse.account(second(9)).reaccessed, 50 << 12);

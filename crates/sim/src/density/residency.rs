@@ -97,7 +97,7 @@ mod tests {
     proptest! {
         // Compared with bisection, over twenty decades of rates.
         #[test]
-        fn tangents_find_what_halving_finds(
+        fn newton_and_bisection_find_the_same_root(
             groups in prop::collection::vec((1.0f64..1e6, -10.0f64..10.0), 1..20),
             share in 0.001f64..0.999,
         ) {
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_is_held_until_a_flush() {
+    fn entries_that_fit_are_held_until_a_flush() {
         let time = characteristic_time(&[Group { count: 2.0, rate: 1.0 }], 2.0);
         assert_eq!(time, f64::INFINITY);
         assert_eq!(seen(1.0, time, f64::INFINITY), 0.0);

@@ -193,7 +193,7 @@ mod tests {
     proptest! {
         // Compared with a binary search without hints; some parts are empty.
         #[test]
-        fn parts_come_by_their_shares(parts in prop::collection::vec(0u32..5, 1..40), share in 0.0f64..1.0) {
+        fn parts_are_drawn_by_their_shares(parts in prop::collection::vec(0u32..5, 1..40), share in 0.0f64..1.0) {
             let sum = |sum: &mut f64, part: &u32| {
                 *sum += f64::from(*part) / 7.0;
                 Some(*sum)

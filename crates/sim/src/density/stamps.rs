@@ -164,7 +164,7 @@ mod tests {
     proptest! {
         // Against a plain map, over three tables.
         #[test]
-        fn stamps_are_what_was_set_last(steps in prop::collection::vec((0u64..1536, 0u64..100, any::<bool>()), 0..200)) {
+        fn a_stamp_is_the_one_set_last(steps in prop::collection::vec((0u64..1536, 0u64..100, any::<bool>()), 0..200)) {
             let mut stamps = Stamps::new(Stamp::Young);
             let mut plain = BTreeMap::new();
             for (entry, time, whole) in steps {

@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn grows_and_keeps_what_was_written() {
+    fn contents_survive_growth() {
         let mut arena = Arena::<u64>::new();
         assert!(arena.is_empty());
         for power in 10..21 {

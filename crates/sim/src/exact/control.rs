@@ -85,7 +85,7 @@ impl<B: BusObserver> Machine<B> {
         let mut stale = Stale::nothing(range);
         let (mut from, mut moved) = (range.start, 0);
         while let Some((linear, leaf)) = self.os.next_leaf(range, from) {
-            let size = PageSize::of_level(leaf.level).expect("a leaf's");
+            let size = PageSize::of_level(leaf.level).expect("levels of leaves have page sizes");
             let there =
                 self.os.frames.tier_of((leaf.entry & tierscope_hw::entry::FRAME_MASK) >> 12);
             if there != tier && self.os.move_leaf(range.space, leaf, tier).is_some() {

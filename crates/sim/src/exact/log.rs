@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_log_counts_what_it_loses() {
+    fn a_full_log_counts_lost_entries() {
         let mut log = Log::with_room(2);
         (0..5).for_each(|item| log.push(item));
         let mut out = Vec::new();

@@ -183,7 +183,7 @@ impl Setup {
                     "{} threads from core {} on, of {} cores",
                     process.threads, process.first_cpu, self.cpus
                 );
-                return refuse(cause, "use at least one thread, and a core that is there");
+                return refuse(cause, "use at least one thread, and a core that the machine has");
             }
             let buffers = self.hardware.timing.fill_buffers;
             if process.overlap.is_some_and(|lines| !(1..=buffers).contains(&lines)) {

@@ -443,7 +443,7 @@ every = 100
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_line_and_column() {
+    fn errors_name_line_and_column() {
         let refused = |from: &str, to: &str| {
             assert!(FULL.contains(from), "the test edits what is there: {from}");
             Experiment::parse("e.toml", &FULL.replacen(from, to, 1)).expect_err(to).to_string()
@@ -475,7 +475,7 @@ every = 100
 
     // Both modes give huge pages the same meaning, or density refuses them.
     #[test]
-    fn densities_know_small_pages_and_huge_ones() {
+    fn densities_support_base_and_huge_pages() {
         let text = |pages: &str| {
             format!(
                 "name = \"a\"\nabout = \"b\"\nsource = \"c\"\ntime = \"1s\"\n[[process]]\n\
@@ -495,7 +495,7 @@ every = 100
 
     // A tier of 64 MiB minus the kernel's reserve: 62 MiB do not fit with their page tables, 56 do.
     #[test]
-    fn what_does_not_fit_with_its_page_tables_is_refused() {
+    fn a_workload_that_does_not_fit_with_its_page_tables_is_refused() {
         let text = |mib: u64, bind: &str| {
             format!(
                 "name = \"a\"\nabout = \"b\"\nsource = \"c\"\ntime = \"1s\"\n[[machine.tier]]\n\

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn unknown_keys_and_wrong_values_are_refused() {
         let refused = |key, value| with(&[(key, value)]).expect_err(key).to_string();
         assert!(refused("costs.access_bits.fee", "1").contains("there is no key `fee`, but"));
         assert!(refused("hardware.tiers.tape.read_ns", "1").contains("there is none"));

@@ -79,7 +79,7 @@ fn entries_are_young_as_often() {
 // 4 MiB stay in the TLBs: no leaf is set again in either mode. 32 MiB exceed them, but their
 // sixteen tables stay in the paging-structure caches.
 #[test]
-fn what_caches_hold_looks_old_in_both() {
+fn cached_entries_look_old_in_both() {
     let small = Case::new("contiguous:space=8GiB,hot=4MiB,at=2GiB,rate=1000000", [16_384, 1024]);
     agree("4 MiB in the TLBs", &small, 5 * MILLISECOND, 60, 0.05);
     let spec = "contiguous:space=8GiB,hot=32MiB,at=2GiB,rate=1000000";
@@ -110,7 +110,7 @@ fn flushed(machine: &mut impl Ports, range: &Range) -> ([f64; 2], [u64; 2]) {
 // they are old for 20 ms, and young 5 ms after a flush (1 - exp(-5) = 0.993). The caller pays 1000
 // ns for the call and 2000 + 150 ns for two cores; each of these pays 1000 ns.
 #[test]
-fn a_flush_uncovers_what_tlbs_hold_in_both() {
+fn a_flush_uncovers_entries_held_by_tlbs_in_both() {
     let spec = "contiguous:space=8GiB,hot=4MiB,at=2GiB,rate=1000000";
     let case = Case { threads: 2, ..Case::new(spec, [16_384, 1024]) };
     let range = inside(&case);

@@ -50,7 +50,7 @@ fn read(machine: &mut Machine, id: RuleId, states: usize) -> Vec<u64> {
 // 64 MiB hot of 256, half of the accesses stores, all in the first tier: the sums over all blocks'
 // counters match the account's lines read and written, within six sigma of the draws.
 #[test]
-fn what_is_counted_is_what_crosses_the_bus() {
+fn counters_count_requests_on_the_bus() {
     let mut machine = counted(config(), "contiguous:space=256MiB,hot=64MiB,at=64MiB,writes=0.5");
     let reads = by_block(&mut machine, 0, RequestKind::Read, 2 * MIB);
     let writes = by_block(&mut machine, 0, RequestKind::Write, 2 * MIB);
@@ -75,7 +75,7 @@ fn what_is_counted_is_what_crosses_the_bus() {
 }
 
 #[test]
-fn hot_blocks_are_hot_and_what_moved_counts_where_it_is() {
+fn hot_blocks_are_found_and_moved_pages_count_in_their_new_tier() {
     let mut machine = counted(config(), "contiguous:space=256MiB,hot=32MiB,at=64MiB");
     let all = area(&mut machine);
     let hot = Range::new(all.space, all.start + 64 * MIB, all.start + 96 * MIB);
@@ -131,7 +131,7 @@ fn pages_of_a_huge_page_have_states_of_their_own() {
 }
 
 #[test]
-fn what_densities_cannot_tell_is_refused_by_name() {
+fn rules_beyond_densities_are_refused_by_field() {
     let mut plain = machine(config(), "contiguous:space=64MiB,hot=1MiB");
     let missing = plain.counters().map(|_| ()).unwrap_err();
     assert!(missing.cause.contains("no telemetry"), "{missing:?}");

@@ -30,7 +30,7 @@ fn accuracy(machine: &Machine, kept: &Kept) -> (f64, f64) {
 
 // 32 MiB of 256 MiB: a size at which every instrument finds some of it, as on the toy machine.
 #[test]
-fn all_of_them_find_what_is_large_enough() {
+fn every_instrument_finds_a_large_hot_set() {
     for entry in registry::list() {
         for variant in entry.variants {
             let sampling = tierscope_sim::config::Sampling::loads_and_stores(

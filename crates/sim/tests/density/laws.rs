@@ -52,7 +52,7 @@ proptest! {
 
     // Probes at one time, in two orders, with other probes between them.
     #[test]
-    fn the_order_of_questions_is_of_no_matter(
+    fn the_order_of_probes_does_not_matter(
         spec in specs(),
         asked in prop::collection::vec((offsets(), 1u8..=4), 1..40),
         waits in prop::collection::vec((0u64..50_000_000, any::<bool>()), 1..4),
@@ -82,7 +82,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_young_stays_young_until_it_is_cleared(spec in specs(), offset in offsets(), level in 1u8..=4, waits in prop::collection::vec((0u64..20_000_000, any::<bool>()), 1..20)) {
+    fn a_young_entry_stays_young_until_it_is_cleared(spec in specs(), offset in offsets(), level in 1u8..=4, waits in prop::collection::vec((0u64..20_000_000, any::<bool>()), 1..20)) {
         let mut machine = machine(config(), spec);
         let at = Addr { space: SpaceId(0), at: area(&mut machine).start + offset };
         let level = Level::new(level).unwrap();
@@ -163,7 +163,7 @@ proptest! {
     // Entries below an old parent are not visited: a pruned scan equals a plain one where every
     // upper entry is young.
     #[test]
-    fn a_pruned_scan_sees_what_lies_under_young_parents(spec in specs(), wait in 0u64..1_000_000_000) {
+    fn a_pruned_scan_sees_entries_below_young_parents(spec in specs(), wait in 0u64..1_000_000_000) {
         let bare = Config { upper_entries: [0; 6], ..free() };
         let (mut plain, mut pruned) = (machine(bare.clone(), spec), machine(bare, spec));
         let whole = area(&mut plain);
@@ -184,7 +184,7 @@ proptest! {
 // One page, accessed all the time, alone in every cache: its leaf is set after each flush. Without
 // flushes no entry is ever set again.
 #[test]
-fn what_the_tlb_holds_is_set_by_flushes_alone() {
+fn entries_held_by_the_tlb_are_set_after_flushes_only() {
     let spec = "needle:space=1GiB,hot=4KiB,rate=3000000";
     for (flush, sets) in [(Some(Duration::from_millis(5)), true), (None, false)] {
         let mut machine = machine(Config { flush, ..config() }, spec);
@@ -200,7 +200,7 @@ fn what_the_tlb_holds_is_set_by_flushes_alone() {
 
 // The same page without a flusher: no entry is set until a requested flush, and then all are, once.
 #[test]
-fn what_the_tlb_holds_is_set_after_a_flush_that_was_asked_for() {
+fn entries_held_by_the_tlb_are_set_after_a_requested_flush() {
     let spec = "needle:space=1GiB,hot=4KiB,rate=3000000";
     let mut machine = machine(Config { flush: None, tick: None, ..config() }, spec);
     let at = machine.hot_at(Time(0)).as_slice()[0].at(0);
@@ -272,7 +272,7 @@ fn a_cached_parent_stays_old_above_young_children() {
 // 2048 values of 2 MiB, a million lines a second: 0.0149 visits to each. In 30 s 36.1 % of them are
 // visited (1 - exp(-0.447)), sigma is 1.06 %; each is visited as a whole.
 #[test]
-fn values_are_read_whole() {
+fn whole_values_are_read() {
     let bare =
         Config { tlb_pages: [0; 2], upper_entries: [0; 6], flush: None, tick: None, ..free() };
     let config = Config { visit: Some(2 * MIB), ..bare };

@@ -140,7 +140,7 @@ fn another_space_is_gone() {
 
 // 64 MiB in huge pages, 32 of them hot: 3 M accesses a second reach each within a millisecond.
 #[test]
-fn huge_leaves_answer_for_all_their_pages() {
+fn a_probe_of_a_huge_leaf_covers_all_its_pages() {
     use tierscope_core::{LeafKind, Probe, State};
     let bare = Config { huge: true, tlb_huge: [0; 2], ..bare() };
     let mut machine = machine(bare, "contiguous:space=127MiB,hot=64MiB,at=0B,rate=3000000");
@@ -182,7 +182,7 @@ fn huge_leaves_answer_for_all_their_pages() {
 // 2^50 bytes have a million level-3 entries, plus one if they are not aligned: each is charged as
 // an entry, and none needs a draw.
 #[test]
-fn a_petabyte_is_scanned_for_what_is_hot_in_it_and_charged_for_all() {
+fn a_scan_of_a_petabyte_finds_hot_memory_and_is_charged_in_full() {
     use tierscope_core::Clock as _;
     let radix = tierscope_core::Radix { levels: 5, ..config().radix };
     let mut machine = machine(
@@ -204,7 +204,7 @@ fn a_petabyte_is_scanned_for_what_is_hot_in_it_and_charged_for_all() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn a_workload_that_does_not_fit_is_refused() {
     let roomy = roomy(200);
     let spec = "needle:space=126TiB,hot=4KiB";
     assert!(Machine::new(roomy.clone(), &workload(spec)).is_ok());

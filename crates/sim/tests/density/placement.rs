@@ -68,7 +68,7 @@ fn hot_memory_moves_and_the_target_speeds_up() {
 }
 
 #[test]
-fn a_budget_is_kept_and_what_cannot_be_is_told() {
+fn a_budget_is_kept_and_impossible_moves_are_reported() {
     let mut machine = busy();
     let hot = machine.hot_at(Time(0)).as_slice()[0];
     let mut mover = machine.mover();
@@ -114,7 +114,7 @@ fn pages_have_numbers_places_and_watermarks() {
 
 // One thread that waits for each line: time stolen by telemetry is missing from its progress.
 #[test]
-fn what_is_stolen_is_missing() {
+fn stolen_time_slows_the_target_down() {
     let rate = |steals: bool| {
         let mut config = Config { rate: None, overlap: Some(1), ..config() };
         config.shared_core = true;
@@ -164,7 +164,7 @@ fn cache_misses_are_sampled_with_their_tier() {
 // Memory of 400 MiB a second, saturated by a move of 1.2 GiB a second: once it is over, the access
 // rate equals the counted rate, and is no lower than before.
 #[test]
-fn once_a_move_is_over_it_slows_nobody_down() {
+fn a_finished_move_slows_no_thread_down() {
     use tierscope_core::{Sample, Samples};
     use tierscope_sim::config::{Event, Period, Sampling};
     const EVERY: u64 = 1000;

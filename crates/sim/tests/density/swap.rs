@@ -37,7 +37,7 @@ fn outcomes(machine: &Machine) -> Vec<Outcome> {
 // The first half GiB, cold: 131,072 pages of 10 us and a 32nd of a shootdown each: 1.4 s; a third
 // of them stays in memory, compressed by zswap.
 #[test]
-fn what_is_given_back_leaves_memory_and_is_not_present() {
+fn reclaimed_pages_leave_memory_and_are_not_present() {
     let mut machine = swapping(Swap::Zswap);
     let whole = area(&mut machine);
     let cold = Range { end: whole.start + GIB / 2, ..whole };
@@ -68,7 +68,7 @@ fn what_is_given_back_leaves_memory_and_is_not_present() {
 // Each of 32,768 hot pages, accessed 10^6 times a second together, refaults within a fraction of a
 // second, once.
 #[test]
-fn what_is_wanted_comes_back_and_costs_its_thread_time() {
+fn refaulted_pages_return_and_cost_their_thread_time() {
     for swap in [Swap::Zswap, Swap::Device] {
         let mut machine = swapping(swap);
         let hot = machine.hot_at(Time(0)).as_slice()[0];
@@ -105,7 +105,7 @@ fn run_from(line: &str, seconds: u64, start: Start) -> Machine {
 }
 
 #[test]
-fn every_policy_gives_back_what_is_cold_and_keeps_what_is_hot() {
+fn every_policy_reclaims_cold_pages_and_keeps_hot_ones() {
     let lines = ["mglru", "mglru-linear", "mglru-telescope", "cold-regions:cold=2s"];
     for entry in all().iter().filter(|entry| entry.reclaims) {
         let line = lines.iter().find(|line| line.split(':').next() == Some(entry.name));
@@ -127,7 +127,7 @@ fn every_policy_gives_back_what_is_cold_and_keeps_what_is_hot() {
 // The hot part is a sixteenth: a walk from the top costs a fraction of a walk over all of it.
 // Memory was populated, so MGLRU's filter knows the dense parts from its first walk.
 #[test]
-fn from_above_costs_less() {
+fn a_scan_from_upper_levels_costs_less() {
     let spent = |line: &str| {
         let line = format!("{line}:share=0");
         run_from(&line, 30, Start::Young).account().spent.telemetry

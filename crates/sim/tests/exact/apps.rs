@@ -219,12 +219,12 @@ fn a_program_begins_again_with_all_its_lanes() {
     while machine.account().done[0].operations < 20_000 {
         let now = machine.now();
         machine.wait(now + Duration::from_micros(100));
-        assert!(machine.now() < Time(1_000_000_000), "it stands still");
+        assert!(machine.now() < Time(1_000_000_000), "no progress");
     }
 }
 
 #[test]
-fn calls_reach_pages_and_give_them_back() {
+fn calls_fault_pages_in_and_discard_them() {
     let all = |at, pages| (at * PAGE, pages * PAGE);
     let ((file, file_bytes), (lock, lock_bytes), (free, free_bytes)) =
         (all(0, 3), all(8, 2), all(0, 2));
@@ -336,24 +336,26 @@ fn requests_take_as_long_as_their_accesses() {
     machine.start(&Process { populate: true, ..process(vec![lane]) }).expect("it fits");
     run_out(&mut machine);
     let account = machine.account();
-    let told = account.done[0].latency.expect("they are marked");
+    let latency = account.done[0].latency.expect("they are marked");
     let by_hand = Latency { operations: 100, p50: 50, p95: 95, p99: 99, p999: 100, most: 100 };
-    assert_eq!((told, account.counts.accesses), (by_hand, 5050));
+    assert_eq!((latency, account.counts.accesses), (by_hand, 5050));
 }
 
 // Without sleeps and waits, the times of all requests add up to the thread's time.
 #[test]
-fn a_store_tells_how_long_its_requests_take() {
+fn a_store_reports_latencies_of_its_requests() {
     let app = programs::from_spec("silo:keys=2000,ycsb=a,requests=3000").expect("it is a store");
     let mut machine = started(&Process { repeats: false, ..Process::new(app) }, 1);
     run_out(&mut machine);
     let account = machine.account();
-    let told = account.done[0].latency.expect("they are marked");
-    assert_eq!(told.operations, 3000);
+    let latency = account.done[0].latency.expect("they are marked");
+    assert_eq!(latency.operations, 3000);
     let mean = machine.now().0 / 3000;
-    println!("{told:?}, {mean} ns on average");
-    assert!(told.p50 <= told.p95 && told.p95 <= told.p99 && told.p99 <= told.p999);
-    assert!(told.p50 < 2 * mean && told.p999 > mean && told.p999 <= told.most);
+    println!("{latency:?}, {mean} ns on average");
+    assert!(
+        latency.p50 <= latency.p95 && latency.p95 <= latency.p99 && latency.p99 <= latency.p999
+    );
+    assert!(latency.p50 < 2 * mean && latency.p999 > mean && latency.p999 <= latency.most);
     // Programs that do not mark the ends of operations report no latency.
     let mut machine = started(&process(vec![vec![Step::Pages(0, 1000)]]), 1);
     run_out(&mut machine);

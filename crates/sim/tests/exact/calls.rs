@@ -64,7 +64,7 @@ fn a_file_is_read_past_the_programs_tables() {
 }
 
 #[test]
-fn locked_pages_are_there_and_stay_where_they_are() {
+fn locked_pages_are_present_and_do_not_move() {
     let (mut machine, range) = mapped(&Map::anonymous(4 * PAGE));
     let lock = |on| Call::Lock { at: range.start, bytes: 2 * PAGE, on };
     machine.call(0, range.space, lock(true)).expect("memory").expect("it is mapped");
@@ -90,7 +90,7 @@ fn locked_pages_are_there_and_stay_where_they_are() {
 // The last quarter of a huge page is freed; the rest of it becomes small pages, and the freed part
 // is allocated again.
 #[test]
-fn pages_given_back_come_anew() {
+fn discarded_pages_are_allocated_again() {
     let map = Map { pages: PageSize::M2, ..Map::anonymous(2 * MIB) };
     let (mut machine, range) = mapped(&map);
     let at = |offset| Addr { space: range.space, at: range.start + offset };
@@ -106,7 +106,7 @@ fn pages_given_back_come_anew() {
 }
 
 #[test]
-fn calls_beyond_what_is_mapped_are_denied() {
+fn calls_beyond_the_mapping_are_denied() {
     let (mut machine, range) = mapped(&Map::anonymous(2 * PAGE));
     let read = Call::File { at: range.end, bytes: 1, writes: false };
     assert_eq!(machine.call(0, range.space, read).expect("memory"), Err(Denied::Unmapped));
@@ -138,7 +138,7 @@ fn carried_out(machine: &mut Machine, wanted: &[(Range, ActionKind)]) -> Vec<Out
 
 // A page that needs no change is not a failure; a page that cannot be changed is, with its reason.
 #[test]
-fn outcomes_of_splits_and_collapses_are_honest() {
+fn outcomes_of_splits_and_collapses_count_the_changed_bytes() {
     let map = Map { pages: PageSize::M2, ..Map::anonymous(4 * MIB) };
     let (mut machine, range) = mapped(&map);
     machine.populate(range).expect("there is memory");
@@ -157,9 +157,9 @@ fn outcomes_of_splits_and_collapses_are_honest() {
             (range, ActionKind::Move(Tier(0))),
         ],
     );
-    let told: Vec<_> = outcomes.iter().map(|o| (o.done, o.failed, o.why)).collect();
+    let results: Vec<_> = outcomes.iter().map(|o| (o.done, o.failed, o.why)).collect();
     assert_eq!(
-        told,
+        results,
         [
             (0, 0, None),
             (4 * MIB, 0, None),

@@ -34,7 +34,7 @@ fn two_mappings_beneath_one_entry_are_both_seen() {
 
 /// The techniques that need only ACCESSED bits, each in its default variant.
 #[test]
-fn instruments_conform_on_it() {
+fn instruments_conform() {
     let tracks_bits = list().iter().filter(|entry| entry.needs(Need::AccessBits));
     // DAMON would update its regions to mappings only once a minute.
     let common = Common { update: Some(Duration::from_secs(1)), ..Common::default() };
@@ -46,7 +46,7 @@ fn instruments_conform_on_it() {
 
 /// Counters in the memory controller: blocks and pages.
 #[test]
-fn counters_conform_on_it() {
+fn counters_conform() {
     let entry = list().iter().find(|entry| entry.name == "nemo").expect("it is one");
     for variant in entry.variants {
         let make = || make("nemo", Some(variant.name), &Common::default()).expect("defaults do");

@@ -114,7 +114,7 @@ fn a_profiler_on_the_targets_core_slows_it_down() {
 }
 
 #[test]
-fn memory_mode_serves_from_fast_memory_what_fits() {
+fn memory_mode_serves_a_small_set_from_fast_memory() {
     let mut setup = setup([64, 1024]);
     setup.memory_mode = true;
     setup.hardware.llc = None;

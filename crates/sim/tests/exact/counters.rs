@@ -111,7 +111,7 @@ fn the_driver_is_charged_and_the_program_is_not() {
 #[test]
 fn a_machine_without_telemetry_says_so() {
     let mut machine = Machine::new(&setup([128, 64])).expect("it is possible");
-    let missing = machine.counters().map(|_| ()).expect_err("nobody listens");
+    let missing = machine.counters().map(|_| ()).expect_err("no observer is attached");
     assert!(missing.cause.contains("memory bus"), "{missing:?}");
 }
 

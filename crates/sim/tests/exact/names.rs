@@ -35,7 +35,7 @@ fn sizes(name: &str) -> [&'static str; 2] {
 }
 
 #[test]
-fn every_name_runs_and_is_refused_where_it_does_not_fit() {
+fn every_named_workload_runs_or_is_refused_as_too_large() {
     for name in work::names() {
         let [small, large] = sizes(name).map(|keys| format!("{name}:{keys}"));
         let experiment = experiment(&small).unwrap_or_else(|error| panic!("{small}: {error}"));
@@ -59,7 +59,7 @@ fn every_name_runs_and_is_refused_where_it_does_not_fit() {
 
 // Ground truth of a described workload, and of programs with and without a description.
 #[test]
-fn what_a_store_makes_hot_is_known() {
+fn hot_keys_of_a_store_are_known() {
     for (line, known) in [
         ("silo:keys=1000,dist=hotspot:keys=0.1:ops=0.95", 1),
         ("silo:keys=1000,ycsb=d", 0),

@@ -44,7 +44,7 @@ fn a_process_gets_its_quota_and_others_all() {
 // It has used its 20 ms after 30 ms, and gets 50 more at once: 70 of the first 100 ms, and 50 of
 // the second.
 #[test]
-fn a_new_quota_is_there_at_once() {
+fn a_new_quota_takes_effect_at_once() {
     let (mut machine, held) = machine();
     let period = Duration::from_millis(100);
     machine.limit(held, Duration::from_millis(20), period);

@@ -54,7 +54,7 @@ fn a_first_touch_makes_a_page_and_a_store_to_read_only_memory_is_denied() {
 }
 
 #[test]
-fn a_tlb_hides_accesses_until_it_forgets() {
+fn a_tlb_hides_accesses_until_it_is_flushed() {
     let (mut machine, range) = mapped([64, 64], &Map::anonymous(4 * MIB));
     machine.access(0, range.at(0), false).expect("it is mapped");
     let mut clear = [Probe::test_and_clear(range.at(0), Level::PTE)];
@@ -69,7 +69,7 @@ fn a_tlb_hides_accesses_until_it_forgets() {
 // A page held by a TLB: without a flush its bit, once cleared, stays clear; with one after half a
 // millisecond and then every millisecond, the next access walks.
 #[test]
-fn a_flusher_makes_tlbs_forget() {
+fn a_flusher_empties_tlbs() {
     let state = |flush: Option<Duration>| {
         let parts = Setup { flush, tick: None, ..setup([64, 64]) };
         let mut machine = Machine::new(&parts).expect("it is possible");
@@ -114,7 +114,7 @@ fn huge_pages_are_split_and_collapsed() {
 }
 
 #[test]
-fn memory_comes_from_where_placement_says() {
+fn memory_comes_from_the_tier_of_its_placement() {
     let all = Placement::Interleave(vec![FAST, SLOW]);
     for (placement, fast, slow) in
         [(Placement::FirstTouch, 8, 0), (all, 4, 4), (Placement::Bind(SLOW), 0, 8)]
@@ -238,7 +238,7 @@ fn samples_come_with_time_and_tier() {
 // direction, and it fetches the others ahead. Stores that bypass the caches do not count as misses.
 // Memory serves all of both.
 #[test]
-fn sampled_misses_know_neither_prefetches_nor_stores_past_the_caches() {
+fn sampled_misses_exclude_prefetches_and_bypassing_stores() {
     let sampled = |spec: &str, non_temporal| {
         let mut setup = setup([128, 64]);
         let mut sampling = Sampling::loads_and_stores(Period::Every(1));
@@ -261,7 +261,7 @@ fn sampled_misses_know_neither_prefetches_nor_stores_past_the_caches() {
 }
 
 #[test]
-fn an_armed_page_faults_once_and_says_when_it_was_armed() {
+fn an_armed_page_faults_once_with_its_time_of_arming() {
     let (mut machine, range) = mapped([64, 64], &Map::anonymous(4 * MIB));
     machine.populate(range).expect("there is memory");
     machine.access(0, range.at(0), false).expect("it is mapped");
@@ -279,7 +279,7 @@ fn an_armed_page_faults_once_and_says_when_it_was_armed() {
 }
 
 #[test]
-fn page_events_tell_what_was_allocated_and_freed() {
+fn page_events_report_allocated_and_freed_pages() {
     let (mut machine, range) = mapped([64, 64], &Map::anonymous(4 * MIB));
     machine.access(0, range.at(8192), false).expect("it is mapped");
     machine.unmap(range).expect("it is alive");
@@ -324,7 +324,7 @@ fn the_mover_moves_in_its_own_time_and_within_its_budget() {
 }
 
 #[test]
-fn what_cannot_be_moved_is_accounted_for() {
+fn unmovable_pages_are_accounted_for() {
     let (mut machine, range) = mapped([64, 16], &Map::anonymous(32 * MIB));
     machine.populate(range).expect("there is memory");
     let gone = Range::new(SpaceId(9), 0, 4096);
@@ -354,7 +354,7 @@ fn what_cannot_be_moved_is_accounted_for() {
 // Two pages are reclaimed: 20 us each, plus 3.9 us for 4 KiB at 1001 MiB/s. One is swapped in, 85
 // us and 1.3 us; the second access finds it resident.
 #[test]
-fn what_was_given_back_is_read_again_once() {
+fn reclaimed_pages_are_read_again_once() {
     let (mut machine, range) = mapped([64, 16], &Map::anonymous(4 * MIB));
     machine.populate(range).expect("there is memory");
     let two = Range { end: range.start + 8192, ..range };
@@ -381,7 +381,7 @@ fn what_was_given_back_is_read_again_once() {
 // 512 pages at 3:1 take 171 pages of the fast tier; after all have been swapped in, none. A page is
 // never in memory and in zswap at once.
 #[test]
-fn what_zswap_keeps_takes_memory_of_the_fastest_tier() {
+fn zswap_takes_memory_of_the_fastest_tier() {
     let mut setup = setup([64, 16]);
     setup.costs = setup.costs.compressing();
     let mut machine = Machine::new(&setup).expect("it is possible");
@@ -430,7 +430,7 @@ fn the_bus_carries_every_line_in_order() {
 }
 
 #[test]
-fn uncached_tables_show_every_walk_on_the_bus() {
+fn every_walk_to_uncached_tables_is_on_the_bus() {
     let mut setup = setup([128, 64]);
     setup.uncached_tables = 1000;
     let work = workload("contiguous:space=64MiB,hot=64MiB");

@@ -72,7 +72,7 @@ fn a_running_process_equals_the_naive_machine() {
 
 /// The random words reach all operations and outcomes of the machine.
 #[test]
-fn the_operations_reach_everything() {
+fn the_random_operations_reach_every_case() {
     let mut pair = Pair::new(5);
     words(7, 200_000).for_each(|word| pair.step(word));
     for what in [

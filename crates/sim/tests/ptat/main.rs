@@ -1,7 +1,7 @@
 //! TLB misses seen by a monitor on the memory bus, compared with the simulated machine's own count:
 //! equal for every block of entries, for every program and during changes of mappings.
 
-mod beside;
+mod other_counts;
 
 use std::collections::BTreeMap;
 
@@ -45,8 +45,8 @@ fn run_to(machine: &mut Watched, nanos: u64) {
 
 /// Ends the machine; returns the parser's result, and the machine's own count by block.
 fn end(mut machine: Watched, boards: Boards) -> (Misses, BTreeMap<(u32, Level, u64), u64>) {
-    let mut told = Vec::new();
-    let lost = machine.told(&mut told);
+    let mut events = Vec::new();
+    let lost = machine.told(&mut events);
     let entries = (1u64 << boards.grain) / 8;
     let mut own = BTreeMap::new();
     for ((space, level, page), walks) in machine.walks() {
@@ -54,7 +54,7 @@ fn end(mut machine: Watched, boards: Boards) -> (Misses, BTreeMap<(u32, Level, u
         *own.entry((space.0 + 1, level, block)).or_default() += walks;
     }
     let mut monitor = machine.into_observer();
-    monitor.told(&told, lost.0).expect("memory");
+    monitor.told(&events, lost.0).expect("memory");
     let (streams, dump) = monitor.finish().expect("memory");
     let streams = streams.iter().map(|bytes| BoardReader::new("board", &bytes[..]).expect("ours"));
     let dump = DumpReader::new("dump", &dump[..]).expect("ours");
@@ -266,7 +266,7 @@ fn a_region_that_is_full() {
 
 // Boards that buffer four requests and deliver one every 200 ns lose some, and report the number.
 #[test]
-fn overruns_are_told() {
+fn overruns_are_reported() {
     let boards = Boards { buffer: Some((4, 200)), ..Boards::default() };
     let mut machine = machine(&setup(64, 1), boards);
     machine
@@ -329,18 +329,18 @@ fn accesses_to_a_chosen_area_are_counted_to_the_last() {
 
 // Kernel events match the operations: a page is mapped and unmapped with its process.
 #[test]
-fn the_kernel_tells_in_order() {
+fn kernel_events_are_in_order() {
     let mut machine = Machine::new(&setup(4, 1)).expect("it is possible");
     let space = machine.spawn("toy", true).expect("there is room");
     let range = machine.map(space, &Map::anonymous(MIB)).expect("there is room");
     machine.access(0, range.at(4096 * 3), true).expect("it is mapped");
     machine.exit(space).expect("it is alive");
-    let mut told = Vec::new();
-    assert_eq!(machine.told(&mut told).0, 0);
+    let mut events = Vec::new();
+    assert_eq!(machine.told(&mut events).0, 0);
     use tierscope_tlb::ptat::KernelEvent;
-    let words: Vec<String> = told
+    let words: Vec<String> = events
         .iter()
-        .map(|told| match told {
+        .map(|event| match event {
             KernelEvent::Change(change) => {
                 assert_eq!((change.pid, change.level), (1, Level::PTE));
                 assert_eq!(change.page, (range.start >> 12) + 3);

@@ -79,7 +79,7 @@ fn assert_sound(ran: &mut Ran, what: &str) {
 }
 
 #[test]
-fn nobody_is_left_out() {
+fn every_policy_is_tested() {
     let names: Vec<&str> =
         LINES.iter().map(|l| l.line.split_once(':').map_or(l.line, |(name, _)| name)).collect();
     for entry in all().iter().filter(|entry| !entry.reclaims) {
@@ -89,7 +89,7 @@ fn nobody_is_left_out() {
 
 // 4 MiB of 64 are hot; all memory is in the slow tier, and the fast one has room for 32.
 #[test]
-fn what_is_hot_comes_over_and_nothing_is_lost() {
+fn hot_pages_are_promoted_and_all_bytes_accounted_for() {
     each(|Line { line, brings }, mode| {
         let what = format!("{line}, {mode:?}");
         let mut ran = run(line, mode, &Case::default());
@@ -124,7 +124,7 @@ fn work_is_charged_and_the_same_seed_gives_the_same_run() {
 }
 
 #[test]
-fn an_idle_target_is_left_alone() {
+fn an_idle_target_causes_no_moves() {
     let placement = Placement::Interleave(vec![Tier(0), Tier(1)]);
     let tiers = vec![96, 128];
     let case = Case { idle: true, seconds: 5.0, placement, tiers, ..Case::default() };

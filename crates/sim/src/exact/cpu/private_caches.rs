@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_there_until_another_takes_its_place() {
+    fn a_line_stays_until_another_replaces_it() {
         let mut private = PrivateCaches { lines: vec![u64::MAX; 1] };
         let uses =
             [(5, false), (63, false), (0, true), (8, true), (1, false), (64, false), (0, false)];

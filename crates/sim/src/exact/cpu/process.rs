@@ -143,7 +143,7 @@ impl<B: BusObserver> Machine<B> {
             self.begin_again(number, self.cpus[at].time);
         } else {
             let space = process.space;
-            self.exit(space).expect("it is alive");
+            self.exit(space).expect("its last thread has just ended");
         }
     }
 
@@ -164,7 +164,7 @@ impl<B: BusObserver> Machine<B> {
     /// Kills a process: an access was denied, or no memory is left.
     pub(super) fn kill(&mut self, space: SpaceId) {
         self.killed += 1;
-        self.exit(space).expect("it is alive: it ran");
+        self.exit(space).expect("its thread ran");
     }
 
     /// Removes a process: none of its threads waits or begins again.

@@ -101,7 +101,7 @@ mod tests {
         assert_eq!(quota.left(99), 0);
         quota.waiting.push(0);
         assert_eq!((quota.left(100), quota.ends), (10, 200));
-        assert!(quota.waiting.is_empty(), "nobody waits in a new period");
+        assert!(quota.waiting.is_empty(), "no thread waits in a new period");
         quota.take(10);
         assert_eq!((quota.left(350), quota.ends), (10, 400));
     }

@@ -69,8 +69,8 @@ impl<B: BusObserver> Memory<B> {
         let llc = hardware.llc.as_ref().map(|llc| Cache::new(llc, bits)).transpose()?;
         if hardware.tiers.len() > TIERS {
             return Err(Error::new(ErrorKind::Usage, format!("{} tiers", hardware.tiers.len()))
-                .cause(format!("exact mode keeps count of {TIERS}"))
-                .remedy("leave some out"));
+                .cause(format!("exact mode has counters for {TIERS}"))
+                .remedy("configure fewer tiers"));
         }
         Ok(Self {
             prefetcher: hardware.prefetcher.as_ref().filter(|_| llc.is_some()).map(Prefetcher::new),

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_a_cache_size_apart_push_each_other_out() {
+    fn lines_a_cache_size_apart_evict_each_other() {
         let mut near = NearMemory::new(1).expect("16 KiB of tags");
         let go = |near: &mut NearMemory, address, write| {
             let found = near.access(address, write);

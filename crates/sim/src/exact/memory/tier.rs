@@ -180,7 +180,7 @@ mod tests {
 
     // Half reads, half writes: 2 / (1/3906 + 1/1953) = 2604 MiB/s.
     #[test]
-    fn a_full_tier_moves_what_is_configured() {
+    fn a_full_tier_reaches_the_configured_bandwidth() {
         let near = |rate: f64, wanted: f64| assert!((rate / wanted - 1.0).abs() < 0.01, "{rate}");
         near(saturated(|_| Direction::Read), 3906.0);
         near(saturated(|_| Direction::Write), 1953.0);
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_clock_still_finds_the_room_that_there_was() {
+    fn a_late_clock_books_free_room_of_earlier_slots() {
         let mut tier = tier();
         tier.book(100 * SLOT, Direction::Read);
         assert_eq!(tier.book(3 * SLOT, Direction::Read), 0);

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_is_whole_again_when_its_last_frame_comes_back() {
+    fn a_block_is_whole_again_when_its_last_frame_is_freed() {
         let mut frames = toy(&[4]);
         let small: Vec<u64> =
             (0..511 + 512).map_while(|_| frames.take(FAST, PageSize::K4)).collect();
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn tiers_begin_at_a_gigabyte_and_know_their_frames() {
+    fn tiers_begin_at_gigabytes_and_contain_their_frames() {
         let mut frames = toy(&[6, 2048]);
         assert_eq!(frames.take(Tier(1), PageSize::G1), Some(1 << 18));
         assert_eq!(frames.take(Tier(1), PageSize::K4), Some(2 << 18));

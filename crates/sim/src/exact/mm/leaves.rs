@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_holds_what_was_put_whichever_way_it_lies() {
+    fn a_table_returns_its_entries_in_both_encodings() {
         let mut rng = Rng::seeded(4);
         let mut leaves = Leaves::new();
         leaves.reach(70).expect("some KiB");
@@ -230,7 +230,7 @@ mod tests {
     // Two tables are stored in lines: the freed slot of one is reused, and the other stays in
     // place.
     #[test]
-    fn tables_in_lines_lie_side_by_side() {
+    fn tables_in_lines_are_packed() {
         let mut leaves = Leaves::new();
         leaves.reach(70).expect("some KiB");
         let far_apart = |table: usize, at: usize| (((table * at) as u64) << 20 | 7) << 12 | PRESENT;

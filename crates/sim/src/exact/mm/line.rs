@@ -99,7 +99,7 @@ mod tests {
     use tierscope_hw::entry::{ACCESSED, DIRTY, WRITABLE};
 
     #[test]
-    fn a_line_is_a_line_and_a_table_takes_what_it_says() {
+    fn sizes_of_lines_and_tables() {
         assert_eq!(size_of::<Line>(), 64);
         assert_eq!((LINES, LINES * 64), (37, 2368));
     }

@@ -24,7 +24,7 @@ impl Os {
         // A 2 MiB page needs its own alignment, and a hugetlbfs mapping whole pages.
         let grain = if map.pages == PageSize::G1 { map.pages.bytes() } else { 4096 };
         if map.bytes == 0 || !map.bytes.is_multiple_of(grain) {
-            return refuse(format!("it is no multiple of {grain}"), "map whole pages");
+            return refuse(format!("its size is no multiple of {grain}"), "map whole pages");
         }
         let Some(start) = map.at.or_else(|| space.room(map.bytes, map.pages.bytes())) else {
             return refuse("the address space is full".into(), "unmap something");
@@ -32,13 +32,16 @@ impl Os {
         let top = 1u64 << (11 + 9 * u32::from(self.tables.levels()));
         let end = start.checked_add(map.bytes).filter(|end| *end <= top);
         let Some(end) = end.filter(|_| start.is_multiple_of(grain)) else {
-            return refuse(format!("{start:#x} is no place for it"), "stay below the top, aligned");
+            return refuse(
+                format!("{start:#x} is not aligned, or beyond the top"),
+                "choose an aligned address below the top",
+            );
         };
         if space.overlaps(start, end) {
             return refuse("something is mapped there".into(), "unmap it first");
         }
         let Some(first_page) = self.pages.give(map.bytes >> 12, id, start) else {
-            return refuse("page numbers of 32 bits do not reach".into(), "map less");
+            return refuse("page numbers have 32 bits".into(), "map less");
         };
         let vma = Vma {
             end,
@@ -67,7 +70,7 @@ impl Os {
         let gone: Vec<u64> =
             space.vmas.range(range.start..range.end).map(|(start, _)| *start).collect();
         for start in gone {
-            let vma = self.space_mut(range.space).vmas.remove(&start).expect("it was there");
+            let vma = self.space_mut(range.space).vmas.remove(&start).expect("looked up before");
             self.pages.take_back(vma.first_page);
             let freed = Range::new(range.space, start, vma.end);
             self.events.push(PageEvent { time: now, range: freed, kind: PageEventKind::Freed });
@@ -84,7 +87,7 @@ impl Os {
         let mut stale = Stale::nothing(range);
         let mut from = range.start;
         while let Some((linear, leaf)) = self.next_leaf(range, from) {
-            let size = PageSize::of_level(leaf.level).expect("a leaf's");
+            let size = PageSize::of_level(leaf.level).expect("levels of leaves have page sizes");
             self.tables.put(leaf.address, 0);
             self.release(range.space, leaf.entry, size);
             stale.add(size);
@@ -153,7 +156,7 @@ impl Os {
         let mut stale = Stale::nothing(range);
         let mut from = range.start;
         while let Some((linear, leaf)) = self.next_leaf(range, from) {
-            let size = PageSize::of_level(leaf.level).expect("a leaf's");
+            let size = PageSize::of_level(leaf.level).expect("levels of leaves have page sizes");
             from = linear + size.bytes();
             if linear < range.start || from > range.end || self.is_locked(range.space, linear) {
                 continue;
@@ -203,7 +206,7 @@ impl Os {
         let mut upper = vma.clone();
         upper.first_page = self.pages.cut(vma.first_page, (at - start) >> 12);
         let space = self.space_mut(id);
-        space.vmas.get_mut(&start).expect("it was there").end = at;
+        space.vmas.get_mut(&start).expect("looked up before").end = at;
         space.vmas.insert(at, upper);
     }
 

@@ -116,7 +116,7 @@ impl Os {
         let none = |what: &str| {
             Error::new(ErrorKind::Other, "cannot make another address space")
                 .cause(format!("there are no more {what}"))
-                .remedy("let others exit first")
+                .remedy("end other processes first")
         };
         let table = self.tables.new_root()?.ok_or_else(|| none("addresses for page tables"))?;
         let asid = self.asids.take().ok_or_else(|| none("address-space tags"))?;
@@ -154,7 +154,7 @@ impl Os {
     pub(super) fn alive(&self, id: SpaceId) -> Result<&Space> {
         self.space(id).ok_or_else(|| {
             Error::new(ErrorKind::Gone, format!("{id} cannot be changed"))
-                .cause("it is gone or never was")
+                .cause("no living space has that number")
                 .remedy("take its number from the machine's mappings")
         })
     }

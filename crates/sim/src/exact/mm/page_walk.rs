@@ -30,7 +30,7 @@ impl Os {
         let mut stale = Stale::nothing(range);
         let mut from = range.start;
         while let Some((linear, leaf)) = self.next_leaf(range, from) {
-            let size = PageSize::of_level(leaf.level).expect("a leaf's");
+            let size = PageSize::of_level(leaf.level).expect("levels of leaves have page sizes");
             let entry = rewrite(leaf.entry);
             if entry != leaf.entry {
                 self.tables.put(leaf.address, entry);

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_reused_and_cut() {
+    fn runs_of_numbers_are_reused_and_cut() {
         let mut pages = Pages::default();
         let space = SpaceId(0);
         let rows = [4, 2, 3].map(|count| pages.give(count, space, count << 20));

@@ -136,7 +136,7 @@ mod tests {
     // Pages 1, 2 and 3 are promoted to frames 10, 11 and 12. Page 1 is accessed twice; page 2 is
     // demoted after 30 s without an access; page 3 stays and is never accessed.
     #[test]
-    fn touched_wasted_and_back_and_forth() {
+    fn promotions_are_reaccessed_wasted_or_ping_pong() {
         let mut reuse = PromotionReuse::default();
         for page in 1..4 {
             reuse.moves(at(page), (9 + page, PageSize::K4), UP, second(0));

@@ -123,7 +123,7 @@ mod tests {
 
     //   page   3   4   64   127        frames 1003 1004 1064 1127
     #[test]
-    fn frames_in_a_row_fit_in() {
+    fn consecutive_frames_fit_into_a_row() {
         let mut row = Row::default();
         let flags = [WRITABLE, WRITABLE | ACCESSED, WRITABLE | DIRTY, WRITABLE | ACCESSED | DIRTY];
         let entries = [3, 4, 64, 127].into_iter().zip(flags);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_in_changes_nothing() {
+    fn an_entry_that_does_not_fit_changes_nothing() {
         let mut row = Row::default();
         let entry = |frame: u64| frame << 12 | PRESENT;
         assert!(row.put(100, entry(5)), "the first frame would be before zero");

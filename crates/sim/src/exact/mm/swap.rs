@@ -73,7 +73,7 @@ impl Swapped {
     pub(super) fn fit_pool(&mut self, frames: &mut Frames, fastest: u8) {
         let wanted = self.wanted();
         while self.pool.len() > wanted {
-            let frame = self.pool.pop().expect("it is longer than nothing");
+            let frame = self.pool.pop().expect("its length exceeds another");
             frames.give(frame, PageSize::K4);
         }
         let tiers = fastest..frames.tiers() as u8;
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_went_out_comes_back_once() {
+    fn reclaimed_pages_are_swapped_in_once() {
         let mut swapped = Swapped::default();
         swapped.put(&range(0, 10, 14), true);
         swapped.put(&range(1, 10, 11), true);
@@ -140,7 +140,7 @@ mod tests {
 
     // Seven written pages at 3:1 fill two frames and a third of one; two dropped pages take none.
     #[test]
-    fn what_is_kept_takes_frames_of_the_fastest_tier() {
+    fn the_zswap_pool_takes_frames_of_the_fastest_tier() {
         let (mut swapped, mut frames) =
             (Swapped::new(Some(300)), super::super::frames::toy(&[2, 2]));
         let before = frames.free(Tier(0));
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_tier_sends_the_pool_to_the_next_and_a_full_machine_gives_none() {
+    fn the_pool_overflows_to_the_next_tier_until_the_machine_is_full() {
         let (mut swapped, mut frames) =
             (Swapped::new(Some(100)), super::super::frames::toy(&[2, 2]));
         while frames.free(Tier(0)) > 1 {

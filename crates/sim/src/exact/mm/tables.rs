@@ -215,7 +215,7 @@ impl Tables {
             }
             table = found.entry & FRAME_MASK;
         }
-        unreachable!("a level asked for is one of the table's")
+        unreachable!("a requested level is one of the table's")
     }
 
     /// The address of the entry of `level` for a linear address; allocates the tables above it.
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_lie_where_their_level_says() {
+    fn addresses_of_tables_follow_their_level() {
         let (mut tables, root) = tables(0);
         let address = reach(&mut tables, root, Level::PTE, 0).expect("there is room");
         assert_eq!(address, (2 << 38) + 7 * 8, "the first table of level 1");
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_freed_table_comes_back_empty() {
+    fn a_freed_table_is_empty_when_reused() {
         let (mut tables, root) = tables(0);
         let address = reach(&mut tables, root, Level::PTE, 0).expect("there is room");
         tables.put(address, 9 << 12 | PRESENT | WRITABLE);

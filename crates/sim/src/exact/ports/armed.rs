@@ -51,7 +51,7 @@ mod tests {
     //   armed at 2:       40 -- 60
     //   gone:                50 ---- 70
     #[test]
-    fn the_last_to_arm_counts() {
+    fn the_last_arming_counts() {
         let space = SpaceId(3);
         let range = |start, end| Range::new(space, start, end);
         let mut armed = Armed::default();

@@ -115,7 +115,7 @@ impl<B: BusObserver> Machine<B> {
             job.from = range.end;
             return None;
         };
-        let size = PageSize::of_level(leaf.level).expect("a leaf's");
+        let size = PageSize::of_level(leaf.level).expect("levels of leaves have page sizes");
         job.from = linear + size.bytes();
         job.met = true;
         Some((linear, leaf, size))

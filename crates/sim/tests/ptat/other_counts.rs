@@ -87,7 +87,7 @@ fn one_object_in_larger_pages() {
 }
 
 #[test]
-fn an_area_that_is_not_there_is_refused() {
+fn an_unknown_area_is_refused() {
     let mut machine = machine(&setup(8, 1), Boards::default());
     let area_pages = vec![("table ".into(), PageSize::M2)];
     let wrong = Process { area_pages, ..process("gups:table=1MiB", PageSize::K4, true) };
@@ -101,7 +101,7 @@ fn an_area_that_is_not_there_is_refused() {
 // Changes of permission are reported page by page, and no miss is attributed to another page
 // because of them.
 #[test]
-fn changes_of_permission_are_told_by_page() {
+fn changes_of_permission_are_reported_by_page() {
     let mut machine = machine(&setup(64, 1), Boards::default());
     let space = machine.spawn_uncached("toy", PageSize::K4).expect("there is room");
     let range = machine.map(space, &Map::anonymous(64 << 12)).expect("there is room");
@@ -113,14 +113,14 @@ fn changes_of_permission_are_told_by_page() {
     machine.protect(pages(16, 24), true).expect("it is mapped");
     machine.access(0, range.at(9 << 12), false).expect("it is mapped");
     let misses = exact(machine, Boards::default(), 1);
-    let told: Vec<(u64, [u64; 2])> = misses
+    let counted: Vec<(u64, [u64; 2])> = misses
         .permissions
         .iter()
         .map(|(page, counts)| (page.number - (range.start >> 12), *counts))
         .collect();
     let expected: Vec<(u64, [u64; 2])> =
         (8..24).map(|page| (page, [u64::from(page >= 16), 1])).collect();
-    assert_eq!(told, expected);
+    assert_eq!(counted, expected);
 }
 
 // Initialised memory is dirty: a store that misses walks once, and needs no second walk to set
