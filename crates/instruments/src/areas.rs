@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn spaces_stay_apart_whatever_the_limit() {
+    fn regions_of_two_spaces_never_merge() {
         let maps = mappings(&[r(0, 0, 10), r(1, 10, 20)]);
         assert_eq!(mapped_areas(&maps, 1), [r(0, 0, 10), r(1, 10, 20)]);
     }

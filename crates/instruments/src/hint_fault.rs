@@ -16,16 +16,39 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tierscope_core::{
-    Addr, HintFault, Instrument, PAGE_SIZE, Ports, Range, Reads, Result, Setting, Snapshot,
+    Addr, HintFault, Instrument, Need, PAGE_SIZE, Ports, Range, Reads, Result, Setting, Snapshot,
     SpaceId, Step, Time,
 };
 
 use crate::areas::refresh;
+use crate::block_heat::{BlockHeat, is_mapped, regions};
 use crate::checks::refuse;
-use crate::spots::{Spot, is_mapped, regions};
+use crate::registry::{Common, CostClass, Entry, Variant, set};
 
 /// Block size in bytes.
 const BLOCK: u64 = 2 << 20;
+
+/// The instrument in the list.
+pub(crate) const ENTRY: Entry = Entry {
+    name: "hint_fault",
+    about: "pages are made to fault, 256 MiB a second (NUMA balancing, memory tiering)",
+    needs: &[Need::HintFaults],
+    granularity: "2 MiB",
+    variants: &[Variant {
+        name: "tiering",
+        about: "a page that faults within a second of being armed is hot",
+        cost: CostClass::AllMemory,
+    }],
+    removed: &[],
+    make,
+};
+
+fn make(_: &str, common: &Common) -> Result<Box<dyn Instrument>> {
+    let mut config = Config::default();
+    set(&mut config.window, &common.window);
+    set(&mut config.update, &common.update);
+    Ok(Box::new(HintFaulting::new(config)?))
+}
 
 /// Settings of the instrument.
 #[derive(Clone, Debug, PartialEq)]
@@ -207,9 +230,14 @@ impl HintFaulting {
         let spot = |((space, start), block): (&(SpaceId, u64), &Block)| {
             let (faults, pages) = block.verdict?;
             let range = Range::new(*space, *start, start + BLOCK);
-            Some(Spot { range, hits: faults as f32, samples: pages, age: window - block.turned })
+            Some(BlockHeat {
+                range,
+                hits: faults as f32,
+                samples: pages,
+                age: window - block.turned,
+            })
         };
-        let rest = |range| Spot { range, hits: 0.0, samples: 0, age: 0 };
+        let rest = |range| BlockHeat { range, hits: 0.0, samples: 0, age: 0 };
         let regions = regions(&self.areas, self.blocks.iter().filter_map(spot), rest);
         let samples = (BLOCK / PAGE_SIZE) as u32;
         Snapshot { start, end, samples, regions }
@@ -264,7 +292,7 @@ mod tests {
 
     // 5 MiB from 1 MiB on: 1..2, 2..4, 4..6, and then from the start again.
     #[test]
-    fn the_hand_goes_round_block_by_block() {
+    fn the_hand_wraps_around_block_by_block() {
         let mut instrument = HintFaulting::new(Config::default()).unwrap();
         instrument.areas = vec![r(1 << 20, 6 << 20)];
         let parts: Vec<_> = (0..4).map(|_| instrument.next_part()).collect();
@@ -276,7 +304,7 @@ mod tests {
 
     // A window arms 51.2 MiB; all of 5 MiB are armed, and then wait for their faults.
     #[test]
-    fn what_waits_is_not_armed_again() {
+    fn armed_blocks_are_not_armed_again() {
         let mut instrument = HintFaulting::new(Config::default()).unwrap();
         instrument.areas = vec![r(0, 5 << 20)];
         let bytes = |ranges: Vec<Range>| ranges.iter().map(Range::bytes).sum::<u64>();
@@ -285,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_is_judged_when_its_time_is_over() {
+    fn a_block_is_judged_at_the_end_of_its_time() {
         let mut block = Block { armed: Some((Time(0), 512)), faults: 3, ..Default::default() };
         block.judge(Time(999_999_999), Duration::from_secs(1), 1);
         assert_eq!(block.verdict, None);

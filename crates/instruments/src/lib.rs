@@ -4,6 +4,7 @@
 //! step receives the ports of `tierscope-core` as an argument.
 
 mod areas;
+mod block_heat;
 mod checks;
 pub mod damon;
 pub mod hint_fault;
@@ -14,5 +15,4 @@ pub mod rates;
 pub mod region_source;
 pub mod registry;
 pub mod scan;
-mod spots;
 pub mod telescope;

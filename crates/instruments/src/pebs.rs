@@ -20,16 +20,53 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use tierscope_core::{
-    Instrument, Ports, Range, Reads, Result, Sample, Setting, Snapshot, SpaceId, Step, Time,
+    Instrument, Need, Ports, Range, Reads, Result, Sample, Setting, Snapshot, SpaceId, Step, Time,
     metrics,
 };
 
 use crate::areas::refresh;
+use crate::block_heat::{BlockHeat, regions};
 use crate::checks::refuse;
-use crate::spots::{Spot, regions};
+use crate::registry::{Common, CostClass, Entry, Variant, set};
 
 /// Block size in bytes.
 const BLOCK: u64 = 2 << 20;
+
+/// The instrument in the list.
+pub(crate) const ENTRY: Entry = Entry {
+    name: "pebs",
+    about: "sampled loads and stores in blocks of 2 MiB",
+    needs: &[Need::Samples],
+    granularity: "2 MiB",
+    variants: &[
+        Variant {
+            name: "moderate",
+            about: "5 kHz a core; five samples in a second are hot",
+            cost: CostClass::Bounded,
+        },
+        Variant { name: "aggressive", about: "10 kHz a core", cost: CostClass::Bounded },
+        Variant {
+            name: "patient",
+            about: "10 kHz a core; five samples in 120 s are hot, the article's rule for tiering",
+            cost: CostClass::Bounded,
+        },
+    ],
+    removed: &[],
+    make,
+};
+
+fn make(variant: &str, common: &Common) -> Result<Box<dyn Instrument>> {
+    let mut config = Config::default();
+    if variant != "moderate" {
+        config.frequency = 10_000;
+    }
+    if variant == "patient" {
+        config.history = Duration::from_secs(120);
+    }
+    set(&mut config.window, &common.window);
+    set(&mut config.update, &common.update);
+    Ok(Box::new(Pebs::new(config)?))
+}
 
 /// Settings of the instrument.
 #[derive(Clone, Debug, PartialEq)]
@@ -226,13 +263,13 @@ impl Pebs {
         });
         self.windows += 1;
         let scale = self.config.scale();
-        let spot = |((space, start), block): &(Key, Block)| Spot {
+        let spot = |((space, start), block): &(Key, Block)| BlockHeat {
             range: Range::new(*space, *start, start + BLOCK),
             hits: block.total.min(scale) as f32,
             samples: scale,
             age: window - block.turned,
         };
-        let rest = |range| Spot { range, hits: 0.0, samples: scale, age: window };
+        let rest = |range| BlockHeat { range, hits: 0.0, samples: scale, age: window };
         let regions = regions(&self.areas, self.blocks.iter().map(spot), rest);
         Snapshot { start, end, samples: scale, regions }
     }
@@ -287,7 +324,7 @@ mod tests {
 
     // One second of 200 ms windows: samples count for five of them.
     #[test]
-    fn samples_count_for_their_time_and_no_longer() {
+    fn samples_expire() {
         let config = Config::default();
         assert_eq!((config.windows(), config.scale()), (5, 40));
         let mut block = Block::default();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tierscope_core::{Error, ErrorKind, Instrument, Need, PAGE_SIZE, Result};
+use tierscope_core::{Error, ErrorKind, Instrument, Need, Result};
 
 use crate::{damon, hint_fault, nemo, pebs, rates, scan, telescope};
 
@@ -105,134 +105,13 @@ pub const GONE: &str = "guided";
 pub const INSTEAD: &str = "use instrument rates, without a variant";
 
 static ENTRIES: &[Entry] = &[
-    Entry {
-        name: "rates",
-        about: "access rates with credible intervals, from times between clear and look",
-        needs: &[Need::AccessBits],
-        granularity: "2 MiB",
-        variants: &[Variant {
-            name: "bayes",
-            about: "rates by likelihood, within a share of one CPU",
-            cost: CostClass::Bounded,
-        }],
-        removed: &[GONE],
-        make: make_rates,
-    },
-    Entry {
-        name: "telescope",
-        about: "region sampling that zooms through the levels of the page table (ATC'24)",
-        needs: &[Need::AccessBits],
-        granularity: "4 KiB",
-        variants: &[
-            Variant {
-                name: "bounded",
-                about: "an entry never reaches beyond its region",
-                cost: CostClass::Bounded,
-            },
-            Variant {
-                name: "flexible",
-                about: "an entry may reach beyond its region by a quarter",
-                cost: CostClass::Bounded,
-            },
-        ],
-        removed: &[GONE],
-        make: make_telescope,
-    },
-    Entry {
-        name: "damon",
-        about: "region sampling at the leaves, as Linux v6.12 does it",
-        needs: &[Need::AccessBits],
-        granularity: "4 KiB",
-        variants: &[
-            Variant { name: "fixed", about: "the intervals given", cost: CostClass::Bounded },
-            Variant {
-                name: "tuned",
-                about: "intervals tuned to 4 % of accesses seen, 5 ms to 10 s (v6.15)",
-                cost: CostClass::Bounded,
-            },
-            Variant {
-                name: "narrow",
-                about: "fixed, with the 32-bit draws of v6.12: blind beyond 4 GiB of a region",
-                cost: CostClass::Bounded,
-            },
-        ],
-        removed: &[],
-        make: make_damon,
-    },
-    Entry {
-        name: "scan",
-        about: "linear scan of all leaves, step by step (kstaled, MGLRU aging)",
-        needs: &[Need::AccessBits],
-        granularity: "2 MiB",
-        variants: &[
-            Variant {
-                name: "plain",
-                about: "every leaf in every pass",
-                cost: CostClass::AllMemory,
-            },
-            Variant {
-                name: "pruned",
-                about: "skips what lies under upper entries found old",
-                cost: CostClass::HotMemory,
-            },
-        ],
-        removed: &[],
-        make: make_scan,
-    },
-    Entry {
-        name: "pebs",
-        about: "sampled loads and stores in blocks of 2 MiB",
-        needs: &[Need::Samples],
-        granularity: "2 MiB",
-        variants: &[
-            Variant {
-                name: "moderate",
-                about: "5 kHz a core; five samples in a second are hot",
-                cost: CostClass::Bounded,
-            },
-            Variant { name: "aggressive", about: "10 kHz a core", cost: CostClass::Bounded },
-            Variant {
-                name: "patient",
-                about: "10 kHz a core; five samples in 120 s are hot, the article's rule for tiering",
-                cost: CostClass::Bounded,
-            },
-        ],
-        removed: &[],
-        make: make_pebs,
-    },
-    Entry {
-        name: "hint_fault",
-        about: "pages are made to fault, 256 MiB a second (NUMA balancing, memory tiering)",
-        needs: &[Need::HintFaults],
-        granularity: "2 MiB",
-        variants: &[Variant {
-            name: "tiering",
-            about: "a page that faults within a second of being armed is hot",
-            cost: CostClass::AllMemory,
-        }],
-        removed: &[],
-        make: make_hint_fault,
-    },
-    Entry {
-        name: "nemo",
-        about: "counters in the memory controller: every request, by block (NEMO)",
-        needs: &[Need::Counters],
-        granularity: "4 KiB",
-        variants: &[
-            Variant {
-                name: "blocks",
-                about: "2 MiB: eight pipelines watch 128 GiB at a time, and sweep over more",
-                cost: CostClass::AllMemory,
-            },
-            Variant {
-                name: "pages",
-                about: "4 KiB: eight pipelines watch 256 MiB at a time, and sweep over more",
-                cost: CostClass::AllMemory,
-            },
-        ],
-        removed: &[],
-        make: make_nemo,
-    },
+    rates::ENTRY,
+    telescope::ENTRY,
+    damon::ENTRY,
+    scan::ENTRY,
+    pebs::ENTRY,
+    hint_fault::ENTRY,
+    nemo::ENTRY,
 ];
 
 /// All instruments, in display order.
@@ -276,90 +155,10 @@ fn unknown<'a>(kind: &str, name: &str, known: impl Iterator<Item = &'a str>) -> 
 }
 
 /// Overrides a default if a value is given.
-fn set<T: Clone>(field: &mut T, given: &Option<T>) {
+pub(crate) fn set<T: Clone>(field: &mut T, given: &Option<T>) {
     if let Some(value) = given {
         field.clone_from(value);
     }
-}
-
-fn make_telescope(variant: &str, common: &Common) -> Result<Box<dyn Instrument>> {
-    let variant = match variant {
-        "flexible" => telescope::Variant::Flexible,
-        _ => telescope::Variant::Bounded,
-    };
-    let mut config = telescope::Config { variant, ..Default::default() };
-    set(&mut config.sampling, &common.sampling);
-    set(&mut config.window, &common.window);
-    set(&mut config.update, &common.update);
-    set(&mut config.min_regions, &common.min_regions);
-    set(&mut config.max_regions, &common.max_regions);
-    set(&mut config.seed, &common.seed);
-    Ok(Box::new(telescope::Telescope::new(config)?))
-}
-
-fn make_rates(_: &str, common: &Common) -> Result<Box<dyn Instrument>> {
-    let mut config = rates::Config::default();
-    set(&mut config.sampling, &common.sampling);
-    set(&mut config.window, &common.window);
-    set(&mut config.update, &common.update);
-    set(&mut config.seed, &common.seed);
-    set(&mut config.cpu, &common.cpu);
-    set(&mut config.flush, &common.flush);
-    Ok(Box::new(rates::Rates::new(config)?))
-}
-
-fn make_damon(variant: &str, common: &Common) -> Result<Box<dyn Instrument>> {
-    let mut config = damon::Config {
-        auto_tune: (variant == "tuned").then(damon::Goal::default),
-        narrow_draws: variant == "narrow",
-        ..Default::default()
-    };
-    set(&mut config.sampling, &common.sampling);
-    set(&mut config.window, &common.window);
-    set(&mut config.update, &common.update);
-    set(&mut config.min_regions, &common.min_regions);
-    set(&mut config.max_regions, &common.max_regions);
-    set(&mut config.seed, &common.seed);
-    Ok(Box::new(damon::Damon::new(config)?))
-}
-
-fn make_scan(variant: &str, common: &Common) -> Result<Box<dyn Instrument>> {
-    let mut config = scan::Config { prune: variant == "pruned", ..Default::default() };
-    set(&mut config.sampling, &common.sampling);
-    set(&mut config.window, &common.window);
-    set(&mut config.update, &common.update);
-    Ok(Box::new(scan::Scan::new(config)?))
-}
-
-fn make_pebs(variant: &str, common: &Common) -> Result<Box<dyn Instrument>> {
-    let mut config = pebs::Config::default();
-    if variant != "moderate" {
-        config.frequency = 10_000;
-    }
-    if variant == "patient" {
-        config.history = Duration::from_secs(120);
-    }
-    set(&mut config.window, &common.window);
-    set(&mut config.update, &common.update);
-    Ok(Box::new(pebs::Pebs::new(config)?))
-}
-
-fn make_hint_fault(_: &str, common: &Common) -> Result<Box<dyn Instrument>> {
-    let mut config = hint_fault::Config::default();
-    set(&mut config.window, &common.window);
-    set(&mut config.update, &common.update);
-    Ok(Box::new(hint_fault::HintFaulting::new(config)?))
-}
-
-fn make_nemo(variant: &str, common: &Common) -> Result<Box<dyn Instrument>> {
-    let mut config = nemo::Config::default();
-    if variant == "pages" {
-        config.granularity = PAGE_SIZE;
-    }
-    set(&mut config.sampling, &common.sampling);
-    set(&mut config.window, &common.window);
-    set(&mut config.update, &common.update);
-    Ok(Box::new(nemo::Nemo::new(config)?))
 }
 
 #[cfg(test)]
@@ -395,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_takes_the_place_of_a_default() {
+    fn given_settings_override_defaults() {
         let window = Some(Duration::from_millis(400));
         for entry in list() {
             let common = Common { window, ..Default::default() };
@@ -408,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_is_answered_with_the_known_ones() {
+    fn an_error_on_an_unknown_name_lists_the_known_ones() {
         let refused = |name, variant| match make(name, variant, &Common::default()) {
             Err(error) => error.to_string(),
             Ok(_) => panic!("{name} was made"),

@@ -23,12 +23,13 @@
 use std::time::Duration;
 
 use tierscope_core::{
-    Addr, Instrument, LeafKind, Level, PAGE_SHIFT, PAGE_SIZE, Ports, Probe, Radix, Range, Region,
-    Result, Rng, Setting, Snapshot, State, Step, Time,
+    Addr, Instrument, LeafKind, Level, Need, PAGE_SHIFT, PAGE_SIZE, Ports, Probe, Radix, Range,
+    Region, Result, Rng, Setting, Snapshot, State, Step, Time,
 };
 
 use crate::areas::{fit, refresh};
 use crate::checks::{intervals, refuse, region_limits};
+use crate::registry::{self, Common, CostClass, Entry, GONE, set};
 
 /// How far a probed entry may extend beyond its region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +38,43 @@ pub enum Variant {
     Bounded,
     /// An entry may overshoot by less than a set share of its size, level by level.
     Flexible,
+}
+
+/// The instrument in the list.
+pub(crate) const ENTRY: Entry = Entry {
+    name: "telescope",
+    about: "region sampling that zooms through the levels of the page table (ATC'24)",
+    needs: &[Need::AccessBits],
+    granularity: "4 KiB",
+    variants: &[
+        registry::Variant {
+            name: "bounded",
+            about: "an entry never reaches beyond its region",
+            cost: CostClass::Bounded,
+        },
+        registry::Variant {
+            name: "flexible",
+            about: "an entry may reach beyond its region by a quarter",
+            cost: CostClass::Bounded,
+        },
+    ],
+    removed: &[GONE],
+    make,
+};
+
+fn make(variant: &str, common: &Common) -> Result<Box<dyn Instrument>> {
+    let variant = match variant {
+        "flexible" => Variant::Flexible,
+        _ => Variant::Bounded,
+    };
+    let mut config = Config { variant, ..Default::default() };
+    set(&mut config.sampling, &common.sampling);
+    set(&mut config.window, &common.window);
+    set(&mut config.update, &common.update);
+    set(&mut config.min_regions, &common.min_regions);
+    set(&mut config.max_regions, &common.max_regions);
+    set(&mut config.seed, &common.seed);
+    Ok(Box::new(Telescope::new(config)?))
 }
 
 /// Settings of the instrument.
@@ -128,7 +166,7 @@ fn weight(level: Level) -> f64 {
 
 /// A sampling region.
 #[derive(Clone, Debug)]
-struct Zone {
+struct SampledRegion {
     range: Range,
     hits: f64,
     /// Weighted hits.
@@ -142,7 +180,7 @@ struct Zone {
     leaf: bool,
 }
 
-impl Zone {
+impl SampledRegion {
     fn new(range: Range) -> Self {
         Self { range, hits: 0.0, count: 0.0, level: None, last: 0.0, age: 0, leaf: false }
     }
@@ -178,12 +216,12 @@ impl Zone {
 
     /// Whether the counts differ by no more than `threshold` hits. Our rule: hits of the coarser
     /// level of the two, so that a difference seen only at the finer level is not lost.
-    fn is_like(&self, next: &Zone, threshold: f64) -> bool {
+    fn is_like(&self, next: &SampledRegion, threshold: f64) -> bool {
         let coarser = self.level.max(next.level).map_or(1.0, weight);
         (self.count - next.count).abs() <= threshold * coarser
     }
 
-    fn merge(&mut self, next: &Zone) {
+    fn merge(&mut self, next: &SampledRegion) {
         let (mine, theirs) = (self.range.bytes() as f64, next.range.bytes() as f64);
         let mean = |a: f64, b: f64| (a * mine + b * theirs) / (mine + theirs);
         self.hits = mean(self.hits, next.hits);
@@ -235,7 +273,7 @@ fn pieces(range: Range, level: Level, group: u64) -> impl Iterator<Item = Range>
 pub struct Telescope {
     config: Config,
     rng: Rng,
-    zones: Vec<Zone>,
+    zones: Vec<SampledRegion>,
     /// One probe per region, in the same order: entries cleared now, to be tested next.
     picks: Vec<Probe>,
     batch: Vec<Probe>,
@@ -388,7 +426,13 @@ impl Telescope {
         // At most half of the regions are spent on areas, to leave room for splitting.
         let limit = (self.config.max_regions / 2).max(1);
         if let Some(areas) = refresh(ports, &mut self.next_update, self.config.update, limit)? {
-            self.zones = fit(&self.zones, &areas, |zone| zone.range, Zone::part, Zone::new);
+            self.zones = fit(
+                &self.zones,
+                &areas,
+                |zone| zone.range,
+                SampledRegion::part,
+                SampledRegion::new,
+            );
         }
         self.split(levels);
         self.clear_picks(ports)?;
@@ -410,13 +454,13 @@ impl Telescope {
 /// Whether to split a region. Our rule: a region without a hit whose samples all probed the same
 /// single entry is known to be cold, and so is everything beneath it (the article's corollary); a
 /// single leaf has nothing beneath it.
-fn is_worth_splitting(zone: &Zone) -> bool {
+fn is_worth_splitting(zone: &SampledRegion) -> bool {
     let one_entry =
         zone.level.is_some_and(|level| level.entry_of(zone.range.at(0)).covers(&zone.range));
     !(zone.leaf || one_entry && zone.hits == 0.0)
 }
 
-fn region_of(zone: &Zone, samples: u32) -> Region {
+fn region_of(zone: &SampledRegion, samples: u32) -> Region {
     Region {
         range: zone.range,
         hits: zone.hits as f32,
@@ -430,7 +474,7 @@ fn region_of(zone: &Zone, samples: u32) -> Region {
 }
 
 /// Merges like neighbours whose union splits at `level` or below, at the boundary between them.
-fn merge_at(zones: &mut Vec<Zone>, level: Level, levels: u8, threshold: f64, limit: u64) {
+fn merge_at(zones: &mut Vec<SampledRegion>, level: Level, levels: u8, threshold: f64, limit: u64) {
     zones.dedup_by(|next, zone| {
         if !zone.range.touches(&next.range) || !zone.is_like(next, threshold) {
             return false;
@@ -510,9 +554,9 @@ mod tests {
         Addr { space: SpaceId(0), at }
     }
 
-    fn zone(start: u64, end: u64, hits: f64, level: Level) -> Zone {
+    fn zone(start: u64, end: u64, hits: f64, level: Level) -> SampledRegion {
         let count = hits * weight(level);
-        Zone { hits, count, level: Some(level), ..Zone::new(r(start, end)) }
+        SampledRegion { hits, count, level: Some(level), ..SampledRegion::new(r(start, end)) }
     }
 
     fn split(range: Range) -> Option<u8> {
@@ -581,13 +625,13 @@ mod tests {
 
     // 10 of 512 GiB are hot, followed by 433 GiB of cold memory: 85 % of the entry.
     #[test]
-    fn a_cold_region_beside_a_hot_one_is_not_judged_by_the_entry_of_both() {
+    fn a_cold_region_next_to_a_hot_one_is_not_judged_by_their_common_entry() {
         let cold = r(79 * GIB, 512 * GIB);
         let config = Config { variant: Variant::Flexible, ..Default::default() };
         assert_eq!(config.level(&Radix::X86_64, a(100 * GIB), &cold), Some(Level::PUD));
     }
 
-    fn merged(mut zones: Vec<Zone>) -> Vec<Range> {
+    fn merged(mut zones: Vec<SampledRegion>) -> Vec<Range> {
         for level in (1..=4).filter_map(Level::new) {
             merge_at(&mut zones, level, 4, 4.0, u64::MAX);
         }
@@ -617,7 +661,7 @@ mod tests {
     // Ten hits of a PUD entry next to no hits of a PMD entry: one PMD hit outweighs them all, and
     // yet the difference counts.
     #[test]
-    fn a_coarse_hot_region_does_not_swallow_a_fine_cold_one() {
+    fn a_coarse_hot_region_does_not_merge_with_a_fine_cold_one() {
         let hot = zone(0, GIB, 10.0, Level::PUD);
         let cold = zone(GIB, GIB + 2 * MIB, 0.0, Level::PMD);
         assert!(!hot.is_like(&cold, 4.0));
@@ -632,7 +676,7 @@ mod tests {
     }
 
     #[test]
-    fn ages_while_hits_stay_alike() {
+    fn ages_grow_while_hits_stay_similar() {
         let mut zone = zone(0, 4096, 10.0, Level::PTE);
         zone.turn(4.0);
         assert_eq!(zone.age, 0, "from 0 to 10 is a change");
@@ -642,13 +686,13 @@ mod tests {
     }
 
     #[test]
-    fn what_one_look_settles_is_not_split() {
+    fn entries_settled_by_one_look_are_not_split() {
         let answer = |kind| {
             let (state, reached) = (State::Old, Some(Level::PMD));
             Judged { state, reached, kind, dirty: false }
         };
         let judge = |kind, start, end| {
-            let mut zone = Zone::new(r(start, end));
+            let mut zone = SampledRegion::new(r(start, end));
             let mut probe = Probe::test(a(start), Level::PMD);
             probe.answer = answer(kind);
             zone.judge(&probe);

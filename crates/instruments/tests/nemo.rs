@@ -40,7 +40,7 @@ fn after(windows: u32, config: Config, mapped: Range, hot_range: Range) -> (f64,
 // Every request counts: after one window every block of the hot 512 MiB is known, with 156 requests
 // each.
 #[test]
-fn what_fits_is_seen_whole_in_the_first_window() {
+fn a_small_target_is_covered_in_the_first_window() {
     let space = Range::new(SpaceId(0), 0, 64 * GIB);
     let hot = Range::new(SpaceId(0), 40 * GIB, 40 * GIB + 512 * MIB);
     assert_eq!(after(1, Config::default(), space, hot), (1.0, 1.0, 64 * GIB));
@@ -63,7 +63,7 @@ fn one_pipeline_sweeps_over_a_quarter_at_a_time() {
 
 // 128 KiB are hot, in a block of 2 MiB: only pages of 4 KiB resolve them.
 #[test]
-fn pages_are_told_apart_where_blocks_are_not() {
+fn pages_are_resolved_within_a_block() {
     let space = Range::new(SpaceId(0), 0, 64 * MIB);
     let hot = Range::new(SpaceId(0), 33 * MIB, 33 * MIB + (128 << 10));
     let pages = Config { granularity: 4096, ..Config::default() };

@@ -116,14 +116,14 @@ fn a_window_is_known_within_a_poll_of_its_end() {
 }
 
 #[test]
-fn a_machine_without_a_source_says_so() {
+fn a_machine_without_a_source_is_an_error() {
     let mut toy = Toy::new(&[Range::new(SpaceId(0), 0, 1 << 20)], idle());
     let error = instrument().step(&mut toy).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Missing);
 }
 
 #[test]
-fn a_failing_source_ends_the_run_and_keeps_what_came_before() {
+fn a_failing_source_ends_the_run_and_keeps_earlier_windows() {
     let mut machine = machine(vec![window(0, 200)]);
     assert_eq!(run(&mut machine, 1).1.snapshots.len(), 1);
     machine.told.fails = true;
@@ -131,7 +131,7 @@ fn a_failing_source_ends_the_run_and_keeps_what_came_before() {
 }
 
 #[test]
-fn stops_when_asked() {
+fn stops_on_request() {
     let mut machine = machine(vec![window(0, 200), window(200, 400)]);
     machine.toy = machine.toy.with_event(Time(300 * MS), Event::Stop);
     let (ended, kept) = run(&mut machine, 5);

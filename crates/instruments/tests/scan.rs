@@ -41,7 +41,7 @@ fn accuracy(snapshot: &Snapshot, truth: &[Range]) -> Accuracy {
 // 2 GiB at 32,768 entries per step: 16 steps of 5 ms per pass, 80 ms; two or three passes per
 // window. A block of 2 MiB gets 1 M/s x 80 ms / 32 = 2,500 touches per pass: complete and exact.
 #[test]
-fn a_target_of_many_steps_is_seen_whole() {
+fn a_target_of_many_steps_is_covered() {
     let hot = [r(700 * MIB, 732 * MIB), r(1500 * MIB, 1532 * MIB)];
     for prune in [false, true] {
         let config = Config { entries: 1 << 15, prune, ..Default::default() };

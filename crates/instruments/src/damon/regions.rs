@@ -6,7 +6,7 @@ use tierscope_core::{Level, PAGE_SIZE, Probe, Range, Rng, State};
 
 /// A sampling region (`struct damon_region`).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Zone {
+pub(super) struct SampledRegion {
     pub(super) range: Range,
     /// Sampling intervals of this window with an access (`nr_accesses`).
     pub(super) accesses: u32,
@@ -18,7 +18,7 @@ pub(super) struct Zone {
     pub(super) level: Option<Level>,
 }
 
-impl Zone {
+impl SampledRegion {
     pub(super) fn new(range: Range) -> Self {
         Self { range, accesses: 0, last: 0, age: 0, level: None }
     }
@@ -49,12 +49,12 @@ impl Zone {
         self.age = if alike { self.age.saturating_add(1) } else { 0 };
     }
 
-    fn is_like(&self, next: &Zone, threshold: u32) -> bool {
+    fn is_like(&self, next: &SampledRegion, threshold: u32) -> bool {
         self.accesses.abs_diff(next.accesses) <= threshold
     }
 
     /// `damon_merge_two_regions`: counts and ages become means weighted by size, rounded down.
-    fn merge(&mut self, next: &Zone) {
+    fn merge(&mut self, next: &SampledRegion) {
         let (mine, theirs) = (u128::from(self.range.bytes()), u128::from(next.range.bytes()));
         let mean = |a: u32, b: u32| {
             ((u128::from(a) * mine + u128::from(b) * theirs) / (mine + theirs)) as u32
@@ -67,11 +67,11 @@ impl Zone {
 }
 
 /// `__damon_va_init_regions`: cuts areas evenly into about `min_regions` regions per space.
-pub(super) fn initial(areas: &[Range], min_regions: usize) -> Vec<Zone> {
+pub(super) fn initial(areas: &[Range], min_regions: usize) -> Vec<SampledRegion> {
     let total: u64 = areas.iter().map(Range::bytes).sum();
     let size = (total / min_regions as u64).max(PAGE_SIZE);
     let cut = |area: &Range| evenly(*area, area.bytes() / size);
-    areas.iter().flat_map(cut).map(Zone::new).collect()
+    areas.iter().flat_map(cut).map(SampledRegion::new).collect()
 }
 
 /// `damon_va_evenly_split_region`: `pieces` pieces of whole pages, the last one takes the rest. A
@@ -93,23 +93,24 @@ fn evenly(range: Range, pieces: u64) -> Vec<Range> {
 /// `damon_set_regions`: drops regions outside of the areas; the first and the last region of an
 /// area grow or shrink to its bounds, holes between regions become regions, and so does an area
 /// without any. A region that overlaps two areas stays with the first.
-pub(super) fn set_areas(zones: Vec<Zone>, areas: &[Range]) -> Vec<Zone> {
-    let mut set: Vec<Zone> = Vec::with_capacity(zones.len() + areas.len());
+pub(super) fn set_areas(zones: Vec<SampledRegion>, areas: &[Range]) -> Vec<SampledRegion> {
+    let mut set: Vec<SampledRegion> = Vec::with_capacity(zones.len() + areas.len());
     let mut rest = zones.into_iter().peekable();
     for area in areas {
-        let ends_before = |z: &Zone| (z.range.space, z.range.end) <= (area.space, area.start);
+        let ends_before =
+            |z: &SampledRegion| (z.range.space, z.range.end) <= (area.space, area.start);
         while rest.next_if(ends_before).is_some() {}
         let first = set.len();
         while let Some(zone) = rest.next_if(|zone| zone.range.intersect(area).is_some()) {
             let filled =
                 if set.len() == first { zone.range.start } else { set[set.len() - 1].range.end };
             if filled < zone.range.start {
-                set.push(Zone::new(Range::new(area.space, filled, zone.range.start)));
+                set.push(SampledRegion::new(Range::new(area.space, filled, zone.range.start)));
             }
             set.push(zone);
         }
         if set.len() == first {
-            set.push(Zone::new(*area));
+            set.push(SampledRegion::new(*area));
             continue;
         }
         set[first].range.start = area.start;
@@ -120,7 +121,7 @@ pub(super) fn set_areas(zones: Vec<Zone>, areas: &[Range]) -> Vec<Zone> {
 }
 
 /// `damon_region_sz_limit`: monitored bytes over the minimum number of regions, at least a page.
-pub(super) fn size_limit(zones: &[Zone], min_regions: usize) -> u64 {
+pub(super) fn size_limit(zones: &[SampledRegion], min_regions: usize) -> u64 {
     let total: u64 = zones.iter().map(|zone| zone.range.bytes()).sum();
     (total / min_regions as u64).max(PAGE_SIZE)
 }
@@ -130,7 +131,7 @@ pub(super) fn size_limit(zones: &[Zone], min_regions: usize) -> u64 {
 /// and the threshold is below the maximum count.
 ///
 /// Every round increments the ages, as in the kernel.
-pub(super) fn merge(zones: &mut Vec<Zone>, limit: u64, max_regions: usize, samples: u32) {
+pub(super) fn merge(zones: &mut Vec<SampledRegion>, limit: u64, max_regions: usize, samples: u32) {
     let highest = zones.iter().map(|zone| zone.accesses).max().unwrap_or(0);
     let mut threshold = highest / 10;
     loop {
@@ -143,7 +144,7 @@ pub(super) fn merge(zones: &mut Vec<Zone>, limit: u64, max_regions: usize, sampl
 }
 
 /// `damon_merge_regions_of`: merges neighbours whose counts differ by at most `threshold`.
-fn merge_alike(zones: &mut Vec<Zone>, threshold: u32, limit: u64) {
+fn merge_alike(zones: &mut Vec<SampledRegion>, threshold: u32, limit: u64) {
     zones.iter_mut().for_each(|zone| zone.grow_old(threshold));
     zones.dedup_by(|next, zone| {
         let merges = zone.range.touches(&next.range)
@@ -166,7 +167,12 @@ impl Splitter {
     /// Splits every region into two, unless there are more than half of the maximum already; into
     /// three if their number has not changed since the last split and there is room, in case the
     /// middle differs.
-    pub(super) fn split(&mut self, zones: &mut Vec<Zone>, max_regions: usize, rng: &mut Rng) {
+    pub(super) fn split(
+        &mut self,
+        zones: &mut Vec<SampledRegion>,
+        max_regions: usize,
+        rng: &mut Rng,
+    ) {
         let count = zones.len();
         if count > max_regions / 2 {
             return;
@@ -180,7 +186,7 @@ impl Splitter {
 
 /// `damon_split_regions_of`: splits off the left one to nine tenths, at a page boundary, and then
 /// splits the remainder again. Regions of two pages or less stay whole.
-fn split(mut zone: Zone, parts: u32, rng: &mut Rng) -> Vec<Zone> {
+fn split(mut zone: SampledRegion, parts: u32, rng: &mut Rng) -> Vec<SampledRegion> {
     let mut rights = Vec::with_capacity(parts as usize);
     for _ in 1..parts {
         let bytes = zone.range.bytes();
@@ -209,12 +215,12 @@ mod tests {
 
     const P: u64 = PAGE_SIZE;
 
-    fn zone(start: u64, end: u64, accesses: u32) -> Zone {
-        Zone { accesses, ..Zone::new(r(start * P, end * P)) }
+    fn zone(start: u64, end: u64, accesses: u32) -> SampledRegion {
+        SampledRegion { accesses, ..SampledRegion::new(r(start * P, end * P)) }
     }
 
     /// Ranges in units of pages.
-    fn pages(zones: &[Zone]) -> Vec<(u64, u64)> {
+    fn pages(zones: &[SampledRegion]) -> Vec<(u64, u64)> {
         zones.iter().map(|zone| (zone.range.start / P, zone.range.end / P)).collect()
     }
 
@@ -269,16 +275,16 @@ mod tests {
     // 1 page of 1, 3 pages of 5: (1 + 15) / 4 = 4. Ages 9 and 1: 12 / 4 = 3.
     #[test]
     fn merged_counts_and_ages_are_means_by_size() {
-        let mut left = Zone { age: 9, ..zone(0, 1, 1) };
-        left.merge(&Zone { age: 1, ..zone(1, 4, 5) });
+        let mut left = SampledRegion { age: 9, ..zone(0, 1, 1) };
+        left.merge(&SampledRegion { age: 1, ..zone(1, 4, 5) });
         assert_eq!((left.accesses, left.age), (4, 3));
     }
 
     #[test]
     fn ages_grow_while_counts_stay() {
         let mut zones = vec![
-            Zone { last: 8, age: 4, ..zone(0, 1, 10) },
-            Zone { last: 2, age: 4, ..zone(2, 3, 10) },
+            SampledRegion { last: 8, age: 4, ..zone(0, 1, 10) },
+            SampledRegion { last: 2, age: 4, ..zone(2, 3, 10) },
         ];
         merge_alike(&mut zones, 2, P);
         assert_eq!((zones[0].age, zones[1].age), (5, 0));
@@ -288,7 +294,7 @@ mod tests {
     #[test]
     fn too_many_regions_raise_the_threshold() {
         let alternating = |max| {
-            let mut zones: Vec<Zone> =
+            let mut zones: Vec<SampledRegion> =
                 (0..20).map(|i| zone(i, i + 1, if i % 2 == 0 { 0 } else { 9 })).collect();
             merge(&mut zones, 10 * P, max, 20);
             zones.len()
@@ -299,7 +305,7 @@ mod tests {
 
     #[test]
     fn no_threshold_reaches_beyond_the_samples() {
-        let mut zones: Vec<Zone> = (0..20).map(|i| zone(2 * i, 2 * i + 1, 0)).collect();
+        let mut zones: Vec<SampledRegion> = (0..20).map(|i| zone(2 * i, 2 * i + 1, 0)).collect();
         merge(&mut zones, 10 * P, 3, 20);
         assert_eq!(zones.len(), 20, "none of them touch");
     }
@@ -335,7 +341,7 @@ mod tests {
     fn three_parts_only_at_rest_and_with_room() {
         let mut rng = Rng::seeded(1);
         let mut split = |last_count, count: u64, max| {
-            let mut zones: Vec<Zone> =
+            let mut zones: Vec<SampledRegion> =
                 (0..count).map(|i| zone(i * 1000, (i + 1) * 1000, 0)).collect();
             Splitter { last_count }.split(&mut zones, max, &mut rng);
             zones.len()
@@ -367,12 +373,12 @@ mod tests {
 
     #[test]
     fn ages_follow_the_length_of_the_window() {
-        let mut zone = Zone { age: 10, ..zone(0, 1, 0) };
+        let mut zone = SampledRegion { age: 10, ..zone(0, 1, 0) };
         zone.rescale_age(Duration::from_millis(5), Duration::from_millis(8));
         assert_eq!(zone.age, 6, "50 ms are six windows of 8 ms");
     }
 
-    fn tile(zones: &[Zone], areas: &[Range]) {
+    fn tile(zones: &[SampledRegion], areas: &[Range]) {
         let mut at = zones.iter();
         for area in areas {
             let mut filled = area.start;
@@ -422,7 +428,7 @@ mod tests {
                 let limit = size_limit(&zones, min);
                 merge(&mut zones, limit, max, 20);
                 tile(&zones, areas);
-                zones.iter_mut().for_each(Zone::start_over);
+                zones.iter_mut().for_each(SampledRegion::start_over);
                 splitter.split(&mut zones, max, &mut rng);
                 tile(&zones, areas);
                 prop_assert!(zones.len() <= max, "{} > {max}", zones.len());

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tierscope_core::{Error, ErrorKind, Result};
 
-use super::regions::Zone;
+use super::regions::SampledRegion;
 
 /// The whole in basis points (1/10,000).
 const WHOLE: u64 = 10_000;
@@ -59,7 +59,12 @@ impl Goal {
     }
 
     /// The next sampling interval (`kdamond_tune_intervals`).
-    pub(super) fn next_sampling(&self, now: Duration, zones: &[Zone], samples: u32) -> Duration {
+    pub(super) fn next_sampling(
+        &self,
+        now: Duration,
+        zones: &[SampledRegion],
+        samples: u32,
+    ) -> Duration {
         let adaptation = adaptation_bp(self.score_bp(zones, samples));
         let nanos = now.as_nanos() * u128::from(adaptation) / u128::from(WHOLE);
         let next = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
@@ -67,8 +72,8 @@ impl Goal {
     }
 
     /// Score against the goal, in basis points (`damon_get_intervals_score`).
-    fn score_bp(&self, zones: &[Zone], samples: u32) -> u64 {
-        let bytes = |zone: &Zone| u128::from(zone.range.bytes());
+    fn score_bp(&self, zones: &[SampledRegion], samples: u32) -> u64 {
+        let bytes = |zone: &SampledRegion| u128::from(zone.range.bytes());
         let possible: u128 = zones.iter().map(|z| bytes(z) * u128::from(samples)).sum();
         let seen: u128 = zones.iter().map(|z| bytes(z) * u128::from(z.accesses)).sum();
         let wanted = (possible * u128::from(self.access_bp) / u128::from(WHOLE)).max(1);
@@ -103,8 +108,8 @@ mod tests {
     // goal.
     #[test]
     fn the_score_weighs_accesses_by_size() {
-        let hot = Zone { accesses: 4, ..Zone::new(r(0, 10)) };
-        let zones = [hot, Zone::new(r(10, 100))];
+        let hot = SampledRegion { accesses: 4, ..SampledRegion::new(r(0, 10)) };
+        let zones = [hot, SampledRegion::new(r(10, 100))];
         assert_eq!(Goal::default().score_bp(&zones, 20), 5_000);
         let next = Goal::default().next_sampling(Duration::from_millis(8), &zones, 20);
         assert_eq!(next, Duration::from_millis(12), "8 ms x 1.5");
@@ -112,8 +117,8 @@ mod tests {
 
     #[test]
     fn limits_hold() {
-        let cold = [Zone::new(r(0, 4096))];
-        let hot = [Zone { accesses: 20, ..Zone::new(r(0, 4096)) }];
+        let cold = [SampledRegion::new(r(0, 4096))];
+        let hot = [SampledRegion { accesses: 20, ..SampledRegion::new(r(0, 4096)) }];
         let goal = Goal::default();
         assert_eq!(goal.next_sampling(Duration::from_secs(8), &cold, 20), goal.max_sampling);
         assert_eq!(goal.next_sampling(Duration::from_millis(7), &hot, 20), goal.min_sampling);

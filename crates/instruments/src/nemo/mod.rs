@@ -19,20 +19,54 @@
 //! a cache reach no controller, and prefetches do. A verdict holds until the block is watched
 //! again; a block that was never watched has no samples.
 
-mod aim;
+mod watch;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tierscope_core::{
-    Counters, ErrorKind, Instrument, PAGE_SIZE, Ports, Range, Result, RuleId, Setting, Snapshot,
-    SpaceId, Step, Time,
+    Counters, ErrorKind, Instrument, Need, PAGE_SIZE, Ports, Range, Result, RuleId, Setting,
+    Snapshot, SpaceId, Step, Time,
 };
 
 use crate::areas::refresh;
+use crate::block_heat::{BlockHeat, is_mapped, regions};
 use crate::checks::{intervals, refuse};
-use crate::spots::{Spot, is_mapped, regions};
-use aim::{Aim, Hand, STATES, Watch};
+use crate::registry::{Common, CostClass, Entry, Variant, set};
+use watch::{STATES, SweepPosition, Watch, WatchSet};
+
+/// The instrument in the list.
+pub(crate) const ENTRY: Entry = Entry {
+    name: "nemo",
+    about: "counters in the memory controller: every request, by block (NEMO)",
+    needs: &[Need::Counters],
+    granularity: "4 KiB",
+    variants: &[
+        Variant {
+            name: "blocks",
+            about: "2 MiB: eight pipelines watch 128 GiB at a time, and sweep over more",
+            cost: CostClass::AllMemory,
+        },
+        Variant {
+            name: "pages",
+            about: "4 KiB: eight pipelines watch 256 MiB at a time, and sweep over more",
+            cost: CostClass::AllMemory,
+        },
+    ],
+    removed: &[],
+    make,
+};
+
+fn make(variant: &str, common: &Common) -> Result<Box<dyn Instrument>> {
+    let mut config = Config::default();
+    if variant == "pages" {
+        config.granularity = PAGE_SIZE;
+    }
+    set(&mut config.sampling, &common.sampling);
+    set(&mut config.window, &common.window);
+    set(&mut config.update, &common.update);
+    Ok(Box::new(Nemo::new(config)?))
+}
 
 /// Settings of the instrument.
 #[derive(Clone, Debug, PartialEq)]
@@ -95,7 +129,7 @@ impl Config {
 
 /// Last known heat of a block of the target's addresses.
 #[derive(Clone, Copy, Debug)]
-struct Verdict {
+struct KnownHeat {
     hits: f32,
     /// Window in which requests to the block last started or ceased.
     turned: u32,
@@ -108,10 +142,10 @@ pub struct Nemo {
     /// Number of pipelines that are available, as far as known.
     room: usize,
     areas: Vec<Range>,
-    blocks: BTreeMap<(SpaceId, u64), Verdict>,
+    blocks: BTreeMap<(SpaceId, u64), KnownHeat>,
     watches: Vec<Watch>,
-    aim: Aim,
-    hand: Hand,
+    wanted: WatchSet,
+    sweep: SweepPosition,
     window_start: Option<Time>,
     windows: u32,
     next_update: Time,
@@ -132,8 +166,8 @@ impl Nemo {
             areas: Vec::new(),
             blocks: BTreeMap::new(),
             watches: Vec::new(),
-            aim: Aim::default(),
-            hand: Hand::default(),
+            wanted: WatchSet::default(),
+            sweep: SweepPosition::default(),
             window_start: None,
             windows: 0,
             next_update: Time(0),
@@ -157,7 +191,7 @@ impl Nemo {
             self.next_frames = now;
         }
         // Keep the watched blocks, unless pages may have moved or other blocks are waiting.
-        if now >= self.next_frames || !self.aim.is_all {
+        if now >= self.next_frames || !self.wanted.is_all {
             self.watch_next(ports)?;
             self.next_frames = now + self.config.frames;
         }
@@ -165,15 +199,15 @@ impl Nemo {
         Ok(())
     }
 
-    /// Watches the next blocks from the hand on, as many as the pipelines hold.
+    /// Watches the next blocks from the sweep position on, as many as the pipelines hold.
     fn watch_next(&mut self, ports: &mut dyn Ports) -> Result<()> {
         loop {
-            let aim = self.hand.aim(ports, &self.areas, &self.config, self.room)?;
+            let wanted = self.sweep.wanted(ports, &self.areas, &self.config, self.room)?;
             let counters = ports.counters()?;
-            match aim::watch(counters, &mut self.watches, &aim, self.config.shift()) {
+            match watch::assign(counters, &mut self.watches, &wanted, self.config.shift()) {
                 Ok(()) => {
-                    self.hand.go_on(&aim);
-                    self.aim = aim;
+                    self.sweep.go_on(&wanted);
+                    self.wanted = wanted;
                     return Ok(());
                 }
                 // Fewer pipelines than requested: others are in use.
@@ -199,7 +233,7 @@ impl Nemo {
             counters.read(watch.rule, &mut self.states)?;
             for (state, count) in self.states.iter().enumerate().filter(|(_, count)| **count > 0) {
                 let key = watch.first + state as u64;
-                for (block, share) in self.aim.shares(key) {
+                for (block, share) in self.wanted.shares(key) {
                     *requests.entry(block).or_default() += *count as f64 * share;
                 }
             }
@@ -209,11 +243,11 @@ impl Nemo {
 
     fn judge(&mut self, requests: &BTreeMap<(SpaceId, u64), f64>) {
         let (samples, window) = (f64::from(self.config.samples()), self.windows);
-        for block in &self.aim.blocks {
+        for block in &self.wanted.blocks {
             let count = requests.get(block).copied().unwrap_or(0.0);
             let hits = (samples * -(-count / samples).exp_m1()) as f32;
             let verdict =
-                self.blocks.entry(*block).or_insert(Verdict { hits: -1.0, turned: window });
+                self.blocks.entry(*block).or_insert(KnownHeat { hits: -1.0, turned: window });
             if (hits > 0.0) != (verdict.hits > 0.0) {
                 verdict.turned = window;
             }
@@ -227,13 +261,13 @@ impl Nemo {
         self.judge(&requests);
         let (samples, window, bytes) =
             (self.config.samples(), self.windows, self.config.granularity);
-        let spot = |((space, start), verdict): (&(SpaceId, u64), &Verdict)| Spot {
+        let spot = |((space, start), verdict): (&(SpaceId, u64), &KnownHeat)| BlockHeat {
             range: Range::new(*space, *start, start + bytes),
             hits: verdict.hits,
             samples,
             age: window - verdict.turned,
         };
-        let rest = |range| Spot { range, hits: 0.0, samples: 0, age: 0 };
+        let rest = |range| BlockHeat { range, hits: 0.0, samples: 0, age: 0 };
         let regions = regions(&self.areas, self.blocks.iter().map(spot), rest);
         Ok(Snapshot { start, end, samples, regions })
     }
@@ -297,7 +331,7 @@ mod tests {
     #[test]
     fn six_requests_in_a_window_are_hot() {
         let mut nemo = Nemo::new(Config::default()).unwrap();
-        nemo.aim.blocks = [(SpaceId(0), 0)].into();
+        nemo.wanted.blocks = [(SpaceId(0), 0)].into();
         let mut hits = |count: f64| {
             nemo.judge(&BTreeMap::from([((SpaceId(0), 0), count)]));
             nemo.blocks[&(SpaceId(0), 0)].hits

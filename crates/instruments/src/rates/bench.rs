@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 
 use tierscope_core::{Level, Range, Rng, SpaceId, Time};
 
-use super::chain::{Chain, Prior, Sight, single};
-use super::draw::Ground;
+use super::chain::{Chain, LookModel, Prior, single};
 use super::looks::{Bits, DEPTH, ENTRIES, Look, Looks, WORDS};
+use super::regions::RegionInput;
 use super::table::{Key, Table};
 use super::tally::Tally;
-use super::{FITS, Round, apart};
+use super::{FITS, VisitOrder, uncorrelated};
 
 /// Infers the rates of a table with `hot` hot entries at random places among cold ones. Returns the
 /// number of nodes of the chain.
@@ -49,15 +49,15 @@ fn scrambled(rng: &mut Rng, depth: usize) -> Looks {
 pub fn infer_apart(depth: usize, seed: u64) -> usize {
     let looks = scrambled(&mut Rng::seeded(seed), depth);
     let (now, mut segments) = (Time(depth as u64 * 20_000_000), Vec::new());
-    apart::infer(&looks, &(0..ENTRIES), &Prior::default(), now, &mut segments)
+    uncorrelated::infer(&looks, &(0..ENTRIES), &Prior::default(), now, &mut segments)
 }
 
 /// Fits the distribution of rates to `entries` entries with eight looks each. Returns their number.
 #[must_use]
 pub fn fit(entries: usize) -> usize {
     let (looks, mut prior) = (scrambled(&mut Rng::seeded(1), DEPTH), Prior::default());
-    let sight = Sight::new(looks.all(), Time(0));
-    let curve = |at: usize| (single(&sight, looks.pattern(at % ENTRIES), prior.rates()), 1.0);
+    let model = LookModel::new(looks.all(), Time(0));
+    let curve = |at: usize| (single(&model, looks.pattern(at % ENTRIES), prior.rates()), 1.0);
     let curves: Vec<_> = (0..entries).map(curve).collect();
     prior.fit(&curves, FITS);
     entries
@@ -86,7 +86,7 @@ impl Drawing {
             tables.insert(table.key(), table);
         }
         let mut tally = Tally::new(false);
-        tally.count(&[], &tables, &Round::new(&areas, 1));
+        tally.count(&[], &tables, &VisitOrder::new(&areas, 1));
         Self { areas, tables, tally }
     }
 
@@ -94,10 +94,10 @@ impl Drawing {
     /// ones. Returns the numbers of regions built and copied.
     pub fn regions(&mut self, afresh: bool) -> [usize; 2] {
         if afresh {
-            self.tables.values_mut().for_each(|table| table.drawn = None);
+            self.tables.values_mut().for_each(|table| table.built = None);
         }
         let expected = ENTRIES * self.tables.len();
-        let ground = Ground {
+        let input = RegionInput {
             areas: &self.areas,
             upper: &[],
             lower: &mut self.tables,
@@ -106,8 +106,8 @@ impl Drawing {
             samples: 40,
             windows: 1,
             expected,
-            redrawn: usize::MAX,
+            rebuilt: usize::MAX,
         };
-        std::hint::black_box(ground.regions()).1
+        std::hint::black_box(input.regions()).1
     }
 }

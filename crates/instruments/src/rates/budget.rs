@@ -183,7 +183,7 @@ mod tests {
 
     // 1 % of a second is 10 ms, of which at most 5 ms are charged for recording.
     #[test]
-    fn what_others_spend_counts_up_to_half() {
+    fn time_spent_elsewhere_counts_up_to_half() {
         let mut budget = Budget::new(0.01);
         budget.fill(Time(0));
         budget.keep(Duration::from_secs(1));
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kind_that_got_least_comes_first() {
+    fn the_kind_with_the_smallest_share_is_first() {
         let mut shares = Shares { begun: true, covered: true, ..Shares::default() };
         shares.spend(Work::Round, Duration::from_micros(15));
         shares.spend(Work::Leaves, Duration::from_micros(15));

@@ -21,7 +21,7 @@ use std::ops::Range;
 use tierscope_core::Time;
 
 use super::curve::{dot, exponentiate, normalise, running_sums, total};
-use super::grid::{CELLS, Curve, Law, PER_DECADE, law};
+use super::grid::{CELLS, Curve, LookLikelihood, PER_DECADE, look_likelihood};
 use super::looks::{Look, Looks, SKETCH_STEP, WORDS, mask, sketched};
 
 /// Minimum length of a run of entries with the same bits that becomes one node.
@@ -151,9 +151,9 @@ impl Prior {
     }
 
     /// Adds the change counts of a table visited at random.
-    pub(super) fn learn(&mut self, lesson: &Lesson) {
+    pub(super) fn learn(&mut self, changes: &ChangeCounts) {
         let keep = if total(&self.sums[0]) > MEMORY { 0.99 } else { 1.0 };
-        for (sum, seen) in self.sums.iter_mut().zip(&lesson.sums) {
+        for (sum, seen) in self.sums.iter_mut().zip(&changes.sums) {
             sum.iter_mut().zip(seen).for_each(|(sum, seen)| *sum = keep * *sum + seen);
         }
         self.settle();
@@ -215,12 +215,12 @@ const FIRST_RATES: Curve = [0.0; CELLS];
 
 /// Change counts of a table, for [`Prior::learn`].
 #[derive(Clone, Debug)]
-pub(super) struct Lesson {
+pub(super) struct ChangeCounts {
     sums: [Curve; 2],
 }
 
 /// No entries and no changes.
-impl Default for Lesson {
+impl Default for ChangeCounts {
     fn default() -> Self {
         Self { sums: [FIRST_RATES; 2] }
     }
@@ -286,8 +286,8 @@ struct Pattern {
 }
 
 impl Pattern {
-    fn new(sight: &Sight, bits: u8, prior: &Curve) -> Self {
-        Self { bits, likelihood: single(sight, bits, prior), logarithm: None }
+    fn new(model: &LookModel, bits: u8, prior: &Curve) -> Self {
+        Self { bits, likelihood: single(model, bits, prior), logarithm: None }
     }
 
     /// Likelihood of a run of entries with these bits and one common rate.
@@ -319,11 +319,11 @@ impl Chain {
         prior: &Prior,
         now: Time,
         segments: &mut Vec<Segment>,
-    ) -> (Lesson, usize) {
+    ) -> (ChangeCounts, usize) {
         self.make_nodes(looks, span, prior, now);
         self.pass_forward(prior);
-        let lesson = self.pass_backward(prior, segments);
-        (lesson, self.nodes.len() + 3 * self.patterns.len())
+        let changes = self.pass_backward(prior, segments);
+        (changes, self.nodes.len() + 3 * self.patterns.len())
     }
 
     /// Infers the segments of a sketched table as of `now`: each probed entry represents the
@@ -335,9 +335,9 @@ impl Chain {
         prior: &Prior,
         now: Time,
         segments: &mut Vec<Segment>,
-    ) -> (Lesson, usize) {
+    ) -> (ChangeCounts, usize) {
         self.nodes.clear();
-        let sight = Sight::new(looks.all(), now);
+        let model = LookModel::new(looks.all(), now);
         for at in sketched() {
             let start = at - at % SKETCH_STEP;
             let entries = start.max(span.start)..(start + SKETCH_STEP).min(span.end);
@@ -346,26 +346,26 @@ impl Chain {
             }
             let size = if span.contains(&at) { 1.0 } else { 0.0 };
             let young = |look: &Look| size * (look.young[at / 64] >> (at % 64) & 1) as f32;
-            self.nodes.push(Node { entries, likelihood: pooled(looks.all(), &sight, size, young) });
+            self.nodes.push(Node { entries, likelihood: pooled(looks.all(), &model, size, young) });
         }
         self.pass_forward(prior);
-        let lesson = self.pass_backward(prior, segments);
+        let changes = self.pass_backward(prior, segments);
         part_between_looks(segments);
-        (lesson, self.nodes.len())
+        (changes, self.nodes.len())
     }
 
     fn make_nodes(&mut self, looks: &Looks, span: &Range<usize>, prior: &Prior, now: Time) {
         self.nodes.clear();
         self.patterns.clear();
         let mapped = mask(span);
-        let sight = Sight::new(looks.all(), now);
+        let model = LookModel::new(looks.all(), now);
         for word in 0..WORDS {
             let here = span.start.max(word * 64)..span.end.min(word * 64 + 64);
             if here.is_empty() {
                 continue;
             }
             if alike(looks.all(), word, mapped[word]) {
-                self.pool(looks, &sight, here, mapped[word]);
+                self.pool(looks, &model, here, mapped[word]);
                 continue;
             }
             // Entries young in at most one look, mostly by chance, are pooled between entries that
@@ -377,9 +377,9 @@ impl Chain {
                 let end = run_end(turns, at).min(here.end);
                 let part = mask(&(at..end))[word];
                 if often >> (at % 64) & 1 == 0 && alike(looks.all(), word, part) {
-                    self.pool(looks, &sight, at..end, part);
+                    self.pool(looks, &model, at..end, part);
                 } else {
-                    self.split(looks, &sight, at..end, prior);
+                    self.split(looks, &model, at..end, prior);
                 }
                 at = end;
             }
@@ -387,16 +387,16 @@ impl Chain {
     }
 
     /// Adds one node for entries of a word that are alike; `bits` selects them in the word.
-    fn pool(&mut self, looks: &Looks, sight: &Sight, entries: Range<usize>, bits: u64) {
+    fn pool(&mut self, looks: &Looks, model: &LookModel, entries: Range<usize>, bits: u64) {
         let word = entries.start / 64;
         let young = |look: &Look| (look.young[word] & bits).count_ones() as f32;
-        let likelihood = pooled(looks.all(), sight, bits.count_ones() as f32, young);
+        let likelihood = pooled(looks.all(), model, bits.count_ones() as f32, young);
         self.nodes.push(Node { entries, likelihood });
     }
 
     /// Adds nodes for entries of a word by their patterns: one per long run of a pattern, else one
     /// per entry.
-    fn split(&mut self, looks: &Looks, sight: &Sight, entries: Range<usize>, prior: &Prior) {
+    fn split(&mut self, looks: &Looks, model: &LookModel, entries: Range<usize>, prior: &Prior) {
         let turns = looks.turns(entries.start / 64);
         let mut at = entries.start;
         while at < entries.end {
@@ -404,7 +404,7 @@ impl Chain {
             let end = run_end(turns, at).min(entries.end);
             let known = self.patterns.iter().position(|known| known.bits == pattern);
             let known = known.unwrap_or_else(|| {
-                self.patterns.push(Pattern::new(sight, pattern, &prior.rates));
+                self.patterns.push(Pattern::new(model, pattern, &prior.rates));
                 self.patterns.len() - 1
             });
             let pattern = &mut self.patterns[known];
@@ -448,8 +448,8 @@ impl Chain {
     /// Computes backward messages, from the last node to the first, and the segments. The messages
     /// are scaled so that their products with the forward messages add up to 1. Returns the change
     /// counts.
-    fn pass_backward(&mut self, prior: &Prior, segments: &mut Vec<Segment>) -> Lesson {
-        let mut lesson = Lesson::default();
+    fn pass_backward(&mut self, prior: &Prior, segments: &mut Vec<Segment>) -> ChangeCounts {
+        let mut changes = ChangeCounts::default();
         segments.clear();
         let mut message: Curve = [1.0; CELLS];
         for index in (0..self.nodes.len()).rev() {
@@ -459,7 +459,7 @@ impl Chain {
             let mut marginal: Curve = [0.0; CELLS];
             for cell in 0..CELLS {
                 marginal[cell] = forward[cell] * message[cell];
-                lesson.sums[0][cell] += entries * marginal[cell];
+                changes.sums[0][cell] += entries * marginal[cell];
             }
             add_segment(segments, Segment::of(node.entries.clone(), &marginal));
             let Some(before) = index.checked_sub(1) else { break };
@@ -475,12 +475,12 @@ impl Chain {
             let fresh = fresh * scale;
             for cell in 0..CELLS {
                 let draws = leave[cell] * fresh;
-                lesson.sums[1][cell] += forward[cell] * draws;
+                changes.sums[1][cell] += forward[cell] * draws;
                 message[cell] = stayed[cell] * scale + draws;
             }
         }
         segments.reverse();
-        lesson
+        changes
     }
 }
 
@@ -571,29 +571,29 @@ fn quantiles(marginal: &Curve, tails: [f32; 2]) -> [[f32; 2]; 2] {
 
 /// Data shared by all entries of a table: the likelihood curves of each look, and the probability
 /// that a rate was redrawn before each look and between the last look and now.
-pub(super) struct Sight {
-    laws: Vec<(Law, f32)>,
+pub(super) struct LookModel {
+    likelihoods: Vec<(LookLikelihood, f32)>,
     redrawn: f32,
 }
 
-impl Sight {
+impl LookModel {
     pub(super) fn new(looks: &[Look], now: Time) -> Self {
         let redrawn = |from: Time, to: Time| 1.0 - (-to.since(from).as_secs_f32() / LASTING).exp();
         let mut last = looks.first().map_or(now, |look| look.at);
-        let mut laws = Vec::with_capacity(looks.len());
+        let mut likelihoods = Vec::with_capacity(looks.len());
         for look in looks {
-            laws.push((law(look.seconds), redrawn(last, look.at)));
+            likelihoods.push((look_likelihood(look.seconds), redrawn(last, look.at)));
             last = look.at;
         }
-        Self { laws, redrawn: redrawn(last, now) }
+        Self { likelihoods, redrawn: redrawn(last, now) }
     }
 
     /// Updates the distribution of an entry's rate by one look, after fading it towards the prior
     /// for the time since the previous look.
     #[inline(always)]
     pub(super) fn step(&self, state: &mut Curve, look: usize, young: bool, prior: &Curve) {
-        let (law, redrawn) = &self.laws[look];
-        let curve = if young { law.young } else { law.old };
+        let (likelihood, redrawn) = &self.likelihoods[look];
+        let curve = if young { likelihood.young } else { likelihood.old };
         for cell in 0..CELLS {
             let kept = state[cell] + redrawn * (prior[cell] - state[cell]);
             state[cell] = kept * curve[cell];
@@ -611,12 +611,12 @@ impl Sight {
 
 /// Likelihood of one entry's bits, by cell. From look to look, and until now, the distribution
 /// fades towards the prior; the prior is divided out at the end, which leaves a likelihood.
-pub(super) fn single(sight: &Sight, pattern: u8, prior: &Curve) -> Curve {
+pub(super) fn single(model: &LookModel, pattern: u8, prior: &Curve) -> Curve {
     let mut state = *prior;
-    for look in 0..sight.laws.len() {
-        sight.step(&mut state, look, pattern >> look & 1 == 1, prior);
+    for look in 0..model.likelihoods.len() {
+        model.step(&mut state, look, pattern >> look & 1 == 1, prior);
     }
-    sight.fade(&mut state, prior);
+    model.fade(&mut state, prior);
     (0..CELLS).for_each(|cell| state[cell] /= prior[cell]);
     let most = state.iter().copied().fold(0.0, f32::max);
     state.map(|cell| (cell / most).max(1e-12))
@@ -628,13 +628,13 @@ pub(super) fn near(known: f32) -> Curve {
 }
 
 /// Likelihood of `size` entries with one common rate, given the number of young ones in each look.
-fn pooled(looks: &[Look], sight: &Sight, size: f32, young: impl Fn(&Look) -> f32) -> Curve {
+fn pooled(looks: &[Look], model: &LookModel, size: f32, young: impl Fn(&Look) -> f32) -> Curve {
     let mut curve: Curve = [0.0; CELLS];
-    for (look, (law, _)) in looks.iter().zip(&sight.laws) {
+    for (look, (likelihood, _)) in looks.iter().zip(&model.likelihoods) {
         let young = young(look);
         let old = size - young;
         for cell in 0..CELLS {
-            curve[cell] += young * law.ln_young[cell] + old * law.ln_old[cell];
+            curve[cell] += young * likelihood.ln_young[cell] + old * likelihood.ln_old[cell];
         }
     }
     exponentiate(&mut curve);
@@ -709,7 +709,7 @@ mod tests {
     // the entries up to 240 are busy, and those between the eighth and the ninth probed one (240
     // and 272) may be busy or not.
     #[test]
-    fn a_sketch_says_nothing_of_what_lies_between_two_rates() {
+    fn a_sketch_leaves_rates_between_two_probed_ones_open() {
         let mut looks = Looks::default();
         let mut young = [0; WORDS];
         sketched().take(8).for_each(|at| young[at / 64] |= 1 << (at % 64));
@@ -753,7 +753,7 @@ mod tests {
     // One of 101 entries takes 100,000 accesses per second; of the others only a lower bound of ten
     // is known. The likeliest distribution makes all of them as busy as the one.
     #[test]
-    fn what_has_no_upper_bound_is_not_taken_for_the_busiest() {
+    fn entries_without_an_upper_bound_do_not_rank_first() {
         let at = |rate: f32| cell_of(rate) as usize;
         let from =
             |first: usize| std::array::from_fn(|cell| if cell >= first { 1.0 } else { 1e-12 });
@@ -788,8 +788,8 @@ mod tests {
             let mut segments = Vec::new();
             let mut chain = Chain::default();
             for _ in 0..20 {
-                let lesson = chain.infer(&looks, &(256..448), &prior, now, &mut segments).0;
-                prior.learn(&lesson);
+                let changes = chain.infer(&looks, &(256..448), &prior, now, &mut segments).0;
+                prior.learn(&changes);
             }
             segments.iter().find(|segment| segment.entries.contains(&298)).unwrap().mean
         };
@@ -897,7 +897,7 @@ mod tests {
     // 100 entries with 500 accesses per second among cold ones with 0.5: one look at a suitable
     // time for each of the two rates suffices.
     #[test]
-    fn hot_entries_are_told_from_warm_ones_by_time() {
+    fn hot_and_warm_entries_differ_by_time_to_access() {
         let rates: Vec<f32> =
             (0..512).map(|i| if (100..200).contains(&i) { 500.0 } else { 0.5 }).collect();
         let segments = inferred(&rates, &[0.02, 0.02, 0.0014], 7);
@@ -913,7 +913,7 @@ mod tests {
     // 40 tables, each with a range at a rate of its own: 90 % intervals of the range contain the
     // true rate in at least 85 % of the cases, 34; six standard deviations below 36 would be 25.
     #[test]
-    fn intervals_hold_the_rate_as_often_as_they_say() {
+    fn intervals_contain_the_rate_at_their_stated_share() {
         let mut held = 0;
         for seed in 0..40 {
             let rate = 10f32.powf(0.5 + seed as f32 / 20.0);

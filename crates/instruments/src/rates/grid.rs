@@ -42,7 +42,7 @@ pub(super) fn cell_of(rate: f32) -> f32 {
 
 /// Likelihood curves of a look at an entry: probability of its result, by cell of the rate.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Law {
+pub(super) struct LookLikelihood {
     /// Probability that the entry is old.
     pub(super) old: &'static Curve,
     /// Probability that the entry is young.
@@ -93,7 +93,7 @@ impl Table {
 }
 
 /// Likelihood curves of a look `seconds` after the clear.
-pub(super) fn law(seconds: f32) -> Law {
+pub(super) fn look_likelihood(seconds: f32) -> LookLikelihood {
     static TABLE: OnceLock<Table> = OnceLock::new();
     let table = TABLE.get_or_init(Table::new);
     let (first, _) = shifts();
@@ -102,7 +102,7 @@ pub(super) fn law(seconds: f32) -> Law {
     let row = &table.rows[fine % STEPS];
     let from = (fine / STEPS).min(row.old.len() - CELLS);
     let curve = |row: &'static [f32]| row[from..].first_chunk().expect("a curve is that long");
-    Law {
+    LookLikelihood {
         old: curve(&row.old),
         young: curve(&row.young),
         ln_old: curve(&row.ln_old),
@@ -119,30 +119,33 @@ mod tests {
     fn a_look_after_the_mean_time_between_accesses() {
         let cell = cell_of(10.0);
         assert!((cell - 24.0).abs() < 1e-4, "{cell}");
-        let law = law(0.1);
-        assert!((law.old[24] - 0.3679).abs() < 1e-3, "{}", law.old[24]);
-        assert!((law.young[24] - 0.6321).abs() < 1e-3);
-        assert!((law.ln_old[24] + 1.0).abs() < 1e-3 && (law.ln_young[24] + 0.4587).abs() < 1e-3);
+        let likelihood = look_likelihood(0.1);
+        assert!((likelihood.old[24] - 0.3679).abs() < 1e-3, "{}", likelihood.old[24]);
+        assert!((likelihood.young[24] - 0.6321).abs() < 1e-3);
+        assert!(
+            (likelihood.ln_old[24] + 1.0).abs() < 1e-3
+                && (likelihood.ln_young[24] + 0.4587).abs() < 1e-3
+        );
     }
 
     #[test]
-    fn times_are_told_apart_within_a_cell() {
+    fn times_within_a_cell_have_distinct_curves() {
         for seconds in [1e-5f32, 3.3e-4, 0.017, 0.2, 7.0, 100.0] {
-            let law = law(seconds);
+            let likelihood = look_likelihood(seconds);
             for cell in [0usize, 20, 40, 63] {
                 let exact = (-rate_of(cell as f32) * seconds).exp();
                 // The time is rounded by at most half a step of 1/16 of a cell: 0.9 %.
-                let expected = -law.ln_old[cell];
+                let expected = -likelihood.ln_old[cell];
                 let wanted = rate_of(cell as f32) * seconds;
                 assert!(wanted > 1e4 || (expected / wanted - 1.0).abs() < 0.01, "{seconds} {cell}");
-                assert!((law.old[cell] - exact).abs() < 0.01, "{seconds} {cell}");
+                assert!((likelihood.old[cell] - exact).abs() < 0.01, "{seconds} {cell}");
             }
         }
     }
 
     #[test]
     fn times_beyond_the_table_take_its_ends() {
-        assert_eq!(law(0.0).ln_old, law(TIMES.0).ln_old);
-        assert_eq!(law(f32::MAX).ln_old, law(TIMES.1).ln_old);
+        assert_eq!(look_likelihood(0.0).ln_old, look_likelihood(TIMES.0).ln_old);
+        assert_eq!(look_likelihood(f32::MAX).ln_old, look_likelihood(TIMES.1).ln_old);
     }
 }

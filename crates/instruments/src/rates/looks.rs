@@ -46,7 +46,7 @@ impl Look {
 /// (`own`), and entries whose neighbour was young in the other look (`near`), both in excess of
 /// chance.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Kinship {
+pub(super) struct Correlation {
     pub(super) own: f64,
     pub(super) near: f64,
     /// Variance of `own` if entries were young at random.
@@ -99,8 +99,8 @@ impl Looks {
     /// beyond chance, `near` the number of entries young in one whose neighbour is young in the
     /// other. They are equal if neighbours are alike; `near` is zero if entries say nothing about
     /// their neighbours.
-    pub(super) fn kinship(&self, entries: usize) -> Kinship {
-        let mut kinship = Kinship::default();
+    pub(super) fn correlation(&self, entries: usize) -> Correlation {
+        let mut correlation = Correlation::default();
         for (index, one) in self.kept.iter().enumerate() {
             for other in &self.kept[..index] {
                 let all = entries as f64;
@@ -111,13 +111,14 @@ impl Looks {
                     own += (a & b).count_ones();
                     near += (a & b >> 1).count_ones() + (a >> 1 & b).count_ones();
                 }
-                kinship.own += f64::from(own) - chance;
+                correlation.own += f64::from(own) - chance;
                 // Pairs of neighbours in different words are not counted.
-                kinship.near += f64::from(near) / 2.0 - chance * 63.0 / 64.0;
-                kinship.variance += chance * (all - counts[0]) * (all - counts[1]) / (all * all);
+                correlation.near += f64::from(near) / 2.0 - chance * 63.0 / 64.0;
+                correlation.variance +=
+                    chance * (all - counts[0]) * (all - counts[1]) / (all * all);
             }
         }
-        kinship
+        correlation
     }
 
     /// Bitmap of the entries in a word that were young in more than one look.
@@ -227,11 +228,11 @@ mod tests {
     // Four of 512 entries are young in both of two looks, by chance 1/32. If adjacent, they have
     // three pairs of neighbours in each direction, and each pair counts half.
     #[test]
-    fn kinship_tells_neighbours_from_strangers() {
+    fn correlation_separates_like_neighbours_from_unlike_ones() {
         let of = |entries: &[usize]| {
             let mut looks = Looks::default();
             (0..2).for_each(|_| looks.add(look(entries)));
-            looks.kinship(ENTRIES)
+            looks.correlation(ENTRIES)
         };
         let chance = 16.0 / 512.0;
         let near = |entries: &[usize]| {
@@ -242,7 +243,7 @@ mod tests {
         };
         assert_eq!(near(&[10, 11, 12, 13]), 3.0);
         assert_eq!(near(&[10, 100, 200, 300]), 0.0);
-        assert_eq!(of(&[]), Kinship::default());
+        assert_eq!(of(&[]), Correlation::default());
     }
 
     #[test]

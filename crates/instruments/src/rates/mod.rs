@@ -26,7 +26,7 @@
 //! - *hot threshold*: the minimum rate of hot memory (`tally.rs`). An entry that may be above or
 //!   below it is *undecided*, and its memory is reported as unknown.
 //! - *uncorrelated* entries have rates that say nothing about those of their neighbours (scrambled
-//!   keys, `apart.rs`).
+//!   keys, `uncorrelated.rs`).
 //!
 //! The time from clear to look depends on the rates: short enough for cold entries to stay old,
 //! long enough for hot ones to become young; for tables with known hot entries, the time that
@@ -37,15 +37,15 @@
 //! work of the instrument. With large memory the time to an answer grows, and the answer is marked:
 //! memory without enough looks is *unknown*.
 
-mod apart;
 mod budget;
 mod chain;
 mod curve;
-mod draw;
 mod grid;
 mod looks;
+mod regions;
 mod table;
 mod tally;
+mod uncorrelated;
 
 #[doc(hidden)]
 pub mod bench;
@@ -56,12 +56,13 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use tierscope_core::{
-    AccessedSet, Addr, ErrorKind, Instrument, LeafKind, Level, Ports, Probe, Range, Result, Rng,
-    ScanMode, Setting, Snapshot, State, Step, Time,
+    AccessedSet, Addr, ErrorKind, Instrument, LeafKind, Level, Need, Ports, Probe, Range, Result,
+    Rng, ScanMode, Setting, Snapshot, State, Step, Time,
 };
 
 use crate::areas::refresh;
 use crate::checks::{intervals, refuse, require_lower_levels};
+use crate::registry::{Common, CostClass, Entry, GONE, Variant, set};
 use budget::{Budget, Shares, Work};
 use chain::{Chain, Prior, Segment};
 use grid::{cell_of, rate_of};
@@ -182,11 +183,37 @@ const LONGEST_BEAT: Duration = Duration::from_secs(1);
 const SHOWN_SHARE: f64 = 10.0;
 /// Share of a window's budget for rebuilding the regions of tables for which only the hot threshold
 /// has changed.
-const REDRAWN: f64 = 0.05;
+const REBUILT: f64 = 0.05;
 /// Reading mappings may take the budget divided by this.
 const MAPPINGS_SHARE: f64 = 5.0;
 
 const CLEAR: ScanMode = ScanMode { clear: true, prune: false, present: false };
+
+/// The instrument in the list.
+pub(crate) const ENTRY: Entry = Entry {
+    name: "rates",
+    about: "access rates with credible intervals, from times between clear and look",
+    needs: &[Need::AccessBits],
+    granularity: "2 MiB",
+    variants: &[Variant {
+        name: "bayes",
+        about: "rates by likelihood, within a share of one CPU",
+        cost: CostClass::Bounded,
+    }],
+    removed: &[GONE],
+    make,
+};
+
+fn make(_: &str, common: &Common) -> Result<Box<dyn Instrument>> {
+    let mut config = Config::default();
+    set(&mut config.sampling, &common.sampling);
+    set(&mut config.window, &common.window);
+    set(&mut config.update, &common.update);
+    set(&mut config.seed, &common.seed);
+    set(&mut config.cpu, &common.cpu);
+    set(&mut config.flush, &common.flush);
+    Ok(Box::new(Rates::new(config)?))
+}
 
 /// Settings of the instrument.
 #[derive(Clone, Debug, PartialEq)]
@@ -237,7 +264,7 @@ impl Config {
 
 /// A randomly sampled entry, and the number of entries that it represents.
 #[derive(Clone, Copy, Debug)]
-struct Drawn {
+struct SampledEntry {
     key: Key,
     entry: usize,
     weight: f32,
@@ -245,7 +272,7 @@ struct Drawn {
 
 /// A scheduled look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Due {
+struct ScheduledLook {
     at: Time,
     number: u64,
     visit: Visit,
@@ -322,7 +349,7 @@ pub struct Rates {
     look_price: Option<Duration>,
     /// Visits whose tables are cleared and that wait for the next flush.
     cleared: Vec<Visit>,
-    due: BinaryHeap<Reverse<Due>>,
+    due: BinaryHeap<Reverse<ScheduledLook>>,
     number: u64,
     /// Tables flagged by level 3, with the cell of their level-3 rate; busiest last.
     hints: Vec<(f32, Key)>,
@@ -338,12 +365,12 @@ pub struct Rates {
     reconsidered: Key,
     ladder: usize,
     /// Entries sampled at random from tables of round-robin visits, oldest first.
-    sample: VecDeque<Drawn>,
+    sample: VecDeque<SampledEntry>,
     rng: Rng,
     upper_turn: usize,
     /// Number of tables at the beginning of `upper` that have all been visited.
     upper_seen: usize,
-    round: Round,
+    round: VisitOrder,
     /// Times of flushes, ascending, as far back as looks need them.
     flushed: VecDeque<Time>,
     can_flush: bool,
@@ -357,7 +384,7 @@ pub struct Rates {
 /// Round-robin order over all GiB of the target, in which adjacent GiB are visited at distant
 /// times.
 #[derive(Debug, Default)]
-struct Round {
+struct VisitOrder {
     /// First GiB of each area, and the number of GiB before it.
     starts: Vec<(Key, u64)>,
     count: u64,
@@ -367,7 +394,7 @@ struct Round {
     done: u64,
 }
 
-impl Round {
+impl VisitOrder {
     /// Makes the order over `areas`, which consist of whole GiB.
     fn new(areas: &[Range], seed: u64) -> Self {
         let mut count = 0;
@@ -443,7 +470,7 @@ impl Rates {
             rng: Rng::seeded(config.seed),
             upper_turn: 0,
             upper_seen: 0,
-            round: Round::default(),
+            round: VisitOrder::default(),
             flushed: VecDeque::new(),
             can_flush: config.flush,
             chain: Chain::default(),
@@ -514,7 +541,7 @@ impl Rates {
         self.upper_seen = 0;
         let whole: tierscope_core::RangeSet =
             self.areas.iter().map(|area| Level::PUD.align(area)).collect();
-        self.round = Round::new(whole.as_slice(), self.config.seed);
+        self.round = VisitOrder::new(whole.as_slice(), self.config.seed);
         let bytes: u64 = self.areas.iter().map(Range::bytes).sum();
         self.priors[0].set_entries(bytes >> Level::PMD.shift());
     }
@@ -707,8 +734,8 @@ impl Rates {
     fn settle_upper(&mut self, key: Key, now: Time) -> usize {
         let Ok(at) = self.upper.binary_search_by_key(&key, Table::key) else { return 0 };
         let table = &mut self.upper[at];
-        let (lesson, nodes) = table.infer(&mut self.chain, &self.priors[1], now, false);
-        self.priors[1].learn(&lesson);
+        let (changes, nodes) = table.infer(&mut self.chain, &self.priors[1], now, false);
+        self.priors[1].learn(&changes);
         let range = table.range;
         let inside = |key: &Key| key.0 == range.space && (range.start..range.end).contains(&key.1);
         if self.upper.iter().all(|table| table.visits > 0) && self.windows < FIRST_WINDOWS {
@@ -737,19 +764,19 @@ impl Rates {
             self.above(visit.key).map_or(0.0, |above| above.low - cell_of(512.0) + cell_of(1.0));
         let Some(table) = self.lower.get_mut(&visit.key) else { return 0 };
         if visit.work == Work::Round {
-            self.tally.note_kinship(&table.looks, table.span.len());
+            self.tally.note_correlation(&table.looks, table.span.len());
         }
-        let (lesson, nodes) = if table.sketch {
+        let (changes, nodes) = if table.sketch {
             let prior = self.priors[0].pointed(above);
             table.infer(&mut self.chain, &prior, now, false)
         } else {
-            let apart = self.tally.are_apart(&table.looks, table.span.len());
+            let apart = self.tally.are_uncorrelated(&table.looks, table.span.len());
             table.infer(&mut self.chain, &self.priors[0], now, apart)
         };
         let wanted = self.tally.wants_more(table);
         self.sort_in(visit.key, wanted);
         if visit.work == Work::Round {
-            self.priors[0].learn(&lesson);
+            self.priors[0].learn(&changes);
             self.draw_sample(visit.key);
         }
         nodes
@@ -768,10 +795,10 @@ impl Rates {
 
     /// Recomputes the sets of tables to visit again if the hot threshold has changed.
     fn sort_all(&mut self, ports: &mut dyn Ports) {
-        if self.sorted == self.tally.bar() {
+        if self.sorted == self.tally.hot_threshold() {
             return;
         }
-        self.sorted = self.tally.bar();
+        self.sorted = self.tally.hot_threshold();
         let (mut segments, mut sorted) = (0, Vec::with_capacity(self.lower.len()));
         for (key, table) in &self.lower {
             segments += table.segments.len() as u64;
@@ -800,7 +827,7 @@ impl Rates {
             if table.busy || table.sketch || table.edition == edition {
                 continue;
             }
-            let apart = self.tally.are_apart(&table.looks, table.span.len());
+            let apart = self.tally.are_uncorrelated(&table.looks, table.span.len());
             let (_, nodes) = table.infer(&mut self.chain, &self.priors[0], now, apart);
             let wanted = self.tally.wants_more(table);
             self.sort_in(key, wanted);
@@ -819,15 +846,15 @@ impl Rates {
             self.tally.note_leaves(1.0);
             return 0;
         }
-        let (lesson, nodes) = table.infer(&mut self.chain, &self.priors[2], now, false);
-        self.priors[2].learn(&lesson);
+        let (changes, nodes) = table.infer(&mut self.chain, &self.priors[2], now, false);
+        self.priors[2].learn(&changes);
         if let (true, Some(unevenness)) = (visit.sampled, table.looks.unevenness(table.span.len()))
         {
             self.tally.note_leaves(unevenness);
         }
         let above = Level::PUD.entry_of(Addr { space: visit.key.0, at: visit.key.1 });
         if let Some(table) = self.lower.get_mut(&(visit.key.0, above.start)) {
-            table.drawn = None;
+            table.built = None;
         }
         nodes
     }
@@ -854,13 +881,13 @@ impl Rates {
             return;
         }
         let mut busy: Vec<(Key, f32)> = Vec::new();
-        let bar = self.tally.worth_leaves();
+        let threshold = self.tally.worth_leaves();
         let mut total = 0.0f64;
         let mut next = self.rng.below(1 << 20) as f64 / f64::from(1 << 20);
         let step = self.tally.total_rate() / LEAF_SAMPLES as f64;
         let mut chosen = Vec::new();
         for table in self.lower.values() {
-            let uneven = self.tally.is_uneven() && table.sums.most >= bar;
+            let uneven = self.tally.is_uneven() && table.sums.most >= threshold;
             if total + table.sums.rate < next * step && !uneven {
                 total += table.sums.rate;
                 continue;
@@ -878,7 +905,7 @@ impl Rates {
                     chosen.push((entry(at), rate, true));
                     next += 1.0;
                 }
-                if uneven && segment.mean >= bar && busy.len() < MOST_LEAVES {
+                if uneven && segment.mean >= threshold && busy.len() < MOST_LEAVES {
                     busy.extend(segment.entries.clone().map(|at| (entry(at), rate)));
                 }
             }
@@ -1248,7 +1275,7 @@ impl Rates {
             let waited = cleared.map_or(0, |cleared| now.since(cleared).as_nanos() as u64);
             let least = now + Duration::from_nanos(3 * waited + 1);
             let at = self.look_at(now, visit.distance).max(least);
-            self.due.push(Reverse(Due { at, number: self.number, visit }));
+            self.due.push(Reverse(ScheduledLook { at, number: self.number, visit }));
         }
         Ok(())
     }
@@ -1277,8 +1304,8 @@ impl Rates {
             if let Some(table) = lower.get(&drawn.key) {
                 let pattern = table.looks.pattern(drawn.entry);
                 let rates = self.priors[0].rates();
-                let sight = chain::Sight::new(table.looks.all(), now);
-                curves.push((chain::single(&sight, pattern, rates), drawn.weight));
+                let model = chain::LookModel::new(table.looks.all(), now);
+                curves.push((chain::single(&model, pattern, rates), drawn.weight));
             }
         }
         self.priors[0].fit(&curves, FITS);
@@ -1288,9 +1315,9 @@ impl Rates {
     fn fit_pages(&mut self, ports: &mut dyn Ports, now: Time) {
         let pages = self.leaves.values().flat_map(|table| {
             let rates = self.priors[2].rates();
-            let sight = chain::Sight::new(table.looks.all(), now);
+            let model = chain::LookModel::new(table.looks.all(), now);
             let entries = (0..512).step_by(LEAF_STRIDE).map(|at| table.looks.pattern(at));
-            entries.map(move |pattern| (chain::single(&sight, pattern, rates), 1.0))
+            entries.map(move |pattern| (chain::single(&model, pattern, rates), 1.0))
         });
         let pages: Vec<_> = pages.take(SAMPLE).collect();
         ports.charge(Duration::from_nanos(FIT_NS * pages.len() as u64));
@@ -1309,10 +1336,10 @@ impl Rates {
             let first = table.span.start + (every - passed % every) % every;
             passed += table.span.len();
             if first < table.span.end {
-                let sight = chain::Sight::new(table.looks.all(), now);
+                let model = chain::LookModel::new(table.looks.all(), now);
                 let entries = (first..table.span.end).step_by(every);
                 curves.extend(
-                    entries.map(|at| (chain::single(&sight, table.looks.pattern(at), rates), 1.0)),
+                    entries.map(|at| (chain::single(&model, table.looks.pattern(at), rates), 1.0)),
                 );
             }
         }
@@ -1335,7 +1362,7 @@ impl Rates {
                     self.sample.pop_front();
                 }
                 let weight = part.len() as f32 / DRAWN as f32;
-                self.sample.push_back(Drawn { key, entry, weight });
+                self.sample.push_back(SampledEntry { key, entry, weight });
             }
         }
     }
@@ -1372,8 +1399,8 @@ impl Rates {
         ports.charge(Duration::from_nanos(WALK_NS * self.lower.len() as u64));
         let before = ports.own_time();
         let elapsed = now.since(start).as_nanos() as f64;
-        let redrawn = (REDRAWN * self.config.cpu * elapsed) as usize / REGION_NS as usize;
-        let ground = draw::Ground {
+        let rebuilt = (REBUILT * self.config.cpu * elapsed) as usize / REGION_NS as usize;
+        let input = regions::RegionInput {
             areas: &self.areas,
             upper: &self.upper,
             lower: &mut self.lower,
@@ -1382,15 +1409,15 @@ impl Rates {
             samples,
             windows: self.windows,
             expected: self.regions,
-            redrawn,
+            rebuilt,
         };
-        let (regions, [drawn, copied]) = ground.regions();
+        let (regions, [built, copied]) = input.regions();
         self.regions = regions.len();
-        ports.charge(Duration::from_nanos(REGION_NS * drawn as u64 + COPY_NS * copied as u64));
+        ports.charge(Duration::from_nanos(REGION_NS * built as u64 + COPY_NS * copied as u64));
         // Building regions is a cost of visits; the rest of the cost comes with every window.
-        let [draw, copy] = [REGION_NS * drawn as u64, COPY_NS * copied as u64 + 1];
+        let [build, copy] = [REGION_NS * built as u64, COPY_NS * copied as u64 + 1];
         let cost = ports.own_time().saturating_sub(before);
-        self.shown = cost.mul_f64(copy as f64 / (draw + copy) as f64);
+        self.shown = cost.mul_f64(copy as f64 / (build + copy) as f64);
         Snapshot { start, end: ports.now(), samples, regions }
     }
 }

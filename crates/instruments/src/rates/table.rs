@@ -4,10 +4,10 @@ use std::ops::Range as Span;
 
 use tierscope_core::{Level, Range, Region, SpaceId, Time};
 
-use super::apart;
-use super::chain::{Chain, Lesson, Prior, Segment};
+use super::chain::{Chain, ChangeCounts, Prior, Segment};
 use super::grid::{CELLS, rate_of};
 use super::looks::{Bits, ENTRIES, Look, Looks, WORDS};
+use super::uncorrelated;
 
 /// Key of a table: its space and the first address that it covers.
 pub(super) type Key = (SpaceId, u64);
@@ -94,7 +94,7 @@ pub(super) struct Table {
     pub(super) hot: Bits,
     /// The table's regions as last built, with the hot threshold that they were built for; `None`
     /// if they must be rebuilt.
-    pub(super) drawn: Option<(f32, Vec<Region>)>,
+    pub(super) built: Option<(f32, Vec<Region>)>,
 }
 
 impl Table {
@@ -118,7 +118,7 @@ impl Table {
             busy: false,
             changed: 0,
             hot: [0; ENTRIES / 64],
-            drawn: None,
+            built: None,
         };
         table.fit(areas);
         table
@@ -191,11 +191,12 @@ impl Table {
 
     /// Whether a look cannot be explained by the inferred rates.
     fn contradicts(&self, seconds: f32, young: &Bits) -> bool {
-        let law = super::grid::law(seconds);
+        let likelihood = super::grid::look_likelihood(seconds);
         let mut expected = [(0.0f32, 0.0f32); WORDS];
         for segment in &self.segments {
             let cell = |cell: f32| cell.round().clamp(0.0, (CELLS - 1) as f32) as usize;
-            let (low, high) = (law.young[cell(segment.low)], law.young[cell(segment.high)]);
+            let (low, high) =
+                (likelihood.young[cell(segment.low)], likelihood.young[cell(segment.high)]);
             let mut at = segment.entries.start;
             while at < segment.entries.end {
                 let end = (at | 63).min(segment.entries.end - 1) + 1;
@@ -225,13 +226,15 @@ impl Table {
         prior: &Prior,
         now: Time,
         strangers: bool,
-    ) -> (Lesson, usize) {
-        self.drawn = None;
+    ) -> (ChangeCounts, usize) {
+        self.built = None;
         self.edition = prior.edition();
         let (looks, span, segments) = (&self.looks, &self.span, &mut self.segments);
         let done = match strangers {
             _ if self.sketch => chain.infer_sketch(looks, span, prior, now, segments),
-            true => (Lesson::default(), apart::infer(looks, span, prior, now, segments)),
+            true => {
+                (ChangeCounts::default(), uncorrelated::infer(looks, span, prior, now, segments))
+            }
             false => chain.infer(looks, span, prior, now, segments),
         };
         let soonest = looks.all().iter().map(|look| look.seconds).fold(f32::MAX, f32::min);
@@ -331,7 +334,7 @@ mod tests {
     // Half of the entries young after 10 ms means some 70 accesses per second; all of them young,
     // any higher rate.
     #[test]
-    fn where_all_are_young_no_look_came_soon_enough() {
+    fn tables_with_all_entries_young_have_no_upper_bound() {
         let mut half = table();
         for number in 1..=4u64 {
             let at = |ms: u64| Time(ms * 1_000_000);

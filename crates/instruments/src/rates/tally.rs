@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use tierscope_core::Level;
 
-use super::Round;
+use super::VisitOrder;
 use super::chain::{Segment, VAGUE};
 use super::grid::{cell_of, rate_of};
-use super::looks::{Bits, Kinship, Looks, mask};
+use super::looks::{Bits, Correlation, Looks, mask};
 use super::table::{Key, Sums, Table};
 
 /// Hot threshold as a multiple of the access-weighted mean rate (the rate of the memory that an
@@ -66,7 +66,7 @@ pub(super) struct Tally {
     /// Cell of the mean rate.
     mean_cell: Option<f32>,
     /// Hot threshold: minimum rate of a hot entry of 2 MiB, as a cell.
-    bar: Option<f32>,
+    hot_threshold: Option<f32>,
     /// Mean rate of level-3 entries.
     above: f64,
     /// Accesses per second of all tables visited so far.
@@ -77,7 +77,7 @@ pub(super) struct Tally {
     /// Accesses per second of all visited tables when the average in `uneven` was started.
     uneven_of: f64,
     /// Correlation of entries of 2 MiB, as a moving average over tables.
-    kinship: Kinship,
+    correlation: Correlation,
 }
 
 impl Tally {
@@ -87,7 +87,12 @@ impl Tally {
     }
 
     /// Recomputes the rates over all memory and the hot threshold.
-    pub(super) fn count(&mut self, upper: &[Table], lower: &BTreeMap<Key, Table>, round: &Round) {
+    pub(super) fn count(
+        &mut self,
+        upper: &[Table],
+        lower: &BTreeMap<Key, Table>,
+        round: &VisitOrder,
+    ) {
         let mut above = Sums::default();
         upper.iter().for_each(|table| above.add(&table.sums));
         self.above = above.rate / above.entries.max(1.0);
@@ -98,7 +103,7 @@ impl Tally {
         for table in lower.values().filter(|table| !table.segments.is_empty()) {
             seen.add(&table.sums);
             tables += 1.0;
-            if table.visits > 0 && table.sums.most < self.bar() {
+            if table.visits > 0 && table.sums.most < self.hot_threshold() {
                 plain.add(&table.sums);
             }
         }
@@ -127,12 +132,12 @@ impl Tally {
         let (least, most) = LEAST_OVER_MEAN;
         let evenly = TWO_LEVELS - accessed / self.mean.max(f64::MIN_POSITIVE);
         let least = (least + evenly.max(0.0)).min(most);
-        let bar =
+        let threshold =
             (OF_ACCESSED * accessed).clamp(least * self.mean, MOST_OVER_MEAN * self.mean).max(IDLE);
         // Regions depend on the hot threshold: small changes are not worth rebuilding them.
-        let bar = cell_of(bar as f32);
-        if self.bar.is_none_or(|known| (known - bar).abs() > STEADY) {
-            self.bar = Some(bar);
+        let threshold = cell_of(threshold as f32);
+        if self.hot_threshold.is_none_or(|known| (known - threshold).abs() > STEADY) {
+            self.hot_threshold = Some(threshold);
         }
     }
 
@@ -145,9 +150,9 @@ impl Tally {
     }
 
     /// Adds the correlation of entries in a table of a round-robin visit to the average.
-    pub(super) fn note_kinship(&mut self, looks: &Looks, entries: usize) {
-        let new = looks.kinship(entries);
-        let mean = &mut self.kinship;
+    pub(super) fn note_correlation(&mut self, looks: &Looks, entries: usize) {
+        let new = looks.correlation(entries);
+        let mean = &mut self.correlation;
         mean.own += (new.own - mean.own) / KIN_TABLES;
         mean.near += (new.near - mean.near) / KIN_TABLES;
         mean.variance += (new.variance - mean.variance) / KIN_TABLES;
@@ -155,15 +160,15 @@ impl Tally {
 
     /// Whether entries are uncorrelated in most tables.
     pub(super) fn are_strangers(&self) -> bool {
-        let mean = &self.kinship;
+        let mean = &self.correlation;
         let unsure = (mean.variance / KIN_TABLES).sqrt();
         mean.own > SURE_KIN * unsure && mean.near < STRANGERS * mean.own
     }
 
     /// Whether entries are uncorrelated in a table with these looks; the average over all tables
     /// counts as `OTHERS` further tables.
-    pub(super) fn are_apart(&self, looks: &Looks, entries: usize) -> bool {
-        let (mean, here) = (&self.kinship, looks.kinship(entries));
+    pub(super) fn are_uncorrelated(&self, looks: &Looks, entries: usize) -> bool {
+        let (mean, here) = (&self.correlation, looks.correlation(entries));
         let unsure = mean.variance / KIN_TABLES;
         let own = here.own + OTHERS * mean.own;
         let deviation = (here.variance + OTHERS * OTHERS * unsure).sqrt();
@@ -189,7 +194,7 @@ impl Tally {
     /// Minimum cell of an entry of 2 MiB that may contain hot pages, given the skew within entries.
     pub(super) fn worth_leaves(&self) -> f32 {
         let most = self.unevenness() as f32;
-        self.bar() - cell_of(most.min(64.0)) + cell_of(1.0)
+        self.hot_threshold() - cell_of(most.min(64.0)) + cell_of(1.0)
     }
 
     /// Accesses per second of all visited tables.
@@ -208,13 +213,13 @@ impl Tally {
     }
 
     /// Hot threshold: the minimum cell of a hot entry of 2 MiB; `f32::MAX` while unknown.
-    pub(super) fn bar(&self) -> f32 {
-        self.bar.unwrap_or(f32::MAX)
+    pub(super) fn hot_threshold(&self) -> f32 {
+        self.hot_threshold.unwrap_or(f32::MAX)
     }
 
     /// Whether a segment is hot with a probability of at least four fifths.
     pub(super) fn is_hot(&self, segment: &Segment) -> bool {
-        segment.core[0] >= self.bar()
+        segment.core[0] >= self.hot_threshold()
     }
 
     /// Whether a segment is certainly above the mean rate.
@@ -231,24 +236,25 @@ impl Tally {
     /// Whether an entry's leaves need another visit: it is undecided which pages are hot, or their
     /// rates are not closely known.
     pub(super) fn wants_more_pages(&self, leaves: &Table) -> bool {
-        let bar = self.page_bar();
+        let threshold = self.page_threshold();
         leaves.segments.iter().any(|segment| {
             let [low, high] = segment.core;
             let vague = segment.high - segment.low > VAGUE_PAGES;
-            high >= bar && (low < bar && high - low > 1.5 || vague)
+            high >= threshold && (low < threshold && high - low > 1.5 || vague)
         })
     }
 
     /// Hot threshold of pages of 4 KiB, as a cell.
-    pub(super) fn page_bar(&self) -> f32 {
-        self.bar() - cell_of(512.0) + cell_of(1.0)
+    pub(super) fn page_threshold(&self) -> f32 {
+        self.hot_threshold() - cell_of(512.0) + cell_of(1.0)
     }
 
     /// Whether a segment is undecided, hot or not: its rate is known no closer than within a factor
     /// of three, or no look came soon enough for an upper bound.
     pub(super) fn is_unknown(&self, segment: &Segment) -> bool {
         let [low, high] = segment.core;
-        low < self.bar() && (segment.blunt || high - low > DOUBT && high >= self.bar())
+        low < self.hot_threshold()
+            && (segment.blunt || high - low > DOUBT && high >= self.hot_threshold())
     }
 
     /// Whether a table has hot entries, and whether it has undecided ones or an unconfirmed
@@ -261,19 +267,20 @@ impl Tally {
 
     /// Whether no entry beneath a level-3 entry with this rate can be hot.
     pub(super) fn is_quiet(&self, above: &Segment) -> bool {
-        !self.blind && above.high < self.bar().max(cell_of(IDLE as f32))
+        !self.blind && above.high < self.hot_threshold().max(cell_of(IDLE as f32))
     }
 
     /// Rates at which to measure a table's hot and undecided segments, one for each group of like
     /// rates: for a rate with a wide interval its middle, so that a look halves the interval.
     pub(super) fn aims(&self, table: &Table) -> Vec<f32> {
-        let bar = if table.level == Level::PTE { self.page_bar() } else { self.bar() };
+        let threshold =
+            if table.level == Level::PTE { self.page_threshold() } else { self.hot_threshold() };
         let step = |segment: &Segment| {
             let vague = segment.high - segment.low > 2.0 * VAGUE;
             let aim = if vague { (segment.low + segment.high) / 2.0 } else { segment.believed() };
             (aim / MUCH_ALIKE) as i32
         };
-        let wanted = |segment: &&Segment| segment.core[0] >= bar || self.is_unknown(segment);
+        let wanted = |segment: &&Segment| segment.core[0] >= threshold || self.is_unknown(segment);
         let mut steps: Vec<i32> = table.segments.iter().filter(wanted).map(step).collect();
         steps.sort_unstable();
         steps.dedup();
@@ -291,7 +298,8 @@ impl Tally {
 
     /// Whether a level-3 entry is much busier than the mean.
     pub(super) fn points_out(&self, above: &Segment) -> bool {
-        self.bar.is_some() && above.mean >= cell_of((self.above as f32 * POINTED).max(1.0))
+        self.hot_threshold.is_some()
+            && above.mean >= cell_of((self.above as f32 * POINTED).max(1.0))
     }
 
     /// Tables to flag beneath a level-3 table, with the cell of their level-3 rate and its lower
@@ -338,15 +346,15 @@ mod tests {
     // In all tables the same few uncorrelated entries are young in every look: such tables are
     // inferred entry by entry. A table whose entries are young at random is not.
     #[test]
-    fn a_table_that_is_alike_is_not_taken_apart_for_the_others() {
+    fn a_uniform_table_is_not_inferred_entry_by_entry() {
         let mut tally = Tally::default();
         let few = looks(&[&[10, 100, 200, 300][..]; 8]);
-        (0..200).for_each(|_| tally.note_kinship(&few, 512));
-        assert!(tally.are_apart(&few, 512));
+        (0..200).for_each(|_| tally.note_correlation(&few, 512));
+        assert!(tally.are_uncorrelated(&few, 512));
         let thirds: [Vec<usize>; 3] = std::array::from_fn(|look| {
             (0..512).filter(|entry| (entry / 3 + entry) % 3 == look).collect()
         });
         let alike = looks(&[&thirds[0], &thirds[1], &thirds[2]]);
-        assert!(!tally.are_apart(&alike, 512));
+        assert!(!tally.are_uncorrelated(&alike, 512));
     }
 }

@@ -155,7 +155,7 @@ impl Run {
 
 /// The regions of a window under construction.
 #[derive(Debug)]
-struct Tale<'a> {
+struct RegionBuilder<'a> {
     areas: &'a [Range],
     /// Block size in bytes.
     block: u64,
@@ -166,7 +166,7 @@ struct Tale<'a> {
     regions: Vec<Region>,
 }
 
-impl Tale<'_> {
+impl RegionBuilder<'_> {
     /// Starts another span.
     fn begin(&mut self, span: Range) {
         self.report();
@@ -299,9 +299,10 @@ impl Blocks {
         let stretch = Stretch { from: hand(start), to: hand(end) };
         let (block, window) = (self.bytes, self.window);
         let (span, run, regions) = (Range::default(), None, Vec::new());
-        let mut tale = Tale { areas: &self.areas, block, window, level, span, run, regions };
+        let mut builder =
+            RegionBuilder { areas: &self.areas, block, window, level, span, run, regions };
         for (span, first) in &self.spans {
-            tale.begin(*span);
+            builder.begin(*span);
             let end = first + (span.bytes() / block) as usize;
             let mut index = *first;
             while index < end {
@@ -309,7 +310,7 @@ impl Blocks {
                 let at = span.start + (index - first) as u64 * block;
                 let blocks = &mut self.blocks[index..next];
                 turn_group(
-                    &mut tale,
+                    &mut builder,
                     &stretch,
                     (index, at),
                     blocks,
@@ -318,15 +319,15 @@ impl Blocks {
                 index = next;
             }
         }
-        tale.report();
-        tale.regions
+        builder.report();
+        builder.regions
     }
 }
 
 /// Ends the window for the blocks of a group, or for its part in one span: the blocks start with
 /// number `index` at address `at`.
 fn turn_group(
-    tale: &mut Tale<'_>,
+    builder: &mut RegionBuilder<'_>,
     stretch: &Stretch,
     (index, at): (usize, u64),
     blocks: &mut [Block],
@@ -335,16 +336,16 @@ fn turn_group(
     let end = index + blocks.len();
     if group.quiet && stretch.treats_alike(index, end) {
         let samples = stretch.passes(index).samples();
-        let end = at + blocks.len() as u64 * tale.block;
-        tale.add(Run { start: at, end, samples, heat: 0, hits: 0, changed: group.changed });
+        let end = at + blocks.len() as u64 * builder.block;
+        builder.add(Run { start: at, end, samples, heat: 0, hits: 0, changed: group.changed });
         return;
     }
     for (offset, block) in blocks.iter_mut().enumerate() {
-        let (hits, samples) = block.turn(stretch.passes(index + offset), tale.window);
-        let start = at + offset as u64 * tale.block;
-        let (end, hits) = (start + tale.block, u64::from(hits));
+        let (hits, samples) = block.turn(stretch.passes(index + offset), builder.window);
+        let start = at + offset as u64 * builder.block;
+        let (end, hits) = (start + builder.block, u64::from(hits));
         let (heat, changed) = (block.heat, block.changed);
-        tale.add(Run { start, end, samples, heat, hits, changed });
+        builder.add(Run { start, end, samples, heat, hits, changed });
     }
     if blocks.len() == GROUP {
         *group = Group::of(blocks);
@@ -382,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_pass_tells_nothing() {
+    fn the_first_pass_has_no_result() {
         let mut blocks = ten();
         blocks.mark(&r(0, B), 0);
         assert_eq!(told(&mut blocks, at(0, 0), at(1, 0)), [(0, 10, 0.0, 0, 1)]);
@@ -411,7 +412,7 @@ mod tests {
     // The hand goes from block 2 to block 6 of pass 2. Pass 1 found blocks 0, 3 and 8 young; pass 2
     // found block 0 young in the previous window, and block 3 in this one.
     #[test]
-    fn out_of_reach_the_last_verdict_stands() {
+    fn out_of_reach_the_last_heat_is_kept() {
         let mut blocks = ten();
         blocks.mark(&r(8 * B, 9 * B), 1);
         blocks.mark(&r(0, B), 1);
@@ -456,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_mapped_stays_known() {
+    fn heat_is_kept_while_memory_stays_mapped() {
         let mut blocks = ten();
         blocks.mark(&r(4 * B, 5 * B), 1);
         blocks.fit(vec![r(4 * B, 6 * B), r(20 * B, 21 * B)]);
@@ -466,7 +467,7 @@ mod tests {
 
     // 1024 blocks are two groups; the second one is quiet until block 700 is marked.
     #[test]
-    fn quiet_groups_tell_the_same_as_their_blocks() {
+    fn unmarked_groups_report_the_same_as_their_blocks() {
         let mut blocks = Blocks::new(B);
         blocks.fit(vec![r(0, 1024 * B)]);
         blocks.mark(&r(3 * B, 4 * B), 1);
@@ -508,7 +509,7 @@ mod tests {
     proptest! {
         /// Windows in which the hand advances by any number of blocks, some of them young.
         #[test]
-        fn regions_tell_what_a_naive_count_tells(
+        fn regions_equal_a_naive_count(
             moves in prop::collection::vec(0u64..4000, 1..12),
             hot in prop::collection::vec((0u64..1300, 2u32..5), 0..6),
         ) {

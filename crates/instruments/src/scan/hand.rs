@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn little_is_left_for_the_next_step_but_a_step_does_something() {
+    fn a_step_does_some_work_and_leaves_little() {
         let mut hand = plain(&[r(0, 8 * MIB)]);
         hand.begin_if_over();
         assert_eq!(hand.take(100, false), None);

@@ -32,8 +32,8 @@
 use std::time::Duration;
 
 use tierscope_core::{
-    Instrument, Level, Mappings, PAGE_SHIFT, Ports, Probe, Region, Result, Rng, Setting, Snapshot,
-    SpaceId, State, Step, Time,
+    Instrument, Level, Mappings, Need, PAGE_SHIFT, Ports, Probe, Region, Result, Rng, Setting,
+    Snapshot, SpaceId, State, Step, Time,
 };
 
 mod areas;
@@ -41,9 +41,48 @@ mod regions;
 mod tune;
 
 use crate::checks::{intervals, region_limits};
+use crate::registry::{Common, CostClass, Entry, Variant, set};
 use areas::three_areas;
-use regions::{Splitter, Zone, initial, merge, set_areas, size_limit};
+use regions::{SampledRegion, Splitter, initial, merge, set_areas, size_limit};
 pub use tune::Goal;
+
+/// The instrument in the list.
+pub(crate) const ENTRY: Entry = Entry {
+    name: "damon",
+    about: "region sampling at the leaves, as Linux v6.12 does it",
+    needs: &[Need::AccessBits],
+    granularity: "4 KiB",
+    variants: &[
+        Variant { name: "fixed", about: "the intervals given", cost: CostClass::Bounded },
+        Variant {
+            name: "tuned",
+            about: "intervals tuned to 4 % of accesses seen, 5 ms to 10 s (v6.15)",
+            cost: CostClass::Bounded,
+        },
+        Variant {
+            name: "narrow",
+            about: "fixed, with the 32-bit draws of v6.12: blind beyond 4 GiB of a region",
+            cost: CostClass::Bounded,
+        },
+    ],
+    removed: &[],
+    make,
+};
+
+fn make(variant: &str, common: &Common) -> Result<Box<dyn Instrument>> {
+    let mut config = Config {
+        auto_tune: (variant == "tuned").then(Goal::default),
+        narrow_draws: variant == "narrow",
+        ..Default::default()
+    };
+    set(&mut config.sampling, &common.sampling);
+    set(&mut config.window, &common.window);
+    set(&mut config.update, &common.update);
+    set(&mut config.min_regions, &common.min_regions);
+    set(&mut config.max_regions, &common.max_regions);
+    set(&mut config.seed, &common.seed);
+    Ok(Box::new(Damon::new(config)?))
+}
 
 /// Settings of the instrument (`struct damon_attrs`).
 #[derive(Clone, Debug, PartialEq)]
@@ -109,7 +148,7 @@ impl Config {
 pub struct Damon {
     config: Config,
     rng: Rng,
-    zones: Vec<Zone>,
+    zones: Vec<SampledRegion>,
     /// Maximum size of merged regions, in bytes.
     limit: u64,
     splitter: Splitter,
@@ -157,7 +196,7 @@ impl Damon {
         for space in mappings.mappings.chunk_by(|a, b| a.range.space == b.range.space) {
             let areas = three_areas(space);
             let known = self.zones.iter().filter(|zone| zone.range.space == areas[0].space);
-            let known: Vec<Zone> = known.cloned().collect();
+            let known: Vec<SampledRegion> = known.cloned().collect();
             zones.extend(if known.is_empty() {
                 initial(&areas, self.config.min_regions)
             } else {
@@ -223,7 +262,7 @@ impl Damon {
         merge(&mut self.zones, self.limit, self.config.max_regions, samples);
         let regions = self.zones.iter().map(|zone| region_of(zone, samples)).collect();
         self.tune();
-        self.zones.iter_mut().for_each(Zone::start_over);
+        self.zones.iter_mut().for_each(SampledRegion::start_over);
         self.splitter.split(&mut self.zones, self.config.max_regions, &mut self.rng);
         self.samples = 0;
         Snapshot { start, end, samples, regions }
@@ -277,8 +316,8 @@ fn draw(rng: &mut Rng, bytes: u64, narrow: bool) -> u64 {
     if bound == 0 { 0 } else { rng.below(bound) }
 }
 
-fn region_of(zone: &Zone, samples: u32) -> Region {
-    let Zone { range, accesses, age, level, .. } = *zone;
+fn region_of(zone: &SampledRegion, samples: u32) -> Region {
+    let SampledRegion { range, accesses, age, level, .. } = *zone;
     Region {
         range,
         hits: accesses as f32,
@@ -369,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_is_so_many_intervals() {
+    fn a_window_is_a_number_of_intervals() {
         assert_eq!(Config::default().samples(), 20);
         let window = Duration::from_millis(200);
         assert_eq!(Config { window, ..Default::default() }.samples(), 40);

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use tierscope_core::Time;
 
-use super::chain::{Prior, Segment, Sight, add_segment};
+use super::chain::{LookModel, Prior, Segment, add_segment};
 use super::curve::normalise;
 use super::looks::{DEPTH, ENTRIES, Looks};
 
@@ -32,7 +32,7 @@ pub(super) fn infer(
     let patterns = patterns(looks);
     let mut found = [false; 256];
     patterns[span.clone()].iter().for_each(|pattern| found[usize::from(*pattern)] = true);
-    let (sight, depth) = (Sight::new(looks.all(), now), looks.all().len());
+    let (model, depth) = (LookModel::new(looks.all(), now), looks.all().len());
     let mut known: [Option<Segment>; 256] = [const { None }; 256];
     let mut states = [*prior.rates(); DEPTH + 1];
     let (mut before, mut steps, mut posteriors) = (None, 0usize, 0usize);
@@ -41,11 +41,11 @@ pub(super) fn infer(
         let from = before.map_or(0, |before: u8| (before ^ pattern).leading_zeros() as usize);
         for look in from..depth {
             states[look + 1] = states[look];
-            sight.step(&mut states[look + 1], look, pattern << look >> 7 == 1, prior.rates());
+            model.step(&mut states[look + 1], look, pattern << look >> 7 == 1, prior.rates());
         }
         (before, steps, posteriors) = (Some(pattern), steps + depth - from, posteriors + 1);
         let mut marginal = states[depth];
-        sight.fade(&mut marginal, prior.rates());
+        model.fade(&mut marginal, prior.rates());
         normalise(&mut marginal);
         known[usize::from(pattern)] = Some(Segment::of(0..0, &marginal));
     }
@@ -106,10 +106,10 @@ mod tests {
                 (3, 500)
             );
             assert!(segments.windows(2).all(|pair| pair[0].entries.end == pair[1].entries.start));
-            let sight = Sight::new(looks.all(), now);
+            let model = LookModel::new(looks.all(), now);
             for segment in segments.iter().filter(|segment| segment.entries.len() == 1) {
                 let pattern = looks.pattern(segment.entries.start);
-                let mut marginal = single(&sight, pattern, prior.rates());
+                let mut marginal = single(&model, pattern, prior.rates());
                 marginal.iter_mut().zip(prior.rates()).for_each(|(cell, prior)| *cell *= prior);
                 normalise(&mut marginal);
                 let wanted = Segment::of(segment.entries.clone(), &marginal);

@@ -1,4 +1,4 @@
-//! Blocks to watch: the target's blocks from the hand on, and the physical blocks that hold them.
+//! Blocks to watch: the target's blocks from the sweep position on, and the physical blocks that hold them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ type Block = (SpaceId, u64);
 
 /// Blocks to watch at the same time.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Aim {
+pub(super) struct WatchSet {
     /// The blocks that have at least a part in memory served by the controllers.
     pub(super) blocks: BTreeSet<Block>,
     /// Whether these are all blocks of the target.
@@ -32,7 +32,7 @@ pub(super) struct Aim {
     end: Addr,
 }
 
-impl Aim {
+impl WatchSet {
     /// The blocks in a physical block, and their shares of it.
     pub(super) fn shares(&self, key: u64) -> impl Iterator<Item = (Block, f64)> + '_ {
         let parts = self.parts.get(&key).map_or(&[][..], Vec::as_slice);
@@ -67,38 +67,38 @@ impl Aim {
 
 /// Where the next sweep window begins.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Hand(Addr);
+pub(super) struct SweepPosition(Addr);
 
-impl Hand {
+impl SweepPosition {
     /// The blocks from here on that `room` pipelines can watch at a time; from the first area if
-    /// the hand is at the end.
+    /// the position is at the end.
     ///
     /// # Errors
     /// If there are no counters, or physical addresses are hidden.
-    pub(super) fn aim(
+    pub(super) fn wanted(
         self,
         ports: &mut dyn Ports,
         areas: &[Range],
         config: &Config,
         room: usize,
-    ) -> Result<Aim> {
+    ) -> Result<WatchSet> {
         let sees = ports.counters()?.sees();
         let ends = sees.first().zip(sees.last()).map(|(first, last)| (first.0, last.1));
         let mut blocks = room as u64 * STATES;
         loop {
             let (stretches, end, is_all) = self.ahead(areas, blocks, config.granularity);
             let hull = ends.unwrap_or_default();
-            let mut aim = Aim { is_all, end, hull, ..Aim::default() };
+            let mut wanted = WatchSet { is_all, end, hull, ..WatchSet::default() };
             let mut pieces = Vec::new();
             for range in stretches {
                 pieces.clear();
                 ports.frames()?.locate(&range, &mut pieces)?;
                 for piece in pieces.iter().flat_map(|piece| seen(*piece, &sees)) {
-                    aim.add(piece, config.granularity);
+                    wanted.add(piece, config.granularity);
                 }
             }
-            if aim.pipelines() <= room || blocks == 1 {
-                return Ok(aim);
+            if wanted.pipelines() <= room || blocks == 1 {
+                return Ok(wanted);
             }
             // The blocks are too scattered in physical memory for this number of tables.
             blocks /= 2;
@@ -106,8 +106,8 @@ impl Hand {
     }
 
     /// Advances behind the blocks watched now.
-    pub(super) fn go_on(&mut self, aim: &Aim) {
-        self.0 = if aim.is_all { Addr::default() } else { aim.end };
+    pub(super) fn go_on(&mut self, set: &WatchSet) {
+        self.0 = if set.is_all { Addr::default() } else { set.end };
     }
 
     /// The next `blocks` blocks from here on as address ranges, their end, and whether they are all
@@ -167,20 +167,20 @@ impl Watch {
     }
 }
 
-/// Programs the counters to watch the blocks of `aim` and no others. Blocks watched before and
+/// Programs the counters to watch the blocks of `set` and no others. Blocks watched before and
 /// after keep counting.
 ///
 /// # Errors
 /// Errors of the counters. If there is no room for another pipeline, the rules registered so far
 /// stay.
-pub(super) fn watch(
+pub(super) fn assign(
     counters: &mut dyn Counters,
     watches: &mut Vec<Watch>,
-    aim: &Aim,
+    set: &WatchSet,
     shift: u8,
 ) -> Result<()> {
     let mut wanted: BTreeMap<u64, BTreeSet<u64>> = BTreeMap::new();
-    for key in aim.parts.keys() {
+    for key in set.parts.keys() {
         wanted.entry(key / STATES).or_default().insert(*key);
     }
     let mut kept = Vec::new();
@@ -196,7 +196,7 @@ pub(super) fn watch(
         let index = match known {
             Some(index) => index,
             None => {
-                watches.push(register(counters, window, aim.hull, shift)?);
+                watches.push(register(counters, window, set.hull, shift)?);
                 watches.len() - 1
             }
         };
@@ -254,14 +254,14 @@ mod tests {
     }
 
     fn ahead(hand: u64, areas: &[Range], blocks: u64) -> (Vec<(u64, u64)>, u64, bool) {
-        let hand = Hand(Addr { space: SpaceId(0), at: hand * MIB });
+        let hand = SweepPosition(Addr { space: SpaceId(0), at: hand * MIB });
         let (ranges, end, all) = hand.ahead(areas, blocks, 2 * MIB);
         (ranges.iter().map(|r| (r.start / MIB, r.end / MIB)).collect(), end.at / MIB, all)
     }
 
     // |1   7|   |20 22|, blocks of 2: 0..2 2..4 4..6 6..8, 20..22.
     #[test]
-    fn the_hand_takes_so_many_blocks_and_goes_round() {
+    fn a_sweep_takes_a_number_of_blocks_and_wraps_around() {
         let areas = [r(1, 7), r(20, 22)];
         assert_eq!(ahead(0, &areas, 9), (vec![(1, 7), (20, 22)], 22, true));
         assert_eq!(ahead(0, &areas, 2), (vec![(1, 4)], 4, false));
@@ -274,21 +274,21 @@ mod tests {
     // A range of 3 MiB is at physical 1..4 MiB: the first physical block holds a third of it.
     #[test]
     fn blocks_that_share_a_physical_one_share_its_requests() {
-        let mut aim = Aim::default();
-        aim.add(FrameRun { range: r(0, 3), frame: MIB }, 2 * MIB);
-        aim.add(FrameRun { range: r(10, 11), frame: 0 }, 2 * MIB);
+        let mut wanted = WatchSet::default();
+        wanted.add(FrameRun { range: r(0, 3), frame: MIB }, 2 * MIB);
+        wanted.add(FrameRun { range: r(10, 11), frame: 0 }, 2 * MIB);
         let shares = |key| {
-            let shares = aim.shares(key).map(|((_, start), share)| (start / MIB, share));
+            let shares = wanted.shares(key).map(|((_, start), share)| (start / MIB, share));
             shares.collect::<Vec<_>>()
         };
         assert_eq!(shares(0), [(0, 0.5), (10, 0.5)]);
         assert_eq!(shares(1), [(0, 0.5), (2, 0.5)]);
         assert_eq!(shares(2), []);
-        assert_eq!((aim.blocks.len(), aim.pipelines()), (3, 1));
+        assert_eq!((wanted.blocks.len(), wanted.pipelines()), (3, 1));
     }
 
     #[test]
-    fn what_no_controller_serves_is_cut_off() {
+    fn memory_of_no_controller_is_cut_off() {
         let piece = FrameRun { range: r(100, 110), frame: 10 * MIB };
         let sees = [(0, 12 * MIB), (18 * MIB, 30 * MIB)];
         let cut: Vec<_> = seen(piece, &sees).map(|p| (p.range, p.frame / MIB)).collect();

@@ -43,18 +43,45 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tierscope_core::{
-    AccessBits, AccessedSet, Instrument, LeafKind, Level, Mappings, PAGE_SIZE, Ports, Probe, Range,
-    Result, ScanMode, Setting, Snapshot, Step, Time,
+    AccessBits, AccessedSet, Instrument, LeafKind, Level, Mappings, Need, PAGE_SIZE, Ports, Probe,
+    Range, Result, ScanMode, Setting, Snapshot, Step, Time,
 };
 
 use crate::areas::mapped_areas;
 use crate::checks::{intervals, refuse};
+use crate::registry::{Common, CostClass, Entry, Variant, set};
 
 mod blocks;
 mod hand;
 
 use blocks::{Blocks, Position};
 use hand::{Hand, Task, overlaps};
+
+/// The instrument in the list.
+pub(crate) const ENTRY: Entry = Entry {
+    name: "scan",
+    about: "linear scan of all leaves, step by step (kstaled, MGLRU aging)",
+    needs: &[Need::AccessBits],
+    granularity: "2 MiB",
+    variants: &[
+        Variant { name: "plain", about: "every leaf in every pass", cost: CostClass::AllMemory },
+        Variant {
+            name: "pruned",
+            about: "skips what lies under upper entries found old",
+            cost: CostClass::HotMemory,
+        },
+    ],
+    removed: &[],
+    make,
+};
+
+fn make(variant: &str, common: &Common) -> Result<Box<dyn Instrument>> {
+    let mut config = Config { prune: variant == "pruned", ..Default::default() };
+    set(&mut config.sampling, &common.sampling);
+    set(&mut config.window, &common.window);
+    set(&mut config.update, &common.update);
+    Ok(Box::new(Scan::new(config)?))
+}
 
 /// Settings of the instrument.
 #[derive(Clone, Debug, PartialEq)]

@@ -10,7 +10,7 @@ pub(crate) fn is_mapped(areas: &[Range], block: &Range) -> bool {
 
 /// Known heat of a block.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Spot {
+pub(crate) struct BlockHeat {
     /// The block, within one area.
     pub(crate) range: Range,
     /// Same as [`Region::hits`].
@@ -21,9 +21,9 @@ pub(crate) struct Spot {
     pub(crate) age: u32,
 }
 
-impl Spot {
+impl BlockHeat {
     fn region(&self) -> Region {
-        let Spot { range, hits, samples, age } = *self;
+        let BlockHeat { range, hits, samples, age } = *self;
         Region {
             range,
             hits,
@@ -43,7 +43,7 @@ impl Spot {
         (self.samples > 0).then_some(if frequency > 0.0 { 1 + (frequency * 8.0) as u32 } else { 0 })
     }
 
-    fn is_like(&self, next: &Spot) -> bool {
+    fn is_like(&self, next: &BlockHeat) -> bool {
         self.range.touches(&next.range)
             && self.heat() == next.heat()
             && self.samples == next.samples
@@ -51,7 +51,7 @@ impl Spot {
 
     /// Merges a neighbour of like heat: hits become the mean over all bytes, the age the smaller
     /// one.
-    fn join(&mut self, next: &Spot) {
+    fn join(&mut self, next: &BlockHeat) {
         let (mine, theirs) = (self.range.bytes() as f32, next.range.bytes() as f32);
         self.hits = (self.hits * mine + next.hits * theirs) / (mine + theirs);
         self.age = self.age.min(next.age);
@@ -63,11 +63,11 @@ impl Spot {
 /// between them. Neighbours of like heat become one region.
 pub(crate) fn regions(
     areas: &[Range],
-    spots: impl IntoIterator<Item = Spot>,
-    rest: impl Fn(Range) -> Spot,
+    spots: impl IntoIterator<Item = BlockHeat>,
+    rest: impl Fn(Range) -> BlockHeat,
 ) -> Vec<Region> {
-    let mut joined: Vec<Spot> = Vec::new();
-    let mut push = |spot: Spot| match joined.last_mut() {
+    let mut joined: Vec<BlockHeat> = Vec::new();
+    let mut push = |spot: BlockHeat| match joined.last_mut() {
         Some(last) if last.is_like(&spot) => last.join(&spot),
         _ => joined.push(spot),
     };
@@ -85,7 +85,7 @@ pub(crate) fn regions(
             if filled < range.start {
                 push(rest(Range::new(area.space, filled, range.start)));
             }
-            push(Spot { range, ..*spot });
+            push(BlockHeat { range, ..*spot });
             filled = range.end;
             if spot.range.end > area.end {
                 break;
@@ -96,7 +96,7 @@ pub(crate) fn regions(
             push(rest(Range::new(area.space, filled, area.end)));
         }
     }
-    joined.iter().map(Spot::region).collect()
+    joined.iter().map(BlockHeat::region).collect()
 }
 
 #[cfg(test)]
@@ -104,13 +104,13 @@ mod tests {
     use super::*;
     use tierscope_core::SpaceId;
 
-    fn spot(start: u64, end: u64, hits: f32) -> Spot {
-        Spot { range: Range::new(SpaceId(0), start, end), hits, samples: 40, age: 1 }
+    fn spot(start: u64, end: u64, hits: f32) -> BlockHeat {
+        BlockHeat { range: Range::new(SpaceId(0), start, end), hits, samples: 40, age: 1 }
     }
 
-    fn drawn(areas: &[(u64, u64)], spots: &[Spot]) -> Vec<(u64, u64, f32)> {
+    fn drawn(areas: &[(u64, u64)], spots: &[BlockHeat]) -> Vec<(u64, u64, f32)> {
         let areas: Vec<Range> = areas.iter().map(|(a, b)| Range::new(SpaceId(0), *a, *b)).collect();
-        let rest = |range| Spot { range, hits: 0.0, samples: 40, age: 9 };
+        let rest = |range| BlockHeat { range, hits: 0.0, samples: 40, age: 9 };
         let regions = regions(&areas, spots.iter().copied(), rest);
         regions.iter().map(|r| (r.range.start, r.range.end, r.hits)).collect()
     }
@@ -118,7 +118,7 @@ mod tests {
     // area  |0         100|     |200       300|
     // spots    10###20##30   90...210 (spans the gap)
     #[test]
-    fn spots_are_drawn_among_the_rest() {
+    fn blocks_of_known_heat_tile_the_areas() {
         let spots = [spot(10, 20, 40.0), spot(20, 30, 40.0), spot(90, 210, 10.0)];
         assert_eq!(
             drawn(&[(0, 100), (200, 300)], &spots),
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn spots_outside_of_what_is_mapped_are_left_out() {
+    fn blocks_outside_of_the_areas_are_left_out() {
         assert_eq!(drawn(&[(50, 60)], &[spot(0, 10, 1.0), spot(70, 80, 1.0)]), [(50, 60, 0.0)]);
     }
 
