@@ -35,7 +35,7 @@ if kernel_damon "$@" --seconds 1 2>/tmp/refused; then
     echo "two at a time"
     exit 1
 fi
-grep "somebody else's kdamond 0 runs" /tmp/refused
+grep "another program's kdamond 0 runs" /tmp/refused
 kill $watcher
 wait $watcher || true
 clean "SIGTERM"

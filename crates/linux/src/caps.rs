@@ -20,14 +20,14 @@ fn effective(status: &str) -> Option<u64> {
 }
 
 fn describe(effective: u64) -> String {
-    let lacking: Vec<_> =
+    let missing: Vec<_> =
         NEEDED.iter().filter(|(_, bit)| effective >> bit & 1 == 0).map(|(name, _)| *name).collect();
-    if lacking.is_empty() {
+    if missing.is_empty() {
         return "CAP_SYS_PTRACE and CAP_SYS_ADMIN are there, but count in a user namespace only, or \
                 a security policy forbids it"
             .into();
     }
-    format!("this process lacks {}", lacking.join(" and "))
+    format!("this process lacks {}", missing.join(" and "))
 }
 
 #[cfg(test)]
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_what_is_lacking() {
+    fn missing_capabilities_are_named() {
         assert_eq!(describe(1 << 19), "this process lacks CAP_SYS_ADMIN");
         assert_eq!(describe(0), "this process lacks CAP_SYS_PTRACE and CAP_SYS_ADMIN");
         assert!(describe(u64::MAX).contains("security policy"));

@@ -52,7 +52,7 @@ pub(crate) fn of_process(
 }
 
 fn hidden(path: &Path) -> Error {
-    Error::new(ErrorKind::Permission, "cannot tell where memory lies physically")
+    Error::new(ErrorKind::Permission, "cannot find the physical address of memory")
         .cause(format!("{} hides frame numbers", path.display()))
         .remedy("run as root: CAP_SYS_ADMIN is needed")
 }
@@ -73,13 +73,13 @@ mod tests {
         let mut out = Vec::new();
         of_process(root.path(), 7, &range, &mut out)?;
         assert!(out.iter().all(|piece| piece.range.space == SpaceId(3)));
-        let told = |p: &FrameRun| (p.range.start >> 12, p.range.end >> 12, p.frame >> 12);
-        Ok(out.iter().map(told).collect())
+        let pages = |p: &FrameRun| (p.range.start >> 12, p.range.end >> 12, p.frame >> 12);
+        Ok(out.iter().map(pages).collect())
     }
 
     // Pages 2 and 3 are contiguous in both address spaces, page 4 is absent, page 5 is elsewhere.
     #[test]
-    fn pages_in_a_row_are_one_piece() {
+    fn consecutive_pages_are_merged() {
         let entries = [PRESENT | 8, PRESENT | 9, 5, PRESENT | 2];
         assert_eq!(found(&entries, (2, 6)), Ok(vec![(2, 4, 8), (5, 6, 2)]));
         assert_eq!(found(&entries, (3, 5)), Ok(vec![(3, 4, 9)]));
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn hidden_frame_numbers_are_told() {
+    fn hidden_frame_numbers_are_an_error() {
         let error = found(&[PRESENT], (2, 3)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Permission);
     }

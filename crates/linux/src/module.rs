@@ -55,7 +55,7 @@ impl Module {
         if info.abi != abi::ABI_VERSION && info.abi != 0 {
             return Err(other_version(info.abi));
         }
-        answer.map_err(|e| refused("ask the kernel module what it is", &e))?;
+        answer.map_err(|e| refused("read the version of the kernel module", &e))?;
         Ok(Self { device, info, page: SelfTestPage::new()? })
     }
 
@@ -341,10 +341,10 @@ fn refused(what: &str, error: &io::Error) -> Error {
             .cause("the kernel module speaks another version of the interface")
             .remedy(ONE_RELEASE),
         Some(libc::EOPNOTSUPP) => Error::new(ErrorKind::Missing, what)
-            .cause("this kernel or its hardware does not set ACCESSED bits as asked for")
+            .cause("this kernel or its hardware does not set ACCESSED bits as requested")
             .remedy("see SUPPORT.md for the kernels and levels that do"),
         Some(libc::EINVAL) => Error::new(ErrorKind::Usage, what)
-            .cause("the kernel module takes the request for invalid")
+            .cause("the kernel module rejects the request as invalid")
             .remedy("give the pid of a process (not of a thread or kernel thread)"),
         _ => Error::new(ErrorKind::Other, what).cause(error).remedy("see `dmesg`"),
     }

@@ -55,7 +55,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     #[test]
-    fn tells_a_reaped_process_from_a_live_one() {
+    fn a_reaped_process_no_longer_holds_its_pid() {
         let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
         let fd = PidFd::open(child.id()).unwrap();
         assert!(fd.holds_its_pid());

@@ -108,7 +108,7 @@ mod tests {
     use crate::proc::parse_stat;
 
     #[test]
-    fn a_name_stays_on_its_line() {
+    fn control_characters_in_a_name_are_replaced() {
         let text = b"7 (a\nb) S 1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 1";
         assert_eq!(&*name(&parse_stat(text).unwrap(), 7), "a?b[7]");
     }

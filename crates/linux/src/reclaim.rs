@@ -61,20 +61,18 @@ impl Swap {
         let on = zswap.as_deref().is_some_and(|on| matches!(on, "Y" | "1"));
         let room = Room { total: of("SwapTotal:"), free: of("SwapFree:"), zswap: on };
         let refuse = |cause: &str, remedy: &str| {
-            Err(Error::new(ErrorKind::Missing, "cannot give memory back")
-                .cause(cause)
-                .remedy(remedy))
+            Err(Error::new(ErrorKind::Missing, "cannot reclaim memory").cause(cause).remedy(remedy))
         };
         if room.total == 0 {
             return refuse(
-                "no swap is on: pages that are no file's have nowhere to go",
+                "no swap is on: anonymous pages cannot be written out",
                 "`swapon` a device or file; zswap needs one behind it, too",
             );
         }
         match (into, zswap) {
             (Into::Zswap, None) => refuse(
                 "this kernel has no zswap (CONFIG_ZSWAP)",
-                "give pages to the swap device with --into swap, or use a kernel that has it",
+                "reclaim to the swap device with --into swap, or use a kernel that has it",
             ),
             (Into::Zswap, Some(_)) if !on => refuse(
                 "zswap is off",
@@ -95,9 +93,9 @@ impl Room {
             return Ok(());
         }
         let mib = |bytes: u64| bytes >> 20;
-        Err(Error::new(ErrorKind::Usage, format!("cannot give {} MiB back", mib(wanted)))
+        Err(Error::new(ErrorKind::Usage, format!("cannot reclaim {} MiB", mib(wanted)))
             .cause(format!("{} MiB of swap are free", mib(self.free)))
-            .remedy("aim at less with --target, or add swap"))
+            .remedy("set a smaller --target, or add swap"))
     }
 }
 
@@ -115,7 +113,7 @@ pub struct Reclaimable {
 
 /// Result of a reclaim request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Asked {
+pub struct ReclaimResult {
     /// Decrease of the cgroup's memory in bytes.
     pub reclaimed: u64,
     /// Whether the kernel reclaimed less than requested.
@@ -129,7 +127,7 @@ impl Reclaimable {
     /// [`ErrorKind::Missing`]: the memory controller is not enabled there, the kernel has no
     /// `memory.reclaim`, or the cgroup may not swap.
     pub fn open(dir: &Path) -> Result<Self> {
-        let what = || format!("cannot give memory of cgroup {} back", dir.display());
+        let what = || format!("cannot reclaim memory of cgroup {}", dir.display());
         let has = |name: &str| dir.join(name).exists();
         if !dir.is_dir() {
             return Err(Error::new(ErrorKind::NoTarget, what())
@@ -152,7 +150,7 @@ impl Reclaimable {
     fn checked(self) -> Result<Self> {
         match self.number("memory.swap.max") {
             Some(0) => {
-                let what = format!("cannot give memory of cgroup {} back", self.dir.display());
+                let what = format!("cannot reclaim memory of cgroup {}", self.dir.display());
                 Err(Error::new(ErrorKind::Missing, what)
                     .cause("it may not swap: its memory.swap.max is 0")
                     .remedy("echo max > memory.swap.max in it"))
@@ -205,21 +203,21 @@ impl Reclaimable {
     ///
     /// # Errors
     /// If the kernel refuses the request; reclaiming too little is not an error.
-    pub fn reclaim(&self, bytes: u64) -> Result<Asked> {
+    pub fn reclaim(&self, bytes: u64) -> Result<ReclaimResult> {
         let before = self.current();
         let file = OpenOptions::new().write(true).open(self.dir.join("memory.reclaim"));
-        let told = file.and_then(|mut file| file.write_all(bytes.to_string().as_bytes()));
-        let short = match told {
+        let written = file.and_then(|mut file| file.write_all(bytes.to_string().as_bytes()));
+        let short = match written {
             Ok(()) => false,
             Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => true,
             Err(error) => {
-                let what = format!("cannot give memory of cgroup {} back", self.dir.display());
+                let what = format!("cannot reclaim memory of cgroup {}", self.dir.display());
                 return Err(Error::new(ErrorKind::Other, what)
                     .cause(error)
                     .remedy("run as root, and check that the cgroup is still there"));
             }
         };
-        Ok(Asked { reclaimed: before.saturating_sub(self.current()), short })
+        Ok(ReclaimResult { reclaimed: before.saturating_sub(self.current()), short })
     }
 }
 
@@ -241,7 +239,7 @@ mod tests {
     const ZSWAP: &str = "sys/module/zswap/parameters/enabled";
 
     #[test]
-    fn what_is_missing_is_told() {
+    fn missing_swap_is_refused() {
         for (files, into, cause) in [
             (vec![("proc/meminfo", "SwapTotal: 0 kB\n")], Into::Swap, "no swap is on"),
             (vec![], Into::Zswap, "no swap is on"),
@@ -259,11 +257,11 @@ mod tests {
         assert_eq!(room, Room { total: 2 << 20, free: 1 << 20, zswap: true });
         assert!(room.check(1 << 20).is_ok());
         let error = room.check(2 << 20).unwrap_err().to_string();
-        assert!(error.contains("cannot give 2 MiB back: 1 MiB of swap are free"), "{error}");
+        assert!(error.contains("cannot reclaim 2 MiB: 1 MiB of swap are free"), "{error}");
     }
 
     #[test]
-    fn a_cgroup_says_what_it_lacks() {
+    fn a_cgroup_without_reclaim_is_refused() {
         let refused = |files: &[(&str, &str)]| {
             let dir = machine(files);
             Reclaimable::open(dir.path()).unwrap_err().to_string()
@@ -276,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_is_asked_for_bytes() {
+    fn a_request_is_written_in_bytes() {
         let dir = machine(&[
             ("memory.current", "8192\n"),
             ("memory.reclaim", ""),
@@ -285,7 +283,7 @@ mod tests {
             ("memory.pressure", "some avg10=5.00 avg60=0.00 avg300=0.00 total=9\n"),
         ]);
         let cgroup = Reclaimable::open(dir.path()).unwrap();
-        assert_eq!(cgroup.reclaim(4096).unwrap(), Asked { reclaimed: 0, short: false });
+        assert_eq!(cgroup.reclaim(4096).unwrap(), ReclaimResult { reclaimed: 0, short: false });
         let written = fs::read_to_string(dir.path().join("memory.reclaim")).unwrap();
         assert_eq!((&*written, cgroup.refaults()), ("4096", 3 * 4096));
         assert_eq!((cgroup.stalled(), cgroup.swap_left()), (Some(0.05), None));

@@ -227,7 +227,7 @@ mod tests {
     const KTHREAD: u32 = 0x20_0000;
 
     #[test]
-    fn refuses_what_is_no_process() {
+    fn targets_that_are_no_process_are_refused() {
         let (_dir, proc) =
             root(&[(4, 4, KTHREAD, 'I', ""), (21, 20, 0, 'S', ""), (30, 30, 0, 'Z', "")]);
         let (kind, text) = refusal(&proc, 9);
@@ -247,7 +247,7 @@ mod tests {
     // Processes 2 and 3 are children of 1, 4 is a child of 2, and 8 is a child of 7, whose parent
     // has ended.
     #[test]
-    fn descendants_of_the_known_belong_too() {
+    fn descendants_of_known_processes_are_members() {
         let (_dir, proc) = root(&[
             (1, 1, 0, 'S', "2 3 "),
             (2, 2, 0, 'S', "4 "),

@@ -57,7 +57,7 @@ pub(crate) fn find(sys: &Path, config: &TierConfig) -> Result<Vec<Vec<Node>>> {
 
 fn one_tier(found: &[Vec<Node>]) -> String {
     match found.first().map_or(0, Vec::len) {
-        0 => "the kernel tells of no memory node (CONFIG_NUMA)".into(),
+        0 => "the kernel lists no memory node (CONFIG_NUMA)".into(),
         1 => "this machine has one memory node".into(),
         nodes => format!("all {nodes} memory nodes are of one tier"),
     }
@@ -99,15 +99,15 @@ fn check_nodes(sys: &Path, tiers: &[Vec<Node>]) -> Result<()> {
 /// (include/linux/node.h before 6.1: `node_is_toptier`), those by their distance (SLIT).
 pub(crate) fn tiers(sys: &Path) -> Vec<Vec<Node>> {
     let nodes = sys.join("devices/system/node");
-    let told = memory_tiers(&sys.join("devices/virtual/memory_tiering"));
-    if told.len() > 1 {
-        return told;
+    let by_kernel = memory_tiers(&sys.join("devices/virtual/memory_tiering"));
+    if by_kernel.len() > 1 {
+        return by_kernel;
     }
     let stated = by_latency(&nodes);
     if stated.len() > 1 {
         return stated;
     }
-    if told.is_empty() { by_cpus(&nodes) } else { told }
+    if by_kernel.is_empty() { by_cpus(&nodes) } else { by_kernel }
 }
 
 /// Latencies that differ by less than this factor are considered equal (assumed: firmware rounds).
@@ -208,7 +208,7 @@ mod tests {
 
     // Tiers are sorted as numbers, not as text: tier 4 precedes tier 22.
     #[test]
-    fn the_kernel_s_tiers_by_their_numbers() {
+    fn tiers_are_ordered_by_the_kernels_numbers() {
         let tier = |n| format!("devices/virtual/memory_tiering/memory_tier{n}/nodelist");
         let files =
             [(&*tier(22), "2\n"), (&*tier(4), "0-1\n"), (&*tier(30), "\n"), (MEMORY, "0-2\n")];
@@ -216,14 +216,14 @@ mod tests {
     }
 
     #[test]
-    fn without_them_nodes_without_cpus_are_slower() {
+    fn without_kernel_tiers_nodes_without_cpus_are_slower() {
         assert_eq!(tiers_of(&[(MEMORY, "0-3\n"), (CPU, "0,2\n")]), [vec![0, 2], vec![1, 3]]);
         assert_eq!(tiers_of(&[(MEMORY, "0\n"), (CPU, "0\n")]), [vec![0]]);
         assert!(tiers_of(&[]).is_empty());
     }
 
     #[test]
-    fn absurd_lists_do_no_harm() {
+    fn absurd_lists_are_bounded() {
         assert_eq!(tiers_of(&[(MEMORY, "3-1,x,5-4294967295\n")])[0].len(), MOST as usize - 4);
     }
 
@@ -235,7 +235,7 @@ mod tests {
 
     // One tier according to the kernel, two by latency: 100 and 105 ns are alike, 350 ns is not.
     #[test]
-    fn firmware_knows_better_than_one_tier() {
+    fn distances_split_a_single_kernel_tier() {
         let one = "devices/virtual/memory_tiering/memory_tier4/nodelist";
         let (a, b, c) = (latency(0), latency(1), latency(2));
         let files =
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_without_cpus_go_by_distance() {
+    fn nodes_without_cpus_are_ordered_by_distance() {
         let distance = |node: u32| format!("devices/system/node/node{node}/distance");
         let (far, near) = (distance(1), distance(2));
         let files = [
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_tiers_is_refused_with_cause_and_remedy() {
+    fn invalid_tiers_are_refused_with_cause_and_remedy() {
         let memory = |node: u32, kib: u32| {
             let path = format!("devices/system/node/node{node}/meminfo");
             (path, format!("Node {node} MemTotal: {kib} kB\nNode {node} MemFree: 1 kB\n"))

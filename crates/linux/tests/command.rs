@@ -29,7 +29,7 @@ fn wait_till_gone(machine: &mut LiveMachine) {
 }
 
 #[test]
-fn nothing_of_it_runs_before_time_passes() {
+fn the_command_does_not_run_before_the_first_wait() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let mark = dir.path().join("ran");
@@ -43,7 +43,7 @@ fn nothing_of_it_runs_before_time_passes() {
 }
 
 #[test]
-fn its_exit_status_is_told() {
+fn the_exit_status_is_returned() {
     let _alone = alone();
     let mut machine = open(&["sh", "-c", "exit 3"]).unwrap();
     wait_till_gone(&mut machine);
@@ -51,7 +51,7 @@ fn its_exit_status_is_told() {
 }
 
 #[test]
-fn one_that_still_runs_is_ended() {
+fn a_command_that_still_runs_is_terminated() {
     use std::os::unix::process::ExitStatusExt as _;
     let _alone = alone();
     let mut machine = open(&["sleep", "1000"]).unwrap();
@@ -60,7 +60,7 @@ fn one_that_still_runs_is_ended() {
 }
 
 #[test]
-fn one_that_was_never_let_run_does_not_outlive_us() {
+fn a_command_that_was_never_released_is_killed() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let mark = dir.path().join("ran");
@@ -70,7 +70,7 @@ fn one_that_was_never_let_run_does_not_outlive_us() {
 
 // The shell starts a child and exits: such a daemon is still part of the command.
 #[test]
-fn daemons_are_not_lost() {
+fn daemons_are_still_watched() {
     let _alone = alone();
     let (reader, writer) = std::io::pipe().unwrap();
     let fd = std::os::fd::AsRawFd::as_raw_fd(&reader);
@@ -90,7 +90,7 @@ fn daemons_are_not_lost() {
 }
 
 #[test]
-fn what_cannot_be_run_says_why() {
+fn a_command_that_cannot_run_is_refused_with_the_cause() {
     let _alone = alone();
     let missing = open(&["/no/such/program"]).err().unwrap();
     assert_eq!(missing.kind(), ErrorKind::NoTarget);

@@ -72,7 +72,7 @@ fn mappings_stay_the_same_while_nothing_changes() {
 }
 
 #[test]
-fn waits_until_its_time_and_not_for_a_past_one() {
+fn waits_end_at_the_deadline() {
     let idle = Idle::start();
     let mut machine = watch(idle.pid(), &Fake::default());
     let until = machine.now() + Duration::from_micros(300);
@@ -99,7 +99,7 @@ fn answers_keep_the_order_of_the_batch_across_spaces() {
 
 // The module reports levels 1..=4; the self-test proved 1..=3.
 #[test]
-fn only_proven_levels_are_told() {
+fn only_proven_levels_are_reported() {
     let idle = Idle::start();
     let mut machine = watch(idle.pid(), &Fake::default());
     let radix = machine.access_bits().unwrap().radix();
@@ -172,7 +172,7 @@ fn own_time_is_that_of_the_calling_thread() {
 }
 
 #[test]
-fn a_signal_stops() {
+fn a_signal_ends_a_wait() {
     let idle = Idle::start();
     let mut machine = watch(idle.pid(), &Fake::default());
     // SAFETY: raise sends to this thread, where the machine has blocked the signal.

@@ -49,7 +49,7 @@ fn refusals_have_kind_cause_and_remedy() {
 }
 
 #[test]
-fn a_pid_nobody_bears_is_no_target() {
+fn an_unused_pid_is_no_target() {
     let error = Fake::default().module().unwrap().attach(u32::MAX).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::NoTarget);
 }
@@ -57,7 +57,7 @@ fn a_pid_nobody_bears_is_no_target() {
 // The fake accepts four probes per call, and is interrupted after two: calls of 4 (2 done), 2 and
 // 1.
 #[test]
-fn a_batch_goes_in_parts_and_goes_on_after_an_interrupt() {
+fn a_batch_is_split_and_continues_after_an_interrupt() {
     let fake = Fake::default();
     let pid = std::process::id();
     let mut attachment = attached(&fake);
@@ -74,7 +74,7 @@ fn a_batch_goes_in_parts_and_goes_on_after_an_interrupt() {
 }
 
 #[test]
-fn an_ended_space_is_an_answer() {
+fn an_ended_space_is_no_error() {
     let fake = Fake::default();
     let mut attachment = attached(&fake);
     assert_eq!(attachment.presence(), Ok(Presence::Here));
@@ -89,7 +89,7 @@ fn an_ended_space_is_an_answer() {
 
 // A scan of 200 pages is interrupted after every word of 64.
 #[test]
-fn a_scan_goes_on_after_interrupts() {
+fn a_scan_continues_after_interrupts() {
     let fake = Fake::default();
     let mut attachment = attached(&fake);
     for page in [0, 63, 64, 130, 199] {
@@ -111,7 +111,7 @@ fn a_scan_goes_on_after_interrupts() {
 
 // The fake's flush interval is 1 ms: a flush that is too early is retried after a tenth of it.
 #[test]
-fn a_flush_that_comes_too_soon_waits() {
+fn a_flush_that_is_too_early_waits() {
     let fake = Fake::default();
     let mut attachment = attached(&fake);
     fake.0.borrow_mut().flush = vec![libc::EAGAIN, libc::EINTR, libc::EAGAIN];

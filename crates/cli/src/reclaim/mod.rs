@@ -177,7 +177,7 @@ mod tests {
         let room = Room { total: 1 << 20, free: 4096, zswap: true };
         let own = [std::process::id()];
         let error = check_target(1.0, &own, &room).unwrap_err().to_string();
-        assert!(error.contains("MiB of swap are free; aim at less"), "{error}");
+        assert!(error.contains("MiB of swap are free; set a smaller --target"), "{error}");
         assert!(check_target(0.0, &own, &room).is_ok());
     }
 }

@@ -38,19 +38,19 @@ pub(super) fn has(scene: &Scene, capability: u32) -> bool {
 
 fn capabilities(scene: &Scene, (): &()) -> Finding {
     if effective(scene).is_none() {
-        return Finding::unknown("/proc/self/status does not tell");
+        return Finding::unknown("no CapEff in /proc/self/status");
     }
-    let lacking = |names: &[(&str, u32)]| {
-        let lacking = names.iter().filter(|(_, number)| !has(scene, *number));
-        lacking.map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+    let missing = |names: &[(&str, u32)]| {
+        let missing = names.iter().filter(|(_, number)| !has(scene, *number));
+        missing.map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
     };
-    let (to_record, to_move) = (lacking(&NAMES[..2]), lacking(&NAMES[2..]));
+    let (to_record, to_move) = (missing(&NAMES[..2]), missing(&NAMES[2..]));
     match (to_record.is_empty(), to_move.is_empty()) {
         (false, _) => {
-            Finding::forbidden(format!("{to_record} lacking: recording needs both"), "run as root")
+            Finding::forbidden(format!("{to_record} missing: recording needs both"), "run as root")
         }
         (true, false) => {
-            Finding::limited(format!("enough to record; {to_move} lacking"), "run as root")
+            Finding::limited(format!("enough to record; {to_move} missing"), "run as root")
         }
         (true, true) => Finding::present(NAMES.map(|(name, _)| name).join(", ")),
     }
@@ -66,12 +66,12 @@ fn cgroup(scene: &Scene, (): &()) -> Finding {
         );
     };
     let has = |name: &str| controllers.split(' ').any(|controller| controller == name);
-    let lacking: Vec<&str> =
+    let missing: Vec<&str> =
         ["memory", "cpuset", "cpu"].into_iter().filter(|name| !has(name)).collect();
-    match lacking.as_slice() {
+    match missing.as_slice() {
         [] => Finding::present(format!("controllers {controllers}")),
         _ => Finding::limited(
-            format!("without the controllers {}", lacking.join(", ")),
+            format!("without the controllers {}", missing.join(", ")),
             "recording by --cgroup works; enable them on the kernel command line (cgroup_enable=memory)",
         ),
     }
@@ -139,9 +139,9 @@ mod tests {
                     "capabilities",
                     &[(STATUS, "CapEff:\t0000000000080000\n")],
                     Forbidden,
-                    "CAP_SYS_ADMIN lacking",
+                    "CAP_SYS_ADMIN missing",
                 ),
-                ("capabilities", &[], Unknown, "does not tell"),
+                ("capabilities", &[], Unknown, "no CapEff"),
                 ("cgroup", &[(CONTROLLERS, "cpuset cpu io memory pids\n")], Present, "memory"),
                 ("cgroup", &[(CONTROLLERS, "cpuset cpu\n")], Limited, "controllers memory"),
                 ("cgroup", &[], Missing, "mount -t cgroup2"),

@@ -67,7 +67,7 @@ fn tracepoint(scene: &Scene, (): &()) -> Finding {
     const EVENT: &str = "events/damon/damon_aggregated/format";
     const ROOTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
     if ROOTS.iter().any(|root| scene.exists(&format!("{root}/{EVENT}"))) {
-        return Finding::present("damon:damon_aggregated tells every window");
+        return Finding::present("damon:damon_aggregated reports every window");
     }
     if ROOTS.iter().any(|root| scene.is_closed(&format!("{root}/{EVENT}"))) {
         return Finding::forbidden("tracefs may not be read by this user", "run as root");
@@ -83,8 +83,7 @@ fn idle_pages(scene: &Scene, (): &()) -> Finding {
     if scene.exists("/sys/kernel/mm/page_idle/bitmap") {
         return Finding::present("/sys/kernel/mm/page_idle/bitmap");
     }
-    let remedy =
-        "none needed: the module tells more; otherwise a kernel with CONFIG_IDLE_PAGE_TRACKING";
+    let remedy = "none needed: the module gives more evidence; otherwise a kernel with CONFIG_IDLE_PAGE_TRACKING";
     Finding::missing(scene.lack("CONFIG_IDLE_PAGE_TRACKING"), remedy)
 }
 

@@ -53,7 +53,7 @@ fn paging(scene: &Scene, (): &()) -> Finding {
     if has_flag(scene, "la57") {
         return Finding::limited(
             format!("5 levels if the kernel uses them; pages of {sizes}"),
-            "none needed: level 5 tells nothing about one process, and is left alone",
+            "none needed: level 5 carries no information about one process and is not used",
         );
     }
     Finding::present(format!("4 levels; pages of {sizes}"))
@@ -81,7 +81,7 @@ fn nested(scene: &Scene, (): &()) -> Finding {
     let ept = on("/sys/module/kvm_intel/parameters/ept");
     if ept || on("/sys/module/kvm_amd/parameters/npt") {
         return Finding::limited(
-            "KVM is loaded with nested paging: what guests access shows in its tables, not in the host's",
+            "KVM is loaded with nested paging: accesses of guests are in its tables, not in the host's",
             "profile inside of the guest, or use the kernel's DAMON of physical memory on the host",
         );
     }

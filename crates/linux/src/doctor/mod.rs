@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_are_unique_and_ways_need_what_there_is() {
+    fn ids_are_unique_and_ways_name_existing_checks() {
         let tree = Tree::new(&[]);
         let mut answers = machine(&tree.scene());
         answers.extend(process(&tree.scene(), 1));
@@ -215,7 +215,7 @@ mod tests {
 
     // An empty root is a machine without any feature: no check panics, and each gives a reason.
     #[test]
-    fn a_bare_machine_is_told_what_it_lacks() {
+    fn a_bare_machine_gets_a_cause_and_remedy_for_each_check() {
         let tree = Tree::new(&[]);
         for answer in machine(&tree.scene()) {
             assert!(!answer.finding.found.is_empty(), "{}", answer.id);

@@ -40,7 +40,7 @@ fn module(scene: &Scene, (): &()) -> Finding {
 
 fn levels(scene: &Scene, (): &()) -> Finding {
     let Ok(facts) = scene.system.module() else {
-        return Finding::unknown("only the module can tell");
+        return Finding::unknown("known only while the module is loaded");
     };
     let numbers: Vec<String> =
         facts.proven.highest_first().map(|level| level.number().to_string()).collect();
@@ -56,7 +56,7 @@ fn levels(scene: &Scene, (): &()) -> Finding {
         return Finding::present(found);
     }
     Finding::limited(
-        format!("{found} only: the upper levels do not tell here"),
+        format!("{found} only: the upper levels give no evidence here"),
         "use `--instrument scan` or `damon`; Telescope needs the upper levels",
     )
 }
@@ -64,27 +64,27 @@ fn levels(scene: &Scene, (): &()) -> Finding {
 fn flush(scene: &Scene, (): &()) -> Finding {
     match scene.system.module() {
         Ok(facts) if facts.info.flush_interval_us > 0 => Finding::present(format!(
-            "on request, at most every {} ms; `--no-flush` goes without",
+            "on request, at most every {} ms; `--no-flush` turns it off",
             f64::from(facts.info.flush_interval_us) / 1e3
         )),
         Ok(_) => Finding::limited(
             "the module has no means to on this machine",
             "what TLBs hold cannot be judged: pages in use may read as idle",
         ),
-        Err(_) => Finding::unknown("only the module can tell"),
+        Err(_) => Finding::unknown("known only while the module is loaded"),
     }
 }
 
 fn handback(scene: &Scene, (): &()) -> Finding {
     match scene.system.module() {
         Ok(facts) if facts.info.features & FEATURE_HANDBACK != 0 => {
-            Finding::present("reclaim goes on seeing what profiling took")
+            Finding::present("reclaim still sees the bits that profiling cleared")
         }
         Ok(_) => Finding::limited(
             "the kernel has no young flag of a page (CONFIG_PAGE_IDLE_FLAG)",
             "while a process is profiled, reclaim sees fewer of its accesses; use a kernel with DAMON",
         ),
-        Err(_) => Finding::unknown("only the module can tell"),
+        Err(_) => Finding::unknown("known only while the module is loaded"),
     }
 }
 
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_module_tells() {
+    fn facts_come_from_the_module() {
         let tree = with_module(0b1111, FEATURE_PTI | FEATURE_HANDBACK);
         let (verdict, said) = tree.machine("module");
         assert_eq!(verdict, Verdict::Present);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn without_it_the_error_is_shown() {
+    fn without_the_module_its_error_is_shown() {
         let (verdict, said) = Tree::new(&[]).machine("module");
         assert_eq!(verdict, Verdict::Missing);
         assert!(said.contains("insmod"), "{said}");
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_forbids_unsigned_modules_is_named() {
+    fn the_cause_that_forbids_unsigned_modules_is_named() {
         let id = "module-signing";
         let lockdown = "/sys/kernel/security/lockdown";
         let efi = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c";

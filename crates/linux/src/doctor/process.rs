@@ -41,7 +41,7 @@ fn permission(scene: &Scene, pid: &u32) -> Finding {
     let may = control::has(scene, control::CAP_SYS_PTRACE);
     if !may {
         return Finding::forbidden(
-            "CAP_SYS_PTRACE is lacking: neither its mappings nor its page tables may be read",
+            "CAP_SYS_PTRACE is missing: neither its mappings nor its page tables may be read",
             "run as root",
         );
     }
@@ -115,7 +115,7 @@ fn hugetlb(scene: &Scene, pid: &u32) -> Finding {
             "use private hugetlb or huge pages of shmem, or leave these mappings out",
         ),
         (_, Some(private @ 1..)) => {
-            Finding::present(format!("{} private: told at their size", mib(private)))
+            Finding::present(format!("{} private: evidence covers a whole page", mib(private)))
         }
         _ => Finding::present("none"),
     }
@@ -138,7 +138,7 @@ fn guest(scene: &Scene, pid: &u32) -> Finding {
 
 fn locked(scene: &Scene, pid: &u32) -> Finding {
     match kib(scene, *pid, "status", "VmLck") {
-        None => Finding::unknown("/proc/PID/status does not tell"),
+        None => Finding::unknown("not in /proc/PID/status"),
         Some(0) => Finding::present("none"),
         Some(bytes) => Finding::limited(
             format!("{}: seen, but never reclaimed", mib(bytes)),
@@ -149,13 +149,13 @@ fn locked(scene: &Scene, pid: &u32) -> Finding {
 
 fn thp(scene: &Scene, pid: &u32) -> Finding {
     if scene.field(&of(*pid, "status"), "THP_enabled").as_deref() == Some("0") {
-        return Finding::present("turned off by the process: told page by page");
+        return Finding::present("turned off by the process: evidence for each page");
     }
     match kib(scene, *pid, "smaps_rollup", "AnonHugePages") {
         None => Finding::unknown("/proc/PID/smaps_rollup cannot be read"),
-        Some(0) => Finding::present("none: told page by page"),
+        Some(0) => Finding::present("none: evidence for each page"),
         Some(bytes) => Finding::limited(
-            format!("{} in huge pages: told at 2 MiB, not finer", mib(bytes)),
+            format!("{} in huge pages: evidence covers 2 MiB", mib(bytes)),
             "none needed; for finer regions turn THP off for the process",
         ),
     }
@@ -262,7 +262,7 @@ mod tests {
                 ("guest-memory", &[("/proc/42/fd/9", "-> /dev/null")], Present, "none"),
                 ("locked", &[(STATUS, "VmLck:\t2048 kB\n")], Limited, "2 MiB"),
                 ("locked", &[(STATUS, "VmLck:\t0 kB\n")], Present, "none"),
-                ("locked", &[], Unknown, "does not tell"),
+                ("locked", &[], Unknown, "not in /proc"),
                 ("thp-eligible", &[(STATUS, "THP_enabled:\t0\n")], Present, "turned off"),
                 (
                     "thp-eligible",
@@ -270,7 +270,7 @@ mod tests {
                     Limited,
                     "4 MiB in huge pages",
                 ),
-                ("thp-eligible", &[(ROLLUP, "AnonHugePages:  0 kB\n")], Present, "page by page"),
+                ("thp-eligible", &[(ROLLUP, "AnonHugePages:  0 kB\n")], Present, "for each page"),
                 ("thp-eligible", &[], Unknown, "smaps_rollup"),
                 (
                     "process-cgroup",

@@ -71,7 +71,7 @@ fn thp(scene: &Scene, (): &()) -> Finding {
     let path = "/sys/kernel/mm/transparent_hugepage/enabled";
     match scene.chosen(path).as_deref() {
         Some("never") => Finding::limited("never", format!("echo madvise > {path}")),
-        Some(mode) => Finding::present(format!("{mode}; a huge page tells at 2 MiB, not finer")),
+        Some(mode) => Finding::present(format!("{mode}; the evidence of a huge page covers 2 MiB")),
         None => {
             Finding::missing(scene.lack("CONFIG_TRANSPARENT_HUGEPAGE"), "none needed for recording")
         }
@@ -93,7 +93,7 @@ fn hugetlb(scene: &Scene, (): &()) -> Finding {
         true => Finding::present("built in, no pages reserved"),
         false => Finding::limited(
             format!("{} reserved", pools.join(", ")),
-            "none: shared hugetlb mappings are refused by the module, private ones tell at their size",
+            "none: shared hugetlb mappings are refused by the module, the evidence of private ones covers a whole page",
         ),
     }
 }

@@ -79,7 +79,10 @@ const INSTRUMENTED: &str = "run in the lab's instrumented virtual machine (lab/R
 
 fn telemetry(scene: &Scene, (): &()) -> Finding {
     let Some(function) = crate::memory_controller::find_device(&scene.path("/sys")) else {
-        return Finding::missing("no memory controller here counts for others", INSTRUMENTED);
+        return Finding::missing(
+            "no memory controller of this machine can be programmed",
+            INSTRUMENTED,
+        );
     };
     let name = function.file_name().unwrap_or_default().to_string_lossy().into_owned();
     if !super::control::has(scene, super::control::CAP_SYS_ADMIN) {
@@ -100,10 +103,10 @@ fn tlb_misses(scene: &Scene, (): &()) -> Finding {
             Finding::present("by the instrumented virtual machine, if its part `tlb` is on")
         }
         Some(_) => Finding::limited(
-            "without the module that tells whose they are",
+            "without the module that identifies their process",
             "load the lab's module: insmod tierscope_device.ko",
         ),
-        None => Finding::missing("no processor tells them", INSTRUMENTED),
+        None => Finding::missing("no processor reports them", INSTRUMENTED),
     }
 }
 
@@ -143,7 +146,7 @@ mod tests {
                 ("telemetry-device", &[VENDOR, DEVICE, ROOT], Limited, "without interrupts"),
                 ("telemetry-device", &[VENDOR, DEVICE, ROOT, DRIVER], Present, "with interrupts"),
                 ("tlb-misses", &[], Missing, "no processor"),
-                ("tlb-misses", &[VENDOR, DEVICE], Limited, "whose they are"),
+                ("tlb-misses", &[VENDOR, DEVICE], Limited, "identifies their process"),
                 ("tlb-misses", &[VENDOR, DEVICE, DRIVER], Present, "part `tlb`"),
             ],
             Tree::machine,

@@ -244,7 +244,7 @@ pub(in crate::doctor) mod tests {
     }
 
     #[test]
-    fn reads_what_kernels_write() {
+    fn kernel_files_are_parsed() {
         let tree = Tree::new(&[
             ("/a", "always [madvise] never\n"),
             ("/b", "Name:\tx\nVmLck:\t  12 kB\n"),
@@ -261,7 +261,7 @@ pub(in crate::doctor) mod tests {
     }
 
     #[test]
-    fn the_running_kernel_answers() {
+    fn the_running_kernel_is_read() {
         assert!(Live.system_call(libc::SYS_move_pages).is_ok());
         assert!(Live.system_call(100_000).is_err());
     }

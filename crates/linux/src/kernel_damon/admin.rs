@@ -34,7 +34,7 @@ impl Admin {
             Ok(text) if text.trim() != "0" => return Err(in_use(root, text.trim())),
             Ok(_) => {}
         }
-        nobody_runs(proc)?;
+        check_no_kdamond_runs(proc)?;
         let mut admin = Self { root: root.to_owned(), pid: 0 };
         admin.set("kdamonds/nr_kdamonds", 1)?;
         admin.configure(config, pids)?;
@@ -133,7 +133,7 @@ impl Drop for Admin {
 
 /// Fails if another kdamond runs. DAMON also runs without sysfs (DAMON_RECLAIM, DAMON_LRU_SORT,
 /// DAMON_STAT), and two monitors that clear the same bits blind each other.
-fn nobody_runs(root: &Path) -> Result<()> {
+fn check_no_kdamond_runs(root: &Path) -> Result<()> {
     let entries = fs::read_dir(root).map_err(|e| refused(root, &e))?;
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let proc = Proc::at(root);
@@ -141,7 +141,7 @@ fn nobody_runs(root: &Path) -> Result<()> {
         let Some(stat) = proc.stat(pid)? else { continue };
         if stat.kernel_thread && stat.comm.starts_with("kdamond") {
             return Err(Error::new(ErrorKind::Other, "cannot use the kernel's DAMON")
-                .cause(format!("somebody else's kdamond runs: pid {pid}"))
+                .cause(format!("another program's kdamond runs: pid {pid}"))
                 .remedy("turn it off: /sys/module/damon_*/parameters/enabled, or `damo stop`"));
         }
     }
@@ -155,15 +155,15 @@ fn in_use(root: &Path, kdamonds: &str) -> Error {
         state.is_ok_and(|state| state.trim() == "on")
     });
     let cause = match on {
-        Some(index) => format!("somebody else's kdamond {index} runs"),
-        None => format!("somebody has set up {kdamonds} kdamonds"),
+        Some(index) => format!("another program's kdamond {index} runs"),
+        None => format!("another program has set up {kdamonds} kdamonds"),
     };
     let directory = directory.display();
     let off =
         on.map_or_else(String::new, |index| format!("echo off > {directory}/{index}/state; "));
     Error::new(ErrorKind::Other, "cannot use the kernel's DAMON")
         .cause(cause)
-        .remedy(format!("if nobody needs it: `{off}echo 0 > {directory}/nr_kdamonds`"))
+        .remedy(format!("if no other program needs it: `{off}echo 0 > {directory}/nr_kdamonds`"))
 }
 
 fn no_damon() -> Missing {
@@ -227,16 +227,16 @@ pub(crate) mod tests {
     }
 
     /// A procfs without processes.
-    fn nobody() -> tempfile::TempDir {
+    fn no_processes() -> tempfile::TempDir {
         tempfile::tempdir().unwrap()
     }
 
     #[test]
-    fn says_what_was_asked_for_and_cleans_up() {
+    fn settings_are_written_and_restored() {
         let root = tempfile::tempdir().unwrap();
         fake(root.path(), false);
         let config = Config { min_regions: 1000, max_regions: 20_000, ..Config::default() };
-        let admin = Admin::start(root.path(), nobody().path(), &config, &[42, 43]).unwrap();
+        let admin = Admin::start(root.path(), no_processes().path(), &config, &[42, 43]).unwrap();
         let in_context = |file: &str| said(root.path(), &format!("kdamonds/0/contexts/0/{file}"));
         assert_eq!(in_context("operations"), "vaddr");
         assert_eq!(in_context("monitoring_attrs/intervals/sample_us"), "5000");
@@ -251,32 +251,33 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_half_done_set_up_is_undone() {
+    fn a_partial_set_up_is_undone() {
         let root = tempfile::tempdir().unwrap();
         fake(root.path(), false);
         fs::remove_dir(root.path().join("kdamonds/0/contexts/0/targets/1")).unwrap();
-        Admin::start(root.path(), nobody().path(), &Config::default(), &[42, 43]).unwrap_err();
+        Admin::start(root.path(), no_processes().path(), &Config::default(), &[42, 43])
+            .unwrap_err();
         assert_eq!(said(root.path(), "kdamonds/nr_kdamonds"), "0");
     }
 
     #[test]
-    fn somebody_elses_is_left_alone() {
+    fn kdamonds_of_other_programs_are_not_touched() {
         let root = tempfile::tempdir().unwrap();
         fake(root.path(), false);
         fs::write(root.path().join("kdamonds/nr_kdamonds"), "1\n").unwrap();
         fs::write(root.path().join("kdamonds/0/state"), "on\n").unwrap();
-        let error =
-            Admin::start(root.path(), nobody().path(), &Config::default(), &[42]).unwrap_err();
-        assert!(error.to_string().contains("somebody else's kdamond 0 runs"), "{error}");
+        let error = Admin::start(root.path(), no_processes().path(), &Config::default(), &[42])
+            .unwrap_err();
+        assert!(error.to_string().contains("another program's kdamond 0 runs"), "{error}");
         assert_eq!(said(root.path(), "kdamonds/0/state"), "on\n");
         assert_eq!(said(root.path(), "kdamonds/nr_kdamonds"), "1\n");
     }
 
     #[test]
-    fn a_kdamond_without_sysfs_is_seen() {
+    fn a_kdamond_without_sysfs_is_detected() {
         let root = tempfile::tempdir().unwrap();
         fake(root.path(), false);
-        let proc = nobody();
+        let proc = no_processes();
         fs::create_dir(proc.path().join("9")).unwrap();
         let stat = "9 (kdamond.0) S 2 0 0 0 -1 2129984 0 0 0 0 0 9 0 0 20 0 1 0 5 0 0 0";
         fs::write(proc.path().join("9/stat"), stat).unwrap();
@@ -286,10 +287,10 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_the_kernel_lacks_is_missing() {
+    fn missing_kernel_features_are_reported() {
         let root = tempfile::tempdir().unwrap();
         let start = |config: &Config| {
-            Admin::start(root.path(), nobody().path(), config, &[42]).unwrap_err()
+            Admin::start(root.path(), no_processes().path(), config, &[42]).unwrap_err()
         };
         assert!(start(&Config::default()).to_string().contains("CONFIG_DAMON_SYSFS"));
         fake(root.path(), false);
@@ -299,11 +300,11 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn tuned_intervals_are_asked_for_and_read() {
+    fn tuned_intervals_are_requested_and_read() {
         let root = tempfile::tempdir().unwrap();
         fake(root.path(), true);
         let config = Config { goal: Some(Goal::default()), ..Config::default() };
-        let admin = Admin::start(root.path(), nobody().path(), &config, &[42]).unwrap();
+        let admin = Admin::start(root.path(), no_processes().path(), &config, &[42]).unwrap();
         let intervals = "kdamonds/0/contexts/0/monitoring_attrs/intervals";
         assert_eq!(said(root.path(), &format!("{intervals}/intervals_goal/access_bp")), "400");
         let tuned = (Duration::from_millis(5), Duration::from_millis(200));

@@ -138,7 +138,7 @@ print fmt: \"target_id=%lu\", REC->target_id
         Event { time: 5, target: 1, regions: 3, start: 4096, end: 8192, accesses: 7, age: 2 };
 
     #[test]
-    fn reads_a_record_by_the_kernels_format() {
+    fn a_record_is_read_by_the_kernels_format() {
         let format = Format::parse(FORMAT).unwrap();
         assert_eq!(format.read(5, &record(&EVENT)), Some(EVENT));
     }
@@ -154,7 +154,7 @@ print fmt: \"target_id=%lu\", REC->target_id
     }
 
     #[test]
-    fn names_the_field_that_is_missing() {
+    fn the_missing_field_is_named() {
         assert_eq!(Format::parse(""), Err("ID"));
         assert_eq!(Format::parse(&FORMAT.replace("nr_accesses", "x")), Err("nr_accesses"));
         assert_eq!(Format::parse(&FORMAT.replace("size:2", "size:3")), Err("common_type"));
@@ -162,7 +162,7 @@ print fmt: \"target_id=%lu\", REC->target_id
 
     proptest! {
         #[test]
-        fn arbitrary_text_and_records_do_no_harm(
+        fn arbitrary_text_and_records_do_not_panic(
             text in "(field:[a-z ]{0,9};|offset:[0-9]{0,9};|\n|[ -~]){0,40}",
             bytes in prop::collection::vec(any::<u8>(), 0..64),
         ) {

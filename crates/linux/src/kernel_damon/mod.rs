@@ -303,7 +303,7 @@ mod tests {
         // Events at 200 ms and 400 ms after the start.
         for end in [200, 400] {
             let time = damon.epoch + 1_000_000 + end * 1_000_000;
-            tracing::tests::tell(
+            tracing::tests::emit(
                 &fake.ours,
                 "cpu1",
                 &[event(time, 0, 2, 0, 40), event(time, 0, 2, 8192, 0), event(time, 1, 1, 0, 7)],
@@ -313,12 +313,12 @@ mod tests {
         let second = damon.next().unwrap().unwrap();
         assert_eq!((second.start, second.end), (first.end, first.end + Duration::from_millis(200)));
         assert_eq!(second.samples, 40);
-        let told: Vec<_> = second
+        let regions: Vec<_> = second
             .regions
             .iter()
             .map(|r| (r.range.space.0, r.range.start, r.hits, r.age))
             .collect();
-        assert_eq!(told, [(5, 0, 40.0, 3), (5, 8192, 0.0, 3), (6, 0, 7.0, 3)]);
+        assert_eq!(regions, [(5, 0, 40.0, 3), (5, 8192, 0.0, 3), (6, 0, 7.0, 3)]);
         assert_eq!(damon.next(), Ok(None));
         assert_eq!((damon.lost_windows(), damon.overrun()), (0, false));
     }
@@ -334,7 +334,7 @@ mod tests {
         fs::write(fake.roots.proc.join("77/stat"), stat).unwrap();
         assert_eq!(damon.cpu_time(), Duration::from_millis(90));
         let time = damon.last_end + 1;
-        tracing::tests::tell(&fake.ours, "cpu0", &[event(time, 0, 1, 0, 1)]);
+        tracing::tests::emit(&fake.ours, "cpu0", &[event(time, 0, 1, 0, 1)]);
         damon.next().unwrap().unwrap();
         fs::remove_file(fake.roots.proc.join("77/stat")).unwrap();
         assert_eq!(damon.cpu_time(), Duration::from_millis(90));

@@ -103,7 +103,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn knows_every_kind_of_entry() {
+    fn every_kind_of_entry_is_decoded() {
         let words = [
             (3 << 5) | TIME_EXTEND, // 3 + 2 * 2^27 ns later
             2,
@@ -129,7 +129,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn damage_is_named() {
+    fn damage_is_an_error_with_a_cause() {
         assert_eq!(events(&[0; 9]).0, Err("length"));
         assert_eq!(events(&whole(0, 5000, &[])).0, Err("data of that length"));
         assert_eq!(events(&whole(0, 4, &28u32.to_ne_bytes())).0, Err("event of that length"));
@@ -138,7 +138,7 @@ pub(crate) mod tests {
 
     proptest! {
         #[test]
-        fn arbitrary_bytes_do_no_harm(
+        fn arbitrary_bytes_do_not_panic(
             bytes in prop::collection::vec(any::<u8>(), 0..300),
             commit in 0u64..400,
         ) {
@@ -147,7 +147,7 @@ pub(crate) mod tests {
         }
 
         #[test]
-        fn what_is_written_is_read_back(
+        fn written_events_are_read_back(
             list in prop::collection::vec((0u32..1 << 27, prop::collection::vec(any::<u32>(), 1..28)), 0..30)
         ) {
             let list: Vec<(u32, Vec<u8>)> = list.into_iter()

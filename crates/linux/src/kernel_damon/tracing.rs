@@ -161,7 +161,7 @@ pub(crate) mod tests {
     }
 
     /// Appends events to a CPU's buffer, as the kernel does.
-    pub(crate) fn tell(ours: &Path, cpu: &str, events: &[Event]) {
+    pub(crate) fn emit(ours: &Path, cpu: &str, events: &[Event]) {
         let path = ours.join("per_cpu").join(cpu).join("trace_pipe_raw");
         let mut text = fs::read(&path).unwrap();
         for event in events {
@@ -175,7 +175,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn asks_for_one_event_on_the_monotonic_clock() {
+    fn one_event_is_enabled_on_the_monotonic_clock() {
         let root = tempfile::tempdir().unwrap();
         let ours = fake(root.path());
         let _instance = Instance::new(root.path(), 20_000).unwrap();
@@ -188,7 +188,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn drains_every_cpu_and_then_what_is_new() {
+    fn every_cpu_is_drained_once() {
         let root = tempfile::tempdir().unwrap();
         let ours = fake(root.path());
         let mut instance = Instance::new(root.path(), 1000).unwrap();
@@ -198,16 +198,16 @@ pub(crate) mod tests {
             events.sort_by_key(|event| event.time);
             events
         };
-        tell(&ours, "cpu0", &[event(1), event(3)]);
-        tell(&ours, "cpu1", &[event(2)]);
+        emit(&ours, "cpu0", &[event(1), event(3)]);
+        emit(&ours, "cpu1", &[event(2)]);
         assert_eq!(drain(&mut instance), [event(1), event(2), event(3)]);
-        tell(&ours, "cpu1", &[event(4)]);
+        emit(&ours, "cpu1", &[event(4)]);
         assert_eq!(drain(&mut instance), [event(4)]);
         assert_eq!(drain(&mut instance), []);
     }
 
     #[test]
-    fn a_kernel_without_the_event_is_named() {
+    fn a_kernel_without_the_event_is_refused() {
         let root = tempfile::tempdir().unwrap();
         let error = Instance::new(root.path(), 10).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Missing);

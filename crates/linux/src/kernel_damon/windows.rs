@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_is_whole_when_all_regions_are_there() {
+    fn a_window_with_all_regions_is_complete() {
         let mut windows = Windows::new(1, 100);
         let mut events = window(0, 0, 3);
         let mut last = events.split_off(2);
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_changed_cpus_tells_by_two_buffers() {
+    fn a_window_may_come_from_the_buffers_of_two_cpus() {
         let mut windows = Windows::new(1, 100);
         let mut events = [window(0, 0, 4), window(10, 0, 2)].concat();
         // The second CPU's buffer first: the middle of the first window and all of the second.
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_come_is_given_up() {
+    fn an_incomplete_window_is_dropped_after_a_while() {
         let mut windows = Windows::new(1, 100);
         let mut events = [window(0, 0, 3), window(200, 0, 2)].concat();
         events.remove(1);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_holds_all_targets_that_are_left() {
+    fn a_window_holds_all_remaining_targets() {
         let mut windows = Windows::new(2, 100);
         windows.add(&mut [window(0, 0, 2), window(2, 1, 1)].concat());
         assert_eq!(taken(&mut windows, 10), [3]);
@@ -182,7 +182,7 @@ mod tests {
         }
 
         #[test]
-        fn arbitrary_events_do_no_harm(
+        fn arbitrary_events_do_not_panic(
             events in prop::collection::vec((0u64..99, 0u64..3, 0u64..4, 0u64..4), 0..40)
         ) {
             let mut windows = Windows::new(2, 10);

@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn causes_have_names_of_their_own() {
+    fn causes_have_distinct_names() {
         let mut names: Vec<String> = Cause::NAMED.iter().map(ToString::to_string).collect();
         names.sort();
         names.dedup();

@@ -30,14 +30,14 @@ pub(crate) enum Fate {
 
 /// Outcomes of a batch, and the number of calls that it took.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Carried {
+pub(crate) struct BatchResult {
     pub(crate) fates: Vec<Fate>,
     pub(crate) calls: u32,
 }
 
 /// Moves pages to a node. None of them may be there already.
-pub(crate) fn carry(kernel: &mut dyn Kernel, pid: u32, pages: &[u64], node: Node) -> Carried {
-    let mut carried = Carried { fates: vec![Fate::Failed(Cause::Busy); pages.len()], calls: 0 };
+pub(crate) fn carry(kernel: &mut dyn Kernel, pid: u32, pages: &[u64], node: Node) -> BatchResult {
+    let mut carried = BatchResult { fates: vec![Fate::Failed(Cause::Busy); pages.len()], calls: 0 };
     // Parts of the batch that are still to be tried.
     let mut parts = vec![(0..pages.len()).collect::<Vec<usize>>()];
     while let Some(part) = parts.pop()
@@ -64,15 +64,15 @@ fn attempt(
     pid: u32,
     pages: &[u64],
     node: Node,
-    (part, carried): (&[usize], &mut Carried),
+    (part, carried): (&[usize], &mut BatchResult),
 ) -> Vec<usize> {
-    let asked: Vec<u64> = part.iter().map(|index| pages[*index]).collect();
-    let mut status = vec![UNWRITTEN; asked.len()];
+    let addresses: Vec<u64> = part.iter().map(|index| pages[*index]).collect();
+    let mut status = vec![UNWRITTEN; addresses.len()];
     carried.calls += 1;
-    let called = kernel.move_pages(pid, &asked, node, &mut status);
-    let mut now = vec![UNWRITTEN; asked.len()];
+    let called = kernel.move_pages(pid, &addresses, node, &mut status);
+    let mut now = vec![UNWRITTEN; addresses.len()];
     let unclear = called.is_err() || status.iter().any(|status| *status != node.0 as i32);
-    if unclear && kernel.locate(pid, &asked, &mut now).is_err() {
+    if unclear && kernel.locate(pid, &addresses, &mut now).is_err() {
         now.fill(UNWRITTEN);
     }
     let mut left = Vec::new();
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn all_go_in_one_call() {
+    fn movable_pages_move_in_one_call() {
         let mut fake = Fake::with_pages(8, 1);
         let carried = carry(&mut fake, PID, &pages(0..8), Node(0));
         assert_eq!((carried.fates, carried.calls), (vec![Fate::Moved; 8], 1));
@@ -129,7 +129,7 @@ mod tests {
     // Page 5 is pinned: the call ends there, and the kernel reports no status for pages 4 to 7 (its
     // list).
     #[test]
-    fn a_page_that_cannot_move_holds_nobody_up() {
+    fn a_pinned_page_does_not_block_the_others() {
         let mut fake = Fake::with_pages(8, 1);
         fake.pin(5);
         let carried = carry(&mut fake, PID, &pages(0..8), Node(0));
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_the_call_are_those_of_what_did_not_move() {
+    fn an_error_of_the_call_applies_to_pages_that_did_not_move() {
         let mut fake = Fake::with_pages(4, 1);
         fake.gone = true;
         let carried = carry(&mut fake, PID, &pages(0..4), Node(0));
@@ -177,7 +177,7 @@ mod tests {
         // With any combination of pinned, shared and absent pages: exactly the pages reported as
         // moved are on the node.
         #[test]
-        fn what_is_said_to_have_moved_is_there(
+        fn pages_reported_as_moved_are_on_the_node(
             pinned in prop::collection::btree_set(0u64..64, 0..6),
             shared in prop::collection::btree_set(0u64..64, 0..6),
             absent in prop::collection::btree_set(0u64..64, 0..6),

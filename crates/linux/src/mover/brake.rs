@@ -46,10 +46,10 @@ mod tests {
 
     // The brake is on above 0.1, and remains on down to 0.05.
     #[test]
-    fn it_grips_above_the_limit_and_lets_go_below_half() {
+    fn the_brake_is_on_above_the_limit_and_off_below_half() {
         let mut brake = Brake::default();
         assert_eq!(brake.until(at(0), 0.1, || Some(0.09)), None);
-        assert_eq!(brake.until(at(100), 0.1, || panic!("asked too often")), None);
+        assert_eq!(brake.until(at(100), 0.1, || panic!("read too often")), None);
         assert_eq!(brake.until(at(500), 0.1, || Some(0.11)), Some(at(1000)));
         assert_eq!(brake.until(at(1000), 0.1, || Some(0.06)), Some(at(1500)));
         assert_eq!(brake.until(at(1500), 0.1, || Some(0.04)), None);

@@ -326,7 +326,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_s_memory_is_read() {
+    fn memory_of_a_node_is_read() {
         let text =
             "Node 1 MemTotal:        2048 kB\nNode 1 MemFree:  1024 kB\nNode 1 MemUsed: 1 kB\n";
         assert_eq!(parse_meminfo(text), Some(NodeMemory { total: 2 << 20, free: 1 << 20 }));

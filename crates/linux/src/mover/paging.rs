@@ -69,7 +69,7 @@ pub(crate) struct Paging {
 /// # Errors
 /// If the pagemap cannot be read, because the process has ended or access is denied; nothing has
 /// been done then.
-pub(crate) fn give_back(
+pub(crate) fn reclaim(
     kernel: &mut dyn Kernel,
     pid: u32,
     (start, count): (u64, u64),
@@ -84,8 +84,8 @@ pub(crate) fn give_back(
         for (first, pages) in present_runs(&before) {
             calls += 1;
             let at = start + (first << PAGE_SHIFT);
-            let told = kernel.page_out(pid, at, pages * PAGE_SIZE);
-            if let Err(error) = told {
+            let result = kernel.page_out(pid, at, pages * PAGE_SIZE);
+            if let Err(error) = result {
                 refusal = Some(of_page_out(error.raw_os_error().unwrap_or(0)));
             }
         }
@@ -146,14 +146,14 @@ mod tests {
 
     // Six pages: one is pinned, one shared, one already in swap, one was never mapped.
     #[test]
-    fn every_page_is_told_of() {
+    fn every_page_has_an_outcome() {
         let mut fake = Fake::with_pages(6, 0);
         fake.swap(6);
         fake.share(1);
         fake.pin(2);
         fake.free_page(3);
         fake.swap_out(4);
-        let done = give_back(&mut fake, PID, (page(0), 6), false).unwrap();
+        let done = reclaim(&mut fake, PID, (page(0), 6), false).unwrap();
         let stayed = Fate::Stayed;
         assert_eq!(
             done.fates,
@@ -170,10 +170,10 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_into_swap_stays() {
+    fn pages_that_do_not_fit_into_swap_stay() {
         let mut fake = Fake::with_pages(4, 0);
         fake.swap(3);
-        let done = give_back(&mut fake, PID, (page(0), 4), false).unwrap();
+        let done = reclaim(&mut fake, PID, (page(0), 4), false).unwrap();
         assert_eq!(done.fates[..3], [Fate::Out; 3]);
         assert_eq!(done.fates[3], Fate::Stayed(Cause::NoSwap));
     }
@@ -182,11 +182,11 @@ mod tests {
     fn a_dry_run_does_nothing() {
         let mut fake = Fake::with_pages(2, 0);
         fake.swap(9);
-        let done = give_back(&mut fake, PID, (page(0), 2), true).unwrap();
+        let done = reclaim(&mut fake, PID, (page(0), 2), true).unwrap();
         assert_eq!((done.fates, done.calls), (vec![Fate::Stayed(Cause::DryRun); 2], 0));
         assert_eq!(fake.on(0), 2);
         fake.gone = true;
-        assert_eq!(give_back(&mut fake, PID, (page(0), 2), false), Err(Cause::Gone));
+        assert_eq!(reclaim(&mut fake, PID, (page(0), 2), false), Err(Cause::Gone));
     }
 
     #[test]

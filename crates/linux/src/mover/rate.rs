@@ -82,7 +82,7 @@ mod tests {
 
     // 100 bytes per second: 60 bytes block until 0.6 s, and then 40 are left of the first second.
     #[test]
-    fn bytes_come_evenly_and_a_second_holds_no_more() {
+    fn bytes_are_spread_evenly_within_the_limit() {
         let mut rate = Rate::new(100);
         assert_eq!(rate.allows(at(0)), 100);
         rate.spend(at(0), 60);
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_limit_counts_what_was_moved() {
+    fn a_new_limit_counts_earlier_moves() {
         let mut rate = Rate::new(100);
         rate.spend(at(0), 100);
         rate.set_limit(150);

@@ -27,8 +27,8 @@ const STEP: usize = 64;
 pub(crate) struct Refaults {
     blocks: BTreeMap<(SpaceId, u64), [u64; PAGES / 64]>,
     /// Position of the sweep; `None` at its start.
-    hand: Option<(SpaceId, u64)>,
-    rested: Time,
+    sweep_at: Option<(SpaceId, u64)>,
+    sweep_after: Time,
     /// Time, pages reclaimed and pages refaulted.
     recent: VecDeque<(Time, u64, u64)>,
     paused: Time,
@@ -36,7 +36,7 @@ pub(crate) struct Refaults {
 
 impl Refaults {
     /// Records that a page was reclaimed.
-    pub(crate) fn went(&mut self, space: SpaceId, at: u64, now: Time) {
+    pub(crate) fn reclaimed(&mut self, space: SpaceId, at: u64, now: Time) {
         let index = ((at % BATCH) >> PAGE_SHIFT) as usize;
         let words = self.blocks.entry((space, at / BATCH)).or_default();
         words[index / 64] |= 1 << (index % 64);
@@ -58,25 +58,25 @@ impl Refaults {
 
     /// Time of the next step of the sweep; `None` if no reclaimed page is left to check.
     pub(crate) fn due(&self) -> Option<Time> {
-        (!self.blocks.is_empty()).then_some(self.rested)
+        (!self.blocks.is_empty()).then_some(self.sweep_after)
     }
 
     /// Does the next step of the sweep if it is due; returns the bytes that were refaulted.
-    pub(crate) fn look(&mut self, kernel: &mut dyn Kernel, limit: f64) -> u64 {
+    pub(crate) fn check(&mut self, kernel: &mut dyn Kernel, limit: f64) -> u64 {
         let began = kernel.now();
         if self.due().is_none_or(|due| began < due) {
             return 0;
         }
-        let from = self.hand.map_or((SpaceId(0), 0), |hand| hand);
+        let from = self.sweep_at.unwrap_or((SpaceId(0), 0));
         let keys: Vec<(SpaceId, u64)> =
             self.blocks.range(from..).take(STEP).map(|(key, _)| *key).collect();
-        let back: u64 = keys.iter().map(|key| self.look_at(*key, kernel)).sum();
-        self.hand = keys.last().map(|(space, block)| (*space, block + 1));
+        let back: u64 = keys.iter().map(|key| self.check_block(*key, kernel)).sum();
+        self.sweep_at = keys.last().map(|(space, block)| (*space, block + 1));
         let now = kernel.now();
-        self.rested = now + now.since(began).max(Duration::from_nanos(1)) * SHARE;
+        self.sweep_after = now + now.since(began).max(Duration::from_nanos(1)) * SHARE;
         if keys.len() < STEP {
-            self.hand = None;
-            self.rested = self.rested.max(Time(now.0 + ROUND));
+            self.sweep_at = None;
+            self.sweep_after = self.sweep_after.max(Time(now.0 + ROUND));
         }
         self.note(now, 0, back);
         let sum = |of: fn(&(Time, u64, u64)) -> u64| self.recent.iter().map(of).sum::<u64>();
@@ -89,17 +89,17 @@ impl Refaults {
     }
 
     /// Checks all blocks once, at the end; returns the bytes refaulted since their last check.
-    pub(crate) fn look_at_all(&mut self, kernel: &mut dyn Kernel) -> u64 {
+    pub(crate) fn check_all(&mut self, kernel: &mut dyn Kernel) -> u64 {
         let keys: Vec<(SpaceId, u64)> = self.blocks.keys().copied().collect();
-        keys.into_iter().map(|key| self.look_at(key, kernel)).sum::<u64>() * PAGE_SIZE
+        keys.into_iter().map(|key| self.check_block(key, kernel)).sum::<u64>() * PAGE_SIZE
     }
 
-    fn look_at(&mut self, key: (SpaceId, u64), kernel: &mut dyn Kernel) -> u64 {
+    fn check_block(&mut self, key: (SpaceId, u64), kernel: &mut dyn Kernel) -> u64 {
         let mut pages = [Paged::Absent; PAGES];
         let pid = kernel.pid_of(key.0);
-        let told = pid.is_some_and(|pid| kernel.paged(pid, key.1 * BATCH, &mut pages).is_ok());
+        let read = pid.is_some_and(|pid| kernel.paged(pid, key.1 * BATCH, &mut pages).is_ok());
         let Some(words) = self.blocks.get_mut(&key) else { return 0 };
-        if !told {
+        if !read {
             self.blocks.remove(&key);
             return 0;
         }
@@ -131,22 +131,22 @@ mod tests {
 
     // 1000 pages are reclaimed; 40 are refaulted, then 20 more: 5 % are allowed.
     #[test]
-    fn what_comes_back_is_counted_once_and_stops_us() {
+    fn refaults_are_counted_once_and_pause_reclaim() {
         let mut fake = Fake::with_pages(1000, 0);
         fake.swap(2000);
         let mut refaults = Refaults::default();
         for number in 0..1000 {
             fake.swap_out(number);
-            refaults.went(SpaceId(0), page(number), Time(0));
+            refaults.reclaimed(SpaceId(0), page(number), Time(0));
         }
         (0..40).for_each(|number| fake.swap_in(number));
-        assert_eq!(refaults.look(&mut fake, 0.05) >> 12, 40);
+        assert_eq!(refaults.check(&mut fake, 0.05) >> 12, 40);
         assert_eq!(refaults.until(fake.now()), None);
         fake.now = 2 * ROUND;
-        assert_eq!(refaults.look(&mut fake, 0.05), 0, "they were counted");
+        assert_eq!(refaults.check(&mut fake, 0.05), 0, "they were counted");
         (40..60).for_each(|number| fake.swap_in(number));
         fake.now = 4 * ROUND;
-        assert_eq!(refaults.look(&mut fake, 0.05) >> 12, 20);
+        assert_eq!(refaults.check(&mut fake, 0.05) >> 12, 20);
         assert!(refaults.until(fake.now()).is_some());
         fake.now += SPAN;
         assert_eq!(refaults.until(fake.now()), None);
@@ -156,8 +156,8 @@ mod tests {
     fn a_target_that_ended_is_forgotten() {
         let mut fake = Fake::with_pages(4, 0);
         let mut refaults = Refaults::default();
-        refaults.went(SpaceId(0), page(1), Time(0));
+        refaults.reclaimed(SpaceId(0), page(1), Time(0));
         fake.gone = true;
-        assert_eq!((refaults.look(&mut fake, 0.05), refaults.due()), (0, None));
+        assert_eq!((refaults.check(&mut fake, 0.05), refaults.due()), (0, None));
     }
 }

@@ -12,7 +12,7 @@ const MOST: usize = 1 << 20;
 /// Times of a range's last two moves, in whole seconds so that adjacent ranges can be merged; 0 for
 /// never.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Moved {
+struct LastMoves {
     last: u64,
     before: u64,
     /// Whether the last move was a promotion.
@@ -20,9 +20,9 @@ struct Moved {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Piece {
+struct MovedRange {
     end: u64,
-    moved: Moved,
+    moved: LastMoves,
 }
 
 /// How a move would count.
@@ -40,14 +40,14 @@ pub(crate) struct Verdict {
 #[derive(Clone, Debug)]
 pub(crate) struct Repeats {
     span: Duration,
-    pieces: BTreeMap<(SpaceId, u64), Piece>,
+    ranges: BTreeMap<(SpaceId, u64), MovedRange>,
     swept: u64,
 }
 
 impl Repeats {
     /// Remembers moves for `span`; if it is zero, nothing is refused.
     pub(crate) fn new(span: Duration) -> Self {
-        Self { span, pieces: BTreeMap::new(), swept: 0 }
+        Self { span, ranges: BTreeMap::new(), swept: 0 }
     }
 
     pub(crate) fn set_span(&mut self, span: Duration) {
@@ -70,68 +70,68 @@ impl Repeats {
         }
     }
 
-    fn at(&self, space: SpaceId, at: u64) -> Option<Moved> {
-        let (key, piece) = self.pieces.range(..=(space, at)).next_back()?;
-        (key.0 == space && at < piece.end).then_some(piece.moved)
+    fn at(&self, space: SpaceId, at: u64) -> Option<LastMoves> {
+        let (key, range) = self.ranges.range(..=(space, at)).next_back()?;
+        (key.0 == space && at < range.end).then_some(range.moved)
     }
 
     /// Records a move of a range.
-    pub(crate) fn note(&mut self, page: &Range, now: Time, up: bool) {
+    pub(crate) fn record(&mut self, page: &Range, now: Time, up: bool) {
         if self.span.is_zero() {
             return;
         }
         let known = self.at(page.space, page.start).unwrap_or_default();
-        let moved = Moved { last: now.0 / SECOND + 1, before: known.last, up };
-        self.cut(page.space, page.start);
-        self.cut(page.space, page.end);
+        let moved = LastMoves { last: now.0 / SECOND + 1, before: known.last, up };
+        self.split_at(page.space, page.start);
+        self.split_at(page.space, page.end);
         let inside: Vec<_> = self
-            .pieces
+            .ranges
             .range((page.space, page.start)..(page.space, page.end))
             .map(|(key, _)| *key)
             .collect();
         for key in inside {
-            self.pieces.remove(&key);
+            self.ranges.remove(&key);
         }
         let mut start = page.start;
-        if let Some((key, piece)) = self.pieces.range(..(page.space, page.start)).next_back()
+        if let Some((key, range)) = self.ranges.range(..(page.space, page.start)).next_back()
             && key.0 == page.space
-            && piece.end == page.start
-            && piece.moved == moved
+            && range.end == page.start
+            && range.moved == moved
         {
             start = key.1;
         }
-        self.pieces.insert((page.space, start), Piece { end: page.end, moved });
-        self.tidy(now);
+        self.ranges.insert((page.space, start), MovedRange { end: page.end, moved });
+        self.drop_expired(now);
     }
 
     /// Splits the range that contains `at`, so that none extends across it.
-    fn cut(&mut self, space: SpaceId, at: u64) {
-        let found = self.pieces.range_mut(..(space, at)).next_back();
-        if let Some((key, piece)) = found
+    fn split_at(&mut self, space: SpaceId, at: u64) {
+        let found = self.ranges.range_mut(..(space, at)).next_back();
+        if let Some((key, range)) = found
             && key.0 == space
-            && piece.end > at
+            && range.end > at
         {
-            let above = *piece;
-            piece.end = at;
-            self.pieces.insert((space, at), above);
+            let above = *range;
+            range.end = at;
+            self.ranges.insert((space, at), above);
         }
     }
 
     /// Drops expired ranges, once per second.
-    fn tidy(&mut self, now: Time) {
+    fn drop_expired(&mut self, now: Time) {
         let second = now.0 / SECOND;
-        if second == self.swept && self.pieces.len() < MOST {
+        if second == self.swept && self.ranges.len() < MOST {
             return;
         }
         self.swept = second;
-        let mut pieces = std::mem::take(&mut self.pieces);
-        pieces.retain(|_, piece| self.counts(piece.moved.last, now));
-        if pieces.len() >= MOST {
+        let mut ranges = std::mem::take(&mut self.ranges);
+        ranges.retain(|_, range| self.counts(range.moved.last, now));
+        if ranges.len() >= MOST {
             // Drops the oldest second: with this many pages moving, the span is shortened.
-            let oldest = pieces.values().map(|piece| piece.moved.last).min().unwrap_or(0);
-            pieces.retain(|_, piece| piece.moved.last > oldest);
+            let oldest = ranges.values().map(|range| range.moved.last).min().unwrap_or(0);
+            ranges.retain(|_, range| range.moved.last > oldest);
         }
-        self.pieces = pieces;
+        self.ranges = ranges;
     }
 }
 
@@ -156,31 +156,31 @@ mod tests {
 
     // Promotion at 0 s, demotion at 10 s: the page is not moved until 60 s after the first move.
     #[test]
-    fn two_moves_within_a_minute_are_enough() {
+    fn a_third_move_within_a_minute_is_refused() {
         let mut repeats = Repeats::new(Duration::from_secs(60));
-        repeats.note(&pages(5, 6), at(0), true);
+        repeats.record(&pages(5, 6), at(0), true);
         let verdict = repeats.judge(SpaceId(0), 5 << 12, at(10));
         assert!(verdict.second && verdict.was_promoted && !verdict.refused);
-        repeats.note(&pages(5, 6), at(10), false);
+        repeats.record(&pages(5, 6), at(10), false);
         assert!(refused(&repeats, 5, 20) && refused(&repeats, 5, 60));
         assert!(!refused(&repeats, 5, 62) && !refused(&repeats, 6, 20));
         assert_eq!(repeats.judge(SpaceId(1), 5 << 12, at(10)), Verdict::default());
     }
 
     #[test]
-    fn neighbours_share_a_piece() {
+    fn adjacent_ranges_are_merged() {
         let mut repeats = Repeats::new(Duration::from_secs(60));
-        (0..1000).for_each(|page| repeats.note(&pages(page, page + 1), at(1), true));
-        assert_eq!(repeats.pieces.len(), 1);
-        repeats.note(&pages(100, 200), at(2), false);
-        assert_eq!(repeats.pieces.len(), 3);
+        (0..1000).for_each(|page| repeats.record(&pages(page, page + 1), at(1), true));
+        assert_eq!(repeats.ranges.len(), 1);
+        repeats.record(&pages(100, 200), at(2), false);
+        assert_eq!(repeats.ranges.len(), 3);
         assert!(refused(&repeats, 199, 3) && !refused(&repeats, 200, 3));
     }
 
     #[test]
-    fn zero_refuses_nothing() {
+    fn a_zero_span_refuses_nothing() {
         let mut repeats = Repeats::new(Duration::ZERO);
-        (0..3).for_each(|second| repeats.note(&pages(0, 1), at(second), true));
+        (0..3).for_each(|second| repeats.record(&pages(0, 1), at(second), true));
         assert!(!refused(&repeats, 0, 3));
     }
 
@@ -188,7 +188,7 @@ mod tests {
         // Compared with a list of all moves of every page. Seconds are rounded up: a move is still
         // refused at 60 s.
         #[test]
-        fn as_if_all_moves_were_remembered(
+        fn the_limiter_equals_one_that_remembers_all_moves(
             moves in prop::collection::vec((0u64..20, 1u64..8, 0u64..25), 1..40),
         ) {
             let mut repeats = Repeats::new(Duration::from_secs(60));
@@ -197,7 +197,7 @@ mod tests {
             for (start, count, pause) in moves {
                 now += pause;
                 for page in start..start + count {
-                    repeats.note(&pages(page, page + 1), at(now), true);
+                    repeats.record(&pages(page, page + 1), at(now), true);
                     naive[page as usize].push(now);
                 }
                 for (page, times) in (0..).zip(&naive) {

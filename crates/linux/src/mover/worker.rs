@@ -10,7 +10,7 @@ use tierscope_core::{
 };
 
 use super::account::{Account, Cause};
-use super::batch::{Carried, Fate, carry};
+use super::batch::{BatchResult, Fate, carry};
 use super::brake::Brake;
 use super::kernel::Kernel;
 use super::limits::{BATCH, Limits};
@@ -136,7 +136,7 @@ impl<K: Kernel> Worker<K> {
         self.check_refaults(queue);
         let Some(mut job) = self.job.take() else {
             if stop {
-                let back = self.refaults.look_at_all(&mut self.kernel);
+                let back = self.refaults.check_all(&mut self.kernel);
                 queue(&mut |queue| queue.account.refaulted += back);
                 return Next::Done;
             }
@@ -153,7 +153,7 @@ impl<K: Kernel> Worker<K> {
     }
 
     fn check_refaults(&mut self, queue: &LockedQueue<'_>) {
-        let back = self.refaults.look(&mut self.kernel, self.limits.refaults);
+        let back = self.refaults.check(&mut self.kernel, self.limits.refaults);
         if back > 0 {
             queue(&mut |queue| queue.account.refaulted += back);
         }
@@ -241,7 +241,7 @@ impl<K: Kernel> Worker<K> {
         }
         let count = wanted.len() as u64;
         let dry = self.limits.dry_run;
-        let done = match paging::give_back(&mut self.kernel, pid, (first, count), dry) {
+        let done = match paging::reclaim(&mut self.kernel, pid, (first, count), dry) {
             Ok(done) => done,
             Err(cause) => return give_up(job, account, cause),
         };
@@ -259,7 +259,7 @@ impl<K: Kernel> Worker<K> {
                     account.reclaimed += page.bytes;
                     job.done += page.bytes;
                     job.found_page = true;
-                    self.refaults.went(space, page.at, end);
+                    self.refaults.reclaimed(space, page.at, end);
                 }
             }
         }
@@ -363,7 +363,7 @@ impl<K: Kernel> Worker<K> {
         job: &mut Job,
         (space, to, huge): (SpaceId, Tier, bool),
         pages: &[Page],
-        carried: &Carried,
+        carried: &BatchResult,
         account: &mut Account,
     ) {
         let (end, mut moved) = (self.kernel.now(), 0);
@@ -382,7 +382,7 @@ impl<K: Kernel> Worker<K> {
                     moved += PAGE_SIZE;
                     if !huge {
                         let whole = Range::new(space, page.at, page.at + PAGE_SIZE);
-                        self.repeats.note(&whole, end, up);
+                        self.repeats.record(&whole, end, up);
                     }
                 }
             }
@@ -390,7 +390,7 @@ impl<K: Kernel> Worker<K> {
         if let Some(page) = pages.first().filter(|_| huge && moved > 0) {
             let head = page.at & !(BATCH - 1);
             let whole = Range::new(space, head, head + BATCH);
-            self.repeats.note(&whole, end, to.0 < page.tier);
+            self.repeats.record(&whole, end, to.0 < page.tier);
             account.carried += BATCH - moved;
             moved = BATCH;
         }

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_a_line_apart() {
+    fn a_line_is_parsed() {
         let line = b"7f1c8000-7f1ca000 rw-p 0001f000 fe:01 1835 /opt/a b\\012c (deleted)";
         let parsed = parse_line(line).unwrap();
         assert_eq!((parsed.start, parsed.end), (0x7f1c_8000, 0x7f1c_a000));
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn names_the_item_that_is_missing() {
+    fn the_missing_item_is_named() {
         assert_eq!(parse_line(b""), Err("address range"));
         assert_eq!(parse_line(b"zz-2000 rw-p 0 0:0 0"), Err("start address"));
         assert_eq!(parse_line(b"2000-2000 rw-p 0 0:0 0"), Err("end address"));
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn knows_what_stands_behind() {
+    fn the_backing_is_recognised() {
         let backing = |inode, name: &str| {
             let line = format!("1000-2000 r--p 0 0:0 {inode}    {name}");
             parse_line(line.as_bytes()).unwrap().backing()
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_tells_its_line() {
+    fn an_error_names_its_line() {
         let error = read(b"1000-2000 rw-p 0 0:0 0\nnonsense\n").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Data);
         assert!(error.to_string().contains("line 2: no address range in \"nonsense\""), "{error}");
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn names_nobody_bears_are_forgotten() {
+    fn unused_names_are_dropped() {
         let mut names = Names::default();
         let kept = names.share(b"kept");
         names.share(b"dropped");
@@ -264,7 +264,7 @@ mod tests {
 
     /// The parser survives the corpus of `fuzz/fuzz_targets/proc_maps.rs`.
     #[test]
-    fn the_fuzz_corpus_does_no_harm() {
+    fn the_fuzz_corpus_is_parsed_without_panic() {
         let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/proc_maps");
         let files: Vec<_> = std::fs::read_dir(corpus).unwrap().collect();
         assert!(!files.is_empty());
@@ -284,13 +284,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn arbitrary_bytes_do_no_harm(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
             check_any(&bytes);
         }
 
         // Mostly valid lines with a few changed bytes exercise more of the parser.
         #[test]
-        fn damaged_lines_do_no_harm(
+        fn damaged_lines_do_not_panic(
             lines in prop::collection::vec((any::<u32>(), any::<u32>(), any::<u16>()), 1..6),
             hits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
         ) {
@@ -307,7 +307,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_printed_is_read_back(
+        fn printed_lines_are_parsed_back(
             start in 0u64..1 << 47, pages in 1u64..1000, inode in any::<u64>(), write in any::<bool>(),
             name in "/[a-z ]{0,20}[a-z]",
         ) {

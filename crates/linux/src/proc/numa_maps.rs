@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_tells_item_and_line() {
+    fn an_error_names_item_and_line() {
         let fails = |line: &str| parse_numa_line(line.as_bytes()).unwrap_err();
         assert_eq!(fails("7f00 default N0=1"), "page size");
         assert_eq!(fails("7f00 default N0=1 kernelpagesize_kB=x"), "page size");
@@ -112,7 +112,7 @@ mod tests {
 
     /// Parses the corpus of `fuzz/fuzz_targets/proc_maps.rs`.
     #[test]
-    fn the_fuzz_corpus_does_no_harm() {
+    fn the_fuzz_corpus_is_parsed_without_panic() {
         let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/proc_maps");
         for file in std::fs::read_dir(corpus).unwrap() {
             let _ = sum(std::fs::read(file.unwrap().path()).unwrap().as_slice(), Path::new("x"));
@@ -121,7 +121,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_printed_is_read_back(
+        fn printed_lines_are_parsed_back(
             nodes in prop::collection::btree_map(0u32..1024, 1u64..1 << 30, 1..5),
             huge in any::<bool>(),
         ) {
@@ -133,7 +133,7 @@ mod tests {
         }
 
         #[test]
-        fn arbitrary_bytes_do_no_harm(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             let _ = sum(bytes.as_slice(), Path::new("x"));
         }
     }

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_may_hold_anything() {
+    fn a_name_may_contain_any_bytes() {
         for comm in ["cat", "a b", "(sd-pam)", ") R 1 (", ""] {
             let stat = parse_stat(line(comm).as_bytes()).unwrap();
             assert_eq!(stat.comm, comm);
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn names_the_item_that_is_missing() {
+    fn the_missing_item_is_named() {
         assert_eq!(parse_stat(b"1 cat S"), Err("name"));
         assert_eq!(parse_stat(b"1 )(cat"), Err("name"));
         assert_eq!(parse_stat(b"1 (cat)"), Err("state"));
@@ -129,12 +129,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn arbitrary_bytes_do_no_harm(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = parse_stat(&bytes);
         }
 
         #[test]
-        fn any_name_is_read_back(comm in "[ -~]{0,15}") {
+        fn any_name_is_parsed_back(comm in "[ -~]{0,15}") {
             prop_assert_eq!(parse_stat(line(&comm).as_bytes()).unwrap().comm, comm);
         }
     }

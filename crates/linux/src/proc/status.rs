@@ -64,14 +64,14 @@ mod tests {
 
     #[test]
     fn resident_bytes_include_huge_page_pools() {
-        let told = |status| of(status).resident(7);
+        let resident = |status| of(status).resident(7);
         assert_eq!(
-            told("Name:\tx\nVmRSS:\t     12 kB\nHugetlbPages:\t 2048 kB\n"),
+            resident("Name:\tx\nVmRSS:\t     12 kB\nHugetlbPages:\t 2048 kB\n"),
             Ok(Some(2060 << 10))
         );
-        assert_eq!(told("Name:\tx\nVmRSS:\t     12 kB\n"), Ok(Some(12 << 10)));
-        assert_eq!(told("Name:\tkthreadd\nTgid:\t2\n"), Ok(None));
-        assert_eq!(told("VmRSS:\tmany kB\n").unwrap_err().kind(), ErrorKind::Data);
+        assert_eq!(resident("Name:\tx\nVmRSS:\t     12 kB\n"), Ok(Some(12 << 10)));
+        assert_eq!(resident("Name:\tkthreadd\nTgid:\t2\n"), Ok(None));
+        assert_eq!(resident("VmRSS:\tmany kB\n").unwrap_err().kind(), ErrorKind::Data);
         assert_eq!(of("").resident(8), Ok(None));
     }
 

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_does_not_tell_is_named() {
+    fn a_kernel_without_children_files_is_refused() {
         let root = tempfile::tempdir().unwrap();
         put(root.path(), "5/task/5/stat", "");
         let error = Proc::at(root.path()).children(5, &mut Vec::new()).unwrap_err();
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cgroup_holds_those_below_it() {
+    fn a_cgroup_includes_the_cgroups_below_it() {
         let mount = tempfile::tempdir().unwrap();
         put(mount.path(), "app/cgroup.controllers", "");
         put(mount.path(), "app/cgroup.procs", "1\n0\n2\n");
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_cgroup_is_refused() {
+    fn a_directory_that_is_no_cgroup_is_refused() {
         let mount = tempfile::tempdir().unwrap();
         let kind = |path: &str| Cgroup::find(Path::new(path), mount.path()).unwrap_err().kind();
         assert_eq!(kind("none"), ErrorKind::NoTarget);
@@ -166,14 +166,14 @@ mod tests {
     }
 
     #[test]
-    fn an_error_tells_its_line() {
+    fn an_error_names_its_line() {
         let error = parse_pids(Path::new("p"), b"1\n2x\n", &mut Vec::new()).unwrap_err();
         assert!(error.to_string().contains("line 2: no process id in \"2x\""), "{error}");
     }
 
     proptest! {
         #[test]
-        fn arbitrary_bytes_do_no_harm(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+        fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
             let _ = parse_pids(Path::new("p"), &bytes, &mut Vec::new());
         }
     }

@@ -87,7 +87,7 @@ fn pages_of(bytes: u64) -> u64 {
 
 // Ten pages on the slow node: four are promoted, then six demoted, of which two are there already.
 #[test]
-fn what_is_ordered_is_moved_and_accounted_for() {
+fn ordered_bytes_are_moved_and_accounted_for() {
     let mut bench = Bench::new(Fake::with_pages(10, 1), Limits::default());
     bench.order(0..4, 0);
     bench.run();
@@ -103,7 +103,7 @@ fn what_is_ordered_is_moved_and_accounted_for() {
 // Ten pages, of which one is pinned and one was never mapped; two are refaulted, and swap becomes
 // full.
 #[test]
-fn what_is_given_back_is_accounted_for() {
+fn reclaimed_bytes_are_accounted_for() {
     let mut fake = Fake::with_pages(10, 0);
     fake.swap(9);
     fake.pin(2);
@@ -125,7 +125,7 @@ fn what_is_given_back_is_accounted_for() {
     bench.carry_out();
     let account = bench.account();
     assert_eq!([account.reclaimed, account.already].map(pages_of), [5, 2]);
-    assert_eq!(pages_of(account.failed[&Cause::NoSwap]), 6, "the pinned one is not told apart");
+    assert_eq!(pages_of(account.failed[&Cause::NoSwap]), 6, "the pinned page is not distinguished");
     // At the end all blocks are checked once more, even if the sweep is not due.
     bench.worker.kernel.swap_in(1);
     bench.queue.get_mut().stop = true;
@@ -134,7 +134,7 @@ fn what_is_given_back_is_accounted_for() {
 }
 
 #[test]
-fn nothing_is_given_back_while_too_much_comes_back() {
+fn reclaim_pauses_while_too_many_pages_refault() {
     let mut fake = Fake::with_pages(600, 0);
     fake.swap(1000);
     let mut bench = Bench::new(fake, Limits::default());
@@ -151,7 +151,7 @@ fn nothing_is_given_back_while_too_much_comes_back() {
 }
 
 #[test]
-fn a_dry_run_gives_nothing_back_and_says_what_it_would() {
+fn a_dry_run_reclaims_nothing_and_accounts_for_it() {
     let mut fake = Fake::with_pages(8, 0);
     fake.swap(8);
     let mut bench = Bench::new(fake, Limits { dry_run: true, ..Limits::default() });
@@ -162,7 +162,7 @@ fn a_dry_run_gives_nothing_back_and_says_what_it_would() {
 }
 
 #[test]
-fn every_cause_is_told() {
+fn every_cause_is_reported() {
     let mut fake = Fake::with_pages(8, 1);
     fake.pin(0);
     fake.share(1);
@@ -190,7 +190,7 @@ fn every_cause_is_told() {
 
 // The target exits after 512 of 2048 pages: those are counted as moved, the others as failed.
 #[test]
-fn a_target_that_exits_in_mid_move_leaves_an_exact_account() {
+fn a_target_that_exits_during_a_move_leaves_an_exact_account() {
     let mut fake = Fake::with_pages(2048, 1);
     fake.dies_after = Some(512);
     let mut bench = Bench::new(fake, Limits::default());
@@ -203,7 +203,7 @@ fn a_target_that_exits_in_mid_move_leaves_an_exact_account() {
 }
 
 #[test]
-fn a_node_going_offline_fails_what_is_left() {
+fn a_node_going_offline_fails_the_rest() {
     let mut bench = Bench::new(Fake::with_pages(1024, 1), Limits::default());
     bench.order(0..1024, 0);
     assert_eq!(bench.step(), Next::Go);
@@ -214,7 +214,7 @@ fn a_node_going_offline_fails_what_is_left() {
 
 // Room for 100 pages, of which 40 are kept free: the batch of 50 fits, the next one does not.
 #[test]
-fn so_many_bytes_stay_free() {
+fn the_reserve_stays_free() {
     let mut fake = Fake::with_pages(100, 1);
     fake.room[0] = 100;
     let mut bench = Bench::new(fake, Limits { keep_free: 40 << 12, ..Limits::default() });
@@ -238,7 +238,7 @@ fn the_kill_switch_ends_a_move_within_two_mebibytes() {
 }
 
 #[test]
-fn stopping_leaves_the_rest_alone() {
+fn stopping_fails_the_rest() {
     let mut bench = Bench::new(Fake::with_pages(2048, 1), Limits::default());
     bench.order(0..1024, 0);
     bench.order(1024..2048, 0);
@@ -261,7 +261,7 @@ fn a_dry_run_moves_nothing() {
 }
 
 #[test]
-fn under_pressure_it_waits() {
+fn the_mover_waits_under_pressure() {
     let mut bench = Bench::new(Fake::with_pages(8, 1), Limits::default());
     bench.worker.kernel.stalled = 0.5;
     bench.order(0..8, 0);
@@ -287,7 +287,7 @@ fn new_limits_hold_from_the_next_batch_on() {
 // Promotion, demotion and a second promotion within a minute: the last one is refused, and allowed
 // a minute later.
 #[test]
-fn pages_do_not_move_to_and_fro() {
+fn pages_do_not_ping_pong() {
     let mut bench = Bench::new(Fake::with_pages(4, 1), Limits::default());
     for tier in [0, 1, 0] {
         bench.order(0..4, tier);
@@ -301,7 +301,7 @@ fn pages_do_not_move_to_and_fro() {
 
 // One page of a huge page is ordered: all of it moves and counts against the rate limit.
 #[test]
-fn a_huge_page_moves_whole() {
+fn a_huge_page_moves_as_a_whole() {
     let mut fake = Fake::with_pages(1024, 1);
     fake.huge.insert(page(512));
     let limits = Limits { bytes_per_second: 2 << 20, ..Limits::default() };
