@@ -125,7 +125,9 @@ impl Roots {
             Selection::Process { pid, children } => {
                 // The process may have ended since the check.
                 let pidfd = PidFd::open(*pid).map_err(|e| {
-                    Error::new(ErrorKind::NoTarget, format!("cannot watch process {pid}")).cause(e)
+                    Error::new(ErrorKind::NoTarget, format!("cannot watch process {pid}"))
+                        .cause(e)
+                        .remedy(format!("check the pid with `ps -p {pid}`"))
                 })?;
                 Roots::Process { pid: *pid, pidfd, children: *children }
             }

@@ -62,7 +62,9 @@ impl Spawned {
     /// Terminates the child if it still runs (SIGTERM, after a grace period SIGKILL), and returns
     /// its exit status.
     pub(crate) fn finish(&mut self) -> Result<ExitStatus> {
-        let failed = |e| Error::new(ErrorKind::Other, "cannot wait for the command").cause(e);
+        let failed = |e| Error::new(ErrorKind::Other, "cannot wait for the command")
+                .cause(e)
+                .remedy("check with `ps` whether it still runs, and end it");
         if let Some(status) = self.child.try_wait().map_err(failed)? {
             return Ok(status);
         }
@@ -151,6 +153,8 @@ fn cannot_run(program: &OsString, error: &io::Error) -> Error {
         io::ErrorKind::PermissionDenied => Error::new(ErrorKind::Permission, what)
             .cause(error)
             .remedy("check that it is executable, and that ptrace is allowed"),
-        _ => Error::new(ErrorKind::Other, what).cause(error),
+        _ => Error::new(ErrorKind::Other, what)
+            .cause(error)
+            .remedy("check that it is a program of this machine's architecture"),
     }
 }

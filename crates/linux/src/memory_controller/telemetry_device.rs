@@ -82,7 +82,8 @@ impl TelemetryDevice {
     fn rule(&self, id: RuleId) -> Result<&Rule> {
         let found = self.rules.iter().find(|(known, _)| *known == id);
         found.map(|(_, rule)| rule).ok_or_else(|| {
-            Error::new(ErrorKind::Usage, format!("rule {} is not one of this program", id.0))
+            Error::new(ErrorKind::Usage, format!("cannot use rule {}", id.0))
+                .cause("it was not registered by this program")
                 .remedy("register it first")
         })
     }
