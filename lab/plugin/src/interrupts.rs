@@ -33,7 +33,7 @@ impl Interrupts {
     ///
     /// # Errors
     /// The server does not follow the protocol.
-    pub fn ask(path: &str) -> Result<Self, String> {
+    pub fn request(path: &str) -> Result<Self, String> {
         let because = |e: io::Error| format!("{path}: {e}");
         let server = UnixStream::connect(path).map_err(because)?;
         (0..BEFORE).try_for_each(|_| receive(&server).map(drop)).map_err(because)?;
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn a_server_that_is_not_there_is_named() {
-        let error = Interrupts::ask("/nowhere/socket").unwrap_err();
+        let error = Interrupts::request("/nowhere/socket").unwrap_err();
         assert!(error.contains("/nowhere/socket"), "{error}");
         assert!(!Interrupts::none().raise(0));
     }
@@ -103,7 +103,7 @@ mod tests {
         let path = directory.path().join("socket");
         let listener = UnixListener::bind(&path).unwrap();
         let server = std::thread::spawn(move || listener.accept().unwrap().0.write_all(&[0; 40]));
-        assert!(Interrupts::ask(path.to_str().unwrap()).is_err());
+        assert!(Interrupts::request(path.to_str().unwrap()).is_err());
         server.join().unwrap().unwrap();
     }
 }

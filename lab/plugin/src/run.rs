@@ -205,7 +205,7 @@ impl Run {
     fn make_device(&mut self) -> Result<(), String> {
         let path = format!("{}/device", self.options.run);
         let region = map_words(&path, 0)?;
-        let interrupts = Interrupts::ask(&format!("{}/device.socket", self.options.run))?;
+        let interrupts = Interrupts::request(&format!("{}/device.socket", self.options.run))?;
         let ring_bytes = if self.options.guest_rings { self.options.ring_bytes } else { 0 };
         let mut device = Device::new(region, self.options.cpus, ring_bytes, interrupts)?;
         if let Some(wanted) = &self.options.controllers {

@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn bars_are_the_issue_s() {
+    fn rows_have_their_thresholds() {
         let dir = tempfile::tempdir().unwrap();
         run(dir.path());
         let base = Run::read(dir.path(), 0.1).unwrap();

@@ -1,11 +1,11 @@
-//! The cases, and their thresholds from the issue and the papers.
+//! The cases and their thresholds; those of Telescope are from its paper.
 
 /// Our instrument.
 pub(super) const OURS: &str = "rates:bayes";
 
 /// All instruments, in order. `damon:tuned` is the auto-tuned DAMON for a kernel whose own DAMON
 /// does not tune.
-const EVERYBODY: &str = "rates:bayes telescope:bounded telescope:flexible damon:fixed \
+const ALL_INSTRUMENTS: &str = "rates:bayes telescope:bounded telescope:flexible damon:fixed \
      damon:tuned scan:plain kernel-damon:fixed kernel-damon:wide kernel-damon:tuned";
 
 /// Required precision and recall, and the time limit in seconds after attach or a change.
@@ -30,7 +30,7 @@ pub(super) struct Case {
     /// Requirement for our instrument, `rates`.
     pub(super) ours: Option<Reach>,
     /// Requirement for Telescope bounded and flexible, from the paper.
-    pub(super) article: Option<Reach>,
+    pub(super) telescope: Option<Reach>,
     /// Maximum ratio of the profiler CPU of `rates` to that of the kernel's DAMON with default
     /// settings.
     pub(super) cpu_ratio: Option<f64>,
@@ -54,9 +54,9 @@ const PLAIN: Case = Case {
     memory_mb: 1536,
     seconds: 20,
     pass: 0,
-    instruments: EVERYBODY,
+    instruments: ALL_INSTRUMENTS,
     ours: None,
-    article: None,
+    telescope: None,
     cpu_ratio: Some(2.0),
     memory_bar: None,
     pairs: 0,
@@ -81,7 +81,7 @@ const NOISY: Case = Case {
 const TERABYTE_MB: u64 = 3584;
 const FIVE_TERABYTES_MB: u64 = 11_776;
 const WITHIN_A_SECOND: Option<Reach> = Some(Reach { share: 0.95, seconds: 1.0 });
-const THE_ARTICLES: Option<Reach> = Some(Reach { share: 0.9, seconds: 3.0 });
+const TELESCOPE_PAPER: Option<Reach> = Some(Reach { share: 0.9, seconds: 3.0 });
 
 /// All cases, small ones first.
 pub(super) const CASES: &[Case] = &[
@@ -92,7 +92,7 @@ pub(super) const CASES: &[Case] = &[
         workload: "contiguous:space=1TiB,hot=10GiB,at=512337MiB",
         memory_mb: TERABYTE_MB,
         ours: WITHIN_A_SECOND,
-        article: THE_ARTICLES,
+        telescope: TELESCOPE_PAPER,
         cpu_ratio: Some(1.0),
         pairs: 24,
         ..PLAIN
@@ -133,7 +133,7 @@ pub(super) const CASES: &[Case] = &[
         workload: "contiguous:space=5TiB,hot=10GiB,at=2560337MiB",
         memory_mb: FIVE_TERABYTES_MB,
         ours: WITHIN_A_SECOND,
-        article: THE_ARTICLES,
+        telescope: TELESCOPE_PAPER,
         cpu_ratio: Some(1.0),
         memory_bar: Some(100.0),
         ..PLAIN
@@ -180,7 +180,7 @@ impl Case {
     pub(super) fn reach(&self, instrument: &str) -> Option<Reach> {
         match instrument {
             OURS => self.ours,
-            "telescope:bounded" | "telescope:flexible" => self.article,
+            "telescope:bounded" | "telescope:flexible" => self.telescope,
             _ => None,
         }
     }
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn bars_are_the_issues() {
+    fn cases_have_their_thresholds() {
         let case = |name| CASES.iter().find(|case| case.name == name).unwrap();
         let ours = case("scattered-1tb").reach(OURS).unwrap();
         assert_eq!((ours.share, ours.seconds), (0.9, 10.0));

@@ -1,4 +1,4 @@
-//! The simulated rows of issue 22 and their thresholds. Each is a ready-made scenario of `tierscope
+//! The simulated rows and their thresholds. Each is a ready-made scenario of `tierscope
 //! bench accuracy` with another workload: no TLB flusher, and page tables in the state that earlier
 //! activity left; processes of some scenarios are simulated access by access.
 
@@ -6,7 +6,7 @@ use crate::bench::rows::Bar;
 
 /// Requirement for a scenario's results.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Ask {
+pub(super) enum Requirement {
     /// Precision and recall reach the first value within this many seconds, after attach and after
     /// each change.
     Reach(f64, f64),
@@ -30,10 +30,10 @@ pub(super) struct Simulated {
     pub(super) set: Vec<String>,
     /// Simulated duration in seconds.
     pub(super) seconds: u32,
-    pub(super) asks: Vec<Ask>,
+    pub(super) requirements: Vec<Requirement>,
     /// Whether the workload declares a hot set: then bounds and widths have thresholds as well.
     pub(super) declared: bool,
-    /// Whether the unknown bytes have a threshold: issue 22 sets it for 1 TiB.
+    /// Whether the unknown bytes have a threshold: only with 1 TiB.
     pub(super) known: bool,
     /// Maximum profiler CPU in per cent of one CPU; None for instruments without a budget.
     pub(super) cpu: Option<f64>,
@@ -51,13 +51,13 @@ const OURS: &str = "rates";
 pub(super) const AT: [f64; 4] = [4.0, 8.0, 10.0, 12.0];
 
 impl Simulated {
-    fn noise(name: &str, workload: &str, seconds: u32, asks: &[Ask]) -> Self {
+    fn noise(name: &str, workload: &str, seconds: u32, requirements: &[Requirement]) -> Self {
         Self {
             name: format!("noise {name}"),
             file: "noise",
             set: vec![format!("process.0.workload={workload}")],
             seconds,
-            asks: asks.to_vec(),
+            requirements: requirements.to_vec(),
             declared: true,
             known: true,
             cpu: Some(1.0),
@@ -66,8 +66,8 @@ impl Simulated {
         }
     }
 
-    fn graded(name: &str, workload: &str, asks: &[Ask]) -> Self {
-        Self { declared: false, ..Self::noise(name, workload, 12, asks) }
+    fn graded(name: &str, workload: &str, requirements: &[Requirement]) -> Self {
+        Self { declared: false, ..Self::noise(name, workload, 12, requirements) }
     }
 
     /// Seconds after which intervals and unknown bytes are judged: 10, or the end of a shorter run.
@@ -99,27 +99,27 @@ pub(super) fn all() -> Vec<Simulated> {
 }
 
 fn terabyte() -> Vec<Simulated> {
-    let case = |background: u32, asks: &[Ask]| {
+    let case = |background: u32, requirements: &[Requirement]| {
         let workload = format!(
             "contiguous:space=1TiB,hot=10GiB,at=307567MiB,{},rate=3000000",
             mixed(background)
         );
-        Simulated::noise(&format!("1 TiB, 10 GiB hot, {background} %"), &workload, 60, asks)
+        Simulated::noise(&format!("1 TiB, 10 GiB hot, {background} %"), &workload, 60, requirements)
     };
-    let usual = [Ask::Reach(0.95, 4.0), Ask::Held(0.95, 4.0)];
+    let usual = [Requirement::Reach(0.95, 4.0), Requirement::Held(0.95, 4.0)];
     let mut cases: Vec<Simulated> = [0, 1, 2, 5, 10, 20].map(|b| case(b, &usual)).into();
-    cases.push(case(50, &[Ask::Reach(0.9, 8.0)]));
+    cases.push(case(50, &[Requirement::Reach(0.9, 8.0)]));
     cases
 }
 
 fn larger() -> Vec<Simulated> {
-    let five = |background: u32, ask| {
+    let five = |background: u32, requirement| {
         let workload = format!(
             "contiguous:space=5TiB,hot=10GiB,at=1234567MiB,{},rate=3000000",
             mixed(background)
         );
         let name = format!("5 TiB, 10 GiB hot, {background} %");
-        Simulated { known: false, ..Simulated::noise(&name, &workload, 20, &[ask]) }
+        Simulated { known: false, ..Simulated::noise(&name, &workload, 20, &[requirement]) }
     };
     let scattered = |background: u32| {
         let workload = format!(
@@ -127,18 +127,23 @@ fn larger() -> Vec<Simulated> {
             mixed(background)
         );
         let name = format!("1 TiB, 10,000 x 2 MiB hot, {background} %");
-        Simulated::noise(&name, &workload, 20, &[Ask::Reach(0.9, 12.0)])
+        Simulated::noise(&name, &workload, 20, &[Requirement::Reach(0.9, 12.0)])
     };
     let petabyte = Simulated {
         file: "noise-1pb",
         set: Vec::new(),
         known: false,
-        ..Simulated::noise("1 PiB, 1,000 x 1 GiB hot, 10 %", "", 14, &[Ask::Reach(0.9, 12.0)])
+        ..Simulated::noise(
+            "1 PiB, 1,000 x 1 GiB hot, 10 %",
+            "",
+            14,
+            &[Requirement::Reach(0.9, 12.0)],
+        )
     };
     vec![
-        five(0, Ask::Reach(0.95, 1.0)),
-        five(10, Ask::Reach(0.9, 8.0)),
-        five(20, Ask::Reach(0.9, 8.0)),
+        five(0, Requirement::Reach(0.95, 1.0)),
+        five(10, Requirement::Reach(0.9, 8.0)),
+        five(20, Requirement::Reach(0.9, 8.0)),
         scattered(0),
         scattered(10),
         petabyte,
@@ -150,7 +155,7 @@ fn rates() -> Vec<Simulated> {
         let workload =
             format!("contiguous:space=1TiB,hot=10GiB,at=307567MiB,{},rate={rate}", mixed(10));
         let name = format!("1 TiB, 10 GiB hot, 10 %, {name}");
-        Simulated::noise(&name, &workload, 20, &[Ask::Reach(0.95, seconds)])
+        Simulated::noise(&name, &workload, 20, &[Requirement::Reach(0.95, seconds)])
     };
     vec![case("300 k/s", 300_000, 8.0), case("10 M/s", 10_000_000, 4.0)]
 }
@@ -161,9 +166,11 @@ fn busy() -> Vec<Simulated> {
         let workload =
             format!("contiguous:space=1TiB,hot=10GiB,at=307567MiB,{},rate=3000000", mixed(10));
         let name = format!("1 TiB, 10 GiB hot, 10 %, {samples} of 40 samples arrive");
-        let asks =
-            [Ask::Figure("false_sure", 10.0, Bar::Most(0.01)), Ask::FoundOrUnknown(10.0, 0.9)];
-        let mut case = Simulated::noise(&name, &workload, 20, &asks);
+        let requirements = [
+            Requirement::Figure("false_sure", 10.0, Bar::Most(0.01)),
+            Requirement::FoundOrUnknown(10.0, 0.9),
+        ];
+        let mut case = Simulated::noise(&name, &workload, 20, &requirements);
         case.set.push(format!("simulation.density.late={}us", 200_000 / samples));
         Simulated { known: false, declared: false, ..case }
     };
@@ -179,14 +186,14 @@ fn moving_and_small() -> Vec<Simulated> {
         let workload =
             format!("contiguous:space=1TiB,hot=1GiB,at=300GiB,{},rate=3000000", mixed(background));
         let name = format!("1 TiB, one whole GiB hot, {background} %");
-        Simulated::noise(&name, &workload, 15, &[Ask::Reach(0.9, 10.0)])
+        Simulated::noise(&name, &workload, 15, &[Requirement::Reach(0.9, 10.0)])
     };
     vec![
         Simulated::noise(
             "1 TiB, 10 GiB that move every 20 s, 10 %",
             &drift,
             100,
-            &[Ask::Reach(0.9, 8.0)],
+            &[Requirement::Reach(0.9, 8.0)],
         ),
         small(0),
         small(10),
@@ -204,7 +211,7 @@ fn exact() -> Vec<Simulated> {
                 );
                 let name =
                     format!("{hot} GiB hot of {space} GiB, pages of {pages}, {background} %");
-                let mut case = Simulated::noise("", &workload, 6, &[Ask::Reach(0.95, 5.0)]);
+                let mut case = Simulated::noise("", &workload, 6, &[Requirement::Reach(0.95, 5.0)]);
                 case.name = format!("resident {name}");
                 case.file = "resident";
                 case.set.push(format!("process.0.pages={pages}"));
@@ -214,7 +221,7 @@ fn exact() -> Vec<Simulated> {
     }
     let workload =
         format!("contiguous:space=1TiB,hot=2GiB,at=307567MiB,{},rate=3000000", mixed(10));
-    let mut terabyte = Simulated::noise("", &workload, 12, &[Ask::Reach(0.9, 10.0)]);
+    let mut terabyte = Simulated::noise("", &workload, 12, &[Requirement::Reach(0.9, 10.0)]);
     terabyte.name = "resident 2 GiB hot of 1 TiB, pages of 2M, 10 %".into();
     terabyte.file = "resident";
     terabyte.set.push("process.0.pages=2M".into());
@@ -227,10 +234,10 @@ fn graded() -> Vec<Simulated> {
     const HUNDRED: &str = "oracle_100gib";
     let oracle = |ten, hundred| {
         [
-            Ask::Figure(TEN, 10.0, Bar::Least(ten)),
-            Ask::Figure(HUNDRED, 10.0, Bar::Least(hundred)),
-            Ask::Figure("ceiling_10gib", 10.0, Bar::None),
-            Ask::Figure("ceiling_100gib", 10.0, Bar::None),
+            Requirement::Figure(TEN, 10.0, Bar::Least(ten)),
+            Requirement::Figure(HUNDRED, 10.0, Bar::Least(hundred)),
+            Requirement::Figure("ceiling_10gib", 10.0, Bar::None),
+            Requirement::Figure("ceiling_100gib", 10.0, Bar::None),
         ]
     };
     let zipf = "zipf:space=1TiB,item=4KiB,theta=0.99,rate=3000000";
@@ -239,8 +246,8 @@ fn graded() -> Vec<Simulated> {
             "stairs, 8 x 8 GiB, each half as hot, 5 %",
             "graded:space=1TiB,ranges=8,range=8GiB,ratio=0.5,share=0.95,rate=3000000",
             &[
-                Ask::Figure("order", 10.0, Bar::Least(1.0)),
-                Ask::Figure("rate_factor", 10.0, Bar::Most(1.3)),
+                Requirement::Figure("order", 10.0, Bar::Least(1.0)),
+                Requirement::Figure("rate_factor", 10.0, Bar::Most(1.3)),
             ],
         ),
         Simulated::graded(
@@ -258,12 +265,14 @@ fn graded() -> Vec<Simulated> {
 }
 
 fn odd() -> Vec<Simulated> {
-    let none_hot = Ask::Figure("reported", 10.0, Bar::Most(0.0));
+    let none_hot = Requirement::Figure("reported", 10.0, Bar::Most(0.0));
     let stripes = |name: &str, range: &str, apart: &str| {
         let workload = format!("striped:space=1GiB,range={range},apart={apart},rate=3000000");
-        let asks =
-            [Ask::Figure("hot_ratio", 10.0, Bar::Most(1.5)), Ask::FoundOrUnknown(10.0, 0.66)];
-        Simulated::graded(&format!("1 GiB, {name}"), &workload, &asks)
+        let requirements = [
+            Requirement::Figure("hot_ratio", 10.0, Bar::Most(1.5)),
+            Requirement::FoundOrUnknown(10.0, 0.66),
+        ];
+        Simulated::graded(&format!("1 GiB, {name}"), &workload, &requirements)
     };
     let uniform = "contiguous:space=5TiB,hot=5TiB,rate=3000000";
     let idle = "needle:space=1TiB,hot=4KiB,rate=1";
@@ -271,7 +280,7 @@ fn odd() -> Vec<Simulated> {
         Simulated::graded(
             "5 TiB, all equally warm",
             uniform,
-            &[Ask::Figure("rate_factor", 10.0, Bar::Most(1.3)), none_hot],
+            &[Requirement::Figure("rate_factor", 10.0, Bar::Most(1.3)), none_hot],
         ),
         Simulated { cpu: Some(0.1), ..Simulated::graded("1 TiB, idle", idle, &[none_hot]) },
         stripes("16 KiB hot in every 2 MiB", "16KiB", "2MiB"),
@@ -292,14 +301,15 @@ fn peers() -> Vec<Simulated> {
         ("1 GiB hot of 16 GiB, pages of 4K, 2 %", "resident", small.clone(), "4K"),
         ("1 GiB hot of 16 GiB, pages of 2M, 2 %", "resident", small, "2M"),
     ];
-    let asks = ["precision", "recall"].map(|figure| Ask::Figure(figure, 10.0, Bar::None));
+    let requirements =
+        ["precision", "recall"].map(|figure| Requirement::Figure(figure, 10.0, Bar::None));
     let mut cases = Vec::new();
     for (how, flush) in [("as shipped", None), ("with a flusher, 5 ms", Some("5ms"))] {
         for (place, file, workload, pages) in &places {
             for contender in
                 [OURS, "bounded", "flexible", "damon-moderate", "damon-aggressive", "scan"]
             {
-                let mut case = Simulated::graded("", workload, &asks);
+                let mut case = Simulated::graded("", workload, &requirements);
                 case.name = format!("peers {how}, {place}, {contender}");
                 case.file = file;
                 case.set.push(format!("process.0.pages={pages}"));
@@ -345,12 +355,18 @@ mod tests {
     }
 
     #[test]
-    fn bars_are_the_issue_s() {
+    fn scenarios_have_their_thresholds() {
         let all = all();
         let case = |name: &str| all.iter().find(|case| case.name == name).unwrap();
         let held = case("noise 1 TiB, 10 GiB hot, 20 %");
-        assert!(matches!(held.asks[..], [Ask::Reach(0.95, 4.0), Ask::Held(0.95, 4.0)]));
-        assert!(matches!(case("noise 5 TiB, 10 GiB hot, 0 %").asks[..], [Ask::Reach(0.95, 1.0)]));
+        assert!(matches!(
+            held.requirements[..],
+            [Requirement::Reach(0.95, 4.0), Requirement::Held(0.95, 4.0)]
+        ));
+        assert!(matches!(
+            case("noise 5 TiB, 10 GiB hot, 0 %").requirements[..],
+            [Requirement::Reach(0.95, 1.0)]
+        ));
         assert_eq!(case("noise 1 TiB, idle").cpu, Some(0.1));
         let unbounded: Vec<&Simulated> = all.iter().filter(|case| !case.known).collect();
         assert_eq!(unbounded.len(), 7);

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::scenarios::{AT, Ask, Simulated, all};
+use super::scenarios::{AT, Requirement, Simulated, all};
 use crate::bench::outputs::{number, tierscope};
 use crate::bench::rows::{Bar, Row, Table, row};
 use crate::command;
@@ -16,10 +16,10 @@ use crate::progress::say;
 /// Number of seeds; METRICS.md requires at least five.
 const SEEDS: u32 = 5;
 
-/// Minimum share of intervals that contain the true value (issue 22).
+/// Minimum share of intervals that contain the true value.
 const CALIBRATED: f64 = 0.85;
 
-/// Maximum slowdown of the target by the instrument's flushes, in per cent (issue 22).
+/// Maximum slowdown of the target by the instrument's flushes, in per cent.
 const SLOWDOWN: f64 = 0.5;
 
 /// Prefix of the rows over all scenarios.
@@ -72,8 +72,8 @@ pub(super) fn bench(cases: &[Simulated], table: &mut Table, path: &Path) -> Resu
 }
 
 fn arguments(case: &Simulated) -> Vec<String> {
-    let bar = case.asks.iter().find_map(|ask| match ask {
-        Ask::Reach(share, _) => Some(*share),
+    let bar = case.requirements.iter().find_map(|requirement| match requirement {
+        Requirement::Reach(share, _) => Some(*share),
         _ => None,
     });
     let times: Vec<String> = AT.iter().map(|at| format!("{at}s")).collect();
@@ -119,8 +119,8 @@ struct Rows<'a> {
 impl Rows<'_> {
     fn all(&self) -> Result<Vec<Row>> {
         let mut rows = Vec::new();
-        for ask in &self.case.asks {
-            rows.extend(self.asked(ask)?);
+        for requirement in &self.case.requirements {
+            rows.extend(self.rows_of(requirement)?);
         }
         let percent = 100.0 * number(self.worst, "/profiler_cpu/worst")?;
         // Rounded to a hundredth of a per cent: a budget's last look may end a microsecond late.
@@ -141,23 +141,23 @@ impl Rows<'_> {
         row(format!("{}: {what}", self.case.name), value, unit, bar, self.command)
     }
 
-    fn asked(&self, ask: &Ask) -> Result<Vec<Row>> {
-        Ok(match *ask {
-            Ask::Reach(share, seconds) => self.reached(share, seconds)?,
-            Ask::Held(share, at) => ["precision", "recall"]
+    fn rows_of(&self, requirement: &Requirement) -> Result<Vec<Row>> {
+        Ok(match *requirement {
+            Requirement::Reach(share, seconds) => self.reached(share, seconds)?,
+            Requirement::Held(share, at) => ["precision", "recall"]
                 .map(|what| {
                     let name = format!("least {what} of all windows from {at} s on");
                     self.judged(&name, self.figure(&format!("{what}_after"), at), Bar::Least(share))
                 })
                 .into(),
-            Ask::Figure(name, at, bar) => {
+            Requirement::Figure(name, at, bar) => {
                 let value = self.figure(name, at);
                 vec![Row {
                     unit: unit(name).into(),
                     ..self.judged(&format!("{name} at {at} s"), value, bar)
                 }]
             }
-            Ask::FoundOrUnknown(at, share) => {
+            Requirement::FoundOrUnknown(at, share) => {
                 let name = format!("hot bytes found or unknown, at {at} s");
                 vec![self.judged(&name, self.figure("found_or_unknown", at), Bar::Least(share))]
             }

@@ -16,7 +16,7 @@ use crate::paths;
 /// Threshold for the wall time in seconds of simulating a minute with all instruments.
 const MINUTE: Bar = Bar::Most(60.0);
 /// Threshold for the profiler CPU in per cent of one CPU: the paper's figure.
-const ARTICLE_CPU: Bar = Bar::Most(0.9);
+const PAPER_CPU: Bar = Bar::Most(0.9);
 /// Recall below which DAMON is considered to find nothing.
 const NOTHING: f64 = 0.001;
 
@@ -97,7 +97,7 @@ fn accuracy(name: &str, scenario: &str, ours: f64) -> Result<Vec<Row>> {
         let (precision, recall) = quoted(outcome);
         add(contender, "precision", precision, "share", Bar::Least(least));
         add(contender, "recall", recall, "share", Bar::Least(least));
-        add(contender, "profiler CPU", percent(outcome, "profiler_cpu"), "% of a CPU", ARTICLE_CPU);
+        add(contender, "profiler CPU", percent(outcome, "profiler_cpu"), "% of a CPU", PAPER_CPU);
     }
     for contender in ["damon-moderate", "damon-aggressive"] {
         let best = best_recall(outcome(&report, contender)?);

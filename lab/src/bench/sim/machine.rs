@@ -21,7 +21,7 @@ use crate::progress::say;
 const OPERATIONS: f64 = 1e9;
 const PARTS: u32 = 50;
 
-/// Thresholds of the issue for tiers: exact latency, bandwidth within five percent.
+/// Thresholds for tiers: exact latency, bandwidth within five percent.
 const LATENCY: Bar = Bar::Most(0.001);
 const BANDWIDTH: Bar = Bar::Most(0.05);
 

@@ -1,6 +1,6 @@
 //! Runs every policy once.
 
-use super::results::{LATE, Run, asked_share, broken};
+use super::results::{LATE, Run, broken, requested_share};
 use super::{JUDGED, Placed, place};
 use crate::bench::rows::{Bar, Row, row};
 use crate::bench::section::Inputs;
@@ -99,7 +99,7 @@ impl Run {
             let what = format!("reads a second after shift, over {base}");
             add(&what, self.second.rate / rate, "ratio", Bar::None);
         }
-        if let Some(off) = asked_share(policy).and_then(|share| self.off(share)) {
+        if let Some(off) = requested_share(policy).and_then(|share| self.off(share)) {
             add("share of its pages on node 0, off at most", 100.0 * off, "points", Bar::Most(1.0));
         }
         if let Some(cpu) = self.cpu {

@@ -103,7 +103,7 @@ pub(super) struct Run {
 const SETTLED: f64 = 20.0;
 
 /// The share that a policy's specification requests.
-pub(super) fn asked_share(policy: &str) -> Option<f64> {
+pub(super) fn requested_share(policy: &str) -> Option<f64> {
     policy.split([':', ',']).find_map(|word| word.strip_prefix("share=")?.parse().ok())
 }
 

@@ -1,7 +1,7 @@
 //! Keeps a given share of a server's memory on node 0 for ten minutes.
 
 use super::UNRECORDED;
-use super::results::{Run, asked_share, broken};
+use super::results::{Run, broken, requested_share};
 use crate::bench::boot::boot;
 use crate::bench::rows::{Bar, Row, row};
 use crate::bench::section::Inputs;
@@ -26,7 +26,7 @@ pub(super) fn measure(inputs: &Inputs<'_>) -> Result<Vec<Row>> {
     let run = Run::read(&out.join(policy))?;
     let sets: Vec<String> = set.iter().map(|set| format!(" --set '{set}'")).collect();
     let command = format!("lab run tier{}", sets.concat());
-    let off = asked_share(policy).and_then(|share| run.off(share));
+    let off = requested_share(policy).and_then(|share| run.off(share));
     let off = off.ok_or_else(|| broken("the server's pages were not counted"))?;
     let name = |what: &str| format!("ten minutes: {policy}: {what}");
     let add =

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::in_turns::{COMPARED, Turns};
-use super::results::{Phase, Run, asked_share, fullest_second};
+use super::results::{Phase, Run, fullest_second, requested_share};
 use super::ycsb::{AGAINST, rows as ycsb_rows};
 use super::*;
 
@@ -162,8 +162,8 @@ fn a_share_is_judged_once_it_has_settled() {
     run(dir.path());
     let run = Run::read(dir.path()).unwrap();
     assert!((run.off(0.25).unwrap() - 0.01).abs() < 1e-9);
-    assert_eq!(asked_share("hot_region:hits=3,share=0.25"), Some(0.25));
-    assert_eq!(asked_share("hot_region"), None);
+    assert_eq!(requested_share("hot_region:hits=3,share=0.25"), Some(0.25));
+    assert_eq!(requested_share("hot_region"), None);
 }
 
 #[test]

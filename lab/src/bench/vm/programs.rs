@@ -146,13 +146,13 @@ pub(super) fn served(inputs: &Inputs<'_>) -> Result<Vec<Row>> {
     let out = inputs.work.join("user");
     let by_itself = |words: &[String]| {
         let mut server = Killed(spawn(words)?);
-        let rate = ask(&socket)?;
+        let rate = request_rate(&socket)?;
         server.0.wait().at(&words[0])?;
         Ok(rate)
     };
     let emulated = |parts: &[&str]| {
         let running = program(&words, parts).start(&out)?;
-        let rate = ask(&socket)?;
+        let rate = request_rate(&socket)?;
         Ok((rate, running.wait(&out)?))
     };
     let native: f64 = by_itself(&words)?;
@@ -203,7 +203,7 @@ impl Drop for Killed {
 }
 
 /// Fills the server, reads from it for a while and shuts it down. Returns requests per second.
-fn ask(socket: &Path) -> Result<f64> {
+fn request_rate(socket: &Path) -> Result<f64> {
     let begun = Instant::now();
     while !socket.exists() {
         if begun.elapsed() > PATIENCE {
