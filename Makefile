@@ -9,7 +9,7 @@ CARGO_BUILD := cargo build --workspace
 STEP := scripts/step
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
 
 setup: ## install what is needed (packages; nothing of the boot set-up changes)
 	@scripts/setup.sh
@@ -19,8 +19,8 @@ build: setup ## build all programs
 
 run: ## profile a real Redis on a real kernel, show where it is hot (target/run/redis)
 	@scripts/setup.sh run
-	@cargo build --no-default-features -p tierscope-lab -p tierscope-cli -p tierscope-toucher --bin first-light
-	@$(TARGET)/debug/first-light
+	@cargo build --profile quick --no-default-features -p tierscope-lab -p tierscope-cli -p tierscope-toucher --bin first-light
+	@$(TARGET)/quick/first-light
 
 test: setup ## unit and property tests, then modules and machines on every kernel
 	@status=0; \

@@ -21,10 +21,12 @@ pub const KERNEL: &str = "6.12";
 /// See [`KERNEL`].
 pub const SECONDS: u32 = 30;
 
-/// Packages and features of the build: those of `make run` in the Makefile, so that nothing is
-/// compiled twice. Parquet takes a quarter of a build and is not needed here.
-const BUILD: [&str; 8] = [
+/// Profile, packages and features of the build: those of `make run` in the Makefile, so that nothing
+/// is compiled twice. Parquet takes a quarter of a build and is not needed here.
+const BUILD: [&str; 10] = [
     "build",
+    "--profile",
+    "quick",
     "--no-default-features",
     "-p",
     "tierscope-lab",
@@ -149,10 +151,10 @@ mod tests {
 
     #[test]
     fn the_last_lines_name_page_recording_and_three_commands() {
-        let text = ending(Path::new("/src/target/run"), Path::new("target/debug/tierscope"));
+        let text = ending(Path::new("/src/target/run"), Path::new("target/quick/tierscope"));
         assert!(
             text.contains("/src/target/run/redis.html") && text.contains("/src/target/run/redis\n")
         );
-        assert_eq!(text.matches("  target/debug/tierscope ").count(), 3);
+        assert_eq!(text.matches("  target/quick/tierscope ").count(), 3);
     }
 }
