@@ -17,11 +17,13 @@ use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use tierscope_core::{
-    Evidence, Level, Orders, PlacementView, Policy, Probe, Range, Rng, Setting, State, Tier, Time,
+    Evidence, Level, Need, Orders, PlacementView, Policy, Probe, Range, Rng, Setting, State, Tier,
+    Time,
 };
 
 use crate::cost::Costs;
 use crate::pages::{Census, Change, Keeper, ListId, Lists, Moves};
+use crate::registry::{BY_ACCESSED, Entry, keys_of, made};
 use crate::settings::{Settings, Visit, recorded};
 
 /// How pages are ranked.
@@ -34,6 +36,63 @@ pub enum Variant {
     /// Promote random accessed pages, demote random pages.
     Random,
 }
+
+/// The policy `amp-lru` in the list.
+pub(crate) const ENTRY_LRU: Entry = Entry {
+    name: "amp-lru",
+    about: "all pages are scanned; the most recently accessed are promoted",
+    source: "MULTI-CLOCK (HPCA'22), section II-C, on AMP",
+    tracks: BY_ACCESSED,
+    granularity: "pages",
+    promotes: "recency",
+    demotes: "recency, for room",
+    cost: "all entries at each scan",
+    page_bytes: Some(Amp::PAGE_BYTES),
+    needs: &[Need::AccessBits],
+    uses: &[Need::PageEvents, Need::Pressure],
+    sampling: None,
+    reclaims: false,
+    make: made!("amp-lru", Config::of(Variant::Lru), Amp::new),
+    keys: || keys_of(&mut Config::of(Variant::Lru)),
+};
+
+/// The policy `amp-lfu` in the list.
+pub(crate) const ENTRY_LFU: Entry = Entry {
+    name: "amp-lfu",
+    about: "all pages are scanned; the most often accessed are promoted",
+    source: "MULTI-CLOCK (HPCA'22), section II-C, on AMP",
+    tracks: BY_ACCESSED,
+    granularity: "pages",
+    promotes: "frequency",
+    demotes: "frequency, for room",
+    cost: "all entries at each scan",
+    page_bytes: Some(Amp::PAGE_BYTES),
+    needs: &[Need::AccessBits],
+    uses: &[Need::PageEvents, Need::Pressure],
+    sampling: None,
+    reclaims: false,
+    make: made!("amp-lfu", Config::of(Variant::Lfu), Amp::new),
+    keys: || keys_of(&mut Config::of(Variant::Lfu)),
+};
+
+/// The policy `amp-random` in the list.
+pub(crate) const ENTRY_RANDOM: Entry = Entry {
+    name: "amp-random",
+    about: "all pages are scanned; random accessed pages are promoted",
+    source: "MULTI-CLOCK (HPCA'22), section II-C, on AMP",
+    tracks: BY_ACCESSED,
+    granularity: "pages",
+    promotes: "at random, of the accessed pages",
+    demotes: "at random, for room",
+    cost: "all entries at each scan",
+    page_bytes: Some(Amp::PAGE_BYTES),
+    needs: &[Need::AccessBits],
+    uses: &[Need::PageEvents, Need::Pressure],
+    sampling: None,
+    reclaims: false,
+    make: made!("amp-random", Config::of(Variant::Random), Amp::new),
+    keys: || keys_of(&mut Config::of(Variant::Random)),
+};
 
 /// Settings of the policy.
 #[derive(Clone, Debug, PartialEq)]

@@ -26,13 +26,14 @@
 use std::time::Duration;
 
 use tierscope_core::{
-    Addr, Evidence, HintFault, Orders, PAGE_SIZE, PlacementView, Policy, Pressure, Range, Setting,
-    Tier, Time,
+    Addr, Evidence, HintFault, Need, Orders, PAGE_SIZE, PlacementView, Policy, Pressure, Range,
+    Setting, Tier, Time,
 };
 
 use crate::arming::{self, Arming};
 use crate::cost::Costs;
 use crate::pages::{Census, Change, Keeper, ListId, Lists, Moves};
+use crate::registry::{BY_FAULTS, Entry, keys_of, made};
 use crate::settings::{Settings, Visit, recorded};
 
 /// Promotion mode: conservative or opportunistic.
@@ -43,6 +44,44 @@ pub enum Variant {
     /// Opportunistic promotion and migration.
     Opm,
 }
+
+/// The policy `autotiering-cpm` in the list.
+pub(crate) const ENTRY_CPM: Entry = Entry {
+    name: "autotiering-cpm",
+    about: "a page that faults is promoted if there is room",
+    source: "Kim, Choe and Ahn, USENIX ATC'21",
+    tracks: BY_FAULTS,
+    granularity: "pages",
+    promotes: "recency: one fault",
+    demotes: "never",
+    cost: "256 MiB armed a second, a fault for each page touched",
+    page_bytes: Some(AutoTiering::PAGE_BYTES),
+    needs: &[Need::HintFaults],
+    uses: &[Need::PageEvents, Need::Pressure],
+    sampling: None,
+    reclaims: false,
+    make: made!("autotiering-cpm", Config::of(Variant::Cpm), AutoTiering::new),
+    keys: || keys_of(&mut Config::of(Variant::Cpm)),
+};
+
+/// The policy `autotiering-opm` in the list.
+pub(crate) const ENTRY_OPM: Entry = Entry {
+    name: "autotiering-opm",
+    about: "likewise; the page with the fewest accesses in eight scans is demoted to make room",
+    source: "Kim, Choe and Ahn, USENIX ATC'21",
+    tracks: BY_FAULTS,
+    granularity: "pages",
+    promotes: "recency: one fault",
+    demotes: "frequency: accesses in the last eight scans",
+    cost: "256 MiB armed a second, a fault for each page touched",
+    page_bytes: Some(AutoTiering::PAGE_BYTES),
+    needs: &[Need::HintFaults],
+    uses: &[Need::PageEvents, Need::Pressure],
+    sampling: None,
+    reclaims: false,
+    make: made!("autotiering-opm", Config::of(Variant::Opm), AutoTiering::new),
+    keys: || keys_of(&mut Config::of(Variant::Opm)),
+};
 
 /// Settings of the policy.
 #[derive(Clone, Debug, PartialEq)]

@@ -12,14 +12,34 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use tierscope_core::{
-    AccessedSet, Backing, Evidence, Level, Mappings, Orders, Outcome, PAGE_SIZE, PlacementView,
-    Policy, Range, RangeSet, Region, ScanMode, ScanOrder, Setting, Snapshot, Time,
+    AccessedSet, Backing, Evidence, Level, Mappings, Need, Orders, Outcome, PAGE_SIZE,
+    PlacementView, Policy, Range, RangeSet, Region, ScanMode, ScanOrder, Setting, Snapshot, Time,
 };
 
 use crate::cost::Costs;
 use crate::reclaim::goal::{Goal, Way};
 use crate::reclaim::leaving::Leaving;
+use crate::registry::{Entry, keys_of, made};
 use crate::settings::{Settings, Visit, recorded};
+
+/// The policy `cold-regions` in the list.
+pub(crate) const ENTRY: Entry = Entry {
+    name: "cold-regions",
+    about: "regions without an access for a set time are reclaimed",
+    source: "DAMON-based proactive reclaim (Linux mm/damon/reclaim.c), on any instrument",
+    tracks: "regions of any instrument",
+    granularity: "regions",
+    promotes: "never",
+    demotes: "reclaims the regions that were cold longest",
+    cost: "the instrument's, and two looks at leaves before reclaim",
+    page_bytes: None,
+    needs: &[Need::Regions, Need::AccessBits],
+    uses: &[Need::Pressure],
+    sampling: None,
+    reclaims: true,
+    make: made!("cold-regions", Config::default(), ColdRegions::new),
+    keys: || keys_of(&mut Config::default()),
+};
 
 /// Settings of the policy.
 #[derive(Clone, Debug, PartialEq)]

@@ -25,13 +25,52 @@
 use std::time::Duration;
 
 use tierscope_core::{
-    Access, Addr, Evidence, Orders, PlacementView, Policy, Range, Sample, Setting, Tier, Time,
+    Access, Addr, Evidence, Need, Orders, PlacementView, Policy, Range, Sample, Setting, Tier, Time,
 };
 
 use crate::blocks::{BLOCK, Blocks, tier_of};
 use crate::cost::Costs;
 use crate::pages::{ListId, Lists, Moves};
+use crate::registry::{Entry, Sampling, keys_of, made};
 use crate::settings::{Bytes, Settings, Visit, recorded};
+
+/// The policy `hemem` in the list.
+pub(crate) const ENTRY: Entry = Entry {
+    name: "hemem",
+    about: "sampled accesses, huge pages, hot and cold FIFOs (October 2021 on)",
+    source: "Raybuck et al., SOSP'21",
+    tracks: "sampled loads and stores",
+    granularity: "2 MiB, mappings from 1 GB on",
+    promotes: "frequency: 4 samples",
+    demotes: "cold for longest, for room",
+    cost: "every 19997th load and store sampled",
+    page_bytes: None,
+    needs: &[Need::Samples],
+    uses: &[Need::Pressure],
+    sampling: Some(Sampling::Every(19_997)),
+    reclaims: false,
+    make: made!("hemem", Config::current(), |config| HeMem::new("hemem", config)),
+    keys: || keys_of(&mut Config::current()),
+};
+
+/// The policy `hemem-first` in the list.
+pub(crate) const ENTRY_FIRST: Entry = Entry {
+    name: "hemem-first",
+    about: "its first revision: 8 samples, cooling above 18",
+    source: "Raybuck et al., SOSP'21",
+    tracks: "sampled loads and stores",
+    granularity: "2 MiB, mappings from 1 GB on",
+    promotes: "frequency: 8 samples",
+    demotes: "cold for longest, for room",
+    cost: "every 5003rd load and store sampled",
+    page_bytes: None,
+    needs: &[Need::Samples],
+    uses: &[Need::Pressure],
+    sampling: Some(Sampling::Every(5_003)),
+    reclaims: false,
+    make: made!("hemem-first", Config::first(), |config| HeMem::new("hemem-first", config)),
+    keys: || keys_of(&mut Config::first()),
+};
 
 /// Settings of the policy.
 #[derive(Clone, Debug, PartialEq)]

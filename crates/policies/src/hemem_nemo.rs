@@ -20,10 +20,11 @@
 
 use std::time::Duration;
 
-use tierscope_core::{Evidence, Orders, PlacementView, Policy, Sample, Setting, Tier, Time};
+use tierscope_core::{Evidence, Need, Orders, PlacementView, Policy, Sample, Setting, Tier, Time};
 
 use crate::counted::Counted;
 use crate::hemem::{self, HeMem};
+use crate::registry::{BY_COUNTERS, BY_COUNTERS_AND_SAMPLES, Entry, Sampling, keys_of, made};
 use crate::settings::{Settings, Visit, recorded};
 
 /// Time between the counter read and the pass that uses its counts.
@@ -37,6 +38,46 @@ pub enum Sees {
     /// Controllers on all tiers.
     All,
 }
+
+/// The policy `hemem-nemo` in the list.
+pub(crate) const ENTRY: Entry = Entry {
+    name: "hemem-nemo",
+    about: "HeMem's first revision; requests to slow memory are counted in its controllers",
+    source: "Li et al., Finding NEMO, section 5.1",
+    tracks: BY_COUNTERS_AND_SAMPLES,
+    granularity: "2 MiB, mappings from 1 GB on",
+    promotes: "frequency: 8 in 5003 requests each",
+    demotes: "cold for longest, for room",
+    cost: "all counters read every second, every 5003rd load and store sampled",
+    page_bytes: None,
+    needs: &[Need::Counters, Need::Samples],
+    uses: &[Need::Pressure],
+    sampling: Some(Sampling::Every(5_003)),
+    reclaims: false,
+    make: made!("hemem-nemo", Config::default(), |config| { HeMemNemo::new(Sees::Slow, config) }),
+    keys: || keys_of(&mut Config::default()),
+};
+
+/// The policy `hemem-nemo-all` in the list.
+pub(crate) const ENTRY_ALL: Entry = Entry {
+    name: "hemem-nemo-all",
+    about: "likewise, with controllers in front of fast memory too and nothing sampled",
+    source: "Li et al., Finding NEMO, section 5.1, beyond its prototype",
+    tracks: BY_COUNTERS,
+    granularity: "2 MiB, mappings from 1 GB on",
+    promotes: "frequency: 8 in 5003 requests each",
+    demotes: "cold for longest, for room",
+    cost: "all counters read every second",
+    page_bytes: None,
+    needs: &[Need::Counters],
+    uses: &[Need::Pressure],
+    sampling: None,
+    reclaims: false,
+    make: made!("hemem-nemo-all", Config::default(), |config| {
+        HeMemNemo::new(Sees::All, config)
+    }),
+    keys: || keys_of(&mut Config::default()),
+};
 
 /// Settings of the policy: HeMem's, and the divisor of counts.
 #[derive(Clone, Debug, PartialEq)]

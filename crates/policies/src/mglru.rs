@@ -12,8 +12,30 @@
 //! The kernel's newest code only marks a page at its first young sighting and takes it for young at
 //! the second; the kernels of the lab do not.
 
+use tierscope_core::Need;
+
 use crate::reclaim::filter::{Filters, is_dense};
 use crate::reclaim::{Config, Known, Look, Reclaimer, Walk};
+use crate::registry::{BY_ACCESSED, Entry, keys_of, made};
+
+/// The policy `mglru` in the list.
+pub(crate) const ENTRY: Entry = Entry {
+    name: "mglru",
+    about: "generations of pages as the kernel keeps them; the oldest are reclaimed",
+    source: "Linux mm/vmscan.c",
+    tracks: BY_ACCESSED,
+    granularity: "pages",
+    promotes: "never",
+    demotes: "reclaims the oldest of up to four generations",
+    cost: "all entries of 2 MiB, leaves under young ones in a Bloom filter",
+    page_bytes: Some(crate::reclaim::PAGE_BYTES),
+    needs: &[Need::AccessBits],
+    uses: &[Need::PageEvents, Need::Pressure],
+    sampling: None,
+    reclaims: true,
+    make: made!("mglru", crate::reclaim::Config::default(), Mglru::new),
+    keys: || keys_of(&mut crate::reclaim::Config::default()),
+};
 
 /// The kernel's walk, guided by Bloom filters.
 #[derive(Clone, Debug, Default)]

@@ -5,7 +5,29 @@
 //! hot pages are moved to newer generations". Every walk scans all leaves and skips none.
 //! Generations and eviction are [`crate::reclaim`]'s.
 
+use tierscope_core::Need;
+
 use crate::reclaim::{Config, Known, Look, Reclaimer, Walk};
+use crate::registry::{BY_ACCESSED, Entry, keys_of, made};
+
+/// The policy `mglru-linear` in the list.
+pub(crate) const ENTRY: Entry = Entry {
+    name: "mglru-linear",
+    about: "generations of pages; every walk looks at every leaf",
+    source: "the Telescope article, MGLRU standalone",
+    tracks: BY_ACCESSED,
+    granularity: "pages",
+    promotes: "never",
+    demotes: "reclaims the oldest of up to four generations",
+    cost: "all leaves",
+    page_bytes: Some(crate::reclaim::PAGE_BYTES),
+    needs: &[Need::AccessBits],
+    uses: &[Need::PageEvents, Need::Pressure],
+    sampling: None,
+    reclaims: true,
+    make: made!("mglru-linear", crate::reclaim::Config::default(), MglruLinear::new),
+    keys: || keys_of(&mut crate::reclaim::Config::default()),
+};
 
 /// A walk that scans every leaf.
 #[derive(Clone, Copy, Debug, Default)]

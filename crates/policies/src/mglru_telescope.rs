@@ -22,11 +22,31 @@
 //! An upper entry can miss an access: while a core holds it in its paging-structure cache, an
 //! access below sets no bit above. Such a page is evicted, refaults, and is counted.
 
-use tierscope_core::{Range, Region, Snapshot};
+use tierscope_core::{Need, Range, Region, Snapshot};
 
 use crate::reclaim::filter::is_dense;
 use crate::reclaim::generations::{Leaves, range_of};
 use crate::reclaim::{Config, Known, Look, Reclaimer, Walk};
+use crate::registry::{BY_ACCESSED, Entry, keys_of, made};
+
+/// The policy `mglru-telescope` in the list.
+pub(crate) const ENTRY: Entry = Entry {
+    name: "mglru-telescope",
+    about: "generations of pages, walked top-down: nothing below an entry that was not accessed",
+    source: "the Telescope article, MGLRU + Telescope",
+    tracks: BY_ACCESSED,
+    granularity: "pages",
+    promotes: "never",
+    demotes: "reclaims the oldest generation, cold regions first",
+    cost: "upper entries, and leaves under young ones",
+    page_bytes: Some(crate::reclaim::PAGE_BYTES),
+    needs: &[Need::AccessBits],
+    uses: &[Need::Regions, Need::PageEvents, Need::Pressure],
+    sampling: None,
+    reclaims: true,
+    make: made!("mglru-telescope", MglruTelescope::defaults(), MglruTelescope::new),
+    keys: || keys_of(&mut MglruTelescope::defaults()),
+};
 
 /// The top-down walk, optionally guided by an instrument's regions.
 #[derive(Clone, Debug, Default)]

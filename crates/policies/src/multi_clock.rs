@@ -31,13 +31,34 @@
 use std::time::Duration;
 
 use tierscope_core::{
-    Evidence, Failure, Orders, Outcome, PlacementView, Policy, Pressure, Probe, Setting, Tier, Time,
+    Evidence, Failure, Need, Orders, Outcome, PlacementView, Policy, Pressure, Probe, Setting,
+    Tier, Time,
 };
 
 use crate::clock::state::{Event, PageState, next};
 use crate::clock::{Clock, Kind, Resident, Way};
 use crate::cost::Costs;
+use crate::registry::{BITS_OF_LISTS, BY_ACCESSED, Entry, keys_of, made};
 use crate::settings::{Settings, Visit, recorded};
+
+/// The policy `multi_clock` in the list.
+pub(crate) const ENTRY: Entry = Entry {
+    name: "multi_clock",
+    about: "recency and frequency by one more list than active and inactive",
+    source: "Maruf et al., HPCA'22",
+    tracks: BY_ACCESSED,
+    granularity: "pages",
+    promotes: "four accesses in four scans",
+    demotes: "two scans without, under pressure",
+    cost: BITS_OF_LISTS,
+    page_bytes: Some(MultiClock::PAGE_BYTES),
+    needs: &[Need::AccessBits],
+    uses: &[Need::PageEvents, Need::Pressure],
+    sampling: None,
+    reclaims: false,
+    make: made!("multi_clock", Config::default(), MultiClock::new),
+    keys: || keys_of(&mut Config::default()),
+};
 
 /// Settings of the policy.
 #[derive(Clone, Debug, PartialEq)]

@@ -21,12 +21,34 @@
 
 use std::time::Duration;
 
-use tierscope_core::{Evidence, Orders, PAGE_SIZE, PlacementView, Policy, Setting, Tier, Time};
+use tierscope_core::{
+    Evidence, Need, Orders, PAGE_SIZE, PlacementView, Policy, Setting, Tier, Time,
+};
 
 use crate::clock::state::PageState;
 use crate::clock::{Clock, Kind, Resident, Way};
 use crate::cost::Costs;
+use crate::registry::{BY_ACCESSED, Entry, keys_of, made};
 use crate::settings::{Bytes, Settings, Visit, recorded};
+
+/// The policy `nimble` in the list.
+pub(crate) const ENTRY: Entry = Entry {
+    name: "nimble",
+    about: "whole lists scanned by halves; active pages are exchanged with inactive ones",
+    source: "Yan et al., ASPLOS'19",
+    tracks: BY_ACCESSED,
+    granularity: "pages",
+    promotes: "recency: the active list",
+    demotes: "recency: the inactive list, for room",
+    cost: "half of all entries at each call",
+    page_bytes: Some(crate::clock::Clock::PAGE_BYTES),
+    needs: &[Need::AccessBits],
+    uses: &[Need::PageEvents, Need::Pressure],
+    sampling: None,
+    reclaims: false,
+    make: made!("nimble", Config::default(), Nimble::new),
+    keys: || keys_of(&mut Config::default()),
+};
 
 /// Settings of the policy.
 #[derive(Clone, Debug, PartialEq)]

@@ -14,12 +14,32 @@
 
 use std::time::Duration;
 
-use tierscope_core::{Evidence, Orders, PlacementView, Policy, Setting, Tier, Time};
+use tierscope_core::{Evidence, Need, Orders, PlacementView, Policy, Setting, Tier, Time};
 
 use crate::clock::state::PageState;
 use crate::clock::{Clock, Kind, Resident, Way};
 use crate::cost::Costs;
+use crate::registry::{BITS_OF_LISTS, BY_ACCESSED, Entry, keys_of, made};
 use crate::settings::{Settings, Visit, recorded};
+
+/// The policy `nimble-selection` in the list.
+pub(crate) const ENTRY: Entry = Entry {
+    name: "nimble-selection",
+    about: "Nimble's choice of pages alone, as the MULTI-CLOCK paper compares with it",
+    source: "MULTI-CLOCK (HPCA'22), sections II-D and V-C",
+    tracks: BY_ACCESSED,
+    granularity: "pages",
+    promotes: "recency: a fixed number from the active list",
+    demotes: "recency: the least recently used, for room",
+    cost: BITS_OF_LISTS,
+    page_bytes: Some(crate::clock::Clock::PAGE_BYTES),
+    needs: &[Need::AccessBits],
+    uses: &[Need::PageEvents, Need::Pressure],
+    sampling: None,
+    reclaims: false,
+    make: made!("nimble-selection", Config::default(), NimbleSelection::new),
+    keys: || keys_of(&mut Config::default()),
+};
 
 /// Settings of the policy.
 #[derive(Clone, Debug, PartialEq)]

@@ -7,6 +7,27 @@
 
 use tierscope_core::{Evidence, Orders, PlacementView, Policy, Setting, Time};
 
+use crate::registry::{Entry, NoSettings, made};
+
+/// The policy `static` in the list.
+pub(crate) const ENTRY: Entry = Entry {
+    name: "static",
+    about: "a page stays in the tier of its allocation",
+    source: "MULTI-CLOCK (HPCA'22), section II-D",
+    tracks: "nothing",
+    granularity: "none",
+    promotes: "never",
+    demotes: "never",
+    cost: "none",
+    page_bytes: None,
+    needs: &[],
+    uses: &[],
+    sampling: None,
+    reclaims: false,
+    make: made!("static", NoSettings, |_| Static),
+    keys: Vec::new,
+};
+
 /// The static policy.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Static;

@@ -27,14 +27,34 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tierscope_core::{
-    Addr, Evidence, HintFault, Level, Orders, PAGE_SIZE, PlacementView, Policy, Probe, Range, Rng,
-    Setting, SpaceId, Tier, Time,
+    Addr, Evidence, HintFault, Level, Need, Orders, PAGE_SIZE, PlacementView, Policy, Probe, Range,
+    Rng, Setting, SpaceId, Tier, Time,
 };
 
 use crate::blocks::{BLOCK, Blocks, tier_of};
 use crate::cost::Costs;
 use crate::pages::{ListId, Lists, Moves};
+use crate::registry::{Entry, keys_of, made};
 use crate::settings::{Settings, Visit, recorded};
+
+/// The policy `thermostat` in the list.
+pub(crate) const ENTRY: Entry = Entry {
+    name: "thermostat",
+    about: "memory is demoted until the target loses 3 %",
+    source: "Agarwal and Wenisch, ASPLOS'17",
+    tracks: "ACCESSED bits and hint faults of a sample",
+    granularity: "2 MiB",
+    promotes: "frequency: too many accesses to the slow tier",
+    demotes: "frequency: few enough accesses",
+    cost: "5 % of the fast tier's entries in 30 s, faults on 50 pages of each huge one",
+    page_bytes: None,
+    needs: &[Need::HintFaults, Need::AccessBits],
+    uses: &[Need::Pressure],
+    sampling: None,
+    reclaims: false,
+    make: made!("thermostat", Config::default(), Thermostat::new),
+    keys: || keys_of(&mut Config::default()),
+};
 
 /// Settings of the policy.
 #[derive(Clone, Debug, PartialEq)]

@@ -26,14 +26,15 @@
 use std::time::Duration;
 
 use tierscope_core::{
-    Evidence, HintFault, Orders, PAGE_SIZE, PlacementView, Policy, Pressure, Range, Setting, Tier,
-    Time,
+    Evidence, HintFault, Need, Orders, PAGE_SIZE, PlacementView, Policy, Pressure, Range, Setting,
+    Tier, Time,
 };
 
 use crate::arming::{self, Arming};
 use crate::clock::state::PageState;
 use crate::clock::{Clock, Kind, Resident, Way};
 use crate::cost::Costs;
+use crate::registry::{BY_FAULTS, Entry, keys_of, made};
 use crate::settings::{Bytes, Settings, Visit, recorded};
 
 /// Memory tiering mode: the kernel's, or TPP.
@@ -44,6 +45,44 @@ pub enum Variant {
     /// The TPP paper's patches.
     Tpp,
 }
+
+/// The policy `autonuma` in the list.
+pub(crate) const ENTRY_AUTONUMA: Entry = Entry {
+    name: "autonuma",
+    about: "the kernel's memory tiering: pages that fault soon after being armed",
+    source: "Linux kernel/sched/fair.c",
+    tracks: BY_FAULTS,
+    granularity: "pages",
+    promotes: "recency: time from arming to the fault",
+    demotes: "the kernel's inactive list, under pressure",
+    cost: "256 MiB of the slow tiers armed a second, a fault for each page touched",
+    page_bytes: Some(crate::clock::Clock::PAGE_BYTES),
+    needs: &[Need::HintFaults, Need::AccessBits],
+    uses: &[Need::PageEvents, Need::Pressure],
+    sampling: None,
+    reclaims: false,
+    make: made!("autonuma", Config::of(Variant::AutoNuma), Tpp::new),
+    keys: || keys_of(&mut Config::of(Variant::AutoNuma)),
+};
+
+/// The policy `tpp` in the list.
+pub(crate) const ENTRY_TPP: Entry = Entry {
+    name: "tpp",
+    about: "likewise, from the active list only, with room kept free beforehand",
+    source: "Maruf et al., ASPLOS'23",
+    tracks: BY_FAULTS,
+    granularity: "pages",
+    promotes: "recency: two faults",
+    demotes: "the kernel's inactive list, early",
+    cost: "256 MiB of the slow tiers armed a second, a fault for each page touched",
+    page_bytes: Some(crate::clock::Clock::PAGE_BYTES),
+    needs: &[Need::HintFaults, Need::AccessBits],
+    uses: &[Need::PageEvents, Need::Pressure],
+    sampling: None,
+    reclaims: false,
+    make: made!("tpp", Config::of(Variant::Tpp), Tpp::new),
+    keys: || keys_of(&mut Config::of(Variant::Tpp)),
+};
 
 /// Settings of the policy.
 #[derive(Clone, Debug, PartialEq)]

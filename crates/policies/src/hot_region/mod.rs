@@ -32,15 +32,35 @@ pub mod verify;
 use std::time::Duration;
 
 use tierscope_core::{
-    Action, ActionId, ActionKind, CONFIRMED, Evidence, Mappings, Orders, Outcome, PAGE_SIZE,
+    Action, ActionId, ActionKind, CONFIRMED, Evidence, Mappings, Need, Orders, Outcome, PAGE_SIZE,
     PlacementView, Policy, Pressure, Range, Region, Setting, Snapshot, Tier, TierUse, Time,
 };
 
 use crate::cost::Costs;
+use crate::registry::{Entry, keys_of, made};
 use crate::settings::{Bytes, Settings, Visit, recorded};
 use history::History;
 use parts::parts;
 use verify::{Verdict, Verifier};
+
+/// The policy `hot_region` in the list.
+pub(crate) const ENTRY: Entry = Entry {
+    name: "hot_region",
+    about: "hot regions of up to 4 GB, the hottest first, 10 GB a round",
+    source: "the Telescope article, data tiering",
+    tracks: "regions of any instrument",
+    granularity: "regions",
+    promotes: "frequency: 5 accesses in 120 s",
+    demotes: "the fewest accesses, for room",
+    cost: "the instrument's",
+    page_bytes: None,
+    needs: &[Need::Regions],
+    uses: &[Need::AccessBits, Need::Pressure],
+    sampling: None,
+    reclaims: false,
+    make: made!("hot_region", Config::default(), HotRegion::new),
+    keys: || keys_of(&mut Config::default()),
+};
 
 /// Settings of the policy.
 #[derive(Clone, Debug, PartialEq)]

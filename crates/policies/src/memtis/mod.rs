@@ -28,6 +28,7 @@
 
 mod histogram;
 pub mod nemo;
+mod pages;
 mod skew;
 mod turns;
 
@@ -35,15 +36,36 @@ use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
 use tierscope_core::{
-    ActionKind, Addr, Evidence, Orders, PAGE_SIZE, PlacementView, Policy, Range, Sample, Setting,
-    Tier, Time,
+    ActionKind, Addr, Evidence, Need, Orders, PAGE_SIZE, PlacementView, Policy, Range, Sample,
+    Setting, Tier, Time,
 };
 
 use crate::cost::Costs;
-use crate::pages::{Census, Change, Ended, Keeper, ListId, Lists, Moves};
+use crate::pages::{Census, Ended, Lists, Moves};
+use crate::registry::{Entry, Sampling, keys_of, made};
 use crate::settings::{Bytes, Settings, Visit, recorded};
 use histogram::{Histogram, bin};
-use skew::{BUCKETS, Hits, WEIGHT, bucket, records, skewness, splits};
+use pages::{Heat, Pages, list};
+use skew::{BUCKETS, Hits, bucket, records, splits};
+
+/// The policy `memtis` in the list.
+pub(crate) const ENTRY: Entry = Entry {
+    name: "memtis",
+    about: "as many pages are hot as the fast tier holds; skewed huge pages are split",
+    source: "Lee et al., SOSP'23",
+    tracks: "sampled loads and stores",
+    granularity: "4 KiB and 2 MiB",
+    promotes: "frequency: a histogram's upper bins",
+    demotes: "frequency: neither hot nor warm",
+    cost: "sampling at 3 % of a CPU, held by the machine",
+    page_bytes: Some(Memtis::PAGE_BYTES),
+    needs: &[Need::Samples],
+    uses: &[Need::PageEvents, Need::Pressure],
+    sampling: Some(Sampling::Share(0.03)),
+    reclaims: false,
+    make: made!("memtis", Config::default(), Memtis::new),
+    keys: || keys_of(&mut Config::default()),
+};
 
 /// Settings of the policy.
 #[derive(Clone, Debug, PartialEq)]
@@ -123,300 +145,11 @@ pub const CANDIDATES: &str = "split candidates";
 const SPLITS: usize = 50;
 const MIB: u64 = 1 << 20;
 
-/// Per-page state: the access count in two halves, so that it packs into three two-byte fields, and
-/// the number of the last cooling applied.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Heat {
-    low: u16,
-    high: u16,
-    clock: u16,
-}
-
-impl Heat {
-    fn count(self) -> u32 {
-        u32::from(self.high) << 16 | u32::from(self.low)
-    }
-
-    fn set(&mut self, count: u32) {
-        (self.high, self.low) = ((count >> 16) as u16, count as u16);
-    }
-
-    /// Applies the coolings missed since the last update.
-    fn cool(&mut self, clock: u16) {
-        let missed = u32::from(clock.wrapping_sub(self.clock));
-        self.set(self.count().checked_shr(missed).unwrap_or(0));
-        self.clock = clock;
-    }
-
-    fn add(&mut self, weight: u32) {
-        self.set(self.count().saturating_add(weight));
-    }
-}
-
 /// Kind of a pending action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Move,
     Split,
-}
-
-fn list(tier: Tier, hot: bool) -> ListId {
-    ListId(2 * tier.0 + u8::from(hot))
-}
-
-fn locked(tier: Tier) -> ListId {
-    ListId(2 * TIERS + tier.0)
-}
-
-/// Page lists with access counts, histograms, and the thresholds between hot, warm and cold.
-#[derive(Clone, Debug)]
-struct Pages {
-    lists: Lists<Heat>,
-    all: Histogram,
-    /// Histogram as if there were base pages only.
-    base: Histogram,
-    clock: u16,
-    hot: usize,
-    warm: usize,
-    /// Hot threshold of the base-page histogram.
-    base_hot: usize,
-    gone: Vec<u32>,
-}
-
-impl Pages {
-    fn new() -> Self {
-        Self {
-            lists: Lists::new(usize::from(3 * TIERS)),
-            all: Histogram::default(),
-            base: Histogram::default(),
-            clock: 0,
-            hot: 1,
-            warm: 1,
-            base_hot: 1,
-            gone: Vec::new(),
-        }
-    }
-
-    fn small(&self, page: u32) -> u64 {
-        1 << self.lists.order(page)
-    }
-
-    fn is_huge(&self, page: u32) -> bool {
-        self.lists.order(page) == 9
-    }
-
-    /// Page numbers of a huge page's subpages, under which their counts are kept; empty for a base
-    /// page.
-    fn subpages(&self, page: u32) -> std::ops::Range<u32> {
-        if self.is_huge(page) { page..page + 512 } else { page..page }
-    }
-
-    fn bin(&self, page: u32) -> usize {
-        bin(self.lists.payload(page).count())
-    }
-
-    fn is_hot(&self, page: u32) -> bool {
-        self.bin(page) >= self.hot
-    }
-
-    fn tier(&self, page: u32) -> Option<Tier> {
-        let list = self.lists.list_of(page)?;
-        (list.0 < 2 * TIERS).then_some(Tier(list.0 / 2))
-    }
-
-    fn put(&mut self, page: u32, tier: Tier) {
-        if tier.0 < TIERS {
-            self.lists.push_head(list(tier, self.is_hot(page)), page);
-        }
-    }
-
-    /// Adds the page to the histograms, or removes it.
-    fn tally(&mut self, page: u32, within: bool) {
-        let (bin_of_page, small) = (self.bin(page), self.small(page));
-        let change = |histogram: &mut Histogram, bin, pages| {
-            if within { histogram.add(bin, pages) } else { histogram.take(bin, pages) }
-        };
-        change(&mut self.all, bin_of_page, small);
-        if !self.is_huge(page) {
-            return change(&mut self.base, bin_of_page, small);
-        }
-        for subpage in self.subpages(page) {
-            let bin = bin(self.sub_count(page, subpage));
-            change(&mut self.base, bin, 1);
-        }
-    }
-
-    /// Access count of a subpage.
-    fn sub_count(&self, page: u32, subpage: u32) -> u32 {
-        match subpage == page {
-            // The first subpage's number holds the count of the whole huge page.
-            true => self.lists.spare(page + 1),
-            false => self.lists.extra(subpage).count(),
-        }
-    }
-
-    fn set_sub_count(&mut self, page: u32, subpage: u32, count: u32) {
-        match subpage == page {
-            true => self.lists.set_spare(page + 1, count),
-            false => self.lists.extra_mut(subpage).set(count),
-        }
-    }
-
-    /// Applies `missed` coolings to the subpages of a huge page.
-    fn cool_subpages(&mut self, page: u32, missed: u32) {
-        for subpage in self.subpages(page) {
-            let count = self.sub_count(page, subpage).checked_shr(missed).unwrap_or(0);
-            self.set_sub_count(page, subpage, count);
-        }
-    }
-
-    /// Applies missed coolings to a page, and adds it to the rebuilt histograms.
-    fn cool(&mut self, page: u32) {
-        let clock = self.clock;
-        let missed = clock.wrapping_sub(self.lists.payload(page).clock);
-        if missed == 0 {
-            return;
-        }
-        self.lists.payload_mut(page).cool(clock);
-        self.cool_subpages(page, missed.into());
-        self.tally(page, true);
-        if let Some(tier) = self.tier(page) {
-            let wanted = list(tier, self.is_hot(page));
-            if self.lists.list_of(page) != Some(wanted) {
-                self.lists.push_head(wanted, page);
-            }
-        }
-    }
-
-    /// Counts a sample of a page, at one of its subpages.
-    fn sample(&mut self, page: u32, subpage: u32) {
-        self.cool(page);
-        self.tally(page, false);
-        if self.is_huge(page) {
-            self.lists.payload_mut(page).add(1);
-            let count = self.sub_count(page, subpage).saturating_add(WEIGHT);
-            self.set_sub_count(page, subpage, count);
-        } else {
-            self.lists.payload_mut(page).add(WEIGHT);
-        }
-        self.tally(page, true);
-        if let Some(tier) = self.tier(page)
-            && self.lists.list_of(page) != Some(list(tier, true))
-            && self.is_hot(page)
-        {
-            self.lists.push_head(list(tier, true), page);
-        }
-    }
-
-    /// Adds samples to a huge page without attribution to subpages.
-    fn add(&mut self, page: u32, samples: u32) {
-        self.cool(page);
-        self.tally(page, false);
-        self.lists.payload_mut(page).add(samples);
-        self.tally(page, true);
-        if let Some(tier) = self.tier(page)
-            && self.lists.list_of(page) != Some(list(tier, true))
-            && self.is_hot(page)
-        {
-            self.lists.push_head(list(tier, true), page);
-        }
-    }
-
-    /// Attributes a huge page's samples to its subpages in proportion to their requests.
-    fn divide(&mut self, page: u32, requests: &[u64], all: u64) {
-        self.cool(page);
-        self.tally(page, false);
-        let samples = f64::from(self.lists.payload(page).count());
-        for (subpage, requests) in self.subpages(page).zip(requests) {
-            let count = samples * f64::from(WEIGHT) * *requests as f64 / all as f64;
-            self.set_sub_count(page, subpage, count.round() as u32);
-        }
-        self.tally(page, true);
-    }
-
-    /// Sets the thresholds. The hot one may fall by one after cooling, and otherwise only rises.
-    fn adapt(&mut self, room: u64, after_cooling: bool) {
-        let (line, filled) = self.all.threshold(room);
-        let least = if after_cooling { self.hot.saturating_sub(1) } else { self.hot };
-        self.hot = line.max(least).max(1);
-        let short = (filled as f64) < 0.75 * room as f64;
-        self.warm = if short { self.hot - 1 } else { self.hot };
-        self.base_hot = self.base.threshold(room).0;
-    }
-
-    /// Replaces a huge page by 512 base pages with the counts of its subpages.
-    fn split(&mut self, page: u32, tier: Tier) {
-        self.tally(page, false);
-        let counts: Vec<u32> =
-            self.subpages(page).map(|subpage| self.sub_count(page, subpage)).collect();
-        self.lists.forget(page);
-        for (subpage, count) in (page..).zip(counts) {
-            if self.lists.knows(subpage) {
-                continue;
-            }
-            self.lists.add(subpage, 0);
-            let heat = self.lists.payload_mut(subpage);
-            heat.set(count);
-            heat.clock = self.clock;
-            self.tally(subpage, true);
-            self.put(subpage, tier);
-        }
-    }
-
-    fn skewness(&self, page: u32) -> u64 {
-        let count = self.lists.payload(page).count();
-        let subpages = self.subpages(page).map(|subpage| self.sub_count(page, subpage));
-        skewness(count, subpages, self.hot.min(self.base_hot))
-    }
-}
-
-impl Keeper for Pages {
-    fn order_of(&self, page: u32) -> Option<u8> {
-        self.lists.knows(page).then(|| self.lists.order(page))
-    }
-
-    fn reserve(&mut self, pages: u32) {
-        self.lists.reserve(pages);
-    }
-
-    fn change(&mut self, change: Change) {
-        match change {
-            Change::Seen { page, order, tier, .. } => {
-                if !self.lists.knows(page) {
-                    let order = if order > 9 { 9 } else { order };
-                    self.lists.cover(page, 1 << order);
-                    self.lists.add(page, order);
-                    self.lists.payload_mut(page).clock = self.clock;
-                    for subpage in self.subpages(page) {
-                        self.set_sub_count(page, subpage, 0);
-                    }
-                    self.tally(page, true);
-                    self.put(page, tier);
-                } else if self.tier(page).is_some_and(|known| known != tier) {
-                    self.put(page, tier);
-                }
-            }
-            Change::Gone { page } if self.lists.knows(page) => {
-                if self.lists.payload(page).clock == self.clock {
-                    self.tally(page, false);
-                }
-                self.gone.push(page);
-                self.lists.forget(page);
-            }
-            Change::Locked { page, on } if self.lists.knows(page) => {
-                let tier = self.lists.list_of(page).map(|list| match list.0 {
-                    list if list < 2 * TIERS => Tier(list / 2),
-                    list => Tier(list - 2 * TIERS),
-                });
-                match tier {
-                    Some(tier) if on => self.lists.push_head(locked(tier), page),
-                    Some(tier) => self.put(page, tier),
-                    None => {}
-                }
-            }
-            _ => {}
-        }
-    }
 }
 
 /// The MEMTIS policy.
@@ -807,6 +540,7 @@ impl Policy for Memtis {
 mod tests {
     use tierscope_conformance::tiers::Size;
 
+    use super::skew::WEIGHT;
     use super::*;
     use crate::trace::{Trace, range};
 
@@ -882,15 +616,5 @@ mod tests {
         assert_eq!(pages.lists.order(517), 0);
         assert!(pages.lists.payload(517).count() > 100 * WEIGHT);
         assert_eq!(pages.all.threshold(u64::MAX).1, 1024, "every page is counted once");
-    }
-
-    #[test]
-    fn coolings_that_were_missed_are_made_up_for() {
-        let mut heat = Heat::default();
-        heat.add(70_000);
-        heat.cool(2);
-        assert_eq!((heat.count(), heat.clock), (17_500, 2));
-        heat.cool(1000);
-        assert_eq!(heat.count(), 0);
     }
 }

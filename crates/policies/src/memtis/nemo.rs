@@ -16,14 +16,57 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use tierscope_core::{
-    Evidence, Orders, PlacementView, Policy, Range, RuleId, Sample, Setting, Tier, Time,
+    Evidence, Need, Orders, PlacementView, Policy, Range, RuleId, Sample, Setting, Tier, Time,
 };
 
 use super::turns::Turns;
 use super::{Memtis, TIERS, list};
 use crate::counted::Counted;
 use crate::hemem_nemo::Sees;
+use crate::registry::{BY_COUNTERS_AND_SAMPLES, Entry, Sampling, keys_of, made};
 use crate::settings::{Settings, Visit, recorded};
+
+/// The policy `memtis-nemo` in the list.
+pub(crate) const ENTRY: Entry = Entry {
+    name: "memtis-nemo",
+    about: "MEMTIS; requests to slow memory are counted in its controllers, base pages in rotation",
+    source: "Li et al., Finding NEMO, section 5.2",
+    tracks: BY_COUNTERS_AND_SAMPLES,
+    granularity: "4 KiB and 2 MiB",
+    promotes: "frequency: a histogram's upper bins",
+    demotes: "frequency: neither hot nor warm",
+    cost: "all counters read every 500 ms, every 5003rd load and store sampled",
+    page_bytes: Some(Memtis::PAGE_BYTES),
+    needs: &[Need::Counters, Need::Samples],
+    uses: &[Need::PageEvents, Need::Pressure],
+    sampling: Some(Sampling::Every(5_003)),
+    reclaims: false,
+    make: made!("memtis-nemo", Config::default(), |config| {
+        MemtisNemo::new(crate::hemem_nemo::Sees::Slow, config)
+    }),
+    keys: || keys_of(&mut Config::default()),
+};
+
+/// The policy `memtis-nemo-all` in the list.
+pub(crate) const ENTRY_ALL: Entry = Entry {
+    name: "memtis-nemo-all",
+    about: "likewise, with controllers in front of fast memory too",
+    source: "Li et al., Finding NEMO, section 5.2, beyond its prototype",
+    tracks: BY_COUNTERS_AND_SAMPLES,
+    granularity: "4 KiB and 2 MiB",
+    promotes: "frequency: a histogram's upper bins",
+    demotes: "frequency: neither hot nor warm",
+    cost: "all counters read every 500 ms, every 5003rd load and store sampled",
+    page_bytes: Some(Memtis::PAGE_BYTES),
+    needs: &[Need::Counters, Need::Samples],
+    uses: &[Need::PageEvents, Need::Pressure],
+    sampling: Some(Sampling::Every(5_003)),
+    reclaims: false,
+    make: made!("memtis-nemo-all", Config::default(), |config| {
+        MemtisNemo::new(crate::hemem_nemo::Sees::All, config)
+    }),
+    keys: || keys_of(&mut Config::default()),
+};
 
 /// Settings of the policy: MEMTIS's, and those of the counters.
 #[derive(Clone, Debug, PartialEq)]
@@ -243,7 +286,7 @@ impl Policy for MemtisNemo {
 mod tests {
     use tierscope_conformance::tiers::Size;
 
-    use super::super::WEIGHT;
+    use super::super::skew::WEIGHT;
     use super::*;
     use crate::trace::Trace;
 
