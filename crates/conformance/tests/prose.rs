@@ -2,8 +2,12 @@
 //! by a person, and no line over 100 columns. The words are in `prose_words.txt`; the limit is
 //! [`MOST`] in 10,000 words of comments.
 
+mod source;
+
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use source::{literal, rust_files};
 
 /// Maximum number of matches in 10,000 words of comments.
 const MOST: f64 = 8.0;
@@ -45,45 +49,6 @@ fn comments(text: &str) -> Vec<Comment<'_>> {
     found
 }
 
-/// Length in bytes of the string or character literal that begins at `at`; `None` if there is none.
-fn literal(text: &str, at: usize) -> Option<usize> {
-    let rest = &text[at..];
-    let inside_word = text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
-    if rest.starts_with('"') {
-        return Some(quoted(rest, '"'));
-    }
-    if let Some(inner) = rest.strip_prefix('\'') {
-        // A lifetime has no closing quote after one character.
-        if inner.starts_with('\\') {
-            return Some(quoted(rest, '\''));
-        }
-        let one = inner.chars().next()?.len_utf8();
-        return inner[one..].starts_with('\'').then_some(one + 2);
-    }
-    let raw = rest.strip_prefix('b').unwrap_or(rest).strip_prefix('r')?;
-    let hashes = raw.len() - raw.trim_start_matches('#').len();
-    if inside_word || !raw[hashes..].starts_with('"') {
-        return None;
-    }
-    let head = rest.len() - raw.len() + hashes + 1;
-    let end = format!("\"{}", &raw[..hashes]);
-    Some(rest[head..].find(&end).map_or(rest.len(), |body| head + body + end.len()))
-}
-
-/// Length of a quoted literal, in which a backslash escapes the next character.
-fn quoted(rest: &str, quote: char) -> usize {
-    let mut escaped = false;
-    for (at, c) in rest.char_indices().skip(1) {
-        match c {
-            _ if escaped => escaped = false,
-            '\\' => escaped = true,
-            _ if c == quote => return at + c.len_utf8(),
-            _ => {}
-        }
-    }
-    rest.len()
-}
-
 /// Number of times that a word or phrase occurs as whole words, except if `-in` follows.
 fn occurrences(text: &str, word: &str) -> usize {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
@@ -92,17 +57,6 @@ fn occurrences(text: &str, word: &str) -> usize {
         !before.ends_with(is_word) && !after.starts_with(is_word) && !after.starts_with("-in")
     };
     text.match_indices(word).map(|(at, _)| at).filter(whole).count()
-}
-
-fn rust_files(folder: &Path, files: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() && !path.ends_with("target") {
-            rust_files(&path, files);
-        } else if path.extension().is_some_and(|end| end == "rs") {
-            files.push(path);
-        }
-    }
 }
 
 #[test]

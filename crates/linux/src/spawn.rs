@@ -62,9 +62,11 @@ impl Spawned {
     /// Terminates the child if it still runs (SIGTERM, after a grace period SIGKILL), and returns
     /// its exit status.
     pub(crate) fn finish(&mut self) -> Result<ExitStatus> {
-        let failed = |e| Error::new(ErrorKind::Other, "cannot wait for the command")
+        let failed = |e| {
+            Error::new(ErrorKind::Other, "cannot wait for the command")
                 .cause(e)
-                .remedy("check with `ps` whether it still runs, and end it");
+                .remedy("check with `ps` whether it still runs, and end it")
+        };
         if let Some(status) = self.child.try_wait().map_err(failed)? {
             return Ok(status);
         }

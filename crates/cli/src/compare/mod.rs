@@ -45,8 +45,8 @@ pub struct CompareArgs {
 /// Compares, prints the figures on stdout, and draws a chart if requested.
 ///
 /// # Errors
-/// [`tierscope_core::ErrorKind::Data`] if the recording or the truth cannot be read, or if they do not belong
-/// together.
+/// [`tierscope_core::ErrorKind::Data`] if the recording or the truth cannot be read, or if they do
+/// not belong together.
 pub fn run(args: &CompareArgs) -> Result<()> {
     let recording = Recording::open(&args.recording)?;
     if let Some(damage) = recording.damage() {

@@ -11,7 +11,8 @@ use tierscope_trace::compact::Writer;
 use tierscope_trace::csv::CsvWriter;
 use tierscope_trace::{Batch, Kind, Summary, Trace};
 
-use super::{InputArgs, Read, info, parquet, read};
+use super::input::{InputArgs, Read, read};
+use super::{info, parquet};
 use crate::print::print;
 
 /// Flags of `tierscope trace convert`.

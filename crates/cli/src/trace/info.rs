@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tierscope_core::Result;
 use tierscope_trace::{Format, Kind, Summary, Tally};
 
-use super::{InputArgs, read};
+use super::input::{InputArgs, read};
 use crate::print::print;
 use crate::units::{show_bytes, show_duration};
 

@@ -15,6 +15,8 @@ pub(super) fn write(_: &ConvertArgs, _: &mut Trace) -> Result<()> {
 
 #[cfg(feature = "parquet")]
 pub(super) fn write(args: &ConvertArgs, trace: &mut Trace) -> Result<()> {
+    use super::convert::chosen;
+    use super::input::read;
     use tierscope_exchange::partitions::{Cell, Partition};
     use tierscope_trace::{Batch, Event};
 
@@ -40,8 +42,8 @@ pub(super) fn write(args: &ConvertArgs, trace: &mut Trace) -> Result<()> {
             pids[number] = *pid;
         }
     };
-    let read = super::read(trace, |batch| {
-        let batch = super::convert::chosen(args, batch, &mut kept);
+    let read = read(trace, |batch| {
+        let batch = chosen(args, batch, &mut kept);
         let mut events = batch.events.iter().peekable();
         for (at, access) in batch.accesses.iter().enumerate() {
             while let Some((_, event)) = events.next_if(|(before, _)| *before <= at) {
