@@ -210,6 +210,7 @@ fn start<B: BusObserver + 'static>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Period;
 
     fn opened(mode: &str, needs: &[Need]) -> Box<dyn Simulated> {
         let text = format!(
@@ -218,7 +219,7 @@ mod tests {
              [simulation]\nmode = \"{mode}\""
         );
         let experiment = Experiment::parse("e", &text).unwrap_or_else(|error| panic!("{error}"));
-        let sampling = Some(Sampling::default());
+        let sampling = Some(Sampling::loads_and_stores(Period::PerSecond(1_000)));
         let stop = Arc::default();
         for_needs(&experiment, needs, sampling, |_| Ok(()), &stop).expect("it fits").0
     }
