@@ -22,7 +22,7 @@ use tierscope_core::{
 };
 
 use crate::cost::Costs;
-use crate::pages::{Census, Change, Keeper, ListId, Lists, Moves};
+use crate::pages::{Census, Change, ListId, Lists, Moves, PageStates};
 use crate::registry::{BY_ACCESSED, Entry, keys_of, made};
 use crate::settings::{Settings, Visit, recorded};
 
@@ -133,7 +133,7 @@ impl Settings for Config {
     fn visit(&mut self, each: &mut dyn Visit) {
         each.value("interval", "time from one scan to the next, at least", &mut self.interval);
         each.value("batch", "pages promoted after a scan at most", &mut self.batch);
-        each.value("chunk", "pages asked for at once", &mut self.chunk);
+        each.value("chunk", "pages scanned for at once", &mut self.chunk);
         if self.variant == Variant::Random {
             each.value("seed", "seed of the lot", &mut self.seed);
         }
@@ -156,7 +156,7 @@ const TIERS: u8 = 8;
 
 /// Per-page scan history.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Seen {
+struct ScanHistory {
     /// Number of scans that found the page accessed.
     count: u16,
     /// Number of the last scan that did; 0 for none.
@@ -166,7 +166,7 @@ struct Seen {
 /// Page lists by tier; the second half of the lists holds locked pages.
 #[derive(Clone, Debug)]
 struct Pages {
-    lists: Lists<Seen>,
+    lists: Lists<ScanHistory>,
     gone: Vec<u32>,
 }
 
@@ -182,7 +182,7 @@ impl Pages {
     }
 }
 
-impl Keeper for Pages {
+impl PageStates for Pages {
     fn order_of(&self, page: u32) -> Option<u8> {
         self.lists.knows(page).then(|| self.lists.order(page))
     }
@@ -250,30 +250,30 @@ impl Amp {
     }
 
     /// Bytes kept for each tracked page of 4 KiB.
-    pub const PAGE_BYTES: usize = Lists::<Seen>::PAGE_BYTES;
+    pub const PAGE_BYTES: usize = Lists::<ScanHistory>::PAGE_BYTES;
 
     /// Orders probes of the next chunk of pages; `hand` becomes `None` at the end of the scan.
     fn ask(&mut self, orders: &mut Orders) {
         let Some(from) = self.hand else { return };
-        let mut asked = 0;
+        let mut scanned = 0;
         let mut next = self.pages.lists.next_known(from);
         while let Some(page) = next
-            && asked < self.config.chunk
+            && scanned < self.config.chunk
         {
-            if let Some(at) = self.census.atlas.address_of(page) {
+            if let Some(at) = self.census.numbers.address_of(page) {
                 let level = if self.pages.lists.order(page) >= 9 { Level::PMD } else { Level::PTE };
                 orders.probes.push(Probe::test_and_clear(at, level));
             }
-            asked += 1;
+            scanned += 1;
             next = page.checked_add(1).and_then(|after| self.pages.lists.next_known(after));
         }
         self.hand = next;
-        self.config.costs.charge(orders, asked.into());
+        self.config.costs.charge(orders, scanned.into());
     }
 
     fn answer(&mut self, probes: &[Probe]) {
         for probe in probes {
-            let Some(page) = self.census.atlas.page_at(probe.at) else { continue };
+            let Some(page) = self.census.numbers.page_at(probe.at) else { continue };
             if !self.pages.lists.knows(page) {
                 continue;
             }
@@ -359,7 +359,7 @@ impl Amp {
 
     fn send(&mut self, page: u32, from: Tier, to: Tier, orders: &mut Orders) {
         let bytes = self.pages.lists.bytes(page);
-        let Some(at) = self.census.atlas.address_of(page) else { return };
+        let Some(at) = self.census.numbers.address_of(page) else { return };
         let range = Range::new(at.space, at.at, at.at + bytes);
         self.pages.lists.take(page);
         self.moves.move_page(orders, (page, range), (from, to), ());

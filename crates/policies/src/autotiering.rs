@@ -32,7 +32,7 @@ use tierscope_core::{
 
 use crate::arming::{self, Arming};
 use crate::cost::Costs;
-use crate::pages::{Census, Change, Keeper, ListId, Lists, Moves};
+use crate::pages::{Census, Change, ListId, Lists, Moves, PageStates};
 use crate::registry::{BY_FAULTS, Entry, keys_of, made};
 use crate::settings::{Settings, Visit, recorded};
 
@@ -131,12 +131,12 @@ const HUGE_POOL: (u64, u64) = (3, 4);
 
 /// Per-page state: access history and flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Kept {
+struct PageHistory {
     history: u8,
     flags: u8,
 }
 
-impl Default for Kept {
+impl Default for PageHistory {
     fn default() -> Self {
         Self { history: 0xff, flags: 0 }
     }
@@ -146,7 +146,7 @@ const ARMED: u8 = 1;
 const FILE: u8 = 2;
 const LOCKED: u8 = 4;
 
-impl Kept {
+impl PageHistory {
     fn has(self, flag: u8) -> bool {
         self.flags & flag != 0
     }
@@ -171,7 +171,7 @@ enum End {
 /// read.
 #[derive(Clone, Debug)]
 struct Laps {
-    lists: Lists<Kept>,
+    lists: Lists<PageHistory>,
     /// Unmapped pages, whose pending actions are to be forgotten.
     gone: Vec<u32>,
 }
@@ -224,7 +224,7 @@ impl Laps {
     }
 }
 
-impl Keeper for Laps {
+impl PageStates for Laps {
     fn order_of(&self, page: u32) -> Option<u8> {
         self.lists.knows(page).then(|| self.lists.order(page))
     }
@@ -273,7 +273,7 @@ pub struct AutoTiering {
 
 impl AutoTiering {
     /// Bytes kept for each tracked page of 4 KiB.
-    pub const PAGE_BYTES: usize = Lists::<Kept>::PAGE_BYTES;
+    pub const PAGE_BYTES: usize = Lists::<PageHistory>::PAGE_BYTES;
 
     /// The policy with these settings.
     #[must_use]
@@ -292,7 +292,7 @@ impl AutoTiering {
     fn page_of(&self, at: Addr) -> Option<u32> {
         let head = |shift: u32| {
             let start = Addr { at: at.at >> shift << shift, ..at };
-            let page = self.census.atlas.page_at(start)?;
+            let page = self.census.numbers.page_at(start)?;
             let reaches =
                 self.laps.lists.knows(page) && start.at + self.laps.lists.bytes(page) > at.at;
             reaches.then_some(page)
@@ -315,9 +315,9 @@ impl AutoTiering {
         }
         if self.config.variant == Variant::Opm {
             match self.make_room(Tier(0), page, orders) {
-                Room::Made => return self.send(page, from, Tier(0), orders),
-                Room::NextTime => return,
-                Room::None => {}
+                RoomResult::Made => return self.send(page, from, Tier(0), orders),
+                RoomResult::NextTime => return,
+                RoomResult::None => {}
             }
         }
         let next = (1..from.0).map(Tier).find(|tier| self.is_balanced(*tier, page));
@@ -332,22 +332,22 @@ impl AutoTiering {
         self.moves.free_soon(tier) >= wanted
     }
 
-    fn make_room(&mut self, tier: Tier, page: u32, orders: &mut Orders) -> Room {
+    fn make_room(&mut self, tier: Tier, page: u32, orders: &mut Orders) -> RoomResult {
         let level = self.laps.level(page);
         if level <= self.laps.lowest(tier) {
-            return Room::None;
+            return RoomResult::None;
         }
         if let Some(victim) = self.laps.victim(tier, level, true)
             && self.demote(victim, tier, orders)
         {
-            return Room::NextTime;
+            return RoomResult::NextTime;
         }
         let bytes = self.laps.lists.bytes(page);
         match self.laps.victim(tier, level, false) {
             Some(victim) if self.laps.lists.bytes(victim) >= bytes => {
-                if self.demote(victim, tier, orders) { Room::Made } else { Room::None }
+                if self.demote(victim, tier, orders) { RoomResult::Made } else { RoomResult::None }
             }
-            _ => Room::None,
+            _ => RoomResult::None,
         }
     }
 
@@ -363,7 +363,7 @@ impl AutoTiering {
 
     fn send(&mut self, page: u32, from: Tier, to: Tier, orders: &mut Orders) {
         let bytes = self.laps.lists.bytes(page);
-        let Some(at) = self.census.atlas.address_of(page) else { return };
+        let Some(at) = self.census.numbers.address_of(page) else { return };
         let range = Range::new(at.space, at.at, at.at + bytes);
         self.laps.lists.take(page);
         self.moves.move_page(orders, (page, range), (from, to), ());
@@ -396,7 +396,7 @@ impl AutoTiering {
     /// The hand passes over a range: histories are shifted, pages change LAP lists.
     fn pass(&mut self, part: &Range, orders: &mut Orders) {
         let mut passed = 0;
-        for page in self.census.atlas.rows(part).into_iter().flatten() {
+        for page in self.census.numbers.rows(part).into_iter().flatten() {
             if !self.laps.lists.knows(page) {
                 continue;
             }
@@ -418,7 +418,7 @@ impl AutoTiering {
 
 /// Result of trying to free memory for a promotion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Room {
+enum RoomResult {
     Made,
     /// A file page is being demoted; the promotion is retried at the page's next fault.
     NextTime,
@@ -490,7 +490,7 @@ mod tests {
     // A history of 11111111: a pass, a fault, a pass, and two passes without a fault.
     #[test]
     fn histories_are_shifted_as_the_hand_passes() {
-        let mut kept = Kept::default();
+        let mut kept = PageHistory::default();
         kept.pass();
         assert_eq!((kept.history, kept.has(ARMED)), (0xff, true));
         kept.flags &= !ARMED;

@@ -18,7 +18,7 @@ use tierscope_core::{
 
 use crate::cost::Costs;
 use crate::reclaim::goal::{Goal, Way};
-use crate::reclaim::leaving::Leaving;
+use crate::reclaim::pending::PendingReclaim;
 use crate::registry::{Entry, keys_of, made};
 use crate::settings::{Settings, Visit, recorded};
 
@@ -90,7 +90,7 @@ const ACTION: u64 = 2 << 20;
 
 /// A scan whose result is pending.
 #[derive(Clone, Copy, Debug)]
-struct Asked {
+struct PendingScan {
     order: ScanOrder,
     /// Whether this is the second scan, whose old pages are reclaimed.
     second: bool,
@@ -101,7 +101,7 @@ struct Asked {
 pub struct ColdRegions {
     config: Config,
     way: Way,
-    leaving: Leaving,
+    reclaiming: PendingReclaim,
     mapped: RangeSet,
     /// Cold ranges, and since when each is cold.
     cold: Vec<(Range, Time)>,
@@ -109,7 +109,7 @@ pub struct ColdRegions {
     cleared: VecDeque<(Range, Time)>,
     /// Ranges scanned twice: skipped until they are accessed again.
     dealt: RangeSet,
-    asked: VecDeque<Asked>,
+    pending: VecDeque<PendingScan>,
     /// Pages reclaimed.
     out: u64,
     /// Pages that may still be reclaimed in this tick.
@@ -123,12 +123,12 @@ impl ColdRegions {
     pub fn new(config: Config) -> Self {
         Self {
             way: Way::new(config.goal.clone()),
-            leaving: Leaving::default(),
+            reclaiming: PendingReclaim::default(),
             mapped: RangeSet::default(),
             cold: Vec::new(),
             cleared: VecDeque::new(),
             dealt: RangeSet::default(),
-            asked: VecDeque::new(),
+            pending: VecDeque::new(),
             out: 0,
             left: 0,
             now: Time(0),
@@ -202,7 +202,7 @@ impl ColdRegions {
     fn ask(&mut self, range: Range, second: bool, orders: &mut Orders) {
         let mode = ScanMode { clear: true, prune: false, present: true };
         let order = ScanOrder { range, level: Level::PTE, mode };
-        self.asked.extend(order.parts().map(|order| Asked { order, second }));
+        self.pending.extend(order.parts().map(|order| PendingScan { order, second }));
         orders.scans.push(order);
     }
 
@@ -216,10 +216,11 @@ impl ColdRegions {
     }
 
     fn answered(&mut self, set: &AccessedSet, orders: &mut Orders) {
-        let is_it = |asked: &Asked| asked.order.range == set.range && set.level == Level::PTE;
-        let Some(at) = self.asked.iter().position(is_it) else { return };
-        let asked = self.asked.drain(..=at).next_back().expect("it was found");
-        if !asked.second || set.present.len() != set.young.len() {
+        let is_it =
+            |pending: &PendingScan| pending.order.range == set.range && set.level == Level::PTE;
+        let Some(at) = self.pending.iter().position(is_it) else { return };
+        let pending = self.pending.drain(..=at).next_back().expect("it was found");
+        if !pending.second || set.present.len() != set.young.len() {
             return;
         }
         self.dealt = self.dealt.as_slice().iter().chain([&set.range]).copied().collect();
@@ -247,12 +248,12 @@ impl ColdRegions {
             .collect();
         for run in runs {
             self.way.spend(run.bytes() / PAGE_SIZE);
-            self.leaving.order(run, orders);
+            self.reclaiming.order(run, orders);
         }
     }
 
     fn ended(&mut self, outcome: &Outcome) {
-        if self.leaving.end(outcome).is_some() {
+        if self.reclaiming.end(outcome).is_some() {
             let pages = outcome.done / PAGE_SIZE;
             self.out += pages;
             self.way.note(self.now, pages, 0);
@@ -284,7 +285,7 @@ impl Policy for ColdRegions {
         self.now = now;
         self.config.costs.charge_wake(orders);
         // Scan results arrive before the next tick, or never.
-        self.asked.clear();
+        self.pending.clear();
         let tiers = view.tiers().iter().map(|tier| tier.tier);
         let of = |tier| {
             self.mapped.as_slice().iter().map(|range| view.resident(range, tier)).sum::<u64>()
@@ -309,7 +310,7 @@ mod tests {
     // Four blocks of 2 MiB, of which page 600 is touched: its block is a hot region; the others are
     // reclaimed after 2 s cold plus 1 s between the two scans.
     #[test]
-    fn regions_without_access_go() {
+    fn regions_without_access_are_reclaimed() {
         let config = Config {
             cold: Duration::from_secs(2),
             look: Duration::from_secs(1),

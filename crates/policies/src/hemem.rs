@@ -486,7 +486,7 @@ mod tests {
     // The fast tier holds two blocks: 0 is hot, 1 cold. Block 2 is exchanged for 1; no cold page is
     // left for block 3.
     #[test]
-    fn golden_hot_pages_change_places_with_cold_ones() {
+    fn golden_hot_pages_are_exchanged_with_cold_ones() {
         let mut trace = trace(Config::current(), [2, 8], 4);
         trace.seconds(4, |second| {
             if second == 0 {

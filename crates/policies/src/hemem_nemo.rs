@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use tierscope_core::{Evidence, Need, Orders, PlacementView, Policy, Sample, Setting, Tier, Time};
 
-use crate::counted::Counted;
+use crate::block_counters::BlockCounters;
 use crate::hemem::{self, HeMem};
 use crate::registry::{BY_COUNTERS, BY_COUNTERS_AND_SAMPLES, Entry, Sampling, keys_of, made};
 use crate::settings::{Settings, Visit, recorded};
@@ -32,7 +32,7 @@ const READING: Duration = Duration::from_millis(1);
 
 /// Which tiers have telemetry controllers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sees {
+pub enum Coverage {
     /// Controllers on all tiers but the fastest.
     Slow,
     /// Controllers on all tiers.
@@ -54,7 +54,9 @@ pub(crate) const ENTRY: Entry = Entry {
     uses: &[Need::Pressure],
     sampling: Some(Sampling::Every(5_003)),
     reclaims: false,
-    make: made!("hemem-nemo", Config::default(), |config| { HeMemNemo::new(Sees::Slow, config) }),
+    make: made!("hemem-nemo", Config::default(), |config| {
+        HeMemNemo::new(Coverage::Slow, config)
+    }),
     keys: || keys_of(&mut Config::default()),
 };
 
@@ -74,7 +76,7 @@ pub(crate) const ENTRY_ALL: Entry = Entry {
     sampling: None,
     reclaims: false,
     make: made!("hemem-nemo-all", Config::default(), |config| {
-        HeMemNemo::new(Sees::All, config)
+        HeMemNemo::new(Coverage::All, config)
     }),
     keys: || keys_of(&mut Config::default()),
 };
@@ -112,10 +114,10 @@ impl Settings for Config {
 /// The HeMem-NEMO policy.
 #[derive(Clone, Debug)]
 pub struct HeMemNemo {
-    sees: Sees,
+    sees: Coverage,
     config: Config,
     hemem: HeMem,
-    counted: Counted,
+    counted: BlockCounters,
     next_reading: Time,
     next_pass: Time,
 }
@@ -123,15 +125,15 @@ pub struct HeMemNemo {
 impl HeMemNemo {
     /// The policy with these settings.
     #[must_use]
-    pub fn new(sees: Sees, config: Config) -> Self {
+    pub fn new(sees: Coverage, config: Config) -> Self {
         let name = match sees {
-            Sees::Slow => "hemem-nemo",
-            Sees::All => "hemem-nemo-all",
+            Coverage::Slow => "hemem-nemo",
+            Coverage::All => "hemem-nemo-all",
         };
         Self {
             sees,
             hemem: HeMem::new(name, config.hemem.clone()),
-            counted: Counted::new(config.every),
+            counted: BlockCounters::new(config.every),
             config,
             next_reading: Time(0),
             next_pass: Time(0),
@@ -139,7 +141,7 @@ impl HeMemNemo {
     }
 
     fn sees(&self, tier: Tier) -> bool {
-        self.sees == Sees::All || tier.0 > 0
+        self.sees == Coverage::All || tier.0 > 0
     }
 
     /// Watches the blocks in tiers that have controllers, and stops watching all others.
@@ -219,7 +221,7 @@ mod tests {
 
     /// Blocks of 2 MiB, all but the first of which are in the slow tier; one in ten requests is
     /// counted.
-    fn trace(sees: Sees, blocks: u32) -> Trace<HeMemNemo> {
+    fn trace(sees: Coverage, blocks: u32) -> Trace<HeMemNemo> {
         let hemem = hemem::Config { least: Bytes(0), ..hemem::Config::first() };
         let sizes = [2, 8].map(|blocks| Size::without_marks(blocks * u64::from(PAGES)));
         let policy = HeMemNemo::new(sees, Config { every: 10, hemem });
@@ -236,7 +238,7 @@ mod tests {
     // 80 requests to block 1 are eight samples; 79 to block 2 are seven, with a remainder.
     #[test]
     fn golden_every_request_counts_a_tenth() {
-        let mut trace = trace(Sees::Slow, 3);
+        let mut trace = trace(Coverage::Slow, 3);
         trace.seconds(3, |second| match second {
             1 => [requests(1, 80), requests(2, 79)].concat(),
             _ => vec![],
@@ -250,16 +252,16 @@ mod tests {
     // Block 0 is in the fast tier: its requests are counted only with controllers on all tiers,
     // which keeps it there.
     #[test]
-    fn golden_who_sees_all_counts_fast_memory_too() {
+    fn golden_full_coverage_counts_fast_memory_too() {
         let script = |second| match second {
             1 => [requests(0, 90), requests(1, 90), requests(2, 90)].concat(),
             _ => vec![],
         };
-        let mut slow = trace(Sees::Slow, 3);
+        let mut slow = trace(Coverage::Slow, 3);
         slow.seconds(3, script);
         // 270 touches of block 0 yield only 2.7 samples.
         assert_eq!(slow.ordered(), ["512→0", "0→1", "1024→0"]);
-        let mut all = trace(Sees::All, 3);
+        let mut all = trace(Coverage::All, 3);
         all.seconds(3, script);
         assert_eq!(all.ordered(), ["512→0"], "nobody is cold who could make room");
     }
@@ -267,8 +269,8 @@ mod tests {
     // Three pages with 24 samples each, in three rounds of eight: all are above the threshold after
     // the last, and the clock ticks once.
     #[test]
-    fn pages_that_get_too_much_together_are_one_tick() {
-        let mut trace = trace(Sees::All, 3);
+    fn pages_above_the_threshold_together_are_one_tick() {
+        let mut trace = trace(Coverage::All, 3);
         trace.seconds(3, |second| match second {
             1 => (0..3).flat_map(|block| requests(block, 240)).collect(),
             _ => vec![],

@@ -89,7 +89,7 @@ mod tests {
     // 0 s opens generation 4, the walk at 1 s generation 5: then the pages of generation 3 are
     // scanned, and six are old.
     #[test]
-    fn what_two_walks_found_old_goes() {
+    fn pages_old_in_two_walks_are_reclaimed() {
         let mut trace = Trace::new(Mglru::new(config()), [64], 8);
         trace.seconds(5, |_| vec![0, 1]);
         assert_eq!(trace.ordered(), ["2 Reclaim"]);
@@ -98,7 +98,7 @@ mod tests {
 
     // Page 5 refaults, and is young from then on.
     #[test]
-    fn what_comes_back_stays() {
+    fn refaulted_pages_stay() {
         let mut trace = Trace::new(Mglru::new(config()), [64], 8);
         trace.seconds(10, |second| if second < 5 { vec![0] } else { vec![0, 5] });
         assert_eq!(trace.places(), "0:0 5:0");

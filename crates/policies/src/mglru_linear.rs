@@ -63,7 +63,7 @@ mod tests {
     use crate::trace::Trace;
 
     #[test]
-    fn the_oldest_go_and_the_young_stay() {
+    fn the_oldest_pages_are_reclaimed_and_young_ones_stay() {
         let config = Config { interval: Duration::from_secs(1), ..Config::default() };
         let mut trace = Trace::new(MglruLinear::new(config), [64], 8);
         // Page 3 is touched in every third second: an interval of three walks is too long to

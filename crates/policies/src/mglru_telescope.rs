@@ -50,7 +50,7 @@ pub(crate) const ENTRY: Entry = Entry {
 
 /// The top-down walk, optionally guided by an instrument's regions.
 #[derive(Clone, Debug, Default)]
-pub struct FromAbove {
+pub struct TopDown {
     rest: u8,
     /// Regions without an access, sorted by age, oldest first.
     cold: Vec<Range>,
@@ -60,10 +60,10 @@ pub struct FromAbove {
     guided: bool,
 }
 
-impl Walk for FromAbove {
+impl Walk for TopDown {
     const NAME: &'static str = "mglru-telescope";
     const PRUNES: Option<bool> = Some(true);
-    const ASKS_ABOVE: bool = true;
+    const CHECKS_ABOVE: bool = true;
 
     fn enters(&mut self, known: Known<'_>, fresh: bool) -> Look {
         if fresh {
@@ -119,7 +119,7 @@ impl Walk for FromAbove {
     }
 }
 
-impl FromAbove {
+impl TopDown {
     fn is_hot(&self, range: &Range) -> bool {
         let next = self.hot.partition_point(|r| (r.space, r.end) <= (range.space, range.start));
         self.hot.get(next).is_some_and(|hot| hot.intersect(range).is_some())
@@ -127,7 +127,7 @@ impl FromAbove {
 }
 
 /// MGLRU with top-down walks as a policy.
-pub type MglruTelescope = Reclaimer<FromAbove>;
+pub type MglruTelescope = Reclaimer<TopDown>;
 
 impl MglruTelescope {
     /// Defaults: a dense table is skipped for one walk. Assumed; to be varied from 0 to 3.
@@ -139,7 +139,7 @@ impl MglruTelescope {
     /// The policy with these settings.
     #[must_use]
     pub fn new(config: Config) -> Self {
-        let walk = FromAbove { rest: config.rest, ..FromAbove::default() };
+        let walk = TopDown { rest: config.rest, ..TopDown::default() };
         Self::of(config, walk)
     }
 }
@@ -163,7 +163,7 @@ mod tests {
     // Four tables; pages 3 and 512 are touched in every second: two of the tables are never
     // scanned.
     #[test]
-    fn what_lies_under_old_entries_goes_without_a_look() {
+    fn memory_below_old_entries_is_reclaimed_without_a_scan() {
         let mut trace = Trace::new(MglruTelescope::new(config()), [4096], 2048);
         trace.seconds(8, |_| vec![3, 512]);
         assert_eq!(trace.places(), "3:0 512:0");
@@ -197,7 +197,7 @@ mod tests {
     // One page of a table is touched between any two walks, at any time between them; the walk
     // before the eviction clears the upper entry.
     #[test]
-    fn under_an_entry_that_was_young_leaves_are_looked_at_before_they_go() {
+    fn leaves_below_young_entries_are_scanned_before_reclaim() {
         for phase in 0..3 {
             let config = Config { interval: Duration::from_secs(3), ..config() };
             let mut trace = Trace::new(Alone(MglruTelescope::new(config)), [4096], 2048);
@@ -226,9 +226,9 @@ mod tests {
     // The first scan finds all pages young, because their bits were never cleared; the second 64 of
     // 512; the third 63.
     #[test]
-    fn tables_are_looked_into_while_many_of_their_pages_are_young() {
+    fn tables_are_scanned_while_many_of_their_pages_are_young() {
         let mut pages = pages();
-        let mut walk = FromAbove { rest: 1, ..FromAbove::default() };
+        let mut walk = TopDown { rest: 1, ..TopDown::default() };
         assert_eq!(walk.enters(known(&mut pages), true), Look::Past);
         assert_eq!(walk.enters(known(&mut pages), false), Look::Past, "nobody looked yet");
         walk.saw(known(&mut pages), 512, 512, false);
@@ -241,9 +241,9 @@ mod tests {
     }
 
     #[test]
-    fn an_instrument_s_regions_say_more_than_their_own_entries() {
+    fn regions_of_an_instrument_override_upper_entries() {
         let mut pages = pages();
-        let mut walk = FromAbove { rest: 1, ..FromAbove::default() };
+        let mut walk = TopDown { rest: 1, ..TopDown::default() };
         walk.regions(&Snapshot::default());
         assert!(!walk.shares_bits(), "who says nothing clears nothing");
         let region = Region {

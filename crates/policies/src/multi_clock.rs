@@ -36,7 +36,7 @@ use tierscope_core::{
 };
 
 use crate::clock::state::{Event, PageState, next};
-use crate::clock::{Clock, Kind, Resident, Way};
+use crate::clock::{Clock, Kind, MovePurpose, Resident};
 use crate::cost::Costs;
 use crate::registry::{BITS_OF_LISTS, BY_ACCESSED, Entry, keys_of, made};
 use crate::settings::{Settings, Visit, recorded};
@@ -228,7 +228,7 @@ impl MultiClock {
         for file in [false, true] {
             let which = (tier, kind, file);
             let met =
-                self.pages.clock.scan(&self.pages.census.atlas, which, self.config.scan, orders);
+                self.pages.clock.scan(&self.pages.census.numbers, which, self.config.scan, orders);
             self.config.costs.charge(orders, met);
         }
     }
@@ -339,7 +339,7 @@ impl MultiClock {
                 return false;
             }
         }
-        self.pages.send(page, from, Some(to), Way::Up, orders)
+        self.pages.send(page, from, Some(to), MovePurpose::Up, orders)
     }
 
     /// Demotes one page that was just found cold, if the next tier has room; in the lowest tier,
@@ -359,7 +359,7 @@ impl MultiClock {
                 self.pages.clock.keep_cold(tier, page);
                 return false;
             }
-            if self.pages.send(page, tier, Some(to), Way::Down, orders) {
+            if self.pages.send(page, tier, Some(to), MovePurpose::Down, orders) {
                 self.account.demoted += 1;
                 return true;
             }
@@ -369,7 +369,7 @@ impl MultiClock {
 
     fn write_back(&mut self, page: u32, tier: Tier, orders: &mut Orders) -> bool {
         let possible = !self.no_write_back && (self.pages.clock.is_file(page) || self.config.swap);
-        let sent = possible && self.pages.send(page, tier, None, Way::Out, orders);
+        let sent = possible && self.pages.send(page, tier, None, MovePurpose::Out, orders);
         self.account.written_back += u64::from(sent);
         sent
     }
@@ -393,15 +393,20 @@ impl MultiClock {
         let Some(ended) = self.pages.end(outcome) else { return };
         let page = ended.page;
         let (tier, state) = match (ended.tag, ended.done, ended.to) {
-            (Way::Up, true, Some(to)) => (to, next(PageState::Promote, Event::Promoted, true)),
-            (Way::Up, ..) => (ended.from, next(PageState::Promote, Event::Refused, true)),
-            (Way::Down, true, Some(to)) => {
+            (MovePurpose::Up, true, Some(to)) => {
+                (to, next(PageState::Promote, Event::Promoted, true))
+            }
+            (MovePurpose::Up, ..) => (ended.from, next(PageState::Promote, Event::Refused, true)),
+            (MovePurpose::Down, true, Some(to)) => {
                 (to, next(PageState::InactiveUnreferenced, Event::Demoted, true))
             }
-            (Way::Out, true, _) => return self.pages.clock.forget(page),
-            (Way::Down | Way::Out, ..) => (ended.from, PageState::InactiveUnreferenced),
+            (MovePurpose::Out, true, _) => return self.pages.clock.forget(page),
+            (MovePurpose::Down | MovePurpose::Out, ..) => {
+                (ended.from, PageState::InactiveUnreferenced)
+            }
         };
-        self.no_write_back |= ended.tag == Way::Out && ended.why == Some(Failure::Unsupported);
+        self.no_write_back |=
+            ended.tag == MovePurpose::Out && ended.why == Some(Failure::Unsupported);
         self.pages.clock.put(page, tier, state);
     }
 }
@@ -501,7 +506,7 @@ mod tests {
     // No page of the fast tier is cold: page 3 stays on the promote list, where an access keeps it
     // (12), and is active again after a second without one (11).
     #[test]
-    fn golden_without_room_nobody_is_promoted() {
+    fn golden_without_room_nothing_is_promoted() {
         let mut trace = trace([2, 8], 4);
         trace.seconds(5, |_| vec![0, 1, 3]);
         assert_eq!((trace.orders(), state(&trace, 3)), (0, (1, Promote)));

@@ -26,7 +26,7 @@ use tierscope_core::{
 };
 
 use crate::clock::state::PageState;
-use crate::clock::{Clock, Kind, Resident, Way};
+use crate::clock::{Clock, Kind, MovePurpose, Resident};
 use crate::cost::Costs;
 use crate::registry::{BY_ACCESSED, Entry, keys_of, made};
 use crate::settings::{Bytes, Settings, Visit, recorded};
@@ -133,7 +133,7 @@ impl Nimble {
             for (kind, file) in KINDS {
                 let Resident { clock, census, .. } = &mut self.pages;
                 let half = clock.count(tier, kind, file).div_ceil(2);
-                let met = clock.scan(&census.atlas, (tier, kind, file), half, orders);
+                let met = clock.scan(&census.numbers, (tier, kind, file), half, orders);
                 self.config.costs.charge(orders, met);
             }
         }
@@ -184,7 +184,7 @@ impl Nimble {
                 return false;
             }
         }
-        self.pages.send(page, from, Some(to), Way::Up, orders)
+        self.pages.send(page, from, Some(to), MovePurpose::Up, orders)
     }
 
     /// Demotes an inactive page.
@@ -244,8 +244,8 @@ mod tests {
     fn active_pages_go_inactive_even_if_referenced() {
         let mut clock = Clock::new(false, 1);
         let mut moves = crate::pages::Moves::<()>::new();
-        let mut kept = crate::clock::Kept { clock: &mut clock, moves: &mut moves };
-        use crate::pages::{Change, Keeper as _};
+        let mut kept = crate::clock::TrackedPages { clock: &mut clock, moves: &mut moves };
+        use crate::pages::{Change, PageStates as _};
         kept.change(Change::Seen { page: 0, order: 0, tier: Tier(1), file: false });
         let mut seen = Vec::new();
         for young in [true, false, true, true, false] {
@@ -262,7 +262,7 @@ mod tests {
     // are scanned alternately: 0 and 2 at 0 s; 1 and 3 at 1 s, which marks them, and again at 3 s,
     // which activates them. Page 3 is exchanged for page 0.
     #[test]
-    fn golden_the_active_change_places_with_the_inactive() {
+    fn golden_active_pages_are_exchanged_with_inactive_ones() {
         let mut trace = Trace::new(every_second(), [2, 8], 4);
         trace.seconds(2, |_| vec![1, 3]);
         assert_eq!(trace.orders(), 0, "{:?}", trace.ordered());
@@ -274,7 +274,7 @@ mod tests {
     // The free memory exceeds the request: a page that was marked referenced once, at its scan at 2
     // s, is still inactive and is promoted too.
     #[test]
-    fn golden_with_ample_room_inactive_pages_come_too() {
+    fn golden_with_ample_room_inactive_pages_are_promoted_too() {
         let config = Config {
             interval: Duration::from_secs(1),
             request: Bytes(2 * PAGE_SIZE),

@@ -17,7 +17,7 @@ use std::time::Duration;
 use tierscope_core::{Evidence, Need, Orders, PlacementView, Policy, Setting, Tier, Time};
 
 use crate::clock::state::PageState;
-use crate::clock::{Clock, Kind, Resident, Way};
+use crate::clock::{Clock, Kind, MovePurpose, Resident};
 use crate::cost::Costs;
 use crate::registry::{BITS_OF_LISTS, BY_ACCESSED, Entry, keys_of, made};
 use crate::settings::{Settings, Visit, recorded};
@@ -107,7 +107,7 @@ impl NimbleSelection {
                 (Kind::Active, true),
             ] {
                 let Resident { clock, census, .. } = &mut self.pages;
-                let met = clock.scan(&census.atlas, (tier, kind, file), self.config.scan, orders);
+                let met = clock.scan(&census.numbers, (tier, kind, file), self.config.scan, orders);
                 self.config.costs.charge(orders, met);
             }
         }
@@ -132,7 +132,7 @@ impl NimbleSelection {
                 return false;
             }
         }
-        self.pages.send(page, from, Some(to), Way::Up, orders)
+        self.pages.send(page, from, Some(to), MovePurpose::Up, orders)
     }
 }
 
@@ -172,14 +172,14 @@ impl Policy for NimbleSelection {
                     let arrived = ended.to.filter(|_| ended.done);
                     let tier = arrived.unwrap_or(ended.from);
                     match ended.tag {
-                        Way::Up => {
+                        MovePurpose::Up => {
                             self.pages.clock.put_last(
                                 ended.page,
                                 tier,
                                 PageState::ActiveUnreferenced,
                             );
                         }
-                        Way::Down | Way::Out => {
+                        MovePurpose::Down | MovePurpose::Out => {
                             self.pages.clock.put(ended.page, tier, PageState::InactiveUnreferenced);
                         }
                     }
@@ -233,7 +233,7 @@ mod tests {
     // The fast tier's pages are as hot as the slow tier's: recency alone exchanges them
     // nevertheless.
     #[test]
-    fn golden_it_exchanges_what_is_alike() {
+    fn golden_exchanges_pages_of_equal_heat() {
         let mut trace = Trace::new(NimbleSelection::new(Config::default()), [1, 8], 2);
         trace.seconds(6, |_| vec![0, 1]);
         assert_eq!(trace.ordered()[..2], ["0→1", "1→0"]);

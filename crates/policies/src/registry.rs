@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_policy_can_be_made_and_bears_its_name() {
+    fn every_policy_can_be_made_and_has_its_name() {
         for entry in all() {
             let made = entry.make("").expect(entry.name);
             assert_eq!(made.name(), entry.name);
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told_with_what_is_known() {
+    fn errors_list_the_known_names() {
         assert!(refused("multiclock").contains("; choose one of static, multi_clock, nimble"));
         let error = refused("multi_clock:scan=1024,speed=3");
         assert!(
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn who_needs_samples_says_how_often() {
+    fn policies_on_samples_have_a_rate() {
         for entry in all() {
             let needs = entry.needs.contains(&Need::Samples);
             assert_eq!(entry.sampling.is_some(), needs, "{}", entry.name);
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lacks_evidence_is_told() {
+    fn missing_evidence_is_listed() {
         let entry = by_name("tpp").expect("it is there");
         let lacks: Vec<String> =
             entry.lacks(&[Need::AccessBits]).map(|need| need.to_string()).collect();

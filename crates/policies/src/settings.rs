@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn written_settings_are_read_again() {
         let mut set = some();
         let line: Vec<String> =
             recorded(&set).iter().map(|s| format!("{}={}", s.name, s.value)).collect();

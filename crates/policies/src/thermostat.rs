@@ -138,7 +138,7 @@ enum Step {
 
 /// An armed page and its faults.
 #[derive(Clone, Copy, Debug)]
-struct Watch {
+struct ArmedPage {
     block: u32,
     bytes: u64,
     faults: u32,
@@ -148,7 +148,7 @@ struct Watch {
     armed: Option<Time>,
 }
 
-impl Watch {
+impl ArmedPage {
     /// Faults per second of armed time.
     fn rate(&self, now: Time) -> f64 {
         let exposed = self.exposed + self.armed.map_or(Duration::ZERO, |since| now - since);
@@ -179,8 +179,8 @@ pub struct Thermostat {
     /// The sampled blocks, with the pages of each that were found young.
     sample: Vec<(u32, Vec<Range>)>,
     /// Number of sampled blocks already probed in this step.
-    asked: usize,
-    watched: BTreeMap<(SpaceId, u64), Watch>,
+    armed: usize,
+    watched: BTreeMap<(SpaceId, u64), ArmedPage>,
     next_step: Time,
     next_tick: Time,
 }
@@ -196,7 +196,7 @@ impl Thermostat {
             rng: Rng::seeded(config.seed),
             step: Step::Count,
             sample: Vec::new(),
-            asked: 0,
+            armed: 0,
             watched: BTreeMap::new(),
             next_step: Time(0),
             next_tick: Time(0),
@@ -237,7 +237,7 @@ impl Thermostat {
     fn advance(&mut self, now: Time, orders: &mut Orders) {
         self.config.costs.charge_wake(orders);
         self.next_step = now + self.config.interval / 3;
-        self.asked = 0;
+        self.armed = 0;
         self.step = match self.step {
             Step::Clear => Step::Read,
             Step::Read => {
@@ -267,11 +267,11 @@ impl Thermostat {
 
     /// Orders probes of the next few blocks of the sample.
     fn ask(&mut self, orders: &mut Orders) {
-        let end = (self.asked + AT_ONCE).min(self.sample.len());
-        if self.step == Step::Count || self.asked >= end {
+        let end = (self.armed + AT_ONCE).min(self.sample.len());
+        if self.step == Step::Count || self.armed >= end {
             return;
         }
-        for (block, _) in &self.sample[self.asked..end] {
+        for (block, _) in &self.sample[self.armed..end] {
             let Some(range) = self.blocks.range(*block) else { continue };
             let addresses = (range.start..range.end).step_by(PAGE_SIZE as usize);
             let at = |at| Addr { space: range.space, at };
@@ -280,7 +280,7 @@ impl Thermostat {
                 _ => Probe::test(at(page), Level::PTE),
             }));
         }
-        self.asked = end;
+        self.armed = end;
     }
 
     fn answer(&mut self, probes: &[Probe]) {
@@ -329,7 +329,7 @@ impl Thermostat {
     fn watch(&mut self, block: u32, page: &Range, now: Time, orders: &mut Orders) {
         orders.arm.push(*page);
         let (faults, exposed, armed) = (0, Duration::ZERO, Some(now));
-        let watch = Watch { block, bytes: page.bytes(), faults, exposed, armed };
+        let watch = ArmedPage { block, bytes: page.bytes(), faults, exposed, armed };
         self.watched.insert((page.space, page.start), watch);
         self.config.costs.charge(orders, 1);
     }
@@ -341,7 +341,7 @@ impl Thermostat {
         let space = fault.at.space;
         let whole = self.watched.get(&(space, huge)).is_some_and(|watch| watch.bytes >= BLOCK);
         let key = (space, if whole { huge } else { start });
-        let fresh = Watch {
+        let fresh = ArmedPage {
             block,
             bytes: PAGE_SIZE,
             faults: 0,
@@ -515,7 +515,7 @@ mod tests {
     // rearmed: two faults in 0.6 s. Then rearmed for 0.3 s without a fault.
     #[test]
     fn a_rate_is_faults_over_the_time_armed() {
-        let mut watch = Watch {
+        let mut watch = ArmedPage {
             block: 0,
             bytes: PAGE_SIZE,
             faults: 2,
@@ -530,7 +530,7 @@ mod tests {
     // Blocks 0 and 1 are in the fast tier; block 1 is not touched and is demoted. Bits are cleared
     // at 0 s, read at 1 s, faults counted from 2 s on, pages moved at 3 s.
     #[test]
-    fn golden_the_cold_go() {
+    fn golden_cold_pages_are_demoted() {
         let mut trace = trace(0.1, [4, 8], 2);
         trace.seconds(4, |_| vec![3, 4]);
         assert_eq!(trace.ordered(), ["512→1"]);
@@ -539,7 +539,7 @@ mod tests {
     // Within the budget even the touched block is demoted: two accesses a second are less than a
     // thousand.
     #[test]
-    fn golden_what_is_cheap_goes_too() {
+    fn golden_touched_blocks_within_the_budget_are_demoted() {
         let mut trace = trace(1000.0, [4, 8], 2);
         trace.seconds(4, |_| vec![3, 4]);
         assert_eq!(trace.ordered(), ["512→1", "0→1"], "the coldest first");
@@ -548,7 +548,7 @@ mod tests {
     // Both blocks are in the slow tier, the budget is one access in ten seconds: block 1, touched
     // at two pages, is promoted at the end of the first interval.
     #[test]
-    fn golden_the_hot_come_back() {
+    fn golden_hot_pages_are_promoted_again() {
         let mut trace = trace(0.1, [4, 8], 2);
         trace.machine.place(&range(0, 2 * PAGES), Tier(1));
         trace.seconds(4, |_| vec![PAGES + 1, PAGES + 2]);

@@ -32,7 +32,7 @@ use tierscope_core::{
 
 use crate::arming::{self, Arming};
 use crate::clock::state::PageState;
-use crate::clock::{Clock, Kind, Resident, Way};
+use crate::clock::{Clock, Kind, MovePurpose, Resident};
 use crate::cost::Costs;
 use crate::registry::{BY_FAULTS, Entry, keys_of, made};
 use crate::settings::{Bytes, Settings, Visit, recorded};
@@ -260,14 +260,14 @@ impl Tpp {
             self.woken[usize::from(to.0)] = true;
             return;
         }
-        self.pages.send(page, tier, Some(to), Way::Up, orders);
+        self.pages.send(page, tier, Some(to), MovePurpose::Up, orders);
     }
 
     /// The page (4 KiB, 2 MiB or 1 GiB) that contains the fault's address.
     fn page_of(&self, fault: &HintFault) -> Option<(u32, Tier, PageState)> {
         let at = |shift: u32| {
             let at = tierscope_core::Addr { at: fault.at.at >> shift << shift, ..fault.at };
-            let page = self.pages.census.atlas.page_at(at)?;
+            let page = self.pages.census.numbers.page_at(at)?;
             let reaches =
                 self.pages.clock.knows(page) && at.at + self.pages.clock.bytes(page) > fault.at.at;
             let (tier, state) = self.pages.clock.state(page).filter(|_| reaches)?;
@@ -319,7 +319,7 @@ impl Tpp {
             if kind == Kind::Active && !clock.is_inactive_low(tier, file) {
                 continue;
             }
-            let met = clock.scan(&census.atlas, (tier, kind, file), self.config.scan, orders);
+            let met = clock.scan(&census.numbers, (tier, kind, file), self.config.scan, orders);
             self.config.costs.charge(orders, met);
         }
     }
@@ -337,7 +337,7 @@ impl Tpp {
                 && let Some(page) = self.pages.clock.next_cold(tier)
             {
                 let fits = self.pages.moves.free(to) >= self.pages.clock.bytes(page);
-                if !fits || !self.pages.send(page, tier, Some(to), Way::Down, orders) {
+                if !fits || !self.pages.send(page, tier, Some(to), MovePurpose::Down, orders) {
                     break;
                 }
                 freed = true;
@@ -360,11 +360,11 @@ impl Tpp {
 
     fn arm_slow(&mut self, part: &Range, orders: &mut Orders) {
         let Resident { census, clock, .. } = &self.pages;
-        let pages = census.atlas.rows(part).into_iter().flatten();
+        let pages = census.numbers.rows(part).into_iter().flatten();
         let slow = pages.filter(|page| clock.state(*page).is_some_and(|(tier, _)| tier.0 > 0));
         let mut armed = 0;
         for page in slow {
-            let Some(at) = census.atlas.address_of(page) else { continue };
+            let Some(at) = census.numbers.address_of(page) else { continue };
             let range = Range::new(at.space, at.at, at.at + clock.bytes(page).max(PAGE_SIZE));
             armed += 1;
             match orders.arm.last_mut() {
@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn candidates_beyond_the_rate_wait() {
+    fn candidates_above_the_rate_wait() {
         let mut threshold = Threshold::new(Duration::from_millis(1000));
         let at = |ms: u64| Time(10_000_000_000 + ms * 1_000_000);
         let allowed: Vec<bool> =

@@ -158,7 +158,7 @@ fn huge_pages() {
 // Validates the suite's case of unknown regions: with the same regions known, these policies do
 // move pages.
 #[test]
-fn what_is_known_moves() {
+fn known_regions_move() {
     let acts =
         |line: &str| acts_on_regions(&|| make(line).expect("it can be made"), &Traits::default());
     let [hot, _] = acts("hot_region");
@@ -167,7 +167,7 @@ fn what_is_known_moves() {
 }
 
 #[test]
-fn nobody_is_left_out() {
+fn every_page_is_visited() {
     let here = include_str!("conformance.rs");
     for entry in tierscope_policies::all() {
         let named = [format!("\"{}\"", entry.name), format!("\"{}:", entry.name)];

@@ -116,7 +116,7 @@ mod tests {
 
     // 1 GB/s allowed, 4 GB/s used: the gap is clamped to -1, so the quota is halved.
     #[test]
-    fn the_gap_is_made_good_in_proportion() {
+    fn the_cap_is_approached_in_proportion() {
         let mut cap = BandwidthCap::new(Settings::new(1e9, 1.0));
         assert_eq!(cap.epoch(200_000_000, EPOCH), 0.5);
         // 2 GB/s now: the average is 3, the gap -2, clamped to -1.
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_gives_the_quota_back() {
+    fn without_samples_the_quota_returns() {
         let mut cap = BandwidthCap::new(Settings::new(1e9, 1.0));
         (0..20).for_each(|_| _ = cap.epoch(200_000_000, EPOCH));
         assert_eq!(cap.quota(), 0.01, "slowed, never stopped");
@@ -144,7 +144,7 @@ mod tests {
         // A tenant that could use 1.2 to 50 times its cap is held to the cap within 5 % from the
         // second second on.
         #[test]
-        fn it_comes_to_rest_at_the_cap(times in 1.2f64..50.0) {
+        fn it_settles_at_the_cap(times in 1.2f64..50.0) {
             let mut cap = BandwidthCap::new(Settings::new(1e9, 1.0));
             let mut late = 0;
             for epoch in 0..80 {

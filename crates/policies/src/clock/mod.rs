@@ -14,7 +14,7 @@ use tierscope_core::{
     Access, Failure, Level, Orders, Outcome, PlacementView, Probe, Range, State as Answer, Tier,
 };
 
-use crate::pages::{Atlas, Census, Change, Ended, Keeper, ListId, Lists, Moves};
+use crate::pages::{Census, Change, FinishedMove, ListId, Lists, Moves, PageNumbers, PageStates};
 use state::{Event, PageState, next};
 
 /// Lists per tier: three kinds for anonymous pages and for file pages, the locked pages, and an
@@ -228,7 +228,7 @@ impl Clock {
     /// promotion failed before. Returns the number of pages met.
     pub(crate) fn scan(
         &mut self,
-        atlas: &Atlas,
+        numbers: &PageNumbers,
         (tier, kind, file): (Tier, Kind, bool),
         most: u32,
         orders: &mut Orders,
@@ -238,7 +238,7 @@ impl Clock {
             if kind == Kind::Promote && *flags & flag::TRIED == 0 {
                 return;
             }
-            match atlas.address_of(page) {
+            match numbers.address_of(page) {
                 Some(at) => {
                     orders.probes.push(Probe::test_and_clear(at, level_of(order)));
                     *flags |= flag::ASKED;
@@ -253,8 +253,8 @@ impl Clock {
 
     /// The page of a probe that is pending, and the state found.
     #[inline]
-    fn answered(&mut self, atlas: &Atlas, probe: &Probe) -> Option<(u32, Answer)> {
-        let page = atlas.page_at(probe.at)?;
+    fn answered(&mut self, numbers: &PageNumbers, probe: &Probe) -> Option<(u32, Answer)> {
+        let page = numbers.page_at(probe.at)?;
         let flags = self.lists.known_mut(page).filter(|flags| **flags & flag::ASKED != 0)?;
         *flags &= !flag::ASKED;
         if probe.answer.dirty {
@@ -382,12 +382,12 @@ fn level_of(order: u8) -> Level {
 }
 
 /// The lists that a [`Census`] updates, and the pending actions of pages to forget.
-pub(crate) struct Kept<'a, T> {
+pub(crate) struct TrackedPages<'a, T> {
     pub(crate) clock: &'a mut Clock,
     pub(crate) moves: &'a mut Moves<T>,
 }
 
-impl<T: Copy> Keeper for Kept<'_, T> {
+impl<T: Copy> PageStates for TrackedPages<'_, T> {
     fn order_of(&self, page: u32) -> Option<u8> {
         self.clock.knows(page).then(|| self.clock.lists.order(page))
     }
@@ -412,14 +412,14 @@ impl<T: Copy> Keeper for Kept<'_, T> {
 }
 
 /// Address range of a page of this size.
-pub(crate) fn range_of(atlas: &Atlas, bytes: u64, page: u32) -> Option<Range> {
-    let at = atlas.address_of(page)?;
+pub(crate) fn range_of(numbers: &PageNumbers, bytes: u64, page: u32) -> Option<Range> {
+    let at = numbers.address_of(page)?;
     Some(Range::new(at.space, at.at, at.at + bytes))
 }
 
 /// Purpose of a pending move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum MovePurpose {
     /// Promotion to a faster tier.
     Up,
     /// Demotion to a slower tier.
@@ -433,7 +433,7 @@ pub(crate) enum Way {
 pub(crate) struct Resident {
     pub(crate) census: Census,
     pub(crate) clock: Clock,
-    pub(crate) moves: Moves<Way>,
+    pub(crate) moves: Moves<MovePurpose>,
 }
 
 impl Resident {
@@ -453,7 +453,7 @@ impl Resident {
         for tier in self.tiers() {
             self.clock.set_capacity(tier, self.moves.capacity(tier));
         }
-        let mut kept = Kept { clock: &mut self.clock, moves: &mut self.moves };
+        let mut kept = TrackedPages { clock: &mut self.clock, moves: &mut self.moves };
         self.census.settle(view, &mut kept)
     }
 
@@ -461,7 +461,7 @@ impl Resident {
     /// are gone are forgotten.
     pub(crate) fn judge(&mut self, probes: &[Probe], mut rule: impl FnMut(&mut Clock, u32, bool)) {
         for probe in probes {
-            match self.clock.answered(&self.census.atlas, probe) {
+            match self.clock.answered(&self.census.numbers, probe) {
                 Some((page, Answer::Young)) => rule(&mut self.clock, page, true),
                 Some((page, Answer::Old | Answer::Refused)) => rule(&mut self.clock, page, false),
                 Some((page, Answer::Gone | Answer::Unmapped | Answer::Absent)) => {
@@ -479,10 +479,10 @@ impl Resident {
         page: u32,
         from: Tier,
         to: Option<Tier>,
-        way: Way,
+        way: MovePurpose,
         orders: &mut Orders,
     ) -> bool {
-        let Some(range) = range_of(&self.census.atlas, self.clock.bytes(page), page) else {
+        let Some(range) = range_of(&self.census.numbers, self.clock.bytes(page), page) else {
             self.clock.forget(page);
             return false;
         };
@@ -495,7 +495,7 @@ impl Resident {
     }
 
     /// The ended action of a page that is still tracked; the caller puts the page on a list.
-    pub(crate) fn end(&mut self, outcome: &Outcome) -> Option<Ended<Way>> {
+    pub(crate) fn end(&mut self, outcome: &Outcome) -> Option<FinishedMove<MovePurpose>> {
         let ended = self.moves.end(outcome)?;
         if !self.clock.knows(ended.page) {
             return None;
@@ -504,7 +504,7 @@ impl Resident {
         if !ended.done
             && matches!(ended.why, None | Some(Failure::Unmapped | Failure::Gone))
             && let Some(range) =
-                range_of(&self.census.atlas, self.clock.bytes(ended.page), ended.page)
+                range_of(&self.census.numbers, self.clock.bytes(ended.page), ended.page)
         {
             self.census.look(range);
         }
@@ -517,8 +517,8 @@ impl Resident {
         let Some(ended) = self.end(outcome) else { return };
         let tier = ended.to.filter(|_| ended.done).unwrap_or(ended.from);
         let state = match ended.tag {
-            Way::Up => PageState::ActiveUnreferenced,
-            Way::Down | Way::Out => PageState::InactiveUnreferenced,
+            MovePurpose::Up => PageState::ActiveUnreferenced,
+            MovePurpose::Down | MovePurpose::Out => PageState::InactiveUnreferenced,
         };
         self.clock.put(ended.page, tier, state);
     }
@@ -536,7 +536,7 @@ impl Resident {
             let first = self.clock.first_come(tier, *kind, *file, 1);
             if let Some(page) = first.first().copied() {
                 let fits = self.moves.free(to) >= self.clock.bytes(page);
-                return fits && self.send(page, tier, Some(to), Way::Down, orders);
+                return fits && self.send(page, tier, Some(to), MovePurpose::Down, orders);
             }
         }
         false
@@ -557,7 +557,7 @@ mod tests {
 
     // A page moved by another component while locked belongs to its new tier when unlocked.
     #[test]
-    fn a_locked_page_may_be_moved_by_somebody_else() {
+    fn a_locked_page_may_be_moved_by_another_program() {
         let mut clock = Clock::new(true, 1);
         clock.see(3, 0, Tier(1), false);
         clock.lock(3, true);

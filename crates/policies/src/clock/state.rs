@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn all_thirteen_are_there_and_no_pair_has_two() {
+    fn all_thirteen_transitions_exist_once() {
         let numbers: std::collections::BTreeSet<u8> =
             TRANSITIONS.iter().map(|edge| edge.number).collect();
         assert_eq!(numbers, (1..=13).collect());
@@ -239,7 +239,7 @@ mod tests {
 
     // Four accesses in four scans make a new page a candidate; two scans without an access undo it.
     #[test]
-    fn a_life() {
+    fn a_page_passes_through_all_states() {
         let walk = |from, events: &[Event]| {
             events.iter().fold(from, |state, event| next(state, *event, true))
         };

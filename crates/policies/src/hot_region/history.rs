@@ -11,7 +11,7 @@ use std::time::Duration;
 use tierscope_core::{Range, Region, Snapshot, Time};
 
 /// A range and its access count.
-pub(super) type Piece = (Range, f64);
+pub(super) type CountedRange = (Range, f64);
 
 /// Smaller counts are rounding errors of additions and subtractions.
 const NOTHING: f64 = 1e-6;
@@ -21,11 +21,11 @@ const NOTHING: f64 = 1e-6;
 pub(super) struct History {
     span: Duration,
     /// The hits of past windows, oldest first, to be subtracted when they expire.
-    added: VecDeque<(Time, Vec<Piece>)>,
+    added: VecDeque<(Time, Vec<CountedRange>)>,
     /// Ranges with their counts: sorted, disjoint, without zero counts.
-    pieces: Vec<Piece>,
+    pieces: Vec<CountedRange>,
     /// The previous buffer of `pieces`, kept to reuse its allocation.
-    spare: Vec<Piece>,
+    spare: Vec<CountedRange>,
 }
 
 impl History {
@@ -37,7 +37,7 @@ impl History {
     pub(super) fn add(&mut self, snapshot: &Snapshot) {
         let hit = |region: &&Region| region.countable_hits() > 0.0 && !region.range.is_empty();
         let piece = |region: &Region| (region.range, f64::from(region.countable_hits()));
-        let hits: Vec<Piece> = snapshot.regions.iter().filter(hit).map(piece).collect();
+        let hits: Vec<CountedRange> = snapshot.regions.iter().filter(hit).map(piece).collect();
         // Usually one window expires for each that is added: do both in one pass.
         let gone = self.expired(snapshot.end);
         self.change(&hits, gone.as_deref().unwrap_or_default());
@@ -50,7 +50,7 @@ impl History {
     }
 
     /// Takes the oldest window's hits, if expired.
-    fn expired(&mut self, now: Time) -> Option<Vec<Piece>> {
+    fn expired(&mut self, now: Time) -> Option<Vec<CountedRange>> {
         let (time, _) = self.added.front()?;
         if *time + self.span > now {
             return None;
@@ -58,7 +58,7 @@ impl History {
         self.added.pop_front().map(|(_, hits)| hits)
     }
 
-    fn change(&mut self, come: &[Piece], gone: &[Piece]) {
+    fn change(&mut self, come: &[CountedRange], gone: &[CountedRange]) {
         if come.is_empty() && gone.is_empty() {
             return;
         }
@@ -83,7 +83,7 @@ impl History {
 /// Reads counts in ascending order of address.
 pub(super) struct Reader<'a> {
     /// Ranges not yet passed by the reader.
-    pieces: &'a [Piece],
+    pieces: &'a [CountedRange],
 }
 
 impl Reader<'_> {
@@ -97,7 +97,7 @@ impl Reader<'_> {
 
     /// Appends the runs of a range that are hot throughout (at least `hot` accesses) or nowhere. A
     /// run's count is the mean over its bytes. No later range may begin before this one.
-    pub(super) fn runs(&mut self, range: &Range, hot: f64, out: &mut Vec<Piece>) {
+    pub(super) fn runs(&mut self, range: &Range, hot: f64, out: &mut Vec<CountedRange>) {
         self.skip_to(range);
         let mut runs = Runs { hot, from: out.len(), out };
         let mut at = range.start;
@@ -113,7 +113,8 @@ impl Reader<'_> {
     /// Skips to the first range that may overlap, by exponential search, because it is usually
     /// near.
     fn skip_to(&mut self, range: &Range) {
-        let is_before = |(piece, _): &Piece| (piece.space, piece.end) <= (range.space, range.start);
+        let is_before =
+            |(piece, _): &CountedRange| (piece.space, piece.end) <= (range.space, range.start);
         let mut step = 1;
         while self.pieces.get(step - 1).is_some_and(is_before) {
             self.pieces = &self.pieces[step..];
@@ -129,7 +130,7 @@ struct Runs<'a> {
     hot: f64,
     /// Index of the range's first run in `out`.
     from: usize,
-    out: &'a mut Vec<Piece>,
+    out: &'a mut Vec<CountedRange>,
 }
 
 impl Runs<'_> {
@@ -150,8 +151,8 @@ impl Runs<'_> {
 }
 
 /// Appends `a + b - c` to `out`, split at all bounds. Each term is sorted and disjoint.
-fn sum(terms: [&[Piece]; 3], out: &mut Vec<Piece>) {
-    let mut rests = terms.map(Rest::of);
+fn sum(terms: [&[CountedRange]; 3], out: &mut Vec<CountedRange>) {
+    let mut rests = terms.map(RangeCursor::of);
     loop {
         let fronts = [0, 1, 2].map(|term| rests[term].front());
         let key = |range: &Range| (range.space, range.start);
@@ -180,18 +181,18 @@ fn sum(terms: [&[Piece]; 3], out: &mut Vec<Piece>) {
 const SIGNS: [f64; 3] = [1.0, 1.0, -1.0];
 
 /// Iterator over sorted ranges that can skip a part of a range.
-struct Rest<'a> {
-    pieces: &'a [Piece],
+struct RangeCursor<'a> {
+    pieces: &'a [CountedRange],
     /// Start of the unread part of the first range.
     from: u64,
 }
 
-impl<'a> Rest<'a> {
-    fn of(pieces: &'a [Piece]) -> Self {
+impl<'a> RangeCursor<'a> {
+    fn of(pieces: &'a [CountedRange]) -> Self {
         Self { pieces, from: pieces.first().map_or(0, |(range, _)| range.start) }
     }
 
-    fn front(&self) -> Option<Piece> {
+    fn front(&self) -> Option<CountedRange> {
         let (range, value) = self.pieces.first()?;
         Some((Range { start: self.from, ..*range }, *value))
     }
@@ -213,7 +214,7 @@ impl<'a> Rest<'a> {
 }
 
 /// Appends a range, merged with the last one if they touch and have equal counts.
-fn push(out: &mut Vec<Piece>, range: Range, value: f64) {
+fn push(out: &mut Vec<CountedRange>, range: Range, value: f64) {
     if value.abs() < NOTHING {
         return;
     }
@@ -280,7 +281,7 @@ mod tests {
         let runs = |start, end| {
             let mut runs = Vec::new();
             history.reader().runs(&Range::new(SpaceId(0), start, end), 5.0, &mut runs);
-            let plain = |(range, accesses): &Piece| (range.start, range.end, *accesses);
+            let plain = |(range, accesses): &CountedRange| (range.start, range.end, *accesses);
             runs.iter().map(plain).collect::<Vec<_>>()
         };
         assert_eq!(runs(0, 40), [(0, 10, 3.0), (10, 30, 6.5), (30, 40, 0.0)]);

@@ -156,7 +156,7 @@ const SLACK: f64 = 0.0025;
 
 /// A pending move.
 #[derive(Clone, Copy, Debug)]
-struct UnderWay {
+struct PendingMove {
     id: ActionId,
     range: Range,
 }
@@ -171,7 +171,7 @@ pub struct HotRegion {
     fresh: bool,
     mapped: Vec<Range>,
     verifier: Verifier,
-    under_way: Vec<UnderWay>,
+    under_way: Vec<PendingMove>,
     /// Ranges whose move failed, and the time until which each is skipped.
     failed: Vec<(Range, Time)>,
     low: Vec<u64>,
@@ -384,7 +384,7 @@ impl HotRegion {
         let mut demotions = last.filter(|action| action.kind != ActionKind::Move(Tier(0)));
         let after = demotions.next().filter(|_| tier == Tier(0)).map(|action| action.id);
         orders.actions.push(Action { id, after, range, kind: ActionKind::Move(tier) });
-        self.under_way.push(UnderWay { id, range });
+        self.under_way.push(PendingMove { id, range });
     }
 }
 
@@ -542,7 +542,7 @@ mod tests {
     // Both tiers full: block 0 in the fast tier is unknown, and so is the busy block 2 in the slow
     // tier.
     #[test]
-    fn golden_what_is_unknown_stays() {
+    fn golden_unknown_regions_stay() {
         let moved = |unknown: bool| {
             let mut policy = HotRegion::new(Config::default());
             let mut trace = trace(Config::default(), [2, 8], 4);
@@ -587,7 +587,7 @@ mod tests {
     // The fast tier holds two blocks and is full. Block 0 has 12 accesses, block 1 none; block 2
     // with 20 is exchanged for block 1; for block 3, also with 20, no block is cold enough.
     #[test]
-    fn golden_the_coldest_makes_room() {
+    fn golden_the_coldest_page_is_demoted_for_room() {
         let mut trace = trace(Config::default(), [2, 8], 4);
         trace.seconds(2, |second| match second {
             0 => [touches(0, 12), touches(2, 20), touches(3, 20)].concat(),

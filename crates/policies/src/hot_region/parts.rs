@@ -70,14 +70,14 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_in_a_tier_is_found() {
+    fn memory_of_a_tier_is_found() {
         let mut left = u64::MAX;
         let found = parts(&machine(), &range(0, 2048), Tier(1), &mut left);
         assert_eq!(pages(found), [(512, 1024, 512), (1024, 1536, 512), (1536, 2048, 256)]);
     }
 
     #[test]
-    fn no_more_than_wanted_is_taken() {
+    fn at_most_the_wanted_pages_are_taken() {
         let mut left = 600 << 12;
         let found = parts(&machine(), &range(0, 2048), Tier(1), &mut left);
         assert_eq!((pages(found.clone())[0], left), ((512, 1024, 512), 0));

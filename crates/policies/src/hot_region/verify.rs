@@ -69,7 +69,7 @@ pub(super) enum Verdict {
 }
 
 #[derive(Clone, Debug)]
-struct Case {
+struct Candidate {
     range: Range,
     /// Addresses of the drawn pages, and whether each was found young.
     pages: Vec<(u64, bool)>,
@@ -84,17 +84,17 @@ struct Case {
 pub(super) struct Verifier {
     config: Config,
     rng: Rng,
-    cases: Vec<Case>,
-    /// Case and page of each pending probe.
-    asked: Vec<(usize, usize)>,
+    candidates: Vec<Candidate>,
+    /// Candidate and page of each pending probe.
+    probed: Vec<(usize, usize)>,
 }
 
 /// Maximum number of regions under verification or with a valid verdict.
-const CASES: usize = 1024;
+const CANDIDATES: usize = 1024;
 
 impl Verifier {
     pub(super) fn new(config: Config) -> Self {
-        Self { rng: Rng::seeded(config.seed), config, cases: Vec::new(), asked: Vec::new() }
+        Self { rng: Rng::seeded(config.seed), config, candidates: Vec::new(), probed: Vec::new() }
     }
 
     /// The verdict on a region; without one, starts its verification.
@@ -102,7 +102,7 @@ impl Verifier {
         if let Some(verdict) = self.known(range) {
             return verdict;
         }
-        if self.cases.len() < CASES {
+        if self.candidates.len() < CANDIDATES {
             let draw = |_| {
                 let at = range.start + self.rng.below(range.bytes());
                 ((at & !(PAGE_SIZE - 1)).max(range.start), false)
@@ -110,8 +110,8 @@ impl Verifier {
             let pages = (0..self.config.pages).map(draw).collect();
             let until = now + self.config.valid;
             let (looks, verdict) = (0, Verdict::Open);
-            self.cases.push(Case { range: *range, pages, looks, verdict, until });
-            self.look_at(self.cases.len() - 1, orders);
+            self.candidates.push(Candidate { range: *range, pages, looks, verdict, until });
+            self.look_at(self.candidates.len() - 1, orders);
         }
         Verdict::Open
     }
@@ -119,62 +119,62 @@ impl Verifier {
     /// A valid verdict on the region or a region that covers it. A cold verdict does not apply to a
     /// part less than half as large: the few accessed pages may all be in this part.
     fn known(&self, range: &Range) -> Option<Verdict> {
-        let covering = || self.cases.iter().filter(|case| case.range.covers(range));
-        if covering().any(|case| case.verdict == Verdict::Hot) {
+        let covering = || self.candidates.iter().filter(|candidate| candidate.range.covers(range));
+        if covering().any(|candidate| candidate.verdict == Verdict::Hot) {
             return Some(Verdict::Hot);
         }
-        let alike = |case: &&Case| case.range.bytes() <= 2 * range.bytes();
-        covering().find(alike).map(|case| case.verdict)
+        let alike = |candidate: &&Candidate| candidate.range.bytes() <= 2 * range.bytes();
+        covering().find(alike).map(|candidate| candidate.verdict)
     }
 
-    fn look_at(&mut self, case: usize, orders: &mut Orders) {
-        let Case { range, pages, looks, .. } = &self.cases[case];
+    fn look_at(&mut self, candidate: usize, orders: &mut Orders) {
+        let Candidate { range, pages, looks, .. } = &self.candidates[candidate];
         for (page, (at, _)) in pages.iter().enumerate() {
             let at = Addr { space: range.space, at: *at };
             let first = *looks == 0;
             let probe = if first { Probe::clear } else { Probe::test_and_clear };
             orders.probes.push(probe(at, Level::PTE));
-            self.asked.push((case, page));
+            self.probed.push((candidate, page));
         }
     }
 
     /// Orders the next round of probes of all undecided regions; forgets expired verdicts.
     pub(super) fn look_again(&mut self, now: Time, orders: &mut Orders) {
-        self.asked.clear();
-        self.cases.retain(|case| case.until > now);
-        for case in 0..self.cases.len() {
-            if self.cases[case].verdict == Verdict::Open {
-                self.look_at(case, orders);
+        self.probed.clear();
+        self.candidates.retain(|candidate| candidate.until > now);
+        for candidate in 0..self.candidates.len() {
+            if self.candidates[candidate].verdict == Verdict::Open {
+                self.look_at(candidate, orders);
             }
         }
     }
 
     /// Applies the results of the round's probes.
     pub(super) fn answer(&mut self, probes: &[Probe]) {
-        let mut looked = vec![false; self.cases.len()];
-        for ((case, page), probe) in std::mem::take(&mut self.asked).into_iter().zip(probes) {
-            let Some(known) = self.cases.get_mut(case) else { continue };
+        let mut looked = vec![false; self.candidates.len()];
+        for ((candidate, page), probe) in std::mem::take(&mut self.probed).into_iter().zip(probes) {
+            let Some(known) = self.candidates.get_mut(candidate) else { continue };
             let (at, young) = &mut known.pages[page];
             if *at == probe.at.at && known.range.space == probe.at.space {
                 *young |= known.looks > 0 && probe.is_young();
-                looked[case] = true;
+                looked[candidate] = true;
             }
         }
-        for (case, looked) in self.cases.iter_mut().zip(looked) {
-            if looked && case.verdict == Verdict::Open {
-                case.looks += 1;
-                case.verdict = judge(case, &self.config);
+        for (candidate, looked) in self.candidates.iter_mut().zip(looked) {
+            if looked && candidate.verdict == Verdict::Open {
+                candidate.looks += 1;
+                candidate.verdict = judge(candidate, &self.config);
             }
         }
     }
 }
 
-fn judge(case: &Case, config: &Config) -> Verdict {
-    let young = case.pages.iter().filter(|(_, young)| *young).count() as f64;
-    if young >= (config.share * case.pages.len() as f64).max(1.0) {
+fn judge(candidate: &Candidate, config: &Config) -> Verdict {
+    let young = candidate.pages.iter().filter(|(_, young)| *young).count() as f64;
+    if young >= (config.share * candidate.pages.len() as f64).max(1.0) {
         return Verdict::Hot;
     }
-    if case.looks > config.looks { Verdict::Cold } else { Verdict::Open }
+    if candidate.looks > config.looks { Verdict::Cold } else { Verdict::Open }
 }
 
 #[cfg(test)]
@@ -207,7 +207,7 @@ mod tests {
     // 32 draws, of which 3.2 must be young. The first round clears, the second may confirm, the
     // sixth is the last.
     #[test]
-    fn hot_regions_pass_and_single_pages_do_not() {
+    fn hot_regions_are_confirmed_and_single_pages_are_not() {
         assert_eq!(verdict(1), (Verdict::Hot, 2));
         assert_eq!(verdict(3).0, Verdict::Hot);
         assert_eq!(verdict(512), (Verdict::Cold, 6));
@@ -216,18 +216,18 @@ mod tests {
     // 1 GiB of which the last sixteenth is accessed: 2 of 32 pages, too few. That part verified on
     // its own passes; for seven eighths of the region, its cold verdict still applies.
     #[test]
-    fn a_hot_part_of_a_cold_region_is_looked_at_by_itself() {
+    fn a_hot_part_of_a_cold_region_is_verified_separately() {
         let mut verifier = Verifier::new(Config::default());
         let [whole, most] = [1 << 30, 7 << 27].map(|bytes| Range::new(SpaceId(0), 0, bytes));
         let part = Range::new(SpaceId(0), 15 << 26, 1 << 30);
-        let cold = |range| Case {
+        let cold = |range| Candidate {
             range,
             pages: Vec::new(),
             looks: 6,
             verdict: Verdict::Cold,
             until: Time(0) + Duration::from_secs(10),
         };
-        verifier.cases.push(cold(whole));
+        verifier.candidates.push(cold(whole));
         let mut orders = Orders::default();
         assert_eq!(verifier.ask(&most, Time(0), &mut orders), Verdict::Cold);
         assert!(orders.probes.is_empty());
@@ -237,13 +237,13 @@ mod tests {
     }
 
     #[test]
-    fn verdicts_grow_old() {
+    fn verdicts_expire() {
         let mut verifier = Verifier::new(Config::default());
         let range = Range::new(SpaceId(0), 0, 1 << 21);
         let mut orders = Orders::default();
         verifier.ask(&range, Time(0), &mut orders);
         assert_eq!(orders.probes.len(), 32);
         verifier.look_again(Time(0) + Duration::from_secs(11), &mut orders);
-        assert!(verifier.cases.is_empty());
+        assert!(verifier.candidates.is_empty());
     }
 }

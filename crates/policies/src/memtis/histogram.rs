@@ -49,7 +49,7 @@ mod tests {
     // 10 pages in bin 9, 20 in 5, 100 in 0: a room of 15 fits the first, 30 both, 1000 all; but
     // pages never accessed are not hot.
     #[test]
-    fn the_line_is_drawn_where_the_room_ends() {
+    fn the_threshold_is_the_lowest_that_fits() {
         let mut histogram = Histogram::default();
         [(9, 10), (5, 20), (0, 100)].iter().for_each(|(bin, pages)| histogram.add(*bin, *pages));
         let lines = [5, 15, 30, 1000].map(|room| histogram.threshold(room));

@@ -26,11 +26,11 @@
 //! policies here do not set sampling rates. Whether a sample hit the fast tier is determined by the
 //! page's tier.
 
+mod base_counters;
 mod histogram;
 pub mod nemo;
 mod pages;
 mod skew;
-mod turns;
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
@@ -41,7 +41,7 @@ use tierscope_core::{
 };
 
 use crate::cost::Costs;
-use crate::pages::{Census, Ended, Lists, Moves};
+use crate::pages::{Census, FinishedMove, Lists, Moves};
 use crate::registry::{Entry, Sampling, keys_of, made};
 use crate::settings::{Bytes, Settings, Visit, recorded};
 use histogram::{Histogram, bin};
@@ -147,7 +147,7 @@ const MIB: u64 = 1 << 20;
 
 /// Kind of a pending action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum PendingKind {
     Move,
     Split,
 }
@@ -158,7 +158,7 @@ pub struct Memtis {
     config: Config,
     census: Census,
     pages: Pages,
-    moves: Moves<Way>,
+    moves: Moves<PendingKind>,
     samples: u64,
     /// Sample numbers of the next threshold update and the next cooling.
     next_adapt: u64,
@@ -208,11 +208,11 @@ impl Memtis {
 
     /// The page and subpage that contain an address.
     fn page_of(&self, at: Addr) -> Option<(u32, u32)> {
-        let small = self.census.atlas.page_at(at)?;
+        let small = self.census.numbers.page_at(at)?;
         if self.pages.lists.knows(small) {
             return Some((small, small));
         }
-        let head = self.census.atlas.page_at(Addr { at: at.at & !(2 * MIB - 1), ..at })?;
+        let head = self.census.numbers.page_at(Addr { at: at.at & !(2 * MIB - 1), ..at })?;
         let huge = self.pages.lists.knows(head) && self.pages.is_huge(head);
         (huge && small > head && small < head + 512).then_some((head, small))
     }
@@ -384,14 +384,14 @@ impl Memtis {
             {
                 self.pages.lists.take(page);
                 let kind = ActionKind::Split;
-                self.moves.in_place(orders, (page, range), (tier, kind), Way::Split);
+                self.moves.in_place(orders, (page, range), (tier, kind), PendingKind::Split);
                 self.config.costs.charge(orders, 1);
             }
         }
     }
 
     fn range_of(&self, page: u32) -> Option<Range> {
-        let at = self.census.atlas.address_of(page)?;
+        let at = self.census.numbers.address_of(page)?;
         Some(Range::new(at.space, at.at, at.at + self.pages.lists.bytes(page)))
     }
 
@@ -422,7 +422,8 @@ impl Memtis {
     /// Demotes a page of the fast tier that is neither hot nor warm to the next tier.
     fn demote(&mut self, orders: &mut Orders) -> bool {
         let cold = list(Tier(0), false);
-        let fits = |moves: &Moves<Way>, bytes| moves.tiers() > 1 && moves.free(Tier(1)) >= bytes;
+        let fits =
+            |moves: &Moves<PendingKind>, bytes| moves.tiers() > 1 && moves.free(Tier(1)) >= bytes;
         // Warm pages are rotated to the head, so that each is examined once.
         for _ in 0..self.pages.lists.count(cold) {
             let Some(page) = self.pages.lists.tail(cold) else { return false };
@@ -444,16 +445,16 @@ impl Memtis {
     fn send(&mut self, page: u32, from: Tier, to: Tier, orders: &mut Orders) -> bool {
         let Some(range) = self.range_of(page) else { return false };
         self.pages.lists.take(page);
-        self.moves.move_page(orders, (page, range), (from, to), Way::Move);
+        self.moves.move_page(orders, (page, range), (from, to), PendingKind::Move);
         true
     }
 
-    fn end(&mut self, ended: &Ended<Way>) {
+    fn end(&mut self, ended: &FinishedMove<PendingKind>) {
         if !self.pages.lists.knows(ended.page) {
             return;
         }
         match (ended.tag, ended.done) {
-            (Way::Split, true) if self.pages.is_huge(ended.page) => {
+            (PendingKind::Split, true) if self.pages.is_huge(ended.page) => {
                 self.pages.cool(ended.page);
                 self.pages.split(ended.page, ended.from);
             }
@@ -573,7 +574,7 @@ mod tests {
     // Room for 28 of 32 pages. 40 pages have one sample each: the threshold rises to bin 10,
     // because bin 9 does not fit; only page 50, with four samples, is hot then.
     #[test]
-    fn golden_the_line_rises_to_what_fits() {
+    fn golden_the_threshold_rises_until_hot_pages_fit() {
         let config = Config { adapt: 44, interval: Duration::from_secs(100), ..Config::default() };
         let mut trace = trace(config, [32, 96], 64, false);
         trace.seconds(2, |second| match second {

@@ -2,8 +2,8 @@
 //!
 //! Source: Li et al., "Finding NEMO", section 5.2: MEMTIS's policy unchanged; a counter for each
 //! huge page of the slow tier replaces the page's samples, and base-page counters, rotated over the
-//! huge pages (`turns.rs`), replace the attribution of samples to subpages. The fast tier is
-//! sampled as before. In the article's experiments memory is allocated from the slow tier first and
+//! huge pages (`base_counters.rs`), replace the attribution of samples to subpages. The fast tier
+//! is sampled as before. In the article's experiments memory is allocated from the slow tier first and
 //! stays there for 180 s ([`Config::pin`]), so that the prototype's controller observes all of it
 //! once.
 //!
@@ -19,10 +19,10 @@ use tierscope_core::{
     Evidence, Need, Orders, PlacementView, Policy, Range, RuleId, Sample, Setting, Tier, Time,
 };
 
-use super::turns::Turns;
+use super::base_counters::BaseCounters;
 use super::{Memtis, TIERS, list};
-use crate::counted::Counted;
-use crate::hemem_nemo::Sees;
+use crate::block_counters::BlockCounters;
+use crate::hemem_nemo::Coverage;
 use crate::registry::{BY_COUNTERS_AND_SAMPLES, Entry, Sampling, keys_of, made};
 use crate::settings::{Settings, Visit, recorded};
 
@@ -42,7 +42,7 @@ pub(crate) const ENTRY: Entry = Entry {
     sampling: Some(Sampling::Every(5_003)),
     reclaims: false,
     make: made!("memtis-nemo", Config::default(), |config| {
-        MemtisNemo::new(crate::hemem_nemo::Sees::Slow, config)
+        MemtisNemo::new(crate::hemem_nemo::Coverage::Slow, config)
     }),
     keys: || keys_of(&mut Config::default()),
 };
@@ -63,7 +63,7 @@ pub(crate) const ENTRY_ALL: Entry = Entry {
     sampling: Some(Sampling::Every(5_003)),
     reclaims: false,
     make: made!("memtis-nemo-all", Config::default(), |config| {
-        MemtisNemo::new(crate::hemem_nemo::Sees::All, config)
+        MemtisNemo::new(crate::hemem_nemo::Coverage::All, config)
     }),
     keys: || keys_of(&mut Config::default()),
 };
@@ -116,21 +116,21 @@ impl Settings for Config {
 
 /// Component that registered a rule: the huge-page or the base-page counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
-    Counted,
-    Turns,
+enum RuleOwner {
+    BlockCounters,
+    BaseCounters,
 }
 
 /// The MEMTIS-NEMO policy.
 #[derive(Clone, Debug)]
 pub struct MemtisNemo {
-    sees: Sees,
+    sees: Coverage,
     config: Config,
     memtis: Memtis,
-    counted: Counted,
-    turns: Turns,
+    counted: BlockCounters,
+    turns: BaseCounters,
     /// Owners of the rules that await their id, in the order of registration.
-    asked: VecDeque<Asked>,
+    registering: VecDeque<RuleOwner>,
     /// For each huge page, the share of its requests to base pages that would be hot.
     shares: HashMap<u32, f32>,
     begun: Option<Time>,
@@ -140,13 +140,13 @@ pub struct MemtisNemo {
 impl MemtisNemo {
     /// The policy with these settings.
     #[must_use]
-    pub fn new(sees: Sees, config: Config) -> Self {
+    pub fn new(sees: Coverage, config: Config) -> Self {
         Self {
             sees,
             memtis: Memtis::new(config.memtis.clone()),
-            counted: Counted::new(config.every),
-            turns: Turns::new(config.at_once),
-            asked: VecDeque::new(),
+            counted: BlockCounters::new(config.every),
+            turns: BaseCounters::new(config.at_once),
+            registering: VecDeque::new(),
             shares: HashMap::new(),
             begun: None,
             next_turn: Time(0),
@@ -155,7 +155,7 @@ impl MemtisNemo {
     }
 
     fn sees(&self, tier: Tier) -> bool {
-        self.sees == Sees::All || tier.0 > 0
+        self.sees == Coverage::All || tier.0 > 0
     }
 
     /// Huge pages in tiers that have controllers: the ones on hot lists, and the ones on cold
@@ -178,7 +178,7 @@ impl MemtisNemo {
         view: &dyn PlacementView,
         orders: &mut Orders,
     ) {
-        let before = self.counted.asked();
+        let before = self.counted.registering();
         let mut changed = 0;
         for (page, range) in lists.iter().flatten() {
             if let Some(frame) = view.frame_of(range) {
@@ -190,15 +190,16 @@ impl MemtisNemo {
         let gone: Vec<u32> = self.counted.watched().filter(|page| !there.contains(page)).collect();
         changed += gone.len() as u64;
         gone.into_iter().for_each(|page| self.counted.forget(page, orders));
-        self.asked.extend((before..self.counted.asked()).map(|_| Asked::Counted));
+        self.registering
+            .extend((before..self.counted.registering()).map(|_| RuleOwner::BlockCounters));
         self.config.memtis.costs.charge(orders, changed);
     }
 
     fn take(&mut self, id: RuleId, states: &[u64], orders: &mut Orders) {
         if states.is_empty() {
-            match self.asked.pop_front() {
-                Some(Asked::Turns) => self.turns.named(id),
-                Some(Asked::Counted) => drop(self.counted.take(id, states, orders)),
+            match self.registering.pop_front() {
+                Some(RuleOwner::BaseCounters) => self.turns.named(id),
+                Some(RuleOwner::BlockCounters) => drop(self.counted.take(id, states, orders)),
                 None => {}
             }
             return;
@@ -230,7 +231,7 @@ impl MemtisNemo {
             true => self.turns.begin(lists.clone(), view, orders),
             false => 0,
         };
-        self.asked.extend((0..registered).map(|_| Asked::Turns));
+        self.registering.extend((0..registered).map(|_| RuleOwner::BaseCounters));
         self.follow(&lists, view, orders);
     }
 }
@@ -238,8 +239,8 @@ impl MemtisNemo {
 impl Policy for MemtisNemo {
     fn name(&self) -> &'static str {
         match self.sees {
-            Sees::Slow => "memtis-nemo",
-            Sees::All => "memtis-nemo-all",
+            Coverage::Slow => "memtis-nemo",
+            Coverage::All => "memtis-nemo-all",
         }
     }
 
@@ -294,7 +295,7 @@ mod tests {
 
     fn trace(config: Config, huge_pages: u32) -> Trace<MemtisNemo> {
         let sizes = [2, 8].map(|huge| Size::without_marks(huge * u64::from(PAGES)));
-        let policy = MemtisNemo::new(Sees::All, config);
+        let policy = MemtisNemo::new(Coverage::All, config);
         Trace::with(policy, &sizes, huge_pages * PAGES, true)
     }
 
@@ -303,7 +304,7 @@ mod tests {
     // active list's counting intervals begin at full and half seconds, and page 0 is on it once it
     // was counted.
     #[test]
-    fn golden_requests_are_divided_as_they_were_in_the_turn() {
+    fn golden_samples_are_divided_by_the_requests_of_the_interval() {
         let config = Config { every: 10, turn: Duration::from_millis(250), ..Config::default() };
         let mut trace = trace(config, 2);
         trace.seconds(5, |second| match second {

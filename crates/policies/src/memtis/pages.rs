@@ -6,7 +6,7 @@ use tierscope_core::Tier;
 use super::TIERS;
 use super::histogram::{Histogram, bin};
 use super::skew::{WEIGHT, skewness};
-use crate::pages::{Change, Keeper, ListId, Lists};
+use crate::pages::{Change, ListId, Lists, PageStates};
 
 /// Per-page state: the access count in two halves, so that it packs into three two-byte fields, and
 /// the number of the last cooling applied.
@@ -248,7 +248,7 @@ impl Pages {
     }
 }
 
-impl Keeper for Pages {
+impl PageStates for Pages {
     fn order_of(&self, page: u32) -> Option<u8> {
         self.lists.knows(page).then(|| self.lists.order(page))
     }
@@ -302,7 +302,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn coolings_that_were_missed_are_made_up_for() {
+    fn missed_coolings_are_applied_later() {
         let mut heat = Heat::default();
         heat.add(70_000);
         heat.cool(2);

@@ -96,7 +96,7 @@ mod tests {
     // 10,000 samples, of which 5000 hit the fast tier and 8000 could: 0.95 * 8000 - 5000 = 2600, a
     // quarter; of 1000 huge pages at 270 to 80 ns: 0.26 * 1000 * 2.375 * 0.4 = 247.
     #[test]
-    fn as_many_are_split_as_pays() {
+    fn the_number_of_splits_follows_the_lost_hits() {
         let hits = Hits { estimated: 8000, real: 5000, records: 10_000, huge_pages: 1000 };
         assert_eq!(splits(&hits, 80.0, 270.0), 247);
         assert_eq!(splits(&Hits { real: 7700, ..hits }, 80.0, 270.0), 0);

@@ -10,7 +10,7 @@ use tierscope_core::{
     PageId, PlacementView, Range, RangeSet, Tier,
 };
 
-use super::{Atlas, MOST_PAGES};
+use super::{MOST_PAGES, PageNumbers};
 
 /// Change of a page's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub(crate) enum Change {
 }
 
 /// Receiver of page changes: a policy's page lists.
-pub(crate) trait Keeper {
+pub(crate) trait PageStates {
     /// log2 of the number of 4 KiB pages in a page; `None` if the page is not tracked.
     fn order_of(&self, page: u32) -> Option<u8>;
 
@@ -59,7 +59,7 @@ enum Item {
 /// Queue of page events, and position of the background sweep.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Census {
-    pub(crate) atlas: Atlas,
+    pub(crate) numbers: PageNumbers,
     /// Mappings, and whether each is backed by a file; sorted by address.
     mappings: Vec<(Range, bool)>,
     /// Whether mappings changed since the last tick.
@@ -120,7 +120,7 @@ impl Census {
     }
 
     /// Reports all queued changes to `keeper`. Returns the number of pages looked up.
-    pub(crate) fn settle(&mut self, view: &dyn PlacementView, keeper: &mut dyn Keeper) -> u64 {
+    pub(crate) fn settle(&mut self, view: &dyn PlacementView, keeper: &mut dyn PageStates) -> u64 {
         let mut looked = 0;
         for item in std::mem::take(&mut self.queue) {
             looked += match item {
@@ -141,7 +141,7 @@ impl Census {
         &mut self,
         event: &PageEvent,
         view: &dyn PlacementView,
-        keeper: &mut dyn Keeper,
+        keeper: &mut dyn PageStates,
     ) -> u64 {
         match event.kind {
             PageEventKind::Allocated(_) => self.sweep(&event.range, view, keeper),
@@ -158,7 +158,12 @@ impl Census {
 
     /// Reports the pages of a range as gone. The rest of a partly freed huge page is looked up
     /// again, as smaller pages.
-    fn free(&mut self, range: &Range, view: &dyn PlacementView, keeper: &mut dyn Keeper) -> u64 {
+    fn free(
+        &mut self,
+        range: &Range,
+        view: &dyn PlacementView,
+        keeper: &mut dyn PageStates,
+    ) -> u64 {
         let cut: Vec<Range> = [range.start, range.end]
             .into_iter()
             .filter_map(|at| self.cut(Addr { space: range.space, at }, keeper))
@@ -171,10 +176,10 @@ impl Census {
     }
 
     /// The tracked huge page that contains an address, unless it begins there.
-    fn cut(&self, at: Addr, keeper: &dyn Keeper) -> Option<Range> {
+    fn cut(&self, at: Addr, keeper: &dyn PageStates) -> Option<Range> {
         let head = |shift: u32| {
             let start = at.at >> shift << shift;
-            let page = self.atlas.page_at(Addr { at: start, ..at })?;
+            let page = self.numbers.page_at(Addr { at: start, ..at })?;
             let end = start + (PAGE_SIZE << keeper.order_of(page)?);
             (start < at.at && at.at < end).then(|| Range::new(at.space, start, end))
         };
@@ -182,7 +187,12 @@ impl Census {
     }
 
     /// Reports the tracked pages of a range as gone, and looks the range up again.
-    fn relook(&mut self, range: &Range, view: &dyn PlacementView, keeper: &mut dyn Keeper) -> u64 {
+    fn relook(
+        &mut self,
+        range: &Range,
+        view: &dyn PlacementView,
+        keeper: &mut dyn PageStates,
+    ) -> u64 {
         self.each_known(range, keeper, |page| Change::Gone { page })
             + self.sweep(range, view, keeper)
     }
@@ -190,11 +200,11 @@ impl Census {
     fn each_known(
         &self,
         range: &Range,
-        keeper: &mut dyn Keeper,
+        keeper: &mut dyn PageStates,
         change: impl Fn(u32) -> Change,
     ) -> u64 {
         let mut met = 0;
-        for page in self.atlas.rows(range).into_iter().flatten() {
+        for page in self.numbers.rows(range).into_iter().flatten() {
             if keeper.order_of(page).is_some() {
                 keeper.change(change(page));
                 met += 1;
@@ -203,9 +213,9 @@ impl Census {
         met
     }
 
-    fn settle_mappings(&mut self, view: &dyn PlacementView, keeper: &mut dyn Keeper) -> u64 {
+    fn settle_mappings(&mut self, view: &dyn PlacementView, keeper: &mut dyn PageStates) -> u64 {
         let mapped: RangeSet = self.mappings.iter().map(|(range, _)| *range).collect();
-        for page in self.atlas.keep(&mapped).into_iter().flatten() {
+        for page in self.numbers.keep(&mapped).into_iter().flatten() {
             if keeper.order_of(page).is_some() {
                 keeper.change(Change::Gone { page });
             }
@@ -220,7 +230,7 @@ impl Census {
 
     /// Background sweep: looks up the next pages, cyclically; of a small target, only a part per
     /// tick.
-    fn sweep_on(&mut self, view: &dyn PlacementView, keeper: &mut dyn Keeper) -> u64 {
+    fn sweep_on(&mut self, view: &dyn PlacementView, keeper: &mut dyn PageStates) -> u64 {
         let mut left = self.pace.min((self.swept.bytes() >> PAGE_SHIFT).div_ceil(TICKS));
         let mut looked = 0;
         while left > 0 {
@@ -239,7 +249,12 @@ impl Census {
     }
 
     /// Looks up and reports every page of the range.
-    fn sweep(&mut self, range: &Range, view: &dyn PlacementView, keeper: &mut dyn Keeper) -> u64 {
+    fn sweep(
+        &mut self,
+        range: &Range,
+        view: &dyn PlacementView,
+        keeper: &mut dyn PageStates,
+    ) -> u64 {
         let (mut at, mut looked) = (range.start & !(PAGE_SIZE - 1), 0);
         while at < range.end {
             let here = Range::new(range.space, at, at + PAGE_SIZE);
@@ -257,13 +272,13 @@ impl Census {
         &mut self,
         here: &Range,
         view: &dyn PlacementView,
-        keeper: &mut dyn Keeper,
+        keeper: &mut dyn PageStates,
     ) -> Option<u64> {
         let PageId(page) = view.page_at(here)?;
         let whole = view.range_of(PageId(page))?;
         let tier = view.tier_of(PageId(page))?;
         let (mapping, file) = self.mapping_of(&whole).unwrap_or((whole, false));
-        self.atlas.learn(page, &whole, &mapping);
+        self.numbers.learn(page, &whole, &mapping);
         if page >= MOST_PAGES {
             return Some(whole.end);
         }

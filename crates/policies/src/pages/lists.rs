@@ -5,7 +5,7 @@
 //! KiB, 8 GiB for 2 TiB. Lists with trails use 12 of them for the node and 4 for
 //! the trail.
 
-use super::trail::Trail;
+use super::hint_ring::HintRing;
 
 /// Null link: no page.
 const NIL: u32 = u32::MAX;
@@ -51,12 +51,12 @@ struct List {
     /// Total size of the pages on the list, in units of 4 KiB.
     small: u64,
     /// Hints at the pages next to the tail.
-    trail: Trail,
+    trail: HintRing,
 }
 
 impl Default for List {
     fn default() -> Self {
-        Self { head: NIL, tail: NIL, count: 0, small: 0, trail: Trail::default() }
+        Self { head: NIL, tail: NIL, count: 0, small: 0, trail: HintRing::default() }
     }
 }
 
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn sixteen_bytes_hold_a_page_and_what_is_kept_of_it() {
+    fn sixteen_bytes_hold_a_page_and_its_payload() {
         assert_eq!((Lists::<u8>::PAGE_BYTES, Lists::<u32>::PAGE_BYTES), (12, 16));
     }
 

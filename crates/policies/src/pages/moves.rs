@@ -8,7 +8,7 @@ use super::ordered::Ordered;
 
 /// A pending action on a page, with the policy's tag.
 #[derive(Clone, Copy, Debug)]
-struct Flight<T> {
+struct PendingMove<T> {
     /// Page number; `None` if the page was freed meanwhile.
     page: Option<u32>,
     from: Tier,
@@ -22,7 +22,7 @@ struct Flight<T> {
 
 /// A finished action on a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ended<T> {
+pub(crate) struct FinishedMove<T> {
     pub(crate) page: u32,
     pub(crate) from: Tier,
     pub(crate) to: Option<Tier>,
@@ -34,7 +34,7 @@ pub(crate) struct Ended<T> {
 
 /// Usage of a tier, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
-struct Room {
+struct TierRoom {
     capacity: u64,
     free: u64,
     /// Bytes of pending moves into the tier.
@@ -58,8 +58,8 @@ const MARKS: u64 = 1000;
 #[derive(Clone, Debug)]
 pub(crate) struct Moves<T> {
     /// Pending actions by id.
-    under_way: Ordered<Flight<T>>,
-    rooms: Vec<Room>,
+    under_way: Ordered<PendingMove<T>>,
+    rooms: Vec<TierRoom>,
     /// Whether the machine reports watermarks.
     told: bool,
 }
@@ -71,7 +71,7 @@ impl<T: Copy> Moves<T> {
 
     /// Updates capacity and free memory of the tiers.
     pub(crate) fn refresh(&mut self, tiers: &[TierUse]) {
-        self.rooms.resize(self.rooms.len().max(tiers.len()), Room::default());
+        self.rooms.resize(self.rooms.len().max(tiers.len()), TierRoom::default());
         for tier in tiers {
             let room = &mut self.rooms[usize::from(tier.tier.0)];
             room.capacity = tier.capacity;
@@ -98,7 +98,7 @@ impl<T: Copy> Moves<T> {
         self.rooms.len()
     }
 
-    fn room(&self, tier: Tier) -> Room {
+    fn room(&self, tier: Tier) -> TierRoom {
         self.rooms.get(usize::from(tier.0)).copied().unwrap_or_default()
     }
 
@@ -155,7 +155,7 @@ impl<T: Copy> Moves<T> {
         tag: T,
     ) -> ActionId {
         let after = if self.free(to) < range.bytes() { self.room(to).last_out } else { None };
-        let flight = Flight {
+        let flight = PendingMove {
             page: Some(page),
             from,
             to: Some(to),
@@ -175,8 +175,14 @@ impl<T: Copy> Moves<T> {
         from: Tier,
         tag: T,
     ) -> ActionId {
-        let flight =
-            Flight { page: Some(page), from, to: None, bytes: range.bytes(), leaves: true, tag };
+        let flight = PendingMove {
+            page: Some(page),
+            from,
+            to: None,
+            bytes: range.bytes(),
+            leaves: true,
+            tag,
+        };
         self.order(orders, (range, ActionKind::Reclaim), None, flight)
     }
 
@@ -188,7 +194,7 @@ impl<T: Copy> Moves<T> {
         (tier, kind): (Tier, ActionKind),
         tag: T,
     ) -> ActionId {
-        let flight = Flight {
+        let flight = PendingMove {
             page: Some(page),
             from: tier,
             to: None,
@@ -204,9 +210,9 @@ impl<T: Copy> Moves<T> {
         orders: &mut Orders,
         (range, kind): (Range, ActionKind),
         after: Option<ActionId>,
-        flight: Flight<T>,
+        flight: PendingMove<T>,
     ) -> ActionId {
-        let Flight { from, bytes, leaves, .. } = flight;
+        let PendingMove { from, bytes, leaves, .. } = flight;
         let id = ActionId(self.under_way.push(flight));
         if leaves {
             let room = &mut self.rooms[usize::from(from.0)];
@@ -219,7 +225,7 @@ impl<T: Copy> Moves<T> {
     }
 
     /// Applies an outcome; `None` if the action is unknown, or its page is gone.
-    pub(crate) fn end(&mut self, outcome: &Outcome) -> Option<Ended<T>> {
+    pub(crate) fn end(&mut self, outcome: &Outcome) -> Option<FinishedMove<T>> {
         let flight = self.under_way.remove(outcome.id.0)?;
         let done = outcome.failed == 0 && outcome.why.is_none();
         let from = &mut self.rooms[usize::from(flight.from.0)];
@@ -236,13 +242,13 @@ impl<T: Copy> Moves<T> {
             to.coming -= flight.bytes;
             to.free = to.free.saturating_sub(if done { flight.bytes } else { 0 });
         }
-        let Flight { from, to, tag, .. } = flight;
-        Some(Ended { page: flight.page?, from, to, tag, done, why: outcome.why })
+        let PendingMove { from, to, tag, .. } = flight;
+        Some(FinishedMove { page: flight.page?, from, to, tag, done, why: outcome.why })
     }
 
     /// Detaches a freed page from its pending action, whose outcome is then ignored.
     pub(crate) fn forget(&mut self, page: u32) {
-        let of_page = |flight: &&mut Flight<T>| flight.page == Some(page);
+        let of_page = |flight: &&mut PendingMove<T>| flight.page == Some(page);
         self.under_way.values_mut().filter(of_page).for_each(|flight| flight.page = None);
     }
 }

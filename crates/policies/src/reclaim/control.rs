@@ -86,7 +86,7 @@ mod tests {
     // First tier: 100 of 1000 refaulted. Second: 63 are insignificant. 150 of 1000: 150 x 1064 x 2
     // = 319,200 > 101 x 1000 x 3 = 303,000. 140: 297,920 is below.
     #[test]
-    fn a_tier_that_comes_back_more_often_is_spared() {
+    fn a_tier_with_more_refaults_is_protected() {
         assert_eq!(control((100, 1000), (63, 70)).last_tier(), 3);
         assert_eq!(control((100, 1000), (150, 1000)).last_tier(), 0);
         assert_eq!(control((100, 1000), (140, 1000)).last_tier(), 3);

@@ -42,28 +42,28 @@ impl Filter {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Filters {
     /// The tested filter; `None` before the first walk, when every table passes.
-    asked: Option<Filter>,
+    tested: Option<Filter>,
     filled: Filter,
 }
 
 impl Filters {
     pub(crate) fn passes(&self, key: Key) -> bool {
-        self.asked.as_ref().is_none_or(|filter| filter.has(key))
+        self.tested.as_ref().is_none_or(|filter| filter.has(key))
     }
 
     /// Adds a table for the next walk: during a walk to the other filter, and between walks
     /// (look-around before eviction) to the one that the next walk tests.
     pub(crate) fn note(&mut self, key: Key, walking: bool) {
-        match &mut self.asked {
+        match &mut self.tested {
             _ if walking => self.filled.insert(key),
-            Some(asked) => asked.insert(key),
+            Some(tested) => tested.insert(key),
             None => {}
         }
     }
 
     /// Swaps the filters at the end of a walk.
     pub(crate) fn turn(&mut self) {
-        self.asked = Some(std::mem::take(&mut self.filled));
+        self.tested = Some(std::mem::take(&mut self.filled));
     }
 }
 
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_noted_passes_the_next_walk_alone() {
+    fn noted_tables_pass_in_the_next_walk_only() {
         let mut filters = Filters::default();
         let key = |number| (SpaceId(0), number);
         assert!(filters.passes(key(5)), "nothing is known yet");

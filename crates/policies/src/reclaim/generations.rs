@@ -28,9 +28,9 @@ pub(crate) enum State {
     /// In a generation, by its sequence number modulo [`MOST`].
     In(u8),
     /// A reclaim of the page is pending.
-    Leaving,
+    Reclaiming,
     /// Reclaimed; finding it present again is a refault.
-    Out,
+    Reclaimed,
 }
 
 const STATES: usize = 7;
@@ -44,16 +44,16 @@ impl State {
         match self {
             State::Absent => 0,
             State::In(generation) => 1 + usize::from(generation),
-            State::Leaving => 5,
-            State::Out => 6,
+            State::Reclaiming => 5,
+            State::Reclaimed => 6,
         }
     }
 
     fn of_code(code: u8) -> Self {
         match code {
             1..=4 => State::In(code - 1),
-            5 => State::Leaving,
-            6 => State::Out,
+            5 => State::Reclaiming,
+            6 => State::Reclaimed,
             _ => State::Absent,
         }
     }
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_mapped_is_not_there() {
+    fn unmapped_pages_are_absent() {
         let mut pages = Generations::default();
         let mapped: RangeSet = [Range::new(SpaceId(0), 4096, 3 * 4096)].into_iter().collect();
         pages.learn((SpaceId(0), 0), &mapped);
@@ -474,7 +474,7 @@ mod tests {
 
     #[test]
     fn tiers_are_logarithms_of_accesses() {
-        let tiers = (0..=9).map(|refs| Page::new(State::Out, refs).tier());
+        let tiers = (0..=9).map(|refs| Page::new(State::Reclaimed, refs).tier());
         assert_eq!(tiers.collect::<Vec<_>>(), [0, 1, 2, 2, 3, 3, 3, 3, 3, 3]);
     }
 
@@ -518,7 +518,7 @@ mod tests {
             for step in steps {
                 match step {
                     Step::Set(table, page, out) => {
-                        let state = if out { State::Out } else { pages.youngest() };
+                        let state = if out { State::Reclaimed } else { pages.youngest() };
                         pages.set((SpaceId(0), table), page, state);
                         naive.0.insert((table, page), (!out).then_some(max));
                     }
@@ -566,7 +566,7 @@ mod tests {
                 }
                 for ((table, page), seq) in &naive.0 {
                     let found = pages.table((SpaceId(0), *table)).unwrap().page(*page).state();
-                    prop_assert_eq!(found, seq.map_or(State::Out, State::of_sequence));
+                    prop_assert_eq!(found, seq.map_or(State::Reclaimed, State::of_sequence));
                 }
             }
         }

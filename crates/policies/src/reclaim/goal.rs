@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_of_all_that_was_there() {
+    fn a_share_is_of_all_initial_memory() {
         let mut way = Way::new(Goal { share: Some(0.3), ..Goal::default() });
         assert_eq!(way.allows(second(0), 1000, 0), 300);
         assert_eq!(way.allows(second(0), 800, 200), 100);
@@ -150,7 +150,7 @@ mod tests {
 
     // 5 % of 2000 may refault: 100 do, then one more.
     #[test]
-    fn it_pauses_when_pages_come_back() {
+    fn it_pauses_on_refaults() {
         let mut way = Way::new(Goal::default());
         way.note(second(1), 2000, 0);
         way.note(second(2), 0, 100);

@@ -26,13 +26,13 @@
 //!
 //! Only pages that a scan just found old are reclaimed.
 
+mod aging;
 pub(crate) mod control;
+mod eviction;
 pub(crate) mod filter;
 pub(crate) mod generations;
-mod giving;
 pub mod goal;
-pub(crate) mod leaving;
-mod walking;
+pub(crate) mod pending;
 mod words;
 
 use std::collections::VecDeque;
@@ -49,7 +49,7 @@ use crate::settings::{Settings, Visit, recorded};
 use control::Control;
 use generations::{Generations, Key, State, Table, pages_in};
 use goal::{Goal, Way};
-use leaving::Leaving;
+use pending::PendingReclaim;
 
 /// Settings shared by all variants.
 #[derive(Clone, Debug, PartialEq)]
@@ -107,7 +107,7 @@ pub trait Walk {
     /// under young entries of the levels above (`true`). `None`: every leaf is scanned.
     const PRUNES: Option<bool>;
     /// Whether eviction scans upper entries first, and leaves only under young ones.
-    const ASKS_ABOVE: bool = false;
+    const CHECKS_ABOVE: bool = false;
 
     /// Decides about a table whose upper entry was young. `fresh`: the table was unknown before.
     fn enters(&mut self, table: Known<'_>, fresh: bool) -> Look;
@@ -158,7 +158,7 @@ pub struct Known<'a> {
 
 /// Purpose of a pending scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Why {
+enum ScanPurpose {
     /// A walk's scan of upper entries.
     Above,
     /// A walk's scan of leaves.
@@ -190,7 +190,7 @@ pub struct Reclaimer<W> {
     pages: Generations,
     control: Control,
     way: Way,
-    leaving: Leaving,
+    reclaiming: PendingReclaim,
     /// Ranges that may be reclaimed: mapped, of a suitable type, and not locked.
     mapped: RangeSet,
     locked: RangeSet,
@@ -198,8 +198,8 @@ pub struct Reclaimer<W> {
     /// Tables whose upper entries were scanned without pruning at least once.
     seen: RangeSet,
     /// Pending scans with their purpose, in order.
-    asked: VecDeque<(ScanOrder, Why)>,
-    asked_at: Time,
+    scans: VecDeque<(ScanOrder, ScanPurpose)>,
+    scans_since: Time,
     /// Leaf ranges that the walk has yet to scan.
     pending: VecDeque<Range>,
     walking: bool,
@@ -220,13 +220,13 @@ impl<W: Walk> Reclaimer<W> {
             walk,
             pages: Generations::default(),
             control: Control::default(),
-            leaving: Leaving::default(),
+            reclaiming: PendingReclaim::default(),
             mapped: RangeSet::default(),
             locked: RangeSet::default(),
             listed: RangeSet::default(),
             seen: RangeSet::default(),
-            asked: VecDeque::new(),
-            asked_at: Time(0),
+            scans: VecDeque::new(),
+            scans_since: Time(0),
             pending: VecDeque::new(),
             walking: false,
             walks: 0,
@@ -309,39 +309,46 @@ impl<W: Walk> Reclaimer<W> {
     /// Marks a page as resident and young. Returns whether it is a refault.
     fn found(&mut self, key: Key, index: usize) -> bool {
         let page = self.pages.table(key).map(|table| table.page(index));
-        let back = page.filter(|page| page.state() == State::Out);
+        let back = page.filter(|page| page.state() == State::Reclaimed);
         if let Some(page) = back {
             self.control.refaulted(page.tier());
         }
         let state = page.map_or(State::Absent, |page| page.state());
-        if state != State::Leaving {
+        if state != State::Reclaiming {
             self.pages.set(key, index, self.pages.youngest());
         }
         back.is_some()
     }
 
-    fn ask(&mut self, range: Range, level: Level, mode: ScanMode, why: Why, orders: &mut Orders) {
+    fn ask(
+        &mut self,
+        range: Range,
+        level: Level,
+        mode: ScanMode,
+        why: ScanPurpose,
+        orders: &mut Orders,
+    ) {
         let order = ScanOrder { range, level, mode };
-        self.asked.extend(order.parts().map(|part| (part, why)));
-        self.asked_at = self.now;
+        self.scans.extend(order.parts().map(|part| (part, why)));
+        self.scans_since = self.now;
         orders.scans.push(order);
     }
 
     /// Applies the result of a scan, or a part of it.
     fn answered(&mut self, set: &AccessedSet, stats: &ScanStats, orders: &mut Orders) {
-        let is_it = |(order, _): &(ScanOrder, Why)| {
+        let is_it = |(order, _): &(ScanOrder, ScanPurpose)| {
             order.level == set.level && order.level.align(&order.range) == set.range
         };
-        let Some(at) = self.asked.iter().position(is_it) else { return };
-        let (_, why) = self.asked.drain(..=at).next_back().expect("it was found");
+        let Some(at) = self.scans.iter().position(is_it) else { return };
+        let (_, why) = self.scans.drain(..=at).next_back().expect("it was found");
         let tells = set.present.len() == set.young.len();
         match why {
             _ if !tells => {}
-            Why::Above => self.above(set, stats, orders),
-            Why::Leaves => self.leaves(set, false, orders),
-            Why::CheckAbove => self.check_above(set, orders),
-            Why::Check => self.leaves(set, true, orders),
-            Why::Settle => self.settle(set),
+            ScanPurpose::Above => self.above(set, stats, orders),
+            ScanPurpose::Leaves => self.leaves(set, false, orders),
+            ScanPurpose::CheckAbove => self.check_above(set, orders),
+            ScanPurpose::Check => self.leaves(set, true, orders),
+            ScanPurpose::Settle => self.settle(set),
         }
         self.go_on(orders);
     }
@@ -390,11 +397,11 @@ impl<W: Walk> Policy for Reclaimer<W> {
     fn tick(&mut self, now: Time, _: &dyn PlacementView, orders: &mut Orders) -> Time {
         self.now = now;
         self.config.costs.charge_wake(orders);
-        if !self.asked.is_empty() {
-            if now.since(self.asked_at) < LOST {
+        if !self.scans.is_empty() {
+            if now.since(self.scans_since) < LOST {
                 return now + SOON;
             }
-            self.asked.clear();
+            self.scans.clear();
         }
         self.left = 0;
         if self.walking {
@@ -402,10 +409,10 @@ impl<W: Walk> Policy for Reclaimer<W> {
         } else if self.pages.can_evict() {
             self.begin_check(orders);
         }
-        if self.asked.is_empty() && !self.walking && now >= self.next_walk {
+        if self.scans.is_empty() && !self.walking && now >= self.next_walk {
             self.begin_walk(orders);
         }
-        let busy = self.walking || !self.asked.is_empty() || self.left > 0;
+        let busy = self.walking || !self.scans.is_empty() || self.left > 0;
         match busy || self.pages.can_evict() {
             true if busy => now + SOON,
             true => self.next_walk.min(now + SOON * 5),

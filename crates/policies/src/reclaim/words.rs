@@ -77,7 +77,7 @@ mod tests {
 
     // Two blocks: of the first all pages but the first are mapped, of the second none.
     #[test]
-    fn what_is_not_mapped_is_not_told() {
+    fn unmapped_memory_is_not_reported() {
         let page = |n: u64| n << 12;
         let mut set = AccessedSet::default();
         set.reset(&Range::new(SpaceId(0), page(512), page(640)), Level::PTE, true);

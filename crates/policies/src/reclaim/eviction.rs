@@ -10,7 +10,7 @@ use super::generations::{
     BLOCK, BLOCK_SHIFT, Key, PAGES, State, Table, page_at, pages_in, range_of,
 };
 use super::words::Words;
-use super::{Reclaimer, SLICE, Walk, Why, push_near};
+use super::{Reclaimer, SLICE, ScanPurpose, Walk, push_near};
 
 /// Maximum number of pending reclaim actions.
 const UNDER_WAY: usize = 4096;
@@ -25,27 +25,28 @@ const ACTION: u64 = 2 << 20;
 impl<W: Walk> Reclaimer<W> {
     /// Orders scans of pages of the oldest generation, as many as may be reclaimed.
     pub(super) fn begin_check(&mut self, orders: &mut Orders) {
-        let (leaving, out) = (self.pages.total(State::Leaving), self.pages.total(State::Out));
-        let resident = self.pages.resident() - leaving;
-        self.left = self.way.allows(self.now, resident, out + leaving);
+        let (reclaiming, out) =
+            (self.pages.total(State::Reclaiming), self.pages.total(State::Reclaimed));
+        let resident = self.pages.resident() - reclaiming;
+        self.left = self.way.allows(self.now, resident, out + reclaiming);
         self.left = self.left.min(SLICE >> 12);
-        if self.left == 0 || !self.pages.can_evict() || self.leaving.len() >= UNDER_WAY {
+        if self.left == 0 || !self.pages.can_evict() || self.reclaiming.len() >= UNDER_WAY {
             return;
         }
         let keys = self.candidates();
         let Some(last) = keys.last() else { return };
         self.hand = (last.0, last.1 + 1);
-        let asks_above = W::ASKS_ABOVE && !self.walk.shares_bits();
+        let checks_above = W::CHECKS_ABOVE && !self.walk.shares_bits();
         let (mut above, mut below) = (VecDeque::new(), VecDeque::new());
         for key in keys {
-            match asks_above && self.pages.table(key).is_some_and(speaks_above) {
+            match checks_above && self.pages.table(key).is_some_and(speaks_above) {
                 true => push_near(&mut above, range_of(key), NEAR << 9),
                 false => push_near(&mut below, self.old_blocks(key), NEAR),
             }
         }
         let mode = ScanMode { clear: false, prune: false, present: true };
         for range in above {
-            self.ask(range, Level::PMD, mode, Why::CheckAbove, orders);
+            self.ask(range, Level::PMD, mode, ScanPurpose::CheckAbove, orders);
         }
         self.ask_leaves(below, orders);
     }
@@ -54,7 +55,7 @@ impl<W: Walk> Reclaimer<W> {
     fn ask_leaves(&mut self, ranges: VecDeque<Range>, orders: &mut Orders) {
         let mode = ScanMode { clear: true, prune: false, present: true };
         for range in ranges {
-            self.ask(range, Level::PTE, mode, Why::Check, orders);
+            self.ask(range, Level::PTE, mode, ScanPurpose::Check, orders);
         }
     }
 
@@ -123,8 +124,7 @@ impl<W: Walk> Reclaimer<W> {
         self.ask_leaves(doubtful, orders);
     }
 
-    /// Whether a page just found old is reclaimed; marks it as leaving, or protects it because of
-    /// its tier.
+    /// Whether a page just found old is reclaimed; marks it so, or protects it because of its tier.
     pub(super) fn may_go(&mut self, key: Key, index: usize, last_tier: usize) -> bool {
         let Some(page) = self.pages.table(key).map(|table| table.page(index)) else { return false };
         if page.state() != self.pages.oldest() || self.left == 0 {
@@ -135,7 +135,7 @@ impl<W: Walk> Reclaimer<W> {
             self.pages.spare(key, index);
             return false;
         }
-        self.pages.set(key, index, State::Leaving);
+        self.pages.set(key, index, State::Reclaiming);
         self.left -= 1;
         true
     }
@@ -144,12 +144,12 @@ impl<W: Walk> Reclaimer<W> {
         self.config.costs.charge(orders, chosen.len() as u64);
         for range in chosen {
             self.way.spend(range.bytes() >> 12);
-            self.leaving.order(range, orders);
+            self.reclaiming.order(range, orders);
         }
     }
 
     pub(super) fn ended(&mut self, outcome: &Outcome, orders: &mut Orders) {
-        let Some(range) = self.leaving.end(outcome) else { return };
+        let Some(range) = self.reclaiming.end(outcome) else { return };
         if outcome.failed == 0 && outcome.why.is_none_or(|why| why == Failure::Unmapped) {
             self.went(&range);
         } else if outcome.done == 0 {
@@ -157,7 +157,7 @@ impl<W: Walk> Reclaimer<W> {
         } else {
             let whole = Level::PMD.align(&range);
             let mode = ScanMode { clear: false, prune: false, present: true };
-            self.ask(whole, Level::PTE, mode, Why::Settle, orders);
+            self.ask(whole, Level::PTE, mode, ScanPurpose::Settle, orders);
         }
     }
 
@@ -168,9 +168,9 @@ impl<W: Walk> Reclaimer<W> {
                 let Some(page) = self.pages.table(key).map(|table| table.page(index)) else {
                     break;
                 };
-                if page.state() == State::Leaving {
+                if page.state() == State::Reclaiming {
                     self.control.evicted(page.tier());
-                    self.pages.set(key, index, State::Out);
+                    self.pages.set(key, index, State::Reclaimed);
                     out += 1;
                 }
             }
@@ -185,7 +185,7 @@ impl<W: Walk> Reclaimer<W> {
         for key in self.pages.keys_in(range) {
             for index in pages_in(key, range) {
                 let page = self.pages.table(key).map(|table| table.page(index));
-                if page.is_some_and(|page| page.state() == State::Leaving) {
+                if page.is_some_and(|page| page.state() == State::Reclaiming) {
                     self.pages.set(key, index, self.pages.youngest());
                 }
             }

@@ -14,14 +14,14 @@ const AHEAD: usize = 64;
 
 /// Ring of prefetch hints, four bytes each.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Trail {
+pub(super) struct HintRing {
     chunks: VecDeque<Box<[u32]>>,
     /// Entries consumed of the first chunk, and entries in use after them.
     first: usize,
     len: usize,
 }
 
-impl Trail {
+impl HintRing {
     /// Records that a page was put at the head of a list of `most` pages. Entries that are too old
     /// are dropped.
     #[inline]
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn hints_come_in_the_order_of_pushes() {
-        let mut trail = Trail::default();
+        let mut trail = HintRing::default();
         (0..10_000).for_each(|page| trail.push(page, 10_000));
         assert_eq!((trail.len, trail.get(0), trail.get(9999)), (10_000, Some(0), Some(9999)));
         // Page 0 left the list; page 1 is visited first, and 77 is too far ahead.
@@ -92,7 +92,7 @@ mod tests {
     // A list of ten pages keeps at most one chunk of old hints.
     #[test]
     fn old_hints_are_forgotten() {
-        let mut trail = Trail::default();
+        let mut trail = HintRing::default();
         (0..100_000).for_each(|page| trail.push(page % 10, 10));
         assert!(trail.len <= CHUNK + 10 && trail.chunks.len() <= 3, "{}", trail.len);
     }

@@ -6,12 +6,12 @@ use tierscope_core::{Action, ActionId, ActionKind, Orders, Outcome, Range};
 
 /// Ranges of pending reclaim actions, by action id.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Leaving {
+pub(crate) struct PendingReclaim {
     next: u64,
     under_way: BTreeMap<ActionId, Range>,
 }
 
-impl Leaving {
+impl PendingReclaim {
     /// Orders the reclaim of a range.
     pub(crate) fn order(&mut self, range: Range, orders: &mut Orders) {
         let id = ActionId(self.next);

@@ -5,10 +5,10 @@
 
 use tierscope_core::{AccessedSet, Level, Orders, Range, RangeSet, ScanMode, ScanStats};
 
+use super::eviction::take;
 use super::generations::{BLOCK, Key, PAGES, State, page_at, range_of};
-use super::giving::take;
 use super::words::{Word, Words};
-use super::{Known, Look, Reclaimer, SLICE, Walk, Why, push};
+use super::{Known, Look, Reclaimer, SLICE, ScanPurpose, Walk, push};
 
 /// A table with evicted pages and a young upper entry is scanned in one of this many walks, in case
 /// a page refaulted. Assumed. Until then the refaulted page is neither evicted again nor counted.
@@ -30,7 +30,7 @@ impl<W: Walk> Reclaimer<W> {
                 for (part, prune) in [(known, prune), (new, false)] {
                     let mode = ScanMode { clear: true, prune, present: true };
                     for range in part.as_slice() {
-                        self.ask(*range, Level::PMD, mode, Why::Above, orders);
+                        self.ask(*range, Level::PMD, mode, ScanPurpose::Above, orders);
                     }
                 }
                 self.seen = tables.clone();
@@ -43,7 +43,7 @@ impl<W: Walk> Reclaimer<W> {
 
     /// Orders scans of the next leaves of a walk, or ends it.
     pub(super) fn go_on(&mut self, orders: &mut Orders) {
-        if !self.walking || !self.asked.is_empty() {
+        if !self.walking || !self.scans.is_empty() {
             return;
         }
         let mut left = SLICE;
@@ -58,9 +58,9 @@ impl<W: Walk> Reclaimer<W> {
             if range.is_empty() {
                 self.pending.pop_front();
             }
-            self.ask(part, Level::PTE, mode, Why::Leaves, orders);
+            self.ask(part, Level::PTE, mode, ScanPurpose::Leaves, orders);
         }
-        if self.asked.is_empty() {
+        if self.scans.is_empty() {
             self.end_walk();
         }
     }
@@ -96,7 +96,7 @@ impl<W: Walk> Reclaimer<W> {
                 continue;
             }
             let is_huge = table.huge;
-            let out = table.count(State::Out) + table.count(State::Leaving) > 0;
+            let out = table.count(State::Reclaimed) + table.count(State::Reclaiming) > 0;
             if is_huge && !out {
                 let renewed = self.pages.touch_all(key);
                 self.config.costs.charge(orders, renewed.min(1));
@@ -172,7 +172,7 @@ impl<W: Walk> Reclaimer<W> {
             self.pages.learn(key, &self.mapped);
         }
         let Some(table) = self.pages.table(key) else { return };
-        if young == all && table.count(State::Out) + table.count(State::Leaving) == 0 {
+        if young == all && table.count(State::Reclaimed) + table.count(State::Reclaiming) == 0 {
             self.pages.touch_all(key);
         }
     }
@@ -185,8 +185,8 @@ impl<W: Walk> Reclaimer<W> {
         }
         let all_there = word.present == word.mapped && word.mapped == u64::MAX;
         let none_there = word.present == 0;
-        let nothing_out = table.count(State::Absent) + table.count(State::Out) == 0;
-        let nothing_in = table.count(State::Absent) + table.count(State::Out) == PAGES as u64;
+        let nothing_out = table.count(State::Absent) + table.count(State::Reclaimed) == 0;
+        let nothing_in = table.count(State::Absent) + table.count(State::Reclaimed) == PAGES as u64;
         let old = check && table.count(self.pages.oldest()) > 0;
         old || word.young != 0 || !((all_there && nothing_out) || (none_there && nothing_in))
     }
@@ -194,8 +194,8 @@ impl<W: Walk> Reclaimer<W> {
     /// Records that a page was found present and old. Returns whether it is a refault.
     fn old(&mut self, key: Key, index: usize) -> bool {
         match self.pages.table(key).map_or(State::Absent, |table| table.page(index).state()) {
-            State::In(_) | State::Leaving => false,
-            State::Absent | State::Out => self.found(key, index),
+            State::In(_) | State::Reclaiming => false,
+            State::Absent | State::Reclaimed => self.found(key, index),
         }
     }
 

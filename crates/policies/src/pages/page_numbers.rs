@@ -39,7 +39,7 @@ impl Run {
 
 /// All runs, searchable by address and by page number.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Atlas {
+pub(crate) struct PageNumbers {
     /// Runs, sorted by address.
     runs: Vec<Run>,
     /// Indices into `runs`, sorted by first page.
@@ -50,7 +50,7 @@ pub(crate) struct Atlas {
     last_page: std::cell::Cell<usize>,
 }
 
-impl Atlas {
+impl PageNumbers {
     /// Number of the 4 KiB page that contains the address.
     #[inline]
     pub(crate) fn page_at(&self, at: Addr) -> Option<u32> {
@@ -215,49 +215,49 @@ mod tests {
     // One page of a mapping of 10..20 determines the numbers of all.
     #[test]
     fn a_mapping_is_one_run() {
-        let mut atlas = Atlas::default();
-        atlas.learn(103, &r(13, 14), &r(10, 20));
-        assert_eq!(atlas.runs(), [(SpaceId(0), 10, 20, 100)]);
-        assert_eq!((atlas.page_at(at(19)), atlas.page_at(at(20))), (Some(109), None));
-        assert_eq!((atlas.address_of(100), atlas.address_of(110)), (Some(at(10)), None));
-        atlas.learn(107, &r(17, 18), &r(10, 20));
-        assert_eq!(atlas.runs().len(), 1);
-        assert!(atlas.rows(&r(12, 15)).into_iter().flatten().eq(102..105));
+        let mut numbers = PageNumbers::default();
+        numbers.learn(103, &r(13, 14), &r(10, 20));
+        assert_eq!(numbers.runs(), [(SpaceId(0), 10, 20, 100)]);
+        assert_eq!((numbers.page_at(at(19)), numbers.page_at(at(20))), (Some(109), None));
+        assert_eq!((numbers.address_of(100), numbers.address_of(110)), (Some(at(10)), None));
+        numbers.learn(107, &r(17, 18), &r(10, 20));
+        assert_eq!(numbers.runs().len(), 1);
+        assert!(numbers.rows(&r(12, 15)).into_iter().flatten().eq(102..105));
     }
 
     #[test]
-    fn what_is_unmapped_is_forgotten() {
-        let mut atlas = Atlas::default();
-        atlas.learn(100, &r(10, 11), &r(10, 20));
+    fn unmapped_pages_are_forgotten() {
+        let mut numbers = PageNumbers::default();
+        numbers.learn(100, &r(10, 11), &r(10, 20));
         let mapped = [r(10, 12), r(15, 30)].into_iter().collect();
-        assert!(atlas.keep(&mapped).into_iter().flatten().eq(102..105));
-        assert_eq!(atlas.runs(), [(SpaceId(0), 10, 12, 100), (SpaceId(0), 15, 20, 105)]);
+        assert!(numbers.keep(&mapped).into_iter().flatten().eq(102..105));
+        assert_eq!(numbers.runs(), [(SpaceId(0), 10, 12, 100), (SpaceId(0), 15, 20, 105)]);
     }
 
     // Numbers 100..110 move to another mapping: the old one loses them.
     #[test]
     fn numbers_have_one_owner() {
-        let mut atlas = Atlas::default();
-        atlas.learn(100, &r(10, 11), &r(10, 20));
-        atlas.learn(105, &r(55, 56), &r(50, 53));
-        assert_eq!(atlas.address_of(105), Some(at(55)));
-        assert_eq!((atlas.page_at(at(15)), atlas.page_at(at(14))), (None, Some(104)));
+        let mut numbers = PageNumbers::default();
+        numbers.learn(100, &r(10, 11), &r(10, 20));
+        numbers.learn(105, &r(55, 56), &r(50, 53));
+        assert_eq!(numbers.address_of(105), Some(at(55)));
+        assert_eq!((numbers.page_at(at(15)), numbers.page_at(at(14))), (None, Some(104)));
     }
 
     proptest! {
         // The last record of an address or a number wins; no older one contradicts it.
         #[test]
-        fn what_was_learnt_last_holds(steps in prop::collection::vec((0u32..40, 0u64..40, 0u64..40), 1..30)) {
-            let mut atlas = Atlas::default();
+        fn the_last_record_wins(steps in prop::collection::vec((0u32..40, 0u64..40, 0u64..40), 1..30)) {
+            let mut numbers = PageNumbers::default();
             for (page, address, other) in steps {
                 let within = r(address.min(other), address.max(other) + 1);
-                atlas.learn(page, &r(address, address + 1), &within);
-                prop_assert_eq!(atlas.page_at(at(address)), Some(page));
-                prop_assert_eq!(atlas.address_of(page), Some(at(address)));
+                numbers.learn(page, &r(address, address + 1), &within);
+                prop_assert_eq!(numbers.page_at(at(address)), Some(page));
+                prop_assert_eq!(numbers.address_of(page), Some(at(address)));
                 let mut owners = HashMap::new();
                 for address in 0..100 {
-                    if let Some(page) = atlas.page_at(at(address)) {
-                        prop_assert_eq!(atlas.address_of(page), Some(at(address)));
+                    if let Some(page) = numbers.page_at(at(address)) {
+                        prop_assert_eq!(numbers.address_of(page), Some(at(address)));
                         prop_assert_eq!(owners.insert(page, address), None);
                     }
                 }

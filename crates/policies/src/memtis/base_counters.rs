@@ -31,14 +31,14 @@ struct Table {
 
 /// Counters of the current interval, and the progress of the sweeps.
 #[derive(Clone, Debug)]
-pub(super) struct Turns {
+pub(super) struct BaseCounters {
     /// Number of huge pages counted per interval.
     at_once: u32,
     /// Counter tables of huge pages, by index of the physical memory range and number of the
     /// table in it.
     tables: BTreeMap<(usize, u64), Table>,
     /// Tables whose rules await their id, in the order of registration.
-    asked: VecDeque<(usize, u64)>,
+    registering: VecDeque<(usize, u64)>,
     /// Number of the current sweep over each list; and in `seen`, the sweep in which a page was
     /// watched last.
     sweeps: [u32; 2],
@@ -47,12 +47,12 @@ pub(super) struct Turns {
     active: bool,
 }
 
-impl Turns {
+impl BaseCounters {
     pub(super) fn new(at_once: u32) -> Self {
         Self {
             at_once,
             tables: BTreeMap::new(),
-            asked: VecDeque::new(),
+            registering: VecDeque::new(),
             sweeps: [1; 2],
             seen: HashMap::new(),
             active: true,
@@ -100,11 +100,11 @@ impl Turns {
             };
             let frame = view.frame_of(&range).unwrap_or(0);
             let key = (number, (frame >> HUGE).saturating_sub(first) / KEYS);
-            let (at_once, asked) = (self.at_once, &mut self.asked);
+            let (at_once, registering) = (self.at_once, &mut self.registering);
             let table = self.tables.entry(key).or_insert_with(|| {
                 let states = u64::from(at_once * SPAN);
                 orders.rules.push(RuleOrder::Register(rule(filter), Some(states)));
-                asked.push_back(key);
+                registering.push_back(key);
                 registered += 1;
                 Table::default()
             });
@@ -119,7 +119,7 @@ impl Turns {
 
     /// Assigns an id to the oldest rule that awaits one.
     pub(super) fn named(&mut self, id: RuleId) {
-        let Some(key) = self.asked.pop_front() else { return };
+        let Some(key) = self.registering.pop_front() else { return };
         if let Some(table) = self.tables.get_mut(&key) {
             table.id = Some(id);
         }

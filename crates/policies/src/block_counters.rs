@@ -26,7 +26,7 @@ type Window = (usize, u64);
 
 /// Counter of a watched block of physical memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct CounterAddress {
     window: Window,
     key: u64,
     state: u32,
@@ -44,32 +44,32 @@ struct Table {
 
 /// The telemetry counters of a policy's blocks.
 #[derive(Clone, Debug)]
-pub(crate) struct Counted {
+pub(crate) struct BlockCounters {
     /// Sampling period: one in `every` requests is counted.
     every: u64,
     tables: BTreeMap<Window, Table>,
     /// Rules that await their id, in the order of registration.
-    asked: VecDeque<Window>,
-    places: BTreeMap<u32, Place>,
+    registering: VecDeque<Window>,
+    places: BTreeMap<u32, CounterAddress>,
     /// Remainder of each block's requests since the last one counted.
     rests: BTreeMap<u32, u64>,
 }
 
-impl Counted {
+impl BlockCounters {
     /// Counts one in `every` requests.
     pub(crate) fn new(every: u64) -> Self {
         Self {
             every: every.max(1),
             tables: BTreeMap::new(),
-            asked: VecDeque::new(),
+            registering: VecDeque::new(),
             places: BTreeMap::new(),
             rests: BTreeMap::new(),
         }
     }
 
     /// Number of rules that await their id.
-    pub(crate) fn asked(&self) -> usize {
-        self.asked.len()
+    pub(crate) fn registering(&self) -> usize {
+        self.registering.len()
     }
 
     /// Blocks that are watched.
@@ -97,12 +97,12 @@ impl Counted {
         }
         self.forget(block, orders);
         self.places.insert(block, place);
-        let Place { window, key, state } = place;
-        let asked = &mut self.asked;
+        let CounterAddress { window, key, state } = place;
+        let registering = &mut self.registering;
         let table = self.tables.entry(window).or_insert_with(|| {
             let states = (filter.end - filter.start).div_ceil(BLOCK);
             orders.rules.push(RuleOrder::Register(rule(filter), Some(states)));
-            asked.push_back(window);
+            registering.push_back(window);
             Table { states: states as u32, ..Table::default() }
         });
         table.blocks.insert(state, block);
@@ -115,7 +115,9 @@ impl Counted {
     /// Stops watching a block.
     pub(crate) fn forget(&mut self, block: u32, orders: &mut Orders) {
         self.rests.remove(&block);
-        let Some(Place { window, key, state }) = self.places.remove(&block) else { return };
+        let Some(CounterAddress { window, key, state }) = self.places.remove(&block) else {
+            return;
+        };
         let Some(table) = self.tables.get_mut(&window) else { return };
         // By now, the counter may belong to another block at that address.
         if table.blocks.get(&state) == Some(&block) {
@@ -160,7 +162,7 @@ impl Counted {
 
     /// Assigns an id to the oldest rule that awaits one, and translates its blocks.
     fn named(&mut self, id: RuleId, orders: &mut Orders) {
-        let Some(window) = self.asked.pop_front() else { return };
+        let Some(window) = self.registering.pop_front() else { return };
         let Some(table) = self.tables.get_mut(&window) else { return };
         table.id = Some(id);
         for state in table.blocks.keys() {
@@ -173,7 +175,7 @@ impl Counted {
 }
 
 /// Counter of a physical address, and the filter of its rule; `None` outside of known memory.
-fn locate(frame: u64, view: &dyn PlacementView) -> Option<(Place, Filter)> {
+fn locate(frame: u64, view: &dyn PlacementView) -> Option<(CounterAddress, Filter)> {
     let (number, (start, end)) = view
         .physical()
         .into_iter()
@@ -189,7 +191,7 @@ fn locate(frame: u64, view: &dyn PlacementView) -> Option<(Place, Filter)> {
         end: end.min(from + STATES * BLOCK),
     };
     let state = (key - first - table * STATES) as u32;
-    Some((Place { window: (number, table), key, state }, filter))
+    Some((CounterAddress { window: (number, table), key, state }, filter))
 }
 
 /// Makes the counting rule of the NEMO paper's listing 2.
@@ -242,7 +244,7 @@ mod tests {
     // counted.
     #[test]
     fn counts_are_scaled_and_nothing_is_forgotten_between() {
-        let (mut counted, mut orders) = (Counted::new(10), Orders::default());
+        let (mut counted, mut orders) = (BlockCounters::new(10), Orders::default());
         assert!(counted.watch(7, BLOCK, &View, &mut orders));
         assert!(!counted.watch(7, BLOCK, &View, &mut orders), "it is watched already");
         assert!(counted.watch(8, 18 << 30, &View, &mut orders));
@@ -266,8 +268,8 @@ mod tests {
     }
 
     #[test]
-    fn what_moves_is_counted_where_it_goes() {
-        let (mut counted, mut orders) = (Counted::new(1), Orders::default());
+    fn moving_bytes_count_in_the_target_tier() {
+        let (mut counted, mut orders) = (BlockCounters::new(1), Orders::default());
         counted.watch(7, BLOCK, &View, &mut orders);
         counted.take(RuleId(0), &[], &mut orders);
         orders.clear();
