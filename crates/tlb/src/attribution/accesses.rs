@@ -17,12 +17,12 @@ pub struct Seen {
     /// Load or store.
     pub access: Touch,
     /// The instruction's address or its function's start, if the trace has it.
-    pub from: Option<From>,
+    pub from: Option<CodeAddress>,
 }
 
 /// Code address of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct From {
+pub struct CodeAddress {
     /// The address.
     pub address: u64,
     /// The address is a function's start, not an instruction's.
@@ -41,7 +41,7 @@ pub trait Listener {
 
 /// Process and current code address of each thread.
 #[derive(Debug, Default)]
-pub struct Threads(Vec<(u64, Option<From>)>);
+pub struct Threads(Vec<(u64, Option<CodeAddress>)>);
 
 impl Threads {
     /// Passes a batch to a listener: accesses and events, in order.
@@ -61,7 +61,7 @@ impl Threads {
         self.accesses(batch, at, batch.accesses.len(), listener);
     }
 
-    fn of(&mut self, thread: u32) -> &mut (u64, Option<From>) {
+    fn of(&mut self, thread: u32) -> &mut (u64, Option<CodeAddress>) {
         let at = thread as usize;
         if at >= self.0.len() {
             self.0.resize(at + 1, (0, None));
@@ -73,7 +73,8 @@ impl Threads {
         for access in &batch.accesses[from..to] {
             let thread = self.of(access.thread);
             if access.kind == Kind::Fetch {
-                thread.1 = Some(From { address: access.address, function: access.bytes == 0 });
+                thread.1 =
+                    Some(CodeAddress { address: access.address, function: access.bytes == 0 });
                 continue;
             }
             let (pid, from) = *thread;

@@ -9,7 +9,7 @@ mod objects;
 mod spread;
 mod table;
 
-pub use accesses::{All, From, Listener, Seen, Threads};
+pub use accesses::{All, CodeAddress, Listener, Seen, Threads};
 pub use baseline::Baseline;
 pub(crate) use model::Tables;
 pub use model::{Counts, Model, Placement};

@@ -6,11 +6,9 @@ use std::io::Read;
 use tierscope_core::Result;
 
 use super::bus::{BusHeader, Entry, HEADER, RECORD, VALUE};
+use super::records::RecordReader;
 use super::{Request, Window};
-use tierscope_trace::place::{Place, malformed, unreadable};
 
-/// Approximate bytes per read.
-const BUFFER: usize = 1 << 17;
 /// Records that are filtered at a time.
 const ROOM: usize = 512;
 /// Limit on a block's records: no board writes more without a checksum.
@@ -67,15 +65,43 @@ pub(super) struct Mark {
     pub(super) adrift: bool,
 }
 
+impl Mark {
+    /// Counts a request.
+    fn count(&mut self, delta: u64, write: bool) {
+        self.ticks += delta;
+        self.traffic.writes += u64::from(write);
+        self.traffic.reads += u64::from(!write);
+    }
+
+    /// Number of records that are missing before the current one, which has the number `count`: a
+    /// larger gap than the 8-bit record numbers can express.
+    fn missing(&self, count: u64) -> Option<u64> {
+        let missing = count.wrapping_sub(self.records - 1) & VALUE;
+        (1..=VALUE / 2).contains(&missing).then_some(missing)
+    }
+
+    /// Counts missing records.
+    fn skip(&mut self, missing: u64) {
+        self.traffic.missing += missing;
+        self.records += missing;
+        self.adrift = true;
+    }
+
+    /// Sets the clock; false if it is known and differs.
+    fn set_clock(&mut self, now: u64) -> bool {
+        let passed = now.wrapping_sub(self.ticks) & VALUE;
+        // An advance of more than half the clock's range is a clock that went back.
+        if passed <= VALUE / 2 {
+            self.ticks += passed;
+        }
+        let was_adrift = std::mem::replace(&mut self.adrift, false);
+        passed == 0 || was_adrift
+    }
+}
+
 /// Reads the stream of one board.
 pub struct BoardReader<R> {
-    input: R,
-    name: String,
-    header: BusHeader,
-    buffer: Vec<u8>,
-    at: usize,
-    end: usize,
-    eof: bool,
+    records: RecordReader<R, BusHeader>,
     pub(super) mark: Mark,
 }
 
@@ -94,34 +120,17 @@ impl<R: Read> BoardReader<R> {
     ///
     /// # Errors
     /// As for [`BusHeader::read`]; I/O errors.
-    pub fn new(name: &str, mut input: R) -> Result<Self> {
-        let mut bytes = [0; HEADER];
-        let mut length = 0;
-        while length < HEADER {
-            match tierscope_trace::input::read(&mut input, &mut bytes[length..]) {
-                Ok(0) => break,
-                Ok(count) => length += count,
-                Err(error) => return Err(unreadable(name, &error)),
-            }
-        }
-        let header = BusHeader::read(name, &bytes[..length])?;
-        let mark = Mark { offset: HEADER as u64, ticks: header.start, ..Mark::default() };
-        Ok(Self {
-            input,
-            name: name.to_owned(),
-            header,
-            buffer: vec![0; BUFFER],
-            at: 0,
-            end: 0,
-            eof: false,
-            mark,
-        })
+    pub fn new(name: &str, input: R) -> Result<Self> {
+        let records = RecordReader::<R, BusHeader>::new(name, input)?;
+        let ticks = records.header().start;
+        let mark = Mark { offset: HEADER as u64, ticks, ..Mark::default() };
+        Ok(Self { records, mark })
     }
 
     /// Header of the stream.
     #[must_use]
     pub fn header(&self) -> &BusHeader {
-        &self.header
+        self.records.header()
     }
 
     /// Counts up to the last block read.
@@ -132,8 +141,8 @@ impl<R: Read> BoardReader<R> {
 
     /// Continues from a saved state; `input` must be at that offset.
     pub(super) fn resume(&mut self, input: R, mark: Mark) {
-        (self.input, self.mark, self.eof) = (input, mark, false);
-        (self.at, self.end) = (0, 0);
+        self.records.resume(input);
+        self.mark = mark;
     }
 
     /// Appends the requests of the next block that lie in one of the windows. False at the end.
@@ -150,14 +159,15 @@ impl<R: Read> BoardReader<R> {
         let mut trouble = None;
         let mut sum = crc32fast::Hasher::new();
         loop {
-            if self.end - self.at < RECORD && !self.more()? {
+            if !self.has_record()? {
                 return self.cut_short(before, trouble);
             }
-            let first = self.at;
+            let waiting = self.records.buffered().len();
             let last = self.run(windows, out, &mut trouble);
+            let taken = waiting - self.records.buffered().len();
             // A checksum record does not cover itself.
             let unsummed = if last.is_some() { RECORD } else { 0 };
-            sum.update(&self.buffer[first..self.at - unsummed]);
+            sum.update(&self.records.taken(taken)[..taken - unsummed]);
             let at = self.mark.offset - RECORD as u64;
             match last {
                 None if self.mark.records - before.records <= MOST_RECORDS => {}
@@ -193,7 +203,7 @@ impl<R: Read> BoardReader<R> {
         out: &mut Vec<Request>,
         trouble: &mut Option<(u64, Cause)>,
     ) -> Option<Entry> {
-        let bytes = &self.buffer[self.at..self.end];
+        let bytes = self.records.buffered();
         let mark = &mut self.mark;
         let [first, second] = *windows;
         let (mut ticks, mut number, mut writes, mut reads) = (mark.ticks, mark.records, 0, 0);
@@ -226,7 +236,7 @@ impl<R: Read> BoardReader<R> {
         mark.traffic.reads += reads;
         mark.traffic.writes += writes;
         mark.offset += taken as u64;
-        self.at += taken;
+        self.records.take(taken);
         special.and_then(|bits| self.special(bits, windows, out, trouble))
     }
 
@@ -242,7 +252,7 @@ impl<R: Read> BoardReader<R> {
         let mark = &mut self.mark;
         let offset = mark.offset;
         mark.offset += RECORD as u64;
-        self.at += RECORD;
+        self.records.take(RECORD);
         let mut tell = |cause| _ = trouble.get_or_insert((offset, cause));
         let ahead = bits.wrapping_sub(mark.records) & 0xff;
         if ahead >= 128 {
@@ -251,18 +261,14 @@ impl<R: Read> BoardReader<R> {
             return None;
         }
         if ahead > 0 {
-            mark.traffic.missing += ahead;
-            mark.records += ahead;
-            mark.adrift = true;
+            mark.skip(ahead);
             tell(Cause::Missing(ahead));
         }
         mark.records += 1;
         let entry = Entry::unpack(bits);
         match entry {
             Some(Entry::Request { delta, address, write }) => {
-                mark.ticks += delta;
-                mark.traffic.writes += u64::from(write);
-                mark.traffic.reads += u64::from(!write);
+                mark.count(delta, write);
                 if windows.iter().any(|window| window.holds(address)) {
                     out.push(Request::new(mark.ticks, address, write));
                 }
@@ -273,29 +279,18 @@ impl<R: Read> BoardReader<R> {
                 mark.adrift = true;
             }
             Some(Entry::Count(count)) => {
-                // A larger gap than the 8-bit record numbers can express.
-                let missing = count.wrapping_sub(mark.records - 1) & VALUE;
-                if (1..=VALUE / 2).contains(&missing) {
-                    mark.traffic.missing += missing;
-                    mark.records += missing;
-                    mark.adrift = true;
+                if let Some(missing) = mark.missing(count) {
+                    mark.skip(missing);
                     tell(Cause::Missing(missing));
                 }
             }
             Some(Entry::Clock(now)) => {
-                let passed = now.wrapping_sub(mark.ticks) & VALUE;
-                if passed != 0 && !mark.adrift {
+                if !mark.set_clock(now) {
                     tell(Cause::Clock);
                 }
-                // An advance of more than half the clock's range is a clock that went back.
-                if passed <= VALUE / 2 {
-                    mark.ticks += passed;
-                }
-                mark.adrift = false;
             }
             Some(Entry::End(count)) => {
-                let missing = count.wrapping_sub(mark.records - 1) & VALUE;
-                if (1..=VALUE / 2).contains(&missing) {
+                if let Some(missing) = mark.missing(count) {
                     mark.traffic.missing += missing;
                     tell(Cause::Missing(missing));
                 }
@@ -325,7 +320,7 @@ impl<R: Read> BoardReader<R> {
             "the checksum of the records from byte {} on does not match; they are left out",
             before.offset
         );
-        Err(self.wrong(
+        Err(self.records.wrong(
             at,
             &cause,
             "what lies before and behind is used; record anew if it matters",
@@ -346,13 +341,17 @@ impl<R: Read> BoardReader<R> {
                 format!("there is no checksum among {MOST_RECORDS} records: no board writes that")
             }
         };
-        Err(self.wrong(at, &text, "what lies before and behind is used; counts are not exact"))
+        Err(self.records.wrong(
+            at,
+            &text,
+            "what lies before and behind is used; counts are not exact",
+        ))
     }
 
     /// The file ends without an end record.
     fn cut_short(&mut self, before: Mark, trouble: Option<(u64, Cause)>) -> Result<bool> {
         self.mark.ended = true;
-        let rest = self.end - self.at;
+        let rest = self.records.buffered().len();
         self.tell(trouble)?;
         let cause = match rest {
             0 => "the stream ends without its end".to_owned(),
@@ -362,29 +361,13 @@ impl<R: Read> BoardReader<R> {
             "it is cut short; the last records, from byte {} on, were used without a checksum",
             before.offset
         );
-        Err(self.wrong(self.mark.offset, &cause, &remedy))
+        Err(self.records.wrong(self.mark.offset, &cause, &remedy))
     }
 
-    fn wrong(&self, at: u64, cause: &str, remedy: &str) -> tierscope_core::Error {
-        malformed(&self.name, Place::Byte(at), cause, remedy)
-    }
-
-    /// Refills the buffer; whether it has another record.
-    #[cold]
-    fn more(&mut self) -> Result<bool> {
-        self.buffer.copy_within(self.at..self.end, 0);
-        (self.at, self.end) = (0, self.end - self.at);
-        while self.end < RECORD && !self.eof {
-            match tierscope_trace::input::read(&mut self.input, &mut self.buffer[self.end..]) {
-                Ok(0) => self.eof = true,
-                Ok(count) => self.end += count,
-                Err(error) => {
-                    self.mark.ended = true;
-                    return Err(unreadable(&self.name, &error));
-                }
-            }
-        }
-        Ok(self.end >= RECORD)
+    fn has_record(&mut self) -> Result<bool> {
+        let found = self.records.has_record();
+        self.mark.ended |= found.is_err();
+        found
     }
 
     /// After the end record: checks that nothing follows.
@@ -392,8 +375,7 @@ impl<R: Read> BoardReader<R> {
     /// # Errors
     /// Data follow the end record.
     pub fn finish(&mut self) -> Result<()> {
-        let more = self.end > self.at || self.more()? || self.end > 0;
-        if more && !self.eof {
+        if self.records.has_rest()? {
             return self.tell(Some((self.mark.offset, Cause::Behind)));
         }
         Ok(())

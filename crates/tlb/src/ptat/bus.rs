@@ -2,8 +2,9 @@
 
 use tierscope_core::Result;
 use tierscope_trace::import::bus_monitor::STREAM;
-
 use tierscope_trace::place::{Place, malformed};
+
+use super::records::Header;
 
 /// Bytes of the header.
 pub(super) const HEADER: usize = 32;
@@ -80,6 +81,18 @@ impl BusHeader {
             && (5..=6).contains(&header.grain)
             && header.tick_ps > 0;
         if sensible { Ok(header) } else { wrong(10, "no board has such properties") }
+    }
+}
+
+impl Header for BusHeader {
+    const BYTES: usize = HEADER;
+
+    fn decode(name: &str, bytes: &[u8]) -> Result<Self> {
+        Self::read(name, bytes)
+    }
+
+    fn record_bytes(&self) -> usize {
+        RECORD
     }
 }
 

@@ -5,6 +5,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use tierscope_core::{Error, Result};
+use tierscope_trace::place::{Place, malformed, unreadable};
 
 use super::board::BoardReader;
 use super::bus::MOST_BOARDS;
@@ -13,7 +14,6 @@ use super::dump_reader::{DumpReader, Group};
 use super::merge::Merge;
 use super::parser::{Parser, Sink};
 use super::{Request, saved};
-use tierscope_trace::place::{Place, malformed, unreadable};
 
 /// The files of a capture.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,9 +2,10 @@
 
 use tierscope_core::{Level, Result};
 use tierscope_trace::import::bus_monitor::DUMP;
+use tierscope_trace::place::{Place, malformed};
 use tierscope_wire::ptat::{Change, Stage, What, Window};
 
-use tierscope_trace::place::{Place, malformed};
+use super::records::Header;
 
 /// Bytes of the header.
 pub(super) const HEADER: usize = 64;
@@ -76,6 +77,18 @@ impl DumpHeader {
             return wrong(32, "the window of tags is no power of two from 4096 to 2^30 bytes");
         }
         Ok(header)
+    }
+}
+
+impl Header for DumpHeader {
+    const BYTES: usize = HEADER;
+
+    fn decode(name: &str, bytes: &[u8]) -> Result<Self> {
+        Self::read(name, bytes)
+    }
+
+    fn record_bytes(&self) -> usize {
+        self.record.into()
     }
 }
 

@@ -6,13 +6,12 @@ use tierscope_core::Result;
 use tierscope_wire::ptat::{Change, Stage};
 
 use super::dump::{DumpHeader, DumpRecord, HEADER};
-use tierscope_trace::place::{Place, malformed, unreadable};
+use super::records::{Header as _, RecordReader};
 
 /// Limit on a group's records; unmapping a whole region takes fewer.
 const MOST_RECORDS: usize = 1 << 28;
 /// Most consecutive missing groups; a larger jump in numbers is damage.
 const MOST_MISSING: u64 = 1 << 20;
-const BUFFER: usize = 1 << 17;
 
 /// Records that take effect together, at a tag.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,13 +41,7 @@ pub(super) struct Mark {
 
 /// Reads a dump.
 pub struct DumpReader<R> {
-    input: R,
-    name: String,
-    header: DumpHeader,
-    buffer: Vec<u8>,
-    at: usize,
-    end: usize,
-    eof: bool,
+    records: RecordReader<R, DumpHeader>,
     pub(super) mark: Mark,
 }
 
@@ -57,39 +50,21 @@ impl<R: Read> DumpReader<R> {
     ///
     /// # Errors
     /// As for [`DumpHeader::read`]; I/O errors.
-    pub fn new(name: &str, mut input: R) -> Result<Self> {
-        let mut bytes = [0; HEADER];
-        let mut length = 0;
-        while length < HEADER {
-            match tierscope_trace::input::read(&mut input, &mut bytes[length..]) {
-                Ok(0) => break,
-                Ok(count) => length += count,
-                Err(error) => return Err(unreadable(name, &error)),
-            }
-        }
-        let header = DumpHeader::read(name, &bytes[..length])?;
-        Ok(Self {
-            input,
-            name: name.to_owned(),
-            header,
-            buffer: vec![0; BUFFER],
-            at: 0,
-            end: 0,
-            eof: false,
-            mark: Mark { offset: HEADER as u64, ..Mark::default() },
-        })
+    pub fn new(name: &str, input: R) -> Result<Self> {
+        let records = RecordReader::new(name, input)?;
+        Ok(Self { records, mark: Mark { offset: HEADER as u64, ..Mark::default() } })
     }
 
     /// Header of the dump.
     #[must_use]
     pub fn header(&self) -> &DumpHeader {
-        &self.header
+        self.records.header()
     }
 
     /// Continues from a saved state; `input` must be at that offset.
     pub(super) fn resume(&mut self, input: R, mark: Mark) {
-        (self.input, self.mark, self.eof) = (input, mark, false);
-        (self.at, self.end) = (0, 0);
+        self.records.resume(input);
+        self.mark = mark;
     }
 
     /// Reads the next group. False at the end.
@@ -133,24 +108,28 @@ impl<R: Read> DumpReader<R> {
                     return self.verdict(group, sound, wrong, (first, at));
                 }
                 Some(DumpRecord::End(count)) => {
-                    self.mark.ended = true;
-                    let before = self.mark.records - 1;
-                    let open = records > 1;
                     group.changes.clear();
-                    return match (count == before, open) {
-                        (true, false) => Ok(false),
-                        (true, true) => Err(self.wrong(first, "the last group has no tag")),
-                        _ => Err(self.wrong(
-                            at,
-                            &format!("the end tells of {count} records, and {before} are there"),
-                        )),
-                    };
+                    return self.end(count, records > 1, (first, at)).map(|()| false);
                 }
                 None => _ = wrong.get_or_insert((at, "a record is of no known kind")),
             }
             if records > MOST_RECORDS {
                 self.mark.ended = true;
                 return Err(self.wrong(first, "there is no tag among 2^28 records"));
+            }
+        }
+    }
+
+    /// Checks the end record, at `at`; `open` if records follow the last tag, from `first` on.
+    fn end(&mut self, count: u64, open: bool, (first, at): (u64, u64)) -> Result<()> {
+        self.mark.ended = true;
+        let before = self.mark.records - 1;
+        match (count == before, open) {
+            (true, false) => Ok(()),
+            (true, true) => Err(self.wrong(first, "the last group has no tag")),
+            _ => {
+                let cause = format!("the end tells of {count} records, and {before} are there");
+                Err(self.wrong(at, &cause))
             }
         }
     }
@@ -197,37 +176,21 @@ impl<R: Read> DumpReader<R> {
 
     /// The next record; `None` at the end.
     fn record(&mut self) -> Result<Option<&[u8]>> {
-        let length = usize::from(self.header.record);
-        if self.end - self.at < length && !self.more(length)? {
+        let found = self.records.has_record();
+        self.mark.ended |= found.is_err();
+        if !found? {
             return Ok(None);
         }
-        let record = &self.buffer[self.at..self.at + length];
-        self.at += length;
+        let length = self.records.header().record_bytes();
+        self.records.take(length);
         self.mark.offset += length as u64;
         self.mark.records += 1;
-        Ok(Some(record))
-    }
-
-    #[cold]
-    fn more(&mut self, length: usize) -> Result<bool> {
-        self.buffer.copy_within(self.at..self.end, 0);
-        (self.at, self.end) = (0, self.end - self.at);
-        while self.end < length && !self.eof {
-            match tierscope_trace::input::read(&mut self.input, &mut self.buffer[self.end..]) {
-                Ok(0) => self.eof = true,
-                Ok(count) => self.end += count,
-                Err(error) => {
-                    self.mark.ended = true;
-                    return Err(unreadable(&self.name, &error));
-                }
-            }
-        }
-        Ok(self.end >= length)
+        Ok(Some(self.records.taken(length)))
     }
 
     fn cut_short(&mut self, first: u64, records: usize) -> Result<bool> {
         self.mark.ended = true;
-        let cause = match (records, self.end - self.at) {
+        let cause = match (records, self.records.buffered().len()) {
             (0, 0) => "the dump ends without its end".to_owned(),
             (count, rest) => format!("{count} records and {rest} bytes follow the last tag"),
         };
@@ -236,6 +199,6 @@ impl<R: Read> DumpReader<R> {
 
     fn wrong(&self, at: u64, cause: &str) -> tierscope_core::Error {
         let remedy = "what lies before and behind is used; misses of pages in it may be missing";
-        malformed(&self.name, Place::Byte(at), cause, remedy)
+        self.records.wrong(at, cause, remedy)
     }
 }

@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 use std::io::Read;
 
 use tierscope_core::{Error, Result};
+use tierscope_trace::place::{Place, malformed};
 
 use super::board::{BoardReader, Mark};
 use super::{Request, Traffic, Window};
-use tierscope_trace::place::{Place, malformed};
 
 /// Approximate number of requests returned per call.
 const BATCH: usize = 4096;

@@ -21,6 +21,7 @@ mod dump_reader;
 mod merge;
 mod monitor;
 mod parser;
+mod records;
 mod saved;
 mod source;
 mod walk_file;

@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 
 use tierscope_core::Level;
+use tierscope_trace::compact::varint::{put, take};
 
 use super::board::{Mark, Traffic};
 use super::counts::{Accesses, Misses, Page, PageMisses};
 use super::dump_reader;
 use super::merge::Position;
 use super::parser::{Block, ENTRIES, Mapped, Parser};
-use tierscope_trace::compact::varint::{put, take};
 
 const MAGIC: [u8; 8] = *b"\x89TSPTS\r\n";
 const VERSION: u64 = 3;

@@ -6,10 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tierscope_core::{Result, Time};
+use tierscope_trace::{Access, Batch, Event, Format, Kind, Options, Progress, Source, Trace};
 
 use super::capture::{Capture, Files};
 use super::parser::{Block, Sink};
-use tierscope_trace::{Access, Batch, Event, Format, Kind, Options, Progress, Source, Trace};
 
 /// Opens a trace; of a bus monitor's capture, it has the misses as accesses.
 ///

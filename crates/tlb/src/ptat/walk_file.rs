@@ -6,10 +6,10 @@
 use std::io::Read;
 
 use tierscope_core::{Error, Level, Result, Time};
+use tierscope_trace::place::{Place, malformed, unreadable};
 use tierscope_wire::{Record, TlbMiss};
 
 use super::walks::TAGS;
-use tierscope_trace::place::{Place, malformed, unreadable};
 
 /// Words of a record: those of the walk, and the entry.
 const WORDS: usize = TlbMiss::WORDS + 1;

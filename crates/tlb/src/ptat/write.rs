@@ -4,11 +4,11 @@
 use std::io::Write;
 
 use tierscope_core::Result;
+use tierscope_trace::compact::not_written;
 use tierscope_wire::ptat::KernelEvent;
 
 use super::bus::{BusHeader, Entry, MOST_DELTA, VALUE};
 use super::dump::{DumpHeader, DumpRecord};
-use tierscope_trace::compact::not_written;
 
 /// Requests and gaps between two checksums.
 const BEAT: u64 = 4096;
