@@ -9,6 +9,7 @@ use std::path::Path;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use tierscope_trace::compact::{Reader, Writer};
+use tierscope_trace::csv::CsvWriter;
 use tierscope_trace::{Access, Batch, Input, Kind, Options, Source, Tally, of_input};
 
 /// The lackey trace as uncompressed text.
@@ -34,9 +35,19 @@ fn drain(source: &mut dyn Source, mut each: impl FnMut(&[Access])) -> u64 {
     count + batch.accesses.len() as u64
 }
 
-fn lackey(text: &[u8]) -> Box<dyn Source> {
+/// A reader of text, whose format is detected.
+fn reader(text: &[u8]) -> Box<dyn Source> {
     let input = Input::new("text", Box::new(std::io::Cursor::new(text.to_vec()))).expect("memory");
-    of_input(input, Options::default()).expect("lackey's").source
+    of_input(input, Options::default()).expect("a known format").source
+}
+
+fn as_csv(accesses: &[Access]) -> Vec<u8> {
+    let mut text = Vec::new();
+    let mut writer = CsvWriter::new("memory", &mut text).expect("memory");
+    let batch = Batch { accesses: accesses.to_vec(), events: Vec::new() };
+    writer.batch(&batch).expect("memory");
+    writer.finish(true).expect("memory");
+    text
 }
 
 fn packed(accesses: &[Access]) -> Vec<u8> {
@@ -49,15 +60,17 @@ fn packed(accesses: &[Access]) -> Vec<u8> {
 fn traces(criterion: &mut Criterion) {
     let text = text();
     let mut all = Vec::new();
-    let count = drain(&mut *lackey(&text), |accesses| all.extend_from_slice(accesses));
+    let count = drain(&mut *reader(&text), |accesses| all.extend_from_slice(accesses));
     let data: Vec<_> = all.iter().copied().filter(|access| access.kind != Kind::Fetch).collect();
 
-    let mut group = criterion.benchmark_group("lackey text");
-    group.throughput(Throughput::Elements(count)).sample_size(10);
-    group.bench_function("read", |bencher| {
-        bencher.iter(|| drain(&mut *lackey(&text), |accesses| _ = black_box(accesses)));
-    });
-    group.finish();
+    for (name, text) in [("lackey text", &text), ("CSV", &as_csv(&all))] {
+        let mut group = criterion.benchmark_group(name);
+        group.throughput(Throughput::Elements(count)).sample_size(10);
+        group.bench_function("read", |bencher| {
+            bencher.iter(|| drain(&mut *reader(text), |accesses| _ = black_box(accesses)));
+        });
+        group.finish();
+    }
 
     for (name, accesses) in [("compact, all", &all), ("compact, data", &data)] {
         let bytes = packed(accesses);

@@ -4,7 +4,6 @@
 //! separator: comma, semicolon or tab. Column order is free, case is ignored, unknown columns are
 //! skipped:
 //!
-//!
 //! | column | other names | content | default |
 //! | --- | --- | --- | --- |
 //! | `address` | `addr`, `vaddr`, `va` | first byte: hex with `0x`, else decimal | refused |
@@ -21,12 +20,15 @@
 //! a unit in their name are in ns.
 //!
 //! Times are relative to the first line, and must not go backwards within a thread.
+//!
+//! `csv_core` splits a line into fields and resolves quotes (RFC 4180). Lines are found here: their
+//! length is limited, so that memory is, and a quoted field cannot contain a line end.
 
 use std::collections::BTreeMap;
 use std::io::Read;
-use std::ops::Range;
 use std::sync::Arc;
 
+use csv_core::{ReadFieldResult, ReadRecordResult, ReaderBuilder, Terminator};
 use tierscope_core::{Result, Time};
 
 use crate::access::{Access, BATCH, Batch, Event, Kind, MAX_THREADS, Source, TOO_MANY};
@@ -75,21 +77,19 @@ fn by_name<T: Copy>(table: &[(&[&str], T)], name: &[u8]) -> Option<T> {
     table.iter().find(|(names, _)| names.iter().any(is)).map(|(_, value)| *value)
 }
 
-/// Separator and columns of a file.
+/// The columns of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Layout {
-    separator: u8,
-    columns: Vec<Option<Column>>,
-}
+struct Layout(Vec<Option<Column>>);
 
 impl Layout {
-    /// Parses the header line.
-    fn of(line: &[u8]) -> Result<Self, Wrong> {
+    /// Parses the header line; also returns the parser of the lines below it.
+    fn of(line: &[u8]) -> Result<(Self, Fields), Wrong> {
         let separators = [b',', b'\t', b';'];
         let count = |wanted: &u8| line.iter().filter(|byte| *byte == wanted).count();
         let separator = separators.into_iter().max_by_key(count).unwrap_or(b',');
-        let named = |field: Range<usize>| by_name(NAMES, trimmed(&line[field]));
-        let columns: Vec<_> = Fields::new(line, separator).map(named).collect();
+        let mut fields = Fields::separated_by(separator);
+        fields.split(line)?;
+        let columns: Vec<_> = fields.iter().map(|name| by_name(NAMES, name)).collect();
         let has =
             |wanted: fn(&Column) -> bool| columns.iter().flatten().filter(|c| wanted(c)).count();
         let addresses = has(|column| matches!(column, Column::Address | Column::Hex));
@@ -98,7 +98,7 @@ impl Layout {
         let others = [Column::Size, Column::Thread, Column::Pid];
         let twice = others.iter().any(|o| columns.iter().flatten().filter(|c| *c == o).count() > 1);
         match (addresses, times.max(kinds)) {
-            (1, 0 | 1) if !twice => Ok(Self { separator, columns }),
+            (1, 0 | 1) if !twice => Ok((Self(columns), fields)),
             (0, _) => Err(Wrong::at(0, "no column is called `address`")),
             _ => Err(Wrong::at(0, "two columns hold the same")),
         }
@@ -108,7 +108,7 @@ impl Layout {
 /// Reads accesses from CSV.
 pub struct Csv<R> {
     lines: Lines<R>,
-    layout: Option<Layout>,
+    layout: Option<(Layout, Fields)>,
     zero: Option<u64>,
     /// Number and last time by pid and thread.
     threads: BTreeMap<(u64, u64), (u32, Time)>,
@@ -131,33 +131,36 @@ impl<R: Read> Source for Csv<R> {
             if text.is_empty() || text[0] == b'#' {
                 continue;
             }
-            let understood = match &self.layout {
+            let understood = match &mut self.layout {
                 None => Layout::of(text).map(|layout| self.layout = Some(layout)),
-                Some(layout) => Row::of(layout, text)
+                Some((layout, fields)) => Row::of(layout, fields, text)
                     .and_then(|row| row.access(&mut self.zero, &mut self.threads, batch)),
             };
             if let Err(wrong) = understood {
                 let cut = if ends { "" } else { "; the last line may be cut short" };
                 let cause = format!("{} in {}{cut}", wrong.cause, excerpt(text));
-                return Err(self.lines.wrong(wrong.column, &cause, REMEDY));
+                let fields = self.layout.as_ref().map(|(_, fields)| fields);
+                let column = fields.map_or(0, |fields| fields.start_of(text, wrong.field));
+                return Err(self.lines.wrong(column, &cause, REMEDY));
             }
         }
         Ok(batch.accesses.len() > before)
     }
 }
 
-const REMEDY: &str = "mend the line; `tierscope trace --help` tells the columns";
+const REMEDY: &str = "correct the line; `tierscope trace --help` lists the columns";
 
 /// A parse error of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Wrong {
-    column: usize,
+    /// Number of the field, from 0; one behind the last for the end of the line.
+    field: usize,
     cause: &'static str,
 }
 
 impl Wrong {
-    fn at(column: usize, cause: &'static str) -> Self {
-        Self { column, cause }
+    fn at(field: usize, cause: &'static str) -> Self {
+        Self { field, cause }
     }
 }
 
@@ -169,31 +172,27 @@ struct Row {
     bytes: u16,
     thread: u64,
     pid: u64,
-    /// Time, and its column.
+    /// Time, and the number of its field.
     nanos: Option<(u64, usize)>,
 }
 
 impl Row {
-    fn of(layout: &Layout, line: &[u8]) -> Result<Self, Wrong> {
+    fn of(Layout(columns): &Layout, fields: &mut Fields, line: &[u8]) -> Result<Self, Wrong> {
+        fields.split(line)?;
         let mut row = Self::default();
-        let mut fields = Fields::new(line, layout.separator);
-        for column in &layout.columns {
-            let Some(field) = fields.next() else {
-                return Err(Wrong::at(line.len(), "fewer fields than columns"));
-            };
+        for (number, column) in columns.iter().enumerate() {
+            let text = fields.get(number).ok_or(Wrong::at(number, "fewer fields than columns"))?;
             if let Some(column) = column {
-                let text = trimmed(&line[field.clone()]);
-                row.take(*column, text, field.start)
-                    .ok_or(Wrong::at(field.start, expected(*column)))?;
+                row.take(*column, text, number).ok_or(Wrong::at(number, expected(*column)))?;
             }
         }
-        match fields.next() {
+        match fields.get(columns.len()) {
             None => Ok(row),
-            Some(field) => Err(Wrong::at(field.start, "more fields than columns")),
+            Some(_) => Err(Wrong::at(columns.len(), "more fields than columns")),
         }
     }
 
-    fn take(&mut self, column: Column, text: &[u8], at: usize) -> Option<()> {
+    fn take(&mut self, column: Column, text: &[u8], number: usize) -> Option<()> {
         match column {
             Column::Address => self.address = address(text)?,
             Column::Hex => self.address = hex(strip(text))?,
@@ -202,7 +201,7 @@ impl Row {
             Column::Size => self.bytes = decimal(text)?.try_into().ok()?,
             Column::Thread => self.thread = decimal(text)?,
             Column::Pid => self.pid = decimal(text)?,
-            Column::Time(unit) => self.nanos = Some((nanos(text, unit)?, at)),
+            Column::Time(unit) => self.nanos = Some((nanos(text, unit)?, number)),
         }
         Some(())
     }
@@ -213,9 +212,9 @@ impl Row {
         threads: &mut BTreeMap<(u64, u64), (u32, Time)>,
         batch: &mut Batch,
     ) -> Result<(), Wrong> {
-        let (nanos, column) = self.nanos.unwrap_or_default();
+        let (nanos, field) = self.nanos.unwrap_or_default();
         let Some(since) = nanos.checked_sub(*zero.get_or_insert(nanos)) else {
-            return Err(Wrong::at(column, "a time before that of the first line"));
+            return Err(Wrong::at(field, "a time before that of the first line"));
         };
         let count = threads.len() as u32;
         if count == MAX_THREADS {
@@ -227,7 +226,7 @@ impl Row {
             (count, Time(0))
         });
         if Time(since) < *last {
-            return Err(Wrong::at(column, "time goes backwards within the thread"));
+            return Err(Wrong::at(field, "time goes backwards within the thread"));
         }
         *last = Time(since);
         let (address, bytes, kind) = (self.address, self.bytes, self.kind);
@@ -248,31 +247,87 @@ fn expected(column: Column) -> &'static str {
     }
 }
 
-/// Iterates over the byte ranges of a line's fields.
-struct Fields<'a> {
-    line: &'a [u8],
+/// The fields of a line.
+struct Fields {
     separator: u8,
-    at: Option<usize>,
+    parser: csv_core::Reader,
+    /// The fields one after the other, without separators: the first `written` bytes.
+    text: Vec<u8>,
+    written: usize,
+    /// End in `text` of each of `count` fields.
+    ends: Vec<usize>,
+    count: usize,
 }
 
-impl<'a> Fields<'a> {
-    fn new(line: &'a [u8], separator: u8) -> Self {
-        Self { line, separator, at: Some(0) }
+impl Fields {
+    fn separated_by(separator: u8) -> Self {
+        let parser = parser(separator);
+        Self { separator, parser, text: Vec::new(), written: 0, ends: vec![0; 16], count: 0 }
+    }
+
+    /// Splits a line without its end.
+    fn split(&mut self, line: &[u8]) -> Result<(), Wrong> {
+        self.text.resize(self.text.len().max(line.len() + 1), 0);
+        (self.count, self.written) = (0, 0);
+        if self.parse(line) || self.parse(b"\n") {
+            return Ok(());
+        }
+        self.parser.reset();
+        Err(Wrong::at(0, "a quote is not closed"))
+    }
+
+    /// Parses a part of a line; whether it ended the line.
+    fn parse(&mut self, mut part: &[u8]) -> bool {
+        while !part.is_empty() {
+            if self.count == self.ends.len() {
+                self.ends.resize(2 * self.count, 0);
+            }
+            let text = &mut self.text[self.written..];
+            let ends = &mut self.ends[self.count..];
+            let (result, read, written, ended) = self.parser.read_record(part, text, ends);
+            self.written += written;
+            self.count += ended;
+            if result == ReadRecordResult::Record {
+                return true;
+            }
+            part = &part[read..];
+        }
+        false
+    }
+
+    /// A field without surrounding spaces and quotes; `None` behind the last one.
+    fn get(&self, number: usize) -> Option<&[u8]> {
+        let end = *self.ends[..self.count].get(number)?;
+        let start = number.checked_sub(1).map_or(0, |before| self.ends[before]);
+        Some(trimmed(&self.text[start..end]))
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        (0..self.count).map_while(|number| self.get(number))
+    }
+
+    /// Position in `line` of the first byte of a field, or of the line's end.
+    fn start_of(&self, line: &[u8], number: usize) -> usize {
+        // A clone of a `csv_core::Reader` lacks most of its tables (csv-core 0.1.13).
+        let mut parser = parser(self.separator);
+        let (mut text, mut at) = (vec![0; line.len() + 1], 0);
+        for _ in 0..number {
+            let (result, read, _) = parser.read_field(&line[at..], &mut text);
+            at += read;
+            if result != (ReadFieldResult::Field { record_end: false }) {
+                return line.len();
+            }
+        }
+        at
     }
 }
 
-impl Iterator for Fields<'_> {
-    type Item = Range<usize>;
-
-    fn next(&mut self) -> Option<Range<usize>> {
-        let start = self.at?;
-        let length = memchr::memchr(self.separator, &self.line[start..]);
-        self.at = length.map(|length| start + length + 1);
-        Some(start..length.map_or(self.line.len(), |length| start + length))
-    }
+fn parser(separator: u8) -> csv_core::Reader {
+    ReaderBuilder::new().delimiter(separator).terminator(Terminator::Any(b'\n')).build()
 }
 
-/// The field without surrounding spaces and quotes.
+/// The field without surrounding spaces; also without quotes that follow such a space, which
+/// `csv_core` leaves in place.
 fn trimmed(field: &[u8]) -> &[u8] {
     let field = field.trim_ascii();
     field.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")).unwrap_or(field)
@@ -365,6 +420,15 @@ mod tests {
     }
 
     #[test]
+    fn quoted_fields_may_contain_separators_and_quotes() {
+        let text = "note,address, size\n\"a, \"\"b\"\"\",\"0x10\", \"4\"\n";
+        let (batch, ended) = read(text);
+        assert_eq!(ended, Ok(()));
+        let seen: Vec<_> = batch.accesses.iter().map(|a| (a.address, a.bytes)).collect();
+        assert_eq!(seen, [(16, 4)]);
+    }
+
+    #[test]
     fn what_is_wrong_has_a_place() {
         let cases = [
             ("a,b\n1,2\n", "line 1, column 1 (byte 0): no column is called `address`"),
@@ -378,6 +442,8 @@ mod tests {
             ("time,addr\n5,1\n4,1\n", "line 3, column 1 (byte 14): a time before"),
             ("time,addr\n5,1\n9,1\n7,1\n", "line 4, column 1 (byte 18): time goes backwards"),
             ("addr\n1\n+1", "line 3, column 1 (byte 7): no address"),
+            ("addr,x,op\n1,\"a,b\",z\n", "line 2, column 9 (byte 18): none of load"),
+            ("addr,x\n1,\"a\n", "line 2, column 1 (byte 7): a quote is not closed"),
         ];
         for (text, part) in cases {
             let error = read(text).1.unwrap_err().to_string();
