@@ -3,8 +3,8 @@
 //!
 //! TLBs and the last-level cache are modelled by their characteristic times (`residency.rs`). A
 //! core's private caches are an array of lines by a hash, as in exact mode
-//! (`exact/cpu/private_caches.rs`): a line is present if no other line took its place since its last
-//! use. Entries of page tables share the last-level cache with the data, eight to a line. A
+//! (`exact/cpu/private_caches.rs`): a line is present if no other line took its place since its
+//! last use. Entries of page tables share the last-level cache with the data, eight to a line. A
 //! sequential sweep returns to a line after all others: a cache holds all of the sweep or nothing,
 //! and the prefetcher fetches most misses ahead of it.
 

@@ -1,7 +1,7 @@
 //! The mover: a kernel thread with a clock of its own, so that moves never block sampling.
 //!
-//! Like exact mode's mover (`exact/ports/mover.rs`), but for ranges of any size at once: the number of
-//! pages moved within a time follows from the cost of a page.
+//! Like exact mode's mover (`exact/ports/mover.rs`), but for ranges of any size at once: the number
+//! of pages moved within a time follows from the cost of a page.
 
 use std::time::Duration;
 

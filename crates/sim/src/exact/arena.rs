@@ -14,7 +14,7 @@ use tierscope_core::{Error, ErrorKind, Result};
 ///
 /// # Safety
 /// The implementing type must allow all-zero bits, and have no padding and no destructor.
-pub(crate) unsafe trait Zeroable: Copy {}
+pub(super) unsafe trait Zeroable: Copy {}
 
 // SAFETY: any bits are a u8.
 unsafe impl Zeroable for u8 {}
@@ -24,7 +24,7 @@ unsafe impl Zeroable for u64 {}
 /// An array of zeroed items that grows by moving its page-table entries (mremap(2)). It begins at a
 /// 2 MiB boundary of the host and moves from one to another; otherwise the host would split its
 /// huge pages, and every access to a gigabyte would miss the host's TLB.
-pub(crate) struct Arena<T: Zeroable> {
+pub(super) struct Arena<T: Zeroable> {
     start: NonNull<T>,
     items: usize,
 }
@@ -34,7 +34,7 @@ const GRAIN: usize = 2 << 20;
 
 impl<T: Zeroable> Arena<T> {
     /// An empty array.
-    pub(crate) fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { start: NonNull::dangling(), items: 0 }
     }
 
@@ -43,7 +43,7 @@ impl<T: Zeroable> Arena<T> {
     /// # Errors
     /// The host has no memory left.
     #[inline]
-    pub(crate) fn reach(&mut self, items: usize) -> Result<()> {
+    pub(super) fn reach(&mut self, items: usize) -> Result<()> {
         if items <= self.items { Ok(()) } else { self.grow(items) }
     }
 

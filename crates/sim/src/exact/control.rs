@@ -128,7 +128,7 @@ impl<B: BusObserver> Machine<B> {
     }
 }
 
-pub(crate) fn unpopulated(range: &Range, denied: Denied) -> Error {
+pub(super) fn unpopulated(range: &Range, denied: Denied) -> Error {
     Error::new(ErrorKind::Usage, format!("cannot populate {range}"))
         .cause(match denied {
             Denied::OutOfMemory => "the memory that its placement allows is full",

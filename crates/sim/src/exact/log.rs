@@ -9,7 +9,7 @@ const ROOM: usize = 1 << 20;
 
 /// A bounded queue.
 #[derive(Clone, Debug)]
-pub(crate) struct Log<T> {
+pub(super) struct Log<T> {
     waiting: VecDeque<T>,
     lost: u64,
     room: usize,
@@ -22,12 +22,12 @@ impl<T> Default for Log<T> {
 }
 
 impl<T> Log<T> {
-    pub(crate) fn with_room(room: usize) -> Self {
+    pub(super) fn with_room(room: usize) -> Self {
         Self { waiting: VecDeque::new(), lost: 0, room }
     }
 
     /// Appends an entry; if the log is full, the entry is lost.
-    pub(crate) fn push(&mut self, item: T) {
+    pub(super) fn push(&mut self, item: T) {
         if self.waiting.len() < self.room {
             self.waiting.push_back(item);
         } else {
@@ -36,12 +36,12 @@ impl<T> Log<T> {
     }
 
     /// Counts `count` entries as lost that were never appended.
-    pub(crate) fn lose(&mut self, count: u64) {
+    pub(super) fn lose(&mut self, count: u64) {
         self.lost += count;
     }
 
     /// Moves all entries to `out`; returns how many were lost since the last call.
-    pub(crate) fn drain(&mut self, out: &mut Vec<T>) -> Lost {
+    pub(super) fn drain(&mut self, out: &mut Vec<T>) -> Lost {
         out.extend(self.waiting.drain(..));
         Lost(std::mem::take(&mut self.lost))
     }

@@ -21,31 +21,31 @@ use crate::mover::Mover;
 
 /// A simulated machine; `B` observes its memory bus.
 pub struct Machine<B = ()> {
-    pub(crate) os: Os,
-    pub(crate) cpus: Vec<Cpu>,
-    pub(crate) threads: Vec<Thread>,
-    pub(crate) processes: Vec<Running>,
+    pub(super) os: Os,
+    pub(super) cpus: Vec<Cpu>,
+    pub(super) threads: Vec<Thread>,
+    pub(super) processes: Vec<Running>,
     /// CPU quotas, of processes that have one.
-    pub(crate) quotas: BTreeMap<SpaceId, Quota>,
-    pub(crate) memory: Memory<B>,
-    pub(crate) costs: Costs,
-    pub(crate) detail: Detail,
-    pub(crate) cycles: Cycles,
-    pub(crate) quantum: u64,
-    pub(crate) profiler_cpu: Option<usize>,
-    pub(crate) memory_mode: bool,
+    pub(super) quotas: BTreeMap<SpaceId, Quota>,
+    pub(super) memory: Memory<B>,
+    pub(super) costs: Costs,
+    pub(super) detail: Detail,
+    pub(super) cycles: Cycles,
+    pub(super) quantum: u64,
+    pub(super) profiler_cpu: Option<usize>,
+    pub(super) memory_mode: bool,
     /// The profiler's clock, in ps: the machine's current time.
-    pub(crate) now: u64,
-    pub(crate) spent: Spent,
-    pub(crate) armed: Armed,
-    pub(crate) hint_faults: Log<HintFault>,
-    pub(crate) moves: Moves,
-    pub(crate) tiers: Vec<TierUse>,
-    pub(crate) killed: u64,
-    pub(crate) flushes: u64,
+    pub(super) now: u64,
+    pub(super) spent: Spent,
+    pub(super) armed: Armed,
+    pub(super) hint_faults: Log<HintFault>,
+    pub(super) moves: Moves,
+    pub(super) tiers: Vec<TierUse>,
+    pub(super) killed: u64,
+    pub(super) flushes: u64,
     /// The error that ended the run: the host has no memory.
-    pub(crate) broken: Option<Error>,
-    pub(crate) stop: Option<Arc<AtomicBool>>,
+    pub(super) broken: Option<Error>,
+    pub(super) stop: Option<Arc<AtomicBool>>,
 }
 
 impl Machine {
@@ -163,7 +163,7 @@ impl<B: BusObserver> Machine<B> {
         account
     }
 
-    pub(crate) fn time(&self) -> Time {
+    pub(super) fn time(&self) -> Time {
         Time(self.now / NS)
     }
 }

@@ -23,7 +23,8 @@
 //! | `layout.rs`, `units.rs`, `op.rs` | shared by these: physical addresses; units; accesses |
 //! | `log.rs`, `arena.rs` | bounded logs; host memory for large arrays |
 //!
-//! In these folders `pub(crate)` means used by another part, `pub(super)` within the folder.
+//! In these folders `pub(in crate::exact)` means used by another part, `pub(super)` only within
+//! the folder.
 //!
 //! # Limits of the TLB model
 //!

@@ -159,7 +159,7 @@ impl Setup {
     }
 
     /// The watermarks of every tier.
-    pub(crate) fn watermarks(&self) -> Vec<Watermarks> {
+    pub(super) fn watermarks(&self) -> Vec<Watermarks> {
         let (tiers, caches) = (&self.hardware.tiers, usize::from(self.memory_mode));
         Watermarks::of_tiers(tiers, caches, self.watermark_scale, self.min_free_kib)
     }
@@ -278,7 +278,7 @@ impl Process {
     }
 
     /// The page size of an area.
-    pub(crate) fn pages_of(&self, area: &str) -> PageSize {
+    pub(super) fn pages_of(&self, area: &str) -> PageSize {
         if self.watched.iter().any(|name| name == area) {
             return PageSize::K4;
         }
@@ -287,7 +287,7 @@ impl Process {
     }
 
     /// Highest level of the process's tables in the uncached region.
-    pub(crate) fn uncached_levels(&self) -> u8 {
+    pub(super) fn uncached_levels(&self) -> u8 {
         let sizes = self.work.areas().iter().map(|area| self.pages_of(&area.name));
         let huge = sizes.max().unwrap_or(self.pages) > PageSize::K4;
         u8::from(self.uncached_tables) * (1 + u8::from(huge))

@@ -5,15 +5,15 @@ use std::time::Duration;
 use tierscope_core::Level;
 
 /// Picoseconds in a nanosecond.
-pub(crate) const NS: u64 = 1000;
+pub(super) const NS: u64 = 1000;
 /// Picoseconds in a second.
-pub(crate) const SECOND: u64 = 1_000_000_000_000;
+pub(super) const SECOND: u64 = 1_000_000_000_000;
 /// Bytes of a cache line.
-pub(crate) const LINE: u64 = 64;
+pub(super) const LINE: u64 = 64;
 /// Entries of a page table.
-pub(crate) const FANOUT: usize = Level::FANOUT as usize;
+pub(super) const FANOUT: usize = Level::FANOUT as usize;
 
 /// A time in ps, in whole nanoseconds.
-pub(crate) fn duration(ps: u64) -> Duration {
+pub(super) fn duration(ps: u64) -> Duration {
     Duration::new(ps / SECOND, (ps % SECOND / NS) as u32)
 }

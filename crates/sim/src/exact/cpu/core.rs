@@ -16,12 +16,12 @@ use crate::exact::Setup;
 use crate::exact::units::NS;
 
 /// A core.
-pub(crate) struct Cpu {
-    pub(crate) mmu: Mmu,
+pub(in crate::exact) struct Cpu {
+    pub(in crate::exact) mmu: Mmu,
     /// The core's clock, in ps.
-    pub(crate) time: u64,
+    pub(in crate::exact) time: u64,
     /// The core's runnable threads, the running one first.
-    pub(crate) threads: VecDeque<usize>,
+    pub(in crate::exact) threads: VecDeque<usize>,
     /// End of the running thread's time slice.
     pub(super) turn_ends: u64,
     /// Time of the next timer tick, and the period.
@@ -34,13 +34,13 @@ pub(crate) struct Cpu {
     flush: u64,
     /// Contents of the core's private caches.
     pub(super) private: PrivateCaches,
-    pub(crate) counts: Counts,
-    pub(crate) pmu: Option<Pmu>,
+    pub(in crate::exact) counts: Counts,
+    pub(in crate::exact) pmu: Option<Pmu>,
     pub(super) in_flight: InFlight,
     /// Time without a runnable thread.
-    pub(crate) idle: u64,
+    pub(in crate::exact) idle: u64,
     /// Time that telemetry took from the core.
-    pub(crate) stolen: u64,
+    pub(in crate::exact) stolen: u64,
     /// Number of walks at the last decision whether the host should prefetch.
     pub(super) walks_seen: u64,
     /// Addresses of promoted pages that this core was the first to access.
@@ -52,7 +52,7 @@ pub(crate) struct Cpu {
 }
 
 impl Cpu {
-    pub(crate) fn new(setup: &Setup) -> Result<Self> {
+    pub(in crate::exact) fn new(setup: &Setup) -> Result<Self> {
         let pmu = setup.sampling.as_ref().map(|sampling| Pmu::new(sampling, &setup.costs.samples));
         let ps = |time: Option<Duration>| time.map_or(u64::MAX, |t| t.as_nanos() as u64 * NS);
         let (tick, flush) = (ps(setup.tick), ps(setup.flush));

@@ -7,18 +7,18 @@ use crate::exact::units::NS;
 
 /// Costs of a core's operations, in ps.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Cycles {
+pub(in crate::exact) struct Cycles {
     pub(super) access: u64,
     pub(super) second_tlb: u64,
     pub(super) llc: u64,
-    pub(crate) fill_buffers: u64,
+    pub(in crate::exact) fill_buffers: u64,
     pub(super) walkers: u64,
     /// A fault on a reserved bit.
     pub(super) trap: u64,
 }
 
 impl Cycles {
-    pub(crate) fn of(hardware: &Hardware, costs: &Costs) -> Self {
+    pub(in crate::exact) fn of(hardware: &Hardware, costs: &Costs) -> Self {
         let ps = |cycles: u32| u64::from(cycles) * 1_000_000 / u64::from(hardware.processor.mhz);
         let timing = &hardware.timing;
         Self {

@@ -37,8 +37,8 @@ mod translate;
 mod trap;
 mod walks;
 
-pub(crate) use self::core::Cpu;
-pub(crate) use cycles::Cycles;
-pub(crate) use process::Running;
-pub(crate) use quota::Quota;
-pub(crate) use thread::Thread;
+pub(super) use self::core::Cpu;
+pub(super) use cycles::Cycles;
+pub(super) use process::Running;
+pub(super) use quota::Quota;
+pub(super) use thread::Thread;

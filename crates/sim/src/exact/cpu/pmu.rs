@@ -15,7 +15,7 @@ use crate::exact::units::{NS, SECOND};
 const EVENTS: usize = 3;
 
 /// The sampling hardware of one core, and the kernel's state for it.
-pub(crate) struct Pmu {
+pub(in crate::exact) struct Pmu {
     counters: [Counter; EVENTS],
     period: Period,
     buffer: Vec<Sample>,
@@ -98,7 +98,7 @@ impl Pmu {
 
     /// Drains the ring; returns the number of lost samples. Records in the hardware buffer stay
     /// until its interrupt.
-    pub(crate) fn drain(&mut self, out: &mut Vec<Sample>) -> u64 {
+    pub(in crate::exact) fn drain(&mut self, out: &mut Vec<Sample>) -> u64 {
         self.ring.drain(out).0
     }
 }

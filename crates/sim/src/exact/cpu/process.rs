@@ -11,7 +11,7 @@ use crate::exact::{Machine, Process};
 use crate::latency::Latencies;
 
 /// A process that was started.
-pub(crate) struct Running {
+pub(in crate::exact) struct Running {
     space: SpaceId,
     name: String,
     unit: &'static str,
@@ -40,7 +40,12 @@ struct Again {
 
 impl<B: BusObserver> Machine<B> {
     /// Starts the threads of a process whose areas are mapped.
-    pub(crate) fn start_threads(&mut self, process: &Process, space: SpaceId, bases: Vec<u64>) {
+    pub(in crate::exact) fn start_threads(
+        &mut self,
+        process: &Process,
+        space: SpaceId,
+        bases: Vec<u64>,
+    ) {
         let count = process.threads as usize;
         let sources = sources(process, &bases);
         let again = match &process.work {
@@ -168,7 +173,7 @@ impl<B: BusObserver> Machine<B> {
     }
 
     /// Removes a process: none of its threads waits or begins again.
-    pub(crate) fn forget_process(&mut self, space: SpaceId) {
+    pub(in crate::exact) fn forget_process(&mut self, space: SpaceId) {
         for process in self.processes.iter_mut().filter(|process| process.space == space) {
             process.waiting.clear();
             process.again = None;
@@ -176,7 +181,7 @@ impl<B: BusObserver> Machine<B> {
     }
 
     /// Work completed by each process.
-    pub(crate) fn done(&self) -> Vec<Done> {
+    pub(in crate::exact) fn done(&self) -> Vec<Done> {
         let done = |process: &Running| {
             let threads = &self.threads[process.first..process.first + process.threads];
             let operations = threads.iter().map(Thread::operations).sum::<u64>();

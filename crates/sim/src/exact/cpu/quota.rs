@@ -15,7 +15,7 @@ use crate::exact::units::NS;
 
 /// The quota of a process, in ps.
 #[derive(Clone, Debug)]
-pub(crate) struct Quota {
+pub(in crate::exact) struct Quota {
     period: u64,
     quota: u64,
     /// Time left in this period.

@@ -7,6 +7,7 @@ use super::execute::{ExecuteContext, Executor};
 use super::in_flight::MOST_IN_FLIGHT;
 use super::thread::{LOOKAHEAD, Thread, ThreadRequest};
 use super::translate::{CacheBypass, TranslateContext, translate};
+use crate::exact::mm::Tables;
 use crate::exact::op::Op;
 use crate::exact::units::NS;
 use crate::exact::{Detail, Machine};
@@ -34,7 +35,7 @@ enum Stopped {
 
 impl<B: BusObserver> Machine<B> {
     /// Runs all cores and the mover until `until`, or until a process ends.
-    pub(crate) fn run_until(&mut self, mut until: u64) {
+    pub(in crate::exact) fn run_until(&mut self, mut until: u64) {
         let spaces = self.os.alive_spaces();
         while self.broken.is_none() {
             let Some((cpu, limit)) = self.next_turn(until) else { break };
@@ -161,15 +162,8 @@ impl<B: BusObserver> Machine<B> {
                 0 => return Stopped::NotDue(thread.due),
                 count => count,
             };
-            if thread.is_dry() {
-                let known = thread.left();
-                thread.draw(cpu.time);
-                if walks_often(cpu) {
-                    executor.tables.prefetch_tables(root, &thread.ops()[known..thread.left()]);
-                }
-                if thread.take_advanced() {
-                    return Stopped::Advanced;
-                }
+            if thread.is_dry() && draw(cpu, thread, executor.tables) {
+                return Stopped::Advanced;
             }
             let left = thread.left();
             let mut wanted = allowed.min(left).min(MOST_IN_FLIGHT);
@@ -202,6 +196,18 @@ impl<B: BusObserver> Machine<B> {
         }
         Stopped::Limit
     }
+}
+
+/// Draws accesses of a thread, and prefetches on the host the tables that they will walk. Returns
+/// whether the thread advanced.
+#[inline(always)]
+fn draw(cpu: &mut Cpu, thread: &mut Thread, tables: &Tables) -> bool {
+    let known = thread.left();
+    thread.draw(cpu.time);
+    if walks_often(cpu) {
+        tables.prefetch_tables(thread.root, &thread.ops()[known..thread.left()]);
+    }
+    thread.take_advanced()
 }
 
 /// Number of batches, of accesses that all take `access`, that begin within `time` before new

@@ -14,7 +14,7 @@ impl<B: BusObserver> Machine<B> {
     ///
     /// Invalidates page by page, or the whole space if there are more pages than the kernel's
     /// ceiling (arch/x86/mm/tlb.c, `flush_tlb_mm_range`).
-    pub(crate) fn shoot(&mut self, stale: Stale) -> u64 {
+    pub(in crate::exact) fn shoot(&mut self, stale: Stale) -> u64 {
         self.shoot_but(None, stale)
     }
 
@@ -52,7 +52,7 @@ impl<B: BusObserver> Machine<B> {
 
     /// Flushes the translations of all processes from the cores that run any: one interrupt to
     /// each. Returns the number of cores, and the caller's cost, in ps.
-    pub(crate) fn forget_translations(&mut self) -> (u32, u64) {
+    pub(in crate::exact) fn forget_translations(&mut self) -> (u32, u64) {
         let alive = || self.os.spaces.iter().filter(|space| space.alive);
         let cores: BTreeSet<usize> = alive().flat_map(|space| space.cpus.iter()).collect();
         let asids: Vec<_> = alive().map(|space| space.root.asid).collect();
@@ -69,7 +69,7 @@ impl<B: BusObserver> Machine<B> {
 
     /// [`Machine::shoot`], with the initiator's cost charged to no core: the target requested the
     /// change.
-    pub(crate) fn shoot_for_kernel(&mut self, stale: Stale) {
+    pub(in crate::exact) fn shoot_for_kernel(&mut self, stale: Stale) {
         let _ = self.shoot(stale);
     }
 }

@@ -9,7 +9,7 @@ use crate::exact::{Detail, Machine};
 
 impl<B: BusObserver> Machine<B> {
     /// Implements [`Machine::access`].
-    pub(crate) fn access_at_once(
+    pub(in crate::exact) fn access_at_once(
         &mut self,
         at: usize,
         addr: Addr,

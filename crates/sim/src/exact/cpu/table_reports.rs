@@ -35,7 +35,7 @@ impl<B: BusObserver> Machine<B> {
 
     /// Reports the noted changes; a core pays for the kernel's accesses.
     #[inline]
-    pub(crate) fn report_table_events(&mut self, at: usize) {
+    pub(in crate::exact) fn report_table_events(&mut self, at: usize) {
         let Some(events) = &self.os.tables.events else { return };
         if !events.notes.is_empty() {
             self.report_notes(at);

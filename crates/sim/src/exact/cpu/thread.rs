@@ -41,8 +41,8 @@ pub(super) enum ThreadRequest {
 }
 
 /// A thread of a process.
-pub(crate) struct Thread {
-    pub(crate) space: SpaceId,
+pub(in crate::exact) struct Thread {
+    pub(in crate::exact) space: SpaceId,
     /// Index of the thread's process among all that were ever started.
     pub(super) process: usize,
     /// The core that the thread runs on.

@@ -6,18 +6,18 @@ use tierscope_core::{BusObserver, BusRecord, Time};
 const BATCH: usize = 4096;
 
 /// Collects records for an observer. Costs nothing where the observer is `()`.
-pub(crate) struct Bus<B> {
-    pub(crate) observer: B,
+pub(in crate::exact) struct Bus<B> {
+    pub(in crate::exact) observer: B,
     /// Record times follow the order of events: clock drift between cores (up to a quantum) never
     /// makes a later record look earlier.
-    pub(crate) ordered: bool,
+    pub(in crate::exact) ordered: bool,
     last: u64,
     waiting: Vec<BusRecord>,
 }
 
 impl<B: BusObserver> Bus<B> {
     /// Whether there is an observer: one of size zero keeps nothing.
-    pub(super) const HEARD: bool = size_of::<B>() > 0;
+    pub(super) const OBSERVED: bool = size_of::<B>() > 0;
 
     pub(super) fn new(observer: B) -> Self {
         Self { observer, ordered: false, last: 0, waiting: Vec::new() }
@@ -26,7 +26,7 @@ impl<B: BusObserver> Bus<B> {
     /// A line crosses the bus.
     #[inline(always)]
     pub(super) fn put(&mut self, at: u64, address: u64, write: bool, cpu: usize) {
-        if Self::HEARD {
+        if Self::OBSERVED {
             let mut nanos = at / crate::exact::units::NS;
             if self.ordered {
                 nanos = nanos.max(self.last);
@@ -38,13 +38,13 @@ impl<B: BusObserver> Bus<B> {
     }
 
     /// Puts `nanos` ns between the records so far and the next one.
-    pub(crate) fn pause(&mut self, nanos: u64) {
+    pub(in crate::exact) fn pause(&mut self, nanos: u64) {
         self.last += nanos;
     }
 
     /// Delivers the records from before `now`, if they fill a batch or if `all` is set.
-    pub(crate) fn flush(&mut self, now: Time, all: bool) {
-        if !Self::HEARD || self.waiting.is_empty() || (self.waiting.len() < BATCH && !all) {
+    pub(in crate::exact) fn flush(&mut self, now: Time, all: bool) {
+        if !Self::OBSERVED || self.waiting.is_empty() || (self.waiting.len() < BATCH && !all) {
             return;
         }
         self.waiting.sort_by_key(|record| record.time());

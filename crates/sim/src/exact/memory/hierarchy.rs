@@ -15,51 +15,51 @@ use crate::exact::units::duration;
 
 /// Cost of a read of one line from memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Served {
+pub(in crate::exact) struct Served {
     /// Latency of idle memory, in ps.
     pub(super) latency: u64,
     /// Queueing delay on top of the latency, in ps.
     pub(super) wait: u64,
     /// The tier that served the read.
-    pub(crate) tier: u8,
+    pub(in crate::exact) tier: u8,
 }
 
 impl Served {
     /// Time until the line arrives, in ps. A core that waits for several lines at a time divides it
     /// among them (Little's law).
     #[inline(always)]
-    pub(crate) fn time(&self) -> u64 {
+    pub(in crate::exact) fn time(&self) -> u64 {
         self.latency + self.wait
     }
 }
 
 /// Result of an access to the cache: a hit, or a miss with its cost in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CacheResult {
+pub(in crate::exact) enum CacheResult {
     Hit,
     Miss(Served),
 }
 
-pub(crate) struct Memory<B> {
-    pub(crate) llc: Option<Cache>,
+pub(in crate::exact) struct Memory<B> {
+    pub(in crate::exact) llc: Option<Cache>,
     prefetcher: Option<Prefetcher>,
-    pub(crate) tiers: Vec<TierClock>,
+    pub(in crate::exact) tiers: Vec<TierClock>,
     /// First bytes of the tiers after the first.
     firsts: Vec<u64>,
     /// First physical address of the page tables.
     tables: u64,
     near: Option<NearMemory>,
-    pub(crate) bus: Bus<B>,
+    pub(in crate::exact) bus: Bus<B>,
     /// Lines read from and written to each tier.
-    pub(crate) lines: [[u64; TIERS]; 2],
+    pub(in crate::exact) lines: [[u64; TIERS]; 2],
     /// Lines read from and written to each tier by the mover.
-    pub(crate) copied: [[u64; TIERS]; 2],
+    pub(in crate::exact) copied: [[u64; TIERS]; 2],
     /// Summed queueing delay of all lines except the mover's, in ps.
     pub(super) waits: [[u64; TIERS]; 2],
 }
 
 impl<B: BusObserver> Memory<B> {
-    pub(crate) fn new(
+    pub(in crate::exact) fn new(
         hardware: &Hardware,
         firsts: &[u64],
         memory_mode: bool,
@@ -87,7 +87,7 @@ impl<B: BusObserver> Memory<B> {
     }
 
     /// Mean queueing delay of a line.
-    pub(crate) fn mean_waits(&self) -> [[Duration; TIERS]; 2] {
+    pub(in crate::exact) fn mean_waits(&self) -> [[Duration; TIERS]; 2] {
         let mean = |way: usize, tier: usize| {
             let lines = self.lines[way][tier] - self.copied[way][tier];
             duration(self.waits[way][tier].checked_div(lines).unwrap_or(0))
@@ -106,7 +106,7 @@ impl<B: BusObserver> Memory<B> {
     /// Accesses a line through the cache for a core. Victims are written back, and the prefetcher's
     /// lines read, on the way.
     #[inline(always)]
-    pub(crate) fn access<const CLOCK: bool>(
+    pub(in crate::exact) fn access<const CLOCK: bool>(
         &mut self,
         now: u64,
         line: LinePlace,
@@ -131,7 +131,12 @@ impl<B: BusObserver> Memory<B> {
 
     /// Shows a demand access to the prefetcher, and fetches the lines that it requests.
     #[inline(always)]
-    pub(crate) fn prefetch<const CLOCK: bool>(&mut self, now: u64, address: u64, cpu: usize) {
+    pub(in crate::exact) fn prefetch<const CLOCK: bool>(
+        &mut self,
+        now: u64,
+        address: u64,
+        cpu: usize,
+    ) {
         let Some(prefetcher) = &mut self.prefetcher else { return };
         for line in prefetcher.observe(address) {
             let place = LinePlace::new(line, self.llc.as_ref());
@@ -140,7 +145,7 @@ impl<B: BusObserver> Memory<B> {
     }
 
     /// A store that bypasses the cache.
-    pub(crate) fn store_bypassing<const CLOCK: bool>(
+    pub(in crate::exact) fn store_bypassing<const CLOCK: bool>(
         &mut self,
         now: u64,
         address: u64,
@@ -156,7 +161,12 @@ impl<B: BusObserver> Memory<B> {
 
     /// Reads a line from memory.
     #[inline]
-    pub(crate) fn read<const CLOCK: bool>(&mut self, now: u64, address: u64, cpu: usize) -> Served {
+    pub(in crate::exact) fn read<const CLOCK: bool>(
+        &mut self,
+        now: u64,
+        address: u64,
+        cpu: usize,
+    ) -> Served {
         self.bus.put(now, address, false, cpu);
         let tier = self.tier_of(address);
         if self.near.is_some() && tier == 1 {
@@ -199,7 +209,7 @@ impl<B: BusObserver> Memory<B> {
     }
 
     /// Writes a line to memory; returns the tier, and the queueing delay.
-    pub(crate) fn write<const CLOCK: bool>(
+    pub(in crate::exact) fn write<const CLOCK: bool>(
         &mut self,
         now: u64,
         address: u64,

@@ -4,14 +4,14 @@ use tierscope_hw::{Cache, Place};
 
 /// A physical address, and the place of its line in the last-level cache.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct LinePlace {
-    pub(crate) address: u64,
-    pub(crate) place: Place,
+pub(in crate::exact) struct LinePlace {
+    pub(in crate::exact) address: u64,
+    pub(in crate::exact) place: Place,
 }
 
 impl LinePlace {
     #[inline(always)]
-    pub(crate) fn new(address: u64, llc: Option<&Cache>) -> Self {
+    pub(in crate::exact) fn new(address: u64, llc: Option<&Cache>) -> Self {
         Self { address, place: llc.map_or(Place::default(), |llc| llc.place(address)) }
     }
 }

@@ -6,6 +6,6 @@ mod line_place;
 mod memory_mode;
 mod tier;
 
-pub(crate) use hierarchy::{CacheResult, Memory};
-pub(crate) use line_place::LinePlace;
-pub(crate) use tier::Direction;
+pub(super) use hierarchy::{CacheResult, Memory};
+pub(super) use line_place::LinePlace;
+pub(super) use tier::Direction;

@@ -23,13 +23,13 @@ const STEPS: usize = 64;
 
 /// Whether memory is read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
+pub(in crate::exact) enum Direction {
     Read,
     Write,
 }
 
 /// Clock of a tier's memory.
-pub(crate) struct TierClock {
+pub(in crate::exact) struct TierClock {
     latency: [u64; 2],
     /// Memory time for 64 bytes in picoseconds, times [`FINE`].
     service: [u64; 2],
@@ -71,7 +71,12 @@ impl TierClock {
 
     /// Books `lines` lines in a row at `now`; returns the delay of the last one, in ps.
     #[inline]
-    pub(crate) fn book_lines(&mut self, now: u64, direction: Direction, lines: u64) -> u64 {
+    pub(in crate::exact) fn book_lines(
+        &mut self,
+        now: u64,
+        direction: Direction,
+        lines: u64,
+    ) -> u64 {
         let wanted = self.service[direction as usize] * lines;
         let slot = now / SLOT;
         let place = slot.wrapping_sub(self.first) as usize;

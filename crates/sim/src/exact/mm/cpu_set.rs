@@ -2,10 +2,10 @@
 
 /// Set of cores, one bit each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct CpuSet(Vec<u64>);
+pub(in crate::exact) struct CpuSet(Vec<u64>);
 
 impl CpuSet {
-    pub(crate) fn insert(&mut self, cpu: usize) {
+    pub(in crate::exact) fn insert(&mut self, cpu: usize) {
         if self.0.len() <= cpu / 64 {
             self.0.resize(cpu / 64 + 1, 0);
         }
@@ -13,7 +13,7 @@ impl CpuSet {
     }
 
     /// In ascending order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+    pub(in crate::exact) fn iter(&self) -> impl Iterator<Item = usize> + '_ {
         let bits = |word: u64| (0..64).filter(move |bit| word >> bit & 1 == 1);
         self.0
             .iter()

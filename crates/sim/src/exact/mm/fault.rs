@@ -22,7 +22,7 @@ pub enum Denied {
 
 /// How a fault was resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Resolved {
+pub(in crate::exact) enum Resolved {
     /// A page was allocated.
     Page(PageSize),
     /// A page was allocated; this many of its 4 KiB pages were swapped in.
@@ -60,7 +60,7 @@ impl Hole<'_> {
 
 impl Os {
     /// Resolves a page fault.
-    pub(crate) fn fault(
+    pub(in crate::exact) fn fault(
         &mut self,
         id: SpaceId,
         linear: u64,
@@ -88,7 +88,7 @@ impl Os {
 
     /// Makes sure that a page is present, as a fault would, but without an access: a new page is
     /// old.
-    pub(crate) fn fetch(
+    pub(in crate::exact) fn fetch(
         &mut self,
         id: SpaceId,
         linear: u64,

@@ -134,7 +134,7 @@ impl Pool {
 }
 
 /// The frames of all tiers.
-pub(crate) struct Frames {
+pub(in crate::exact) struct Frames {
     pools: Vec<Pool>,
     /// Frames from here on belong to no tier: reserved memory, counted as memory of the fastest.
     reserved: u64,
@@ -185,7 +185,7 @@ impl Frames {
 
     /// The tier of a frame.
     #[inline(always)]
-    pub(crate) fn tier_of(&self, frame: u64) -> Tier {
+    pub(in crate::exact) fn tier_of(&self, frame: u64) -> Tier {
         let mut tier = 0;
         if frame >= self.reserved {
             return Tier(tier);
@@ -197,23 +197,23 @@ impl Frames {
     }
 
     /// First frames of the tiers, the fastest first.
-    pub(crate) fn firsts(&self) -> impl Iterator<Item = u64> + '_ {
+    pub(in crate::exact) fn firsts(&self) -> impl Iterator<Item = u64> + '_ {
         self.pools.iter().map(|pool| pool.first)
     }
 
-    pub(crate) fn tiers(&self) -> usize {
+    pub(in crate::exact) fn tiers(&self) -> usize {
         self.pools.len()
     }
 
-    pub(crate) fn free(&self, tier: Tier) -> u64 {
+    pub(in crate::exact) fn free(&self, tier: Tier) -> u64 {
         self.pools[usize::from(tier.0)].free
     }
 
-    pub(crate) fn capacity(&self, tier: Tier) -> u64 {
+    pub(in crate::exact) fn capacity(&self, tier: Tier) -> u64 {
         self.pools[usize::from(tier.0)].frames
     }
 
-    pub(crate) fn watermarks(&self, tier: Tier) -> Watermarks {
+    pub(in crate::exact) fn watermarks(&self, tier: Tier) -> Watermarks {
         self.pools[usize::from(tier.0)].watermarks
     }
 }

@@ -10,7 +10,7 @@ use super::stale::Stale;
 impl Os {
     /// Splits the 2 MiB page at the address, if there is one, into 512 entries with its flags
     /// (mm/huge_memory.c, `__split_huge_pmd_locked`).
-    pub(crate) fn split_at(&mut self, id: SpaceId, linear: u64) -> Result<Option<Stale>> {
+    pub(in crate::exact) fn split_at(&mut self, id: SpaceId, linear: u64) -> Result<Option<Stale>> {
         let Some(space) = self.space(id) else { return Ok(None) };
         let (root, uncached) = (space.root, space.uncached);
         let found = self.tables.locate(root, linear, Level::PMD);
@@ -34,7 +34,7 @@ impl Os {
     /// # Errors
     /// No page is there, the mapping does not cover the 2 MiB, a page is armed or locked, or the
     /// tier has no whole block.
-    pub(crate) fn collapse_at(
+    pub(in crate::exact) fn collapse_at(
         &mut self,
         id: SpaceId,
         linear: u64,

@@ -16,7 +16,7 @@ use crate::exact::arena::Arena;
 use crate::exact::units::FANOUT;
 
 /// All level-1 tables. A new table is empty.
-pub(crate) struct Leaves {
+pub(in crate::exact) struct Leaves {
     rows: Arena<Row>,
     lines: Arena<Line>,
     /// Bitmap of the tables that are stored in lines.
@@ -152,12 +152,12 @@ impl Leaves {
     }
 
     /// Number of entries in a group: one word of bits covers one group.
-    pub(crate) fn group(&self, table: usize) -> usize {
+    pub(in crate::exact) fn group(&self, table: usize) -> usize {
         if self.is_in_lines(table) { line::ENTRIES } else { 64 }
     }
 
     /// One bit for each entry of a group: young; and mapped, that is present or armed.
-    pub(crate) fn bits(&self, table: usize, group: usize) -> (u64, u64) {
+    pub(in crate::exact) fn bits(&self, table: usize, group: usize) -> (u64, u64) {
         if self.is_in_lines(table) {
             let line = &self.lines[self.lines_of(table) + group];
             return (line.young(), line.mapped());
@@ -167,7 +167,7 @@ impl Leaves {
     }
 
     /// Clears ACCESSED of the entries of a group whose bits are set.
-    pub(crate) fn clear_young(&mut self, table: usize, group: usize, which: u64) {
+    pub(in crate::exact) fn clear_young(&mut self, table: usize, group: usize, which: u64) {
         if self.is_in_lines(table) {
             let line = self.lines_of(table) + group;
             self.lines[line].clear_young(which);

@@ -10,7 +10,12 @@ use super::tables::Located;
 
 impl Os {
     /// Moves the page of a leaf to a tier: a new frame, the same flags, present.
-    pub(crate) fn move_leaf(&mut self, id: SpaceId, leaf: Located, tier: Tier) -> Option<u64> {
+    pub(in crate::exact) fn move_leaf(
+        &mut self,
+        id: SpaceId,
+        leaf: Located,
+        tier: Tier,
+    ) -> Option<u64> {
         let size = PageSize::of_level(leaf.level)?;
         let frame = self.frames.take(tier, size)?;
         let flags = (leaf.entry & !FRAME_MASK & !ARMED) | PRESENT;

@@ -14,7 +14,7 @@ use super::stale::Stale;
 
 impl Os {
     /// mmap(2).
-    pub(crate) fn map(&mut self, id: SpaceId, map: &Map) -> Result<Range> {
+    pub(in crate::exact) fn map(&mut self, id: SpaceId, map: &Map) -> Result<Range> {
         let space = self.alive(id)?;
         let refuse = |cause: String, remedy: &str| {
             Err(Error::new(ErrorKind::Usage, format!("cannot map {} bytes", map.bytes))
@@ -60,7 +60,7 @@ impl Os {
     }
 
     /// munmap(2): splits huge pages at its ends, frees pages and tables.
-    pub(crate) fn unmap(&mut self, range: Range, now: Time) -> Result<Stale> {
+    pub(in crate::exact) fn unmap(&mut self, range: Range, now: Time) -> Result<Stale> {
         self.alive(range.space)?;
         let range = Level::PTE.align(&range);
         self.cut(range)?;
@@ -97,7 +97,7 @@ impl Os {
     }
 
     /// exit_mmap: unmaps everything and frees the space.
-    pub(crate) fn destroy(&mut self, id: SpaceId, now: Time) -> Result<Stale> {
+    pub(in crate::exact) fn destroy(&mut self, id: SpaceId, now: Time) -> Result<Stale> {
         let space = self.alive(id)?;
         let end = space.vmas.values().next_back().map_or(0, |vma| vma.end);
         let stale = self.unmap(Range::new(id, 0, end), now)?;
@@ -112,7 +112,7 @@ impl Os {
     }
 
     /// mprotect(2).
-    pub(crate) fn protect(&mut self, range: Range, writable: bool) -> Result<Stale> {
+    pub(in crate::exact) fn protect(&mut self, range: Range, writable: bool) -> Result<Stale> {
         self.alive(range.space)?;
         let range = Level::PTE.align(&range);
         self.cut(range)?;
@@ -125,7 +125,7 @@ impl Os {
     }
 
     /// mlock(2) and munlock(2).
-    pub(crate) fn lock(&mut self, range: Range, on: bool) -> Result<()> {
+    pub(in crate::exact) fn lock(&mut self, range: Range, on: bool) -> Result<()> {
         self.alive(range.space)?;
         let range = Level::PTE.align(&range);
         for at in [range.start, range.end] {
@@ -139,13 +139,13 @@ impl Os {
     }
 
     /// Whether the page at the address is locked and may not be moved.
-    pub(crate) fn is_locked(&self, id: SpaceId, linear: u64) -> bool {
+    pub(in crate::exact) fn is_locked(&self, id: SpaceId, linear: u64) -> bool {
         self.space(id).and_then(|space| space.vma(linear)).is_some_and(|(_, vma)| vma.locked)
     }
 
     /// madvise(2) with `MADV_DONTNEED`: frees pages and parts of huge pages, and keeps mappings.
     /// Locked pages are kept, and 1 GiB pages that the range does not cover completely.
-    pub(crate) fn discard(&mut self, range: Range, now: Time) -> Result<Stale> {
+    pub(in crate::exact) fn discard(&mut self, range: Range, now: Time) -> Result<Stale> {
         self.alive(range.space)?;
         let range = Level::PTE.align(&range);
         for at in [range.start, range.end] {

@@ -44,10 +44,10 @@ mod tables;
 mod uncached;
 
 pub use fault::Denied;
-pub(crate) use fault::Resolved;
-pub(crate) use os::Os;
-pub(crate) use promotion_reuse::PromotionReuse;
+pub(super) use fault::Resolved;
+pub(super) use os::Os;
+pub(super) use promotion_reuse::PromotionReuse;
 pub use space::Map;
-pub(crate) use stale::Stale;
-pub(crate) use table_events::Note;
-pub(crate) use tables::{Located, Tables};
+pub(super) use stale::Stale;
+pub(super) use table_events::Note;
+pub(super) use tables::{Located, Tables};

@@ -21,14 +21,14 @@ use crate::exact::Setup;
 use crate::exact::log::Log;
 
 /// State of memory management.
-pub(crate) struct Os {
-    pub(crate) frames: Frames,
-    pub(crate) tables: Tables,
-    pub(crate) spaces: Vec<Space>,
-    pub(crate) pages: Pages,
-    pub(crate) events: Log<PageEvent>,
+pub(in crate::exact) struct Os {
+    pub(in crate::exact) frames: Frames,
+    pub(in crate::exact) tables: Tables,
+    pub(in crate::exact) spaces: Vec<Space>,
+    pub(in crate::exact) pages: Pages,
+    pub(in crate::exact) events: Log<PageEvent>,
     /// Promotions that were not followed by an access.
-    pub(crate) promotion_reuse: PromotionReuse,
+    pub(in crate::exact) promotion_reuse: PromotionReuse,
     pub(super) swapped: Swapped,
     /// 2 MiB blocks allocated for page tables.
     table_blocks: u64,
@@ -42,7 +42,7 @@ pub(crate) struct Os {
 }
 
 impl Os {
-    pub(crate) fn new(setup: &Setup) -> Result<Self> {
+    pub(in crate::exact) fn new(setup: &Setup) -> Result<Self> {
         let hardware = &setup.hardware;
         let bits = hardware.processor.physical_bits;
         let mut frames = Frames::new(&hardware.tiers, &setup.watermarks());
@@ -84,26 +84,26 @@ impl Os {
         })
     }
 
-    pub(crate) fn radix(&self) -> Radix {
+    pub(in crate::exact) fn radix(&self) -> Radix {
         if self.tables.levels() == 5 { Radix::X86_64_LA57 } else { Radix::X86_64 }
     }
 
     /// Mapped bytes of all spaces.
-    pub(crate) fn mapped(&self) -> u64 {
+    pub(in crate::exact) fn mapped(&self) -> u64 {
         let alive = self.spaces.iter().filter(|space| space.alive);
         alive.flat_map(|space| &space.vmas).map(|(start, vma)| vma.end - start).sum()
     }
 
-    pub(crate) fn alive_spaces(&self) -> usize {
+    pub(in crate::exact) fn alive_spaces(&self) -> usize {
         self.spaces.iter().filter(|space| space.alive).count()
     }
 
     /// Whether spaces or mappings changed since [`Os::take_target_changed`].
-    pub(crate) fn has_target_changed(&self) -> bool {
+    pub(in crate::exact) fn has_target_changed(&self) -> bool {
         self.target_changed
     }
 
-    pub(crate) fn take_target_changed(&mut self) -> bool {
+    pub(in crate::exact) fn take_target_changed(&mut self) -> bool {
         std::mem::take(&mut self.target_changed)
     }
 
@@ -112,7 +112,7 @@ impl Os {
         self.target_changed = true;
     }
 
-    pub(crate) fn create(&mut self, name: &str, uncached: u8) -> Result<SpaceId> {
+    pub(in crate::exact) fn create(&mut self, name: &str, uncached: u8) -> Result<SpaceId> {
         let none = |what: &str| {
             Error::new(ErrorKind::Other, "cannot make another address space")
                 .cause(format!("there are no more {what}"))
@@ -143,7 +143,7 @@ impl Os {
     }
 
     /// The space of that id, if it is alive.
-    pub(crate) fn space(&self, id: SpaceId) -> Option<&Space> {
+    pub(in crate::exact) fn space(&self, id: SpaceId) -> Option<&Space> {
         self.spaces.get(id.0 as usize).filter(|space| space.alive)
     }
 
@@ -173,7 +173,7 @@ impl Os {
 
     /// Places the pages of a mapping in the uncached region for good, so that accesses to them are
     /// seen on the bus (PTAT, section 7).
-    pub(crate) fn watch(&mut self, range: Range) {
+    pub(in crate::exact) fn watch(&mut self, range: Range) {
         let space = self.space_mut(range.space);
         space.watched = true;
         if let Some(vma) = space.vmas.get_mut(&range.start) {
@@ -183,7 +183,7 @@ impl Os {
 
     /// Whether the space's walks are trapped, and the physical window that bypasses the caches.
     #[inline]
-    pub(crate) fn traps_and_data_window(&self, space: SpaceId) -> (bool, (Window, u64)) {
+    pub(in crate::exact) fn traps_and_data_window(&self, space: SpaceId) -> (bool, (Window, u64)) {
         let space = &self.spaces[space.0 as usize];
         let region = if space.watched { self.tables.layout.data() } else { Default::default() };
         (space.trapped, region)
@@ -200,7 +200,7 @@ impl Os {
     }
 
     /// The mappings of all spaces; rebuilt only after a change.
-    pub(crate) fn layout(&mut self, now: Time) -> Arc<Mappings> {
+    pub(in crate::exact) fn layout(&mut self, now: Time) -> Arc<Mappings> {
         if std::mem::take(&mut self.changed) {
             let alive = || self.spaces.iter().filter(|space| space.alive);
             let spaces =

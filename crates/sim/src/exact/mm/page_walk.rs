@@ -11,7 +11,7 @@ use super::tables::Located;
 
 impl Os {
     /// The first leaf of the range at or after `from`, and its first address.
-    pub(crate) fn next_leaf(&self, range: Range, from: u64) -> Option<(u64, Located)> {
+    pub(in crate::exact) fn next_leaf(&self, range: Range, from: u64) -> Option<(u64, Located)> {
         let root = self.space(range.space)?.root;
         let mut at = from;
         while at < range.end {
@@ -43,12 +43,12 @@ impl Os {
 
     /// Makes the mapped leaves of the range fault at their next access (mm/mprotect.c,
     /// `change_prot_numa`).
-    pub(crate) fn arm(&mut self, range: Range) -> Stale {
+    pub(in crate::exact) fn arm(&mut self, range: Range) -> Stale {
         self.each_leaf(range, |entry| (entry & !PRESENT) | ARMED)
     }
 
     /// The physical address of a linear one, through a leaf that is present or armed.
-    pub(crate) fn physical(&self, id: SpaceId, linear: u64) -> Option<u64> {
+    pub(in crate::exact) fn physical(&self, id: SpaceId, linear: u64) -> Option<u64> {
         let found = self.tables.locate(self.space(id)?.root, linear, Level::PTE);
         let within = linear & (found.level.entry_bytes() - 1);
         found.is_leaf().then_some((found.entry & FRAME_MASK) + within)

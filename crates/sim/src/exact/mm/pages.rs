@@ -9,7 +9,7 @@ use tierscope_core::{PageId, SpaceId};
 
 /// Owners of page numbers.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Pages {
+pub(in crate::exact) struct Pages {
     /// First number → count, space, first byte.
     given: BTreeMap<u32, (u32, SpaceId, u64)>,
 }
@@ -44,7 +44,7 @@ impl Pages {
     }
 
     /// The space and address of a page.
-    pub(crate) fn place(&self, page: PageId) -> Option<(SpaceId, u64)> {
+    pub(in crate::exact) fn place(&self, page: PageId) -> Option<(SpaceId, u64)> {
         let (first, (count, space, start)) = self.given.range(..=page.0).next_back()?;
         let within = page.0 - first;
         (within < *count).then(|| (*space, start + (u64::from(within) << 12)))

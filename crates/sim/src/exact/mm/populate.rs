@@ -11,7 +11,7 @@ use crate::placement::Placement;
 impl Os {
     /// Allocates every missing page of a range without an access: old and clean, as are the entries
     /// above.
-    pub(crate) fn populate(&mut self, range: Range) -> Result<Result<(), Denied>> {
+    pub(in crate::exact) fn populate(&mut self, range: Range) -> Result<Result<(), Denied>> {
         let filled = self.fill_holes(range, 0)?;
         if filled.is_ok() {
             self.age_above(range);
@@ -20,7 +20,7 @@ impl Os {
     }
 
     /// Allocates every missing page of a range as if it was written: young and dirty.
-    pub(crate) fn write_all(&mut self, range: Range) -> Result<Result<(), Denied>> {
+    pub(in crate::exact) fn write_all(&mut self, range: Range) -> Result<Result<(), Denied>> {
         self.fill_holes(range, ACCESSED | DIRTY)
     }
 

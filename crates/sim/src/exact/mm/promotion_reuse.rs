@@ -11,7 +11,7 @@ use tierscope_hw::PageSize;
 
 /// Promoted pages without an access since, and sums over all moves.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct PromotionReuse {
+pub(in crate::exact) struct PromotionReuse {
     /// Bitmap of frames: promoted and not accessed since.
     frames: Vec<u64>,
     /// Sizes in frames of the huge pages among them, by first frame.
@@ -20,13 +20,13 @@ pub(crate) struct PromotionReuse {
     count: u64,
     /// Time of each page's last move, by mapped address.
     last: HashMap<(SpaceId, u64), Time>,
-    pub(crate) moved: Moved,
+    pub(in crate::exact) moved: Moved,
 }
 
 impl PromotionReuse {
     /// Whether the frame of this address has not been accessed since its promotion.
     #[inline(always)]
-    pub(crate) fn holds(&self, physical: u64) -> bool {
+    pub(in crate::exact) fn holds(&self, physical: u64) -> bool {
         let frame = physical >> 12;
         let word = self.frames.get((frame / 64) as usize);
         word.is_some_and(|word| word >> (frame % 64) & 1 == 1)
@@ -34,7 +34,7 @@ impl PromotionReuse {
 
     /// Records accesses to these addresses.
     #[inline(always)]
-    pub(crate) fn reach(&mut self, reached: &mut Vec<u64>) {
+    pub(in crate::exact) fn reach(&mut self, reached: &mut Vec<u64>) {
         if !reached.is_empty() {
             reached.drain(..).for_each(|physical| self.touch(physical));
         }
@@ -55,7 +55,7 @@ impl PromotionReuse {
     }
 
     /// A page of that size moved to `frame`.
-    pub(crate) fn moves(
+    pub(in crate::exact) fn moves(
         &mut self,
         page: (SpaceId, u64),
         (frame, size): (u64, PageSize),
@@ -111,7 +111,7 @@ impl PromotionReuse {
     }
 
     /// The sums, as if the run ended now.
-    pub(crate) fn account(&self) -> Moved {
+    pub(in crate::exact) fn account(&self) -> Moved {
         let wasted = self.moved.wasted + (self.count << 12);
         Moved { wasted, ..self.moved.clone() }
     }

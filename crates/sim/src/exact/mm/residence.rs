@@ -10,7 +10,7 @@ use super::space::Space;
 
 impl Os {
     /// Resident memory of living spaces. Each tier is one node with the same number.
-    pub(crate) fn residence(&self, taken: Time) -> Residence {
+    pub(in crate::exact) fn residence(&self, taken: Time) -> Residence {
         let of = |(id, space): (u32, &Space)| {
             let on = |(node, pages): (u32, &u64)| OnNode { node: Node(node), bytes: pages << 12 };
             let nodes: Vec<OnNode> = (0..).zip(&space.resident).map(on).collect();
@@ -26,7 +26,7 @@ impl Os {
     }
 
     /// Bytes of the range in the tier, counted page by page.
-    pub(crate) fn count(&self, range: &Range, tier: Tier) -> u64 {
+    pub(in crate::exact) fn count(&self, range: &Range, tier: Tier) -> u64 {
         let Some(space) = self.space(range.space) else { return 0 };
         let mut bytes = 0;
         let mut at = range.start & !(PAGE_SIZE - 1);

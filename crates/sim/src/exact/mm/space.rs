@@ -47,8 +47,8 @@ impl Map {
 
 /// A mapping of a space.
 #[derive(Clone, Debug)]
-pub(crate) struct Vma {
-    pub(crate) end: u64,
+pub(in crate::exact) struct Vma {
+    pub(in crate::exact) end: u64,
     pub(super) pages: PageSize,
     pub(super) writable: bool,
     /// Whether the mapping's pages are locked and may not be moved (mlock(2)).
@@ -59,32 +59,32 @@ pub(crate) struct Vma {
     pub(super) backing: Backing,
     pub(super) name: Arc<str>,
     /// Number of the mapping's first page; the others are consecutive.
-    pub(crate) first_page: PageId,
+    pub(in crate::exact) first_page: PageId,
 }
 
 /// A process's address space.
-pub(crate) struct Space {
+pub(in crate::exact) struct Space {
     pub(super) id: SpaceId,
     pub(super) name: Arc<str>,
-    pub(crate) root: Root,
+    pub(in crate::exact) root: Root,
     /// Mappings by first byte.
-    pub(crate) vmas: BTreeMap<u64, Vma>,
+    pub(in crate::exact) vmas: BTreeMap<u64, Vma>,
     /// Highest level of the space's tables in the uncached region; 0 for none.
     pub(super) uncached: u8,
     /// Whether the space has data in the uncached region.
     pub(super) watched: bool,
     /// Whether walks to the space's pages are trapped.
-    pub(crate) trapped: bool,
+    pub(in crate::exact) trapped: bool,
     /// Cores that may cache translations of the space.
-    pub(crate) cpus: CpuSet,
-    pub(crate) alive: bool,
+    pub(in crate::exact) cpus: CpuSet,
+    pub(in crate::exact) alive: bool,
     /// Resident frames, by tier.
-    pub(crate) resident: Vec<u64>,
+    pub(in crate::exact) resident: Vec<u64>,
 }
 
 impl Space {
     /// The mapping that holds the address, and its first byte.
-    pub(crate) fn vma(&self, linear: u64) -> Option<(u64, &Vma)> {
+    pub(in crate::exact) fn vma(&self, linear: u64) -> Option<(u64, &Vma)> {
         let (start, vma) = self.vmas.range(..=linear).next_back()?;
         (linear < vma.end).then_some((*start, vma))
     }
@@ -96,7 +96,7 @@ impl Space {
 
     /// A free range of that many bytes, aligned, above all mappings and above 4 GiB; returns its
     /// start.
-    pub(crate) fn room(&self, bytes: u64, align: u64) -> Option<u64> {
+    pub(in crate::exact) fn room(&self, bytes: u64, align: u64) -> Option<u64> {
         let last = self.vmas.values().next_back().map_or(0, |vma| vma.end);
         let start = last.max(1 << 32).checked_next_multiple_of(align)?;
         start.checked_add(bytes).map(|_| start)

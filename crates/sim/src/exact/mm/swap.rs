@@ -90,7 +90,7 @@ impl Swapped {
 impl Os {
     /// Reclaims the page of a leaf; returns whether it has to be written first. `None` for a
     /// hugetlbfs page, which cannot be reclaimed.
-    pub(crate) fn reclaim(
+    pub(in crate::exact) fn reclaim(
         &mut self,
         id: SpaceId,
         (linear, leaf): (u64, Located),

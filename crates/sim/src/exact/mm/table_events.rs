@@ -17,7 +17,7 @@ use crate::exact::log::Log;
 
 /// An operation of the kernel in the region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Note {
+pub(in crate::exact) enum Note {
     /// The kernel read the control blocks up to this slot in search of a free table, and cleared
     /// that table.
     Taken(u32),
@@ -43,14 +43,14 @@ struct Owner {
 }
 
 /// Events to report.
-pub(crate) struct TableEvents {
+pub(in crate::exact) struct TableEvents {
     /// Pids of processes, by address of the top-level table.
     pids: BTreeMap<u64, u32>,
     owners: Vec<Owner>,
-    pub(crate) notes: Vec<Note>,
-    pub(crate) reported: Log<KernelEvent>,
+    pub(in crate::exact) notes: Vec<Note>,
+    pub(in crate::exact) reported: Log<KernelEvent>,
     /// Number of the next tag.
-    pub(crate) tag: u64,
+    pub(in crate::exact) tag: u64,
 }
 
 impl TableEvents {
@@ -130,7 +130,7 @@ impl TableEvents {
     }
 
     /// Notes that an entry is read: now if `reads`, otherwise by an earlier walk.
-    pub(crate) fn look(&mut self, base: u64, address: u64, reads: bool) {
+    pub(in crate::exact) fn look(&mut self, base: u64, address: u64, reads: bool) {
         if let Some(change) = self.change(base, address, What::Look, 0) {
             self.notes.push(Note::Look { change: Change { reads: 1, ..change }, reads });
         }

@@ -22,20 +22,20 @@ const TABLE: u64 = PRESENT | WRITABLE | ACCESSED;
 
 /// An entry, with its level and address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Located {
-    pub(crate) level: Level,
-    pub(crate) address: u64,
-    pub(crate) entry: u64,
+pub(in crate::exact) struct Located {
+    pub(in crate::exact) level: Level,
+    pub(in crate::exact) address: u64,
+    pub(in crate::exact) entry: u64,
 }
 
 impl Located {
     /// Whether the entry maps a page, present or armed.
-    pub(crate) fn is_leaf(&self) -> bool {
+    pub(in crate::exact) fn is_leaf(&self) -> bool {
         self.entry != 0 && (self.level == Level::PTE || self.entry & HUGE != 0)
     }
 
     /// Whether the entry points to a table.
-    pub(crate) fn is_table(&self) -> bool {
+    pub(in crate::exact) fn is_table(&self) -> bool {
         self.entry & PRESENT != 0 && !self.is_leaf()
     }
 }
@@ -52,11 +52,11 @@ const HINTS: usize = 1 << 13;
 const AHEAD: usize = 64;
 
 /// All tables of all spaces.
-pub(crate) struct Tables {
+pub(in crate::exact) struct Tables {
     levels: u8,
     pub(super) leaves: Leaves,
     pub(super) upper: Arena<u64>,
-    pub(crate) layout: TableLayout,
+    pub(in crate::exact) layout: TableLayout,
     pub(super) uncached: Slots,
     /// By number of the table in the region, for level-2 tables: the position of its entries among
     /// the upper tables, plus one; 0 for other tables.
@@ -66,7 +66,7 @@ pub(crate) struct Tables {
     hints: Vec<Hint>,
     /// Tables that should have been uncached, but found the region full.
     pub(super) overflowed: u64,
-    pub(crate) events: Option<Box<TableEvents>>,
+    pub(in crate::exact) events: Option<Box<TableEvents>>,
 }
 
 impl Tables {
@@ -90,17 +90,17 @@ impl Tables {
         }
     }
 
-    pub(crate) fn levels(&self) -> u8 {
+    pub(in crate::exact) fn levels(&self) -> u8 {
         self.levels
     }
 
     /// Bytes of simulated memory that the tables take.
-    pub(crate) fn bytes(&self) -> u64 {
+    pub(in crate::exact) fn bytes(&self) -> u64 {
         (self.uncached.used() + self.cached.used() + self.above.used()) << 12
     }
 
     /// Number of tables that found the uncached region full.
-    pub(crate) fn overflowed(&self) -> u64 {
+    pub(in crate::exact) fn overflowed(&self) -> u64 {
         self.overflowed
     }
 
@@ -160,7 +160,7 @@ impl Tables {
     }
 
     /// The level-1 tables, and the number of the one at that address.
-    pub(crate) fn leaves_mut(&mut self, table: u64) -> (&mut Leaves, usize) {
+    pub(in crate::exact) fn leaves_mut(&mut self, table: u64) -> (&mut Leaves, usize) {
         let (number, _) = self.leaf_at(table);
         (&mut self.leaves, number)
     }
@@ -174,7 +174,7 @@ impl Tables {
 
     /// The entry at a physical address.
     #[inline(always)]
-    pub(crate) fn entry(&self, address: u64) -> u64 {
+    pub(in crate::exact) fn entry(&self, address: u64) -> u64 {
         if let Some(at) = self.upper_at(address) {
             return self.upper[at];
         }
@@ -183,7 +183,7 @@ impl Tables {
     }
 
     /// Writes an entry, 0 for none.
-    pub(crate) fn put(&mut self, address: u64, entry: u64) {
+    pub(in crate::exact) fn put(&mut self, address: u64, entry: u64) {
         self.note_change(address, entry, true);
         if let Some(at) = self.upper_at(address) {
             self.upper[at] = entry;
@@ -205,7 +205,7 @@ impl Tables {
 
     /// Walks like software, without setting flags, to the entry of `level` for the address, or to
     /// the entry that ends the walk above it.
-    pub(crate) fn locate(&self, root: Root, linear: u64, level: Level) -> Located {
+    pub(in crate::exact) fn locate(&self, root: Root, linear: u64, level: Level) -> Located {
         let mut table = root.table;
         for here in (1..=self.levels).rev().filter_map(Level::new) {
             let address = entry_address(table, linear, here);
@@ -276,7 +276,7 @@ impl Tables {
     /// In two loops that do nothing else: a prefetch whose own translation the host has to walk for
     /// finishes only after that walk, and delays the code after it; many in a row walk
     /// concurrently.
-    pub(crate) fn prefetch_tables(&self, root: Root, ops: &[Op]) {
+    pub(in crate::exact) fn prefetch_tables(&self, root: Root, ops: &[Op]) {
         for ops in ops.chunks(AHEAD) {
             let mut above = [None; AHEAD];
             for (above, op) in above.iter_mut().zip(ops) {

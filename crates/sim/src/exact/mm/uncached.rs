@@ -100,12 +100,12 @@ impl Tables {
     }
 
     /// The kernel reads an entry.
-    pub(crate) fn note_read(&mut self, address: u64) {
+    pub(in crate::exact) fn note_read(&mut self, address: u64) {
         self.note_reads(address & !0xfff, (address >> 3) as usize % FANOUT, 1);
     }
 
     /// The kernel reads `count` entries of a table.
-    pub(crate) fn note_reads(&mut self, table: u64, first: usize, count: usize) {
+    pub(in crate::exact) fn note_reads(&mut self, table: u64, first: usize, count: usize) {
         let (base, uncached) = (self.layout.leaf_base, self.layout.is_uncached(table));
         if let Some(events) = self.events.as_mut().filter(|_| uncached) {
             let entries = first as u64..(first + count) as u64;
@@ -121,7 +121,7 @@ impl Tables {
     }
 
     /// The process of that root executes its program.
-    pub(crate) fn executes(&mut self, root: u64) {
+    pub(in crate::exact) fn executes(&mut self, root: u64) {
         if let Some(events) = &mut self.events {
             events.executes(root);
         }
@@ -135,7 +135,7 @@ impl Tables {
     }
 
     /// Drains the kernel events of the uncached region.
-    pub(crate) fn drain_events(&mut self, out: &mut Vec<KernelEvent>) -> Lost {
+    pub(in crate::exact) fn drain_events(&mut self, out: &mut Vec<KernelEvent>) -> Lost {
         self.events.as_mut().map_or(Lost(0), |events| events.drain(out))
     }
 }

@@ -6,7 +6,7 @@ use tierscope_core::{Range, SpaceId, Time};
 
 /// Armed ranges, disjoint, by space and first byte. A page that has faulted since is kept.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Armed {
+pub(in crate::exact) struct Armed {
     ranges: BTreeMap<(SpaceId, u64), (u64, Time)>,
 }
 
@@ -20,7 +20,7 @@ impl Armed {
     }
 
     /// Removes the range: it was unmapped, or is about to be armed again.
-    pub(crate) fn forget(&mut self, range: &Range) {
+    pub(in crate::exact) fn forget(&mut self, range: &Range) {
         let key = |at| (range.space, at);
         while let Some((&(space, start), &(end, time))) =
             self.ranges.range(key(0)..key(range.end)).next_back()
@@ -37,7 +37,7 @@ impl Armed {
     }
 
     /// Time at which the address was armed.
-    pub(crate) fn when(&self, space: SpaceId, at: u64) -> Option<Time> {
+    pub(in crate::exact) fn when(&self, space: SpaceId, at: u64) -> Option<Time> {
         let (_, (end, time)) = self.ranges.range((space, 0)..=(space, at)).next_back()?;
         (at < *end).then_some(*time)
     }

@@ -20,8 +20,8 @@ use tierscope_hw::entry::FRAME_MASK;
 use crate::exact::Machine;
 use crate::exact::units::{NS, duration};
 
-pub(crate) use armed::Armed;
-pub(crate) use mover::Moves;
+pub(super) use armed::Armed;
+pub(super) use mover::Moves;
 pub use view::Entry;
 
 impl<B: BusObserver> Clock for Machine<B> {

@@ -15,7 +15,7 @@ use crate::exact::units::{NS, SECOND, duration};
 use crate::mover::{Mover, SharedQueue, lock};
 
 /// The machine's side of the mover.
-pub(crate) struct Moves {
+pub(in crate::exact) struct Moves {
     queue: SharedQueue,
     job: Option<Job>,
     time: u64,
@@ -23,16 +23,16 @@ pub(crate) struct Moves {
 }
 
 impl Moves {
-    pub(crate) fn new(costs: &MoveCosts) -> Self {
+    pub(in crate::exact) fn new(costs: &MoveCosts) -> Self {
         Self { queue: Arc::default(), job: None, time: 0, costs: costs.clone() }
     }
 
-    pub(crate) fn handle(&self) -> Mover {
+    pub(in crate::exact) fn handle(&self) -> Mover {
         Mover::of(&self.queue)
     }
 
     /// Time of the mover's next batch; `None` without work or budget.
-    pub(crate) fn due(&self, now: u64) -> Option<u64> {
+    pub(in crate::exact) fn due(&self, now: u64) -> Option<u64> {
         let queue = lock(&self.queue);
         let busy = self.job.is_some() || !queue.is_empty();
         (busy && queue.budget() > 0).then_some(self.time.max(now))
@@ -58,7 +58,7 @@ impl Batch {
 
 impl<B: BusObserver> Machine<B> {
     /// Executes one batch of the current action.
-    pub(crate) fn step_mover(&mut self) {
+    pub(in crate::exact) fn step_mover(&mut self) {
         let started = self.moves.time.max(self.now);
         self.moves.time = started;
         let mut job = match self.moves.job.take() {
