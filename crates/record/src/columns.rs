@@ -28,15 +28,15 @@ impl Columns {
     pub(crate) fn select(&self, schema: &SchemaRef, table: Table) -> Result<RecordBatch, String> {
         let column = |field: &FieldRef| {
             let name = field.name();
-            let lacking = || table.may_lack(name).then(|| self.lacking(field));
-            let found = self.0.column_by_name(name).cloned().or_else(lacking);
+            let missing = || table.may_lack(name).then(|| self.default_of(field));
+            let found = self.0.column_by_name(name).cloned().or_else(missing);
             found.ok_or_else(|| format!("no column `{name}`"))
         };
         let columns = schema.fields().iter().map(column).collect::<Result<_, _>>()?;
         RecordBatch::try_new(schema.clone(), columns).map_err(|e| e.to_string())
     }
 
-    fn lacking(&self, field: &FieldRef) -> ArrayRef {
+    fn default_of(&self, field: &FieldRef) -> ArrayRef {
         let rows = self.rows();
         match field.data_type() {
             DataType::UInt8 => {
@@ -109,15 +109,15 @@ mod tests {
 
     // Tiles of an older recording, without confidence and unknown shares.
     #[test]
-    fn what_older_recordings_lack_is_certain() {
+    fn columns_missing_in_older_recordings_have_defaults() {
         let schema = Table::Tiles.schema(&HashMap::new());
         let (space, start) = (tierscope_core::SpaceId(0), 0);
         let bin = crate::Bin { space, start, shift: 12, heat: 9, seen: 200, sure: 255, unknown: 0 };
         let tile = crate::tiles::Tile { bins: vec![bin], ..Default::default() };
         let mut batch = crate::encode::tile(schema.clone(), &tile).unwrap();
-        for lacking in ["unknown_share", "confidence"] {
+        for missing in ["unknown_share", "confidence"] {
             let last = batch.num_columns() - 1;
-            assert_eq!(batch.schema().field(last).name(), lacking);
+            assert_eq!(batch.schema().field(last).name(), missing);
             batch.remove_column(last);
         }
         let old = Columns(batch);

@@ -88,7 +88,7 @@ mod tests {
 
     // 0..8 is a tile of zoom 1; windows before or after a complete tile are read one by one.
     #[test]
-    fn covers_with_the_coarsest_tiles_that_fit() {
+    fn a_range_is_covered_by_the_coarsest_tiles_that_fit() {
         let cover = |windows, coarsest| cover(windows, coarsest).collect::<Vec<_>>();
         assert_eq!(cover(0..10, 3), [(1, 0), (0, 8), (0, 9)]);
         assert_eq!(cover(7..16, 3), [(0, 7), (1, 8)]);

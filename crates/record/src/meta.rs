@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn survives_the_schema_metadata() {
+    fn metadata_is_read_back_from_the_schema() {
         let meta = Meta {
             instrument: "telescope".into(),
             settings: BTreeMap::from([("variant".into(), "bounded".into())]),
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn names_the_key_that_is_wrong() {
+    fn the_invalid_key_is_named() {
         let mut map = Meta::default().to_map();
         map.insert("tierscope.window_ns".into(), "soon".into());
         assert_eq!(Meta::from_map(&map), Err("tierscope.window_ns"));

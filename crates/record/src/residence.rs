@@ -50,7 +50,7 @@ pub(crate) fn metrics(residence: &Residence) -> Vec<Metric> {
 /// Resident memory by space, decoded from the metrics of a window.
 #[must_use]
 pub fn residence_of(metrics: &[Metric]) -> Vec<SpaceResidence> {
-    let mut spaces = BTreeMap::<SpaceId, Found>::new();
+    let mut spaces = BTreeMap::<SpaceId, SpaceValues>::new();
     for metric in metrics {
         let Some(space) = metric.space else { continue };
         let bytes = metric.value as u64;
@@ -69,14 +69,14 @@ pub fn residence_of(metrics: &[Metric]) -> Vec<SpaceResidence> {
 
 /// Values decoded for a space so far.
 #[derive(Default)]
-struct Found {
+struct SpaceValues {
     resident: Option<(Time, u64)>,
     placed: Option<Time>,
     nodes: Vec<OnNode>,
     drawn: u64,
 }
 
-impl Found {
+impl SpaceValues {
     /// `None` without a value of the space's resident bytes.
     fn of(self, space: SpaceId) -> Option<SpaceResidence> {
         let (taken, bytes) = self.resident?;
@@ -104,15 +104,15 @@ mod tests {
     }
 
     #[test]
-    fn a_node_without_its_space_says_nothing() {
+    fn a_node_without_its_space_is_ignored() {
         let lone = |space| Metric { time: Time(1), name: "node0_bytes".into(), space, value: 1.0 };
         assert_eq!(residence_of(&[lone(None), lone(Some(SpaceId(3)))]), []);
     }
 
     /// Resident bytes; optionally bytes by node, and the sample size in pages.
-    type Told = (u64, Option<(Vec<(u32, u64)>, u64)>);
+    type SharesPerNode = (u64, Option<(Vec<(u32, u64)>, u64)>);
 
-    fn space() -> impl Strategy<Value = Told> {
+    fn space() -> impl Strategy<Value = SharesPerNode> {
         let nodes = prop::collection::btree_map(0u32..5, 0u64..1 << 53, 1..4);
         let placed = (nodes.prop_map(|map| map.into_iter().collect()), 0u64..3);
         (0u64..1 << 53, prop::option::of(placed))
@@ -121,8 +121,8 @@ mod tests {
     proptest! {
         // Nodes without bytes may be omitted; recorded nodes are read back.
         #[test]
-        fn comes_back(told in prop::collection::vec(space(), 0..4)) {
-            let spaces_of = |(id, (bytes, placed)): (usize, &Told)| {
+        fn residence_is_read_back(spaces in prop::collection::vec(space(), 0..4)) {
+            let spaces_of = |(id, (bytes, placed)): (usize, &SharesPerNode)| {
                 let placed = placed.as_ref().map(|(nodes, drawn)| Placed {
                     taken: Time(5),
                     nodes: nodes.iter().map(|(n, bytes)| OnNode { node: Node(*n), bytes: *bytes }).collect(),
@@ -130,7 +130,7 @@ mod tests {
                 });
                 SpaceResidence { space: SpaceId(id as u32), taken: Time(7), bytes: *bytes, placed }
             };
-            let all: Vec<_> = told.iter().enumerate().map(spaces_of).collect();
+            let all: Vec<_> = spaces.iter().enumerate().map(spaces_of).collect();
             let residence = Residence { tiers: Vec::new(), spaces: all.clone() };
             prop_assert_eq!(residence_of(&metrics(&residence)), all);
         }

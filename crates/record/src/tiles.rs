@@ -545,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn each_zoom_comes_with_the_window_that_completes_it() {
+    fn a_tile_is_written_with_the_window_that_completes_it() {
         let tiles = tiles(64, |_| vec![region(0, GIB, 40.0)]);
         let names: Vec<_> = tiles.iter().map(|tile| (tile.zoom, tile.index)).collect();
         let ones = (0..8).map(|index| (1, index));
@@ -557,7 +557,7 @@ mod tests {
     // 1 TiB, cold except for one page: the page keeps its place and its heat, at the cost of a bin
     // per halving.
     #[test]
-    fn a_needle_in_a_terabyte_keeps_its_heat() {
+    fn one_hot_page_in_a_terabyte_keeps_its_heat() {
         let needle = 777 * GIB + 123 * 4096;
         let regions = |_| {
             vec![
@@ -576,7 +576,7 @@ mod tests {
 
     // Hot for one window in eight; the upper half observed in one window in eight.
     #[test]
-    fn time_is_averaged_and_gaps_in_looking_are_told() {
+    fn heat_is_averaged_over_time_and_gaps_are_kept() {
         let tiles = tiles(8, |window| {
             let mut regions = vec![region(0, MIB, if window == 0 { 40.0 } else { 0.0 })];
             if window == 7 {
@@ -593,7 +593,7 @@ mod tests {
     // windows of eight and hot in the others, the fourth not observed. Hits of unknown regions are
     // not heat.
     #[test]
-    fn what_is_unknown_keeps_its_state() {
+    fn unknown_memory_keeps_its_state() {
         let unknown = |region: Region| Region { unknown: true, ..region };
         let tiles = tiles(64, |window| {
             let third = region(2 * MIB, 3 * MIB, 40.0);
@@ -615,7 +615,7 @@ mod tests {
     }
 
     #[test]
-    fn heat_ever_so_small_is_not_cold() {
+    fn the_smallest_heat_is_not_cold() {
         let hits = |window| if window == 5 { 0.001 } else { 0.0 };
         let tiles = tiles(512, |window| vec![region(0, MIB, hits(window))]);
         assert!(tiles.iter().filter(|t| t.index == 0).all(|tile| tile.bins[0].heat == 1));

@@ -71,7 +71,7 @@ fn snapshot(window: u64, regions: u64) -> Snapshot {
 // After a burst only its bins in incomplete tiles remain, and message buffers of the size of its
 // largest window.
 #[test]
-fn a_burst_of_regions_is_forgotten() {
+fn memory_of_a_burst_of_regions_is_released() {
     let mut recorder = Recorder::create_in(Nowhere, &Meta::default()).unwrap();
     let mut window = 0;
     let mut pass = |windows: u64, regions: u64| {

@@ -7,7 +7,7 @@ mod program_input;
 
 /// Names begin with `good` or `bad`: good ones yield events.
 #[test]
-fn programs_and_logs_give_what_they_hold() {
+fn programs_and_logs_yield_their_events() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/program");
     let mut seeds = 0;
     for entry in std::fs::read_dir(dir).unwrap() {

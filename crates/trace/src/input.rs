@@ -44,12 +44,12 @@ impl Progress {
 }
 
 /// Counts the bytes read from `inner`.
-struct Counted<R> {
+struct CountingReader<R> {
     inner: R,
     read: Progress,
 }
 
-impl<R: Read> Read for Counted<R> {
+impl<R: Read> Read for CountingReader<R> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let count = self.inner.read(out)?;
         self.read.add(count as u64);
@@ -88,9 +88,9 @@ impl Input {
     /// As for [`Input::open`].
     pub fn new(name: &str, bytes: Box<dyn Read + Send>) -> Result<Self> {
         let read = Progress::default();
-        let bytes = Box::new(Counted { inner: bytes, read: read.clone() });
+        let bytes = Box::new(CountingReader { inner: bytes, read: read.clone() });
         let outer = Self::peeked(name.to_owned(), bytes, read)?;
-        if let Some(packed) = Packed::of(&outer.start) {
+        if let Some(packed) = Compression::of(&outer.start) {
             return packed.open(outer);
         }
         Ok(outer)
@@ -126,7 +126,7 @@ pub fn read(input: &mut (impl Read + ?Sized), out: &mut [u8]) -> io::Result<usiz
 
 /// Compression formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Packed {
+enum Compression {
     Gzip,
     Xz,
     Lz4,
@@ -136,17 +136,17 @@ enum Packed {
     Bzip2,
 }
 
-impl Packed {
+impl Compression {
     /// Detects the compression from the magic number.
     fn of(start: &[u8]) -> Option<Self> {
-        let magics: [(&[u8], Packed); 7] = [
-            (&[0x1f, 0x8b, 8], Packed::Gzip),
-            (b"\xfd7zXZ\0", Packed::Xz),
-            (&[4, 0x22, 0x4d, 0x18], Packed::Lz4),
-            (b"\xff\x06\0\0sNaPpY", Packed::Snappy),
-            (b"PK\x03\x04", Packed::Zip),
-            (&[0x28, 0xb5, 0x2f, 0xfd], Packed::Zstd),
-            (b"BZh", Packed::Bzip2),
+        let magics: [(&[u8], Compression); 7] = [
+            (&[0x1f, 0x8b, 8], Compression::Gzip),
+            (b"\xfd7zXZ\0", Compression::Xz),
+            (&[4, 0x22, 0x4d, 0x18], Compression::Lz4),
+            (b"\xff\x06\0\0sNaPpY", Compression::Snappy),
+            (b"PK\x03\x04", Compression::Zip),
+            (&[0x28, 0xb5, 0x2f, 0xfd], Compression::Zstd),
+            (b"BZh", Compression::Bzip2),
         ];
         magics.into_iter().find(|(magic, _)| start.starts_with(magic)).map(|(_, packed)| packed)
     }
@@ -156,15 +156,15 @@ impl Packed {
         let Input { name, bytes, read, .. } = outer;
         let buffered = io::BufReader::with_capacity(1 << 17, bytes);
         let bytes: Box<dyn Read + Send> = match self {
-            Packed::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(buffered)),
-            Packed::Xz => Box::new(liblzma::bufread::XzDecoder::new_multi_decoder(buffered)),
-            Packed::Lz4 => Box::new(lz4_flex::frame::FrameDecoder::new(buffered)),
-            Packed::Snappy => Box::new(snap::read::FrameDecoder::new(buffered)),
-            Packed::Zip => {
+            Compression::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(buffered)),
+            Compression::Xz => Box::new(liblzma::bufread::XzDecoder::new_multi_decoder(buffered)),
+            Compression::Lz4 => Box::new(lz4_flex::frame::FrameDecoder::new(buffered)),
+            Compression::Snappy => Box::new(snap::read::FrameDecoder::new(buffered)),
+            Compression::Zip => {
                 return Err(refused(&name, "a zip archive can be read from a file only"));
             }
-            Packed::Zstd => return Err(refused(&name, "it is compressed with zstd")),
-            Packed::Bzip2 => return Err(refused(&name, "it is compressed with bzip2")),
+            Compression::Zstd => return Err(refused(&name, "it is compressed with zstd")),
+            Compression::Bzip2 => return Err(refused(&name, "it is compressed with bzip2")),
         };
         Input::peeked(name, bytes, read)
     }
@@ -190,7 +190,7 @@ mod archives {
     use tierscope_core::Result;
     use zip::{CompressionMethod, ZipArchive};
 
-    use super::{Counted, Progress};
+    use super::{CountingReader, Progress};
     use crate::place::{Place, malformed, unreadable};
 
     pub(super) fn is_zip(mut file: &File) -> io::Result<bool> {
@@ -228,7 +228,12 @@ mod archives {
 
     pub(super) fn unzip(name: &str, file: File, read: Progress) -> Result<Box<dyn Read + Send>> {
         let damaged = |cause: &dyn std::fmt::Display| {
-            malformed(name, Place::Whole, format_args!("damaged archive: {cause}"), "get it anew")
+            malformed(
+                name,
+                Place::Whole,
+                format_args!("damaged archive: {cause}"),
+                "get the file again",
+            )
         };
         let again = file.try_clone().map_err(|e| unreadable(name, &e))?;
         let mut archive = ZipArchive::new(BufReader::new(again)).map_err(|e| damaged(&e))?;
@@ -262,7 +267,7 @@ mod archives {
                 let bytes = self.file.try_clone()?.take(next.packed);
                 let bytes = BufReader::with_capacity(
                     1 << 17,
-                    Counted { inner: bytes, read: self.read.clone() },
+                    CountingReader { inner: bytes, read: self.read.clone() },
                 );
                 self.now = Some(match next.deflated {
                     true => Box::new(DeflateDecoder::new(bytes)),
@@ -289,7 +294,7 @@ mod tests {
 
     #[cfg(feature = "archives")]
     #[test]
-    fn what_is_compressed_comes_out() {
+    fn compressed_files_are_decompressed() {
         let text = b"I  04000000,3\n".repeat(5000);
         let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         gz.write_all(&text).unwrap();
@@ -318,7 +323,7 @@ mod tests {
 
     #[cfg(feature = "archives")]
     #[test]
-    fn what_is_cut_short_is_an_error() {
+    fn a_truncated_file_is_an_error() {
         let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         gz.write_all(&b"some text and more of it".repeat(9)).unwrap();
         let mut bytes = gz.finish().unwrap();
@@ -327,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_decompressed_is_told() {
+    fn unsupported_compression_is_refused() {
         let error = of(vec![0x28, 0xb5, 0x2f, 0xfd, 0]).err().unwrap().to_string();
         assert!(error.contains("zstd") && error.contains("decompress it"), "{error}");
         assert_eq!(of(Vec::new()).unwrap().start, b"");

@@ -55,7 +55,7 @@ pub fn unreadable(file: &str, cause: &std::io::Error) -> Error {
         Io::PermissionDenied => (ErrorKind::Permission, "check its permissions"),
         Io::NotFound => (ErrorKind::Usage, "check the name"),
         Io::UnexpectedEof | Io::InvalidData | Io::InvalidInput => {
-            (ErrorKind::Data, "the file is damaged or cut short; get it anew")
+            (ErrorKind::Data, "the file is damaged or cut short; get it again")
         }
         _ => (ErrorKind::Io, "check the disk"),
     };

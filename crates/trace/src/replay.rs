@@ -66,7 +66,7 @@ impl Replay {
         };
         let places = places(&index.summary.footprints);
         if places.is_empty() && index.summary.data() > 0 {
-            return refuse("it does not tell what it touches", "replay a shorter part of it");
+            return refuse("its summary lists no ranges of memory", "replay a shorter part of it");
         }
         if places.is_empty() {
             return refuse("it holds no access to data", "trace data too, not instructions alone");
@@ -324,7 +324,7 @@ mod tests {
     // Blocks 3, 5 and 100 of process 7, recorded in two parts, backwards; block 4 of another
     // process.
     #[test]
-    fn places_are_merged_in_whatever_order_they_are_told() {
+    fn ranges_are_merged_in_any_order() {
         let of = |pid, data: &[u64]| {
             let data = data.iter().map(|block| (*block, 1)).collect();
             Footprint { pid, data, code: vec![(9, 1)] }

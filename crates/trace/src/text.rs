@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_knows_its_place() {
+    fn a_line_has_a_position() {
         let mut lines = Lines::new("t", &b"ab\n\ncd"[..]);
         assert_eq!(lines.advance().unwrap().map(|(_, ends)| ends), Some(true));
         assert_eq!(lines.advance().unwrap().map(|(line, _)| line.len()), Some(0));
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_lines_is_refused() {
+    fn a_text_without_line_ends_is_refused() {
         let text = vec![b'x'; 3 * LONGEST];
         let error = Lines::new("t", &text[..]).advance().unwrap_err().to_string();
         assert!(error.contains("line 1, column 1 (byte 0): a line is longer"), "{error}");

@@ -31,9 +31,9 @@ pub(super) struct Janitor {
 impl Janitor {
     /// Starts the thread, which first removes expired recordings.
     pub(super) fn start(dir: PathBuf, retention: Retention, now: SystemTime) -> Result<Self> {
-        let (ended, told) = sync_channel(WAITING);
+        let (ended, queue) = sync_channel(WAITING);
         let for_thread = dir.clone();
-        let work = move || work(&for_thread, &retention, now, &told);
+        let work = move || work(&for_thread, &retention, now, &queue);
         let thread = thread::Builder::new().name("janitor".into()).spawn(work).map_err(|e| {
             Error::new(ErrorKind::Other, "cannot start a thread")
                 .cause(e)
@@ -56,9 +56,9 @@ impl Janitor {
     }
 }
 
-fn work(dir: &Path, retention: &Retention, now: SystemTime, told: &Receiver<Ended>) {
+fn work(dir: &Path, retention: &Retention, now: SystemTime, queue: &Receiver<Ended>) {
     prune(dir, retention, now);
-    for (recorder, now) in told {
+    for (recorder, now) in queue {
         // The error is ignored: if the medium fails, the current recorder will report it.
         let _ = recorder.finish();
         prune(dir, retention, now);

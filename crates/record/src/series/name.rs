@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn other_names_are_nobodys() {
+    fn other_names_are_no_members() {
         for other in [
             "lock",
             "",
@@ -86,14 +86,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn names_are_read_back_and_sort_by_time(a in 0u64..253_402_300_800_000, b in 0u64..253_402_300_800_000) {
+        fn names_are_parsed_back_and_sort_by_time(a in 0u64..253_402_300_800_000, b in 0u64..253_402_300_800_000) {
             let time = |millis| UNIX_EPOCH + Duration::from_millis(millis);
             prop_assert_eq!(began(&name(time(a))), Some(time(a)));
             prop_assert_eq!(a.cmp(&b), name(time(a)).cmp(&name(time(b))));
         }
 
         #[test]
-        fn any_text_does_no_harm(text in ".{0,24}") {
+        fn any_text_is_parsed_without_panic(text in ".{0,24}") {
             let _ = began(&text);
         }
     }

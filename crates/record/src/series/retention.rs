@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_a_24th_and_an_hour_at_most() {
+    fn a_recording_covers_a_24th_and_an_hour_at_most() {
         let by_age = |age| Retention { age: Some(age), bytes: None };
         assert_eq!(by_age(24 * HOUR).span(), HOUR);
         assert_eq!(by_age(HOUR).span(), HOUR / 24);
@@ -88,7 +88,7 @@ mod tests {
 
     // Six recordings end 5, 4, … 1, 0 hours ago.
     #[test]
-    fn what_ended_too_long_ago_goes() {
+    fn expired_recordings_are_removed() {
         let (members, now) = members(&[1; 6]);
         let doomed =
             |hours| Retention { age: Some(hours * HOUR), bytes: None }.doomed(&members, now);
@@ -98,7 +98,7 @@ mod tests {
 
     // 2400 bytes: a piece is 100, so that 2300 are left for ended recordings.
     #[test]
-    fn what_does_not_fit_goes() {
+    fn recordings_beyond_the_size_are_removed() {
         let retention = Retention { age: None, bytes: Some(2400) };
         let doomed = |bytes: &[u64]| {
             let (members, now) = members(bytes);
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn the_stricter_one_holds() {
+    fn the_stricter_limit_applies() {
         let (members, now) = members(&[1000; 4]);
         let both = |age, bytes| Retention { age: Some(age * HOUR), bytes: Some(bytes) };
         assert_eq!(both(9, 2400).doomed(&members, now), 1);

@@ -131,7 +131,7 @@ proptest! {
     #![proptest_config(config(256))]
 
     #[test]
-    fn changed_bytes_are_noticed(
+    fn changed_bytes_are_detected(
         table in prop::sample::select(Table::ALL.to_vec()),
         at in any::<prop::sample::Index>(),
         bytes in prop::collection::vec(any::<u8>(), 1..40),
@@ -146,7 +146,7 @@ proptest! {
     }
 
     #[test]
-    fn any_stream_may_be_anything(
+    fn any_bytes_in_any_stream_do_not_panic(
         table in prop::sample::select(Table::ALL.to_vec()),
         keep in any::<prop::sample::Index>(),
         tail in prop::collection::vec(any::<u8>(), 0..300),
@@ -217,7 +217,7 @@ impl Store for Disk {
 }
 
 #[test]
-fn a_recorder_that_failed_writes_nothing_more() {
+fn a_failed_recorder_writes_nothing_more() {
     let frames = ten();
     let mut disk = Disk { memory: Memory::default(), room: 30_000 };
     let mut recorder = Recorder::create_in(&mut disk, &meta()).unwrap();
@@ -234,7 +234,7 @@ fn refusal(memory: &Memory) -> String {
 }
 
 #[test]
-fn foreign_and_newer_files_are_named() {
+fn foreign_and_newer_files_are_refused_by_name() {
     let good = record(&ten(), true);
     let mut foreign = good.clone();
     foreign.streams.insert(Table::Tiles, b"PAR1 something else altogether".to_vec());

@@ -39,7 +39,7 @@ fn total(pieces: &[Heat], at: u64) -> f64 {
 }
 
 #[test]
-fn any_stretch_at_any_zoom() {
+fn heat_of_any_range_at_any_zoom() {
     let recording = open(&record(&hundred(), false)).unwrap();
     let read = |windows, coarsest| {
         let mut pieces = Vec::new();

@@ -14,7 +14,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..Default::default() })]
 
     #[test]
-    fn every_window_comes_back(frames in frames(20), finish in any::<bool>()) {
+    fn every_window_is_read_back(frames in frames(20), finish in any::<bool>()) {
         let recording = open(&record(&frames, finish))?;
         prop_assert_eq!(recording.meta(), &meta());
         prop_assert_eq!(recording.is_ended(), finish);
@@ -32,7 +32,7 @@ proptest! {
 
     // A layout holds until the next one.
     #[test]
-    fn the_layout_in_force_is_the_last_one_given(frames in frames(12)) {
+    fn the_layout_is_the_one_written_last(frames in frames(12)) {
         let recording = open(&record(&frames, true))?;
         let mut last = Arc::default();
         for (index, frame) in frames.iter().enumerate() {
@@ -105,7 +105,7 @@ impl Source for Shared {
 
 // Residence is known from the second window on; for the second space without nodes.
 #[test]
-fn what_is_in_memory_comes_back_with_its_window() {
+fn residence_is_read_back_with_its_window() {
     let on = |node, bytes| OnNode { node: Node(node), bytes };
     let placed = Placed { taken: Time(3), nodes: vec![on(0, 5 << 40), on(3, 1)], drawn: 4096 };
     let of = |space, placed| SpaceResidence {

@@ -94,7 +94,7 @@ fn every_window_is_in_one_recording_and_each_begins_with_the_mappings() {
 // 100 windows in recordings of 2 s; when the last one begins, 98 s have passed, and recordings that
 // ended at least 48 s before are removed.
 #[test]
-fn what_is_too_old_goes() {
+fn expired_recordings_are_removed() {
     let (dir, wall) = (tempfile::tempdir().unwrap(), Wall::at(1000));
     let mut series = SeriesRecorder::create(dir.path(), &meta(), keep(48), wall.clock()).unwrap();
     record(&mut series, &wall, 0..100);
@@ -122,7 +122,7 @@ fn a_series_stays_below_its_size() {
 // The first recorder ends as by kill -9: its recording is not finished, and removals are
 // interrupted.
 #[test]
-fn after_a_crash_the_series_goes_on() {
+fn a_series_continues_after_a_crash() {
     let (dir, wall) = (tempfile::tempdir().unwrap(), Wall::at(1000));
     let mut series = SeriesRecorder::create(dir.path(), &meta(), keep(48), wall.clock()).unwrap();
     record(&mut series, &wall, 0..3);
@@ -177,7 +177,7 @@ fn one_recorder_at_a_time() {
 }
 
 #[test]
-fn a_directory_with_something_else_is_left_alone() {
+fn a_directory_with_other_files_is_not_touched() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("precious"), "data").unwrap();
     assert!(refusal(dir.path()).contains("something other"));

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_change_what_is_mapped() {
+    fn calls_change_the_mappings() {
         let text = "map 400000-402000 r-xp 00001000 /usr/bin/a b\n\
             map 4000800000-4001000000 rw-p 00000000 \n\
             call 5 0 12 500000 0 0 0 0 0 0\n\
@@ -189,7 +189,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_a_line_says(line in "(map|call)( [0-9a-f-]{0,17}){0,12}") {
+        fn any_line_is_parsed_without_panic(line in "(map|call)( [0-9a-f-]{0,17}){0,12}") {
             let _ = lines(&line);
         }
     }

@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headers_lie_as_documented() {
+    fn headers_have_the_documented_layout() {
         let header = Header {
             holds: Holds::Accesses,
             packed: true,
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_shrink_is_stored() {
+    fn incompressible_payloads_are_stored_as_they_are() {
         assert!(pack(&[7; 100]).0);
         assert_eq!(pack(b"abc"), (false, b"abc"[..].into()));
     }

@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_lie_as_documented() {
+    fn tokens_have_the_documented_layout() {
         let mut encoder = Encoder::new();
         let stack = 0x7000;
         assert!(encoder.put(&access(stack, 9, 8, Kind::Store)));
@@ -286,7 +286,7 @@ mod tests {
 
     // Two call sites, the first of them twice, with an access between.
     #[test]
-    fn memory_that_is_given_stands_where_it_was_given() {
+    fn allocations_keep_their_position_among_accesses() {
         let mut encoder = Encoder::new();
         let (table, list): (Arc<str>, Arc<str>) = ("table".into(), "list".into());
         encoder.given(0x5000, 64, &table);
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_payload_is_refused() {
+    fn invalid_payloads_are_refused() {
         let decode = |bytes: &[u8], count| decode(bytes, 0, Time(0), count, &mut Batch::default());
         assert_eq!(decode(&[0xf1, 4, 0x10, 2], 1), Some(()));
         assert_eq!(decode(&[0xf1, 4, 0x10, 2], 2), None, "fewer than said");
@@ -332,7 +332,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn accesses_come_back(
+        fn accesses_are_read_back(
             accesses in prop::collection::vec(
                 (prop_oneof![any::<u64>(), 0u64..1 << 16], 0u64..3, prop_oneof![1u16..20, any::<u16>()], 0usize..4),
                 0..400,
@@ -357,7 +357,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_do_no_harm(bytes: Vec<u8>, count in 0u32..99) {
+        fn any_bytes_are_decoded_without_panic(bytes: Vec<u8>, count in 0u32..99) {
             let mut out = Batch::default();
             let _ = decode(&bytes, 0, Time(0), count, &mut out);
             prop_assert!(out.accesses.len() <= count as usize);

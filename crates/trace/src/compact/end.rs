@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_summary_lies_as_documented_and_comes_back() {
+    fn a_summary_has_the_documented_layout() {
         let mut out = Vec::new();
         encode(&summary(), &mut out);
         let head = [1, 5, 9, 8, 7, 6];
@@ -126,7 +126,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_do_no_harm(bytes: Vec<u8>) {
+        fn any_bytes_are_decoded_without_panic(bytes: Vec<u8>) {
             let _ = decode(&bytes);
         }
     }

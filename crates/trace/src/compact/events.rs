@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_lies_as_documented() {
+    fn an_event_has_the_documented_layout() {
         let mut out = Vec::new();
         let name = "heap".into();
         encode(&Event::Symbol { pid: 7, start: 300, bytes: 1, name }, &mut out);
@@ -119,7 +119,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn events_come_back(events in prop::collection::vec(events(), 0..9)) {
+        fn events_are_read_back(events in prop::collection::vec(events(), 0..9)) {
             let mut out = Vec::new();
             events.iter().for_each(|event| encode(event, &mut out));
             let mut bytes = &out[..];
@@ -130,7 +130,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_do_no_harm(bytes: Vec<u8>) {
+        fn any_bytes_are_decoded_without_panic(bytes: Vec<u8>) {
             let mut rest = &bytes[..];
             while decode(&mut rest).is_some() {}
         }

@@ -64,7 +64,7 @@ impl Index {
         loop {
             let header = self.header(at)?;
             if header.number != number {
-                let cause = format!("block {} stands where block {number} should", header.number);
+                let cause = format!("block {} is in the place of block {number}", header.number);
                 return Err(self.damaged(at, cause));
             }
             match header.holds {

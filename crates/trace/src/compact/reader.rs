@@ -77,7 +77,7 @@ impl<R: Read> Reader<R> {
             self.ended = true;
             let cause = format!(
                 "it is cut short: {} bytes are left of a block of {whole}; \
-                 what came before it is whole",
+                 everything before it is intact",
                 bytes.len()
             );
             return Err(damaged(&self.name, at, cause));
@@ -142,7 +142,8 @@ impl<R: Read> Reader<R> {
         }
         if start.len() < HEADER {
             self.ended = true;
-            let cause = "it is cut short: the last block is missing; what came before is whole";
+            let cause =
+                "it is cut short: the last block is missing; everything before it is intact";
             return Err(damaged(&self.name, at, cause));
         }
         self.lost = true;
@@ -187,7 +188,7 @@ impl<R: Read> Reader<R> {
         if rest.is_empty() {
             return Ok(());
         }
-        Err(damaged(&self.name, at, "something stands behind the last block, and is left out"))
+        Err(damaged(&self.name, at, "there are bytes behind the last block; they are ignored"))
     }
 }
 
@@ -268,7 +269,7 @@ pub(super) fn check_start(name: &str, start: &[u8]) -> Result<()> {
 }
 
 pub(super) fn damaged(name: &str, at: u64, cause: impl std::fmt::Display) -> Error {
-    let remedy = "get the file anew, or convert it: the good part of it is kept";
+    let remedy = "get the file again, or convert it: its intact part is kept";
     malformed(name, Place::Byte(at), cause, remedy)
 }
 

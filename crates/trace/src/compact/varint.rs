@@ -80,7 +80,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn numbers_and_texts_come_back(value: u64, text in ".{0,9}", rest: Vec<u8>) {
+        fn numbers_and_texts_are_read_back(value: u64, text in ".{0,9}", rest: Vec<u8>) {
             let mut out = Vec::new();
             put(value, &mut out);
             put(zigzag(value), &mut out);

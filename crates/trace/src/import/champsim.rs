@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_has_a_place() {
+    fn errors_have_a_position() {
         let mut bytes = record(Form::Plain, 0x401000, &[], &[0x8000], 0);
         bytes.extend_from_slice(&bytes.clone()[..40]);
         let (batch, ended) = read(Form::Plain, &bytes);

@@ -83,7 +83,7 @@ struct Layout(Vec<Option<Column>>);
 
 impl Layout {
     /// Parses the header line; also returns the parser of the lines below it.
-    fn of(line: &[u8]) -> Result<(Self, Fields), Wrong> {
+    fn of(line: &[u8]) -> Result<(Self, Fields), LineError> {
         let separators = [b',', b'\t', b';'];
         let count = |wanted: &u8| line.iter().filter(|byte| *byte == wanted).count();
         let separator = separators.into_iter().max_by_key(count).unwrap_or(b',');
@@ -99,8 +99,8 @@ impl Layout {
         let twice = others.iter().any(|o| columns.iter().flatten().filter(|c| *c == o).count() > 1);
         match (addresses, times.max(kinds)) {
             (1, 0 | 1) if !twice => Ok((Self(columns), fields)),
-            (0, _) => Err(Wrong::at(0, "no column is called `address`")),
-            _ => Err(Wrong::at(0, "two columns hold the same")),
+            (0, _) => Err(LineError::at(0, "no column is called `address`")),
+            _ => Err(LineError::at(0, "two columns hold the same")),
         }
     }
 }
@@ -131,12 +131,12 @@ impl<R: Read> Source for Csv<R> {
             if text.is_empty() || text[0] == b'#' {
                 continue;
             }
-            let understood = match &mut self.layout {
+            let parsed = match &mut self.layout {
                 None => Layout::of(text).map(|layout| self.layout = Some(layout)),
                 Some((layout, fields)) => Row::of(layout, fields, text)
                     .and_then(|row| row.access(&mut self.zero, &mut self.threads, batch)),
             };
-            if let Err(wrong) = understood {
+            if let Err(wrong) = parsed {
                 let cut = if ends { "" } else { "; the last line may be cut short" };
                 let cause = format!("{} in {}{cut}", wrong.cause, excerpt(text));
                 let fields = self.layout.as_ref().map(|(_, fields)| fields);
@@ -152,13 +152,13 @@ const REMEDY: &str = "correct the line; `tierscope trace --help` lists the colum
 
 /// A parse error of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Wrong {
+struct LineError {
     /// Number of the field, from 0; one behind the last for the end of the line.
     field: usize,
     cause: &'static str,
 }
 
-impl Wrong {
+impl LineError {
     fn at(field: usize, cause: &'static str) -> Self {
         Self { field, cause }
     }
@@ -177,18 +177,19 @@ struct Row {
 }
 
 impl Row {
-    fn of(Layout(columns): &Layout, fields: &mut Fields, line: &[u8]) -> Result<Self, Wrong> {
+    fn of(Layout(columns): &Layout, fields: &mut Fields, line: &[u8]) -> Result<Self, LineError> {
         fields.split(line)?;
         let mut row = Self::default();
         for (number, column) in columns.iter().enumerate() {
-            let text = fields.get(number).ok_or(Wrong::at(number, "fewer fields than columns"))?;
+            let text =
+                fields.get(number).ok_or(LineError::at(number, "fewer fields than columns"))?;
             if let Some(column) = column {
-                row.take(*column, text, number).ok_or(Wrong::at(number, expected(*column)))?;
+                row.take(*column, text, number).ok_or(LineError::at(number, expected(*column)))?;
             }
         }
         match fields.get(columns.len()) {
             None => Ok(row),
-            Some(_) => Err(Wrong::at(columns.len(), "more fields than columns")),
+            Some(_) => Err(LineError::at(columns.len(), "more fields than columns")),
         }
     }
 
@@ -211,14 +212,14 @@ impl Row {
         zero: &mut Option<u64>,
         threads: &mut BTreeMap<(u64, u64), (u32, Time)>,
         batch: &mut Batch,
-    ) -> Result<(), Wrong> {
+    ) -> Result<(), LineError> {
         let (nanos, field) = self.nanos.unwrap_or_default();
         let Some(since) = nanos.checked_sub(*zero.get_or_insert(nanos)) else {
-            return Err(Wrong::at(field, "a time before that of the first line"));
+            return Err(LineError::at(field, "a time before that of the first line"));
         };
         let count = threads.len() as u32;
         if count == MAX_THREADS {
-            return Err(Wrong::at(0, TOO_MANY));
+            return Err(LineError::at(0, TOO_MANY));
         }
         let (pid, tid) = (self.pid, self.thread);
         let (number, last) = threads.entry((pid, tid)).or_insert_with(|| {
@@ -226,7 +227,7 @@ impl Row {
             (count, Time(0))
         });
         if Time(since) < *last {
-            return Err(Wrong::at(field, "time goes backwards within the thread"));
+            return Err(LineError::at(field, "time goes backwards within the thread"));
         }
         *last = Time(since);
         let (address, bytes, kind) = (self.address, self.bytes, self.kind);
@@ -266,14 +267,14 @@ impl Fields {
     }
 
     /// Splits a line without its end.
-    fn split(&mut self, line: &[u8]) -> Result<(), Wrong> {
+    fn split(&mut self, line: &[u8]) -> Result<(), LineError> {
         self.text.resize(self.text.len().max(line.len() + 1), 0);
         (self.count, self.written) = (0, 0);
         if self.parse(line) || self.parse(b"\n") {
             return Ok(());
         }
         self.parser.reset();
-        Err(Wrong::at(0, "a quote is not closed"))
+        Err(LineError::at(0, "a quote is not closed"))
     }
 
     /// Parses a part of a line; whether it ended the line.
@@ -429,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_has_a_place() {
+    fn errors_have_a_position() {
         let cases = [
             ("a,b\n1,2\n", "line 1, column 1 (byte 0): no column is called `address`"),
             ("addr,address_hex\n", "line 1, column 1 (byte 0): two columns"),

@@ -234,7 +234,7 @@ impl<R: Read> Drmemtrace<R> {
         if std::mem::replace(&mut self.ended, true) {
             return Ok(false);
         }
-        let remedy = "the file is cut short; what came before is whole";
+        let remedy = "the file is cut short; everything before it is intact";
         Err(self.records.wrong(0, "it ends without a footer", remedy))
     }
 }
@@ -387,7 +387,7 @@ mod tests {
     const NOW: u64 = 13_000_000_000_000_000;
 
     #[test]
-    fn references_threads_and_moments() {
+    fn references_threads_and_times() {
         let mut written = Written::new(LONG);
         written.put(28, 2, NOW).put(47, 8, 0x1234).put(10, 3, 0x401000).put(0, 8, 0x7000);
         written.put(28, 2, NOW + 5).put(22, 0, 72).put(24, 0, 70).put(49, 2, 0x401003);
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_of_32_bit_programs_go_on_beyond_32_bits() {
+    fn times_of_32_bit_programs_continue_beyond_32_bits() {
         let mut written = Written::new(SHORT);
         written
             .put(28, 2, 0xffff_fffe)
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_has_a_place() {
+    fn errors_have_a_position() {
         type Write = fn(&mut Written);
         const CUT: Write = |written| written.bytes.truncate(5 * LONG + 7);
         let cases: [(Write, &str); 6] = [

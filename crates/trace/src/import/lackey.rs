@@ -76,13 +76,13 @@ impl<R: Read> Source for Lackey<R> {
 }
 
 const CUT: &str = "the last line is cut short";
-const GO_ON: &str = "what came before it is whole; trace the program to its end for the rest";
+const GO_ON: &str = "everything before it is intact; trace the program to its end for the rest";
 const REMEDY: &str = "let Valgrind write to a file of its own (--log-file=FILE), \
                       or leave such lines out with --lenient";
 
 /// A parse error of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Wrong {
+struct LineError {
     column: usize,
     cause: &'static str,
 }
@@ -107,24 +107,24 @@ pub(crate) fn looks_like(start: &[u8]) -> bool {
 
 /// Parses a line.
 #[inline]
-fn record(line: &[u8]) -> Result<Access, Wrong> {
+fn record(line: &[u8]) -> Result<Access, LineError> {
     let kind = match line.first_chunk::<3>() {
         Some(b"I  ") => Kind::Fetch,
         Some(b" L ") => Kind::Load,
         Some(b" S ") => Kind::Store,
         Some(b" M ") => Kind::Modify,
-        _ => return Err(Wrong { column: 0, cause: "no `I  `, ` L `, ` S ` or ` M `" }),
+        _ => return Err(LineError { column: 0, cause: "no `I  `, ` L `, ` S ` or ` M `" }),
     };
     let (address, digits) = hex(&line[3..]);
     let comma = 3 + digits;
     if digits == 0 || digits > 16 {
-        return Err(Wrong { column: 3, cause: "no address" });
+        return Err(LineError { column: 3, cause: "no address" });
     }
     if line.get(comma) != Some(&b',') {
-        return Err(Wrong { column: comma, cause: "no comma after the address" });
+        return Err(LineError { column: comma, cause: "no comma after the address" });
     }
     let bytes = length(&line[comma + 1..]);
-    let bytes = bytes.ok_or(Wrong { column: comma + 1, cause: "no length from 1 to 65535" })?;
+    let bytes = bytes.ok_or(LineError { column: comma + 1, cause: "no length from 1 to 65535" })?;
     Ok(Access { address, time: Time(0), thread: 0, bytes, kind })
 }
 
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_has_a_place() {
+    fn errors_have_a_position() {
         let cases: [(&[u8], &str); 7] = [
             (b" L 0422g,4\n", "line 1, column 8 (byte 7): no comma"),
             (b"I  04,3\n L ,4\n", "line 2, column 4 (byte 11): no address"),
@@ -210,14 +210,14 @@ mod tests {
     }
 
     #[test]
-    fn the_good_part_is_there() {
+    fn accesses_before_an_error_are_kept() {
         let (batch, ended) = read(b"I  04,3\n L 04,4\n L 0", false);
         assert!(ended.is_err());
         assert_eq!(batch.accesses.len(), 2);
     }
 
     #[test]
-    fn a_programs_own_words_are_left_out_if_wanted() {
+    fn output_of_the_program_is_skipped_if_lenient() {
         let text = b"I  04,3\nhello\n L 04,4\n";
         let (batch, ended) = read(text, true);
         assert_eq!((batch.accesses.len(), ended), (2, Ok(())));
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn its_text_is_recognised() {
+    fn lackey_text_is_recognised() {
         assert!(looks_like(TEXT));
         assert!(!looks_like(b"time,address\n1,2\n"));
         assert!(!looks_like(b"I  04,3"), "not a line yet");
@@ -235,7 +235,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_lackey_prints_comes_back(
+        fn printed_accesses_are_read_back(
             accesses in prop::collection::vec((any::<u64>(), 1u16.., 0usize..4), 0..50),
         ) {
             let mut text = String::new();

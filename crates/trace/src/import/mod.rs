@@ -163,7 +163,7 @@ pub fn of_input(input: Input, options: Options) -> Result<Trace> {
         Format::Lackey => Box::new(Lackey::new(&name, bytes, options.lenient)),
         Format::Drmemtrace => {
             let Some(length) = drmemtrace::record_length(&start) else {
-                let remedy = "leave --from away to have the format told by the content";
+                let remedy = "omit --from to detect the format from the content";
                 return Err(malformed(&name, Place::Byte(0), "no header of drmemtrace", remedy));
             };
             Box::new(Drmemtrace::new(&name, bytes, length, None, 0))
@@ -291,7 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn formats_are_told_by_their_content() {
+    fn formats_are_detected_from_their_content() {
         let cases: [(&[u8], Option<Format>); 5] = [
             (b"==1== x\n==1== y\nI  0400,3\n", Some(Format::Lackey)),
             (b"address,kind\n", Some(Format::Csv)),

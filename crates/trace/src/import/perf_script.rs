@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_has_a_place() {
+    fn errors_have_a_position() {
         let backwards = format!("{LOAD}x 1 4.0: mem: 7f12\n");
         let second = LOAD.len();
         let cases = [
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_perf_script_are_understood() {
+    fn lines_of_perf_script_are_parsed() {
         let address = 0x7f12_3456_7890;
         let expected = Sample {
             pid: 4711,
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn its_text_is_recognised() {
+    fn perf_script_text_is_recognised() {
         assert!(looks_like(LOAD.as_bytes()));
         assert!(!looks_like(b"I  04000000,3\n") && !looks_like(b"time,addr\n5.0,1\n"));
     }

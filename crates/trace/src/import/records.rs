@@ -82,7 +82,7 @@ impl<R: Read> Records<R> {
             end => {
                 self.end = 0;
                 let cause = format!("{end} bytes are left where a record has {}", self.length);
-                let remedy = "the file is cut short; what came before is whole";
+                let remedy = "the file is cut short; everything before it is intact";
                 Err(malformed(&self.name, Place::Byte(self.offset), cause, remedy))
             }
         }

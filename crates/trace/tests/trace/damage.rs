@@ -61,7 +61,7 @@ fn sorted(mut accesses: Vec<Access>) -> Vec<Access> {
 }
 
 #[test]
-fn whole_files_are_read_whole() {
+fn complete_files_are_read_completely() {
     let (bytes, all) = written();
     let (read, errors) = read(&bytes);
     assert_eq!((sorted(read), errors), (sorted(all), Vec::new()));
@@ -69,7 +69,7 @@ fn whole_files_are_read_whole() {
 }
 
 #[test]
-fn wherever_a_file_is_cut_its_front_is_of_use() {
+fn accesses_before_a_cut_are_kept() {
     let (bytes, _) = written();
     let starts = blocks(&bytes);
     for end in (16..bytes.len()).step_by(7) {
@@ -101,7 +101,7 @@ fn a_flipped_bit_costs_a_block_at_most() {
 }
 
 #[test]
-fn missing_and_foreign_bytes_are_told() {
+fn missing_and_foreign_bytes_are_errors() {
     let (bytes, all) = written();
     let starts = blocks(&bytes);
     let (from, to) = (starts[5], starts[6]);
@@ -120,11 +120,11 @@ fn missing_and_foreign_bytes_are_told() {
     let more = [&bytes[..], b"more"].concat();
     let (found, errors) = read(&more);
     assert_eq!(found.len(), all.len());
-    assert!(errors[0].contains("something stands behind the last block"), "{errors:?}");
+    assert!(errors[0].contains("bytes behind the last block"), "{errors:?}");
 }
 
 #[test]
-fn blocks_out_of_order_are_told() {
+fn blocks_out_of_order_are_errors() {
     let (bytes, all) = written();
     let starts = blocks(&bytes);
     let [a, b, c] = [starts[5], starts[6], starts[7]];
@@ -137,7 +137,7 @@ fn blocks_out_of_order_are_told() {
 }
 
 #[test]
-fn a_file_that_never_was_one_is_refused() {
+fn a_file_of_another_format_is_refused() {
     let (bytes, _) = written();
     assert!(Reader::new("t", &b"I  04000000,3\n"[..]).is_err());
     assert!(Reader::new("t", &bytes[..9]).is_err());

@@ -57,7 +57,7 @@ fn as_generated(name: &str, format: Format, timed: bool, threads: usize) {
 }
 
 #[test]
-fn generated_files_are_what_they_were_made_as() {
+fn generated_files_hold_their_accesses() {
     as_generated("steps.drmemtrace.gz", Format::Drmemtrace, true, 2);
     as_generated("steps.drmemtrace.zip", Format::Drmemtrace, true, 2);
     as_generated("steps32.drmemtrace.lz4", Format::Drmemtrace, true, 2);

@@ -50,7 +50,7 @@ const MIB: u64 = 1 << 20;
 // Two places: 0x10000000 (two blocks of 2 MiB) and 0x7f0000000000. The machine maps the first at 5
 // MiB, which is no multiple of 2 MiB: it is aligned to 6 MiB.
 #[test]
-fn what_was_recorded_comes_back_elsewhere() {
+fn a_recorded_trace_is_replayed_at_other_addresses() {
     let dir = tempfile::tempdir().unwrap();
     let heap = 0x1000_0000;
     let stack = 0x7f00_0000_0000;
