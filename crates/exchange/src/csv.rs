@@ -1,7 +1,8 @@
 //! Tables as CSV (RFC 4180): units in the column names of the header, quotes only where needed, an
 //! empty field for a missing value.
 
-use std::io::Write;
+use std::fmt::Write as _;
+use std::io::{self, Write};
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Float64Type, UInt8Type, UInt32Type, UInt64Type};
@@ -22,16 +23,28 @@ pub fn write(
     tick: Tick<'_>,
 ) -> Result<(), Failure> {
     let schema = tables::schema(recording, table)?;
-    let header: Vec<&str> = schema.fields().iter().map(|f| with_unit(f.name())).collect();
-    writeln!(out, "{}", header.join(","))?;
-    let mut text = Vec::new();
+    let mut csv = csv::Writer::from_writer(out);
+    written(csv.write_record(schema.fields().iter().map(|field| with_unit(field.name()))))?;
+    let (mut record, mut text) = (csv::ByteRecord::new(), String::new());
     let take = |batch: &RecordBatch| {
-        text.clear();
-        rows(batch, &mut text);
-        Ok(out.write_all(&text)?)
+        let columns: Vec<Column<'_>> = batch.columns().iter().map(Column::of).collect();
+        for row in 0..batch.num_rows() {
+            record.clear();
+            columns.iter().for_each(|column| column.push(row, &mut text, &mut record));
+            written(csv.write_byte_record(&record))?;
+        }
+        Ok(())
     };
     tables::each_batch(recording, table, take, tick)?;
-    Ok(out.flush()?)
+    Ok(csv.flush()?)
+}
+
+/// The I/O error of a failed write; a caller may look for a closed pipe.
+fn written(result: csv::Result<()>) -> io::Result<()> {
+    result.map_err(|error| match error.into_kind() {
+        csv::ErrorKind::Io(error) => error,
+        other => io::Error::other(format!("{other:?}")),
+    })
 }
 
 /// Appends the unit to a column's name, unless the name already contains it.
@@ -51,19 +64,6 @@ fn with_unit(name: &str) -> &str {
         "profiler_ns" => "profiler_cpu_ns",
         "target_ns" => "target_cpu_ns",
         name => name,
-    }
-}
-
-fn rows(batch: &RecordBatch, text: &mut Vec<u8>) {
-    let columns: Vec<Column<'_>> = batch.columns().iter().map(Column::of).collect();
-    for row in 0..batch.num_rows() {
-        for (index, column) in columns.iter().enumerate() {
-            if index > 0 {
-                text.push(b',');
-            }
-            column.push(row, text);
-        }
-        text.push(b'\n');
     }
 }
 
@@ -104,42 +104,31 @@ impl<'a> Column<'a> {
         }
     }
 
-    fn push(&self, row: usize, text: &mut Vec<u8>) {
-        if self.array().is_null(row) {
-            return;
-        }
+    /// Appends the value of `row` to the record; `text` is a buffer.
+    fn push(&self, row: usize, text: &mut String, record: &mut csv::ByteRecord) {
+        text.clear();
         let written = match self {
+            _ if self.array().is_null(row) => Ok(()),
             Self::Byte(array) => write!(text, "{}", array.value(row)),
             Self::Half(array) => write!(text, "{}", array.value(row)),
             Self::Word(array) => write!(text, "{}", array.value(row)),
             Self::Single(array) => write!(text, "{}", array.value(row)),
             Self::Double(array) => write!(text, "{}", array.value(row)),
             Self::Flag(array) => write!(text, "{}", array.value(row)),
-            Self::Text(array) => return push_text(array.value(row), text),
+            Self::Text(array) => text.write_str(array.value(row)),
         };
         written.expect("memory takes all");
+        record.push_field(text.as_bytes());
     }
-}
-
-fn push_text(value: &str, text: &mut Vec<u8>) {
-    if !value.contains([',', '"', '\n', '\r']) {
-        return text.extend_from_slice(value.as_bytes());
-    }
-    text.push(b'"');
-    for byte in value.bytes() {
-        if byte == b'"' {
-            text.push(b'"');
-        }
-        text.push(byte);
-    }
-    text.push(b'"');
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::spool::tests::{recorded, region, window};
-    use tierscope_core::{Rate, Region};
+    use tierscope_core::drive::{Sink, Window};
+    use tierscope_core::{Mappings, Rate, Region, Snapshot, Space, SpaceId, Time};
+    use tierscope_record::{Memory, Meta, Recorder};
 
     fn text(recording: &Recording, table: Table) -> String {
         let mut out = Vec::new();
@@ -174,13 +163,20 @@ mod tests {
     }
 
     #[test]
-    fn what_would_break_a_line_is_quoted() {
-        let quoted = |value| {
-            let mut text = Vec::new();
-            push_text(value, &mut text);
-            String::from_utf8(text).unwrap()
+    fn only_text_that_would_break_a_line_is_quoted() {
+        let named = |name: &str| {
+            let space = Space { id: SpaceId(0), name: name.into() };
+            let spaces = Mappings { spaces: vec![space], ..Mappings::default() };
+            let snapshot = Snapshot { end: Time(1), ..Snapshot::default() };
+            let mut memory = Memory::default();
+            let mut recorder = Recorder::create_in(&mut memory, &Meta::default()).unwrap();
+            recorder.window(&Window { mappings: Some(&spaces), ..Window::of(&snapshot) }).unwrap();
+            recorder.finish().unwrap();
+            let recording = Recording::from_source(Box::new(memory)).unwrap();
+            let text = text(&recording, Table::Spaces);
+            text.split_once('\n').unwrap().1.to_owned()
         };
-        assert_eq!(quoted("/usr/bin/redis"), "/usr/bin/redis");
-        assert_eq!(quoted("a,\"b\"\n"), "\"a,\"\"b\"\"\n\"");
+        assert_eq!(named("/usr/bin/redis"), "1,0,/usr/bin/redis\n");
+        assert_eq!(named("a,\"b\"\n"), "1,0,\"a,\"\"b\"\"\n\"\n");
     }
 }

@@ -271,7 +271,7 @@ impl Imported {
     /// Number of snapshots that were read, over all targets.
     #[must_use]
     pub fn windows(&self) -> u64 {
-        self.spool.streams.iter().map(|stream| stream.shots.len() as u64).sum()
+        self.spool.streams.iter().map(|stream| stream.snapshots.len() as u64).sum()
     }
 
     /// Number of windows that were dropped because parts of them are missing.
@@ -298,12 +298,17 @@ impl Imported {
     }
 
     fn guessed_meta(&self) -> Meta {
-        let told = self.spool.streams.iter().find_map(|s| s.sampling.zip(s.window));
-        let shots =
-            || self.spool.streams.iter().flat_map(|s| s.shots.iter().map(|(shot, ..)| shot));
-        let first = shots().map(|shot| shot.start.unwrap_or(shot.end)).min().unwrap_or(0);
-        let last = shots().map(|shot| shot.end).max().unwrap_or(0);
-        let most = self.spool.streams.iter().map(|stream| stream.shots.len() as u64).max();
+        let intervals = self.spool.streams.iter().find_map(|s| s.sampling.zip(s.window));
+        let snapshots = || {
+            self.spool
+                .streams
+                .iter()
+                .flat_map(|s| s.snapshots.iter().map(|(snapshot, ..)| snapshot))
+        };
+        let first =
+            snapshots().map(|snapshot| snapshot.start.unwrap_or(snapshot.end)).min().unwrap_or(0);
+        let last = snapshots().map(|snapshot| snapshot.end).max().unwrap_or(0);
+        let most = self.spool.streams.iter().map(|stream| stream.snapshots.len() as u64).max();
         let mean = Duration::from_nanos((last - first) / most.unwrap_or(1).max(1));
         let targets = match self.spool.streams.len() {
             1 => "1 target".to_owned(),
@@ -311,8 +316,8 @@ impl Imported {
         };
         Meta {
             instrument: if self.sampled { "perf-samples" } else { "kernel-damon" }.into(),
-            sampling: told.map_or(self.options.sampling, |(sampling, _)| span(sampling)),
-            window: told.map_or(mean, |(_, window)| span(window)),
+            sampling: intervals.map_or(self.options.sampling, |(sampling, _)| span(sampling)),
+            window: intervals.map_or(mean, |(_, window)| span(window)),
             target: format!("{targets} of {}", self.files.join(", ")),
             // The modification time approximates the end of the recording.
             started: self

@@ -20,7 +20,6 @@ mod partial;
 pub mod partitions;
 mod perf;
 mod place;
-mod quantity;
 mod spool;
 mod tables;
 

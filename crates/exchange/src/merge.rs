@@ -9,7 +9,7 @@ use tierscope_core::{
     CpuTime, Error, ErrorKind, Mappings, Range, Region, Result, Snapshot, Space, SpaceId, Time,
 };
 
-use crate::spool::{Age, Hits, Shot, Spool, Stream, Told};
+use crate::spool::{Age, ForeignRegion, Hits, SnapshotHead, Spool, Stream};
 use crate::tables::Tick;
 
 /// DAMON's default aggregation interval in ns, for a single snapshot without a start.
@@ -27,22 +27,24 @@ pub(crate) fn merge(
 ) -> Result<u64> {
     let spaces = spaces(spool);
     let mut heads: Vec<Head> = spool.streams.iter_mut().map(|s| Head::of(s, sampling)).collect();
-    let all: u64 = spool.streams.iter().map(|stream| stream.shots.len() as u64).sum();
+    let all: u64 = spool.streams.iter().map(|stream| stream.snapshots.len() as u64).sum();
     let (mut windows, mut done) = (0, 0);
     let mut regions = Vec::new();
-    let mut told = Vec::new();
+    let mut decoded = Vec::new();
     while let Some(group) = next_group(&spool.streams, &heads) {
         let mut frame = Frame::default();
         regions.clear();
         for index in group {
             let head = &mut heads[index];
-            let (shot, at, count) = spool.streams[index].shots[head.next].clone();
-            spool.regions(at, count, &mut told).map_err(|e| scratch(&e))?;
-            frame.add(head, &shot);
-            let samples = head.samples(&shot);
-            regions.extend(told.iter().map(|told| head.region(told, spaces[index].id, samples)));
+            let (snapshot, at, count) = spool.streams[index].snapshots[head.next].clone();
+            spool.regions(at, count, &mut decoded).map_err(|e| scratch(&e))?;
+            frame.add(head, &snapshot);
+            let samples = head.samples(&snapshot);
+            regions.extend(
+                decoded.iter().map(|decoded| head.region(decoded, spaces[index].id, samples)),
+            );
             head.next += 1;
-            head.last_end = Some(shot.end);
+            head.last_end = Some(snapshot.end);
             done += 1;
         }
         regions.sort_unstable_by_key(|region: &Region| region.range);
@@ -111,7 +113,9 @@ impl Head {
     fn of(stream: &mut Stream, sampling: Duration) -> Self {
         // damo, too, sorts when it merges records; the sort is stable, so ordered input stays as it
         // is.
-        stream.shots.sort_by_key(|(shot, ..)| (shot.end, shot.ours.map(|ours| ours.window)));
+        stream
+            .snapshots
+            .sort_by_key(|(snapshot, ..)| (snapshot.end, snapshot.ours.map(|ours| ours.window)));
         let window = stream.window.unwrap_or_else(|| mean_window(stream));
         let both = stream.sampling.zip(stream.window);
         Self {
@@ -123,18 +127,18 @@ impl Head {
         }
     }
 
-    fn start(&self, shot: &Shot) -> u64 {
-        let guess = || shot.end.saturating_sub(self.window as u64);
-        shot.start.or(self.last_end).unwrap_or_else(guess)
+    fn start(&self, snapshot: &SnapshotHead) -> u64 {
+        let guess = || snapshot.end.saturating_sub(self.window as u64);
+        snapshot.start.or(self.last_end).unwrap_or_else(guess)
     }
 
-    /// Sampling intervals in the window of `shot`.
-    fn samples(&self, shot: &Shot) -> u32 {
-        if let Some(ours) = shot.ours {
+    /// Sampling intervals in the window of `snapshot`.
+    fn samples(&self, snapshot: &SnapshotHead) -> u32 {
+        if let Some(ours) = snapshot.ours {
             return ours.samples;
         }
-        let length = (shot.end - self.start(shot)) as f64;
-        let looks = match (shot.sampling, self.nominal) {
+        let length = (snapshot.end - self.start(snapshot)) as f64;
+        let looks = match (snapshot.sampling, self.nominal) {
             (Some(sampling), _) => length / sampling,
             (None, Some(nominal)) => nominal,
             (None, None) => length / self.sampling,
@@ -142,33 +146,33 @@ impl Head {
         (looks.round() as u32).max(1)
     }
 
-    fn region(&self, told: &Told, space: SpaceId, window_samples: u32) -> Region {
-        let samples = told.samples.unwrap_or(window_samples);
+    fn region(&self, decoded: &ForeignRegion, space: SpaceId, window_samples: u32) -> Region {
+        let samples = decoded.samples.unwrap_or(window_samples);
         Region {
-            range: Range::new(space, told.start, told.end),
-            hits: match told.hits {
+            range: Range::new(space, decoded.start, decoded.end),
+            hits: match decoded.hits {
                 Hits::Samples(hits) => hits,
                 Hits::Percent(percent) => percent / 100.0 * samples as f32,
             },
             samples,
-            age: match told.age {
+            age: match decoded.age {
                 Age::Windows(age) => age,
                 Age::Micros(age) => (age as f64 * 1e3 / self.window.max(1.0)).round() as u32,
             },
-            level: told.level,
-            confidence: told.confidence,
-            rate: told.rate,
-            unknown: told.unknown,
+            level: decoded.level,
+            confidence: decoded.confidence,
+            rate: decoded.rate,
+            unknown: decoded.unknown,
         }
     }
 }
 
 /// Mean time between two snapshots, which damo, too, takes for the length of the first one.
 fn mean_window(stream: &Stream) -> f64 {
-    let ends = stream.shots.first().zip(stream.shots.last());
-    match (ends, stream.shots.len()) {
+    let ends = stream.snapshots.first().zip(stream.snapshots.last());
+    match (ends, stream.snapshots.len()) {
         (Some(((first, ..), (last, ..))), 2..) => {
-            (last.end - first.end) as f64 / (stream.shots.len() - 1) as f64
+            (last.end - first.end) as f64 / (stream.snapshots.len() - 1) as f64
         }
         (Some(((only, ..), _)), _) => only.start.map_or(ONE_WINDOW, |s| (only.end - s) as f64),
         _ => ONE_WINDOW,
@@ -182,15 +186,16 @@ fn mean_window(stream: &Stream) -> f64 {
 fn next_group(streams: &[Stream], heads: &[Head]) -> Option<Vec<usize>> {
     let waiting = || {
         let next =
-            |(index, head): (usize, &Head)| Some((index, streams[index].shots.get(head.next)?));
-        heads.iter().enumerate().filter_map(next).map(|(index, (shot, ..))| (index, shot))
+            |(index, head): (usize, &Head)| Some((index, streams[index].snapshots.get(head.next)?));
+        heads.iter().enumerate().filter_map(next).map(|(index, (snapshot, ..))| (index, snapshot))
     };
-    let order = |shot: &Shot| (shot.end, shot.ours.map(|ours| ours.window));
-    let (first, earliest) = waiting().min_by_key(|(_, shot)| order(shot))?;
+    let order = |snapshot: &SnapshotHead| (snapshot.end, snapshot.ours.map(|ours| ours.window));
+    let (first, earliest) = waiting().min_by_key(|(_, snapshot)| order(snapshot))?;
     let slack = earliest.end.saturating_add((heads[first].window / 2.0) as u64);
-    let together = |(index, shot): &(usize, &Shot)| match (earliest.ours, shot.ours) {
+    let together = |(index, snapshot): &(usize, &SnapshotHead)| match (earliest.ours, snapshot.ours)
+    {
         (Some(ours), Some(theirs)) => ours.window == theirs.window,
-        (None, None) => *index == first || shot.end <= slack,
+        (None, None) => *index == first || snapshot.end <= slack,
         _ => false,
     };
     Some(waiting().filter(together).map(|(index, _)| index).collect())
@@ -206,12 +211,12 @@ struct Frame {
 }
 
 impl Frame {
-    fn add(&mut self, head: &Head, shot: &Shot) {
-        let start = head.start(shot);
+    fn add(&mut self, head: &Head, snapshot: &SnapshotHead) {
+        let start = head.start(snapshot);
         self.start = Some(self.start.map_or(start, |known| known.min(start)));
-        self.end = self.end.max(shot.end);
-        self.samples = self.samples.max(head.samples(shot));
-        if let Some(ours) = shot.ours {
+        self.end = self.end.max(snapshot.end);
+        self.samples = self.samples.max(head.samples(snapshot));
+        if let Some(ours) = snapshot.ours {
             self.cpu = ours.cpu;
         }
     }
@@ -226,7 +231,7 @@ impl Frame {
 mod tests {
     use super::*;
     use crate::spool::Origin;
-    use crate::spool::tests::{in_memory, shot};
+    use crate::spool::tests::{in_memory, snapshot};
 
     #[derive(Default)]
     struct Kept(Vec<Snapshot>, Vec<Mappings>);
@@ -255,8 +260,8 @@ mod tests {
         let (a, b) = (spool.stream(&Origin::target(10)), spool.stream(&Origin::target(20)));
         for (stream, ends) in [(b, vec![100_003, 200_002]), (a, vec![100_000, 200_000, 300_000])] {
             for end in ends {
-                let regions = &mut [Told::new(0, 4096, 3.0, 1)];
-                spool.push(stream, shot(end * 1000), regions).unwrap();
+                let regions = &mut [ForeignRegion::new(0, 4096, 3.0, 1)];
+                spool.push(stream, snapshot(end * 1000), regions).unwrap();
             }
         }
         let Kept(snapshots, layouts) = merged(&mut spool);
@@ -277,9 +282,9 @@ mod tests {
         let stream = spool.open();
         spool.streams[0].sampling = Some(10e6);
         spool.streams[0].window = Some(100e6);
-        let mut told = Told::new(0, 4096, 0.0, 0);
-        (told.hits, told.age) = (Hits::Percent(50.0), Age::Micros(250_000));
-        spool.push(stream, shot(100 * MS), &mut [told]).unwrap();
+        let mut decoded = ForeignRegion::new(0, 4096, 0.0, 0);
+        (decoded.hits, decoded.age) = (Hits::Percent(50.0), Age::Micros(250_000));
+        spool.push(stream, snapshot(100 * MS), &mut [decoded]).unwrap();
         let region = merged(&mut spool).0[0].regions[0];
         assert_eq!((region.hits, region.samples, region.age), (5.0, 10, 3));
     }

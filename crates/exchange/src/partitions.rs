@@ -187,7 +187,7 @@ mod tests {
 
     // More rows than a batch holds, and one number too large for 63 bits.
     #[test]
-    fn what_is_written_is_read_again() {
+    fn written_partitions_are_read_back() {
         let directory = tempfile::tempdir().expect("a directory");
         let rows = BATCH as u64 + 5;
         written(directory.path(), "a-1.lab", rows).expect("there is room");

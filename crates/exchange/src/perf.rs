@@ -11,7 +11,7 @@ use tierscope_core::Result;
 use tierscope_trace::perf_script::{KERNEL, Sample, parse};
 
 use crate::place::{Place, excerpt, malformed, unreadable};
-use crate::spool::{Age, Hits, Origin, Refusal, Shot, Spool, StreamId, Told};
+use crate::spool::{Age, ForeignRegion, Hits, Origin, Refusal, SnapshotHead, Spool, StreamId};
 
 /// Resolution at which samples are binned into regions.
 #[derive(Clone, Copy, Debug)]
@@ -129,10 +129,10 @@ impl Reader {
             }
             if !process.blocks.is_empty() {
                 let mut regions = regions(&process.blocks, self.grain.shift);
-                let shot = Shot { start: Some(start), end, sampling: None, ours: None };
-                spool.push(process.stream, shot, &mut regions).map_err(
+                let snapshot = SnapshotHead { start: Some(start), end, sampling: None, ours: None };
+                spool.push(process.stream, snapshot, &mut regions).map_err(
                     |refusal| match refusal {
-                        Refusal::Sense(cause) => malformed("samples", Place::Whole, cause),
+                        Refusal::Invalid(cause) => malformed("samples", Place::Whole, cause),
                         Refusal::Scratch(cause) => unreadable("the scratch file", &cause),
                     },
                 )?;
@@ -152,8 +152,8 @@ impl Reader {
 }
 
 /// Merges adjacent blocks with equal hits and age into regions.
-fn regions(blocks: &BTreeMap<u64, Block>, shift: u32) -> Vec<Told> {
-    let mut regions: Vec<Told> = Vec::new();
+fn regions(blocks: &BTreeMap<u64, Block>, shift: u32) -> Vec<ForeignRegion> {
+    let mut regions: Vec<ForeignRegion> = Vec::new();
     for (number, block) in blocks {
         let (start, end) = (number << shift, (number + 1) << shift);
         match regions.last_mut() {
@@ -164,7 +164,7 @@ fn regions(blocks: &BTreeMap<u64, Block>, shift: u32) -> Vec<Told> {
             {
                 last.end = end;
             }
-            _ => regions.push(Told::new(start, end, block.hits as f32, block.age)),
+            _ => regions.push(ForeignRegion::new(start, end, block.hits as f32, block.age)),
         }
     }
     regions
@@ -206,23 +206,29 @@ mod tests {
             (2000, 0x9000),
         ];
         let mut spool = spooled(&samples).unwrap();
-        let shots = spool.streams[0].shots.clone();
+        let snapshots = spool.streams[0].snapshots.clone();
         let mut shown = Vec::new();
-        for (shot, at, count) in shots {
-            let mut told = Vec::new();
-            spool.regions(at, count, &mut told).unwrap();
-            shown.push((shot.start.unwrap() / 1_000_000, told));
+        for (snapshot, at, count) in snapshots {
+            let mut decoded = Vec::new();
+            spool.regions(at, count, &mut decoded).unwrap();
+            shown.push((snapshot.start.unwrap() / 1_000_000, decoded));
         }
         let expected = vec![
-            (1000, vec![Told::new(0x1000, 0x3000, 2.0, 0), Told::new(0x9000, 0xa000, 1.0, 0)]),
-            (1200, vec![Told::new(0x1000, 0x3000, 2.0, 1)]),
-            (2000, vec![Told::new(0x9000, 0xa000, 1.0, 0)]),
+            (
+                1000,
+                vec![
+                    ForeignRegion::new(0x1000, 0x3000, 2.0, 0),
+                    ForeignRegion::new(0x9000, 0xa000, 1.0, 0),
+                ],
+            ),
+            (1200, vec![ForeignRegion::new(0x1000, 0x3000, 2.0, 1)]),
+            (2000, vec![ForeignRegion::new(0x9000, 0xa000, 1.0, 0)]),
         ];
         assert_eq!(shown, expected);
     }
 
     #[test]
-    fn what_cannot_be_used_is_counted() {
+    fn unusable_samples_are_counted() {
         let spool = spooled(&[(1, 0), (2, 0xffff_8880_0000_0000), (3, 0x1000)]).unwrap();
         assert_eq!(spool.unused_samples, 2);
         let error = spooled(&[(5, 1), (4, 1)]).err().unwrap().to_string();

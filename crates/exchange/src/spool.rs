@@ -55,7 +55,7 @@ pub(crate) enum Age {
 
 /// A region as decoded from a foreign file.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Told {
+pub(crate) struct ForeignRegion {
     pub(crate) start: u64,
     pub(crate) end: u64,
     pub(crate) hits: Hits,
@@ -68,7 +68,7 @@ pub(crate) struct Told {
     pub(crate) unknown: bool,
 }
 
-impl Told {
+impl ForeignRegion {
     /// A region with DAMON's fields only.
     pub(crate) fn new(start: u64, end: u64, hits: f32, age: u32) -> Self {
         Self {
@@ -136,7 +136,7 @@ impl Told {
 
 /// A snapshot without its regions.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Shot {
+pub(crate) struct SnapshotHead {
     /// Start of its window, if the file has it.
     pub(crate) start: Option<u64>,
     /// End of its window.
@@ -167,7 +167,7 @@ pub(crate) struct Stream {
     pub(crate) sampling: Option<f64>,
     /// Aggregation interval in ns, if the file has it.
     pub(crate) window: Option<f64>,
-    pub(crate) shots: Vec<(Shot, u64, u64)>,
+    pub(crate) snapshots: Vec<(SnapshotHead, u64, u64)>,
 }
 
 /// Index of a stream.
@@ -217,7 +217,7 @@ impl Spool {
     /// Creates a stream whose origin is set later, by [`Spool::adopt`].
     pub(crate) fn open(&mut self) -> StreamId {
         let (origin, sampling, window) = (None, None, None);
-        self.streams.push(Stream { origin, sampling, window, shots: Vec::new() });
+        self.streams.push(Stream { origin, sampling, window, snapshots: Vec::new() });
         StreamId(self.streams.len() - 1)
     }
 
@@ -226,7 +226,7 @@ impl Spool {
     pub(crate) fn adopt(&mut self, origin: Origin) {
         let Some(newest) = self.streams.pop() else { return };
         match self.by_origin.get(&origin) {
-            Some(known) => self.streams[known.0].shots.extend(newest.shots),
+            Some(known) => self.streams[known.0].snapshots.extend(newest.snapshots),
             None => {
                 self.by_origin.insert(origin.clone(), StreamId(self.streams.len()));
                 self.streams.push(Stream { origin: Some(origin), ..newest });
@@ -237,35 +237,40 @@ impl Spool {
     /// Sorts the regions of a snapshot, and appends it to a stream.
     ///
     /// # Errors
-    /// [`Refusal::Sense`] for inconsistent data, [`Refusal::Scratch`] if the scratch file cannot be
+    /// [`Refusal::Invalid`] for inconsistent data, [`Refusal::Scratch`] if the scratch file cannot be
     /// written.
     pub(crate) fn push(
         &mut self,
         stream: StreamId,
-        shot: Shot,
-        regions: &mut [Told],
+        snapshot: SnapshotHead,
+        regions: &mut [ForeignRegion],
     ) -> Result<(), Refusal> {
         regions.sort_unstable_by_key(|region| (region.start, region.end));
-        check(regions).map_err(Refusal::Sense)?;
-        if shot.start.is_some_and(|start| start > shot.end) {
-            return Err(Refusal::Sense("a snapshot ends before it begins".into()));
+        check(regions).map_err(Refusal::Invalid)?;
+        if snapshot.start.is_some_and(|start| start > snapshot.end) {
+            return Err(Refusal::Invalid("a snapshot ends before it begins".into()));
         }
         self.buffer.clear();
         regions.iter().for_each(|region| region.push(&mut self.buffer));
         self.scratch.write_all(&self.buffer).map_err(Refusal::Scratch)?;
-        self.streams[stream.0].shots.push((shot, self.length, regions.len() as u64));
+        self.streams[stream.0].snapshots.push((snapshot, self.length, regions.len() as u64));
         self.length += self.buffer.len() as u64;
         Ok(())
     }
 
     /// Reads the regions of a snapshot back from the scratch file.
-    pub(crate) fn regions(&mut self, at: u64, count: u64, out: &mut Vec<Told>) -> io::Result<()> {
+    pub(crate) fn regions(
+        &mut self,
+        at: u64,
+        count: u64,
+        out: &mut Vec<ForeignRegion>,
+    ) -> io::Result<()> {
         self.scratch.seek(SeekFrom::Start(at))?;
-        self.buffer.resize(count as usize * Told::BYTES, 0);
+        self.buffer.resize(count as usize * ForeignRegion::BYTES, 0);
         self.scratch.read_exact(&mut self.buffer)?;
         out.clear();
         let (whole, _) = self.buffer.as_chunks();
-        out.extend(whole.iter().map(Told::read));
+        out.extend(whole.iter().map(ForeignRegion::read));
         Ok(())
     }
 }
@@ -274,13 +279,13 @@ impl Spool {
 #[derive(Debug)]
 pub(crate) enum Refusal {
     /// Its data is inconsistent.
-    Sense(String),
+    Invalid(String),
     /// The scratch file cannot be written.
     Scratch(io::Error),
 }
 
-fn check(regions: &[Told]) -> Result<(), String> {
-    let show = |region: &Told| format!("{:#x}-{:#x}", region.start, region.end);
+fn check(regions: &[ForeignRegion]) -> Result<(), String> {
+    let show = |region: &ForeignRegion| format!("{:#x}-{:#x}", region.start, region.end);
     if let Some(region) = regions.iter().find(|region| region.start >= region.end) {
         return Err(format!("region {} ends before it begins", show(region)));
     }
@@ -347,26 +352,27 @@ pub(crate) mod tests {
         Spool::new(Box::new(Cursor::new(Vec::new())))
     }
 
-    pub(crate) fn shot(end: u64) -> Shot {
-        Shot { start: None, end, sampling: None, ours: None }
+    pub(crate) fn snapshot(end: u64) -> SnapshotHead {
+        SnapshotHead { start: None, end, sampling: None, ours: None }
     }
 
     #[test]
-    fn what_goes_in_comes_out() {
+    fn pushed_regions_are_read_back() {
         let mut spool = in_memory();
         let stream = spool.stream(&Origin::target(7));
-        let mut told = [Told::new(4096, 8192, 3.5, 2), Told::new(0, 4096, 0.0, 9)];
-        told[0].samples = Some(0);
-        told[0].level = Some(Level::PMD);
-        told[0].confidence = 0.25;
-        told[0].unknown = true;
-        told[0].rate = Some(Rate { low: 0.5, mean: 1.0, high: 1e6 });
-        told[1].hits = Hits::Percent(50.0);
-        told[1].age = Age::Micros(u64::MAX);
-        let expected = [told[1], told[0]];
-        spool.push(stream, shot(5), &mut [Told::new(1, 2, 1.0, 1)]).unwrap();
-        spool.push(stream, shot(6), &mut told).unwrap();
-        let (_, at, count) = spool.streams[0].shots[1].clone();
+        let mut decoded =
+            [ForeignRegion::new(4096, 8192, 3.5, 2), ForeignRegion::new(0, 4096, 0.0, 9)];
+        decoded[0].samples = Some(0);
+        decoded[0].level = Some(Level::PMD);
+        decoded[0].confidence = 0.25;
+        decoded[0].unknown = true;
+        decoded[0].rate = Some(Rate { low: 0.5, mean: 1.0, high: 1e6 });
+        decoded[1].hits = Hits::Percent(50.0);
+        decoded[1].age = Age::Micros(u64::MAX);
+        let expected = [decoded[1], decoded[0]];
+        spool.push(stream, snapshot(5), &mut [ForeignRegion::new(1, 2, 1.0, 1)]).unwrap();
+        spool.push(stream, snapshot(6), &mut decoded).unwrap();
+        let (_, at, count) = spool.streams[0].snapshots[1].clone();
         let mut out = Vec::new();
         spool.regions(at, count, &mut out).unwrap();
         assert_eq!(out, expected);
@@ -378,14 +384,19 @@ pub(crate) mod tests {
     fn nonsense_is_refused_by_name() {
         let mut spool = in_memory();
         let stream = spool.open();
-        let mut refused = |shot, regions: &mut [Told]| match spool.push(stream, shot, regions) {
-            Err(Refusal::Sense(text)) => text,
-            other => panic!("{other:?}"),
-        };
-        let overlapping = &mut [Told::new(0, 20, 0.0, 0), Told::new(10, 30, 0.0, 0)];
-        assert_eq!(refused(shot(1), overlapping), "regions 0x0-0x14 and 0xa-0x1e overlap");
-        assert!(refused(shot(1), &mut [Told::new(5, 5, 0.0, 0)]).contains("before it begins"));
-        let backwards = Shot { start: Some(2), ..shot(1) };
+        let mut refused =
+            |snapshot, regions: &mut [ForeignRegion]| match spool.push(stream, snapshot, regions) {
+                Err(Refusal::Invalid(text)) => text,
+                other => panic!("{other:?}"),
+            };
+        let overlapping =
+            &mut [ForeignRegion::new(0, 20, 0.0, 0), ForeignRegion::new(10, 30, 0.0, 0)];
+        assert_eq!(refused(snapshot(1), overlapping), "regions 0x0-0x14 and 0xa-0x1e overlap");
+        assert!(
+            refused(snapshot(1), &mut [ForeignRegion::new(5, 5, 0.0, 0)])
+                .contains("before it begins")
+        );
+        let backwards = SnapshotHead { start: Some(2), ..snapshot(1) };
         assert!(refused(backwards, &mut []).contains("before it begins"));
     }
 }

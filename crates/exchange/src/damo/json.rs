@@ -10,9 +10,11 @@ use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqA
 use tierscope_core::{CpuTime, Error, Level, Rate, Result};
 use tierscope_record::Meta;
 
+use super::quantity;
 use crate::place::{Place, malformed, unreadable};
-use crate::quantity;
-use crate::spool::{Age, Hits, Origin, Ours, Refusal, Shot, Spool, StreamId, Told};
+use crate::spool::{
+    Age, ForeignRegion, Hits, Origin, Ours, Refusal, SnapshotHead, Spool, StreamId,
+};
 
 /// Reads an array of damo records into `spool`.
 pub(crate) fn read(file: &str, input: &mut dyn Read, spool: &mut Spool) -> Result<()> {
@@ -41,14 +43,14 @@ struct Reading<'a> {
 
 impl Reading<'_> {
     fn push(&mut self, stream: StreamId, snapshot: Snapshot) -> Result<(), String> {
-        let shot = snapshot.shot();
+        let head = snapshot.head();
         let unknown = snapshot.tierscope.map_or(Vec::new(), |ours| ours.unknown);
-        let told = snapshot.regions.into_iter().filter(|region| !region.is_fake());
-        let told = told.map(Region::told).chain(unknown.into_iter().map(Unknown::told));
-        let mut told = told.collect::<Result<Vec<_>, _>>()?;
-        match self.spool.push(stream, shot, &mut told) {
+        let regions = snapshot.regions.into_iter().filter(|region| !region.is_fake());
+        let regions = regions.map(Region::decoded).chain(unknown.into_iter().map(Unknown::decoded));
+        let mut regions = regions.collect::<Result<Vec<_>, _>>()?;
+        match self.spool.push(stream, head, &mut regions) {
             Ok(()) => Ok(()),
-            Err(Refusal::Sense(cause)) => Err(cause),
+            Err(Refusal::Invalid(cause)) => Err(cause),
             Err(Refusal::Scratch(cause)) => {
                 let text = cause.to_string();
                 self.scratch = Some(cause);
@@ -219,16 +221,16 @@ struct Unknown {
 }
 
 impl Unknown {
-    fn told(self) -> Result<Told, String> {
-        let mut told = Told::new(self.start.0, self.end.0, 0.0, self.age);
-        told.unknown = self.unknown;
-        self.ours.tell(&mut told)?;
-        Ok(told)
+    fn decoded(self) -> Result<ForeignRegion, String> {
+        let mut decoded = ForeignRegion::new(self.start.0, self.end.0, 0.0, self.age);
+        decoded.unknown = self.unknown;
+        self.ours.apply_to(&mut decoded)?;
+        Ok(decoded)
     }
 }
 
 impl Snapshot {
-    fn shot(&self) -> Shot {
+    fn head(&self) -> SnapshotHead {
         let sampling = self.sample_interval_us.as_ref().map(|us| us.0).filter(|ns| *ns >= 1.0);
         let ours = self.tierscope.as_ref().map(|ours| Ours {
             window: ours.window,
@@ -239,7 +241,7 @@ impl Snapshot {
             },
         });
         let start = self.start_time.as_ref().map(|start| start.0);
-        Shot { start, end: self.end_time.0, sampling, ours }
+        SnapshotHead { start, end: self.end_time.0, sampling, ours }
     }
 }
 
@@ -276,13 +278,13 @@ struct OurRegion {
 }
 
 impl OurRegion {
-    fn tell(self, told: &mut Told) -> Result<(), String> {
-        told.hits = Hits::Samples(self.hits);
-        told.samples = Some(self.samples);
-        told.confidence = self.confidence;
+    fn apply_to(self, region: &mut ForeignRegion) -> Result<(), String> {
+        region.hits = Hits::Samples(self.hits);
+        region.samples = Some(self.samples);
+        region.confidence = self.confidence;
         let level = |number| Level::new(number).ok_or(format!("page-table level {number}"));
-        told.level = self.level.map(level).transpose()?;
-        told.rate = self.rate.map(|[low, mean, high]| Rate { low, mean, high });
+        region.level = self.level.map(level).transpose()?;
+        region.rate = self.rate.map(|[low, mean, high]| Rate { low, mean, high });
         Ok(())
     }
 }
@@ -297,9 +299,9 @@ impl Region {
         (self.start.0, self.end.0) == (0, 0)
     }
 
-    fn told(self) -> Result<Told, String> {
-        let mut told = Told::new(self.start.0, self.end.0, 0.0, 0);
-        told.hits = match self.nr_accesses {
+    fn decoded(self) -> Result<ForeignRegion, String> {
+        let mut decoded = ForeignRegion::new(self.start.0, self.end.0, 0.0, 0);
+        decoded.hits = match self.nr_accesses {
             Some(Accesses { samples: Some(Number(samples)), .. }) => {
                 if !(0.0..=MOST_HITS).contains(&samples) {
                     return Err(format!("{samples} accesses"));
@@ -309,15 +311,15 @@ impl Region {
             Some(Accesses { percent: Some(Number(percent)), .. }) => Hits::Percent(percent as f32),
             _ => Hits::Samples(0.0),
         };
-        told.age = match self.age {
+        decoded.age = match self.age {
             Some(AgeOf { aggr_intervals: Some(Number(age)), .. }) => Age::Windows(age as u32),
             Some(AgeOf { usec: Some(Micros(nanos)), .. }) => Age::Micros((nanos / 1e3) as u64),
             _ => Age::Windows(0),
         };
         if let Some(ours) = self.tierscope {
-            ours.tell(&mut told)?;
+            ours.apply_to(&mut decoded)?;
         }
-        Ok(told)
+        Ok(decoded)
     }
 }
 
@@ -459,11 +461,11 @@ mod tests {
         let stream = &spool.streams[0];
         assert_eq!(stream.origin.as_ref().unwrap().target, 3);
         assert_eq!((stream.sampling, stream.window), (Some(5e6), Some(100e6)));
-        let (shot, at, count) = stream.shots[0].clone();
-        assert_eq!((shot.start, shot.end), (Some(1_000_000), 101_000_000));
+        let (snapshot, at, count) = stream.snapshots[0].clone();
+        assert_eq!((snapshot.start, snapshot.end), (Some(1_000_000), 101_000_000));
         let mut regions = Vec::new();
         spool.regions(at, count, &mut regions).unwrap();
-        assert_eq!(regions[0], Told::new(4096, 8192, 7.0, 1002));
+        assert_eq!(regions[0], ForeignRegion::new(4096, 8192, 7.0, 1002));
         assert_eq!(
             (regions[1].hits, regions[1].age),
             (Hits::Percent(50.0), Age::Micros(1_200_000))

@@ -13,7 +13,7 @@ use std::io::{self, BufRead};
 use tierscope_core::Result;
 
 use crate::place::{Place, malformed, unreadable};
-use crate::spool::{Origin, Refusal, Shot, Spool, Told, nanos_of};
+use crate::spool::{ForeignRegion, Origin, Refusal, SnapshotHead, Spool, nanos_of};
 
 /// Magic number at the beginning of files of versions 1 and 2.
 pub(crate) const MARK: &[u8; 16] = b"damon_recfmt_ver";
@@ -85,7 +85,7 @@ fn snapshot(
     for _ in 0..count {
         let (from, to) = (bytes.word("a region")?, bytes.word("a region")?);
         let accesses = bytes.half("a count of accesses")?;
-        regions.push(Told::new(from, to, accesses as f32, 0));
+        regions.push(ForeignRegion::new(from, to, accesses as f32, 0));
     }
     // Drops the dummy region (0, 0) that damo appends to a recording of one snapshot, to mark the
     // end of its window.
@@ -94,9 +94,9 @@ fn snapshot(
         return Ok(());
     }
     let stream = spool.stream(&Origin::target(target));
-    let shot = Shot { start, end, sampling: None, ours: None };
-    spool.push(stream, shot, &mut regions).map_err(|refusal| match refusal {
-        Refusal::Sense(cause) => malformed(bytes.file, place, cause),
+    let snapshot = SnapshotHead { start, end, sampling: None, ours: None };
+    spool.push(stream, snapshot, &mut regions).map_err(|refusal| match refusal {
+        Refusal::Invalid(cause) => malformed(bytes.file, place, cause),
         Refusal::Scratch(cause) => unreadable("the scratch file", &cause),
     })
 }
@@ -181,13 +181,13 @@ pub(crate) mod tests {
             let mut spool = spooled(&file(version, &TWO)).unwrap();
             let stream = &spool.streams[0];
             assert_eq!(stream.origin.as_ref().unwrap().target, -5);
-            let shots: Vec<_> =
-                stream.shots.iter().map(|(s, _, n)| (s.start, s.end / 1_000_000, *n)).collect();
-            assert_eq!(shots, [(None, 1500, 1), (Some(1_500_000_000), 2500, 2)], "{version}");
-            let (_, at, count) = stream.shots[1].clone();
+            let snapshots: Vec<_> =
+                stream.snapshots.iter().map(|(s, _, n)| (s.start, s.end / 1_000_000, *n)).collect();
+            assert_eq!(snapshots, [(None, 1500, 1), (Some(1_500_000_000), 2500, 2)], "{version}");
+            let (_, at, count) = stream.snapshots[1].clone();
             let mut regions = Vec::new();
             spool.regions(at, count, &mut regions).unwrap();
-            assert_eq!(regions[1], Told::new(4096, 8192, 9.0, 0));
+            assert_eq!(regions[1], ForeignRegion::new(4096, 8192, 9.0, 0));
         }
     }
 

@@ -11,7 +11,7 @@ use tierscope_core::Result;
 use tierscope_trace::perf_script::seconds;
 
 use crate::place::{Place, excerpt, malformed, unreadable};
-use crate::spool::{Origin, Refusal, Shot, Spool, StreamId, Told};
+use crate::spool::{ForeignRegion, Origin, Refusal, SnapshotHead, Spool, StreamId};
 
 /// The event's name with and without its subsystem.
 const EVENTS: [&str; 2] = ["damon:damon_aggregated:", "damon_aggregated:"];
@@ -104,7 +104,7 @@ pub(crate) struct Reader {
 /// A snapshot of which some regions are still missing.
 struct Pending {
     stream: StreamId,
-    regions: Vec<Told>,
+    regions: Vec<ForeignRegion>,
     expected: u64,
     /// Time of its first region.
     time: u64,
@@ -161,7 +161,7 @@ impl Reader {
         match hits {
             Some(hits) => {
                 let age = u32::try_from(event.age.max(0)).unwrap_or(u32::MAX);
-                pending.regions.push(Told::new(event.start, event.end, hits as f32, age));
+                pending.regions.push(ForeignRegion::new(event.start, event.end, hits as f32, age));
             }
             // damo ends a recording of one window with a dummy region of -1 accesses, for its time.
             None if event.accesses == -1 && event.end == 0 => return Ok(()),
@@ -181,7 +181,7 @@ impl Reader {
         let open = self.targets.values_mut().filter(|pending| !pending.regions.is_empty());
         open.for_each(|pending| pending.give_up(spool));
         if self.targets.is_empty() && self.before_apply > 0 {
-            let cause = "it holds damos_before_apply events only, which do not tell all regions";
+            let cause = "it holds damos_before_apply events only, which do not contain all regions";
             return Err(malformed(file, Place::Whole, cause));
         }
         Ok(())
@@ -196,10 +196,10 @@ impl Pending {
     }
 
     fn push(&mut self, file: &str, sampling: Option<f64>, spool: &mut Spool) -> Result<()> {
-        let shot = Shot { start: self.last_end, end: self.time, sampling, ours: None };
-        let pushed = spool.push(self.stream, shot, &mut self.regions);
+        let snapshot = SnapshotHead { start: self.last_end, end: self.time, sampling, ours: None };
+        let pushed = spool.push(self.stream, snapshot, &mut self.regions);
         pushed.map_err(|refusal| match refusal {
-            Refusal::Sense(cause) => malformed(file, Place::Line(self.line), cause),
+            Refusal::Invalid(cause) => malformed(file, Place::Line(self.line), cause),
             Refusal::Scratch(cause) => unreadable("the scratch file", &cause),
         })?;
         self.regions.clear();
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_damaged_is_named() {
+    fn errors_name_the_damaged_line() {
         assert_eq!(parse(&LINE.replace("82877.315633", "x")), Err("time"));
         assert_eq!(parse(LINE.split(" nr_").next().unwrap()), Err("nr_regions"));
         assert_eq!(parse(LINE.trim_end_matches(" 0 3")), Err("number of accesses"));
@@ -272,9 +272,10 @@ mod tests {
             (4, 0, 2, 0),
         ]);
         let spool = spool.unwrap();
-        let shots: Vec<_> = spool.streams[0].shots.iter().map(|(s, ..)| (s.start, s.end)).collect();
+        let snapshots: Vec<_> =
+            spool.streams[0].snapshots.iter().map(|(s, ..)| (s.start, s.end)).collect();
         let time = |s: u64| s * 1_000_000_000 + 500_000_000;
-        assert_eq!(shots, [(None, time(1)), (Some(time(2)), time(3))]);
+        assert_eq!(snapshots, [(None, time(1)), (Some(time(2)), time(3))]);
         assert_eq!(spool.incomplete, 2);
     }
 
