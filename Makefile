@@ -96,8 +96,12 @@ test-spark: build ## many machines' TLB misses, merged by Spark, compared with o
 	@scripts/setup.sh spark
 	@scripts/test-spark $(TARGET)
 
+test-damo: build ## damo from PyPI reads our export, and we its recording of a VM (installs damo into target/damo)
+	@scripts/setup.sh damo
+	@scripts/test-damo $(TARGET)
+
 clean: ## remove everything that was built, fetched and recorded
 	rm -rf target $(TARGET)
 
-.PHONY: help setup build run test test-all lint bench-module bench-accuracy bench-reports bench-sim bench-vm bench-counters bench-tiering bench-traces bench-reclaim figures test-spark release install uninstall deb clean
+.PHONY: help setup build run test test-all lint bench-module bench-accuracy bench-reports bench-sim bench-vm bench-counters bench-tiering bench-traces bench-reclaim figures test-spark test-damo release install uninstall deb clean
 .DEFAULT_GOAL := help

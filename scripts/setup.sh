@@ -42,9 +42,16 @@ spark=(
     java:default-jre-headless
     /usr/share/doc/python3-venv:python3-venv
 )
+# Only what damo takes: `setup.sh damo`.
+damo=(
+    file:file
+    perf:linux-perf
+    /usr/share/doc/python3-venv:python3-venv
+)
 [ "${1:-}" = run ] || needs+=("${tests[@]}")
 [ "${1:-}" = bench ] && needs+=("${peers[@]}")
 [ "${1:-}" = spark ] && needs+=("${spark[@]}")
+[ "${1:-}" = damo ] && needs+=("${damo[@]}")
 # The oldest Rust that builds tierscope; Debian 12 has a newer one for its browsers.
 rust_minor=88
 rust_packages=(rustc-web cargo-web rust-web-clippy rustfmt-web)

@@ -31,15 +31,14 @@ pub struct ExportArgs {
     #[arg(long)]
     pub csv: bool,
 
-    /// JSON that `damo report` reads: regions, ages and counts of all windows; no mappings. Unknown
-    /// and unwatched memory is left out, because damo would take it for idle. zlib-compressed as
-    /// damo's own files; plain text if the name ends with .json (damo reads that where file(1)
-    /// calls it `JSON data`, which newer versions do not)
+    /// A file that `damo report` reads, in damo's own default form (zlib-compressed JSON): regions,
+    /// ages and counts of all windows; no mappings. Unknown and unwatched memory is left out,
+    /// because damo would take it for idle
     #[arg(long)]
     pub damo: bool,
 
-    /// Output path: a new directory, for --damo a new file; - for stdout (--damo as text, --csv one
-    /// table) [default: the recording's name with -parquet, -csv or .damo, in the working
+    /// Output path: a new directory, for --damo a new file; - for stdout (--damo as plain
+    /// JSON, --csv one table) [default: the recording's name with -parquet, -csv or .damo, in the working
     /// directory]
     #[arg(short, long, value_name = "PATH")]
     pub output: Option<PathBuf>,
@@ -144,11 +143,9 @@ fn to_stdout(args: &ExportArgs, recording: &Recording, tick: Tick<'_>) -> Result
 fn to_damo(recording: &Recording, path: &Path, tick: Tick<'_>) -> Result<()> {
     let partial = Partial::create(path)?;
     let mut scratch = scratch::beside(path)?;
-    let is_text = path.extension().is_some_and(|extension| extension == "json");
-    let shape = if is_text { Shape::Plain } else { Shape::Compressed };
     let mut out = BufWriter::with_capacity(1 << 18, partial.file());
-    let left_out =
-        damo::write(recording, shape, &mut out, &mut scratch, tick).map_err(|f| told(f, path))?;
+    let left_out = damo::write(recording, Shape::Compressed, &mut out, &mut scratch, tick)
+        .map_err(|f| told(f, path))?;
     drop(out);
     partial.keep()?;
     note(&left_out);
@@ -166,9 +163,8 @@ fn note_of(left_out: &LeftOut) -> Option<String> {
     let LeftOut { regions, windows } = left_out;
     (*regions > 0).then(|| {
         format!(
-            "damo has no word for memory that is unknown or was not looked at, and would take it for idle: \
-             {regions} such regions of {windows} windows are left out of what it reads, and kept under the \
-             key `tierscope`"
+            "damo would show memory that is unknown or was not looked at as idle: {regions} such regions of \
+             {windows} windows are left out of what damo reads, and kept under the key `tierscope`"
         )
     })
 }

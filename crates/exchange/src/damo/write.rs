@@ -1,5 +1,9 @@
 //! A recording as the JSON that `damo report` reads.
 //!
+//! damo's working set is the memory of regions with at least one access, and its hot set that of
+//! regions with at least a number of accesses. Accesses are therefore rounded down: a region has
+//! one if and only if [`Region::is_accessed`], and both tools print the same bytes.
+//!
 //! damo keeps one record per target, tierscope one window for all spaces: the snapshots of the
 //! first space are written immediately, those of the other spaces are buffered in a scratch file.
 //! Values that damo's format lacks (fractional counts, samples per region, level, confidence, rate,
@@ -219,7 +223,7 @@ impl<'a> Writer<'a> {
     /// Sampling intervals per window, computed as damo does.
     fn nominal(&self) -> f64 {
         let meta = self.recording.meta();
-        (meta.window.as_secs_f64() / meta.sampling.as_secs_f64()).max(1.0)
+        (meta.window.as_nanos() as f64 / meta.sampling.as_nanos() as f64).max(1.0)
     }
 }
 
@@ -307,8 +311,12 @@ fn push_region(row: &Commit, region: &Region, nominal: f64, text: &mut Vec<u8>) 
     Ok(())
 }
 
-/// Accesses per `nominal` sampling intervals, rounded to damo's integers; 0 only without any hit.
+/// Accesses per `nominal` sampling intervals, rounded down to damo's integers, but to at least 1 if
+/// the region counts as accessed, and else to 0.
 fn accesses(region: &Region, nominal: f64) -> u64 {
-    let accesses = (region.frequency() * nominal).round() as u64;
-    if region.hits > 0.0 { accesses.max(1) } else { accesses }
+    if !region.is_accessed() {
+        return 0;
+    }
+    let hits = f64::from(region.hits).min(region.samples.into());
+    ((hits * nominal / f64::from(region.samples)) as u64).max(1)
 }

@@ -16,7 +16,7 @@ fn exported(recording: &Recording, shape: Shape) -> Vec<u8> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn what_went_out_comes_back_equal(seen in windows(6), compressed in any::<bool>()) {
+    fn an_export_is_imported_equal(seen in windows(6), compressed in any::<bool>()) {
         let shape = if compressed { Shape::Compressed } else { Shape::Plain };
         let bytes = exported(&record(&seen), shape);
         let imported = read("x", &mut &*bytes, Options::default(), scratch()).unwrap();
@@ -31,7 +31,7 @@ proptest! {
 
     // A file that is truncated anywhere is refused with an error.
     #[test]
-    fn what_is_cut_short_is_refused(seen in windows(3), at in any::<prop::sample::Index>(), compressed in any::<bool>()) {
+    fn a_truncated_export_is_refused(seen in windows(3), at in any::<prop::sample::Index>(), compressed in any::<bool>()) {
         let shape = if compressed { Shape::Compressed } else { Shape::Plain };
         let bytes = exported(&record(&seen), shape);
         let cut = at.index(bytes.len() - 2);
@@ -68,10 +68,10 @@ fn damo_finds_every_key_that_it_needs() {
     assert_eq!(one["target_id"], 5);
     let shot = &one["snapshots"][0];
     assert_eq!((&shot["start_time"], &shot["end_time"]), (&100.into(), &200.into()));
-    let told: Vec<_> =
+    let accesses: Vec<_> =
         (0..3).map(|i| shot["regions"][i]["nr_accesses"]["samples"].clone()).collect();
-    // 2.5 hits of 5 samples become 20 of 40; 0.001 hits are rounded up to 1, not down to none.
-    assert_eq!(told, [40, 20, 1]);
+    // 2.5 hits of 5 samples become 20 of 40; less than one hit does not count as accessed.
+    assert_eq!(accesses, [40, 20, 0]);
     let age = &shot["regions"][0]["age"];
     assert!(age["usec"].is_null() && age["aggr_intervals"] == 3);
     assert!(shot["regions"][0]["tierscope"].is_null(), "damo says it all");
@@ -82,7 +82,7 @@ fn damo_finds_every_key_that_it_needs() {
 // regions that damo reads, they are counted, and an import restores them. The fourth region has a
 // rate, which damo's format lacks, and is exported otherwise.
 #[test]
-fn damo_is_told_nothing_of_what_is_unknown() {
+fn unknown_regions_are_hidden_from_damo() {
     use tierscope_core::{CpuTime, Range, Rate, Region, Snapshot, SpaceId, Time};
     let region = |page: u64| Region {
         range: Range::new(SpaceId(0), page * 4096, (page + 1) * 4096),
