@@ -158,6 +158,95 @@ pub fn about_size(bytes: u64) -> String {
     format!("{value:.digits$} {}", UNITS[power])
 }
 
+/// Writes a size for reports: `1.5 GiB`, `2 GiB`; one decimal, left out if it is zero.
+#[must_use]
+pub fn short_size(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let mut value = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    while value >= 1023.95 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    format!("{} {}", trimmed(value), UNITS[unit])
+}
+
+/// Writes a time for display: `250 ms`, `3.2 s`, `12 min 5 s`, `2 h 5 min`.
+#[must_use]
+pub fn about_time(span: Duration) -> String {
+    let seconds = span.as_secs();
+    match seconds {
+        0 => format!("{} ms", trimmed(span.as_secs_f64() * 1e3)),
+        1..60 => format!("{} s", trimmed(span.as_secs_f64())),
+        60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
+        _ => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
+    }
+}
+
+fn trimmed(value: f64) -> String {
+    let text = format!("{value:.1}");
+    text.strip_suffix(".0").map(str::to_string).unwrap_or(text)
+}
+
+/// Writes a rate with its interval: `1,240 /s (900..1,700)`; three digits of the estimate, two of
+/// its bounds.
+#[must_use]
+pub fn about_rate(low: f64, mean: f64, high: f64) -> String {
+    format!("{} /s ({}..{})", number(mean, 3), number(low, 2), number(high, 2))
+}
+
+/// A number with `digits` significant digits, and separators between thousands.
+fn number(value: f64, digits: i32) -> String {
+    if value == 0.0 || !value.is_finite() {
+        return format!("{value}");
+    }
+    let magnitude = value.abs().log10().floor() as i32;
+    if magnitude < -4 {
+        return format!("{value:.0$e}", (digits - 1) as usize);
+    }
+    let behind = digits - 1 - magnitude;
+    let unit = 10f64.powi(-behind);
+    let text = format!("{:.*}", behind.max(0) as usize, (value / unit).round() * unit);
+    let (whole, rest) = text.split_at(text.find('.').unwrap_or(text.len()));
+    format!("{}{}", grouped(whole), trimmed_zeros(rest))
+}
+
+/// A decimal fraction without zeros at its end.
+fn trimmed_zeros(text: &str) -> &str {
+    text.trim_end_matches('0').trim_end_matches('.')
+}
+
+/// Inserts separators between thousands: `1,240`.
+fn grouped(whole: &str) -> String {
+    let mut text = String::new();
+    for (index, digit) in whole.chars().enumerate() {
+        if index > 0 && (whole.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Writes a share in at most four characters from 1e-9 on: `0.13`, `3e-4`, `1`.
+#[must_use]
+pub fn short_share(share: f64) -> String {
+    match share {
+        share if share <= 0.0 => "0".into(),
+        share if share < 0.005 => format!("{share:.0e}"),
+        share => trimmed_zeros(&format!("{share:.2}")).into(),
+    }
+}
+
+/// Writes a share as a percentage: `12.5 %`.
+#[must_use]
+pub fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -224,6 +313,34 @@ mod tests {
         assert_eq!(about_size(1536), "1.5 KiB");
         assert_eq!(about_size(300 << 30), "300 GiB");
         assert_eq!(about_size(5 << 40), "5.0 TiB");
+    }
+
+    #[test]
+    fn sizes_for_reports() {
+        let shown = [0, 1023, 1024, 1536, 1 << 20, (1 << 30) - 1, 5 << 40].map(short_size);
+        assert_eq!(shown, ["0 B", "1023 B", "1 KiB", "1.5 KiB", "1 MiB", "1 GiB", "5 TiB"]);
+        assert_eq!(short_size(u64::MAX), "16 EiB");
+    }
+
+    #[test]
+    fn spans_by_their_size() {
+        let shown =
+            [5, 200, 3_200, 60_000, 7_500_000].map(|ms| about_time(Duration::from_millis(ms)));
+        assert_eq!(shown, ["5 ms", "200 ms", "3.2 s", "1 min 0 s", "2 h 5 min"]);
+    }
+
+    #[test]
+    fn rates_with_their_interval() {
+        assert_eq!(about_rate(903.0, 1238.4, 1699.0), "1,240 /s (900..1,700)");
+        assert_eq!(about_rate(0.0, 0.5, 2.0), "0.5 /s (0..2)");
+        assert_eq!(about_rate(0.000_12, 0.001_236, 0.0151), "0.00124 /s (0.00012..0.015)");
+        assert_eq!(about_rate(0.000_001_2, 9.996, 1_250_000.0), "10 /s (1.2e-6..1,300,000)");
+    }
+
+    #[test]
+    fn shares_in_four_characters() {
+        let shown = [0.0, 2.79e-4, 0.128, 0.5, 1.0].map(short_share);
+        assert_eq!(shown, ["0", "3e-4", "0.13", "0.5", "1"]);
     }
 
     proptest! {

@@ -5,11 +5,14 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tierscope_core::metrics::HOT_FREQUENCY;
+use tierscope_core::units;
 use tierscope_core::{Region, Result};
 use tierscope_record::Recording;
 
-use crate::human::{self, unless_closed};
 use crate::style::Style;
+use crate::table::Align::{Left, Right};
+use crate::table::Table;
+use crate::text::{self, unless_closed};
 use crate::view::{View, since_start};
 
 /// Bytes by the number of windows for which their count has stayed about the same.
@@ -147,24 +150,20 @@ impl Ages {
         writeln!(out, "{}\n", self.definition())?;
         let most = self.bins.iter().map(AgeBin::bytes).max().unwrap_or(0);
         let room = style.width.saturating_sub(66).clamp(8, 64);
-        let heads = ["age from", "windows", "hot", "accessed", "cold"];
-        writeln!(
-            out,
-            "{:>12} {:>10} {:>12} {:>12} {:>12}",
-            heads[0], heads[1], heads[2], heads[3], heads[4]
-        )?;
+        let heads = ["age from", "windows", "hot", "accessed", "cold"].map(|head| (head, Right));
+        let mut table = Table::new(heads.into_iter().chain([("", Left)]));
+        let mut add = |names: [String; 2], bytes: [u64; 3], bar: String| {
+            table.row(names.into_iter().chain(bytes.map(units::short_size)).chain([bar]));
+        };
         for bin in &self.bins {
-            let figures = [bin.hot_bytes, bin.warm_bytes, bin.cold_bytes].map(human::bytes);
-            let bar = human::bar(bin.hot_bytes, bin.bytes(), most, room);
-            let age = human::duration(Duration::from_nanos(bin.from_ns));
-            let [hot, warm, cold] = figures;
-            let line =
-                format!("{age:>12} {:>10} {hot:>12} {warm:>12} {cold:>12} {bar}", bin.from_windows);
-            writeln!(out, "{}", line.trim_end())?;
+            let age = units::about_time(Duration::from_nanos(bin.from_ns));
+            let bar = text::bar(bin.hot_bytes, bin.bytes(), most, room);
+            let bytes = [bin.hot_bytes, bin.warm_bytes, bin.cold_bytes];
+            add([age, bin.from_windows.to_string()], bytes, bar);
         }
-        let [hot, warm, cold] =
-            [self.hot_bytes, self.warm_bytes, self.cold_bytes].map(human::bytes);
-        writeln!(out, "{:>12} {:>10} {hot:>12} {warm:>12} {cold:>12}", "all", "")?;
+        let bytes = [self.hot_bytes, self.warm_bytes, self.cold_bytes];
+        add(["all".into(), String::new()], bytes, String::new());
+        table.write(out)?;
         if let Some(rest) = self.rest() {
             writeln!(out, "{rest}")?;
         }
@@ -172,14 +171,15 @@ impl Ages {
     }
 
     pub(crate) fn title(&self) -> String {
-        let at = human::duration(Duration::from_nanos(self.at_ns));
+        let at = units::about_time(Duration::from_nanos(self.at_ns));
         format!("{}: bytes by age at {at}", self.target)
     }
 
     /// Text about the bytes that are in no bin.
     pub(crate) fn rest(&self) -> Option<String> {
-        let part =
-            |bytes: u64, why: &str| (bytes > 0).then(|| format!("{} {why}", human::bytes(bytes)));
+        let part = |bytes: u64, why: &str| {
+            (bytes > 0).then(|| format!("{} {why}", units::short_size(bytes)))
+        };
         let unknown = part(self.unknown_bytes, "unknown (too little evidence)");
         let unseen = part(self.unseen_bytes, "not looked at");
         let parts: Vec<_> = unknown.into_iter().chain(unseen).collect();
@@ -187,7 +187,7 @@ impl Ages {
     }
 
     pub(crate) fn definition(&self) -> String {
-        let share = human::percent(self.hot_frequency);
+        let share = units::percent(self.hot_frequency);
         format!(
             "age: time for which the count has been about the same; hot: frequency of at least {share}"
         )

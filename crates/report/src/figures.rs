@@ -35,7 +35,7 @@ pub(crate) struct Figures {
 pub(crate) fn figures(recording: &Recording, view: &View) -> Result<(Vec<Figures>, Tiers)> {
     let windows = view.windows(recording)?;
     let (mut mapped, mut tiers) = (Mapped::default(), Tiers::of(recording.meta()));
-    let figures = if !view.is_partial() && told(&recording.metrics(windows.start)?) {
+    let figures = if !view.is_partial() && has_metrics(&recording.metrics(windows.start)?) {
         let sums = &mut (&mut mapped, &mut tiers);
         let of = |index| from_metrics(recording, index, view, (sums.0, sums.1));
         windows.map(of).collect::<Result<_>>()?
@@ -54,7 +54,7 @@ pub(crate) fn spread(windows: &Span<usize>, most: usize) -> impl Iterator<Item =
 }
 
 /// Whether the metrics have the bytes of every state: those of older recordings do not.
-pub(crate) fn told(metrics: &[Metric]) -> bool {
+pub(crate) fn has_metrics(metrics: &[Metric]) -> bool {
     ["accessed_bytes", "unknown_bytes"]
         .iter()
         .all(|name| metrics.iter().any(|metric| metric.name == *name))

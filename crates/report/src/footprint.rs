@@ -93,7 +93,7 @@ mod tests {
 
     // The first window has no residence data, the second only the total, the third all.
     #[test]
-    fn what_is_known_of_some_windows_stands_for_their_point() {
+    fn a_point_shows_its_known_windows() {
         let memory =
             |bytes, tiers: &[u64]| InMemory { bytes, tiers: tiers.into(), ..InMemory::default() };
         let known = [None, Some(memory(4, &[])), Some(memory(8, &[6, 2]))];

@@ -6,13 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Serialize, Serializer};
+use tierscope_core::metrics::HOT_FREQUENCY;
+use tierscope_core::units;
 use tierscope_core::{Backing, Mappings, Range, RangeSet, Result, Time};
 use tierscope_record::{Heat, HeatPart, Recording, windows_in};
 
 use crate::areas::{self, Block};
-use crate::human::{self, unless_closed};
 use crate::names::{label, space_name};
 use crate::style::{Color, DENSITY, DOUBT, FAINT, RESET, Style, background, step};
+use crate::text::{self, unless_closed};
 use crate::view::{View, since_start};
 
 /// Size of a heatmap in cells.
@@ -26,16 +28,18 @@ pub struct Grid {
 
 /// Characters before the cells of a row, for its address.
 const LEFT: usize = 19;
-/// Characters after the cells of a row, for the name of its mapping.
-const RIGHT: usize = 22;
+/// Characters after the cells of a row, for its peak and mean.
+const VALUES: usize = 10;
+/// Characters after those, for the name of its mapping.
+const NAME: usize = 18;
 
 impl Grid {
     /// A grid for a terminal of `width` columns and `height` lines.
     #[must_use]
     pub fn for_terminal(width: usize, height: usize) -> Self {
         Self {
-            columns: width.saturating_sub(LEFT + RIGHT).max(10),
-            rows: height.saturating_sub(10).clamp(8, 64),
+            columns: width.saturating_sub(LEFT + VALUES + NAME).max(10),
+            rows: height.saturating_sub(11).clamp(8, 64),
         }
     }
 }
@@ -62,6 +66,8 @@ pub(crate) struct Sum {
     hot: f64,
     /// Amount that is unknown.
     unknown: f64,
+    /// Highest frequency of a known part.
+    peak: f64,
 }
 
 impl Sum {
@@ -70,6 +76,9 @@ impl Sum {
         self.known += part.seen * amount;
         self.hot += part.seen * amount * part.heat;
         self.unknown += part.unknown * amount;
+        if part.seen > 0.0 {
+            self.peak = self.peak.max(part.heat.min(1.0));
+        }
     }
 
     /// The state of the cell; `None` if nothing of it was probed.
@@ -78,6 +87,15 @@ impl Sum {
             () if self.unknown > self.known => Some(Cell::Unknown),
             () if self.known > 0.0 => Some(Cell::Heat((self.hot / self.known).min(1.0))),
             () => None,
+        }
+    }
+
+    /// As [`Sum::cell`], with the peak instead of the mean: a known hot part shows even where most
+    /// of the memory is unknown.
+    fn peak(&self) -> Option<Cell> {
+        match self.cell()? {
+            Cell::Unknown if self.peak < HOT_FREQUENCY => Some(Cell::Unknown),
+            _ => Some(Cell::Heat(self.peak)),
         }
     }
 }
@@ -104,6 +122,16 @@ pub struct Row {
     pub mapping: String,
     /// One cell for each column.
     pub cells: Vec<Cell>,
+    /// One for each column, with the highest frequency of any memory of the row instead of the
+    /// mean: one hot page in a large row shows here. Not in JSON.
+    #[serde(skip)]
+    pub peaks: Vec<Cell>,
+    /// Highest frequency of any memory of the row at any time, where it is known. Not in JSON.
+    #[serde(skip)]
+    pub peak: Option<f64>,
+    /// Mean frequency over all the time, where and while it is known. Not in JSON.
+    #[serde(skip)]
+    pub mean: Option<f64>,
 }
 
 /// Adjacent rows without a gap.
@@ -235,8 +263,8 @@ pub(crate) fn shown(
     let mut distinct: Vec<&Arc<Mappings>> = layouts.iter().collect();
     distinct.dedup_by(|a, b| Arc::ptr_eq(a, b));
     let mappings = distinct.iter().flat_map(|layout| &layout.mappings);
-    let told = mappings.filter(|mapping| mapping.backing != Backing::Kernel);
-    let mapped: RangeSet = told.flat_map(|mapping| view.clip(&mapping.range)).collect();
+    let visible = mappings.filter(|mapping| mapping.backing != Backing::Kernel);
+    let mapped: RangeSet = visible.flat_map(|mapping| view.clip(&mapping.range)).collect();
     if !mapped.is_empty() {
         return Ok(mapped);
     }
@@ -299,18 +327,26 @@ impl Canvas {
 
     fn row(&self, row: usize, layouts: &[Arc<Mappings>]) -> Row {
         let range = self.rows[row];
-        let cell = |column: usize| {
-            let told = self.sums[row * self.columns + column].cell();
-            told.unwrap_or_else(|| match layouts[column].find(&range) {
+        let sums = &self.sums[row * self.columns..(row + 1) * self.columns];
+        let cells = |known: fn(&Sum) -> Option<Cell>| {
+            let not_probed = |column: usize| match layouts[column].find(&range) {
                 Some(_) => Cell::NotLookedAt,
                 None => Cell::Unmapped,
-            })
+            };
+            let columns = sums.iter().enumerate();
+            columns.map(|(column, sum)| known(sum).unwrap_or_else(|| not_probed(column))).collect()
         };
+        let known: f64 = sums.iter().map(|sum| sum.known).sum();
+        let hot: f64 = sums.iter().map(|sum| sum.hot).sum();
+        let peak = sums.iter().map(|sum| sum.peak).fold(0.0, f64::max);
         Row {
             start: range.start,
             end: range.end,
             mapping: mapping_name(&layouts[layouts.len() - 1], &range),
-            cells: (0..self.columns).map(cell).collect(),
+            cells: cells(Sum::cell),
+            peaks: cells(Sum::peak),
+            peak: (known > 0.0).then_some(peak),
+            mean: (known > 0.0).then(|| (hot / known).min(1.0)),
         }
     }
 }
@@ -350,7 +386,8 @@ impl Heatmap {
         let mut space = None;
         for area in &self.areas {
             if space != Some(area.space) {
-                writeln!(out, "space {} {}", area.space, area.name)?;
+                let name = format!("space {} {}", area.space, area.name);
+                writeln!(out, "{name:<width$} peak mean", width = LEFT + self.columns)?;
                 space = Some(area.space);
             }
             self.write_area(out, area, style)?;
@@ -362,28 +399,32 @@ impl Heatmap {
     fn write_title(&self, out: &mut dyn Write) -> io::Result<()> {
         let [from, to, column] =
             [self.from_ns, self.to_ns, (self.to_ns - self.from_ns) / self.columns as u64]
-                .map(|ns| human::duration(Duration::from_nanos(ns)));
+                .map(|ns| units::about_time(Duration::from_nanos(ns)));
         writeln!(
             out,
-            "{}: {} windows from {from} to {to}, a column is {column}, a row {}",
+            "{}: {} windows from {from} to {to}, column {column}, row {}",
             self.target,
             self.windows,
-            human::bytes(self.row_bytes)
+            units::short_size(self.row_bytes)
         )
     }
 
     fn write_area(&self, out: &mut dyn Write, area: &Area, style: &Style) -> io::Result<()> {
         if let Some(gap) = area.gap_before {
-            writeln!(out, "{:>1$}~~ gap of {2} ~~", "", LEFT, human::bytes(gap))?;
+            writeln!(out, "{:>1$}~~ gap of {2} ~~", "", LEFT, units::short_size(gap))?;
         }
-        let room = style.width.saturating_sub(LEFT + self.columns + 1).clamp(8, 60);
+        let room = style.width.saturating_sub(LEFT + self.columns + VALUES + 1).min(60);
         let mut named = None;
         for row in &area.rows {
             let address = format!("{:#x}", row.start);
             write!(out, "{address:>width$} ", width = LEFT - 1)?;
-            write_cells(out, &row.cells, style.color)?;
-            let name = if named == Some(&row.mapping) { "" } else { &row.mapping };
-            writeln!(out, "{}{}", if name.is_empty() { "" } else { " " }, human::tail(name, room))?;
+            write_cells(out, &row.peaks, style.color)?;
+            let [peak, mean] = [row.peak, row.mean]
+                .map(|value| value.map_or_else(|| "-".into(), units::short_share));
+            write!(out, " {peak:>4} {mean:>4}")?;
+            let is_named = named != Some(&row.mapping) && !row.mapping.is_empty() && room >= 8;
+            let name = if is_named { text::tail(&row.mapping, room) } else { String::new() };
+            writeln!(out, "{}{name}", if is_named { " " } else { "" })?;
             named = Some(&row.mapping);
         }
         Ok(())
@@ -398,7 +439,7 @@ impl Heatmap {
             if is_tick {
                 let span = (self.to_ns - self.from_ns) as u128 * column as u128;
                 let at = self.from_ns + (span / self.columns as u128) as u64;
-                let label = human::duration(Duration::from_nanos(at));
+                let label = units::about_time(Duration::from_nanos(at));
                 labels.push_str(&format!("{label:<16}"));
             }
         }
@@ -444,13 +485,50 @@ fn colored(cell: &Cell, color: Color) -> (String, char) {
 }
 
 fn write_legend(out: &mut dyn Write, color: Color) -> io::Result<()> {
-    write!(out, "{:>1$}cold ", "", LEFT)?;
-    let ramp: Vec<Cell> = (0..9).map(|step| Cell::Heat(f64::from(step) / 8.0)).collect();
+    let indent = " ".repeat(LEFT);
+    write!(out, "{indent}0 ")?;
+    // The middle of each step of the ramp, after exactly 0.
+    let steps = (DENSITY.len() - 1) as f64;
+    let middle = |step: usize| (step as f64 - 0.5).max(0.0) / steps;
+    let ramp: Vec<Cell> = (0..DENSITY.len()).map(|step| Cell::Heat(middle(step))).collect();
     write_cells(out, &ramp, color)?;
-    writeln!(out, " hot (frequency 0 to 1), blank not mapped")?;
-    write!(out, "{:>1$}", "", LEFT)?;
+    writeln!(out, " 1 frequency of the hottest memory in a cell")?;
+    write!(out, "{indent}")?;
+    write_cells(out, &[Cell::Heat(HOT_FREQUENCY)], color)?;
+    writeln!(out, " hot from here ({HOT_FREQUENCY}); peak, mean: of a row, all the time")?;
+    write!(out, "{indent}")?;
     write_cells(out, &[Cell::Unknown], color)?;
-    write!(out, " {UNKNOWN_MEANS}, ")?;
+    write!(out, " unknown: little evidence; ")?;
     write_cells(out, &[Cell::NotLookedAt], color)?;
-    writeln!(out, " not looked at")
+    writeln!(out, " not looked at; blank unmapped")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tierscope_core::SpaceId;
+
+    /// A cell of 100 pages: one page known with this frequency, the others unknown.
+    fn mostly_unknown(frequency: f64) -> Sum {
+        let part = |seen: f64| HeatPart {
+            range: Range::new(SpaceId(0), 0, 4096),
+            heat: frequency,
+            seen,
+            confidence: 1.0,
+            unknown: 1.0 - seen,
+        };
+        let mut sum = Sum::default();
+        sum.add(&part(1.0), 1.0);
+        sum.add(&part(0.0), 99.0);
+        sum
+    }
+
+    #[test]
+    fn a_known_hot_page_shows_in_unknown_memory() {
+        assert_eq!(mostly_unknown(1.0).peak(), Some(Cell::Heat(1.0)));
+        assert_eq!(mostly_unknown(HOT_FREQUENCY).peak(), Some(Cell::Heat(HOT_FREQUENCY)));
+        assert_eq!(mostly_unknown(0.1).peak(), Some(Cell::Unknown));
+        assert_eq!(mostly_unknown(1.0).cell(), Some(Cell::Unknown));
+        assert_eq!(Sum::default().peak(), None);
+    }
 }

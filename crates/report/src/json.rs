@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use crate::human::unless_closed;
+use crate::text::unless_closed;
 
 /// Writes a report as one JSON document and a newline. A closed pipe is no error.
 ///

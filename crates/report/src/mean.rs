@@ -124,7 +124,7 @@ mod tests {
 
     // 0..10 is known for 10 ns and unknown for 30, 10..20 never known; 5..8 is cut out.
     #[test]
-    fn what_is_unknown_has_no_part_in_means() {
+    fn unknown_time_has_no_part_in_means() {
         let mut means = Means::default();
         means.add(&range(0, 10), 10, 0.5, 1.0);
         means.add_unknown(&range(0, 20), 30);

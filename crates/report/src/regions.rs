@@ -7,16 +7,19 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tierscope_core::metrics::HOT_FREQUENCY;
+use tierscope_core::units;
 use tierscope_core::{
     CONFIRMED, Mapping, Mappings, Range, RangeSet, Rate, Region, Result, Snapshot, SpaceId,
 };
 use tierscope_record::{Recording, backing_name, windows_in};
 
 use crate::heatmap::UNKNOWN_MEANS;
-use crate::human::{self, unless_closed};
 use crate::mean::{Mean, Means};
 use crate::names;
 use crate::style::Style;
+use crate::table::Align::{Left, Right};
+use crate::table::Table;
+use crate::text::unless_closed;
 use crate::view::{View, since_start};
 
 /// Order of the rows.
@@ -64,7 +67,7 @@ impl RowRate {
     }
 
     pub(crate) fn text(&self) -> String {
-        human::rate(self.low.into(), self.mean.into(), self.high.into())
+        units::about_rate(self.low.into(), self.mean.into(), self.high.into())
     }
 }
 
@@ -398,54 +401,46 @@ impl Regions {
     fn write(&self, out: &mut dyn Write, style: &Style) -> io::Result<()> {
         self.write_title(out)?;
         let spaces = self.regions.iter().any(|row| row.space != self.regions[0].space);
-        if spaces {
-            write!(out, "{:>5} ", "space")?;
-        }
-        let rates = self.rate_width();
-        writeln!(
-            out,
-            "{:>14} {:>14} {:>10} {:>7} {:>rates$}{:>6} {:>5} {:>4} mapping",
-            "start",
-            "end",
-            "size",
-            "freq",
-            if rates > 0 { "rate " } else { "" },
-            "age",
-            "level",
-            "hot"
-        )?;
-        let before = rates + if spaces { 74 } else { 68 };
-        let room = style.width.saturating_sub(before).max(12);
+        let rates = self.has_rates();
+        let columns = [
+            spaces.then_some(("space", Right)),
+            Some(("start", Right)),
+            Some(("end", Right)),
+            Some(("size", Right)),
+            Some(("freq", Right)),
+            rates.then_some(("rate", Right)),
+            Some(("age", Right)),
+            Some(("level", Right)),
+            Some(("hot", Right)),
+            Some(("mapping", Left)),
+        ];
+        let mut table = Table::new(columns.into_iter().flatten());
         for row in &self.regions {
-            if spaces {
-                write!(out, "{:>5} ", row.space)?;
-            }
-            row.write(out, rates, room)?;
+            table.row(row.cells(spaces, rates).into_iter().flatten());
         }
-        Ok(())
+        table.fit_last(style.width, 12);
+        table.write(out)
     }
 
-    /// Width of the rate column, including the gap after it; 0 if there are no rates.
-    fn rate_width(&self) -> usize {
-        let rates = self.regions.iter().filter_map(|row| row.rate);
-        rates.map(|rate| rate.text().len().max(4) + 1).max().unwrap_or(0)
+    fn has_rates(&self) -> bool {
+        self.regions.iter().any(|row| row.rate.is_some())
     }
 
     fn write_title(&self, out: &mut dyn Write) -> io::Result<()> {
         let [from, to] =
-            [self.from_ns, self.to_ns].map(|ns| human::duration(Duration::from_nanos(ns)));
+            [self.from_ns, self.to_ns].map(|ns| units::about_time(Duration::from_nanos(ns)));
         let how = if self.exact { "" } else { " (from tiles)" };
         writeln!(
             out,
             "{}: mean of {} windows from {from} to {to}{how}",
             self.target, self.windows
         )?;
-        let share = human::percent(self.hot_frequency);
-        writeln!(out, "{} hot (frequency of at least {share})", human::bytes(self.hot_bytes))?;
+        let share = units::percent(self.hot_frequency);
+        writeln!(out, "{} hot (frequency of at least {share})", units::short_size(self.hot_bytes))?;
         if self.unknown_bytes > 0 {
-            writeln!(out, "{} {UNKNOWN_MEANS}", human::bytes(self.unknown_bytes))?;
+            writeln!(out, "{} {UNKNOWN_MEANS}", units::short_size(self.unknown_bytes))?;
         }
-        if self.rate_width() > 0 {
+        if self.has_rates() {
             writeln!(out, "{RATE_MEANS}")?;
         }
         writeln!(out)
@@ -453,24 +448,21 @@ impl Regions {
 }
 
 impl RegionRow {
-    fn write(&self, out: &mut dyn Write, rates: usize, room: usize) -> io::Result<()> {
+    /// The cells of the row; those of columns that are not shown are `None`.
+    fn cells(&self, spaces: bool, rates: bool) -> [Option<String>; 10] {
         let number = |n: Option<u32>| n.map_or("-".into(), |n| n.to_string());
         let level = self.level.and_then(tierscope_core::Level::new);
-        let rate = match self.rate {
-            Some(rate) => format!("{:>width$} ", rate.text(), width = rates.saturating_sub(1)),
-            None => " ".repeat(rates),
-        };
-        writeln!(
-            out,
-            "{:>#14x} {:>#14x} {:>10} {:>7} {rate}{:>6} {:>5} {:>4} {}",
-            self.start,
-            self.end,
-            human::bytes(self.bytes),
-            self.frequency.map_or("unknown".into(), human::percent),
-            number(self.age),
-            level.map_or("-".into(), |level| level.to_string()),
-            if self.hot { "hot" } else { "" },
-            human::tail(&self.label(), room),
-        )
+        [
+            spaces.then(|| self.space.to_string()),
+            Some(format!("{:#x}", self.start)),
+            Some(format!("{:#x}", self.end)),
+            Some(units::short_size(self.bytes)),
+            Some(self.frequency.map_or("unknown".into(), units::percent)),
+            rates.then(|| self.rate.map_or(String::new(), |rate| rate.text())),
+            Some(number(self.age)),
+            Some(level.map_or("-".into(), |level| level.to_string())),
+            Some(if self.hot { "hot" } else { "" }.into()),
+            Some(self.label()),
+        ]
     }
 }

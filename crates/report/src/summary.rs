@@ -7,13 +7,16 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use serde::Serialize;
 use tierscope_core::metrics::HOT_FREQUENCY;
+use tierscope_core::units;
 use tierscope_core::{Mappings, Region, Result, SpaceId};
 use tierscope_record::{Commit, Metric, Recording, residence_of};
 
 use crate::figures;
 use crate::heatmap::UNKNOWN_MEANS;
-use crate::human::{self, unless_closed};
 use crate::style::Style;
+use crate::table::Align::{Left, Right};
+use crate::table::Table;
+use crate::text::{self, unless_closed};
 use crate::tiers::{InMemory, NOT_TOLD, TierName, Tiers};
 use crate::view::View;
 
@@ -39,6 +42,12 @@ pub struct Spread {
 }
 
 impl Spread {
+    /// The values in the order of a report's columns; the mean is rounded.
+    fn figures(&self) -> [u64; 8] {
+        let mean = self.mean.round() as u64;
+        [self.now, mean, self.min, self.p25, self.p50, self.p75, self.p95, self.max]
+    }
+
     /// The distribution of values given in order of time.
     #[must_use]
     pub fn of(values: &[u64]) -> Self {
@@ -243,7 +252,7 @@ fn states_of_regions(
     windows: &Span<usize>,
     view: &View,
 ) -> Result<Option<Vec<BySpace>>> {
-    if view.is_partial() || figures::told(&recording.metrics(windows.start)?) {
+    if view.is_partial() || figures::has_metrics(&recording.metrics(windows.start)?) {
         return Ok(None);
     }
     let of = |index| from_regions(recording, index, view);
@@ -445,7 +454,11 @@ impl Summary {
     }
 
     fn write_about(&self, out: &mut dyn Write) -> io::Result<()> {
-        self.facts().iter().try_for_each(|(name, value)| writeln!(out, "{name:<12} {value}"))
+        let mut table = Table::without_heads([Left, Left]);
+        for (name, value) in self.facts() {
+            table.row([name.to_owned(), value]);
+        }
+        table.write(out)
     }
 
     /// Facts about target, instrument and machine, by name; empty ones are left out.
@@ -454,7 +467,7 @@ impl Summary {
         let mut facts = vec![
             ("target", self.target.clone()),
             ("recording", self.recording.clone()),
-            ("started", human::date(started)),
+            ("started", text::date(started)),
             ("duration", self.length()),
             ("instrument", named(&self.instrument, &self.settings)),
             ("intervals", self.intervals()),
@@ -470,13 +483,13 @@ impl Summary {
 
     pub(crate) fn length(&self) -> String {
         let how = if self.ended { "" } else { ", not ended: still being written, or killed" };
-        let duration = human::duration(Duration::from_nanos(self.duration_ns));
+        let duration = units::about_time(Duration::from_nanos(self.duration_ns));
         format!("{duration} in {} windows{how}", self.windows)
     }
 
     fn intervals(&self) -> String {
-        let [sampling, window] =
-            [self.sampling_ns, self.window_ns].map(|ns| human::duration(Duration::from_nanos(ns)));
+        let [sampling, window] = [self.sampling_ns, self.window_ns]
+            .map(|ns| units::about_time(Duration::from_nanos(ns)));
         format!("{sampling} sampling, {window} window")
     }
 
@@ -498,48 +511,49 @@ impl Summary {
 
     fn write_figures(&self, out: &mut dyn Write) -> io::Result<()> {
         let heads = ["now", "mean", "min", "25 %", "50 %", "75 %", "95 %", "max"];
-        write!(out, "{:<14}", "")?;
-        heads.iter().try_for_each(|head| write!(out, " {head:>10}"))?;
-        writeln!(out)?;
-        write_spread(out, "mapped", &self.mapped_bytes, human::bytes)?;
+        let heads = heads.map(|head| (head, Right));
+        let mut table = Table::new([("", Left)].into_iter().chain(heads));
+        let size: fn(u64) -> String = units::short_size;
+        let mut add = |name: &str, spread: &Spread, show: fn(u64) -> String| {
+            table.row([name.to_owned()].into_iter().chain(spread.figures().map(show)));
+        };
+        add("mapped", &self.mapped_bytes, size);
         if let Some(resident) = &self.resident_bytes {
-            write_spread(out, "resident", resident, human::bytes)?;
+            add("resident", resident, size);
         }
         for tier in &self.tiers {
-            write_spread(out, &tier.tier.short(), &tier.bytes, human::bytes)?;
+            add(&tier.tier.short(), &tier.bytes, size);
         }
-        write_spread(out, "hot", &self.hot_bytes, human::bytes)?;
-        write_spread(out, "not hot", &self.not_hot_bytes, human::bytes)?;
-        write_spread(out, "unknown", &self.unknown_bytes, human::bytes)?;
-        write_spread(out, "not looked at", &self.unseen_bytes, human::bytes)?;
-        write_spread(out, "regions", &self.regions, |n| n.to_string())?;
-        writeln!(out, "hot: frequency of at least {}", human::percent(self.hot_frequency))?;
+        add("hot", &self.hot_bytes, size);
+        add("not hot", &self.not_hot_bytes, size);
+        add("unknown", &self.unknown_bytes, size);
+        add("not looked at", &self.unseen_bytes, size);
+        add("regions", &self.regions, |n| n.to_string());
+        table.write(out)?;
+        writeln!(out, "hot: frequency of at least {}", units::percent(self.hot_frequency))?;
         writeln!(out, "{UNKNOWN_MEANS}")?;
         writeln!(out, "{}", self.residence_text())?;
         writeln!(out, "CPU: {}", self.cpu())
     }
 
     pub(crate) fn cpu(&self) -> String {
-        let cpu = |share: Option<f64>| share.map_or("not measured".into(), human::percent);
+        let cpu = |share: Option<f64>| share.map_or("not measured".into(), units::percent);
         let (profiler, target) = (cpu(self.profiler_cpu), cpu(self.target_cpu));
         format!("profiler {profiler}, target {target} (100 % = one CPU)")
     }
 
     fn write_spaces(&self, out: &mut dyn Write) -> io::Result<()> {
         let heads = ["mapped", "hot now", "hot mean", "hot max", "unknown", "regions"];
-        write!(out, "{:<28}", "space")?;
-        heads.iter().try_for_each(|head| write!(out, " {head:>10}"))?;
-        writeln!(out)?;
+        let mut table =
+            Table::new([("space", Left)].into_iter().chain(heads.map(|head| (head, Right))));
         for space in &self.spaces {
-            let name = human::tail(&format!("{} {}", space.space, space.name), 28);
-            write!(out, "{name:<28} {:>10}", human::bytes(space.mapped_bytes))?;
-            let hot = &space.hot_bytes;
-            for bytes in [hot.now, hot.mean as u64, hot.max, space.unknown_bytes.now] {
-                write!(out, " {:>10}", human::bytes(bytes))?;
-            }
-            writeln!(out, " {:>10}", space.regions.now)?;
+            let name = text::tail(&format!("{} {}", space.space, space.name), 28);
+            let (hot, unknown) = (&space.hot_bytes, space.unknown_bytes.now);
+            let bytes = [space.mapped_bytes, hot.now, hot.mean as u64, hot.max, unknown];
+            let regions = space.regions.now.to_string();
+            table.row([name].into_iter().chain(bytes.map(units::short_size)).chain([regions]));
         }
-        Ok(())
+        table.write(out)
     }
 }
 
@@ -550,19 +564,6 @@ fn named(instrument: &str, settings: &BTreeMap<String, String>) -> String {
     }
     let settings: Vec<_> = settings.iter().map(|(name, value)| format!("{name} {value}")).collect();
     format!("{instrument} ({})", settings.join(", "))
-}
-
-fn write_spread(
-    out: &mut dyn Write,
-    name: &str,
-    of: &Spread,
-    show: impl Fn(u64) -> String,
-) -> io::Result<()> {
-    write!(out, "{name:<14}")?;
-    for value in [of.now, of.mean.round() as u64, of.min, of.p25, of.p50, of.p75, of.p95, of.max] {
-        write!(out, " {:>10}", show(value))?;
-    }
-    writeln!(out)
 }
 
 #[cfg(test)]

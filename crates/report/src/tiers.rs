@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use tierscope_core::units;
 use tierscope_core::{Node, SpaceResidence};
 use tierscope_record::Meta;
 
-use crate::human;
 use crate::view::View;
 
 /// A tier as recorded: a set of memory nodes of similar speed.
@@ -110,14 +110,15 @@ impl InMemory {
 
     /// The resident bytes in total and by tier, as one line of text.
     pub(crate) fn text(&self, tiers: &Tiers) -> String {
-        let mut parts = vec![format!("resident {}", human::bytes(self.bytes))];
-        let part =
-            |(name, bytes): (&TierName, &u64)| format!("{} {}", name.text(), human::bytes(*bytes));
+        let mut parts = vec![format!("resident {}", units::short_size(self.bytes))];
+        let part = |(name, bytes): (&TierName, &u64)| {
+            format!("{} {}", name.text(), units::short_size(*bytes))
+        };
         parts.extend(tiers.names.iter().zip(&self.tiers).map(part));
         if self.tiers.is_empty() {
             parts.push("tiers not known yet".into());
         } else if self.unplaced > 0 {
-            parts.push(format!("{} not looked at yet", human::bytes(self.unplaced)));
+            parts.push(format!("{} not looked at yet", units::short_size(self.unplaced)));
         }
         if self.drawn > 0 {
             parts.push(format!("estimated from {} pages", self.drawn));

@@ -3,10 +3,9 @@
 use std::ops::Range as Span;
 use std::time::Duration;
 
+use tierscope_core::units;
 use tierscope_core::{Error, ErrorKind, Range, RangeSet, Result, SpaceId, Time};
 use tierscope_record::Recording;
-
-use crate::human;
 
 /// The part of a recording that a report covers; everything by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -96,8 +95,8 @@ fn empty(recording: &Recording) -> Error {
 }
 
 fn outside(asked: &Span<Duration>, lasts: Duration) -> Error {
-    let (start, end) = (human::duration(asked.start), human::duration(asked.end));
+    let (start, end) = (units::about_time(asked.start), units::about_time(asked.end));
     Error::new(ErrorKind::Usage, format!("no window from {start} to {end}"))
-        .cause(format!("the recording lasts {}", human::duration(lasts)))
+        .cause(format!("the recording lasts {}", units::about_time(lasts)))
         .remedy("choose a time within it")
 }

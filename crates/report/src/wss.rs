@@ -9,13 +9,16 @@ use std::time::Duration;
 use serde::Serialize;
 use tierscope_core::Result;
 use tierscope_core::metrics::HOT_FREQUENCY;
+use tierscope_core::units;
 use tierscope_record::Recording;
 
 use crate::figures::{Figures, figures};
 use crate::footprint::{Point, points};
 use crate::heatmap::UNKNOWN_MEANS;
-use crate::human::{self, unless_closed};
 use crate::style::Style;
+use crate::table::Align::{Left, Right};
+use crate::table::Table;
+use crate::text::{self, unless_closed};
 use crate::tiers::TierName;
 use crate::view::View;
 
@@ -140,22 +143,25 @@ impl Wss {
         writeln!(out, "{}\n", self.definition())?;
         let most = self.percentiles.last().map_or(0, |row| row.accessed_bytes);
         let room = style.width.saturating_sub(49).clamp(8, 64);
-        let heads = ["accessed", "hot", "unknown"];
-        write_row(out, "windows", &heads.map(String::from), "")?;
+        let heads = [("windows", Right), ("accessed", Right), ("hot", Right), ("unknown", Right)];
+        let mut table = Table::new(heads.into_iter().chain([("", Left)]));
+        let mut add = |name: String, bytes: [u64; 3], bar: String| {
+            table.row([name].into_iter().chain(bytes.map(units::short_size)).chain([bar]));
+        };
         for row in self.shown() {
-            let bar = human::bar(row.hot_bytes, row.accessed_bytes, most, room);
-            let figures = [row.accessed_bytes, row.hot_bytes, row.unknown_bytes];
-            write_row(out, &format!("{} %", row.percent), &figures.map(human::bytes), &bar)?;
+            let bar = text::bar(row.hot_bytes, row.accessed_bytes, most, room);
+            let bytes = [row.accessed_bytes, row.hot_bytes, row.unknown_bytes];
+            add(format!("{} %", row.percent), bytes, bar);
         }
-        let means = [self.accessed_mean, self.hot_mean, self.unknown_mean];
-        write_row(out, "mean", &means.map(human::bytes), "")?;
+        add("mean".into(), [self.accessed_mean, self.hot_mean, self.unknown_mean], String::new());
+        table.write(out)?;
         writeln!(out, "bars: # hot, - accessed")?;
         writeln!(out, "{UNKNOWN_MEANS}; in neither of the others")
     }
 
     pub(crate) fn title(&self) -> String {
         let [from, to] =
-            [self.from_ns, self.to_ns].map(|ns| human::duration(Duration::from_nanos(ns)));
+            [self.from_ns, self.to_ns].map(|ns| units::about_time(Duration::from_nanos(ns)));
         let read = match self.windows_read == self.windows {
             true => String::new(),
             false => format!(" ({} of them read)", self.windows_read),
@@ -167,18 +173,12 @@ impl Wss {
     }
 
     pub(crate) fn definition(&self) -> String {
-        let window = human::duration(Duration::from_nanos(self.window_ns));
-        let share = human::percent(self.hot_frequency);
+        let window = units::about_time(Duration::from_nanos(self.window_ns));
+        let share = units::percent(self.hot_frequency);
         format!(
             "accessed: at least one hit within a window of {window}; hot: frequency of at least {share}"
         )
     }
-}
-
-fn write_row(out: &mut dyn Write, name: &str, figures: &[String; 3], bar: &str) -> io::Result<()> {
-    let [accessed, hot, unknown] = figures;
-    let line = format!("{name:>8} {accessed:>12} {hot:>12} {unknown:>12} {bar}");
-    writeln!(out, "{}", line.trim_end())
 }
 
 #[cfg(test)]

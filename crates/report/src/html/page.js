@@ -231,8 +231,9 @@
       for (const band of visible) addParts(level, piece, band, sum, weight, doubt, peak);
       const column = new Uint32Array(rows);
       for (let row = 0; row < rows; row++) {
-        // Unknown is what is so for the greater part; a peak is shown wherever anything is known.
-        if (weight[row] === 0 || (!peak && doubt[row] > weight[row])) {
+        // Unknown is what is so for the greater part; among peaks, a known hot part shows there.
+        const hidden = doubt[row] > weight[row] && !(peak && sum[row] >= model.hot_frequency * 255);
+        if (weight[row] === 0 || hidden) {
           if (doubt[row] > 0) column[row] = colours.unknown;
           continue;
         }

@@ -5,14 +5,15 @@ use std::fmt::Write;
 use std::time::{Duration, UNIX_EPOCH};
 
 use tierscope_core::Result;
+use tierscope_core::units;
 use tierscope_record::Recording;
 
 use crate::ages::{Ages, ages};
 use crate::heatmap::{Grid, UNKNOWN_MEANS, heatmap};
-use crate::human;
 use crate::regions::{RATE_MEANS, RegionRow, Regions, RegionsOptions, RowRate, regions};
 use crate::summary::{Spread, Summary, summary};
 use crate::svg::{self, escaped};
+use crate::text;
 use crate::wss::{Wss, wss};
 
 use super::Options;
@@ -52,16 +53,16 @@ fn subtitle(summary: &Summary) -> String {
     escaped(&format!(
         "{} · {} mapped · {} hot at the end, {} in the median · {} unknown at the end",
         summary.length(),
-        human::bytes(summary.mapped_bytes.now),
-        human::bytes(hot.now),
-        human::bytes(hot.p50),
-        human::bytes(summary.unknown_bytes.now)
+        units::short_size(summary.mapped_bytes.now),
+        units::short_size(hot.now),
+        units::short_size(hot.p50),
+        units::short_size(summary.unknown_bytes.now)
     ))
 }
 
 /// Text that this recording continues an earlier one, with a link to it.
 fn before(summary: &Summary, at: &str) -> String {
-    let began = human::date(UNIX_EPOCH + Duration::from_nanos(summary.started_unix_ns));
+    let began = text::date(UNIX_EPOCH + Duration::from_nanos(summary.started_unix_ns));
     let at = escaped(at);
     format!("A new recording began at {began}: <a href=\"{at}\">the one before</a> ended then.")
 }
@@ -76,7 +77,12 @@ fn by_tier(wss: &Wss, summary: &Summary) -> String {
         return format!("<p class=\"note\">{}</p>\n", escaped(&summary.residence_text()));
     };
     let spread = |name: String, of: &Spread| {
-        [name, human::bytes(of.now), human::bytes(of.mean as u64), human::bytes(of.max)]
+        [
+            name,
+            units::short_size(of.now),
+            units::short_size(of.mean as u64),
+            units::short_size(of.max),
+        ]
     };
     let resident = summary.resident_bytes.iter().map(|of| spread("resident".into(), of));
     let rows = summary.tiers.iter().map(|tier| spread(tier.tier.text(), &tier.bytes));
@@ -88,9 +94,9 @@ fn working_set(wss: &Wss) -> String {
     let row = |row: &crate::wss::Percentile| {
         [
             format!("{} %", row.percent),
-            human::bytes(row.accessed_bytes),
-            human::bytes(row.hot_bytes),
-            human::bytes(row.unknown_bytes),
+            units::short_size(row.accessed_bytes),
+            units::short_size(row.hot_bytes),
+            units::short_size(row.unknown_bytes),
         ]
     };
     let heads = ["windows", "accessed", "hot", "unknown"];
@@ -100,8 +106,9 @@ fn working_set(wss: &Wss) -> String {
 
 fn by_age(ages: &Ages) -> String {
     let row = |bin: &crate::ages::AgeBin| {
-        let age = human::duration(Duration::from_nanos(bin.from_ns));
-        let [hot, warm, cold] = [bin.hot_bytes, bin.warm_bytes, bin.cold_bytes].map(human::bytes);
+        let age = units::about_time(Duration::from_nanos(bin.from_ns));
+        let [hot, warm, cold] =
+            [bin.hot_bytes, bin.warm_bytes, bin.cold_bytes].map(units::short_size);
         [age, hot, warm, cold]
     };
     let heads = ["age from", "hot", "accessed", "cold"];
@@ -137,7 +144,7 @@ impl Share {
     fn frequency(&self) -> String {
         match self.known {
             0 => "unknown".into(),
-            known => human::percent(self.heat / known as f64),
+            known => units::percent(self.heat / known as f64),
         }
     }
 }
@@ -154,16 +161,16 @@ fn hottest(regions: &Regions) -> String {
         let mut cells = vec![
             name.clone(),
             space.to_string(),
-            human::bytes(share.known + share.unknown),
-            human::bytes(share.hot),
-            human::bytes(share.unknown),
+            units::short_size(share.known + share.unknown),
+            units::short_size(share.hot),
+            units::short_size(share.unknown),
             share.frequency(),
         ];
         cells.extend(rated.then(|| share.rate.map_or(String::new(), |rate| rate.text())));
         cells
     };
     let [from, to] =
-        [regions.from_ns, regions.to_ns].map(|ns| human::duration(Duration::from_nanos(ns)));
+        [regions.from_ns, regions.to_ns].map(|ns| units::about_time(Duration::from_nanos(ns)));
     let heads =
         ["mapping", "space", "looked at", "hot", "unknown", "mean frequency", "greatest rate"];
     let (heads, meaning) = match rated {

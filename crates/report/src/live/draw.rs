@@ -5,14 +5,16 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color as Paint, Modifier, Style};
 
+use tierscope_core::units;
+
 use super::help::KEYS;
 use super::screen::{Live, Pane, Shown};
 use super::table::{self, Kind, Row};
 use super::timeline::Motion;
 use super::totals::{self, CpuShares};
 use crate::heatmap::{Cell, NOT_LOOKED_AT, UNKNOWN};
-use crate::human;
 use crate::style::{self, Color};
+use crate::text;
 use crate::tiers::{InMemory, NOT_TOLD, Tiers};
 use crate::view::{View, since_start};
 
@@ -90,7 +92,7 @@ impl Live {
     fn draw_title(&self, canvas: &mut Canvas<'_>) {
         let meta = self.recording.meta();
         let variant = meta.settings.get("variant").map_or(String::new(), |v| format!(" {v}"));
-        let [sampling, window] = [meta.sampling, meta.window].map(human::duration);
+        let [sampling, window] = [meta.sampling, meta.window].map(units::about_time);
         let title = format!("{}  {}{variant}, {sampling} / {window}", meta.target, meta.instrument);
         canvas.text(0, 0, &title, BOLD);
         canvas.right(0, &format!(" {} ", self.motion()), MARKED);
@@ -120,10 +122,10 @@ impl Live {
             "window {} of {} at {}{lag} · profiler {} of a CPU (mean {}) · target {}",
             shown.index + 1,
             commits.len(),
-            human::duration(at),
-            human::percent(shares.profiler),
-            human::percent(shares.profiler_mean),
-            human::percent(shares.target),
+            units::about_time(at),
+            units::percent(shares.profiler),
+            units::percent(shares.profiler_mean),
+            units::percent(shares.target),
         );
         canvas.text(0, 1, &line, Style::new());
     }
@@ -135,7 +137,7 @@ impl Live {
             None => self.in_memory(shown),
             Some(nodes) => {
                 let node = |node: &totals::Node| {
-                    let (bytes, hot) = (human::bytes(node.bytes), human::bytes(node.hot));
+                    let (bytes, hot) = (units::short_size(node.bytes), units::short_size(node.hot));
                     format!("{}: {bytes}, {hot} hot", node.name)
                 };
                 nodes.iter().map(node).collect::<Vec<_>>().join(" · ")
@@ -143,7 +145,7 @@ impl Live {
         };
         let line = format!(
             "mapped {} · hot {} · unknown {} · {} regions",
-            human::bytes(commit.mapped_bytes),
+            units::short_size(commit.mapped_bytes),
             part(commit.hot_bytes, commit.mapped_bytes),
             part(totals::unknown(regions), commit.mapped_bytes),
             commit.regions,
@@ -184,7 +186,7 @@ impl Live {
                 table::label(&shown.layout, row)
             };
             let x = LEFT + layout.columns + 1;
-            canvas.text(x, y, &human::tail(&name, usize::from(layout.names) - 1), FAINT);
+            canvas.text(x, y, &text::tail(&name, usize::from(layout.names) - 1), FAINT);
         }
         self.draw_time(canvas, layout);
     }
@@ -206,8 +208,8 @@ impl Live {
         };
         let title = format!(
             "heat of all{path}: {}{part}, {} a row, {} a column{more}",
-            human::bytes(self.addresses.bytes()),
-            human::bytes(row),
+            units::short_size(self.addresses.bytes()),
+            units::short_size(row),
             match self.timeline.per_column() {
                 1 => "1 window".to_string(),
                 windows => format!("{windows} windows"),
@@ -224,7 +226,7 @@ impl Live {
         let last = (columns.end * per_column).min(commits.len()) - 1;
         let last = last.min(self.timeline.head().unwrap_or(last));
         let [from, to] = [first.start, commits[last].end]
-            .map(|time| human::duration(since_start(&self.recording, time)));
+            .map(|time| units::about_time(since_start(&self.recording, time)));
         let y = ABOVE + layout.heat_rows;
         let to = if self.timeline.is_at_head() { to } else { format!("{to} …") };
         let end = LEFT + layout.columns;
@@ -283,10 +285,10 @@ const BOTTOM: &str =
 
 /// Bytes with their share of `of`: `3 MiB (25.0 %)`.
 fn part(bytes: u64, of: u64) -> String {
-    let shown = human::bytes(bytes);
+    let shown = units::short_size(bytes);
     match of {
         0 => shown,
-        of => format!("{shown} ({})", human::percent(bytes as f64 / of as f64)),
+        of => format!("{shown} ({})", units::percent(bytes as f64 / of as f64)),
     }
 }
 
@@ -377,11 +379,11 @@ impl Canvas<'_> {
     fn row(&mut self, y: u16, row: &Row, name: &str, (wide, rates): (bool, usize), selected: bool) {
         let end = if wide { format!(" {:>#14x}", row.range.end) } else { String::new() };
         let frequency = match row.frequency() {
-            Some(frequency) => human::percent(frequency),
+            Some(frequency) => units::percent(frequency),
             None if row.unknown > 0 => "unknown".into(),
             None => NOT_LOOKED_AT.into(),
         };
-        let bytes = |bytes: u64| if bytes == 0 { String::new() } else { human::bytes(bytes) };
+        let bytes = |bytes: u64| if bytes == 0 { String::new() } else { units::short_size(bytes) };
         let hot = bytes(row.hot);
         let unknown = if wide { format!(" {:>9}", bytes(row.unknown)) } else { String::new() };
         let rate = row.rate.map_or(String::new(), |rate| rate.text());
@@ -389,13 +391,13 @@ impl Canvas<'_> {
         let text = format!(
             "{:>#14x}{end} {:>9} {frequency:>9} {hot:>9}{unknown}{rate} {:>5} {:>5} ",
             row.range.start,
-            human::bytes(row.bytes),
+            units::short_size(row.bytes),
             row.age.map_or(String::new(), |age| age.to_string()),
             row.level.map_or(String::new(), |level| level.to_string()),
         );
         let room = usize::from(self.area.width).saturating_sub(text.chars().count());
         let style = if selected { MARKED } else { Style::new() };
-        let line = format!("{text}{}", human::tail(name, room));
+        let line = format!("{text}{}", text::tail(name, room));
         let width = usize::from(self.area.width);
         self.text(0, y, &format!("{line:<width$}"), style);
         if let Some(heat) = row.frequency() {

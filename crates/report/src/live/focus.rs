@@ -38,8 +38,8 @@ impl Scope {
 
     /// The addresses of the scope: its mappings; in recordings without mappings, the regions.
     pub(crate) fn domain(&self, layout: &Mappings, regions: &[Region]) -> RangeSet {
-        let told = layout.mappings.iter().filter(|mapping| mapping.backing != Backing::Kernel);
-        let mapped: RangeSet = told.filter_map(|mapping| self.clip(&mapping.range)).collect();
+        let visible = layout.mappings.iter().filter(|mapping| mapping.backing != Backing::Kernel);
+        let mapped: RangeSet = visible.filter_map(|mapping| self.clip(&mapping.range)).collect();
         if !mapped.is_empty() {
             return mapped;
         }

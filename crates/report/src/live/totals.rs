@@ -112,8 +112,8 @@ mod tests {
             unknown: false,
         };
         let node = |name: &str, hot| Node { name: name.into(), bytes: 1 << 20, hot };
-        let told = nodes(&layout(&["node 0", "node 1"]), &[hot]);
-        assert_eq!(told, Some(vec![node("node 0", 0), node("node 1", 4096)]));
+        let bytes = nodes(&layout(&["node 0", "node 1"]), &[hot]);
+        assert_eq!(bytes, Some(vec![node("node 0", 0), node("node 1", 4096)]));
         assert_eq!(nodes(&layout(&["node 0", "node[17]"]), &[hot]), None);
         assert_eq!(nodes(&layout(&[]), &[]), None);
     }

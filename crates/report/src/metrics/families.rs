@@ -125,7 +125,7 @@ fn regions(text: &mut Text, spaces: &[Labelled<'_>]) {
 }
 
 fn mapped(text: &mut Text, spaces: &[Labelled<'_>]) {
-    let help = "Bytes mapped, by what stands behind them.";
+    let help = "Bytes mapped, by backing.";
     let mut family = text.family("tierscope_mapped_bytes", Kind::Gauge, Some("bytes"), help);
     for of in spaces {
         for (backing, bytes) in &of.figures.mapped {
@@ -135,7 +135,7 @@ fn mapped(text: &mut Text, spaces: &[Labelled<'_>]) {
 }
 
 fn memory(text: &mut Text, spaces: &[Labelled<'_>]) {
-    let help = "Bytes in regions, by what stands behind them and by heat in the last window: hot \
+    let help = "Bytes in regions, by backing and by heat in the last window: hot \
                 (frequency of at least 5/40), cold (accessed, but not hot), idle (not accessed), \
                 unknown (too little evidence to tell), unseen (not looked at).";
     let mut family = text.family("tierscope_memory_bytes", Kind::Gauge, Some("bytes"), help);

@@ -211,7 +211,7 @@ mod tests {
     // Three pages are hot at 500 /s each; two at 0.5 /s, less than a hit per window, are idle; four
     // are unknown, and their rate is not counted.
     #[test]
-    fn what_is_unknown_is_neither_hot_nor_idle() {
+    fn unknown_memory_is_neither_hot_nor_idle() {
         let page = PAGE_SIZE;
         let rated = |from: u64, to: u64, hits: f32, mean: f32, unknown: bool| Region {
             rate: Some(Rate { low: mean / 2.0, mean, high: mean * 2.0 }),

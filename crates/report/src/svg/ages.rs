@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use tierscope_core::units;
+
 use super::frame::{Frame, HEIGHT, WIDTH};
 use super::{Anchor, Svg, tick_time};
 use crate::ages::{AgeBin, Ages};
-use crate::human;
 
 /// The age histogram as an SVG file for white paper.
 #[must_use]
@@ -57,7 +58,7 @@ fn draw(svg: &mut Svg, ages: &Ages, top: f64) {
 
 fn draw_bin(svg: &mut Svg, frame: &Frame, index: usize, bin: &AgeBin) {
     let (left, right) = (frame.x(index as f64) + 1.5, frame.x(index as f64 + 1.0) - 1.5);
-    let [from, to] = [bin.from_ns, bin.to_ns].map(|ns| human::duration(Duration::from_nanos(ns)));
+    let [from, to] = [bin.from_ns, bin.to_ns].map(|ns| units::about_time(Duration::from_nanos(ns)));
     let mut below = 0;
     for (class, name, of) in CLASSES {
         let bytes = of(bin);
@@ -65,7 +66,7 @@ fn draw_bin(svg: &mut Svg, frame: &Frame, index: usize, bin: &AgeBin) {
             continue;
         }
         let (foot, head) = (frame.y(below), frame.y(below + bytes));
-        let hint = format!("{} {name}, age {from} to {to}", human::bytes(bytes));
+        let hint = format!("{} {name}, age {from} to {to}", units::short_size(bytes));
         svg.bar((left, head), (right - left, foot - head), class, &hint);
         below += bytes;
     }

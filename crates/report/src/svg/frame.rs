@@ -1,7 +1,8 @@
 //! Chart axes: bytes vertically, time or percent horizontally.
 
+use tierscope_core::units;
+
 use super::{Anchor, Svg, byte_ticks, tick_time, time_ticks};
-use crate::human;
 
 /// A plot within a chart: its place, and the values at its edges.
 pub(crate) struct Frame {
@@ -55,7 +56,7 @@ impl Frame {
             let y = self.y(bytes);
             let class = if bytes == 0 { "axis" } else { "grid" };
             svg.line((self.left, y), (self.left + self.width, y), class);
-            svg.text(self.left - 8.0, y + 4.0, Anchor::End, "faint", &human::bytes(bytes));
+            svg.text(self.left - 8.0, y + 4.0, Anchor::End, "faint", &units::short_size(bytes));
         }
     }
 

@@ -8,7 +8,8 @@ use tierscope_core::metrics::HOT_FREQUENCY;
 
 use super::{Anchor, Svg, short, tick_time, time_ticks};
 use crate::heatmap::{Area, Cell, Heatmap, Row, UNKNOWN_MEANS};
-use crate::{human, ramp};
+use crate::{ramp, text};
+use tierscope_core::units;
 
 const WIDTH: f64 = 960.0;
 const LEFT: f64 = 122.0;
@@ -25,11 +26,11 @@ const LINE: f64 = 13.0;
 #[must_use]
 pub fn heatmap(map: &Heatmap) -> String {
     let mut svg = drawn(map, TOP, BOTTOM);
-    let [from, to] = [map.from_ns, map.to_ns].map(|ns| human::duration(Duration::from_nanos(ns)));
+    let [from, to] = [map.from_ns, map.to_ns].map(|ns| units::about_time(Duration::from_nanos(ns)));
     let title = format!(
-        "{}: heat from {from} to {to}, a row is {}",
+        "{}: heat from {from} to {to}, the hottest memory of each row of {}",
         map.target,
-        human::bytes(map.row_bytes)
+        units::short_size(map.row_bytes)
     );
     svg.text(LEFT, 16.0, Anchor::Start, "head", &title);
     let y = svg.height - 40.0;
@@ -71,12 +72,12 @@ fn drawn(map: &Heatmap, top: f64, bottom: f64) -> Svg {
 /// Draws one path for each colour; a run of like cells is one rectangle of it.
 fn draw_cells(svg: &mut Svg, rows: &[Row], top: f64) {
     let mut paths = BTreeMap::<usize, String>::new();
-    let columns = rows.first().map_or(1, |row| row.cells.len()).max(1);
+    let columns = rows.first().map_or(1, |row| row.peaks.len()).max(1);
     let x = |column: usize| LEFT + column as f64 / columns as f64 * (WIDTH - LEFT - RIGHT);
     for (index, row) in rows.iter().enumerate() {
         let y = top + index as f64 * ROW;
         let mut column = 0;
-        for run in row.cells.chunk_by(|a, b| class(a) == class(b)) {
+        for run in row.peaks.chunk_by(|a, b| class(a) == class(b)) {
             let (from, to) = (x(column), x(column + run.len()));
             column += run.len();
             let Some(class) = class(&run[0]) else { continue };
@@ -114,7 +115,7 @@ fn class(cell: &Cell) -> Option<usize> {
 fn draw_gap(svg: &mut Svg, area: &Area, y: f64) {
     let middle = y + GAP / 2.0 + 4.0;
     let text = match area.gap_before {
-        Some(gap) => format!("gap of {}", human::bytes(gap)),
+        Some(gap) => format!("gap of {}", units::short_size(gap)),
         None => area.name.clone(),
     };
     svg.text((LEFT + WIDTH - RIGHT) / 2.0, middle, Anchor::Middle, "faint", &text);
@@ -133,7 +134,7 @@ fn draw_labels(svg: &mut Svg, area: &Area, top: f64) {
             address = y;
         }
         if before != Some(&row.mapping) && !row.mapping.is_empty() && y - name >= LINE {
-            let text = human::tail(&row.mapping, 22);
+            let text = text::tail(&row.mapping, 22);
             svg.text(WIDTH - RIGHT + 8.0, y + 8.0, Anchor::Start, "faint", &text);
             name = y;
         }
@@ -158,7 +159,7 @@ fn draw_legend(svg: &mut Svg, x: f64, y: f64) {
     let start = x + 78.0;
     for step in 0..ramp::STEPS {
         let at = (start + step as f64 * STEP, y);
-        let from = human::percent(ramp::least(step));
+        let from = units::percent(ramp::least(step));
         let hint = if step == 0 { "exactly 0".into() } else { format!("from {from}") };
         svg.bar(at, (STEP, 12.0), &format!("h{step}"), &hint);
     }
@@ -166,7 +167,7 @@ fn draw_legend(svg: &mut Svg, x: f64, y: f64) {
     svg.line((hot, y - 3.0), (hot, y + 15.0), "axis");
     let end = start + ramp::STEPS as f64 * STEP;
     svg.text(end + 6.0, y + 10.0, Anchor::Start, "faint", "1");
-    let share = human::percent(HOT_FREQUENCY);
+    let share = units::percent(HOT_FREQUENCY);
     svg.text(end + 24.0, y + 10.0, Anchor::Start, "faint", &format!("line: hot from {share}"));
     svg.bar((end + 160.0, y), (STEP, 12.0), "unknown", UNKNOWN_MEANS);
     svg.text(end + 178.0, y + 10.0, Anchor::Start, "faint", "unknown: too little evidence");

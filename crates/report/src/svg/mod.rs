@@ -6,16 +6,20 @@
 mod ages;
 mod frame;
 mod heat;
+mod lines;
 mod tiers;
 mod wss;
 
 use std::fmt::{Display, Write};
 use std::time::Duration;
 
-use crate::{human, ramp};
+use tierscope_core::units;
+
+use crate::ramp;
 
 pub use ages::ages;
 pub use heat::heatmap;
+pub use lines::{LineChart, Mark, WIDTH};
 pub use wss::wss;
 
 pub(crate) use ages::histogram;
@@ -23,27 +27,33 @@ pub(crate) use heat::{legend, within_page};
 pub(crate) use tiers::by_tier;
 pub(crate) use wss::{course, distribution, mapped};
 
-/// Escapes text for XML, including attribute values.
-pub(crate) fn escaped(text: &str) -> String {
+/// Escapes text for XML and HTML, including attribute values.
+#[must_use]
+pub fn escaped(text: &str) -> String {
     let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     // Control characters are not allowed in XML, not even escaped.
     let text: String = text.chars().filter(|c| !c.is_control() || *c == '\n').collect();
     text.replace('"', "&quot;")
 }
 
-/// A chart being drawn. Lengths are pixels of 1/96 inch.
-pub(crate) struct Svg {
+/// A chart being drawn. Lengths are pixels of 1/96 inch. Colours and strokes come from the CSS
+/// classes of `chart.css` and of [`Svg::with_css`].
+pub struct Svg {
     body: String,
     width: f64,
     height: f64,
     title: String,
+    css: &'static str,
 }
 
 /// Alignment of a text relative to its position.
-#[derive(Clone, Copy)]
-pub(crate) enum Anchor {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Anchor {
+    /// The text begins there.
     Start,
+    /// The text is centred there.
     Middle,
+    /// The text ends there.
     End,
 }
 
@@ -59,17 +69,26 @@ fn listed(points: impl Iterator<Item = (f64, f64)>) -> String {
 }
 
 impl Svg {
-    pub(crate) fn new(width: f64, height: f64, title: &str) -> Self {
-        Self { body: String::new(), width, height, title: title.into() }
+    /// An empty chart of this size; screen readers read the title.
+    #[must_use]
+    pub fn new(width: f64, height: f64, title: &str) -> Self {
+        Self { body: String::new(), width, height, title: title.into(), css: "" }
+    }
+
+    /// Adds a style sheet to the separate file, after that of all charts.
+    #[must_use]
+    pub fn with_css(self, css: &'static str) -> Self {
+        Self { css, ..self }
     }
 
     /// Appends raw SVG; external text in it must be [`escaped`].
-    pub(crate) fn raw(&mut self, text: impl Display) {
+    pub fn raw(&mut self, text: impl Display) {
         // Writing to a string does not fail.
         let _ = writeln!(self.body, "{text}");
     }
 
-    pub(crate) fn text(&mut self, x: f64, y: f64, anchor: Anchor, class: &str, text: &str) {
+    /// Writes a text at a point of its base line.
+    pub fn text(&mut self, x: f64, y: f64, anchor: Anchor, class: &str, text: &str) {
         let anchor = match anchor {
             Anchor::Start => "start",
             Anchor::Middle => "middle",
@@ -81,7 +100,8 @@ impl Svg {
         ));
     }
 
-    pub(crate) fn line(&mut self, (x1, y1): (f64, f64), (x2, y2): (f64, f64), class: &str) {
+    /// Draws a straight line.
+    pub fn line(&mut self, (x1, y1): (f64, f64), (x2, y2): (f64, f64), class: &str) {
         let [x1, y1, x2, y2] = [x1, y1, x2, y2].map(short);
         self.raw(format_args!(
             r#"<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" class="{class}"/>"#
@@ -89,7 +109,7 @@ impl Svg {
     }
 
     /// Draws a rectangle that shows `hint` under the pointer.
-    pub(crate) fn bar(&mut self, at: (f64, f64), size: (f64, f64), class: &str, hint: &str) {
+    pub fn bar(&mut self, at: (f64, f64), size: (f64, f64), class: &str, hint: &str) {
         let [x, y, w, h] = [at.0, at.1, size.0, size.1].map(short);
         let hint = escaped(hint);
         self.raw(format_args!(
@@ -98,20 +118,21 @@ impl Svg {
     }
 
     /// Draws a line through the points.
-    pub(crate) fn path(&mut self, points: impl Iterator<Item = (f64, f64)>, class: &str) {
+    pub fn path(&mut self, points: impl Iterator<Item = (f64, f64)>, class: &str) {
         let points = listed(points);
         self.raw(format_args!(r#"<polyline points="{points}" class="{class}"/>"#));
     }
 
     /// Draws the polygon with these corners.
-    pub(crate) fn area(&mut self, points: impl Iterator<Item = (f64, f64)>, class: &str) {
+    pub fn area(&mut self, points: impl Iterator<Item = (f64, f64)>, class: &str) {
         let points = listed(points);
         self.raw(format_args!(r#"<polygon points="{points}" class="{class}"/>"#));
     }
 
-    /// The chart as an element of the page.
-    pub(crate) fn element(&self) -> String {
-        let Svg { body, width, height, title } = self;
+    /// The chart as an element of a page that contains the style sheet.
+    #[must_use]
+    pub fn element(&self) -> String {
+        let Svg { body, width, height, title, .. } = self;
         format!(
             r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" class="chart"><title>{}</title>
 {body}</svg>
@@ -122,15 +143,13 @@ impl Svg {
 
     /// The chart as a separate file for white paper, with literal colours: typesetting programs do
     /// not support custom properties.
-    pub(crate) fn file(&self) -> String {
+    #[must_use]
+    pub fn file(&self) -> String {
         let element = self.element();
         let (head, rest) = element.split_once("</title>").unwrap_or(("", &element));
-        let mut css = css();
-        for (name, value) in paper() {
-            css = css.replace(&format!("var(--{name})"), &value);
-        }
+        let (css, more) = (paper_css(), self.css);
         format!(
-            "{head}</title>\n<style>\n{css}</style>\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>{rest}"
+            "{head}</title>\n<style>\n{css}{more}</style>\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>{rest}"
         )
     }
 }
@@ -142,6 +161,14 @@ pub(crate) fn css() -> String {
         let _ = writeln!(css, ".chart .h{step} {{ fill: var(--h{step}); }}");
     }
     css
+}
+
+/// Style sheet of the charts on white paper, with literal colours.
+#[must_use]
+pub fn paper_css() -> String {
+    paper()
+        .into_iter()
+        .fold(css(), |css, (name, value)| css.replace(&format!("var(--{name})"), &value))
 }
 
 /// The custom properties and their values on white paper.
@@ -188,7 +215,7 @@ pub(crate) fn time_ticks(from: u64, to: u64, count: u64) -> Vec<u64> {
 
 /// A round time without its zero part: `10 min`.
 pub(crate) fn tick_time(nanos: u64) -> String {
-    let text = human::duration(Duration::from_nanos(nanos));
+    let text = units::about_time(Duration::from_nanos(nanos));
     let short = text.strip_suffix(" 0 s").or_else(|| text.strip_suffix(" 0 min"));
     match nanos {
         0 => "0".into(),

@@ -1,9 +1,10 @@
 //! The working set as SVG: its distribution over windows, and its size over time.
 
+use tierscope_core::units;
+
 use super::frame::{Frame, HEIGHT, WIDTH};
 use super::{Anchor, Svg};
 use crate::footprint::Point;
-use crate::human;
 use crate::wss::Wss;
 
 const LEGEND: [(&str, &str); 2] = [("warm", "accessed"), ("hot", "hot")];
@@ -60,7 +61,7 @@ fn draw_distribution(svg: &mut Svg, wss: &Wss, top: f64) {
     svg.path(rows().map(|row| (x(row.percent), frame.y(row.accessed_bytes))), "warm-line");
     svg.path(rows().map(|row| (x(row.percent), frame.y(row.hot_bytes))), "hot-line");
     for row in wss.shown() {
-        let [accessed, hot] = [row.accessed_bytes, row.hot_bytes].map(human::bytes);
+        let [accessed, hot] = [row.accessed_bytes, row.hot_bytes].map(units::short_size);
         let hint = format!("{} % of the windows: accessed {accessed}, hot {hot}", row.percent);
         for (bytes, class) in [(row.accessed_bytes, "warm"), (row.hot_bytes, "hot")] {
             svg.bar((x(row.percent) - 2.5, frame.y(bytes) - 2.5), (5.0, 5.0), class, &hint);

@@ -244,7 +244,7 @@ fn a_view_by_name() {
 
 // A child exists in windows 0 to 4 of 8; it is not in the last layout.
 #[test]
-fn who_has_ended_keeps_its_name() {
+fn an_ended_process_keeps_its_name() {
     let recording = family();
     let view = View { time: Some(Duration::ZERO..Duration::from_secs(9)), ..View::default() };
     let spaces = summary(&recording, &view).unwrap().spaces;

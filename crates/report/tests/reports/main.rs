@@ -4,5 +4,6 @@ mod browser;
 mod chromium;
 mod doubt;
 mod golden;
+mod hot_rows;
 mod oracle;
 mod toy;

@@ -157,3 +157,27 @@ pub(crate) fn family() -> Recording {
     recorder.finish().expect("memory takes all");
     Recording::from_source(Box::new(memory)).expect("it was just written")
 }
+
+/// 56 MiB of heap, cold but for one page in its third quarter that is accessed in every sample.
+pub(crate) fn one_hot_page(windows: u64) -> Recording {
+    let (end, hot) = (HEAP + 56 * MIB, HEAP + 35 * MIB);
+    let heap = mapping(HEAP, 56 * MIB, Backing::Heap, "[heap]");
+    let space = Space { id: SpaceId(0), name: "toy[1]".into() };
+    let layout = Mappings { taken: Time(0), spaces: vec![space], mappings: vec![heap] };
+    let mut memory = Memory::default();
+    let mut recorder = Recorder::create_in(&mut memory, &meta()).expect("memory takes all");
+    for window in 0..windows {
+        let start = Time(window * 200_000_000);
+        let regions = vec![
+            region(HEAP, hot - HEAP, 0.0, window, Level::PMD),
+            region(hot, 4096, 40.0, window, Level::PTE),
+            region(hot + 4096, end - hot - 4096, 0.0, window, Level::PMD),
+        ];
+        let end = start + Duration::from_millis(200);
+        let snapshot = Snapshot { start, end, samples: 40, regions };
+        let mappings = (window == 0).then_some(&layout);
+        recorder.window(&Window { mappings, ..Window::of(&snapshot) }).expect("memory takes all");
+    }
+    recorder.finish().expect("memory takes all");
+    Recording::from_source(Box::new(memory)).expect("it was just written")
+}
