@@ -10,7 +10,7 @@
 //! capacity = ["4GiB"]             # of the target; left out or "": the nodes'
 //!
 //! [limits]
-//! bytes_per_second = "1GiB"
+//! bytes_per_second = "1GiB/s"     # or "1GiB"
 //! keep_free = "256MiB"            # on every node, above the kernel's low watermark
 //! stalled = 0.1                   # share of time that some task waits for memory
 //! ping_pong = "60s"
@@ -62,7 +62,7 @@ struct Limit {
     kill_switch: Option<PathBuf>,
 }
 
-/// A size as written in the file: text like "4GiB", or a number of bytes.
+/// A size or rate as written in the file: text like "4GiB" or "4GiB/s", or a number of bytes.
 #[derive(Clone, Debug, PartialEq)]
 struct Size(String);
 
@@ -129,12 +129,13 @@ impl Config {
     /// The limits; those missing in the file have defaults.
     ///
     /// # Errors
-    /// A value is not a size or time, or the limits are invalid.
+    /// A value is not a size, rate or time, or the limits are invalid.
     pub fn limits(&self, path: &Path) -> Result<Limits> {
         let mut limits = Limits::default();
         let given = &self.limits;
         if let Some(Size(text)) = &given.bytes_per_second {
-            limits.bytes_per_second = bytes(path, "limits.bytes_per_second", text)?;
+            let none = |e| refuse(path, format!("limits.bytes_per_second = {text:?}: {e}"));
+            limits.bytes_per_second = units::rate(text).map_err(none)?;
         }
         if let Some(Size(text)) = &given.keep_free {
             limits.keep_free = bytes(path, "limits.keep_free", text)?;
@@ -181,7 +182,7 @@ mod tests {
     #[test]
     fn a_file_says_what_it_names_and_nothing_else() {
         let text = "policy = \"static\"\n[tiers]\nnodes = [[0], [1, 2]]\ncapacity = [\"1.5GiB\", \"\"]\n\
-                    [limits]\nbytes_per_second = \"16MiB\"\nping_pong = \"30s\"\nkill_switch = \"/x\"\n";
+                    [limits]\nbytes_per_second = \"16MiB/s\"\nping_pong = \"30s\"\nkill_switch = \"/x\"\n";
         let config = parse(text).unwrap();
         let path = Path::new("tier.toml");
         let tiers = config.tier_config(path).unwrap();
@@ -197,11 +198,13 @@ mod tests {
     }
 
     #[test]
-    fn a_size_may_be_a_number_of_bytes() {
+    fn a_rate_or_size_may_be_a_number_of_bytes() {
         let config = parse("[tiers]\ncapacity = [4096]\n[limits]\nbytes_per_second = 4194304\n");
         let (config, path) = (config.unwrap(), Path::new("tier.toml"));
         assert_eq!(config.tier_config(path).unwrap().capacity, [Some(4096)]);
         assert_eq!(config.limits(path).unwrap().bytes_per_second, 4 << 20);
+        let config = parse("[limits]\nbytes_per_second = \"64MiB\"\n").unwrap();
+        assert_eq!(config.limits(path).unwrap().bytes_per_second, 64 << 20);
     }
 
     #[test]
@@ -210,7 +213,7 @@ mod tests {
             ("policy = \"static\"\ncolour = 1\n", "line 2: unknown field `colour`"),
             (
                 "[limits]\nbytes_per_second = \"fast\"\n",
-                "limits.bytes_per_second = \"fast\": not a size",
+                "limits.bytes_per_second = \"fast\": `fast` is not a rate",
             ),
             ("[limits]\nkeep_free = -1\n", "limits.keep_free = \"-1\": not a size"),
             (
