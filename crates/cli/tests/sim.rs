@@ -301,7 +301,7 @@ fn a_workload_that_is_none_is_refused() {
     );
     tierscope_workloads::work::names().for_each(|name| assert!(error.contains(name), "{error}"));
     let error = said("silo:kees=1");
-    assert!(error.contains("`silo` knows no `kees`, but ycsb, updates, dist, keys"), "{error}");
+    assert!(error.contains("`silo` has no key `kees`, only ycsb, updates, dist, keys"), "{error}");
     let error = said("silo:keys=1000000");
     assert!(error.contains("small.toml:12:1: ") && error.contains("does not fit"), "{error}");
 }

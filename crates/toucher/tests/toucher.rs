@@ -133,7 +133,7 @@ fn impossible_runs_are_refused_at_the_start() {
     assert!(text.contains("200 GiB of page tables are needed"), "{text}");
     let (code, text) = error(&["contiguous:space=1TiB,heat=1"]);
     assert_eq!(code, 2);
-    assert!(text.contains("column 23: `contiguous` knows no `heat`"), "{text}");
+    assert!(text.contains("column 23: `contiguous` has no key `heat`"), "{text}");
     let (code, text) = error(&["/nowhere.toml"]);
     assert_eq!(code, 1);
     assert!(text.contains("cannot read workload /nowhere.toml"), "{text}");

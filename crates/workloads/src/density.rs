@@ -313,7 +313,7 @@ mod tests {
 
     // 100 bytes hold three stripes 30 apart; the last ten bytes are left out.
     #[test]
-    fn stripes_are_hot_and_what_lies_between_is_not() {
+    fn stripes_are_hot_and_gaps_are_not() {
         assert_eq!(hot("striped:space=100B,range=5B,apart=30B"), [(0, 5), (30, 5), (60, 5)]);
         let noisy = "striped:space=100B,range=5B,apart=30B,share=0.9,hot_share=0.5";
         assert_eq!(hot(noisy), [(0, 5), (30, 5), (60, 5)]);

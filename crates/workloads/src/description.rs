@@ -172,7 +172,7 @@ impl Workload {
     /// # Errors
     /// The first fault and its location.
     pub fn check(&self) -> Result<(), Fault> {
-        let whole = |what: &str| Err(Fault { place: Place::Whole, what: what.into() });
+        let whole = |what: &str| Err(Fault { place: Location::Whole, what: what.into() });
         if self.areas.is_empty() {
             return whole("there is no area");
         }
@@ -192,7 +192,7 @@ impl Workload {
             return whole("the phases take longer than a clock of nanoseconds can tell");
         }
         for (index, area) in self.areas.iter().enumerate() {
-            let fault = |what: String| Fault { place: Place::Area(index), what };
+            let fault = |what: String| Fault { place: Location::Area(index), what };
             if area.bytes == 0 {
                 return Err(fault(format!("area `{}` is empty", area.name)));
             }
@@ -201,9 +201,9 @@ impl Workload {
             }
         }
         for (index, phase) in self.phases.iter().enumerate() {
-            phase.check().map_err(|what| Fault { place: Place::Phase(index), what })?;
+            phase.check().map_err(|what| Fault { place: Location::Phase(index), what })?;
             for (at, access) in phase.accesses.iter().enumerate() {
-                let place = Place::Access(index, at);
+                let place = Location::Access(index, at);
                 access.check(&self.areas).map_err(|what| Fault { place, what })?;
             }
         }
@@ -215,14 +215,14 @@ impl Workload {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// Location of the fault.
-    pub place: Place,
+    pub place: Location,
     /// Description of the fault.
     pub what: String,
 }
 
 /// Location of a fault in a description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Location {
     /// The description as a whole.
     Whole,
     /// An area, given by its index.
@@ -378,7 +378,7 @@ mod tests {
         }
     }
 
-    fn fault(change: impl Fn(&mut Workload)) -> (Place, String) {
+    fn fault(change: impl Fn(&mut Workload)) -> (Location, String) {
         let mut workload = toy();
         change(&mut workload);
         let fault = workload.check().unwrap_err();
@@ -386,18 +386,18 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_told_with_their_place() {
+    fn faults_name_their_location() {
         assert_eq!(toy().check(), Ok(()));
         let (place, what) = fault(|w| w.phases[0].accesses[0].from = 1);
-        assert_eq!(place, Place::Access(0, 0));
+        assert_eq!(place, Location::Access(0, 0));
         assert_eq!(what, "100 B from 1 B on do not fit into area `a` of 100 B");
-        assert_eq!(fault(|w| w.areas[0].bytes = 0).0, Place::Area(0));
-        assert_eq!(fault(|w| w.areas.push(w.areas[0].clone())).0, Place::Area(1));
-        assert_eq!(fault(|w| w.areas[0].bytes = u64::MAX).0, Place::Whole);
-        assert_eq!(fault(|w| w.phases[0].accesses[0].weight = 0.0).0, Place::Phase(0));
+        assert_eq!(fault(|w| w.areas[0].bytes = 0).0, Location::Area(0));
+        assert_eq!(fault(|w| w.areas.push(w.areas[0].clone())).0, Location::Area(1));
+        assert_eq!(fault(|w| w.areas[0].bytes = u64::MAX).0, Location::Whole);
+        assert_eq!(fault(|w| w.phases[0].accesses[0].weight = 0.0).0, Location::Phase(0));
         assert_eq!(
             fault(|w| w.phases[0].accesses[0].mix = Mix::Writes(f64::NAN)).0,
-            Place::Access(0, 0)
+            Location::Access(0, 0)
         );
     }
 

@@ -38,7 +38,7 @@ use tierscope_core::{Error, ErrorKind, Result, units};
 use toml::Spanned;
 
 use crate::description::{
-    Access, Area, DEFAULT_BURST, DEFAULT_HOT_SHARE, Mix, Pattern, Phase, Place, Workload,
+    Access, Area, DEFAULT_BURST, DEFAULT_HOT_SHARE, Location, Mix, Pattern, Phase, Workload,
 };
 use crate::generate;
 use crate::masim::{self, Mode};
@@ -293,12 +293,14 @@ impl File {
         })
     }
 
-    fn place(&self, place: Place) -> usize {
+    fn place(&self, place: Location) -> usize {
         match place {
-            Place::Whole => 0,
-            Place::Area(area) => self.area[area].span().start,
-            Place::Phase(phase) => self.phase[phase].span().start,
-            Place::Access(phase, access) => self.phase[phase].get_ref().access[access].span().start,
+            Location::Whole => 0,
+            Location::Area(area) => self.area[area].span().start,
+            Location::Phase(phase) => self.phase[phase].span().start,
+            Location::Access(phase, access) => {
+                self.phase[phase].get_ref().access[access].span().start
+            }
         }
     }
 
@@ -440,7 +442,7 @@ impl AccessEntry {
             Pattern::Drift { .. } => &["window", "step", "every"],
         };
         match given.iter().find(|(key, given)| *given && !known.contains(key)) {
-            Some((key, _)) => Err(format!("`{}` knows no `{key}`", self.pattern)),
+            Some((key, _)) => Err(format!("`{}` has no key `{key}`", self.pattern)),
             None => Ok(()),
         }
     }
@@ -518,7 +520,7 @@ writes = "update"
 "#;
 
     #[test]
-    fn what_is_not_told_has_a_default() {
+    fn omitted_keys_have_defaults() {
         let workload = parse("f", TOML).unwrap();
         let phase = &workload.phases[0];
         assert_eq!((workload.seed, workload.burst, phase.rate), (1, DEFAULT_BURST, None));
@@ -535,14 +537,14 @@ writes = "update"
     }
 
     #[test]
-    fn stores_past_the_caches_have_a_word() {
+    fn non_temporal_stores_have_a_word() {
         let workload = parse("f", &TOML.replace("\"update\"", "\"non-temporal\"")).unwrap();
         assert_eq!(workload.phases[0].accesses[0].mix, Mix::NonTemporal);
         assert_eq!(parse("g", &to_toml(&workload)), Ok(workload));
     }
 
     #[test]
-    fn errors_tell_line_and_column() {
+    fn errors_name_line_and_column() {
         let error =
             |from: &str, to: &str| parse("f", &TOML.replacen(from, to, 1)).unwrap_err().to_string();
         assert!(error("time = \"4s\"", "time = \"4\"").starts_with("f:9:8: `4` is not a time"));
@@ -556,14 +558,15 @@ writes = "update"
                 .starts_with("f:11:1: 2.0 GiB from 0 B on do not fit")
         );
         assert!(
-            error("bytes = 4096", "stride = 64").starts_with("f:11:1: `random` knows no `stride`")
+            error("bytes = 4096", "stride = 64")
+                .starts_with("f:11:1: `random` has no key `stride`")
         );
         assert!(error("\"update\"", "2.0").starts_with("f:11:1: writes is a share"));
         assert!(error("name = \"two\"", "name = ").starts_with("f:1:8: "));
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn a_written_workload_is_read_again() {
         for spec in [
             "contiguous:space=1TiB,hot=10GiB,share=0.9,writes=0.25,rate=3000000",
             "stairs:space=5TiB,hot=10GiB,stride=4096,every=1500us",
@@ -581,7 +584,7 @@ writes = "update"
     }
 
     #[test]
-    fn a_missing_file_says_what_could_be_given() {
+    fn an_error_on_a_missing_file_lists_the_alternatives() {
         let error = load("/nowhere/x.toml", Mode::Correct).unwrap_err().to_string();
         assert!(error.contains("No such file") && error.contains("contiguous"), "{error}");
     }

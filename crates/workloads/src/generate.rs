@@ -29,7 +29,7 @@ use tierscope_core::{Error, ErrorKind, Result};
 use crate::description::{
     Access, Area, DEFAULT_BURST, DEFAULT_HOT_SHARE, Mix, Pattern, Phase, Workload,
 };
-use crate::spec::{Faulty, Keys};
+use crate::spec::{Keys, Parsed};
 use crate::{neighbour, stand_in, stand_in_spec, work};
 
 /// Names that [`from_spec`] accepts.
@@ -74,7 +74,7 @@ pub fn from_spec(spec: &str) -> Result<Workload> {
     })
 }
 
-fn build(spec: &str) -> Faulty<Workload> {
+fn build(spec: &str) -> Parsed<Workload> {
     let (name, rest) = spec.split_once(':').unwrap_or((spec, ""));
     if !NAMES.contains(&name) {
         return Err((1, format!("there is no workload `{name}`")));
@@ -91,7 +91,7 @@ fn build(spec: &str) -> Faulty<Workload> {
     Ok(workload)
 }
 
-fn pattern(name: &str, keys: &mut Keys<'_>) -> Faulty<Workload> {
+fn pattern(name: &str, keys: &mut Keys<'_>) -> Parsed<Workload> {
     let space = keys.bytes("space", 1 << 30)?;
     let area = Area { name: name.into(), bytes: space, content: None };
     let phases = keys.phases(name, space)?;
@@ -105,7 +105,7 @@ fn pattern(name: &str, keys: &mut Keys<'_>) -> Faulty<Workload> {
 }
 
 impl Keys<'_> {
-    fn phases(&mut self, name: &str, space: u64) -> Faulty<Vec<Phase>> {
+    fn phases(&mut self, name: &str, space: u64) -> Parsed<Vec<Phase>> {
         let grades = if name == "graded" { self.grades(space)? } else { Vec::new() };
         let places = match name {
             "stairs" => self.stairs(space)?,
@@ -157,7 +157,7 @@ impl Keys<'_> {
     }
 
     /// Offset, size and pattern of the hot part of a single-phase workload.
-    fn pattern(&mut self, name: &str, space: u64) -> Faulty<(u64, u64, Pattern)> {
+    fn pattern(&mut self, name: &str, space: u64) -> Parsed<(u64, u64, Pattern)> {
         let whole = |pattern| Ok((0, space, pattern));
         match name {
             "scattered" => {
@@ -201,7 +201,7 @@ impl Keys<'_> {
 
     /// Offset, size and weight of each range of `graded`; a range lies in the middle of its part of
     /// the space, page-aligned.
-    fn grades(&mut self, space: u64) -> Faulty<Vec<(u64, u64, f64)>> {
+    fn grades(&mut self, space: u64) -> Parsed<Vec<(u64, u64, f64)>> {
         let ranges = self.number("ranges", 8u64)?;
         if ranges == 0 || ranges > 64 {
             return Err((1, "there are 1 to 64 graded ranges".into()));
@@ -219,7 +219,7 @@ impl Keys<'_> {
 
     /// Offset, size and pattern of each step of `stairs`: equal steps, the hot range page-aligned
     /// in the middle of each.
-    fn stairs(&mut self, space: u64) -> Faulty<Vec<(u64, u64, Pattern)>> {
+    fn stairs(&mut self, space: u64) -> Parsed<Vec<(u64, u64, Pattern)>> {
         let hot = self.bytes("hot", space / 100)?;
         let steps = self.number("steps", 4u64)?;
         if steps == 0 || steps > 10_000 {
@@ -247,13 +247,15 @@ mod tests {
     }
 
     #[test]
-    fn errors_tell_the_column() {
+    fn errors_name_the_column() {
         let error = |spec: &str| from_spec(spec).unwrap_err().to_string();
         assert!(
             error("sairs:space=1TiB")
                 .starts_with("workload `sairs:space=1TiB`, column 1: there is no workload `sairs`")
         );
-        assert!(error("zipf:space=1TiB,color=red").contains("column 17: `zipf` knows no `color`"));
+        assert!(
+            error("zipf:space=1TiB,color=red").contains("column 17: `zipf` has no key `color`")
+        );
         assert!(error("zipf:space=1TiB,theta").contains("column 17: `theta` is not key=value"));
         assert!(error("zipf:space=huge").contains("column 6: space: `huge` is not a size"));
         assert!(error("needle:space=4KiB,hot=1GiB").contains("do not fit"));

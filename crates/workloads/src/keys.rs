@@ -94,7 +94,7 @@ impl Law {
         for word in words {
             let (key, value) = word.split_once('=').unwrap_or((word, ""));
             let at = known.iter().position(|k| *k == key);
-            let at = at.ok_or_else(|| format!("`{name}` knows no `{key}`"))?;
+            let at = at.ok_or_else(|| format!("`{name}` has no key `{key}`"))?;
             told[at] =
                 Some(value.parse::<f64>().map_err(|_| format!("{key}: `{value}` is no number"))?);
         }
@@ -433,7 +433,7 @@ mod tests {
 
     // 20 % of 10 keys are hot; every 2 s the next two keys are.
     #[test]
-    fn a_hot_set_moves_on_completely() {
+    fn a_hot_set_moves_completely() {
         let shift = Shift { keys: 2, every: Duration::from_secs(2) };
         let law = Law::Hotspot { keys: 0.2, operations: 1.0 };
         let (mut chooser, mut rng) = (Chooser::new(law, 10, 0, Some(shift)), Rng::seeded(1));

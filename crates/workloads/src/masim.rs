@@ -9,7 +9,7 @@ use std::time::Duration;
 use tierscope_core::{Error, ErrorKind, Result};
 
 use crate::description::{
-    Access, Area, DEFAULT_BURST, DEFAULT_HOT_SHARE, Fault, Mix, Pattern, Phase, Place, Workload,
+    Access, Area, DEFAULT_BURST, DEFAULT_HOT_SHARE, Fault, Location, Mix, Pattern, Phase, Workload,
 };
 
 /// Accesses that masim makes for each pick of a region.
@@ -38,7 +38,7 @@ pub fn parse(name: &str, text: &str, mode: Mode) -> Result<Workload> {
     })
 }
 
-struct Bad {
+struct ParseFault {
     line: usize,
     column: usize,
     what: String,
@@ -60,18 +60,18 @@ struct Field<'a> {
 }
 
 impl Field<'_> {
-    fn bad(&self, what: impl Into<String>) -> Bad {
-        Bad { line: self.line, column: self.column, what: what.into() }
+    fn bad(&self, what: impl Into<String>) -> ParseFault {
+        ParseFault { line: self.line, column: self.column, what: what.into() }
     }
 
-    fn number<T: std::str::FromStr>(&self, what: &str) -> std::result::Result<T, Bad> {
+    fn number<T: std::str::FromStr>(&self, what: &str) -> std::result::Result<T, ParseFault> {
         self.text.parse().map_err(|_| self.bad(format!("`{}` is not {what}", self.text)))
     }
 }
 
 impl<'a> Line<'a> {
-    fn bad(&self, what: impl Into<String>) -> Bad {
-        Bad { line: self.number, column: 1, what: what.into() }
+    fn bad(&self, what: impl Into<String>) -> ParseFault {
+        ParseFault { line: self.number, column: 1, what: what.into() }
     }
 
     fn fields(&self) -> Vec<Field<'a>> {
@@ -86,10 +86,10 @@ impl<'a> Line<'a> {
     }
 }
 
-fn read(name: &str, text: &str, mode: Mode) -> std::result::Result<Workload, Bad> {
+fn read(name: &str, text: &str, mode: Mode) -> std::result::Result<Workload, ParseFault> {
     let paragraphs = paragraphs(text);
     let Some((first, phases)) = paragraphs.split_first() else {
-        return Err(Bad { line: 1, column: 1, what: "there is no region".into() });
+        return Err(ParseFault { line: 1, column: 1, what: "there is no region".into() });
     };
     let areas: Vec<Area> =
         first.iter().map(|line| region(*line)).collect::<std::result::Result<_, _>>()?;
@@ -110,12 +110,12 @@ fn read(name: &str, text: &str, mode: Mode) -> std::result::Result<Workload, Bad
     Ok(workload)
 }
 
-fn place_of<'a>(place: Place, paragraphs: &[Vec<Line<'a>>]) -> Line<'a> {
+fn place_of<'a>(place: Location, paragraphs: &[Vec<Line<'a>>]) -> Line<'a> {
     match place {
-        Place::Whole => paragraphs[0][0],
-        Place::Area(area) => paragraphs[0][area],
-        Place::Phase(phase) => paragraphs[phase + 1][0],
-        Place::Access(phase, access) => paragraphs[phase + 1][access + 2],
+        Location::Whole => paragraphs[0][0],
+        Location::Area(area) => paragraphs[0][area],
+        Location::Phase(phase) => paragraphs[phase + 1][0],
+        Location::Access(phase, access) => paragraphs[phase + 1][access + 2],
     }
 }
 
@@ -134,7 +134,7 @@ fn paragraphs(text: &str) -> Vec<Vec<Line<'_>>> {
     paragraphs
 }
 
-fn region(line: Line<'_>) -> std::result::Result<Area, Bad> {
+fn region(line: Line<'_>) -> std::result::Result<Area, ParseFault> {
     let fields = line.fields();
     let (name, bytes, content) = match fields.as_slice() {
         [name, bytes] => (name, bytes, None),
@@ -151,7 +151,7 @@ fn region(line: Line<'_>) -> std::result::Result<Area, Bad> {
     })
 }
 
-fn phase(lines: &[Line<'_>], areas: &[Area], mode: Mode) -> std::result::Result<Phase, Bad> {
+fn phase(lines: &[Line<'_>], areas: &[Area], mode: Mode) -> std::result::Result<Phase, ParseFault> {
     let [name, time, accesses @ ..] = lines else {
         return Err(lines[0].bad("the phase has no line of milliseconds"));
     };
@@ -171,7 +171,7 @@ fn phase(lines: &[Line<'_>], areas: &[Area], mode: Mode) -> std::result::Result<
     })
 }
 
-fn access(line: Line<'_>, areas: &[Area], mode: Mode) -> std::result::Result<Access, Bad> {
+fn access(line: Line<'_>, areas: &[Area], mode: Mode) -> std::result::Result<Access, ParseFault> {
     let fields = line.fields();
     let ([name, random, stride, weight] | [name, random, stride, weight, _]) = fields.as_slice()
     else {
@@ -197,7 +197,7 @@ fn access(line: Line<'_>, areas: &[Area], mode: Mode) -> std::result::Result<Acc
     })
 }
 
-fn rw_mode(field: &Field<'_>) -> std::result::Result<Mix, Bad> {
+fn rw_mode(field: &Field<'_>) -> std::result::Result<Mix, ParseFault> {
     match field.text {
         "ro" => Ok(Mix::Writes(0.0)),
         "wo" => Ok(Mix::Writes(1.0)),
@@ -249,7 +249,7 @@ a, 1, 64, 50, rw
     }
 
     #[test]
-    fn errors_tell_line_and_column() {
+    fn errors_name_line_and_column() {
         let error = |text: &str| parse("f", text, Mode::Correct).unwrap_err().to_string();
         let replaced = |from: &str, to: &str| error(&ZIGZAG.replacen(from, to, 1));
         assert!(replaced("a, 1,", "c, 1,").starts_with("f:14:1: there is no region `c`"));

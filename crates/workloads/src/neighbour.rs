@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crate::Workload;
 use crate::description::{Access, Area, DEFAULT_BURST, DEFAULT_HOT_SHARE, Mix, Pattern, Phase};
-use crate::spec::{Faulty, Keys};
+use crate::spec::{Keys, Parsed};
 
 /// Stores a second that replace idle time. They must be more frequent than the turns, or the last
 /// store would delay those of the next turn.
@@ -22,7 +22,7 @@ pub const WHISPER: u64 = 1000;
 /// Bytes of a non-temporal store: the CPU combines stores to a whole line.
 const LINE: u64 = 64;
 
-pub(crate) fn build(keys: &mut Keys<'_>) -> Faulty<Workload> {
+pub(crate) fn build(keys: &mut Keys<'_>) -> Parsed<Workload> {
     let space = keys.bytes("space", 1 << 30)?;
     let bandwidth = keys.bytes("bandwidth", 0)?;
     let half = Duration::from_millis(500);
@@ -68,7 +68,7 @@ mod tests {
 
     // 1 GiB/s are 16,777,216 lines a second.
     #[test]
-    fn it_streams_and_sleeps_by_turns() {
+    fn it_alternates_between_streaming_and_sleeping() {
         let workload = from_spec("neighbour:bandwidth=1GiB").unwrap();
         let told: Vec<_> =
             workload.phases.iter().map(|p| (p.name.as_str(), p.duration, p.rate)).collect();
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn every_line_is_stored_past_the_caches() {
+    fn every_line_is_stored_non_temporally() {
         let workload = from_spec("neighbour:space=4KiB").unwrap();
         let mut touches = [Touch::default(); 64];
         Stream::new(&Arc::new(Program::new(&workload)), &[0], 1, 0, 1).fill(&mut touches);

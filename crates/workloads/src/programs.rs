@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use tierscope_core::{Error, ErrorKind, Result};
 
-use crate::spec::{Faulty, Keys};
+use crate::spec::{Keys, Parsed};
 use crate::{App, Workload, generate, graph, random_access, store, work};
 
 /// A family of programs with one constructor.
@@ -25,7 +25,7 @@ pub(crate) struct Family {
     /// Names of the programs.
     pub(crate) names: &'static [&'static str],
     /// Builds the program of that name, taking the keys that it knows from the line.
-    pub(crate) build: fn(&str, &mut Keys<'_>) -> Faulty<Arc<dyn App>>,
+    pub(crate) build: fn(&str, &mut Keys<'_>) -> Parsed<Arc<dyn App>>,
 }
 
 const FAMILIES: [Family; 3] = [graph::FAMILY, random_access::FAMILY, store::FAMILY];
@@ -61,7 +61,7 @@ pub fn from_spec(spec: &str) -> Result<Arc<dyn App>> {
 pub fn described(spec: &str) -> Result<Workload> {
     from_spec(spec)?.described().ok_or_else(|| {
         Error::new(ErrorKind::Usage, format!("`{spec}` cannot be described by densities"))
-            .cause("it computes its accesses, and nobody knows them beforehand")
+            .cause("it computes its accesses: they are not known beforehand")
             .remedy(format!(
                 "run it on the exact machine, or take one of {}",
                 generate::NAMES.join(", ")
@@ -73,7 +73,7 @@ fn name_of(spec: &str) -> &str {
     spec.split_once(':').map_or(spec, |(name, _)| name)
 }
 
-fn build(spec: &str) -> Faulty<Arc<dyn App>> {
+fn build(spec: &str) -> Parsed<Arc<dyn App>> {
     let name = name_of(spec);
     let family = FAMILIES.iter().find(|family| family.names.contains(&name));
     let family = family.ok_or_else(|| (1, format!("there is no program `{name}`")))?;
@@ -85,7 +85,7 @@ fn build(spec: &str) -> Faulty<Arc<dyn App>> {
 }
 
 /// Takes the key `threads`, which every program has; `None` if it is absent or 0.
-pub(crate) fn threads(keys: &mut Keys<'_>) -> Faulty<Option<u32>> {
+pub(crate) fn threads(keys: &mut Keys<'_>) -> Parsed<Option<u32>> {
     let threads = keys.within("threads", 0, 0..=1024)?;
     Ok((threads > 0).then_some(threads))
 }
@@ -96,14 +96,16 @@ mod tests {
     use proptest::prelude::{prop, proptest};
 
     #[test]
-    fn errors_tell_the_column() {
+    fn errors_name_the_column() {
         let error = |spec: &str| from_spec(spec).unwrap_err().to_string();
         assert!(
             error("gups:table=3GiB").contains("column 6: table: "),
             "{}",
             error("gups:table=3GiB")
         );
-        assert!(error("gups:table=1GiB,color=red").contains("column 17: `gups` knows no `color`"));
+        assert!(
+            error("gups:table=1GiB,color=red").contains("column 17: `gups` has no key `color`")
+        );
         assert!(error("gups:threads=0x").contains("`0x` is no number from 0 to 1024"));
         assert!(error("gaps:table=1GiB").contains("there is no program `gaps`"));
     }

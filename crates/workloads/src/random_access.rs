@@ -15,7 +15,7 @@ use tierscope_core::units;
 
 use crate::description::{Access, Area, DEFAULT_HOT_SHARE, Mix, Pattern, Phase};
 use crate::programs::{self, Family};
-use crate::spec::{Faulty, Keys};
+use crate::spec::{Keys, Parsed};
 use crate::team::{Array, Kernel, Loop, Out, team};
 use crate::{App, Lane, Workload};
 
@@ -41,7 +41,7 @@ struct RandomAccess {
     threads: Option<u32>,
 }
 
-fn build(name: &str, keys: &mut Keys<'_>) -> Faulty<Arc<dyn App>> {
+fn build(name: &str, keys: &mut Keys<'_>) -> Parsed<Arc<dyn App>> {
     let bytes = keys.take("table", 1 << 30, |text| {
         let bytes = units::size(text)?;
         let fits = bytes.is_power_of_two() && (STREAMS * WORD..=1 << 50).contains(&bytes);
@@ -218,7 +218,7 @@ mod tests {
 
     // 1, 2, 4, … 2^63, and then the polynomial.
     #[test]
-    fn the_stream_begins_as_its_polynomial_says() {
+    fn the_stream_follows_its_polynomial() {
         let stream: Vec<u64> =
             std::iter::successors(Some(1), |ran| Some(next(*ran))).take(66).collect();
         assert_eq!((stream[63], stream[64], stream[65]), (1 << 63, 7, 14));
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn the_stream_comes_again_after_its_period() {
+    fn the_stream_repeats_after_its_period() {
         let jumps = Jumps::new();
         assert_eq!(next(jumps.at(PERIOD - 1)), 1);
     }
@@ -283,7 +283,7 @@ mod tests {
         #![proptest_config(proptest::prelude::ProptestConfig::with_cases(16))]
 
         #[test]
-        fn lanes_update_what_the_rule_says(bits in 7u32..14, lanes in 1u32..5, batch in 1usize..700) {
+        fn lanes_apply_the_update_rule(bits in 7u32..14, lanes in 1u32..5, batch in 1usize..700) {
             prop_assert_eq!(handed(1 << bits, lanes, batch), naive_counts(1 << bits));
         }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tierscope_core::units;
 
 /// A value, or the column and description of a fault.
-pub(crate) type Faulty<T> = std::result::Result<T, (usize, String)>;
+pub(crate) type Parsed<T> = std::result::Result<T, (usize, String)>;
 
 /// The keys of a line.
 pub(crate) struct Keys<'a> {
@@ -17,7 +17,7 @@ pub(crate) struct Keys<'a> {
 
 impl<'a> Keys<'a> {
     /// Parses `key=value,…`, which begins at `column`.
-    pub(crate) fn read(text: &'a str, mut column: usize) -> Faulty<Self> {
+    pub(crate) fn read(text: &'a str, mut column: usize) -> Parsed<Self> {
         let mut keys = BTreeMap::new();
         for word in text.split(',').filter(|_| !text.is_empty()) {
             let (key, value) = word
@@ -37,7 +37,7 @@ impl<'a> Keys<'a> {
         key: &str,
         default: T,
         read: impl Fn(&str) -> std::result::Result<T, String>,
-    ) -> Faulty<T> {
+    ) -> Parsed<T> {
         if !self.known.iter().any(|known| known == key) {
             self.known.push(key.into());
         }
@@ -46,17 +46,17 @@ impl<'a> Keys<'a> {
     }
 
     /// Takes a key whose value is a size.
-    pub(crate) fn bytes(&mut self, key: &str, default: u64) -> Faulty<u64> {
+    pub(crate) fn bytes(&mut self, key: &str, default: u64) -> Parsed<u64> {
         self.take(key, default, units::size)
     }
 
     /// Takes a key whose value is a time.
-    pub(crate) fn time(&mut self, key: &str, default: Duration) -> Faulty<Duration> {
+    pub(crate) fn time(&mut self, key: &str, default: Duration) -> Parsed<Duration> {
         self.take(key, default, units::time)
     }
 
     /// Takes a key whose value is a number, or a word that parses as one.
-    pub(crate) fn number<T: std::str::FromStr>(&mut self, key: &str, default: T) -> Faulty<T> {
+    pub(crate) fn number<T: std::str::FromStr>(&mut self, key: &str, default: T) -> Parsed<T> {
         self.take(key, default, |text| {
             text.parse().map_err(|_| format!("`{text}` is not a number or a word for one"))
         })
@@ -68,7 +68,7 @@ impl<'a> Keys<'a> {
         key: &str,
         default: T,
         bounds: std::ops::RangeInclusive<T>,
-    ) -> Faulty<T>
+    ) -> Parsed<T>
     where
         T: std::str::FromStr + PartialOrd + std::fmt::Display,
     {
@@ -84,7 +84,7 @@ impl<'a> Keys<'a> {
         key: &str,
         default: T,
         words: &[(&str, T)],
-    ) -> Faulty<T> {
+    ) -> Parsed<T> {
         self.take(key, default, |text| {
             let found = words.iter().find(|(word, _)| *word == text);
             found.map(|(_, meaning)| *meaning).ok_or_else(|| {
@@ -95,11 +95,11 @@ impl<'a> Keys<'a> {
     }
 
     /// Checks that no key is left that `name` does not know.
-    pub(crate) fn all_used(&self, name: &str) -> Faulty<()> {
+    pub(crate) fn all_used(&self, name: &str) -> Parsed<()> {
         match self.left.iter().next() {
             Some((key, (column, _))) => {
                 let known = self.known.join(", ");
-                Err((*column, format!("`{name}` knows no `{key}`, but {known}")))
+                Err((*column, format!("`{name}` has no key `{key}`, only {known}")))
             }
             None => Ok(()),
         }

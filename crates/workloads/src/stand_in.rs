@@ -25,7 +25,7 @@ use tierscope_core::Rng;
 
 use crate::Workload;
 use crate::description::{Access, Area, DEFAULT_HOT_SHARE, Mix, Pattern, Phase};
-use crate::spec::{Faulty, Keys};
+use crate::spec::{Keys, Parsed};
 
 /// Uniformly accessed chunks of the space: finer than the resolution of the shares.
 const CHUNKS: u64 = 200;
@@ -58,10 +58,10 @@ fn assumed(application: &str) -> Assumed {
     }
 }
 
-pub(crate) fn build(application: &str, keys: &mut Keys<'_>) -> Faulty<Workload> {
+pub(crate) fn build(application: &str, keys: &mut Keys<'_>) -> Parsed<Workload> {
     let given = assumed(application);
     let space = keys.bytes("space", 1 << 30)?;
-    let told = Assumed {
+    let shares = Assumed {
         dram: keys.number("dram", given.dram)?,
         tier: keys.number("tier", given.tier)?,
         groups: keys.number("groups", given.groups)?,
@@ -70,18 +70,18 @@ pub(crate) fn build(application: &str, keys: &mut Keys<'_>) -> Faulty<Workload> 
         writes: keys.number("writes", given.writes)?,
     };
     let seed = keys.number("seed", 1)?;
-    check(&told, space).map_err(|what| (1, what))?;
-    let places = Places::draw(&told, seed);
+    check(&shares, space).map_err(|what| (1, what))?;
+    let chunks = Chunks::draw(&shares, seed);
     let name = format!("stand-in-{application}");
     let phase = |turn: u64| Phase {
         name: format!("{name}, turn {turn}"),
-        duration: told.every,
+        duration: shares.every,
         rate: None,
         hot_share: DEFAULT_HOT_SHARE,
-        accesses: places.accesses(&told, space, turn),
+        accesses: chunks.accesses(&shares, space, turn),
     };
     Ok(Workload {
-        phases: (0..told.groups).map(phase).collect(),
+        phases: (0..shares.groups).map(phase).collect(),
         areas: vec![Area { name: name.clone(), bytes: space, content: None }],
         seed,
         burst: 1,
@@ -89,15 +89,15 @@ pub(crate) fn build(application: &str, keys: &mut Keys<'_>) -> Faulty<Workload> 
     })
 }
 
-fn check(told: &Assumed, space: u64) -> Result<(), String> {
+fn check(shares: &Assumed, space: u64) -> Result<(), String> {
     let share = |share: f64| (0.0..=1.0).contains(&share);
-    if !(share(told.dram) && share(told.tier) && told.dram + told.tier <= 1.0) {
+    if !(share(shares.dram) && share(shares.tier) && shares.dram + shares.tier <= 1.0) {
         return Err("dram and tier are shares within 0..1, together at most 1".into());
     }
-    if told.groups == 0 || told.groups > (told.tier * CHUNKS as f64) as u64 {
-        return Err(format!("1 to {} groups fit into tier", (told.tier * CHUNKS as f64) as u64));
+    if shares.groups == 0 || shares.groups > (shares.tier * CHUNKS as f64) as u64 {
+        return Err(format!("1 to {} groups fit into tier", (shares.tier * CHUNKS as f64) as u64));
     }
-    if !(told.ratio >= 1.0 && told.ratio <= 1e6) {
+    if !(shares.ratio >= 1.0 && shares.ratio <= 1e6) {
         return Err("ratio is a number from 1 to 1000000".into());
     }
     if space < CHUNKS {
@@ -107,14 +107,14 @@ fn check(told: &Assumed, space: u64) -> Result<(), String> {
 }
 
 /// The chunks of each kind.
-struct Places {
+struct Chunks {
     dram: Vec<u64>,
     groups: Vec<Vec<u64>>,
     cold: Vec<u64>,
 }
 
-impl Places {
-    fn draw(told: &Assumed, seed: u64) -> Self {
+impl Chunks {
+    fn draw(shares: &Assumed, seed: u64) -> Self {
         let mut order: Vec<u64> = (0..CHUNKS).collect();
         let mut rng = Rng::seeded(seed);
         for last in (1..order.len()).rev() {
@@ -122,9 +122,9 @@ impl Places {
         }
         let count = |share: f64| (share * CHUNKS as f64).round() as usize;
         let (dram, tier) =
-            (count(told.dram), count(told.tier).min(CHUNKS as usize - count(told.dram)));
-        let each = |group: u64| tier * group as usize / told.groups as usize;
-        let groups = (0..told.groups).map(|g| order[dram..][each(g)..each(g + 1)].to_vec());
+            (count(shares.dram), count(shares.tier).min(CHUNKS as usize - count(shares.dram)));
+        let each = |group: u64| tier * group as usize / shares.groups as usize;
+        let groups = (0..shares.groups).map(|g| order[dram..][each(g)..each(g + 1)].to_vec());
         Self {
             groups: groups.collect(),
             cold: order[dram + tier..].to_vec(),
@@ -133,9 +133,9 @@ impl Places {
     }
 
     /// One access per chunk; its weight is the chunk's heat.
-    fn accesses(&self, told: &Assumed, space: u64, turn: u64) -> Vec<Access> {
+    fn accesses(&self, shares: &Assumed, space: u64, turn: u64) -> Vec<Access> {
         let chunk = space / CHUNKS;
-        let mix = Mix::Writes(told.writes);
+        let mix = Mix::Writes(shares.writes);
         let access = |at: u64, weight: f64| Access {
             area: 0,
             from: at * chunk,
@@ -146,9 +146,9 @@ impl Places {
             hot: None,
         };
         let mut accesses: Vec<Access> =
-            self.dram.iter().map(|at| access(*at, told.ratio)).collect();
+            self.dram.iter().map(|at| access(*at, shares.ratio)).collect();
         for (group, chunks) in (0..).zip(&self.groups) {
-            let weight = if group == turn { told.ratio } else { 1.0 };
+            let weight = if group == turn { shares.ratio } else { 1.0 };
             accesses.extend(chunks.iter().map(|at| access(*at, weight)));
         }
         accesses.extend(self.cold.iter().map(|at| access(*at, COLDER)));
@@ -168,7 +168,7 @@ mod tests {
         ["stand-in-rubis", "stand-in-specpower", "stand-in-xalan", "stand-in-lusearch"];
 
     #[test]
-    fn every_name_says_what_they_are() {
+    fn every_name_marks_a_stand_in() {
         for spec in ALL {
             let workload = from_spec(spec).unwrap();
             assert_eq!(workload.name, spec);
@@ -183,7 +183,7 @@ mod tests {
     // Of 200 chunks, 1 in 10 is always hot, and 3 in 10 at times, in 3 turns: in each turn 20 and
     // 20 of 60 are hot, and the other 40 warm.
     #[test]
-    fn some_bytes_take_turns() {
+    fn tier_friendly_bytes_are_hot_in_rotation() {
         let spec = "stand-in-rubis:dram=0.1,tier=0.3,groups=3,ratio=8,space=200KiB";
         let workload = from_spec(spec).unwrap();
         let hot: Vec<Vec<u64>> = workload

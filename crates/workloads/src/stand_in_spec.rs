@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use crate::Workload;
 use crate::description::{Access, Area, DEFAULT_HOT_SHARE, Mix, Pattern, Phase};
-use crate::spec::{Faulty, Keys};
+use crate::spec::{Keys, Parsed};
 
 /// Bytes of stack that stay in any first-level cache.
 const STACK: u64 = 16 << 10;
@@ -111,7 +111,7 @@ pub(crate) fn knows(name: &str) -> bool {
     program(name).is_some()
 }
 
-pub(crate) fn build(name: &str, keys: &mut Keys<'_>) -> Faulty<Workload> {
+pub(crate) fn build(name: &str, keys: &mut Keys<'_>) -> Parsed<Workload> {
     let Some(given) = program(name) else { return Err((1, format!("nothing is after {name}"))) };
     let shrink = keys.within("shrink", 1u64, 1..=1 << 10)?;
     let local = keys.number("local", given.local)?;
@@ -181,7 +181,7 @@ mod tests {
     ];
 
     #[test]
-    fn every_name_says_what_they_are() {
+    fn every_name_marks_a_stand_in() {
         for name in ALL {
             let workload = from_spec(&format!("stand-in-{name}")).unwrap();
             assert_eq!(workload.name, format!("stand-in-{name}"));

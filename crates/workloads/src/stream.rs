@@ -114,18 +114,18 @@ impl Touch {
 /// A compiled workload: its tables are built once, for any number of streams.
 pub struct Program {
     burst: u32,
-    phases: Vec<PhaseCode>,
+    phases: Vec<CompiledPhase>,
     table: Vec<u32>,
 }
 
-struct PhaseCode {
-    accesses: Vec<Code>,
+struct CompiledPhase {
+    accesses: Vec<CompiledAccess>,
     /// An access is picked if the draw is below its bound and not below the previous one.
     bounds: Vec<u64>,
 }
 
 /// A compiled access. Offsets are relative to the area's beginning.
-struct Code {
+struct CompiledAccess {
     access: Access,
     kind: Kind,
     source: Source,
@@ -194,16 +194,16 @@ impl Program {
     /// Compiles a workload, which must have passed its check.
     #[must_use]
     pub fn new(workload: &Workload) -> Self {
-        let code = |phase: usize, index: usize, access: &Access| Code {
+        let code = |phase: usize, index: usize, access: &Access| CompiledAccess {
             access: access.clone(),
             kind: Kind::of(access.mix),
             source: Source::of(access, scatter::seed(workload.seed, phase, index)),
         };
-        let phases = workload.phases.iter().enumerate().map(|(at, phase)| PhaseCode {
+        let phases = workload.phases.iter().enumerate().map(|(at, phase)| CompiledPhase {
             accesses: phase.accesses.iter().enumerate().map(|(i, a)| code(at, i, a)).collect(),
             bounds: bounds(&phase.accesses),
         });
-        let phases: Vec<PhaseCode> = phases.collect();
+        let phases: Vec<CompiledPhase> = phases.collect();
         let mut codes = phases.iter().flat_map(|phase| &phase.accesses);
         let tabled = codes.any(|code| matches!(code.source, Source::Table));
         let table = if tabled { draw_table(workload.seed) } else { Vec::new() };
@@ -277,14 +277,14 @@ pub struct Stream {
     phase: usize,
     /// State of each access of the phase: the base address of its part now, and for sequential
     /// patterns the last offset.
-    places: Vec<Place>,
+    places: Vec<Position>,
     table_at: usize,
     picked: usize,
     left: u32,
 }
 
 #[derive(Clone, Copy)]
-struct Place {
+struct Position {
     base: u64,
     offset: u64,
 }
@@ -326,7 +326,7 @@ impl Stream {
     fn stand(&mut self, phase: usize, into: std::time::Duration) {
         let codes = &self.program.phases[phase].accesses;
         let goes_on = phase == self.phase && !into.is_zero() && self.places.len() == codes.len();
-        let place = |(index, code): (usize, &Code)| Place {
+        let place = |(index, code): (usize, &CompiledAccess)| Position {
             base: self.bases[code.access.area] + code.access.from + code.access.drifted(into),
             offset: if goes_on {
                 self.places[index].offset
@@ -367,7 +367,7 @@ impl Stream {
 
     fn draw(&mut self, program: &Program, out: &mut [Touch]) {
         let code = &program.phases[self.phase].accesses[self.picked];
-        let Place { base, offset } = self.places[self.picked];
+        let Position { base, offset } = self.places[self.picked];
         let (rng, kind) = (&mut self.rng, code.kind);
         match &code.source {
             Source::Uniform { bytes } => {
@@ -420,7 +420,7 @@ impl Stream {
     }
 }
 
-impl Code {
+impl CompiledAccess {
     /// The initial offset of a sequential pattern, before its first access.
     fn begin(&self, lane: u64, lanes: u64) -> u64 {
         match self.source {
@@ -646,7 +646,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(48))]
 
         #[test]
-        fn the_same_seed_gives_the_same_accesses_however_they_are_asked_for(spec in any_spec(), seed: u64, cuts in prop::collection::vec(1usize..300, 1..20)) {
+        fn the_same_seed_gives_the_same_accesses_in_batches_of_any_size(spec in any_spec(), seed: u64, cuts in prop::collection::vec(1usize..300, 1..20)) {
             let workload = from_spec(&spec).unwrap();
             let whole = draw(&mut stream(&workload, seed), cuts.iter().sum());
             let mut again = stream(&workload, seed);
@@ -655,7 +655,7 @@ mod tests {
         }
 
         #[test]
-        fn accesses_stay_where_the_densities_say(spec in any_spec(), seed: u64, time in 0u64..5000) {
+        fn accesses_stay_within_the_densities(spec in any_spec(), seed: u64, time in 0u64..5000) {
             let workload = from_spec(&spec).unwrap();
             let segment = workload.segment_at(Duration::from_millis(time));
             let mut stream = stream(&workload, seed);

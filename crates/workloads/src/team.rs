@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_loaded_is_written_first() {
+    fn loaded_input_is_written_first() {
         let kernel = Loaded::new(
             vec![(A, 100), (Array::new(5000, 4), 64)],
             Sum { loops: vec![1], total: 0 },

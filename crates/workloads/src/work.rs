@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_door_for_descriptions_and_programs() {
+    fn descriptions_and_programs_are_loaded_alike() {
         let load = |text| load(text, Mode::Correct);
         assert!(matches!(load("zipf:space=1GiB"), Ok(Work::Described(_))));
         let gups = load("gups:table=1MiB,threads=3").unwrap();
@@ -160,17 +160,17 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_is_told_all_known_ones() {
+    fn an_error_on_an_unknown_name_lists_the_known_ones() {
         for unknown in ["nothing:space=1GiB", "nothing", "/nowhere/nothing.toml"] {
             let error = load(unknown, Mode::Correct).unwrap_err().to_string();
             names().for_each(|name| assert!(error.contains(name), "{error}"));
         }
         let error = load("silo:keys=10,color=red", Mode::Correct).unwrap_err().to_string();
         assert!(
-            error.contains("`silo` knows no `color`, but ycsb, updates, dist, keys"),
+            error.contains("`silo` has no key `color`, only ycsb, updates, dist, keys"),
             "{error}"
         );
         let error = load("zipf:color=red", Mode::Correct).unwrap_err().to_string();
-        assert!(error.contains("`zipf` knows no `color`, but space, item, theta"), "{error}");
+        assert!(error.contains("`zipf` has no key `color`, only space, item, theta"), "{error}");
     }
 }

@@ -162,7 +162,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn who_is_connected_is_in_the_same_component(case in any_case()) {
+        fn connected_vertices_are_in_the_same_component(case in any_case()) {
             let rows = case.rows();
             let cc = Components::new(rows.clone(), &case.bases(), 1, 1);
             let cc = compute(cc, case.lanes, case.batch);

@@ -206,7 +206,7 @@ mod tests {
 
     //  0 ── 1    2 isolated, 0-1 drawn twice, 1 with a self-loop
     #[test]
-    fn repetitions_and_loops_go() {
+    fn repetitions_and_loops_are_removed() {
         let graph = Csr::of(4, &[(0, 1), (1, 0), (1, 1), (3, 1)]);
         let rows: Vec<&[u32]> = (0..4).map(|v| graph.neighbours(v)).collect();
         assert_eq!(rows, [&[1][..], &[0, 3], &[], &[1]]);

@@ -31,7 +31,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::description::Area;
 use crate::programs::{self, Family};
-use crate::spec::{Faulty, Keys};
+use crate::spec::{Keys, Parsed};
 use crate::team::{Array, Kernel, Loaded, team};
 use crate::{App, Lane};
 use csr::Csr;
@@ -72,7 +72,7 @@ struct GraphApp {
     graph: OnceLock<Arc<Csr>>,
 }
 
-fn build(name: &str, keys: &mut Keys<'_>) -> Faulty<Arc<dyn App>> {
+fn build(name: &str, keys: &mut Keys<'_>) -> Parsed<Arc<dyn App>> {
     let kinds = [("kron", Kind::Kronecker), ("uniform", Kind::Uniform)];
     let input = Input {
         kind: keys.word("graph", Kind::Kronecker, &kinds)?,
@@ -100,7 +100,7 @@ fn build(name: &str, keys: &mut Keys<'_>) -> Faulty<Arc<dyn App>> {
     }))
 }
 
-fn algorithm(name: &str, keys: &mut Keys<'_>) -> Faulty<Algorithm> {
+fn algorithm(name: &str, keys: &mut Keys<'_>) -> Parsed<Algorithm> {
     Ok(match name {
         "bfs" => Algorithm::Bfs,
         // The value that the suite's own runs use for graphs of this kind.

@@ -53,9 +53,9 @@ pub(crate) fn sources_of(case: &Case) -> Sources {
 }
 
 /// A kernel that can be taken back after its team has run it.
-struct Lent<K>(Arc<Mutex<Option<K>>>);
+struct SharedKernel<K>(Arc<Mutex<Option<K>>>);
 
-impl<K: Kernel> Kernel for Lent<K> {
+impl<K: Kernel> Kernel for SharedKernel<K> {
     fn next_loop(&mut self, out: &mut Out) -> Option<Loop> {
         self.0.lock().unwrap().as_mut().unwrap().next_loop(out)
     }
@@ -70,9 +70,9 @@ impl<K: Kernel> Kernel for Lent<K> {
 /// Runs a kernel to its end, and returns the kernel, which holds its result.
 pub(crate) fn compute<K: Kernel + 'static>(kernel: K, lanes: usize, batch: usize) -> K {
     let kernel = Arc::new(Mutex::new(Some(kernel)));
-    let mut lanes = team(Lent(Arc::clone(&kernel)), lanes as u32);
+    let mut lanes = team(SharedKernel(Arc::clone(&kernel)), lanes as u32);
     run_out(&mut lanes, batch);
-    kernel.lock().unwrap().take().expect("nobody else takes it")
+    kernel.lock().unwrap().take().expect("it is taken once")
 }
 
 /// Distances from the source in edges, by a queue.

@@ -82,7 +82,7 @@ enum Phase {
 
 /// Private state of a lane.
 #[derive(Clone, Default)]
-struct Own {
+struct LaneState {
     bins: Vec<Bin>,
     /// The bin that the lane processes at once, and its progress.
     fused: Bin,
@@ -102,7 +102,7 @@ pub(crate) struct Paths {
     frontiers: Array,
     frontier: Vec<u32>,
     lines: Lines,
-    own: Vec<Own>,
+    own: Vec<LaneState>,
     /// The bin that is processed now, and the lowest of those to follow.
     bin: usize,
     next: usize,
@@ -129,7 +129,7 @@ impl Paths {
             frontiers: Array::new(bases[1], 4),
             frontier: Vec::new(),
             lines,
-            own: vec![Own::default(); lanes],
+            own: vec![LaneState::default(); lanes],
             bin: 0,
             next: usize::MAX,
             rows,

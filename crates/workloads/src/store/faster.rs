@@ -12,10 +12,10 @@
 //! The whole log is in memory, as the NEMO paper runs it. When its pages run out, the oldest page
 //! is compacted: its live records are appended to the tail.
 
-use super::hashed::{Changed, Hashed, log2_up};
+use super::access_trace::AccessTrace;
+use super::hashed::{ChangedValues, Hashed, log2_up};
 use super::heat::Heat;
 use super::heat::lines;
-use super::tape::Tape;
 use super::{Plan, Store, area};
 use crate::description::Area;
 use crate::permutation::mixed;
@@ -122,8 +122,8 @@ struct Record {
 pub(super) struct Faster {
     layout: Layout,
     hashed: Hashed,
-    index: Changed<Vec<Entry>>,
-    records: Changed<Record>,
+    index: ChangedValues<Vec<Entry>>,
+    records: ChangedValues<Record>,
     tail: u64,
     /// The oldest live record slot: the first of its page.
     head: u64,
@@ -140,8 +140,8 @@ impl Faster {
         Self {
             layout,
             hashed: Hashed::new(layout.buckets, layout.plan.most(), loaded),
-            index: Changed::default(),
-            records: Changed::default(),
+            index: ChangedValues::default(),
+            records: ChangedValues::default(),
             tail: loaded,
             head: 0,
             compacted: 0,
@@ -164,10 +164,16 @@ impl Faster {
     }
 
     /// Reads the bucket, and its overflow bucket if the entry is there or does not exist.
-    fn read_index(&self, bucket: u64, entry: Option<usize>, entries: usize, tape: &mut Tape) {
-        tape.read(INDEX, bucket * BUCKET, BUCKET);
+    fn read_index(
+        &self,
+        bucket: u64,
+        entry: Option<usize>,
+        entries: usize,
+        trace: &mut AccessTrace,
+    ) {
+        trace.read(INDEX, bucket * BUCKET, BUCKET);
         if entries > ENTRIES && entry.is_none_or(|at| at >= ENTRIES) {
-            tape.read(OVERFLOW, self.overflow(bucket), BUCKET);
+            trace.read(OVERFLOW, self.overflow(bucket), BUCKET);
         }
     }
 
@@ -176,14 +182,14 @@ impl Faster {
     }
 
     /// The newest record of a key.
-    fn find(&self, key: u64, tape: &mut Tape) -> Option<u64> {
+    fn find(&self, key: u64, trace: &mut AccessTrace) -> Option<u64> {
         let bucket = self.hashed.bucket(key);
         let entries = self.index.look(bucket, || Self::initial(&self.hashed, bucket));
         let at = entries.iter().position(|entry| entry.tag == tag(key));
-        self.read_index(bucket, at, entries.len(), tape);
+        self.read_index(bucket, at, entries.len(), trace);
         let live = entries[at?].records.iter().filter(|slot| **slot >= self.head);
         for slot in live {
-            tape.read(LOG, self.layout.at(*slot), RECORD_HEADER + self.layout.plan.key);
+            trace.read(LOG, self.layout.at(*slot), RECORD_HEADER + self.layout.plan.key);
             if self.record(*slot).key == key {
                 return Some(*slot);
             }
@@ -197,18 +203,18 @@ impl Faster {
         page(self.tail) - page(slot) < self.layout.mutable_pages
     }
 
-    fn write_value(&mut self, slot: u64, record: Record, tape: &mut Tape) {
+    fn write_value(&mut self, slot: u64, record: Record, trace: &mut AccessTrace) {
         self.records.set(slot, record);
         let value = RECORD_HEADER + self.layout.plan.key;
-        tape.write(LOG, self.layout.at(slot) + value, self.layout.plan.value);
+        trace.write(LOG, self.layout.at(slot) + value, self.layout.plan.value);
     }
 
-    fn append(&mut self, record: Record, tape: &mut Tape) {
+    fn append(&mut self, record: Record, trace: &mut AccessTrace) {
         let slot = self.tail;
         self.tail += 1;
-        tape.update(TAIL, 0);
+        trace.update(TAIL, 0);
         self.records.set(slot, record);
-        tape.write(LOG, self.layout.at(slot), self.layout.record);
+        trace.write(LOG, self.layout.at(slot), self.layout.record);
         let (bucket, head) = (self.hashed.bucket(record.key), self.head);
         let overflow = self.overflow(bucket);
         let entries = self.index.entry(bucket, || Self::initial(&self.hashed, bucket));
@@ -220,13 +226,13 @@ impl Faster {
         entries[at].records.retain(|old| *old >= head);
         entries[at].records.insert(0, slot);
         match at {
-            0..ENTRIES => tape.update(INDEX, bucket * BUCKET + 8 * at as u64),
-            _ => tape.update(OVERFLOW, overflow + 8 * (at - ENTRIES) as u64 % BUCKET),
+            0..ENTRIES => trace.update(INDEX, bucket * BUCKET + 8 * at as u64),
+            _ => trace.update(OVERFLOW, overflow + 8 * (at - ENTRIES) as u64 % BUCKET),
         }
     }
 
     /// Compacts the oldest page while pages run out.
-    fn compact(&mut self, tape: &mut Tape) {
+    fn compact(&mut self, trace: &mut AccessTrace) {
         let (per, pages) = (self.layout.per, self.layout.pages);
         let used = |store: &Self| (store.tail + COMPACTED) / per - store.head / per + 1;
         let mut budget = COMPACTED;
@@ -234,10 +240,10 @@ impl Faster {
         while used(self) + 2 > pages && (budget > 0 || used(self) > pages - 1) {
             let slot = self.head + self.compacted;
             let record = self.record(slot);
-            tape.read(LOG, self.layout.at(slot), RECORD_HEADER + self.layout.plan.key);
-            if self.find(record.key, tape) == Some(slot) {
-                tape.read(LOG, self.layout.at(slot), self.layout.record);
-                self.append(record, tape);
+            trace.read(LOG, self.layout.at(slot), RECORD_HEADER + self.layout.plan.key);
+            if self.find(record.key, trace) == Some(slot) {
+                trace.read(LOG, self.layout.at(slot), self.layout.record);
+                self.append(record, trace);
             }
             self.compacted += 1;
             budget = budget.saturating_sub(1);
@@ -251,35 +257,41 @@ impl Faster {
 }
 
 impl Store for Faster {
-    fn get(&mut self, key: u64, tape: &mut Tape) -> Option<u64> {
-        let slot = self.find(key, tape)?;
+    fn get(&mut self, key: u64, trace: &mut AccessTrace) -> Option<u64> {
+        let slot = self.find(key, trace)?;
         let value = RECORD_HEADER + self.layout.plan.key;
-        tape.read(LOG, self.layout.at(slot) + value, self.layout.plan.value);
+        trace.read(LOG, self.layout.at(slot) + value, self.layout.plan.value);
         Some(self.record(slot).value)
     }
 
-    fn put(&mut self, key: u64, value: u64, _core: usize, tape: &mut Tape) -> bool {
-        let found = self.find(key, tape);
+    fn put(&mut self, key: u64, value: u64, _core: usize, trace: &mut AccessTrace) -> bool {
+        let found = self.find(key, trace);
         match found.filter(|slot| self.is_mutable(*slot)) {
-            Some(slot) => self.write_value(slot, Record { key, value }, tape),
+            Some(slot) => self.write_value(slot, Record { key, value }, trace),
             None => {
-                self.compact(tape);
-                self.append(Record { key, value }, tape);
+                self.compact(trace);
+                self.append(Record { key, value }, trace);
             }
         }
         true
     }
 
-    fn modify(&mut self, key: u64, value: u64, _core: usize, tape: &mut Tape) -> Option<u64> {
-        let slot = self.find(key, tape)?;
+    fn modify(
+        &mut self,
+        key: u64,
+        value: u64,
+        _core: usize,
+        trace: &mut AccessTrace,
+    ) -> Option<u64> {
+        let slot = self.find(key, trace)?;
         let old = self.record(slot).value;
         let from = RECORD_HEADER + self.layout.plan.key;
-        tape.read(LOG, self.layout.at(slot) + from, self.layout.plan.value);
+        trace.read(LOG, self.layout.at(slot) + from, self.layout.plan.value);
         if self.is_mutable(slot) {
-            self.write_value(slot, Record { key, value }, tape);
+            self.write_value(slot, Record { key, value }, trace);
         } else {
-            self.compact(tape);
-            self.append(Record { key, value }, tape);
+            self.compact(trace);
+            self.append(Record { key, value }, trace);
         }
         Some(old)
     }

@@ -13,9 +13,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::hashed::{Changed, Hashed, log2_up};
+use super::access_trace::AccessTrace;
+use super::hashed::{ChangedValues, Hashed, log2_up};
 use super::heat::{Heat, lines};
-use super::tape::Tape;
 use super::{Plan, Store, area};
 use crate::description::Area;
 
@@ -145,8 +145,8 @@ struct Item {
 pub(super) struct FlexKvs {
     layout: Layout,
     hashed: Hashed,
-    buckets: Changed<Bucket>,
-    items: Changed<Item>,
+    buckets: ChangedValues<Bucket>,
+    items: ChangedValues<Item>,
     /// Per core: its open segment, and the number of items in it.
     current: Vec<Option<(u64, u64)>>,
     fresh: u64,
@@ -170,8 +170,8 @@ impl FlexKvs {
         Self {
             layout,
             hashed: Hashed::new(layout.buckets, layout.plan.most(), loaded),
-            buckets: Changed::default(),
-            items: Changed::default(),
+            buckets: ChangedValues::default(),
+            items: ChangedValues::default(),
             current,
             fresh: loaded.div_ceil(per),
             free: Vec::new(),
@@ -194,24 +194,24 @@ impl FlexKvs {
 
     /// Looks up a key as `hasht_get` does: the hashes of direct items are in the bucket, those of
     /// chained items in the items.
-    fn find(&self, key: u64, tape: &mut Tape) -> Option<u64> {
+    fn find(&self, key: u64, trace: &mut AccessTrace) -> Option<u64> {
         let number = self.hashed.bucket(key);
         let bucket = self.buckets.look(number, || Self::initial(&self.hashed, number));
         let key_bytes = HEADER + self.layout.plan.key;
-        tape.update(TABLE, number * BUCKET + LOCK);
+        trace.update(TABLE, number * BUCKET + LOCK);
         if let Some(slot) =
             bucket.direct.iter().copied().find(|s| *s != NONE && self.item(*s).key == key)
         {
-            tape.read(LOG, self.layout.at(slot), key_bytes);
+            trace.read(LOG, self.layout.at(slot), key_bytes);
             return Some(slot);
         }
         let last = bucket.direct[DIRECT - 1];
         if last != NONE {
-            tape.read(LOG, self.layout.at(last), 8);
+            trace.read(LOG, self.layout.at(last), 8);
         }
         for slot in &bucket.behind {
             let found = self.item(*slot).key == key;
-            tape.read(LOG, self.layout.at(*slot), if found { key_bytes } else { HEADER });
+            trace.read(LOG, self.layout.at(*slot), if found { key_bytes } else { HEADER });
             if found {
                 return Some(*slot);
             }
@@ -219,20 +219,20 @@ impl FlexKvs {
         None
     }
 
-    fn unlock(&self, key: u64, tape: &mut Tape) {
-        tape.write(TABLE, self.hashed.bucket(key) * BUCKET + LOCK, 1);
+    fn unlock(&self, key: u64, trace: &mut AccessTrace) {
+        trace.write(TABLE, self.hashed.bucket(key) * BUCKET + LOCK, 1);
     }
 
     /// Allocates a slot at the end of the core's segment. The last free segments are reserved for
     /// cleaning.
-    fn allocate(&mut self, core: usize, cleans: bool, tape: &mut Tape) -> Option<u64> {
+    fn allocate(&mut self, core: usize, cleans: bool, trace: &mut AccessTrace) -> Option<u64> {
         let core = core % self.current.len();
         let per = self.layout.per;
         let (segment, used) = match self.current[core] {
             Some(open) => open,
             None => (self.open(if cleans { 0 } else { self.current.len() as u64 })?, 0),
         };
-        tape.update(HEADERS, segment * SEGMENT_HEADER);
+        trace.update(HEADERS, segment * SEGMENT_HEADER);
         let full = used + 1 == per;
         self.current[core] = (!full).then_some((segment, used + 1));
         if full {
@@ -274,16 +274,16 @@ impl FlexKvs {
         }
     }
 
-    fn write(&mut self, slot: u64, item: Item, tape: &mut Tape) {
+    fn write(&mut self, slot: u64, item: Item, trace: &mut AccessTrace) {
         self.items.set(slot, item);
-        tape.write(LOG, self.layout.at(slot), self.layout.item());
+        trace.write(LOG, self.layout.at(slot), self.layout.item());
     }
 
     /// Drops the last reference to an item.
-    fn unref(&mut self, slot: u64, tape: &mut Tape) {
+    fn unref(&mut self, slot: u64, trace: &mut AccessTrace) {
         let segment = slot / self.layout.per;
-        tape.update(LOG, self.layout.at(slot) + REFCOUNT);
-        tape.update(HEADERS, segment * SEGMENT_HEADER);
+        trace.update(LOG, self.layout.at(slot) + REFCOUNT);
+        trace.update(HEADERS, segment * SEGMENT_HEADER);
         let open = self.current.iter().flatten().any(|(current, _)| *current == segment);
         if open {
             *self.early.entry(segment).or_default() += 1;
@@ -304,26 +304,26 @@ impl FlexKvs {
     }
 
     /// Appends the live items of the segment that is being cleaned to the core's segment.
-    fn clean(&mut self, core: usize, tape: &mut Tape) {
+    fn clean(&mut self, core: usize, trace: &mut AccessTrace) {
         for _ in 0..CLEANED {
             let Some(slot) = self.cleaning.pop_front() else { return };
             let item = self.item(slot);
             let number = self.hashed.bucket(item.key);
             let bucket = self.buckets.look(number, || Self::initial(&self.hashed, number));
-            tape.read(LOG, self.layout.at(slot), HEADER);
+            trace.read(LOG, self.layout.at(slot), HEADER);
             if !bucket.items().any(|linked| linked == slot) {
                 continue;
             }
-            let Some(place) = self.allocate(core, true, tape) else {
+            let Some(place) = self.allocate(core, true, trace) else {
                 self.cleaning.clear();
                 return;
             };
-            tape.read(LOG, self.layout.at(slot), self.layout.item());
-            self.write(place, item, tape);
-            self.find(item.key, tape);
+            trace.read(LOG, self.layout.at(slot), self.layout.item());
+            self.write(place, item, trace);
+            self.find(item.key, trace);
             self.relink(item.key, Some(slot), place);
-            self.unlock(item.key, tape);
-            self.unref(slot, tape);
+            self.unlock(item.key, trace);
+            self.unref(slot, trace);
         }
     }
 
@@ -338,34 +338,34 @@ impl FlexKvs {
 }
 
 impl Store for FlexKvs {
-    fn get(&mut self, key: u64, tape: &mut Tape) -> Option<u64> {
-        let slot = self.find(key, tape);
+    fn get(&mut self, key: u64, trace: &mut AccessTrace) -> Option<u64> {
+        let slot = self.find(key, trace);
         if let Some(slot) = slot {
-            tape.update(LOG, self.layout.at(slot) + REFCOUNT);
+            trace.update(LOG, self.layout.at(slot) + REFCOUNT);
         }
-        self.unlock(key, tape);
+        self.unlock(key, trace);
         let slot = slot?;
         let value = HEADER + self.layout.plan.key;
-        tape.read(LOG, self.layout.at(slot) + value, self.layout.plan.value);
-        tape.update(LOG, self.layout.at(slot) + REFCOUNT);
+        trace.read(LOG, self.layout.at(slot) + value, self.layout.plan.value);
+        trace.update(LOG, self.layout.at(slot) + REFCOUNT);
         Some(self.item(slot).value)
     }
 
-    fn put(&mut self, key: u64, value: u64, core: usize, tape: &mut Tape) -> bool {
+    fn put(&mut self, key: u64, value: u64, core: usize, trace: &mut AccessTrace) -> bool {
         if self.cleaning.is_empty() {
             self.choose();
         }
-        self.clean(core, tape);
-        let Some(slot) = self.allocate(core, false, tape) else {
-            tape.read(HEADERS, 0, SEGMENT_HEADER);
+        self.clean(core, trace);
+        let Some(slot) = self.allocate(core, false, trace) else {
+            trace.read(HEADERS, 0, SEGMENT_HEADER);
             return false;
         };
-        self.write(slot, Item { key, value }, tape);
-        let old = self.find(key, tape);
+        self.write(slot, Item { key, value }, trace);
+        let old = self.find(key, trace);
         self.relink(key, old, slot);
-        self.unlock(key, tape);
+        self.unlock(key, trace);
         if let Some(old) = old {
-            self.unref(old, tape);
+            self.unref(old, trace);
         }
         true
     }

@@ -57,15 +57,15 @@ pub(crate) fn log2_up(number: u64) -> u32 {
 
 /// A sparse table: stores only the values that changed since the load.
 #[derive(Debug)]
-pub(crate) struct Changed<V>(HashMap<u64, V, BuildHasherDefault<Mixer>>);
+pub(crate) struct ChangedValues<V>(HashMap<u64, V, BuildHasherDefault<Mixer>>);
 
-impl<V> Default for Changed<V> {
+impl<V> Default for ChangedValues<V> {
     fn default() -> Self {
         Self(HashMap::default())
     }
 }
 
-impl<V> Changed<V> {
+impl<V> ChangedValues<V> {
     /// Value `number`, if it has changed.
     pub(crate) fn get(&self, number: u64) -> Option<&V> {
         self.0.get(&number)
@@ -87,7 +87,7 @@ impl<V> Changed<V> {
     }
 }
 
-impl<V: Clone> Changed<V> {
+impl<V: Clone> ChangedValues<V> {
     /// Value `number`, changed or initial.
     pub(crate) fn look(&self, number: u64, initial: impl FnOnce() -> V) -> Cow<'_, V> {
         self.0.get(&number).map_or_else(|| Cow::Owned(initial()), Cow::Borrowed)

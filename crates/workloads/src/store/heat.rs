@@ -14,11 +14,11 @@ const MOST_PHASES: u64 = 1000;
 pub(super) struct Heat {
     area: usize,
     touches: f64,
-    lies: Lies,
+    spread: Spread,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Lies {
+enum Spread {
     /// Uniform over the area, as a hash would place them.
     Anywhere,
     /// Uniform over a number of bytes from an offset on.
@@ -29,16 +29,16 @@ enum Lies {
 
 impl Heat {
     pub(super) fn anywhere(area: usize, touches: f64) -> Self {
-        Self { area, touches, lies: Lies::Anywhere }
+        Self { area, touches, spread: Spread::Anywhere }
     }
 
     /// Uniform over `bytes` bytes of an area from `from` on.
     pub(super) fn within(area: usize, touches: f64, from: u64, bytes: u64) -> Self {
-        Self { area, touches, lies: Lies::Within { from, bytes } }
+        Self { area, touches, spread: Spread::Within { from, bytes } }
     }
 
     pub(super) fn by_key(area: usize, touches: f64, keys: u64, block: u64) -> Self {
-        Self { area, touches, lies: Lies::ByKey { keys, block } }
+        Self { area, touches, spread: Spread::ByKey { keys, block } }
     }
 }
 
@@ -110,10 +110,10 @@ impl Heat {
             hot: None,
         };
         let anywhere = |from, bytes| Some(vec![access(from, bytes, Pattern::Random, 1.0)]);
-        let (per, block) = match self.lies {
-            Lies::Anywhere => return anywhere(0, areas[self.area].bytes),
-            Lies::Within { from, bytes } => return anywhere(from, bytes),
-            Lies::ByKey { keys, block } => (keys, block),
+        let (per, block) = match self.spread {
+            Spread::Anywhere => return anywhere(0, areas[self.area].bytes),
+            Spread::Within { from, bytes } => return anywhere(from, bytes),
+            Spread::ByKey { keys, block } => (keys, block),
         };
         let at = |key: u64| key / per * block + key % per * (block / per);
         let item = block / per;
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_come_round() {
+    fn a_shift_returns_after_its_period() {
         assert_eq!(
             [(10, 2), (10, 3), (10, 10), (7, 0)].map(|(n, by)| period(n, by)),
             [5, 10, 1, 1]

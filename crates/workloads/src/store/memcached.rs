@@ -11,10 +11,10 @@
 //! Left out: the maintainer thread, which moves items between the hot, warm and cold lists of a
 //! class, and the connection's buffers.
 
-use super::hashed::{Changed, Hashed, log2_up};
+use super::access_trace::AccessTrace;
+use super::hashed::{ChangedValues, Hashed, log2_up};
 use super::heat::Heat;
 use super::heat::lines;
-use super::tape::Tape;
 use super::{Plan, Store, area};
 use crate::description::Area;
 
@@ -140,9 +140,9 @@ pub(super) struct Memcached {
     layout: Layout,
     hashed: Hashed,
     loaded: u64,
-    chains: Changed<Vec<u64>>,
-    items: Changed<Item>,
-    links: Changed<Links>,
+    chains: ChangedValues<Vec<u64>>,
+    items: ChangedValues<Item>,
+    links: ChangedValues<Links>,
     head: u64,
     fresh: u64,
     free: Vec<u64>,
@@ -155,9 +155,9 @@ impl Memcached {
             layout,
             hashed: Hashed::new(layout.buckets, layout.plan.most(), loaded),
             loaded,
-            chains: Changed::default(),
-            items: Changed::default(),
-            links: Changed::default(),
+            chains: ChangedValues::default(),
+            items: ChangedValues::default(),
+            links: ChangedValues::default(),
             head: loaded.checked_sub(1).unwrap_or(NONE),
             fresh: loaded,
             free: Vec::new(),
@@ -183,12 +183,12 @@ impl Memcached {
     }
 
     /// Follows a chain to a key: its item, and the preceding item.
-    fn find(&self, key: u64, tape: &mut Tape) -> Option<(u64, Option<u64>)> {
+    fn find(&self, key: u64, trace: &mut AccessTrace) -> Option<(u64, Option<u64>)> {
         let bucket = self.hashed.bucket(key);
-        tape.read(TABLE, bucket * POINTER, POINTER);
+        trace.read(TABLE, bucket * POINTER, POINTER);
         let mut before = None;
         for slot in self.chains.look(bucket, || Self::chain(&self.hashed, bucket)).iter() {
-            tape.read(SLABS, self.layout.at(*slot) + CHAIN, HEADER - CHAIN + self.layout.plan.key);
+            trace.read(SLABS, self.layout.at(*slot) + CHAIN, HEADER - CHAIN + self.layout.plan.key);
             if self.item(*slot).key == key {
                 return Some((*slot, before));
             }
@@ -198,95 +198,100 @@ impl Memcached {
     }
 
     /// Allocates a chunk for an item; a new page is first cut into chunks.
-    fn allocate(&mut self, tape: &mut Tape) -> u64 {
+    fn allocate(&mut self, trace: &mut AccessTrace) -> u64 {
         if let Some(slot) = self.free.pop() {
-            tape.read(SLABS, self.layout.at(slot), POINTER);
+            trace.read(SLABS, self.layout.at(slot), POINTER);
             return slot;
         }
         let slot = self.fresh;
         self.fresh += 1;
         if slot.is_multiple_of(self.layout.per) {
             (slot..slot + self.layout.per)
-                .for_each(|cut| tape.write(SLABS, self.layout.at(cut), HEADER));
+                .for_each(|cut| trace.write(SLABS, self.layout.at(cut), HEADER));
         }
         slot
     }
 
     /// Accesses the parts of a value.
-    fn value(&self, slot: u64, tape: &mut Tape, touch: fn(&mut Tape, usize, u64, u64)) {
+    fn value(
+        &self,
+        slot: u64,
+        trace: &mut AccessTrace,
+        touch: fn(&mut AccessTrace, usize, u64, u64),
+    ) {
         let (layout, plan) = (&self.layout, &self.layout.plan);
         if layout.more == 0 {
-            return touch(tape, SLABS, layout.at(slot) + HEADER + plan.key + 5, plan.value);
+            return touch(trace, SLABS, layout.at(slot) + HEADER + plan.key + 5, plan.value);
         }
         let (mut left, first) = (plan.value, slot * layout.more);
         for chunk in first..first + layout.more {
             let bytes = left.min(LARGEST - CHUNK_HEADER);
-            touch(tape, CHUNKS, chunk * LARGEST, CHUNK_HEADER + bytes);
+            touch(trace, CHUNKS, chunk * LARGEST, CHUNK_HEADER + bytes);
             left -= bytes;
         }
     }
 
     /// Inserts the item at the head of its chain and of its class's list.
-    fn insert(&mut self, slot: u64, item: Item, tape: &mut Tape) {
+    fn insert(&mut self, slot: u64, item: Item, trace: &mut AccessTrace) {
         self.items.set(slot, item);
         let bucket = self.hashed.bucket(item.key);
         self.chains.entry(bucket, || Self::chain(&self.hashed, bucket)).insert(0, slot);
-        tape.write(TABLE, bucket * POINTER, POINTER);
+        trace.write(TABLE, bucket * POINTER, POINTER);
         self.links.set(slot, Links { next: self.head, previous: NONE });
-        tape.write(SLABS, self.layout.at(slot) + NEXT, CHAIN);
+        trace.write(SLABS, self.layout.at(slot) + NEXT, CHAIN);
         if self.head != NONE {
             self.links.set(self.head, Links { previous: slot, ..self.link(self.head) });
-            tape.write(SLABS, self.layout.at(self.head) + PREVIOUS, POINTER);
+            trace.write(SLABS, self.layout.at(self.head) + PREVIOUS, POINTER);
         }
         self.head = slot;
     }
 
     /// Unlinks the item from its chain, in which `before` precedes it, and from its class's list;
     /// frees its chunk.
-    fn unlink(&mut self, slot: u64, before: Option<u64>, tape: &mut Tape) {
+    fn unlink(&mut self, slot: u64, before: Option<u64>, trace: &mut AccessTrace) {
         let bucket = self.hashed.bucket(self.item(slot).key);
         self.chains
             .entry(bucket, || Self::chain(&self.hashed, bucket))
             .retain(|other| *other != slot);
         match before {
-            Some(before) => tape.write(SLABS, self.layout.at(before) + CHAIN, POINTER),
-            None => tape.write(TABLE, bucket * POINTER, POINTER),
+            Some(before) => trace.write(SLABS, self.layout.at(before) + CHAIN, POINTER),
+            None => trace.write(TABLE, bucket * POINTER, POINTER),
         }
         let Links { next, previous } = self.link(slot);
         match previous {
             NONE => self.head = next,
             newer => {
                 self.links.set(newer, Links { next, ..self.link(newer) });
-                tape.write(SLABS, self.layout.at(newer) + NEXT, POINTER);
+                trace.write(SLABS, self.layout.at(newer) + NEXT, POINTER);
             }
         }
         if next != NONE {
             self.links.set(next, Links { previous, ..self.link(next) });
-            tape.write(SLABS, self.layout.at(next) + PREVIOUS, POINTER);
+            trace.write(SLABS, self.layout.at(next) + PREVIOUS, POINTER);
         }
-        tape.write(SLABS, self.layout.at(slot), HEADER);
+        trace.write(SLABS, self.layout.at(slot), HEADER);
         self.free.push(slot);
     }
 }
 
 impl Store for Memcached {
-    fn get(&mut self, key: u64, tape: &mut Tape) -> Option<u64> {
-        let (slot, _) = self.find(key, tape)?;
-        tape.update(SLABS, self.layout.at(slot) + REFCOUNT);
-        self.value(slot, tape, Tape::read);
-        tape.update(SLABS, self.layout.at(slot) + REFCOUNT);
+    fn get(&mut self, key: u64, trace: &mut AccessTrace) -> Option<u64> {
+        let (slot, _) = self.find(key, trace)?;
+        trace.update(SLABS, self.layout.at(slot) + REFCOUNT);
+        self.value(slot, trace, AccessTrace::read);
+        trace.update(SLABS, self.layout.at(slot) + REFCOUNT);
         Some(self.item(slot).value)
     }
 
-    fn put(&mut self, key: u64, value: u64, _core: usize, tape: &mut Tape) -> bool {
-        let slot = self.allocate(tape);
-        tape.write(SLABS, self.layout.at(slot), HEADER + self.layout.plan.key + 5);
-        self.value(slot, tape, Tape::write);
-        let old = self.find(key, tape);
+    fn put(&mut self, key: u64, value: u64, _core: usize, trace: &mut AccessTrace) -> bool {
+        let slot = self.allocate(trace);
+        trace.write(SLABS, self.layout.at(slot), HEADER + self.layout.plan.key + 5);
+        self.value(slot, trace, AccessTrace::write);
+        let old = self.find(key, trace);
         if let Some((old, before)) = old {
-            self.unlink(old, before, tape);
+            self.unlink(old, before, trace);
         }
-        self.insert(slot, Item { key, value }, tape);
+        self.insert(slot, Item { key, value }, trace);
         true
     }
 }

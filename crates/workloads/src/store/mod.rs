@@ -34,6 +34,7 @@
 //!
 //! Scans (workload `e`) are supported by `silo` alone: the other stores do not order keys.
 
+mod access_trace;
 mod faster;
 mod flexkvs;
 mod hashed;
@@ -41,7 +42,6 @@ mod heat;
 mod memcached;
 mod redis;
 mod silo;
-mod tape;
 #[cfg(test)]
 mod tests;
 
@@ -51,12 +51,12 @@ use std::time::Duration;
 
 use tierscope_core::{Rng, units};
 
-use self::tape::Tape;
+use self::access_trace::AccessTrace;
 use crate::app::{App, Lane, Next};
 use crate::description::{Area, MAX_BYTES};
 use crate::keys::{Chooser, Law, Shift};
 use crate::programs::{self, Family};
-use crate::spec::{Faulty, Keys};
+use crate::spec::{Keys, Parsed};
 use crate::ycsb::{Client, Mix, Request};
 use crate::{Touch, Workload};
 
@@ -67,21 +67,27 @@ pub(crate) const FAMILY: Family =
 /// numbers too.
 trait Store: Debug + Send {
     /// Reads the value of a key.
-    fn get(&mut self, key: u64, tape: &mut Tape) -> Option<u64>;
+    fn get(&mut self, key: u64, trace: &mut AccessTrace) -> Option<u64>;
 
     /// Sets the value of a new or existing key, on behalf of the thread `core`; `false` if memory
     /// is full.
-    fn put(&mut self, key: u64, value: u64, core: usize, tape: &mut Tape) -> bool;
+    fn put(&mut self, key: u64, value: u64, core: usize, trace: &mut AccessTrace) -> bool;
 
     /// Replaces the value of an existing key; returns the old one.
-    fn modify(&mut self, key: u64, value: u64, core: usize, tape: &mut Tape) -> Option<u64> {
-        let old = self.get(key, tape)?;
-        self.put(key, value, core, tape).then_some(old)
+    fn modify(
+        &mut self,
+        key: u64,
+        value: u64,
+        core: usize,
+        trace: &mut AccessTrace,
+    ) -> Option<u64> {
+        let old = self.get(key, trace)?;
+        self.put(key, value, core, trace).then_some(old)
     }
 
     /// Reads the values of the first `count` keys from `key` on; `None` if the store does not order
     /// keys.
-    fn scan(&mut self, _key: u64, _count: u32, _tape: &mut Tape) -> Option<Vec<u64>> {
+    fn scan(&mut self, _key: u64, _count: u32, _trace: &mut AccessTrace) -> Option<Vec<u64>> {
         None
     }
 }
@@ -160,7 +166,7 @@ impl Kind {
 
 /// A store and its clients, as a program.
 #[derive(Debug)]
-struct Served {
+struct StoreApp {
     name: String,
     areas: Vec<Area>,
     kind: Kind,
@@ -173,11 +179,11 @@ struct Served {
     threads: Option<u32>,
 }
 
-fn build(name: &str, keys: &mut Keys<'_>) -> Faulty<Arc<dyn App>> {
+fn build(name: &str, keys: &mut Keys<'_>) -> Parsed<Arc<dyn App>> {
     Ok(Arc::new(served(name, keys)?))
 }
 
-fn served(name: &str, keys: &mut Keys<'_>) -> Faulty<Served> {
+fn served(name: &str, keys: &mut Keys<'_>) -> Parsed<StoreApp> {
     let (mix, law) = requests(keys, name)?;
     let plan = plan(keys, name, mix)?;
     let shift = shift(keys, plan.keys)?;
@@ -187,7 +193,7 @@ fn served(name: &str, keys: &mut Keys<'_>) -> Faulty<Served> {
     if bytes > MAX_BYTES {
         return Err((1, format!("the store is larger than {}", units::about_size(MAX_BYTES))));
     }
-    Ok(Served {
+    Ok(StoreApp {
         name: format!("{name} with {} keys of {}", plan.keys, units::about_size(plan.value)),
         areas,
         kind,
@@ -202,7 +208,7 @@ fn served(name: &str, keys: &mut Keys<'_>) -> Faulty<Served> {
 }
 
 /// Request mix and key distribution: those of the YCSB workload, unless overridden.
-fn requests(keys: &mut Keys<'_>, name: &str) -> Faulty<(Mix, Law)> {
+fn requests(keys: &mut Keys<'_>, name: &str) -> Parsed<(Mix, Law)> {
     let read = |text: &str| {
         Mix::of(text).ok_or_else(|| format!("`{text}` is none of YCSB's a to f, and w"))
     };
@@ -225,7 +231,7 @@ fn requests(keys: &mut Keys<'_>, name: &str) -> Faulty<(Mix, Law)> {
 const MOST_KEYS: u64 = 1 << 40;
 const MOST_VALUE: u64 = 1 << 40;
 
-fn plan(keys: &mut Keys<'_>, name: &str, mix: Mix) -> Faulty<Plan> {
+fn plan(keys: &mut Keys<'_>, name: &str, mix: Mix) -> Parsed<Plan> {
     let short = matches!(name, "faster" | "silo");
     let count = keys.number("keys", 1_000_000u64)?;
     let room = if mix.inserts > 0.0 { count / 10 } else { 0 };
@@ -252,7 +258,7 @@ fn plan(keys: &mut Keys<'_>, name: &str, mix: Mix) -> Faulty<Plan> {
     Ok(plan)
 }
 
-fn shift(keys: &mut Keys<'_>, count: u64) -> Faulty<Option<Shift>> {
+fn shift(keys: &mut Keys<'_>, count: u64) -> Parsed<Option<Shift>> {
     let by = keys.number("shift", 0u64)?;
     // The interval of the NEMO paper, section 5.1: the hot set changes after two minutes.
     let every = keys.time("every", Duration::from_secs(120))?;
@@ -262,7 +268,7 @@ fn shift(keys: &mut Keys<'_>, count: u64) -> Faulty<Option<Shift>> {
     Ok((by > 0).then_some(Shift { keys: by % count, every }))
 }
 
-fn kind(keys: &mut Keys<'_>, name: &str, plan: Plan) -> Faulty<Kind> {
+fn kind(keys: &mut Keys<'_>, name: &str, plan: Plan) -> Parsed<Kind> {
     let faulty = |what: String| (1, what);
     Ok(match name {
         "flexkvs" => {
@@ -286,7 +292,7 @@ fn area(name: &str, bytes: u64) -> Area {
     Area { name: name.into(), bytes, content: None }
 }
 
-impl App for Served {
+impl App for StoreApp {
     fn name(&self) -> &str {
         &self.name
     }
@@ -331,7 +337,7 @@ impl App for Served {
             let thread = Thread {
                 server: Arc::clone(&server),
                 client: Client::new(self.mix, chooser.clone(), seed),
-                tape: Tape::new(bases),
+                trace: AccessTrace::new(bases),
                 lane: lane as usize,
                 left: if self.requests > 0 { self.requests } else { u64::MAX },
                 done: 0,
@@ -357,11 +363,17 @@ struct Server {
 impl Server {
     /// Serves the next request: one of the load phase, or the client's; `false` if the client has
     /// used up its requests.
-    fn serve(&mut self, client: &mut Client, core: usize, left: &mut u64, tape: &mut Tape) -> bool {
+    fn serve(
+        &mut self,
+        client: &mut Client,
+        core: usize,
+        left: &mut u64,
+        trace: &mut AccessTrace,
+    ) -> bool {
         if self.loading && self.present < self.plan.keys {
-            self.store.put(self.present, self.present, core, tape);
+            self.store.put(self.present, self.present, core, trace);
             self.present += 1;
-            tape.end();
+            trace.end();
             return true;
         }
         if *left == 0 {
@@ -371,20 +383,20 @@ impl Server {
         self.values += 1;
         let value = self.values;
         match client.next(self.present) {
-            Request::Read(key) => _ = self.store.get(key, tape),
-            Request::Update(key) => _ = self.store.put(key, value, core, tape),
-            Request::Modify(key) => _ = self.store.modify(key, value, core, tape),
-            Request::Scan(key, count) => _ = self.store.scan(key, count, tape),
-            Request::Insert => self.insert(value, core, tape),
+            Request::Read(key) => _ = self.store.get(key, trace),
+            Request::Update(key) => _ = self.store.put(key, value, core, trace),
+            Request::Modify(key) => _ = self.store.modify(key, value, core, trace),
+            Request::Scan(key, count) => _ = self.store.scan(key, count, trace),
+            Request::Insert => self.insert(value, core, trace),
         }
-        tape.end();
+        trace.end();
         true
     }
 
     /// Inserts a new key; if the store is full, sets the newest key's value again.
-    fn insert(&mut self, value: u64, core: usize, tape: &mut Tape) {
+    fn insert(&mut self, value: u64, core: usize, trace: &mut AccessTrace) {
         let key = self.present.min(self.plan.most() - 1);
-        if self.store.put(key, value, core, tape) {
+        if self.store.put(key, value, core, trace) {
             self.present = self.present.max(key + 1);
         }
     }
@@ -394,7 +406,7 @@ impl Server {
 struct Thread {
     server: Arc<Mutex<Server>>,
     client: Client,
-    tape: Tape,
+    trace: AccessTrace,
     lane: usize,
     left: u64,
     done: u64,
@@ -409,13 +421,13 @@ impl Lane for Thread {
         let mut server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
         let mut filled = 0;
         loop {
-            let (count, ended) = self.tape.fill(&mut out[filled..]);
+            let (count, ended) = self.trace.fill(&mut out[filled..]);
             filled += count;
             self.done += ended;
             if filled == out.len() {
                 return Next::Touches(filled);
             }
-            if !server.serve(&mut self.client, self.lane, &mut self.left, &mut self.tape) {
+            if !server.serve(&mut self.client, self.lane, &mut self.left, &mut self.trace) {
                 return if filled > 0 { Next::Touches(filled) } else { Next::Ends };
             }
         }

@@ -9,10 +9,10 @@
 //!
 //! Left out: incremental rehashing (the table has its final size), and the client's buffers.
 
-use super::hashed::{Changed, Hashed, log2_up};
+use super::access_trace::AccessTrace;
+use super::hashed::{ChangedValues, Hashed, log2_up};
 use super::heat::Heat;
 use super::heat::lines;
-use super::tape::Tape;
 use super::{Plan, Store, area};
 use crate::description::Area;
 
@@ -115,7 +115,7 @@ fn class(bytes: u64) -> u64 {
 
 /// A key's value, and the slot that holds it.
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct StoredValue {
     slot: u64,
     value: u64,
 }
@@ -127,8 +127,8 @@ pub(super) struct Redis {
     layout: Layout,
     hashed: Hashed,
     /// The keys of each changed bucket, newest first.
-    chains: Changed<Vec<u64>>,
-    held: Changed<Held>,
+    chains: ChangedValues<Vec<u64>>,
+    held: ChangedValues<StoredValue>,
     fresh: u64,
     free: Vec<u64>,
 }
@@ -139,8 +139,8 @@ impl Redis {
         Self {
             layout,
             hashed: Hashed::new(layout.buckets, layout.plan.most(), loaded),
-            chains: Changed::default(),
-            held: Changed::default(),
+            chains: ChangedValues::default(),
+            held: ChangedValues::default(),
             fresh: loaded,
             free: Vec::new(),
         }
@@ -152,14 +152,14 @@ impl Redis {
         chain
     }
 
-    fn find(&self, key: u64, tape: &mut Tape) -> Option<Held> {
+    fn find(&self, key: u64, trace: &mut AccessTrace) -> Option<StoredValue> {
         let bucket = self.hashed.bucket(key);
-        tape.read(TABLE, bucket * POINTER, POINTER);
+        trace.read(TABLE, bucket * POINTER, POINTER);
         for there in self.chains.look(bucket, || Self::chain(&self.hashed, bucket)).iter() {
-            tape.read(ENTRIES, there * self.layout.entry, ENTRY);
-            tape.read(KEYS, there * self.layout.key, string(self.layout.plan.key));
+            trace.read(ENTRIES, there * self.layout.entry, ENTRY);
+            trace.read(KEYS, there * self.layout.key, string(self.layout.plan.key));
             if *there == key {
-                let loaded = Held { slot: key, value: key };
+                let loaded = StoredValue { slot: key, value: key };
                 return Some(self.held.get(key).copied().unwrap_or(loaded));
             }
         }
@@ -173,43 +173,48 @@ impl Redis {
         })
     }
 
-    fn value(&self, slot: u64, tape: &mut Tape, touch: fn(&mut Tape, usize, u64, u64)) {
+    fn value(
+        &self,
+        slot: u64,
+        trace: &mut AccessTrace,
+        touch: fn(&mut AccessTrace, usize, u64, u64),
+    ) {
         let bytes = string(self.layout.plan.value);
         match self.layout.value {
-            0 => touch(tape, OBJECTS, slot * self.layout.object + OBJECT, bytes),
-            size => touch(tape, VALUES, slot * size, bytes),
+            0 => touch(trace, OBJECTS, slot * self.layout.object + OBJECT, bytes),
+            size => touch(trace, VALUES, slot * size, bytes),
         }
     }
 }
 
 impl Store for Redis {
-    fn get(&mut self, key: u64, tape: &mut Tape) -> Option<u64> {
-        let held = self.find(key, tape)?;
-        tape.update(OBJECTS, held.slot * self.layout.object);
-        self.value(held.slot, tape, Tape::read);
+    fn get(&mut self, key: u64, trace: &mut AccessTrace) -> Option<u64> {
+        let held = self.find(key, trace)?;
+        trace.update(OBJECTS, held.slot * self.layout.object);
+        self.value(held.slot, trace, AccessTrace::read);
         Some(held.value)
     }
 
-    fn put(&mut self, key: u64, value: u64, _core: usize, tape: &mut Tape) -> bool {
+    fn put(&mut self, key: u64, value: u64, _core: usize, trace: &mut AccessTrace) -> bool {
         let slot = self.allocate();
-        self.value(slot, tape, Tape::write);
-        tape.write(OBJECTS, slot * self.layout.object, OBJECT);
-        match self.find(key, tape) {
+        self.value(slot, trace, AccessTrace::write);
+        trace.write(OBJECTS, slot * self.layout.object, OBJECT);
+        match self.find(key, trace) {
             Some(old) => {
-                tape.write(ENTRIES, key * self.layout.entry + ENTRY_VALUE, POINTER);
+                trace.write(ENTRIES, key * self.layout.entry + ENTRY_VALUE, POINTER);
                 // Reads the object's reference count before freeing it.
-                tape.read(OBJECTS, old.slot * self.layout.object, OBJECT);
+                trace.read(OBJECTS, old.slot * self.layout.object, OBJECT);
                 self.free.push(old.slot);
             }
             None => {
                 let bucket = self.hashed.bucket(key);
                 self.chains.entry(bucket, || Self::chain(&self.hashed, bucket)).insert(0, key);
-                tape.write(KEYS, key * self.layout.key, string(self.layout.plan.key));
-                tape.write(ENTRIES, key * self.layout.entry, ENTRY);
-                tape.write(TABLE, bucket * POINTER, POINTER);
+                trace.write(KEYS, key * self.layout.key, string(self.layout.plan.key));
+                trace.write(ENTRIES, key * self.layout.entry, ENTRY);
+                trace.write(TABLE, bucket * POINTER, POINTER);
             }
         }
-        self.held.set(key, Held { slot, value });
+        self.held.set(key, StoredValue { slot, value });
         true
     }
 }

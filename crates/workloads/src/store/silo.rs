@@ -15,9 +15,9 @@
 
 use std::borrow::Cow;
 
-use super::hashed::Changed;
+use super::access_trace::AccessTrace;
+use super::hashed::ChangedValues;
 use super::heat::{Heat, lines};
-use super::tape::Tape;
 use super::{Plan, Store, area};
 use crate::description::Area;
 
@@ -157,9 +157,9 @@ pub(super) struct Silo {
     layout: Layout,
     loaded: u64,
     shape: Shape,
-    leaves: Changed<Leaf>,
-    inner: Changed<Inner>,
-    values: Changed<u64>,
+    leaves: ChangedValues<Leaf>,
+    inner: ChangedValues<Inner>,
+    values: ChangedValues<u64>,
     root: u64,
     /// Number of levels above the leaves.
     height: usize,
@@ -181,9 +181,9 @@ impl Silo {
             fresh: shape.counts.clone(),
             fresh_record: loaded,
             shape,
-            leaves: Changed::default(),
-            inner: Changed::default(),
-            values: Changed::default(),
+            leaves: ChangedValues::default(),
+            inner: ChangedValues::default(),
+            values: ChangedValues::default(),
         }
     }
 
@@ -221,14 +221,14 @@ impl Silo {
     }
 
     /// Descends to the leaf of a key; also returns the inner nodes on the path, from the root.
-    fn descend(&self, key: u64, tape: &mut Tape) -> (u64, Vec<u64>) {
+    fn descend(&self, key: u64, trace: &mut AccessTrace) -> (u64, Vec<u64>) {
         let (mut node, mut path) = (self.root, Vec::with_capacity(self.height));
         for level in (1..=self.height).rev() {
-            tape.read(INNER, self.inner_at(node), PREFETCHED);
+            trace.read(INNER, self.inner_at(node), PREFETCHED);
             path.push(node);
             node = self.child(node, level, key);
         }
-        tape.read(LEAVES, node * NODE, PREFETCHED);
+        trace.read(LEAVES, node * NODE, PREFETCHED);
         (node, path)
     }
 
@@ -245,19 +245,25 @@ impl Silo {
         Shape::first(level) + self.fresh[level] - 1
     }
 
-    fn suffix(&self, leaf: u64, at: usize, tape: &mut Tape, touch: fn(&mut Tape, usize, u64, u64)) {
+    fn suffix(
+        &self,
+        leaf: u64,
+        at: usize,
+        trace: &mut AccessTrace,
+        touch: fn(&mut AccessTrace, usize, u64, u64),
+    ) {
         let rest = self.layout.plan.key.saturating_sub(SLICE);
         if rest > 0 {
-            touch(tape, BAGS, leaf * self.layout.bag + at as u64 * rest, rest);
+            touch(trace, BAGS, leaf * self.layout.bag + at as u64 * rest, rest);
         }
     }
 
     /// The record of a key.
-    fn find(&self, key: u64, tape: &mut Tape) -> Option<u64> {
-        let (leaf, _) = self.descend(key, tape);
+    fn find(&self, key: u64, trace: &mut AccessTrace) -> Option<u64> {
+        let (leaf, _) = self.descend(key, trace);
         let node = self.leaf(leaf);
         let at = node.keys.binary_search_by_key(&key, |held| held.0).ok()?;
-        self.suffix(leaf, at, tape, Tape::read);
+        self.suffix(leaf, at, trace, AccessTrace::read);
         Some(node.keys[at].1)
     }
 
@@ -265,39 +271,39 @@ impl Silo {
         record * self.layout.record
     }
 
-    fn read_record(&self, record: u64, tape: &mut Tape) -> u64 {
-        tape.read(RECORDS, self.at(record), HEADER + self.layout.plan.value);
+    fn read_record(&self, record: u64, trace: &mut AccessTrace) -> u64 {
+        trace.read(RECORDS, self.at(record), HEADER + self.layout.plan.value);
         self.values.get(record).copied().unwrap_or(record)
     }
 
     /// Commit check of a transaction: reads the record's version again.
-    fn validate(&self, record: u64, tape: &mut Tape) {
-        tape.read(RECORDS, self.at(record), 1);
+    fn validate(&self, record: u64, trace: &mut AccessTrace) {
+        trace.read(RECORDS, self.at(record), 1);
     }
 
-    fn change(&mut self, record: u64, value: u64, tape: &mut Tape) {
-        tape.update(RECORDS, self.at(record));
-        tape.write(RECORDS, self.at(record), HEADER + self.layout.plan.value);
-        tape.write(RECORDS, self.at(record), 1);
+    fn change(&mut self, record: u64, value: u64, trace: &mut AccessTrace) {
+        trace.update(RECORDS, self.at(record));
+        trace.write(RECORDS, self.at(record), HEADER + self.layout.plan.value);
+        trace.write(RECORDS, self.at(record), 1);
         self.values.set(record, value);
     }
 
-    fn insert(&mut self, key: u64, value: u64, tape: &mut Tape) -> bool {
-        let (leaf, path) = self.descend(key, tape);
+    fn insert(&mut self, key: u64, value: u64, trace: &mut AccessTrace) -> bool {
+        let (leaf, path) = self.descend(key, trace);
         if self.fresh_record == self.layout.plan.most() || self.fresh[0] + 1 >= self.layout.leaves {
             return false;
         }
         let record = self.fresh_record;
         self.fresh_record += 1;
         self.values.set(record, value);
-        tape.write(RECORDS, self.at(record), HEADER + self.layout.plan.value);
+        trace.write(RECORDS, self.at(record), HEADER + self.layout.plan.value);
         let mut node = self.leaf(leaf).into_owned();
         let at = node.keys.partition_point(|held| held.0 < key);
-        tape.update(LEAVES, leaf * NODE);
+        trace.update(LEAVES, leaf * NODE);
         if node.keys.len() < WIDTH {
             node.keys.insert(at, (key, record));
-            tape.write(LEAVES, leaf * NODE, NODE);
-            self.suffix(leaf, at, tape, Tape::write);
+            trace.write(LEAVES, leaf * NODE, NODE);
+            self.suffix(leaf, at, trace, AccessTrace::write);
             self.leaves.set(leaf, node);
             return true;
         }
@@ -311,24 +317,31 @@ impl Silo {
         let bound = keys[0].0;
         let new = Leaf { keys, next: node.next.replace(right) };
         for number in [leaf, right] {
-            tape.write(LEAVES, number * NODE, NODE);
-            self.suffix(number, 0, tape, Tape::write);
+            trace.write(LEAVES, number * NODE, NODE);
+            self.suffix(number, 0, trace, AccessTrace::write);
         }
         self.leaves.set(leaf, node);
         self.leaves.set(right, new);
-        self.link(bound, right, leaf, path, tape);
+        self.link(bound, right, leaf, path, trace);
         true
     }
 
     /// Inserts `right` as the child after `left`, with `bound` as its lowest key; splits full
     /// nodes, up to the root.
-    fn link(&mut self, bound: u64, right: u64, left: u64, mut path: Vec<u64>, tape: &mut Tape) {
+    fn link(
+        &mut self,
+        bound: u64,
+        right: u64,
+        left: u64,
+        mut path: Vec<u64>,
+        trace: &mut AccessTrace,
+    ) {
         let (mut bound, mut right, mut left) = (bound, right, left);
         for level in 1.. {
             let Some(number) = path.pop() else {
                 let root = self.another(level);
                 self.inner.set(root, Inner { bounds: vec![bound], children: vec![left, right] });
-                tape.write(INNER, self.inner_at(root), NODE);
+                trace.write(INNER, self.inner_at(root), NODE);
                 self.root = root;
                 self.height += 1;
                 return;
@@ -338,7 +351,7 @@ impl Silo {
             let at = node.bounds.partition_point(|other| *other <= bound);
             node.bounds.insert(at, bound);
             node.children.insert(at + 1, right);
-            tape.write(INNER, self.inner_at(number), NODE);
+            trace.write(INNER, self.inner_at(number), NODE);
             if node.children.len() <= CHILDREN as usize {
                 self.inner.set(number, node);
                 return;
@@ -347,7 +360,7 @@ impl Silo {
             let mut bounds = node.bounds.split_off(HALF as usize - 1);
             bound = bounds.remove(0);
             (left, right) = (number, self.another(level));
-            tape.write(INNER, self.inner_at(right), NODE);
+            trace.write(INNER, self.inner_at(right), NODE);
             self.inner.set(number, node);
             self.inner.set(right, Inner { bounds, children });
         }
@@ -355,43 +368,49 @@ impl Silo {
 }
 
 impl Store for Silo {
-    fn get(&mut self, key: u64, tape: &mut Tape) -> Option<u64> {
-        let record = self.find(key, tape)?;
-        let value = self.read_record(record, tape);
-        self.validate(record, tape);
+    fn get(&mut self, key: u64, trace: &mut AccessTrace) -> Option<u64> {
+        let record = self.find(key, trace)?;
+        let value = self.read_record(record, trace);
+        self.validate(record, trace);
         Some(value)
     }
 
-    fn put(&mut self, key: u64, value: u64, _core: usize, tape: &mut Tape) -> bool {
-        match self.find(key, tape) {
-            Some(record) => self.change(record, value, tape),
-            None => return self.insert(key, value, tape),
+    fn put(&mut self, key: u64, value: u64, _core: usize, trace: &mut AccessTrace) -> bool {
+        match self.find(key, trace) {
+            Some(record) => self.change(record, value, trace),
+            None => return self.insert(key, value, trace),
         }
         true
     }
 
-    fn modify(&mut self, key: u64, value: u64, _core: usize, tape: &mut Tape) -> Option<u64> {
-        let record = self.find(key, tape)?;
-        let old = self.read_record(record, tape);
-        self.change(record, value, tape);
+    fn modify(
+        &mut self,
+        key: u64,
+        value: u64,
+        _core: usize,
+        trace: &mut AccessTrace,
+    ) -> Option<u64> {
+        let record = self.find(key, trace)?;
+        let old = self.read_record(record, trace);
+        self.change(record, value, trace);
         Some(old)
     }
 
-    fn scan(&mut self, key: u64, count: u32, tape: &mut Tape) -> Option<Vec<u64>> {
-        let (leaf, _) = self.descend(key, tape);
+    fn scan(&mut self, key: u64, count: u32, trace: &mut AccessTrace) -> Option<Vec<u64>> {
+        let (leaf, _) = self.descend(key, trace);
         let (mut next, mut found) = (Some(leaf), Vec::new());
         while let Some(number) = next.filter(|_| found.len() < count as usize) {
             if number != leaf {
-                tape.read(LEAVES, number * NODE, PREFETCHED);
+                trace.read(LEAVES, number * NODE, PREFETCHED);
             }
             let node = self.leaf(number);
             let wanted = node.keys.iter().filter(|held| held.0 >= key);
             for (_, record) in wanted.take(count as usize - found.len()) {
-                found.push((*record, self.read_record(*record, tape)));
+                found.push((*record, self.read_record(*record, trace)));
             }
             next = node.next;
         }
-        found.iter().for_each(|(record, _)| self.validate(*record, tape));
+        found.iter().for_each(|(record, _)| self.validate(*record, trace));
         Some(found.into_iter().map(|(_, value)| value).collect())
     }
 }

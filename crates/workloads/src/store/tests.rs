@@ -27,12 +27,12 @@ const SPECS: [&str; 8] = [
     "redis",
 ];
 
-fn read(spec: &str) -> Served {
+fn read(spec: &str) -> StoreApp {
     let (name, rest) = spec.split_once(':').expect("there are keys");
     super::served(name, &mut Keys::read(rest, 1).unwrap()).unwrap()
 }
 
-fn served(spec: &str, keys: u64, inserts: u64) -> Served {
+fn served(spec: &str, keys: u64, inserts: u64) -> StoreApp {
     let colon = if spec.contains(':') { ',' } else { ':' };
     read(&format!("{spec}{colon}keys={keys},inserts={inserts},value={VALUE},updates=0.5"))
 }
@@ -40,22 +40,22 @@ fn served(spec: &str, keys: u64, inserts: u64) -> Served {
 /// A store whose areas lie 2^40 apart, and the accesses of the last request.
 struct Bench {
     store: Box<dyn Store>,
-    tape: Tape,
+    trace: AccessTrace,
     areas: Vec<Area>,
 }
 
 type Runs = Vec<(u64, u64, bool)>;
 
 impl Bench {
-    fn new(served: &Served, loaded: u64) -> Self {
+    fn new(served: &StoreApp, loaded: u64) -> Self {
         let bases: Vec<u64> = (1..=served.areas.len() as u64).map(|area| area << 40).collect();
         let areas = served.areas.clone();
-        Self { store: served.kind.open(loaded, 2), tape: Tape::new(&bases), areas }
+        Self { store: served.kind.open(loaded, 2), trace: AccessTrace::new(&bases), areas }
     }
 
     /// The accesses of the last request, checked to lie in the areas.
     fn runs(&mut self) -> Runs {
-        let runs = self.tape.take();
+        let runs = self.trace.take();
         assert!(!runs.is_empty());
         for (at, end, _) in &runs {
             let area = &self.areas[(at >> 40) as usize - 1];
@@ -65,11 +65,11 @@ impl Bench {
     }
 
     fn get(&mut self, key: u64) -> (Option<u64>, Runs) {
-        (self.store.get(key, &mut self.tape), self.runs())
+        (self.store.get(key, &mut self.trace), self.runs())
     }
 
     fn put(&mut self, key: u64, value: u64, core: usize) -> Runs {
-        assert!(self.store.put(key, value, core, &mut self.tape), "there is room for {key}");
+        assert!(self.store.put(key, value, core, &mut self.trace), "there is room for {key}");
         self.runs()
     }
 }
@@ -112,7 +112,7 @@ proptest! {
             let present = map.len() as u64;
             match op {
                 Op::Get(key) => {
-                    prop_assert_eq!(bench.store.get(key % 420, &mut bench.tape), map.get(&(key % 420)).copied());
+                    prop_assert_eq!(bench.store.get(key % 420, &mut bench.trace), map.get(&(key % 420)).copied());
                     bench.runs();
                 }
                 Op::Put(key) => {
@@ -124,7 +124,7 @@ proptest! {
                     prop_assert!(written.iter().any(|run| run.2 && run.0 <= at && end <= run.1), "{:?}", written);
                 }
                 Op::Modify(key) => {
-                    let old = bench.store.modify(key % present, value, core, &mut bench.tape);
+                    let old = bench.store.modify(key % present, value, core, &mut bench.trace);
                     prop_assert_eq!(old, map.insert(key % present, value));
                     bench.runs();
                 }
@@ -171,7 +171,7 @@ proptest! {
             bench.put(key, value, 0);
             map.insert(key, value);
         }
-        let told = bench.store.scan(from, count, &mut bench.tape).unwrap();
+        let told = bench.store.scan(from, count, &mut bench.trace).unwrap();
         bench.runs();
         let expected: Vec<u64> = map.range(from..).take(count as usize).map(|held| *held.1).collect();
         prop_assert_eq!(told, expected);
@@ -348,7 +348,7 @@ fn a_hot_set_that_moves_is_described_by_phases() {
 }
 
 #[test]
-fn what_moves_is_not_described() {
+fn stores_with_moving_records_have_no_description() {
     let described = |spec: &str| from_spec(spec).unwrap().described().is_some();
     assert!(described("faster:keys=1000,ycsb=w"));
     assert!(!described("faster:keys=1000,mutable=0.3,ycsb=w"));
@@ -359,10 +359,10 @@ fn what_moves_is_not_described() {
 }
 
 #[test]
-fn errors_tell_the_column() {
+fn errors_name_the_column() {
     let error = |spec: &str| from_spec(spec).unwrap_err().to_string();
     assert!(error("flexkv:keys=1").contains("column 1: there is no program `flexkv`"));
-    assert!(error("silo:keys=10,color=red").contains("column 14: `silo` knows no `color`"));
+    assert!(error("silo:keys=10,color=red").contains("column 14: `silo` has no key `color`"));
     assert!(error("silo:ycsb=x").contains("column 6: ycsb: `x` is none of YCSB's a to f, and w"));
     assert!(error("redis:ycsb=e").contains("no order of keys to scan"));
     assert!(error("redis:dist=gauss").contains("column 7: dist: `gauss` is none of"));
@@ -375,7 +375,7 @@ fn errors_tell_the_column() {
 // Far more puts than fit into the log: every value is found where it was moved to, and no two
 // overlap.
 #[test]
-fn what_is_moved_is_not_lost() {
+fn moved_records_are_not_lost() {
     for (spec, keys, puts) in [
         ("flexkvs:segment=4096", 3000, 40_000),
         ("flexkvs:segment=65536", 1000, 20_000),

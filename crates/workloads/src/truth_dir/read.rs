@@ -406,7 +406,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn inconsistent_lines_are_refused() {
         let error = |change: &dyn Fn(&mut Vec<Line>)| {
             let mut lines = toy();
             change(&mut lines);
@@ -431,7 +431,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn strangers_do_not_belong_together() {
+    fn a_recording_of_another_process_is_refused() {
         let truth = TruthDir::parse("t", &text(&toy())).unwrap();
         let check = |spaces: &[&str], from, to| {
             truth.check_belongs(spaces, Time(from), Time(to)).map_err(|e| e.to_string())

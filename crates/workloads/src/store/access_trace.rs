@@ -9,7 +9,7 @@ const LINE: u64 = 64;
 
 /// Recorded accesses in order, as runs of lines.
 #[derive(Debug, Default)]
-pub(crate) struct Tape {
+pub(crate) struct AccessTrace {
     bases: Vec<u64>,
     runs: VecDeque<Run>,
 }
@@ -24,8 +24,8 @@ struct Run {
     last: bool,
 }
 
-impl Tape {
-    /// A tape for areas that begin at `bases`.
+impl AccessTrace {
+    /// A trace for areas that begin at `bases`.
     pub(crate) fn new(bases: &[u64]) -> Self {
         Self { bases: bases.to_vec(), runs: VecDeque::new() }
     }
@@ -93,16 +93,16 @@ mod tests {
     //                     ^100   ^128    ^192    ^256
     #[test]
     fn a_run_touches_every_line_once() {
-        let mut tape = Tape::new(&[0, 1 << 20]);
-        tape.read(0, 100, 160);
-        tape.update(1, 8);
-        tape.end();
+        let mut trace = AccessTrace::new(&[0, 1 << 20]);
+        trace.read(0, 100, 160);
+        trace.update(1, 8);
+        trace.end();
         let mut out = [Touch::default(); 3];
-        assert_eq!(tape.fill(&mut out), (3, 0));
+        assert_eq!(trace.fill(&mut out), (3, 0));
         assert_eq!(out.map(Touch::address), [100, 128, 192]);
-        assert_eq!(tape.fill(&mut out), (2, 1));
+        assert_eq!(trace.fill(&mut out), (2, 1));
         assert_eq!(out[0], Touch::read(256));
         assert_eq!(out[1], Touch::update((1 << 20) + 8).last());
-        assert_eq!(tape.fill(&mut out), (0, 0));
+        assert_eq!(trace.fill(&mut out), (0, 0));
     }
 }
