@@ -51,7 +51,7 @@ pub(crate) struct Read {
     /// The trace covers the program's whole run.
     to_the_end: bool,
     /// The first error, and the number of damaged places.
-    pub(crate) damage: Option<Error>,
+    pub(super) damage: Option<Error>,
     pub(crate) damages: u64,
 }
 

@@ -61,7 +61,7 @@ pub fn reproduce(
         let plans = names.iter().map(|name| Ok((*name, chapter.plan(name, quick)?)));
         planned.push((*chapter, plans.collect::<Result<Vec<_>>>()?));
     }
-    for (chapter, plans) in planned {
+    for (number, (chapter, plans)) in planned.into_iter().enumerate() {
         let whole = plans.len() == chapter.experiments().len();
         let frame = chapter.frame(quick)?;
         for (at, (name, plan)) in plans.iter().enumerate() {
@@ -71,8 +71,9 @@ pub fn reproduce(
                 To::Check(path) => check(path, chapter, &section)?,
                 To::Page(path) => save(&of_chapter(path, chapter), chapters, chapter, &section)?,
                 To::Print(print) => {
-                    print(if at == 0 { &frame.before } else { frame.between })?;
-                    print(&section.text)?;
+                    let gap = if number > 0 && at == 0 { "\n" } else { "" };
+                    let lead = if at == 0 { &frame.before } else { frame.between };
+                    print(&[gap, lead, &section.text].concat())?;
                 }
             }
         }
@@ -198,6 +199,6 @@ mod tests {
             Ok(())
         }))
         .expect("it runs");
-        assert_eq!(printed, "## one\ntext\n## two\ntext\n");
+        assert_eq!(printed, "## one\ntext\n\n## two\ntext\n");
     }
 }
