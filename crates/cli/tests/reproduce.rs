@@ -1,8 +1,9 @@
-//! REPRODUCTION.md is current: reruns a fast subset of the experiments and compares.
+//! The page of Telescope's claims is current: reruns a fast subset of the experiments and compares.
 
 use std::process::Command;
 
-const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../REPRODUCTION.md");
+const PAGE: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments/telescope/REPRODUCTION.md");
 
 fn reproduce(arguments: &[&str]) -> std::process::Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tierscope"));
@@ -13,7 +14,7 @@ fn reproduce(arguments: &[&str]) -> std::process::Output {
 fn the_page_says_what_would_be_written_now() {
     let output = reproduce(&["--quick", "--check", PAGE, "masim-1gb", "masim-10gb", "needle-5mb"]);
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}run `tierscope reproduce -o REPRODUCTION.md`");
+    assert!(output.status.success(), "{said}run `tierscope reproduce -o {PAGE}`");
 }
 
 #[test]

@@ -14,8 +14,10 @@ pub enum Kind {
     Telemetry,
     /// Claims about pages, observed without a policy.
     Pages,
-    /// Claims about placement policies.
+    /// Claims of MULTI-CLOCK about placement policies.
     Placement,
+    /// Claims of Telescope about tiering guided by regions.
+    Tiering,
     /// Claims about reclaim policies.
     Reclaim,
     /// Claims of NEMO about policies fed by counters.
@@ -95,14 +97,14 @@ pub static ALL: &[Entry] = entries!(
     Placement "multi-clock/cc" as "gapbs-cc",
     Placement "multi-clock/bc" as "gapbs-bc",
     Placement "multi-clock/tc" as "gapbs-tc",
-    Placement "telescope/tiering-memcached-memtier" as "tiering-memcached-memtier",
-    Placement "telescope/tiering-redis-memtier" as "tiering-redis-memtier",
-    Placement "telescope/tiering-memcached-ycsb" as "tiering-memcached-ycsb",
-    Placement "telescope/tiering-redis-ycsb" as "tiering-redis-ycsb",
-    Placement "telescope/tiering-redis-ycsb-one-thread" as "tiering-redis-ycsb-one-thread",
-    Placement "telescope/tiering-redis-ycsb-memory-bound" as "tiering-redis-ycsb-memory-bound",
-    Placement "telescope/tiering-memcached-ycsb-memory-bound" as "tiering-memcached-ycsb-memory-bound",
-    Placement "telescope/tiering-redis-memtier-memory-bound" as "tiering-redis-memtier-memory-bound",
+    Tiering "telescope/tiering-memcached-memtier" as "tiering-memcached-memtier",
+    Tiering "telescope/tiering-redis-memtier" as "tiering-redis-memtier",
+    Tiering "telescope/tiering-memcached-ycsb" as "tiering-memcached-ycsb",
+    Tiering "telescope/tiering-redis-ycsb" as "tiering-redis-ycsb",
+    Tiering "telescope/tiering-redis-ycsb-one-thread" as "tiering-redis-ycsb-one-thread",
+    Tiering "telescope/tiering-redis-ycsb-memory-bound" as "tiering-redis-ycsb-memory-bound",
+    Tiering "telescope/tiering-memcached-ycsb-memory-bound" as "tiering-memcached-ycsb-memory-bound",
+    Tiering "telescope/tiering-redis-memtier-memory-bound" as "tiering-redis-memtier-memory-bound",
     Reclaim "telescope/reclaim-976gb" as "reclaim-976gb",
     Nemo "nemo/flexkvs" as "nemo-flexkvs",
     Nemo "nemo/flexkvs-rates" as "nemo-flexkvs-rates",
@@ -154,7 +156,7 @@ pub fn experiment(name: &str) -> Option<String> {
     if let Some(entry) = find(Kind::Exact, name) {
         return Some(entry.text.to_owned());
     }
-    let on_policies = [Kind::Placement, Kind::Nemo, Kind::Neighbour, Kind::Reclaim];
+    let on_policies = [Kind::Placement, Kind::Tiering, Kind::Nemo, Kind::Neighbour, Kind::Reclaim];
     let entry = on_policies.into_iter().find_map(|kind| find(kind, name))?;
     without_claims(entry.text).ok()
 }

@@ -41,6 +41,9 @@ pub trait Chapter: Sync {
     /// Heading of its part of a page.
     fn title(&self) -> &'static str;
 
+    /// Its paper's page in this repository, relative to the top.
+    fn page(&self) -> &'static str;
+
     /// Names of its experiments, in the order of the page.
     fn experiments(&self) -> Vec<&'static str>;
 
@@ -121,7 +124,7 @@ mod tests {
     fn chapters_and_experiments_are_chosen_by_name() {
         let all = |chapter: &dyn Chapter| (chapter.name(), chapter.experiments().len());
         assert_eq!(chosen(&[]), Ok(vec![all(CHAPTERS[0])]));
-        assert_eq!(chosen(&["placement"]), Ok(vec![all(CHAPTERS[1])]));
+        assert_eq!(chosen(&["placement"]), Ok(vec![all(CHAPTERS[3])]));
         let some = chosen(&["nemo-silo", "ycsb-b", "ycsb-a", "masim-1gb"]);
         assert_eq!(some, Ok(vec![("telemetry", 1), ("placement", 2), ("nemo", 1)]));
         assert_eq!(chosen(&["placement", "ycsb-a"]), Ok(vec![("placement", 1)]));

@@ -10,6 +10,7 @@ mod form;
 mod nemo;
 mod page;
 mod placement;
+mod ptat;
 mod reclaim;
 mod telemetry;
 mod verdict;
@@ -25,9 +26,15 @@ pub use form::TABLE;
 pub use page::sections;
 pub use verdict::{Bounds, Judgement, Verdict};
 
-/// The chapters of this crate, in the order of a page that holds several.
-pub static CHAPTERS: [&dyn Chapter; 4] =
-    [&telemetry::Telemetry, &placement::Placement, &reclaim::Reclaim, &nemo::Nemo];
+/// All chapters, in the order of a page that holds several.
+pub static CHAPTERS: [&dyn Chapter; 6] = [
+    &telemetry::Telemetry,
+    &placement::Tiering,
+    &reclaim::Reclaim,
+    &placement::Placement,
+    &nemo::Nemo,
+    &ptat::Ptat,
+];
 
 /// Destination of the sections.
 pub enum To<'a> {
@@ -154,6 +161,27 @@ mod tests {
         }
     }
 
+    // The index names each page, and counts the verdicts there.
+    #[test]
+    fn the_index_counts_the_verdicts_of_each_page() {
+        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../");
+        let read = |path: &str| std::fs::read_to_string(format!("{root}{path}")).expect("a page");
+        let index = read("REPRODUCTION.md");
+        for chapter in CHAPTERS {
+            let text = read(chapter.page());
+            let counts = Verdict::ALL.map(|verdict| count(&text, verdict).to_string());
+            let row = format!("]({}) | {} |", chapter.page(), counts.join(" | "));
+            assert!(index.contains(&row), "no row ends with {row}");
+        }
+    }
+
+    /// Rows of tables whose last cell is this verdict, with or without a reason.
+    fn count(page: &str, verdict: Verdict) -> usize {
+        let last = |line: &str| Some(line.strip_suffix('|')?.rsplit('|').next()?.trim().to_owned());
+        let cells = page.lines().filter(|line| line.starts_with('|')).filter_map(last);
+        cells.filter(|cell| cell.split(':').next() == Some(verdict.name())).count()
+    }
+
     // Two chapters in one call: their sections are parts of one page, or of a page each.
     #[test]
     fn chapters_run_together() {
@@ -169,6 +197,9 @@ mod tests {
             }
             fn title(&self) -> &'static str {
                 self.0
+            }
+            fn page(&self) -> &'static str {
+                "page.md"
             }
             fn experiments(&self) -> Vec<&'static str> {
                 vec![if self.0 == "a" { "one" } else { "two" }]

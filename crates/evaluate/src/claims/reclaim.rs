@@ -17,7 +17,7 @@ use crate::contest::Outcome;
 use crate::runner::Runner;
 
 const HEAD: &str = "
-Made by `tierscope reproduce reclaim -o REPRODUCTION.md`. Everything is *simulated*, by densities; no parameter was fitted to a claim. A scan: the
+Made by `tierscope reproduce reclaim -o experiments/telescope/REPRODUCTION.md`. Everything is *simulated*, by densities; no parameter was fitted to a claim. A scan: the
 time that a walk's looks at page tables took, in the mean over all walks, the first included, which meets a populated address space. Cycles: of
 these looks and of the policy's own steps, at the machine's clock.
 
@@ -114,7 +114,11 @@ impl Chapter for Reclaim {
     }
 
     fn title(&self) -> &'static str {
-        "Reclaim"
+        "Telescope: claims about reclaim"
+    }
+
+    fn page(&self) -> &'static str {
+        "experiments/telescope/REPRODUCTION.md"
     }
 
     fn experiments(&self) -> Vec<&'static str> {

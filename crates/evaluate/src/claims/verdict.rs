@@ -17,6 +17,10 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// All verdicts.
+    pub const ALL: [Verdict; 4] =
+        [Verdict::Reproduced, Verdict::DirectionOnly, Verdict::NotReproduced, Verdict::NotTestable];
+
     /// Verdict for a figure, by whether it is in range, and whether it has the claimed direction.
     #[must_use]
     pub fn of(inside: bool, direction: bool) -> Self {

@@ -295,6 +295,10 @@ impl Chapter for Nemo {
         "NEMO: telemetry in the memory controller"
     }
 
+    fn page(&self) -> &'static str {
+        "experiments/nemo/REPRODUCTION.md"
+    }
+
     fn experiments(&self) -> Vec<&'static str> {
         let all = catalogue::of(Kind::Nemo).chain(catalogue::of(Kind::Neighbour));
         all.map(|entry| entry.name).collect()

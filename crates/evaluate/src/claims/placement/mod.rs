@@ -20,10 +20,10 @@ use crate::catalogue::{self, Kind};
 use crate::contest::Outcome;
 use crate::runner::Runner;
 
-const HEAD: &str = "
-Made by `tierscope reproduce placement -o REPRODUCTION.md`, or with the names of single experiments. Everything is *simulated*; no parameter was
+/// Text before the sections, after the command that makes them.
+const HEAD: &str = "or with the names of single experiments. Everything is *simulated*; no parameter was
 fitted to a claim. Rates are of the first process after the warm-up. Sizes and times of the exact runs are small ones of our own, so that each
-takes minutes: ratios of footprint to fast memory are kept, sizes are not. What became of the daemons' paces (1024 pages a second) each source says.
+takes minutes: ratios of footprint to fast memory are kept, sizes are not. The paces of the daemons (1024 pages a second) are in each source.
 
 ";
 
@@ -89,7 +89,7 @@ fn interval(outcome: &Outcome) -> Option<Duration> {
 /// An experiment that compares policies, with claims about them.
 type Race = form::Planned<Figure>;
 
-/// Experiments on placement policies, and on pages without a policy.
+/// Experiments of MULTI-CLOCK on placement policies, and on pages without a policy.
 pub(super) struct Placement;
 
 impl Chapter for Placement {
@@ -98,7 +98,11 @@ impl Chapter for Placement {
     }
 
     fn title(&self) -> &'static str {
-        "Placement policies"
+        "MULTI-CLOCK: claims about placement policies"
+    }
+
+    fn page(&self) -> &'static str {
+        "experiments/multi-clock/REPRODUCTION.md"
     }
 
     fn experiments(&self) -> Vec<&'static str> {
@@ -119,8 +123,42 @@ impl Chapter for Placement {
     }
 
     fn part(&self, sections: &str) -> Result<String> {
-        Ok(format!("{HEAD}{sections}"))
+        Ok(part(self, sections))
     }
+}
+
+/// Experiments of Telescope on tiering guided by regions.
+pub(super) struct Tiering;
+
+impl Chapter for Tiering {
+    fn name(&self) -> &'static str {
+        "tiering"
+    }
+
+    fn title(&self) -> &'static str {
+        "Telescope: claims about tiering"
+    }
+
+    fn page(&self) -> &'static str {
+        "experiments/telescope/REPRODUCTION.md"
+    }
+
+    fn experiments(&self) -> Vec<&'static str> {
+        catalogue::of(Kind::Tiering).map(|entry| entry.name).collect()
+    }
+
+    fn plan(&self, name: &'static str, _: bool) -> Result<Box<dyn Planned>> {
+        Ok(Box::new(Race::parse(name, catalogue::text(Kind::Tiering, name)?)?))
+    }
+
+    fn part(&self, sections: &str) -> Result<String> {
+        Ok(part(self, sections))
+    }
+}
+
+fn part(chapter: &dyn Chapter, sections: &str) -> String {
+    let (name, page) = (chapter.name(), chapter.page());
+    format!("\nMade by `tierscope reproduce {name} -o {page}`, {HEAD}{sections}")
 }
 
 /// An observation of pages, without a policy.
@@ -218,7 +256,7 @@ mod tests {
 
     #[test]
     fn every_experiment_is_whole() {
-        for entry in catalogue::of(Kind::Placement) {
+        for entry in catalogue::of(Kind::Placement).chain(catalogue::of(Kind::Tiering)) {
             let race = Race::parse(entry.name, entry.text);
             let race = race.unwrap_or_else(|error| panic!("{error}"));
             let first = &race.contestants[0].text;

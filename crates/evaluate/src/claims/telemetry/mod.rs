@@ -21,7 +21,7 @@ use sensitivity::{Variant, Varied};
 const BAR: f64 = 0.9;
 
 const HEAD: &str = "
-Made by `tierscope reproduce -o REPRODUCTION.md`; a test runs some of it anew and compares. Everything here is *simulated*, by densities
+Made by `tierscope reproduce -o experiments/telescope/REPRODUCTION.md`; a test runs some of it anew and compares. Everything here is *simulated*, by densities
 (`crates/sim/src/density`): no instrument and no parameter was fitted to a claim. What the figures and the verdicts mean: `core::metrics`
 (recall and precision are quoted once precision and recall reach 0.9 for four windows, over all windows where they never do). CPU is of one
 CPU, at the costs of `crates/sim/costs/linux.toml`.
@@ -40,7 +40,11 @@ impl Chapter for Telemetry {
     }
 
     fn title(&self) -> &'static str {
-        "The papers' claims beside our results"
+        "Telescope: claims about instruments"
+    }
+
+    fn page(&self) -> &'static str {
+        "experiments/telescope/REPRODUCTION.md"
     }
 
     fn experiments(&self) -> Vec<&'static str> {

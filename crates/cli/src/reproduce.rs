@@ -1,13 +1,11 @@
 //! `tierscope reproduce`: reruns the papers' experiments, and compares their claims with our
 //! results.
 
-mod ptat;
-
 use std::path::PathBuf;
 
 use clap::Args;
 use tierscope_core::Result;
-use tierscope_evaluate::claims::{CHAPTERS, Chapter, To, reproduce};
+use tierscope_evaluate::claims::{CHAPTERS, To, reproduce};
 
 use crate::print::print;
 use crate::simulations::runner;
@@ -15,9 +13,9 @@ use crate::simulations::runner;
 /// Flags of `tierscope reproduce`.
 #[derive(Debug, Args)]
 pub struct ReproduceArgs {
-    /// Experiments to run, by name; by default all on telemetry. Groups: `telemetry`; `placement`,
-    /// all on placement policies, takes many minutes; `reclaim`, all on reclaim policies; `nemo`,
-    /// all on counters in the memory controller; `ptat`, all on TLB misses
+    /// Experiments to run, by name; by default all on telemetry. Groups: `telemetry`, `tiering` and
+    /// `reclaim`, all of Telescope; `placement`, all of MULTI-CLOCK, takes many minutes; `nemo`, all
+    /// on counters in the memory controller; `ptat`, all on TLB misses
     #[arg(value_name = "EXPERIMENT")]
     pub experiments: Vec<String>,
 
@@ -42,12 +40,11 @@ pub struct ReproduceArgs {
 /// An unknown experiment; a file that cannot be read or written;
 /// [`tierscope_core::ErrorKind::Data`] if a page to check is not current.
 pub fn run(args: &ReproduceArgs) -> Result<()> {
-    let chapters: Vec<&dyn Chapter> = CHAPTERS.into_iter().chain([&ptat::Ptat as _]).collect();
     let print = &mut |text: &str| print(text);
     let mut to = match (&args.check, &args.output) {
         (Some(path), _) => To::Check(path),
         (None, Some(path)) => To::Page(path),
         (None, None) => To::Print(print),
     };
-    reproduce(&chapters, &args.experiments, args.quick, &mut to, &runner()?)
+    reproduce(&CHAPTERS, &args.experiments, args.quick, &mut to, &runner()?)
 }

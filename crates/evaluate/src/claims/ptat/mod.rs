@@ -12,10 +12,10 @@ mod sequence;
 
 use std::sync::atomic::AtomicU64;
 
+use super::chapter::{self, Chapter};
+use crate::catalogue::{self, Kind};
+use crate::runner::Runner;
 use tierscope_core::Result;
-use tierscope_evaluate::Runner;
-use tierscope_evaluate::catalogue::{self, Kind};
-use tierscope_evaluate::claims::{self, Chapter};
 
 use claim::Planned;
 use run::Outcome;
@@ -46,11 +46,15 @@ impl Chapter for Ptat {
         "TLB misses: the PTAT paper's claims beside our results"
     }
 
+    fn page(&self) -> &'static str {
+        "experiments/ptat/REPRODUCTION.md"
+    }
+
     fn experiments(&self) -> Vec<&'static str> {
         catalogue::of(Kind::Ptat).map(|entry| entry.name).collect()
     }
 
-    fn plan(&self, name: &'static str, _: bool) -> Result<Box<dyn claims::Planned>> {
+    fn plan(&self, name: &'static str, _: bool) -> Result<Box<dyn chapter::Planned>> {
         Ok(Box::new(Planned::parse(name, catalogue::text(Kind::Ptat, name)?)?))
     }
 
@@ -63,7 +67,7 @@ impl Chapter for Ptat {
     }
 }
 
-impl claims::Planned for Planned {
+impl chapter::Planned for Planned {
     fn section(&self, runner: &Runner<'_>) -> Result<Option<String>> {
         let outcomes = run_all(self, runner)?;
         Ok((!runner.is_stopped()).then(|| page::section(self, &outcomes)))
@@ -118,7 +122,7 @@ mod tests {
     fn the_page_is_written_as_it_is() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments/ptat/REPRODUCTION.md");
         let page = std::fs::read_to_string(path).expect("it is there");
-        let sections = claims::sections(&page, Ptat.experiments().into_iter(), |_| None);
+        let sections = crate::claims::sections(&page, Ptat.experiments().into_iter(), |_| None);
         let again = format!("# {}\n{}", Ptat.title(), Ptat.part(&sections).expect("it is text"));
         assert!(again == page);
     }

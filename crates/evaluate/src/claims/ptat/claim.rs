@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use super::super::verdict::{Bounds, Judgement, Verdict};
+use crate::workload::read_workload;
 use serde::Deserialize;
 use tierscope_core::Result;
-use tierscope_evaluate::claims::{Bounds, Judgement, Verdict};
-use tierscope_evaluate::read_workload;
 use tierscope_sim::experiment::{Change, Experiment, Mode, place, read};
 use toml::Spanned;
 

@@ -2,8 +2,11 @@
 
 use std::fmt::Write as _;
 
+use super::super::{
+    TABLE,
+    verdict::{Bounds, Verdict},
+};
 use tierscope_core::units::exact_time;
-use tierscope_evaluate::claims::{Bounds, TABLE, Verdict};
 
 use super::claim::{Claim, Planned, judged};
 use super::run::{Outcome, Way};
