@@ -21,8 +21,8 @@ pub const KERNEL: &str = "6.12";
 /// See [`KERNEL`].
 pub const SECONDS: u32 = 30;
 
-/// Profile, packages and features of the build: those of `make run` in the Makefile, so that nothing
-/// is compiled twice. Parquet takes a quarter of a build and is not needed here.
+/// Profile, packages and features of the build: those of `make run` in the Makefile, so that
+/// nothing is compiled twice. Parquet and decompression take much of a build and are not used here.
 const BUILD: [&str; 10] = [
     "build",
     "--profile",
@@ -133,7 +133,7 @@ fn ending(out: &Path, tierscope: &Path) -> String {
         "page       {out}/redis.html (for a browser)\nrecording  {out}/redis\n\ntry next:\n"
     );
     for (command, purpose) in NEXT {
-        let _ = writeln!(text, "  {:<60} # {purpose}", format!("{tierscope} {command}"));
+        let _ = writeln!(text, "  {:<64} # {purpose}", format!("{tierscope} {command}"));
     }
     text
 }

@@ -135,8 +135,8 @@ impl Root {
     }
 }
 
-/// An initramfs archive in newc format. Parents come before the entries in them: the kernel does not
-/// create them.
+/// An initramfs archive in newc format. Parents come before the entries in them: the kernel does
+/// not create them.
 struct Archive<W> {
     out: W,
     /// Number of entries, which is the next inode number.

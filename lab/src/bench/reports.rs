@@ -1,5 +1,5 @@
-//! `make bench-reports`: performance and correctness of reports, the live view, the exporter, exports
-//! and the package, written to target/bench/reports.json.
+//! `make bench-reports`: performance and correctness of reports, the live view, the exporter,
+//! exports and the package, written to target/bench/reports.json.
 
 use std::fs;
 use std::path::Path;
