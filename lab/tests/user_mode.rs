@@ -39,7 +39,7 @@ fn every_access_is_recorded_and_read() {
 }
 
 #[test]
-fn parts_that_are_unknown_or_need_a_machine_are_told() {
+fn parts_that_are_unknown_or_need_a_machine_are_refused() {
     let out = tempfile::tempdir().unwrap();
     let out = out.path().to_str().unwrap();
     for (parts, word) in [("telepathy", "telepathy"), ("llc,tiers", "needs a machine")] {

@@ -1,5 +1,6 @@
-//! `make bench-counters`: telemetry in the memory controller, written to target/bench/counters.json: its
-//! speed, tenants' traffic on a real kernel, and a neighbour limited to its bandwidth cap.
+//! `make bench-counters`: telemetry in the memory controller, written to
+//! target/bench/counters.json: its speed, tenants' traffic on a real kernel, and a neighbour
+//! limited to its bandwidth cap.
 
 use std::fs;
 use std::path::Path;

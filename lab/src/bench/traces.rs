@@ -1,6 +1,6 @@
-//! `make bench-traces`, written to target/bench/traces.json: speed of readers of traces and of a bus
-//! monitor's captures, recording of real programs compared with Valgrind's lackey, and misses in
-//! captures compared with the simulated machine's own count.
+//! `make bench-traces`, written to target/bench/traces.json: speed of readers of traces and of a
+//! bus monitor's captures, recording of real programs compared with Valgrind's lackey, and misses
+//! in captures compared with the simulated machine's own count.
 
 use std::fs;
 use std::path::Path;

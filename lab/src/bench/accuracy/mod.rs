@@ -1,11 +1,11 @@
-//! `make bench-accuracy`: accuracy of instruments, which run one after the other on one machine, against
-//! the truth.
+//! `make bench-accuracy`: accuracy of instruments, which run one after the other on one machine,
+//! against the truth.
 //!
 //! A case is one boot of the scenario `accuracy`: one toucher, whose hot set is known, and one
 //! instrument after the other. Rows are identified by case and instrument: those already in
 //! target/bench/accuracy.json are not measured again. Comparisons and charts are in
-//! target/bench/accuracy/CASE. Simulated scenarios run first, with names `noise ...` and `resident ...`;
-//! real servers last, with names `served ...`.
+//! target/bench/accuracy/CASE. Simulated scenarios run first, with names `noise ...` and `resident
+//! ...`; real servers last, with names `served ...`.
 
 mod case;
 mod figures;

@@ -185,9 +185,9 @@ fn boot(case: &Case, seed: u32, tree: &Tree) -> Result<PathBuf> {
     Ok(done.out)
 }
 
-/// Check of `make test`: precision and recall of `rates` and Telescope bounded in the output of the
-/// scenario `accuracy` agree with those of a simulated run. Numbers of regions are only printed: they
-/// spread from ten to hundreds because other load delays the emulated machine.
+/// Check of `make test`: precision and recall of `rates` and Telescope bounded in the output of
+/// the scenario `accuracy` agree with those of a simulated run. Numbers of regions are only
+/// printed: they spread from ten to hundreds because other load delays the emulated machine.
 ///
 /// # Errors
 /// They do not agree.
