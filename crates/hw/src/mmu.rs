@@ -136,8 +136,8 @@ impl Mmu {
         fault
     }
 
-    /// Number of walks so far. Many walks in one batch indicate that prefetching for the next one
-    /// pays off ([`PageTable::expect`]).
+    /// Number of walks so far. Many walks in one batch indicate that it pays off to prefetch on the
+    /// host what the next batch walks.
     #[must_use]
     pub fn walks(&self) -> u64 {
         self.walks
