@@ -65,8 +65,8 @@ impl Source {
         Err(Missing {
             port: "samples",
             cause: "this machine has no PMU that samples addresses of loads and stores".into(),
-            remedy: "use hardware with PEBS or IBS (virtual machines seldom have them), or a policy that \
-                     works on ACCESSED bits"
+            remedy: "use hardware with PEBS or IBS (virtual machines seldom have them), or an \
+                     instrument or policy that works on ACCESSED bits"
                 .into(),
         })
     }

@@ -171,7 +171,7 @@ fn refused(source: Source, error: &io::Error) -> Error {
         Some(libc::EBUSY) => {
             (ErrorKind::Missing, "end other users of the PMU (the NMI watchdog, perf)")
         }
-        _ => (ErrorKind::Missing, "choose a policy that works on ACCESSED bits"),
+        _ => (ErrorKind::Missing, "choose an instrument or policy that works on ACCESSED bits"),
     };
     Error::new(kind, what).cause(error).remedy(remedy)
 }
