@@ -509,7 +509,7 @@ impl Processor {
             (32..=52).contains(&self.physical_bits),
             "processor.physical_bits",
             format!("{} is not within 32..=52", self.physical_bits),
-            "CPUID 80000008H tells: 46 on most servers, 39 on many laptops",
+            "take it from CPUID 80000008H: 46 on most servers, 39 on many laptops",
         )
     }
 }

@@ -13,7 +13,7 @@ pub(crate) fn refuse(what: &str, cause: impl std::fmt::Display, remedy: &str) ->
 /// intervals.
 pub(crate) fn intervals(sampling: Duration, window: Duration, least: u32) -> Result<()> {
     if sampling.is_zero() {
-        return refuse("sampling interval is zero", "nothing can be seen in no time", "try 5ms");
+        return refuse("sampling interval is zero", "it must be above zero", "try 5ms");
     }
     if window < least * sampling {
         let cause = format!("a window holds fewer than {least} sampling intervals");

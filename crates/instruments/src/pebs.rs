@@ -103,7 +103,7 @@ impl Config {
     /// [`tierscope_core::ErrorKind::Usage`], naming the setting.
     pub fn check(&self) -> Result<()> {
         if self.window.is_zero() {
-            return refuse("window is zero", "nothing can be seen in no time", "try 200ms");
+            return refuse("window is zero", "it must be above zero", "try 200ms");
         }
         if self.history < self.window {
             return refuse("history", "it is shorter than a window", "try 1s");

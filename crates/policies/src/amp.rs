@@ -133,11 +133,11 @@ impl Settings for Config {
     fn visit(&mut self, each: &mut dyn Visit) {
         each.value("interval", "time from one scan to the next, at least", &mut self.interval);
         each.value("batch", "pages promoted after a scan at most", &mut self.batch);
-        each.value("chunk", "pages scanned for at once", &mut self.chunk);
+        each.value("chunk", "pages looked up at once", &mut self.chunk);
         if self.variant == Variant::Random {
             each.value("seed", "seed of the lot", &mut self.seed);
         }
-        let about = "pages looked up at a tick where the machine does not tell of new ones";
+        let about = "pages looked up at a tick where the machine does not report new ones";
         each.value("census", about, &mut self.census);
         self.costs.visit(each);
     }

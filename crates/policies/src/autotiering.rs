@@ -108,7 +108,7 @@ impl Config {
 impl Settings for Config {
     fn visit(&mut self, each: &mut dyn Visit) {
         self.arming.visit(each);
-        let about = "pages looked up at a tick where the machine does not tell of new ones";
+        let about = "pages looked up at a tick where the machine does not report new ones";
         each.value("census", about, &mut self.census);
         self.costs.visit(each);
     }
@@ -529,7 +529,7 @@ mod tests {
         let starts: Vec<u64> = orders.actions.iter().map(|action| action.range.start).collect();
         assert_eq!(starts, [start(0), start(2)]);
         policy.promote(2, Tier(1), &mut orders);
-        assert_eq!(orders.actions.len(), 2, "nobody is colder");
+        assert_eq!(orders.actions.len(), 2, "no page is colder");
     }
 
     // Three tiers, the first one full: CPM promotes page 2 to the second.

@@ -99,7 +99,11 @@ impl Default for Config {
 
 impl Settings for Config {
     fn visit(&mut self, each: &mut dyn Visit) {
-        each.value("every", "of so many counted requests one counts", &mut self.every);
+        each.value(
+            "every",
+            "sampling period: one in this many requests is counted",
+            &mut self.every,
+        );
         self.hemem.visit(each);
     }
 
@@ -263,7 +267,7 @@ mod tests {
         assert_eq!(slow.ordered(), ["512→0", "0→1", "1024→0"]);
         let mut all = trace(Coverage::All, 3);
         all.seconds(3, script);
-        assert_eq!(all.ordered(), ["512→0"], "nobody is cold who could make room");
+        assert_eq!(all.ordered(), ["512→0"], "no page is cold enough to make room");
     }
 
     // Three pages with 24 samples each, in three rounds of eight: all are above the threshold after

@@ -230,7 +230,7 @@ mod tests {
         let mut pages = pages();
         let mut walk = TopDown { rest: 1, ..TopDown::default() };
         assert_eq!(walk.enters(known(&mut pages), true), Look::Past);
-        assert_eq!(walk.enters(known(&mut pages), false), Look::Past, "nobody looked yet");
+        assert_eq!(walk.enters(known(&mut pages), false), Look::Past, "no look yet");
         walk.saw(known(&mut pages), 512, 512, false);
         assert_eq!(walk.enters(known(&mut pages), false), Look::Past);
         walk.saw(known(&mut pages), 64, 512, false);
@@ -245,7 +245,7 @@ mod tests {
         let mut pages = pages();
         let mut walk = TopDown { rest: 1, ..TopDown::default() };
         walk.regions(&Snapshot::default());
-        assert!(!walk.shares_bits(), "who says nothing clears nothing");
+        assert!(!walk.shares_bits(), "without regions it clears no bits");
         let region = Region {
             range: range_of(KEY),
             hits: 2.0,

@@ -114,7 +114,7 @@ impl Settings for Config {
         each.value("adjust", "the interval adjusts itself (section VII)", &mut self.adjust);
         each.value("shortest", "the shortest interval then", &mut self.shortest);
         each.value("longest", "the longest interval then", &mut self.longest);
-        let about = "pages looked up at a tick where the machine does not tell of new ones";
+        let about = "pages looked up at a tick where the machine does not report new ones";
         each.value("census", about, &mut self.census);
         self.costs.visit(each);
     }

@@ -79,7 +79,7 @@ impl Settings for Config {
     fn visit(&mut self, each: &mut dyn Visit) {
         each.value("interval", "time between two calls", &mut self.interval);
         each.value("request", "bytes that a call may promote", &mut self.request);
-        let about = "pages looked up at a tick where the machine does not tell of new ones";
+        let about = "pages looked up at a tick where the machine does not report new ones";
         each.value("census", about, &mut self.census);
         self.costs.visit(each);
     }

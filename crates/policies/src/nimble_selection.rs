@@ -70,7 +70,7 @@ impl Settings for Config {
     fn visit(&mut self, each: &mut dyn Visit) {
         each.value("interval", "time between two scans", &mut self.interval);
         each.value("scan", "pages of each list that a scan looks at, and promotes", &mut self.scan);
-        let about = "pages looked up at a tick where the machine does not tell of new ones";
+        let about = "pages looked up at a tick where the machine does not report new ones";
         each.value("census", about, &mut self.census);
         self.costs.visit(each);
     }

@@ -135,7 +135,7 @@ impl Settings for Config {
             each.value("headroom", "share of the fast tier to keep free", &mut self.headroom);
         }
         each.value("scan", "pages of each list that kswapd looks at", &mut self.scan);
-        let about = "pages looked up at a tick where the machine does not tell of new ones";
+        let about = "pages looked up at a tick where the machine does not report new ones";
         each.value("census", about, &mut self.census);
         self.costs.visit(each);
     }

@@ -189,7 +189,7 @@ impl Workload {
             return whole(&format!("the areas are larger than {}", units::about_size(MAX_BYTES)));
         }
         if self.duration().as_nanos() > u128::from(u64::MAX) / 2 {
-            return whole("the phases take longer than a clock of nanoseconds can tell");
+            return whole("the phases take longer than a clock of nanoseconds counts");
         }
         for (index, area) in self.areas.iter().enumerate() {
             let fault = |what: String| Fault { place: Location::Area(index), what };

@@ -66,7 +66,7 @@ impl<E: Engine> Driver<E> {
             }
             let others = self.guests.iter().flatten().flat_map(|guest| &guest.memory);
             if others.chain(earlier).any(|other| overlap(other, |backing| backing.host)) {
-                let cause = format!("pages from {:#x} on are somebody's already", backing.host);
+                let cause = format!("pages from {:#x} on are mapped already", backing.host);
                 return Err(refused("memory.host", cause));
             }
         }

@@ -41,7 +41,7 @@ impl Config {
         each.value("verify_pages", "pages drawn of an unsure region", &mut self.pages);
         each.value("verify_share", "share of them that must be young", &mut self.share);
         each.value("verify_looks", "looks at them, one a window", &mut self.looks);
-        each.value("verify_valid", "time for which a verdict stands", &mut self.valid);
+        each.value("verify_valid", "time for which a verdict is valid", &mut self.valid);
         each.value("seed", "seed of the draws", &mut self.seed);
     }
 

@@ -112,7 +112,7 @@ impl Default for Config {
 
 impl Settings for Config {
     fn visit(&mut self, each: &mut dyn Visit) {
-        each.value("adapt", "samples after which the line is drawn anew", &mut self.adapt);
+        each.value("adapt", "samples between two updates of the threshold", &mut self.adapt);
         each.value("cool", "samples after which all cools", &mut self.cool);
         each.value("growth", "growth of memory after which all cools", &mut self.growth);
         each.value("interval", "time between two passes", &mut self.interval);
@@ -120,7 +120,7 @@ impl Settings for Config {
         each.value("split", "huge pages are split", &mut self.split);
         each.value("fast_ns", "nanoseconds of a fast access", &mut self.fast_ns);
         each.value("slow_ns", "nanoseconds of a slow access", &mut self.slow_ns);
-        let about = "pages looked up at a tick where the machine does not tell of new ones";
+        let about = "pages looked up at a tick where the machine does not report new ones";
         each.value("census", about, &mut self.census);
         self.costs.visit(each);
     }

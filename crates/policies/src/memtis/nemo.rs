@@ -99,7 +99,11 @@ impl Default for Config {
 
 impl Settings for Config {
     fn visit(&mut self, each: &mut dyn Visit) {
-        each.value("every", "of so many counted requests one counts", &mut self.every);
+        each.value(
+            "every",
+            "sampling period: one in this many requests is counted",
+            &mut self.every,
+        );
         each.value("at_once", "huge pages whose base pages are counted", &mut self.at_once);
         each.value("turn", "how long they are", &mut self.turn);
         each.value("pin", "nothing is moved or split for so long", &mut self.pin);

@@ -99,6 +99,6 @@ mod tests {
         assert_eq!((control.0[1].refaults(), control.0[1].total()), (75, 500));
         assert_eq!(control.last_tier(), 0);
         control.reset();
-        assert_eq!(control.last_tier(), 3, "37 refaults are too few to tell");
+        assert_eq!(control.last_tier(), 3, "37 refaults are too few");
     }
 }

@@ -192,7 +192,7 @@ impl App for GraphApp {
     }
 
     fn start(&self, bases: &[u64], seed: u64, lanes: u32) -> Vec<Box<dyn Lane>> {
-        let graph = self.graph(&mut |_| true).expect("nobody stops it");
+        let graph = self.graph(&mut |_| true).expect("it is never stopped");
         let (start, neighbour) = widths(self.algorithm, &self.input);
         let rows = Rows {
             graph,

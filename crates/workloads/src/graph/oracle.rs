@@ -35,7 +35,7 @@ const APART: u64 = 1 << 32;
 
 impl Case {
     pub(crate) fn rows(&self) -> Rows {
-        let graph = Csr::build(&self.input, &mut |_| true).expect("nobody stops it");
+        let graph = Csr::build(&self.input, &mut |_| true).expect("it is never stopped");
         Rows {
             graph: Arc::new(graph),
             index: Array::new(APART, 8),

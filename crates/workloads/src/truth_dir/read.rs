@@ -113,7 +113,7 @@ impl TruthDir {
     fn add_piece(&mut self, piece: Piece) -> std::result::Result<(), String> {
         let threads = self.begin.threads as usize;
         if piece.touches.len() != threads || piece.sums.len() != threads {
-            return Err(format!("the piece does not tell of {threads} threads"));
+            return Err(format!("the piece does not have {threads} threads"));
         }
         if self.segments.len().checked_sub(1) != Some(piece.segment) {
             return Err(format!("the piece is of segment {}, which is not on", piece.segment));
