@@ -200,7 +200,7 @@ impl Client {
         Ok(())
     }
 
-    /// Runs the operations of `operations` for `duration` and checks every reply against the value that
+    /// Runs `operations` for `duration` and checks every reply against the value that
     /// [`Client::fill`] set with `marks`; counts operations on keys that are hot by `spot`. With
     /// `every`, reports each interval of that length.
     ///

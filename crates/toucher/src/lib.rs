@@ -6,7 +6,8 @@
 //!
 //! `redis-load` obtains the ground truth of a key-value store from outside the server: it chooses
 //! which keys are hot, marks every value ([`value`]), loads the server ([`client`]) with reads,
-//! updates and a scan ([`operations`]), and finds the values in the server's memory ([`server_truth`]).
+//! updates and a scan ([`operations`]), and finds the values in the server's memory
+//! ([`server_truth`]).
 
 pub mod checksum;
 pub mod client;

@@ -1,4 +1,5 @@
-//! Blocks to watch: the target's blocks from the sweep position on, and the physical blocks that hold them.
+//! Blocks to watch: the target's blocks from the sweep position on, and the physical blocks that
+//! hold them.
 
 use std::collections::{BTreeMap, BTreeSet};
 

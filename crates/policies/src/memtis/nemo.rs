@@ -3,9 +3,9 @@
 //! Source: Li et al., "Finding NEMO", section 5.2: MEMTIS's policy unchanged; a counter for each
 //! huge page of the slow tier replaces the page's samples, and base-page counters, rotated over the
 //! huge pages (`base_counters.rs`), replace the attribution of samples to subpages. The fast tier
-//! is sampled as before. In the article's experiments memory is allocated from the slow tier first and
-//! stays there for 180 s ([`Config::pin`]), so that the prototype's controller observes all of it
-//! once.
+//! is sampled as before. In the article's experiments memory is allocated from the slow tier first
+//! and stays there for 180 s ([`Config::pin`]), so that the prototype's controller observes all of
+//! it once.
 //!
 //! Counts are divided by the sampling period, as in section 5.1. A huge page's samples are
 //! attributed to its base pages in proportion to its requests in the last counting interval, so

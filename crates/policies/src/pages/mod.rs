@@ -1,8 +1,8 @@
 //! Page bookkeeping shared by page-granular policies.
 //!
 //! [`Lists`] keeps pages on lists, [`PageNumbers`] maps page numbers to addresses, [`Census`] finds
-//! pages that are allocated and freed, [`Moves`] tracks pending actions and free memory. All of it uses
-//! dense page numbers in flat arrays; no call materialises a list of all pages.
+//! pages that are allocated and freed, [`Moves`] tracks pending actions and free memory. All of it
+//! uses dense page numbers in flat arrays; no call materialises a list of all pages.
 //!
 //! Memory: at most 16 bytes per page ([`Lists`]) and a few runs of addresses, up to [`MOST_PAGES`].
 
