@@ -192,7 +192,13 @@ fn command_line(text: &str) -> Option<Vec<String>> {
         spaces = 0;
     }
     words.retain(|word| !word.is_empty());
-    Some(words.into_iter().map(|word| word.replace("PID", "4711")).collect())
+    let filled = |word: String| match word.as_str() {
+        "PID" => "4711".into(),
+        "TIME" => "5s".into(),
+        "SIZE" => "1GiB".into(),
+        _ => word,
+    };
+    Some(words.into_iter().map(filled).collect())
 }
 
 #[test]
