@@ -37,8 +37,8 @@ pub struct ExportArgs {
     #[arg(long)]
     pub damo: bool,
 
-    /// Output path: a new directory, for --damo a new file; - for stdout (--damo as plain
-    /// JSON, --csv one table) [default: the recording's name with -parquet, -csv or .damo, in the working
+    /// Output path: a new directory, for --damo a new file; - for stdout (--damo as plain JSON,
+    /// --csv one table) [default: the recording's name with -parquet, -csv or .damo, in the working
     /// directory]
     #[arg(short, long, value_name = "PATH")]
     pub output: Option<PathBuf>,

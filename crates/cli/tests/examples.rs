@@ -1,6 +1,6 @@
 //! Help, documents and parsers agree: every example in a help text or an error message is accepted
-//! by the parser of its own option, every command line in the documents parses, and every command is
-//! named in the documents.
+//! by the parser of its own option, every command line in the documents parses, and every command
+//! is named in the documents.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;

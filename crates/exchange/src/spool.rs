@@ -237,8 +237,8 @@ impl Spool {
     /// Sorts the regions of a snapshot, and appends it to a stream.
     ///
     /// # Errors
-    /// [`Refusal::Invalid`] for inconsistent data, [`Refusal::Scratch`] if the scratch file cannot be
-    /// written.
+    /// [`Refusal::Invalid`] for inconsistent data, [`Refusal::Scratch`] if the scratch file cannot
+    /// be written.
     pub(crate) fn push(
         &mut self,
         stream: StreamId,

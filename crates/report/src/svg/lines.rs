@@ -1,6 +1,6 @@
-//! Charts of shares (0 to 1) as lines over time or another scale, with a legend in the right margin.
-//! The colours can be distinguished by readers with colour blindness (Okabe and Ito); further lines
-//! repeat them with dashes.
+//! Charts of shares (0 to 1) as lines over time or another scale, with a legend in the right
+//! margin. The colours can be distinguished by readers with colour blindness (Okabe and Ito);
+//! further lines repeat them with dashes.
 
 use super::{Anchor, Svg};
 
