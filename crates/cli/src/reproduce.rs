@@ -13,9 +13,9 @@ use crate::simulations::runner;
 /// Flags of `tierscope reproduce`.
 #[derive(Debug, Args)]
 pub struct ReproduceArgs {
-    /// Experiments to run, by name; by default all on telemetry. Groups: `telemetry`, `tiering` and
-    /// `reclaim`, all of Telescope; `placement`, all of MULTI-CLOCK, takes many minutes; `nemo`, all
-    /// on counters in the memory controller; `ptat`, all on TLB misses
+    /// Experiments to run, by name; by default all on telemetry. Groups: `telemetry`, `tiering`
+    /// and `reclaim`, all of Telescope; `placement`, all of MULTI-CLOCK, takes many minutes;
+    /// `nemo`, all on counters in the memory controller; `ptat`, all on TLB misses
     #[arg(value_name = "EXPERIMENT")]
     pub experiments: Vec<String>,
 

@@ -1,5 +1,5 @@
-//! The lifecycle of a session, on a live machine, a simulated one or a replayed trace: open a store,
-//! drive, finish the store; the first error wins.
+//! The lifecycle of a session, on a live machine, a simulated one or a replayed trace: open a
+//! store, drive, finish the store; the first error wins.
 
 use crate::drive::{Course, Ended, Sink, Window, profile, tier};
 use crate::{Budget, Instrument, Mover, Policy, Ports, Result};
