@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde::Serialize;
-use tierscope_core::drive::{Course, Ended, Sink, Window, profile};
+use tierscope_core::drive::{Course, Ended, Sink, Window};
 use tierscope_core::metrics::rates::TrueRates;
 use tierscope_core::metrics::{self, Accuracy, HOT_FREQUENCY};
+use tierscope_core::session::Session;
 use tierscope_core::{RangeSet, Region, Result, Snapshot, Time};
 use tierscope_sim::experiment::Experiment;
 use tierscope_sim::{Truth, open};
@@ -342,7 +343,9 @@ pub(crate) fn judge(
     };
     // One nanosecond more, so that the last window, which ends at the deadline, is included.
     let course = Course::until(Time(0) + experiment.time + Duration::from_nanos(1));
-    let ended = profile(&mut *machine, &mut *instrument, &course, &mut judge)?;
+    let session =
+        Session { ports: &mut *machine, instrument: &mut *instrument, placing: None, course };
+    let ended = session.open(|_, _| Ok(()))?.run(&mut judge)?;
     experiment.ran()?;
     let seconds = machine.now().seconds();
     let cpu = machine.cpu_time();

@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use tierscope_core::drive::{Course, Ended, tier};
+use tierscope_core::drive::{Course, Ended};
 use tierscope_core::metrics::moves::Moved;
+use tierscope_core::session::{Placing, Session};
 use tierscope_core::{
     Budget, Evidence, Mover, Orders, PlacementView, Policy, Result, Setting, Time,
 };
@@ -252,23 +253,20 @@ fn drive(
     let course = Course::until(Time(0) + experiment.time);
     let budget = Budget { bytes: u64::MAX };
     let mut noted = Noted { policy: &mut *policy, next: Time(0), notes: Vec::new() };
-    let (told, placer) = (&mut *instrument, &mut noted);
-    let ended = match record {
-        None => tier(stage, told, placer, mover, budget, &course, &mut ())?,
-        Some(record) => {
-            let of = (told.name(), contestant.sampling_interval());
-            let mut meta = meta(experiment, stage, of, record.line);
-            meta.annotations.insert("policy".into(), contestant.text.clone());
-            let mut recorder = Recorder::create(record.dir, &meta.with_settings(&told.settings()))?;
-            let ended = tier(stage, told, placer, mover, budget, &course, &mut recorder);
-            // A failed recording is reported here as well; the error of the drive loop is the
-            // cause.
-            let closed = recorder.finish();
-            let ended = ended?;
-            closed?;
-            ended
-        }
+    let session = Session {
+        ports: stage,
+        instrument: &mut *instrument,
+        placing: Some(Placing { policy: &mut noted, mover, budget }),
+        course,
     };
+    let session = session.open(|ports, instrument| {
+        let Some(Record { dir, line }) = record else { return Ok(None) };
+        let name_and_interval = (instrument.name(), contestant.sampling_interval());
+        let mut meta = meta(experiment, ports, name_and_interval, line);
+        meta.annotations.insert("policy".into(), contestant.text.clone());
+        Recorder::create(dir, &meta.with_settings(&instrument.settings())).map(Some)
+    })?;
+    let ended = session.run(&mut ())?;
     experiment.ran()?;
     let notes = noted.notes;
     Ok(Run { ended, instrument: instrument.name(), settings, notes })

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use tierscope_core::drive::{Course, Ended, Sink, Window, profile};
+use tierscope_core::drive::{Course, Ended, Sink, Window};
+use tierscope_core::session::Session;
 use tierscope_core::{CpuTime, Ports, Result, Time, Wake};
 use tierscope_record::{Machine as Host, Meta, Recorder};
 use tierscope_sim::exact::Account;
@@ -119,21 +120,14 @@ impl Stage<'_> {
         let mut instrument = watch.make(self.experiment)?;
         // One nanosecond more, so that the last window, which ends at the deadline, is included.
         let course = Course::until(Time(0) + self.experiment.time + Duration::from_nanos(1));
-        let Some(dir) = &self.job.output else {
-            let mut told = Told { sink: None, reached: self.reached, windows };
-            return profile(ports, &mut *instrument, &course, &mut told);
-        };
-        let told = (watch.instrument.as_str(), watch.sampling_interval());
-        let meta = meta(self.experiment, ports, told, self.line);
-        let meta = meta.with_settings(&instrument.settings());
-        let mut recorder = Recorder::create(dir, &meta)?;
-        let mut told = Told { sink: Some(&mut recorder), reached: self.reached, windows };
-        let ended = profile(ports, &mut *instrument, &course, &mut told);
-        // A failed recording is reported here as well; the error of the drive loop is the cause.
-        let closed = recorder.finish();
-        let ended = ended?;
-        closed?;
-        Ok(ended)
+        let session = Session { ports, instrument: &mut *instrument, placing: None, course };
+        let session = session.open(|ports, instrument| {
+            let Some(dir) = &self.job.output else { return Ok(None) };
+            let name_and_interval = (watch.instrument.as_str(), watch.sampling_interval());
+            let meta = meta(self.experiment, ports, name_and_interval, self.line);
+            Recorder::create(dir, &meta.with_settings(&instrument.settings())).map(Some)
+        })?;
+        session.run(&mut Counted { reached: self.reached, windows })
     }
 }
 
@@ -174,18 +168,14 @@ pub(crate) fn meta(
     }
 }
 
-/// Sink that passes windows on, counts them, and publishes the run's progress.
-struct Told<'a> {
-    sink: Option<&'a mut dyn Sink>,
+/// Counts windows, and publishes the run's progress.
+struct Counted<'a> {
     reached: &'a AtomicU64,
     windows: &'a mut u64,
 }
 
-impl Sink for Told<'_> {
+impl Sink for Counted<'_> {
     fn window(&mut self, window: &Window<'_>) -> Result<()> {
-        if let Some(sink) = &mut self.sink {
-            sink.window(window)?;
-        }
         *self.windows += 1;
         self.reached.store(window.snapshot.end.0, Ordering::Relaxed);
         Ok(())

@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde::Serialize;
-use tierscope_core::drive::{Course, Sink, Window, tier};
+use tierscope_core::drive::{Course, Sink, Window};
+use tierscope_core::session::{Placing, Session};
 use tierscope_core::units::about_size;
 use tierscope_core::{Budget, Error, ErrorKind, Need, Result};
 use tierscope_instruments::region_source::RegionSource;
@@ -252,8 +253,13 @@ fn replay(
     // One nanosecond more, so that the last window, which ends at `end`, is included.
     let course = Course::until(machine.end() + Duration::from_nanos(1));
     let budget = Budget { bytes: u64::MAX };
-    let (ports, told) = (&mut machine, &mut instrument);
-    tier(ports, told, &mut *policy, &mut mover, budget, &course, &mut Far { reached, start })?;
+    let session = Session {
+        ports: &mut machine,
+        instrument: &mut instrument,
+        placing: Some(Placing { policy: &mut *policy, mover: &mut mover, budget }),
+        course,
+    };
+    session.open(|_, _| Ok(()))?.run(&mut Far { reached, start })?;
     let seconds = tierscope_core::Clock::now(&machine).since(start).as_secs_f64();
     let (moved, moving) = machine.moved();
     let [seen, fast] = machine.seen;
