@@ -13,7 +13,6 @@ mod contender;
 pub mod contest;
 mod controllers;
 pub mod experiments;
-mod plot;
 mod runner;
 pub mod runs;
 mod save;

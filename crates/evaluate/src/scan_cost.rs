@@ -17,11 +17,11 @@ use tierscope_core::{Budget, Error, ErrorKind, Policy, Result, Time};
 use tierscope_hw::Machine as Hardware;
 use tierscope_instruments::metronome::Metronome;
 use tierscope_policies::registry::{all, make};
+use tierscope_report::svg::{LineChart, Mark};
 use tierscope_sim::config::Costs;
 use tierscope_sim::density::{Config, Machine, Start};
 use tierscope_workloads::generate;
 
-use crate::plot::{Mark, Plot};
 use crate::runner::Runner;
 
 /// Ready-made hardware of the machines.
@@ -213,15 +213,16 @@ pub fn draw(report: &Report) -> String {
         "a walk over page tables against bytes mapped, {} accessed; simulated",
         about_size(report.hot_bytes)
     );
-    let mut plot = Plot::scaled(&title, HEIGHT, RIGHT, (end, &across), &up);
+    let mut chart = LineChart::scaled(&title, HEIGHT, RIGHT, (end, &across), &up);
     let policies = report.curve.first().map(|point| point.ms.keys()).into_iter().flatten();
     for (index, policy) in policies.enumerate() {
         let of = |point: &Point| point.ms.get(policy).map(|ms| height(*ms));
         let places = across.iter().zip(&report.curve);
         let points = places.filter_map(|((at, _), point)| Some((*at, of(point)?)));
-        plot.named(index, policy, RIGHT, points);
+        chart.line(index, points);
+        chart.name(index, policy);
     }
-    plot.finish()
+    chart.file()
 }
 
 #[cfg(test)]
@@ -265,6 +266,6 @@ mod tests {
         let svg = draw(&report);
         assert!(svg.contains(">1 ms<") && svg.contains(">100 ms<"), "{svg}");
         // 0.15 and 0.95 of the height of 280, from the bottom at 320.
-        assert!(svg.contains(r#"points="50.0,277.9 730.0,53.6""#), "{svg}");
+        assert!(svg.contains(r#"points="50,277.85 730,53.57""#), "{svg}");
     }
 }

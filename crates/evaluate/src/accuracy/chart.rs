@@ -2,8 +2,9 @@
 
 use std::fmt::Write;
 
+use tierscope_report::svg::{LineChart, escaped, paper_css};
+
 use super::Report;
-use crate::plot::{Plot, escaped};
 
 const HEIGHT: f64 = 360.0;
 /// Right margin for the contenders' names.
@@ -11,25 +12,32 @@ const RIGHT: f64 = 170.0;
 
 /// Draws F1 of each contender over simulated time, with changes of the hot set marked.
 pub fn draw(report: &Report) -> String {
+    chart(report).file()
+}
+
+fn chart(report: &Report) -> LineChart {
     let title = format!("F1 over simulated time: {}", report.about);
-    let mut plot = Plot::new(&title, HEIGHT, RIGHT, report.seconds);
+    let mut chart = LineChart::over_time(&title, HEIGHT, RIGHT, report.seconds);
     for detection in report.outcomes.first().map_or(&[][..], |outcome| &outcome.detections[1..]) {
-        plot.change(detection.from_seconds, None);
+        chart.change(detection.from_seconds, None);
     }
     for (index, outcome) in report.outcomes.iter().enumerate() {
         let points = outcome.windows.iter().map(|row| (row.end_seconds, row.f1().unwrap_or(0.0)));
-        plot.named(index, &outcome.contender, RIGHT, points);
+        chart.line(index, points);
+        chart.name(index, &outcome.contender);
     }
-    plot.finish()
+    chart
 }
 
 /// A page of all scenarios, without external assets.
 pub fn page(reports: &[Report]) -> String {
-    let mut html = String::from(
+    let mut html = format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>tierscope bench accuracy</title>\n\
-         <style>body{font-family:sans-serif;max-width:60rem;margin:2rem auto}table{border-collapse:collapse}\
-         td,th{padding:.2rem .6rem;text-align:right;border-bottom:1px solid #ddd}td:first-child,th:first-child\
-         {text-align:left}svg{width:100%}</style></head><body>\n<h1>Accuracy of instruments, simulated</h1>\n",
+         <style>body{{font-family:sans-serif;max-width:60rem;margin:2rem auto}}table{{border-collapse:collapse}}\
+         td,th{{padding:.2rem .6rem;text-align:right;border-bottom:1px solid #ddd}}td:first-child,th:first-child\
+         {{text-align:left}}svg{{width:100%;height:auto}}\n{}{}</style></head><body>\n<h1>Accuracy of instruments, simulated</h1>\n",
+        paper_css(),
+        LineChart::css()
     );
     for report in reports {
         section(&mut html, report);
@@ -72,6 +80,6 @@ fn section(html: &mut String, report: &Report) {
         html,
         "</table>\n<p>Of pages: precision and recall against the pages touched, as many as the densities let \
          expect. CPU is of one CPU at cited costs; slowdown is of a target that nothing paces. All simulated.</p>\n{}",
-        draw(report)
+        chart(report).element()
     );
 }

@@ -2,9 +2,10 @@
 
 use std::fmt::Write;
 
-use super::{Outcome, Report, Row, percent};
-use crate::plot::{Plot, escaped};
 use tierscope_core::units::about_size;
+use tierscope_report::svg::{LineChart, escaped, paper_css};
+
+use super::{Outcome, Report, Row, percent};
 
 const HEIGHT: f64 = 320.0;
 /// Right margin for the policies' names.
@@ -48,41 +49,38 @@ fn drawings(report: &Report) -> [Drawing<'_>; 3] {
     ]
 }
 
-fn plot(report: &Report, drawing: &Drawing<'_>) -> String {
-    let mut plot = Plot::new(&drawing.title, HEIGHT, RIGHT, report.seconds);
+fn charts(report: &Report) -> Vec<LineChart> {
+    drawings(report).iter().map(|drawing| chart(report, drawing)).collect()
+}
+
+fn chart(report: &Report, drawing: &Drawing<'_>) -> LineChart {
+    let mut chart = LineChart::over_time(&drawing.title, HEIGHT, RIGHT, report.seconds);
     if report.warm_up_seconds > 0.0 {
-        plot.change(report.warm_up_seconds, None);
+        chart.change(report.warm_up_seconds, None);
     }
     for (index, outcome) in report.outcomes.iter().enumerate() {
         let points =
             outcome.rows.iter().filter_map(|row| Some((row.end_seconds, (drawing.share)(row)?)));
-        plot.named(index, &outcome.policy, RIGHT, points);
+        chart.line(index, points);
+        chart.name(index, &outcome.policy);
     }
-    plot.finish()
+    chart
 }
 
 /// Draws throughput, fast-tier share and promoted bytes, one chart below the other.
 pub fn draw(report: &Report) -> String {
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 900 {}\">\n",
-        HEIGHT * 3.0
-    );
-    for (number, drawing) in drawings(report).iter().enumerate() {
-        let y = HEIGHT * number as f64;
-        let place = format!("<svg y=\"{y}\" width=\"900\" height=\"{HEIGHT}\" ");
-        svg.push_str(&plot(report, drawing).replacen("<svg ", &place, 1));
-    }
-    svg.push_str("</svg>\n");
-    svg
+    LineChart::stack(&format!("{} over simulated time", report.experiment), &charts(report))
 }
 
 /// A page of all reports, without external assets.
 pub fn page(reports: &[Report]) -> String {
-    let mut html = String::from(
+    let mut html = format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>tierscope sim tier</title>\n\
-         <style>body{font-family:sans-serif;max-width:70rem;margin:2rem auto}table{border-collapse:collapse}\
-         td,th{padding:.2rem .5rem;text-align:right;border-bottom:1px solid #ddd}td:first-child,th:first-child\
-         {text-align:left}svg{width:100%}</style></head><body>\n<h1>Placement policies, simulated</h1>\n",
+         <style>body{{font-family:sans-serif;max-width:70rem;margin:2rem auto}}table{{border-collapse:collapse}}\
+         td,th{{padding:.2rem .5rem;text-align:right;border-bottom:1px solid #ddd}}td:first-child,th:first-child\
+         {{text-align:left}}svg{{width:100%;height:auto}}\n{}{}</style></head><body>\n<h1>Placement policies, simulated</h1>\n",
+        paper_css(),
+        LineChart::css()
     );
     for report in reports {
         section(&mut html, report);
@@ -163,7 +161,7 @@ fn section(html: &mut String, report: &Report) {
          costs. All simulated.</p>",
         escaped(report.reference().map_or("–", |outcome| outcome.policy.as_str()))
     );
-    for drawing in drawings(report) {
-        html.push_str(&plot(report, &drawing));
+    for chart in charts(report) {
+        html.push_str(&chart.element());
     }
 }

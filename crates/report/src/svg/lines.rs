@@ -50,7 +50,7 @@ impl LineChart {
         (end, across): (f64, &[Mark]),
         up: &[Mark],
     ) -> Self {
-        let svg = Svg::new(WIDTH, height, title).with_css(include_str!("lines.css"));
+        let svg = Svg::new(WIDTH, height, title).with_css(Self::css());
         let mut chart = LineChart { svg, height, right, end };
         chart.svg.text(LEFT, 16.0, Anchor::Start, "head", title);
         for (share, name) in up {
@@ -113,6 +113,19 @@ impl LineChart {
     pub fn file(&self) -> String {
         self.svg.file()
     }
+
+    /// The charts, one below the other, as one separate file for white paper.
+    #[must_use]
+    pub fn stack(title: &str, charts: &[LineChart]) -> String {
+        let height = charts.iter().map(|chart| chart.height).sum();
+        let mut svg = Svg::new(WIDTH, height, title).with_css(Self::css());
+        let mut y = 0.0;
+        for chart in charts {
+            svg.raw(format_args!(r#"<g transform="translate(0 {y})">{}</g>"#, chart.element()));
+            y += chart.height;
+        }
+        svg.file()
+    }
 }
 
 /// CSS classes of the `index`-th line.
@@ -133,6 +146,15 @@ mod tests {
         let file = chart.file();
         assert!(file.contains(r#"points="50,140 450,90 850,40""#), "{file}");
         assert!(file.contains("a &lt; b") && file.contains("stroke: #0072b2"), "{file}");
+    }
+
+    #[test]
+    fn charts_of_a_stack_follow_one_another() {
+        let charts = [100.0, 60.0].map(|height| LineChart::over_time("a", height, 50.0, 1.0));
+        let file = LineChart::stack("both", &charts);
+        assert!(file.contains(r#"viewBox="0 0 900 160""#), "{file}");
+        assert!(file.contains("translate(0 0)") && file.contains("translate(0 100)"), "{file}");
+        assert_eq!(file.matches("<style>").count(), 1, "{file}");
     }
 
     #[test]
