@@ -25,7 +25,7 @@ fails 3 tierscope record -p "$target" --duration 1s -o /tmp/no-module
 # The emulated CPU has no PMU. Samples need no module: the PMU is the reason.
 fails 3 tierscope record --instrument pebs -p "$target" --duration 1s -o /tmp/no-pmu
 because 'no PMU that samples addresses of loads and stores; use hardware with PEBS or IBS'
-fails 3 tierscope record --instrument hint_fault -p "$target" --duration 1s -o /tmp/no-hint-faults
+fails 3 tierscope record --instrument hint-fault -p "$target" --duration 1s -o /tmp/no-hint-faults
 because 'user space cannot arm them in another process; simulate it'
 insmod /lab/tierscope.ko
 fails 5 tierscope record -p 999999 --duration 1s -o /tmp/no-pid

@@ -21,17 +21,17 @@ clean() {
 }
 set -- "$pid" "$start" "$end" --min-regions "$min_regions" --max-regions "$max_regions"
 
-kernel_damon "$@" --seconds "$seconds" --bar "$bar" >/out/kernel-damon.json
+kernel-damon "$@" --seconds "$seconds" --bar "$bar" >/out/kernel-damon.json
 cat /out/kernel-damon.json
 clean "a run"
 
 # A second one while the first runs.
-kernel_damon "$@" --seconds 600 >/dev/null &
+kernel-damon "$@" --seconds 600 >/dev/null &
 watcher=$!
 while [ "$(cat $admin/0/state 2>/dev/null)" != on ]; do sleep 1; done
 # No context switch of the machine is hooked for it.
 grep -q norecord-cmd $trace/*/trace_options
-if kernel_damon "$@" --seconds 1 2>/tmp/refused; then
+if kernel-damon "$@" --seconds 1 2>/tmp/refused; then
     echo "two at a time"
     exit 1
 fi
@@ -41,12 +41,12 @@ wait $watcher || true
 clean "SIGTERM"
 
 # Ctrl-C: not in the background, where a shell makes its children deaf to it.
-timeout -s INT 6 kernel_damon "$@" --seconds 600 >/out/interrupted.json || true
+timeout -s INT 6 kernel-damon "$@" --seconds 600 >/out/interrupted.json || true
 test -s /out/interrupted.json
 clean "SIGINT"
 
 # The target ends.
-kernel_damon "$@" --seconds 600 >/dev/null &
+kernel-damon "$@" --seconds 600 >/dev/null &
 watcher=$!
 while [ "$(cat $admin/0/state 2>/dev/null)" != on ]; do sleep 1; done
 kill $holder

@@ -1,9 +1,11 @@
 //! Flags that select and configure the instrument, shared by all commands that watch a target.
 
+use std::ffi::{OsStr, OsString};
 use std::time::Duration;
 
-use clap::Args;
-use clap::builder::{PossibleValue, PossibleValuesParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Arg, Args, Command};
+use tierscope_core::names::kebab;
 use tierscope_instruments::registry::Entry;
 
 use crate::{instruments, units};
@@ -59,9 +61,31 @@ pub struct HowArgs {
 }
 
 /// Parser of instrument names, for clap.
-fn names() -> PossibleValuesParser {
+fn names() -> Names {
     let value = |entry: &'static Entry| PossibleValue::new(entry.name).help(entry.about);
-    instruments::all().map(value).collect::<Vec<_>>().into()
+    Names(instruments::all().map(value).collect::<Vec<_>>().into())
+}
+
+/// Parser of names, each in any spelling that [`kebab`] makes the same.
+#[derive(Clone)]
+struct Names(PossibleValuesParser);
+
+impl TypedValueParser for Names {
+    type Value = String;
+
+    fn parse_ref(
+        &self,
+        command: &Command,
+        flag: Option<&Arg>,
+        text: &OsStr,
+    ) -> Result<String, clap::Error> {
+        let name = text.to_str().map(|text| OsString::from(kebab(text)));
+        self.0.parse_ref(command, flag, name.as_deref().unwrap_or(text))
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        self.0.possible_values()
+    }
 }
 
 /// Help text of `--variant`: the variants of every instrument.

@@ -285,7 +285,7 @@ mod tests {
 
     #[test]
     fn an_instrument_that_no_live_machine_can_feed_is_refused() {
-        let error = plan("--instrument hint_fault").unwrap_err();
+        let error = plan("--instrument hint-fault").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Missing);
         assert!(error.to_string().contains("user space cannot arm them"), "{error}");
         let several = plan("--instrument kernel-damon --children").unwrap_err();

@@ -69,7 +69,7 @@ fn the_tiering_services_command_lines_are_understood() {
         };
         assert_eq!(args.check, key == "ExecStartPre=");
         let config = tierscope_cli::tier::config::Config::load(&args.config.unwrap()).unwrap();
-        assert_eq!(config.policy.as_deref(), Some("hot_region"));
+        assert_eq!(config.policy.as_deref(), Some("hot-region"));
     }
 }
 

@@ -31,7 +31,7 @@ about = "4 MiB hot in 64 on the slow tier"
 source = "the test"
 time = "3s"
 warm-up = "2s"
-policies = ["static", "amp-lru", "hot_region"]
+policies = ["static", "amp-lru", "hot-region"]
 
 [machine]
 flush = "5ms"
@@ -73,7 +73,7 @@ fn policies_run_side_by_side_and_the_same_seed_gives_the_same() {
     let report = json(&[&["sim", "tier", &file], &flags[..]].concat());
     let outcomes = report["outcomes"].as_array().unwrap();
     let names: Vec<_> = outcomes.iter().map(|o| o["policy"].as_str().unwrap()).collect();
-    assert_eq!(names, ["static", "amp-lru", "hot_region"]);
+    assert_eq!(names, ["static", "amp-lru", "hot-region"]);
     let share = |at: usize| outcomes[at]["fast_tier_share"].as_f64().unwrap();
     let moved = |at: usize, what: &str| outcomes[at]["moves"][what].as_u64().unwrap();
     assert_eq!((share(0), moved(0, "promoted_bytes")), (0.0, 0));
@@ -90,7 +90,7 @@ fn policies_run_side_by_side_and_the_same_seed_gives_the_same() {
     assert!((rate / 1e5 - 1.0).abs() < 0.02, "{rate}");
     for (path, word) in [(svg, "</svg>"), (html, "amp-lru")] {
         let text = std::fs::read_to_string(path).unwrap();
-        assert!(text.contains(word) && text.contains("hot_region"), "{text:.200}");
+        assert!(text.contains(word) && text.contains("hot-region"), "{text:.200}");
     }
     let again = json(&["sim", "tier", &file]);
     assert_eq!(reproducible(again), reproducible(report));
@@ -131,9 +131,9 @@ fn what_makes_no_sense_is_told_before_anything_runs() {
     let file = written(dir.path(), SMALL);
     let tier = |more: &[&str], code| refused(&[&["sim", "tier", &file], more].concat(), code);
     assert!(tier(&["--policy", "multiclock"], 2).contains("no policy is called `multiclock`"));
-    assert!(tier(&["--policy", "multi_clock@rates"], 2).contains("leave @rates out"));
-    assert!(tier(&["--policy", "hot_region@demon"], 2).contains("no instrument is called demon"));
-    assert!(tier(&["--policy", "multi_clock:scan=x"], 2).contains("column"));
+    assert!(tier(&["--policy", "multi-clock@rates"], 2).contains("leave @rates out"));
+    assert!(tier(&["--policy", "hot-region@demon"], 2).contains("no instrument is called demon"));
+    assert!(tier(&["--policy", "multi-clock:scan=x"], 2).contains("column"));
     assert!(tier(&["--warm-up", "3s"], 2).contains("nothing is left to measure"));
     assert!(tier(&["--tier", "dram=1G"], 2).contains("cannot be used with"));
     refused(&["sim", "tier"], 2);
@@ -190,26 +190,26 @@ fn a_recording_feeds_policies_of_regions_and_refuses_others() {
     let report = json(&["whatif", out, "--fast", "2M,32M"]);
     let refused_names: Vec<_> = report["refused"].as_array().unwrap().iter().collect();
     let named = |name: &str| refused_names.iter().any(|r| r["policy"] == name);
-    assert!(named("multi_clock") && named("hemem") && !named("hot_region"));
+    assert!(named("multi-clock") && named("hemem") && !named("hot-region"));
     let find = |policy: &str, mib: u64| {
         let all = report["replays"].as_array().unwrap();
         let is = |r: &&Value| r["policy"] == policy && r["fast_bytes"] == mib << 20;
         all.iter().find(is).unwrap_or_else(|| panic!("{policy} {mib}: {report}")).clone()
     };
     assert_eq!(find("static", 32)["fast_tier_share"], 0.0);
-    let (small, large) = (find("hot_region", 2), find("hot_region", 32));
+    let (small, large) = (find("hot-region", 2), find("hot-region", 32));
     let share = |replay: &Value| replay["fast_tier_share"].as_f64().unwrap();
     assert!(share(&large) > 0.5 && share(&small) < share(&large), "{small} {large}");
     let moved = large["moves"]["promoted_bytes"].as_u64().unwrap();
     assert!((3 << 20..12 << 20).contains(&moved), "{large}");
-    let said = refused(&["whatif", out, "--fast", "32M", "--policy", "multi_clock"], 3);
+    let said = refused(&["whatif", out, "--fast", "32M", "--policy", "multi-clock"], 3);
     assert!(
-        said.contains("multi_clock cannot be judged") && said.contains("access bits"),
+        said.contains("multi-clock cannot be judged") && said.contains("access bits"),
         "{said}"
     );
     let text = tierscope(&["whatif", out, "--fast", "32M"]);
     let text = String::from_utf8(text.stdout).unwrap();
-    assert!(text.contains("not judged") && text.contains("hot_region"), "{text}");
+    assert!(text.contains("not judged") && text.contains("hot-region"), "{text}");
 }
 
 #[test]
@@ -261,7 +261,7 @@ fn whatif_tells_bad_input() {
 #[test]
 fn lists_are_tables_and_json() {
     let text = String::from_utf8(tierscope(&["list", "policies"]).stdout).unwrap();
-    for word in ["multi_clock", "hint faults", "promotes", "demotes", "B/page"] {
+    for word in ["multi-clock", "hint faults", "promotes", "demotes", "B/page"] {
         assert!(text.contains(word), "{word}: {text}");
     }
     let all = json(&["list", "policies"]);

@@ -53,7 +53,7 @@ fn arguments_that_make_no_sense() {
         (&["tier", "-p", "1"][..], "no policy is given"),
         (&["tier", "--policy", "static"], "no target is given"),
         (&["tier", "-p", "1", "--policy", "poem"], "no policy is called `poem`"),
-        (&["tier", "-p", "1", "--policy", "hot_region:share=7"], "share"),
+        (&["tier", "-p", "1", "--policy", "hot-region:share=7"], "share"),
         (&["tier", "-p", "1", "--policy", "static", "--config", "/no/such"], "/no/such"),
         (&["tier", "-p", "1", "--cgroup", "/x", "--policy", "static"], "cannot be used with"),
     ] {
@@ -77,7 +77,7 @@ fn mistakes_in_a_configuration_are_told_with_their_place() {
             "memory node 777: it is not there",
         ),
         ("policy = \"static\"\n[tiers]\nnodes = [[0], [0]]\n", "it is in two tiers"),
-        ("policy = \"static\"\n[limits]\nbytes_per_second = \"0\"\n", "2 MiB moves whole"),
+        ("policy = \"static\"\n[limits]\nbytes-per-second = \"0\"\n", "2 MiB moves whole"),
     ] {
         std::fs::write(&file, text).unwrap();
         let told = refusal(&["tier", "--check", "--config", file.to_str().unwrap()], 2);
@@ -93,7 +93,7 @@ fn without_a_second_tier_nothing_is_touched() {
     }
     let mut target = Idle::start();
     let pid = target.0.id().to_string();
-    for policy in ["static", "hot_region"] {
+    for policy in ["static", "hot-region"] {
         let text = refusal(&["tier", "-p", &pid, "--policy", policy], 3);
         assert!(text.contains("one memory node") && text.contains("[tiers] nodes"), "{text}");
     }

@@ -17,6 +17,7 @@ mod instrument;
 mod mapping;
 pub mod metrics;
 pub mod mover;
+pub mod names;
 mod need;
 mod orders;
 mod policy;

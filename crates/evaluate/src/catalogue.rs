@@ -1,7 +1,7 @@
 //! The experiments of the folder `experiments`, built in, so that they are found by name from any
 //! working directory.
 
-use tierscope_core::{Error, ErrorKind, Result};
+use tierscope_core::{Error, ErrorKind, Result, names};
 
 /// The use of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,7 +137,7 @@ pub fn of(kind: Kind) -> impl Iterator<Item = &'static Entry> + Clone {
 /// The entry of this kind and name.
 #[must_use]
 pub fn find(kind: Kind, name: &str) -> Option<&'static Entry> {
-    of(kind).find(|entry| entry.name == name)
+    of(kind).find(|entry| names::same(entry.name, name))
 }
 
 /// The text of this kind and name.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tierscope_core::{Error, ErrorKind, Need, Result};
+use tierscope_core::{Error, ErrorKind, Need, Result, names};
 use tierscope_instruments::registry::{self, Common};
 
 /// An instrument with its variant and settings.
@@ -43,7 +43,7 @@ pub(crate) const ALL: [Contender; 13] = [
     sampled("pebs-patient", "patient", 10_000),
     looking("scan", "scan", "plain", 5),
     looking("scan-pruned", "scan", "pruned", 5),
-    looking("hint-fault", "hint_fault", "tiering", 5),
+    looking("hint-fault", "hint-fault", "tiering", 5),
     looking("nemo", "nemo", "blocks", 5),
     looking("nemo-pages", "nemo", "pages", 5),
 ];
@@ -74,7 +74,7 @@ impl Contender {
     /// # Errors
     /// [`ErrorKind::Usage`], with the known names.
     pub fn named(name: &str) -> Result<Contender> {
-        let known = ALL.into_iter().find(|known| known.name == name);
+        let known = ALL.into_iter().find(|known| names::same(known.name, name));
         known.ok_or_else(|| unknown("contender", name, &[]))
     }
 

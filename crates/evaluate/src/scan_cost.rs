@@ -16,7 +16,7 @@ use tierscope_core::units::about_size;
 use tierscope_core::{Budget, Error, ErrorKind, Policy, Result, Time};
 use tierscope_hw::Machine as Hardware;
 use tierscope_instruments::metronome::Metronome;
-use tierscope_policies::registry::{all, make};
+use tierscope_policies::registry::{by_name, make};
 use tierscope_report::svg::{LineChart, Mark};
 use tierscope_sim::config::Costs;
 use tierscope_sim::density::{Config, Machine, Start};
@@ -138,7 +138,7 @@ fn check(settings: &Settings) -> Result<()> {
     }
     for line in &settings.policies {
         let name = line.split(':').next().unwrap_or(line);
-        if all().iter().any(|entry| entry.name == name && !entry.reclaims) {
+        if by_name(name).is_some_and(|entry| !entry.reclaims) {
             let cause = format!("`{name}` does not give memory back, and walks over no tables");
             return refuse("cannot take the cost of its walks", cause, "take mglru or its kin");
         }

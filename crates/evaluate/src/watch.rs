@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tierscope_core::{Instrument, Need, Result};
+use tierscope_core::{Instrument, Need, Result, names};
 use tierscope_instruments::registry::{self, Common, CostClass};
 use tierscope_sim::config::{Period, Sampling};
 use tierscope_sim::experiment::{Experiment, Settings, Watcher};
@@ -94,7 +94,7 @@ impl Watch {
         registry::by_name(&self.instrument).is_ok_and(|entry| {
             let first = entry.variants[0].name;
             let name = self.variant.as_deref().unwrap_or(first);
-            let variant = entry.variants.iter().find(|variant| variant.name == name);
+            let variant = entry.variant(name);
             let walks = variant.is_some_and(|variant| variant.cost != CostClass::Bounded);
             walks && entry.needs(Need::AccessBits)
         })
@@ -124,10 +124,10 @@ pub fn watches(experiment: &Experiment, wanted: &[String]) -> Result<Vec<Watch>>
         return Ok(mine);
     }
     let pick = |name: &String| {
-        if let Some(watch) = mine.iter().find(|watch| watch.name == *name) {
+        if let Some(watch) = mine.iter().find(|watch| names::same(&watch.name, name)) {
             return Ok(watch.clone());
         }
-        let listed = ALL.iter().find(|contender| contender.name == *name);
+        let listed = ALL.iter().find(|contender| names::same(contender.name, name));
         listed.map(|contender| Watch::from(*contender)).ok_or_else(|| {
             let names: Vec<&str> = mine.iter().map(|watch| watch.name.as_str()).collect();
             unknown("instrument", name, &names)

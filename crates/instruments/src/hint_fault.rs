@@ -30,7 +30,7 @@ const BLOCK: u64 = 2 << 20;
 
 /// The instrument in the list.
 pub(crate) const ENTRY: Entry = Entry {
-    name: "hint_fault",
+    name: "hint-fault",
     about: "pages are made to fault, 256 MiB a second (NUMA balancing, memory tiering)",
     needs: &[Need::HintFaults],
     granularity: "2 MiB",
@@ -246,7 +246,7 @@ impl HintFaulting {
 
 impl Instrument for HintFaulting {
     fn name(&self) -> &'static str {
-        "hint_fault"
+        "hint-fault"
     }
 
     fn settings(&self) -> Vec<Setting> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tierscope_core::{Error, ErrorKind, Instrument, Need, Result};
+use tierscope_core::{Error, ErrorKind, Instrument, Need, Result, names};
 
 use crate::{damon, hint_fault, nemo, pebs, rates, scan, telescope};
 
@@ -58,14 +58,20 @@ impl Entry {
         self.needs.contains(&need)
     }
 
+    /// The variant with this name.
+    #[must_use]
+    pub fn variant(&self, name: &str) -> Option<&'static Variant> {
+        self.variants.iter().find(|variant| names::same(variant.name, name))
+    }
+
     /// Makes it in `variant`, the first one if `None`.
     ///
     /// # Errors
     /// [`ErrorKind::Usage`] if there is no such variant, or the settings are invalid.
     pub fn make(&self, variant: Option<&str>, common: &Common) -> Result<Box<dyn Instrument>> {
         let variant = variant.unwrap_or(self.variants[0].name);
-        if self.variants.iter().any(|known| known.name == variant) {
-            return (self.make)(variant, common);
+        if let Some(known) = self.variant(variant) {
+            return (self.make)(known.name, common);
         }
         let names = self.variants.iter().map(|known| known.name);
         let error = unknown(&format!("variant of {}", self.name), variant, names);
@@ -144,7 +150,7 @@ pub fn find(
     entries: impl Iterator<Item = &'static Entry> + Clone,
     name: &str,
 ) -> Result<&'static Entry> {
-    let found = entries.clone().find(|entry| entry.name == name);
+    let found = entries.clone().find(|entry| names::same(entry.name, name));
     found.ok_or_else(|| unknown("instrument", name, entries.map(|entry| entry.name)))
 }
 

@@ -115,10 +115,10 @@ mod tests {
 
     #[test]
     fn hint_faults_are_refused_with_the_reason() {
-        let error = check_needs("instrument hint_fault", &[Need::HintFaults]).unwrap_err();
+        let error = check_needs("instrument hint-fault", &[Need::HintFaults]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Missing);
         let text = error.to_string();
-        assert!(text.contains("hint_fault cannot work on a live machine"), "{text}");
+        assert!(text.contains("hint-fault cannot work on a live machine"), "{text}");
         assert!(text.contains("user space cannot arm them in another process"), "{text}");
         assert!(check_needs("", &[Need::AccessBits, Need::Samples]).is_ok());
     }

@@ -140,7 +140,7 @@ fn judging(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("judge");
     group.throughput(Throughput::Elements(SCAN));
     group.sample_size(20);
-    for line in ["multi_clock", "nimble-selection"] {
+    for line in ["multi-clock", "nimble-selection"] {
         for (order, shuffled) in [("in order", false), ("shuffled", true)] {
             let mut policy = policy(&format!("{line}:scan={SCAN}"), shuffled);
             let mut now = Time(0);
@@ -160,7 +160,7 @@ fn passing(criterion: &mut Criterion) {
     group.sample_size(20);
     for (order, shuffled) in [("in order", false), ("shuffled", true)] {
         let mut policy =
-            policy(&format!("autotiering-opm:scan_size={}", PASSED * PAGE_SIZE), shuffled);
+            policy(&format!("autotiering-opm:scan-size={}", PASSED * PAGE_SIZE), shuffled);
         let (view, mut orders, mut now) = (Slow::new(), Orders::default(), Time(0));
         group.bench_function(BenchmarkId::new("autotiering-opm", order), |bencher| {
             bencher.iter_custom(|rounds| {

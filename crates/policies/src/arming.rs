@@ -33,9 +33,9 @@ impl Default for Config {
 
 impl Config {
     pub(crate) fn visit(&mut self, each: &mut dyn Visit) {
-        each.value("scan_size", "bytes armed at a time", &mut self.size);
-        each.value("scan_period", "time from one to the next", &mut self.period);
-        each.value("scan_delay", "time before the first", &mut self.delay);
+        each.value("scan-size", "bytes armed at a time", &mut self.size);
+        each.value("scan-period", "time from one to the next", &mut self.period);
+        each.value("scan-delay", "time before the first", &mut self.delay);
     }
 
     pub(crate) fn check(&self) -> Result<(), String> {
@@ -43,7 +43,7 @@ impl Config {
         if sound {
             Ok(())
         } else {
-            Err("`scan_size` must be a page at least, `scan_period` above 0".into())
+            Err("`scan-size` must be a page at least, `scan-period` above 0".into())
         }
     }
 }

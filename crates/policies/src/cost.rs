@@ -30,8 +30,8 @@ impl Default for Costs {
 
 impl Costs {
     pub(crate) fn visit(&mut self, each: &mut dyn Visit) {
-        each.value("wake_cost", "CPU time of waking up", &mut self.wake);
-        each.value("item_cost", "CPU time per page, sample, fault or region", &mut self.item);
+        each.value("wake-cost", "CPU time of waking up", &mut self.wake);
+        each.value("item-cost", "CPU time per page, sample, fault or region", &mut self.item);
     }
 
     pub(crate) fn charge_wake(&self, orders: &mut Orders) {

@@ -118,8 +118,8 @@ impl Config {
 
 impl Settings for Config {
     fn visit(&mut self, each: &mut dyn Visit) {
-        each.value("hot_reads", "sampled loads from which a page is hot", &mut self.hot_reads);
-        each.value("hot_writes", "sampled stores from which it is", &mut self.hot_writes);
+        each.value("hot-reads", "sampled loads from which a page is hot", &mut self.hot_reads);
+        each.value("hot-writes", "sampled stores from which it is", &mut self.hot_writes);
         each.value("cool", "a count above this makes the clock tick", &mut self.cool);
         each.value("cooled", "pages looked at in a pass after a tick", &mut self.cooled);
         each.value("interval", "time between two passes", &mut self.interval);
@@ -130,7 +130,7 @@ impl Settings for Config {
 
     fn check(&self) -> Result<(), String> {
         if self.hot_reads == 0 || self.hot_writes == 0 || self.cooled == 0 {
-            return Err("`hot_reads`, `hot_writes` and `cooled` must be above zero".into());
+            return Err("`hot-reads`, `hot-writes` and `cooled` must be above zero".into());
         }
         if self.cool > u32::from(u16::MAX) - 1 {
             return Err("`cool` must be below 65535".into());

@@ -17,7 +17,7 @@
 //!   left to write back, the machine's allocator fails as it does without a policy: out of memory
 //!   is the last resort.
 //!
-//! Proposed in section VII, not built there, options here: with `dirty_weight`, an access to a
+//! Proposed in section VII, not built there, options here: with `dirty-weight`, an access to a
 //! written page counts this many times on the way up; `adjust` halves the interval after a run that
 //! promoted a list's worth of pages, and doubles it when a whole cycle over the slower tiers found
 //! no page accessed, between `shortest` and `longest` (the rule is ours; 100 ms is the shortest
@@ -41,9 +41,9 @@ use crate::cost::Costs;
 use crate::registry::{BITS_OF_LISTS, BY_ACCESSED, Entry, keys_of, made};
 use crate::settings::{Settings, Visit, recorded};
 
-/// The policy `multi_clock` in the list.
+/// The policy `multi-clock` in the list.
 pub(crate) const ENTRY: Entry = Entry {
-    name: "multi_clock",
+    name: "multi-clock",
     about: "recency and frequency by one more list than active and inactive",
     source: "Maruf et al., HPCA'22",
     tracks: BY_ACCESSED,
@@ -56,7 +56,7 @@ pub(crate) const ENTRY: Entry = Entry {
     uses: &[Need::PageEvents, Need::Pressure],
     sampling: None,
     reclaims: false,
-    make: made!("multi_clock", Config::default(), MultiClock::new),
+    make: made!("multi-clock", Config::default(), MultiClock::new),
     keys: || keys_of(&mut Config::default()),
 };
 
@@ -110,7 +110,7 @@ impl Settings for Config {
             &mut self.swap,
         );
         let about = "how often an access to a written page counts (section VII; 1: as any other)";
-        each.value("dirty_weight", about, &mut self.dirty_weight);
+        each.value("dirty-weight", about, &mut self.dirty_weight);
         each.value("adjust", "the interval adjusts itself (section VII)", &mut self.adjust);
         each.value("shortest", "the shortest interval then", &mut self.shortest);
         each.value("longest", "the longest interval then", &mut self.longest);
@@ -121,7 +121,7 @@ impl Settings for Config {
 
     fn check(&self) -> Result<(), String> {
         if self.interval.is_zero() || self.scan == 0 || self.dirty_weight == 0 {
-            return Err("`interval`, `scan` and `dirty_weight` must be above zero".into());
+            return Err("`interval`, `scan` and `dirty-weight` must be above zero".into());
         }
         if self.shortest.is_zero() || self.shortest > self.longest {
             return Err("`shortest` must be above zero and no longer than `longest`".into());
@@ -413,7 +413,7 @@ impl MultiClock {
 
 impl Policy for MultiClock {
     fn name(&self) -> &'static str {
-        "multi_clock"
+        "multi-clock"
     }
 
     fn settings(&self) -> Vec<Setting> {

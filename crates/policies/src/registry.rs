@@ -4,7 +4,7 @@
 //! are taken from here.
 
 pub use tierscope_core::Need;
-use tierscope_core::{Error, ErrorKind, Policy, Result};
+use tierscope_core::{Error, ErrorKind, Policy, Result, names};
 
 use crate::settings::{Settings, described};
 use crate::{
@@ -156,7 +156,7 @@ pub fn all() -> &'static [Entry] {
 /// The policy with this name.
 #[must_use]
 pub fn by_name(name: &str) -> Option<&'static Entry> {
-    all().iter().find(|entry| entry.name == name)
+    all().iter().find(|entry| names::same(entry.name, name))
 }
 
 /// Makes a policy from a line, `NAME` or `NAME:key=value,…`.
@@ -216,15 +216,15 @@ mod tests {
 
     #[test]
     fn errors_list_the_known_names() {
-        assert!(refused("multiclock").contains("; choose one of static, multi_clock, nimble"));
-        let error = refused("multi_clock:scan=1024,speed=3");
+        assert!(refused("multiclock").contains("; choose one of static, multi-clock, nimble"));
+        let error = refused("multi-clock:scan=1024,speed=3");
         assert!(
             error.contains("column 23") && error.contains("choose from interval, scan"),
             "{error}"
         );
         assert!(refused("static:x=1").contains("it has no settings"));
-        assert!(refused("hot_region:share=2").contains("`share` is a share"));
-        assert!(refused("multi_clock:interval=0s").contains("must be above zero"));
+        assert!(refused("hot-region:share=2").contains("`share` is a share"));
+        assert!(refused("multi-clock:interval=0s").contains("must be above zero"));
     }
 
     #[test]

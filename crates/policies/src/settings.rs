@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tierscope_core::{Error, ErrorKind, Result, Setting, units};
+use tierscope_core::{Error, ErrorKind, Result, Setting, names, units};
 
 /// A policy's settings, enumerable by name.
 pub(crate) trait Settings {
@@ -123,7 +123,7 @@ pub(crate) fn read(name: &str, line: &str, settings: &mut dyn Settings) -> Resul
             return refuse(column, format!("`{word}` is not key=value"), keys(settings));
         };
         let (key, value) = (key.trim(), value.trim());
-        if seen.contains(&key) {
+        if seen.iter().any(|known| names::same(known, key)) {
             return refuse(column, format!("`{key}` is given twice"), "give it once".into());
         }
         seen.push(key);
@@ -168,7 +168,7 @@ struct Reader<'a> {
 
 impl Visit for Reader<'_> {
     fn value(&mut self, name: &'static str, _: &'static str, value: &mut dyn Value) {
-        if name == self.key {
+        if names::same(name, self.key) {
             self.found = Some(value.read(self.value));
         }
     }

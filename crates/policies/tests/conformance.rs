@@ -25,12 +25,12 @@ fn static_tiering() {
 // promoted after two visits there and two on the short active list.
 #[test]
 fn multi_clock() {
-    small("multi_clock", 45.0);
+    small("multi-clock", 45.0);
 }
 
 #[test]
 fn multi_clock_with_all_options() {
-    small("multi_clock:scan=4096,dirty_weight=2,adjust=true,swap=false", 20.0);
+    small("multi-clock:scan=4096,dirty-weight=2,adjust=true,swap=false", 20.0);
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn memtis() {
 fn memtis_nemo() {
     small("memtis-nemo", 10.0);
     let traits = Traits { promotes: Some(12.0), mapped: 256 << 20, huge: true, reclaims: None };
-    let all = "memtis-nemo-all:adapt=500,cool=2000,every=100,slow_ns=1000";
+    let all = "memtis-nemo-all:adapt=500,cool=2000,every=100,slow-ns=1000";
     conforms(&|| make(all).expect("it can be made"), &traits);
 }
 
@@ -108,8 +108,8 @@ fn amp() {
 
 #[test]
 fn hot_region() {
-    blocks("hot_region", 64 << 20, 5.0);
-    blocks("hot_region:verify_pages=4,round=4MiB,retry=1s", 64 << 20, 5.0);
+    blocks("hot-region", 64 << 20, 5.0);
+    blocks("hot-region:verify-pages=4,round=4MiB,retry=1s", 64 << 20, 5.0);
 }
 
 /// A reclaim policy, tested with small pages and with huge ones.
@@ -146,10 +146,10 @@ fn huge_pages() {
         let traits = Traits { promotes, mapped: 256 << 20, huge: true, reclaims: None };
         conforms(&|| make(line).expect("it can be made"), &traits);
     };
-    huge("multi_clock", Some(8.0));
+    huge("multi-clock", Some(8.0));
     huge("nimble-selection", Some(8.0));
-    huge("hot_region", Some(5.0));
-    huge("memtis:adapt=500,cool=2000,slow_ns=1000", Some(12.0));
+    huge("hot-region", Some(5.0));
+    huge("memtis:adapt=500,cool=2000,slow-ns=1000", Some(12.0));
     huge("amp-lfu", Some(4.0));
     huge("autonuma", Some(5.0));
     huge("autotiering-opm", Some(5.0));
@@ -161,7 +161,7 @@ fn huge_pages() {
 fn known_regions_move() {
     let acts =
         |line: &str| acts_on_regions(&|| make(line).expect("it can be made"), &Traits::default());
-    let [hot, _] = acts("hot_region");
+    let [hot, _] = acts("hot-region");
     let [_, cold] = acts("cold-regions:cold=2s");
     assert!(hot && cold, "hot {hot}, cold {cold}");
 }

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tierscope_core::{LevelSet, Node, Radix, Setting};
+use tierscope_core::{LevelSet, Node, Radix, Setting, names};
 
 use crate::table::FORMAT;
 
@@ -67,6 +67,8 @@ impl Default for Meta {
 const SETTING: &str = "tierscope.setting.";
 const TIER: &str = "tierscope.tier.";
 const ANNOTATION: &str = "tierscope.annotation.";
+/// The annotation that holds a policy's line; those of its settings follow it with a dot.
+const POLICY: &str = "policy";
 
 impl Meta {
     /// Adds the settings that an instrument reports.
@@ -120,8 +122,8 @@ impl Meta {
         let text = |key| map.get(key).cloned().unwrap_or_default();
         let started = Duration::from_nanos(number(map, "tierscope.started_unix_ns")?);
         Ok(Self {
-            instrument: text("tierscope.instrument"),
-            settings: named(SETTING),
+            instrument: names::kebab(&text("tierscope.instrument")),
+            settings: named(SETTING).into_iter().map(|(k, v)| (names::kebab(&k), v)).collect(),
             sampling: Duration::from_nanos(number(map, "tierscope.sampling_ns")?),
             window: Duration::from_nanos(number(map, "tierscope.window_ns")?),
             target: text("tierscope.target"),
@@ -133,7 +135,7 @@ impl Meta {
             command: text("tierscope.command"),
             started: UNIX_EPOCH + started,
             version: text("tierscope.version"),
-            annotations: named(ANNOTATION),
+            annotations: named(ANNOTATION).into_iter().map(renamed).collect(),
         })
     }
 
@@ -141,6 +143,15 @@ impl Meta {
     pub(crate) fn started_nanos(&self) -> u64 {
         let since = self.started.duration_since(UNIX_EPOCH).unwrap_or_default();
         u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+/// An annotation with the names of policies and of their settings in kebab-case.
+fn renamed((name, value): (String, String)) -> (String, String) {
+    match name.strip_prefix(POLICY) {
+        Some("") => (name, names::kebab_line(&value)),
+        Some(setting) if setting.starts_with('.') => (names::kebab(&name), value),
+        _ => (name, value),
     }
 }
 

@@ -260,9 +260,9 @@ mod tests {
     #[test]
     fn uniform_parts_are_hot_or_cold_as_a_whole() {
         assert_eq!(hot("contiguous:space=100B,hot=10B,at=20B,share=0.99"), [(20, 10)]);
-        assert_eq!(hot("contiguous:space=100B,hot=10B,at=20B,share=0.5,hot_share=0.5"), [(20, 10)]);
+        assert_eq!(hot("contiguous:space=100B,hot=10B,at=20B,share=0.5,hot-share=0.5"), [(20, 10)]);
         assert_eq!(
-            hot("contiguous:space=100B,hot=10B,at=20B,share=0.99,hot_share=0.995"),
+            hot("contiguous:space=100B,hot=10B,at=20B,share=0.99,hot-share=0.995"),
             [(0, 100)]
         );
     }
@@ -271,15 +271,15 @@ mod tests {
     // 36, 25, 21, 18 %.
     #[test]
     fn the_head_of_zipf_takes_the_share() {
-        assert_eq!(hot("zipf:space=40B,item=10B,theta=0.5,hot_share=0.35"), [(0, 10)]);
-        assert_eq!(hot("zipf:space=40B,item=10B,theta=0.5,hot_share=0.6"), [(0, 20)]);
-        assert_eq!(hot("zipf:space=40B,item=10B,theta=0.5,hot_share=0.8"), [(0, 30)]);
+        assert_eq!(hot("zipf:space=40B,item=10B,theta=0.5,hot-share=0.35"), [(0, 10)]);
+        assert_eq!(hot("zipf:space=40B,item=10B,theta=0.5,hot-share=0.6"), [(0, 20)]);
+        assert_eq!(hot("zipf:space=40B,item=10B,theta=0.5,hot-share=0.8"), [(0, 30)]);
     }
 
     // 90 % of a normal distribution lie within 1.645 standard deviations of the mean.
     #[test]
     fn the_middle_of_gaussian_takes_the_share() {
-        let hot = hot("gaussian:space=1000000B,item=1B,sd=10000,hot_share=0.9");
+        let hot = hot("gaussian:space=1000000B,item=1B,sd=10000,hot-share=0.9");
         let (from, bytes) = hot[0];
         assert_eq!(hot.len(), 1);
         assert!((bytes as f64 - 2.0 * 16_449.0).abs() < 500.0, "{hot:?}");
@@ -315,14 +315,14 @@ mod tests {
     #[test]
     fn stripes_are_hot_and_gaps_are_not() {
         assert_eq!(hot("striped:space=100B,range=5B,apart=30B"), [(0, 5), (30, 5), (60, 5)]);
-        let noisy = "striped:space=100B,range=5B,apart=30B,share=0.9,hot_share=0.5";
+        let noisy = "striped:space=100B,range=5B,apart=30B,share=0.9,hot-share=0.5";
         assert_eq!(hot(noisy), [(0, 5), (30, 5), (60, 5)]);
     }
 
     // Weights 4, 2, 1 of 7: 57, 29, 14 %; each in the middle of a third of 90 bytes, page-aligned.
     #[test]
     fn grades_are_taken_from_the_hottest_down() {
-        let with = |share| hot(&format!("graded:space=90B,ranges=3,range=10B,hot_share={share}"));
+        let with = |share| hot(&format!("graded:space=90B,ranges=3,range=10B,hot-share={share}"));
         assert_eq!(with("0.5"), [(0, 10)]);
         assert_eq!(with("0.7"), [(0, 10), (30, 10)]);
         assert_eq!(with("0.9"), [(0, 10), (30, 10), (60, 10)]);

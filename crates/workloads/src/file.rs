@@ -132,7 +132,12 @@ struct PhaseEntry {
     time: Time,
     #[serde(skip_serializing_if = "Option::is_none")]
     rate: Option<u64>,
-    #[serde(default = "default_hot_share", skip_serializing_if = "is_default_share")]
+    #[serde(
+        default = "default_hot_share",
+        rename = "hot-share",
+        alias = "hot_share",
+        skip_serializing_if = "is_default_share"
+    )]
     hot_share: f64,
     access: Vec<Spanned<AccessEntry>>,
 }
@@ -570,7 +575,7 @@ writes = "update"
         for spec in [
             "contiguous:space=1TiB,hot=10GiB,share=0.9,writes=0.25,rate=3000000",
             "stairs:space=5TiB,hot=10GiB,stride=4096,every=1500us",
-            "needle:space=1TiB,hot=5MB,hot_share=0.5",
+            "needle:space=1TiB,hot=5MB,hot-share=0.5",
             "scattered:space=1TiB,ranges=10000,seed=7",
             "zipf:space=1GiB,scrambled=true,theta=0.7",
             "gaussian:space=1TiB,item=5MB,sd=100",

@@ -20,11 +20,11 @@
 //! All but the last two have the keys `space` (bytes of the one area), `time` (of a phase, or of
 //! all), `share` (of the accesses that follow the pattern; the rest are uniform over the space;
 //! default 1), `writes` (share of the accesses), `stride` (the hot range is swept instead of
-//! accessed at random), `rate` (accesses a second), `hot_share`, `burst` and `seed`.
+//! accessed at random), `rate` (accesses a second), `hot-share`, `burst` and `seed`.
 
 use std::time::Duration;
 
-use tierscope_core::{Error, ErrorKind, Result};
+use tierscope_core::{Error, ErrorKind, Result, names};
 
 use crate::description::{
     Access, Area, DEFAULT_BURST, DEFAULT_HOT_SHARE, Mix, Pattern, Phase, Workload,
@@ -76,9 +76,8 @@ pub fn from_spec(spec: &str) -> Result<Workload> {
 
 fn build(spec: &str) -> Parsed<Workload> {
     let (name, rest) = spec.split_once(':').unwrap_or((spec, ""));
-    if !NAMES.contains(&name) {
-        return Err((1, format!("there is no workload `{name}`")));
-    }
+    let known = NAMES.into_iter().find(|known| names::same(known, name));
+    let name = known.ok_or_else(|| (1, format!("there is no workload `{name}`")))?;
     let mut keys = Keys::read(rest, name.chars().count() + 2)?;
     let workload = match name.strip_prefix("stand-in-") {
         Some(program) if stand_in_spec::knows(program) => stand_in_spec::build(program, &mut keys)?,
@@ -116,7 +115,7 @@ impl Keys<'_> {
         let duration =
             self.time(time, Duration::from_secs(if name == "stairs" { 4 } else { 60 }))?;
         let rate = self.number("rate", 0)?;
-        let hot_share = self.number("hot_share", DEFAULT_HOT_SHARE)?;
+        let hot_share = self.number("hot-share", DEFAULT_HOT_SHARE)?;
         let share = self.number("share", 1.0)?;
         let mix = Mix::Writes(self.number("writes", 0.0)?);
         let stride = self.bytes("stride", 0)?;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tierscope_core::units;
+use tierscope_core::{names, units};
 
 /// A value, or the column and description of a fault.
 pub(crate) type Parsed<T> = std::result::Result<T, (usize, String)>;
@@ -10,7 +10,7 @@ pub(crate) type Parsed<T> = std::result::Result<T, (usize, String)>;
 /// The keys of a line.
 pub(crate) struct Keys<'a> {
     /// Keys not taken yet, with column and value.
-    left: BTreeMap<&'a str, (usize, &'a str)>,
+    left: BTreeMap<String, (usize, &'a str)>,
     /// Names of all keys that were requested: the valid keys of the line.
     known: Vec<String>,
 }
@@ -23,7 +23,7 @@ impl<'a> Keys<'a> {
             let (key, value) = word
                 .split_once('=')
                 .ok_or_else(|| (column, format!("`{word}` is not key=value")))?;
-            if keys.insert(key.trim(), (column, value.trim())).is_some() {
+            if keys.insert(names::kebab(key.trim()), (column, value.trim())).is_some() {
                 return Err((column, format!("`{key}` is given twice")));
             }
             column += word.chars().count() + 1;

@@ -1,4 +1,4 @@
-//! `kernel_damon`: measures the accuracy and the cost of the kernel's DAMON on a process whose hot
+//! `kernel-damon`: measures the accuracy and the cost of the kernel's DAMON on a process whose hot
 //! set is known.
 
 use std::process::ExitCode;
@@ -100,7 +100,7 @@ fn main() -> ExitCode {
             ExitCode::from(u8::from(!holds || report.windows == 0))
         }
         Err(error) => {
-            eprintln!("kernel_damon: {error}");
+            eprintln!("kernel-damon: {error}");
             ExitCode::FAILURE
         }
     }

@@ -6,7 +6,7 @@ mod kernel;
 use std::fs;
 use std::path::Path;
 
-use tierscope_core::{Error, ErrorKind, Result};
+use tierscope_core::{Error, ErrorKind, Result, names};
 use tierscope_linux::proc::Proc;
 use tierscope_linux::reclaim::{Reclaimable, Room, Swap};
 use tierscope_linux::tiering::Limits;
@@ -76,7 +76,7 @@ fn check_target(share: f64, pids: &[u32], room: &Room) -> Result<()> {
 fn plan(args: ReclaimArgs, line: String) -> Result<TierPlan> {
     let name = args.policy.split(':').next().unwrap_or_default();
     let refuse = |what: String, cause: &str| {
-        let names = names().join(", ");
+        let names = policies().join(", ");
         Err(Error::new(ErrorKind::Usage, what)
             .cause(cause)
             .remedy(format!("choose from {names}; or {KERNEL}, with --cgroup")))
@@ -85,11 +85,11 @@ fn plan(args: ReclaimArgs, line: String) -> Result<TierPlan> {
         && !entry.reclaims
     {
         return refuse(
-            format!("policy {name} gives nothing back"),
+            format!("policy {} gives nothing back", entry.name),
             "it moves memory between tiers: that is `tierscope tier`",
         );
     }
-    if args.guided && name != "mglru-telescope" {
+    if args.guided && !names::same(name, "mglru-telescope") {
         return refuse(
             "nobody could be guided by regions".into(),
             "--guided is for mglru-telescope; cold-regions always is",
@@ -121,7 +121,7 @@ fn plan(args: ReclaimArgs, line: String) -> Result<TierPlan> {
 }
 
 /// Names of the policies that reclaim memory.
-fn names() -> Vec<&'static str> {
+fn policies() -> Vec<&'static str> {
     let all = tierscope_policies::all().iter();
     all.filter(|entry| entry.reclaims).map(|entry| entry.name).collect()
 }
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_refused() {
         for (flags, cause) in [
-            ("-p 1 --policy hot_region", "gives nothing back"),
+            ("-p 1 --policy hot-region", "gives nothing back"),
             ("-p 1 --policy poem", "poem"),
             ("-p 1 --policy mglru --guided", "--guided is for mglru-telescope"),
             ("-p 1 --policy mglru:share=0.1 --target 20%", "given twice"),

@@ -1,7 +1,7 @@
 //! The configuration of `tierscope tier`: a TOML file.
 //!
 //! ```toml
-//! policy = "hot_region:share=0.25"
+//! policy = "hot-region:share=0.25"
 //! instrument = "rates"            # for policies that work on regions
 //! variant = "bayes"
 //!
@@ -10,11 +10,11 @@
 //! capacity = ["4GiB"]             # of the target; left out or "": the nodes'
 //!
 //! [limits]
-//! bytes_per_second = "1GiB/s"     # or "1GiB"
-//! keep_free = "256MiB"            # on every node, above the kernel's low watermark
+//! bytes-per-second = "1GiB/s"     # or "1GiB"
+//! keep-free = "256MiB"            # on every node, above the kernel's low watermark
 //! stalled = 0.1                   # share of time that some task waits for memory
-//! ping_pong = "60s"
-//! kill_switch = "/run/tierscope/hold"
+//! ping-pong = "60s"
+//! kill-switch = "/run/tierscope/hold"
 //! ```
 //!
 //! SIGHUP reloads the file: new limits take effect at once; for any other change a message says
@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
-use tierscope_core::{Error, ErrorKind, Result};
+use tierscope_core::{Error, ErrorKind, Result, names};
 use tierscope_linux::tiering::{Limits, TierConfig};
 
 use crate::units;
@@ -53,12 +53,16 @@ struct Tiers {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 struct Limit {
+    #[serde(alias = "bytes_per_second")]
     bytes_per_second: Option<Size>,
+    #[serde(alias = "keep_free")]
     keep_free: Option<Size>,
     stalled: Option<f64>,
+    #[serde(alias = "ping_pong")]
     ping_pong: Option<String>,
+    #[serde(alias = "kill_switch")]
     kill_switch: Option<PathBuf>,
 }
 
@@ -103,11 +107,12 @@ impl Config {
     }
 
     fn parse(text: &str, path: &Path) -> Result<Self> {
-        let config: Self = toml::from_str(text).map_err(|e| {
+        let mut config: Self = toml::from_str(text).map_err(|e| {
             let before = text.get(..e.span().map_or(0, |span| span.start)).unwrap_or_default();
             let line = before.matches('\n').count() + 1;
             refuse(path, format!("line {line}: {}", e.message().replace('\n', " ")))
         })?;
+        config.policy = config.policy.as_deref().map(names::kebab_line);
         config.limits(path)?;
         config.tier_config(path)?;
         Ok(config)
@@ -134,14 +139,14 @@ impl Config {
         let mut limits = Limits::default();
         let given = &self.limits;
         if let Some(Size(text)) = &given.bytes_per_second {
-            let none = |e| refuse(path, format!("limits.bytes_per_second = {text:?}: {e}"));
+            let none = |e| refuse(path, format!("limits.bytes-per-second = {text:?}: {e}"));
             limits.bytes_per_second = units::rate(text).map_err(none)?;
         }
         if let Some(Size(text)) = &given.keep_free {
-            limits.keep_free = bytes(path, "limits.keep_free", text)?;
+            limits.keep_free = bytes(path, "limits.keep-free", text)?;
         }
         if let Some(text) = &given.ping_pong {
-            let none = |e| refuse(path, format!("limits.ping_pong = {text:?}: {e}"));
+            let none = |e| refuse(path, format!("limits.ping-pong = {text:?}: {e}"));
             limits.ping_pong = units::duration(text).map_err(none)?;
         }
         limits.stalled = given.stalled.unwrap_or(limits.stalled);
@@ -182,7 +187,7 @@ mod tests {
     #[test]
     fn a_file_says_what_it_names_and_nothing_else() {
         let text = "policy = \"static\"\n[tiers]\nnodes = [[0], [1, 2]]\ncapacity = [\"1.5GiB\", \"\"]\n\
-                    [limits]\nbytes_per_second = \"16MiB/s\"\nping_pong = \"30s\"\nkill_switch = \"/x\"\n";
+                    [limits]\nbytes-per-second = \"16MiB/s\"\nping-pong = \"30s\"\nkill-switch = \"/x\"\n";
         let config = parse(text).unwrap();
         let path = Path::new("tier.toml");
         let tiers = config.tier_config(path).unwrap();
@@ -199,11 +204,11 @@ mod tests {
 
     #[test]
     fn a_rate_or_size_may_be_a_number_of_bytes() {
-        let config = parse("[tiers]\ncapacity = [4096]\n[limits]\nbytes_per_second = 4194304\n");
+        let config = parse("[tiers]\ncapacity = [4096]\n[limits]\nbytes-per-second = 4194304\n");
         let (config, path) = (config.unwrap(), Path::new("tier.toml"));
         assert_eq!(config.tier_config(path).unwrap().capacity, [Some(4096)]);
         assert_eq!(config.limits(path).unwrap().bytes_per_second, 4 << 20);
-        let config = parse("[limits]\nbytes_per_second = \"64MiB\"\n").unwrap();
+        let config = parse("[limits]\nbytes-per-second = \"64MiB\"\n").unwrap();
         assert_eq!(config.limits(path).unwrap().bytes_per_second, 64 << 20);
     }
 
@@ -212,16 +217,16 @@ mod tests {
         for (text, cause) in [
             ("policy = \"static\"\ncolour = 1\n", "line 2: unknown field `colour`"),
             (
-                "[limits]\nbytes_per_second = \"fast\"\n",
-                "limits.bytes_per_second = \"fast\": `fast` is not a rate",
+                "[limits]\nbytes-per-second = \"fast\"\n",
+                "limits.bytes-per-second = \"fast\": `fast` is not a rate",
             ),
-            ("[limits]\nkeep_free = -1\n", "limits.keep_free = \"-1\": not a size"),
+            ("[limits]\nkeep-free = -1\n", "limits.keep-free = \"-1\": not a size"),
             (
-                "[limits]\nkeep_free = true\n",
+                "[limits]\nkeep-free = true\n",
                 "line 2: invalid type: boolean `true`, expected a size",
             ),
-            ("[limits]\nbytes_per_second = \"1K\"\n", "a huge page of 2 MiB moves whole"),
-            ("[limits]\nping_pong = \"60\"\n", "limits.ping_pong = \"60\": `60` is not a time"),
+            ("[limits]\nbytes-per-second = \"1K\"\n", "a huge page of 2 MiB moves whole"),
+            ("[limits]\nping-pong = \"60\"\n", "limits.ping-pong = \"60\": `60` is not a time"),
             ("[limits]\nstalled = -1.0\n", "share of time above 0"),
             ("[tiers]\ncapacity = [\"many\"]\n", "tiers.capacity = \"many\""),
             ("[tiers]\nnodes = [0, 1]\n", "line 2"),
@@ -240,6 +245,6 @@ mod tests {
         assert!(
             !old.wants_restart(&parse("policy = \"static\"\n[limits]\nstalled = 0.5\n").unwrap())
         );
-        assert!(old.wants_restart(&parse("policy = \"hot_region\"\n").unwrap()));
+        assert!(old.wants_restart(&parse("policy = \"hot-region\"\n").unwrap()));
     }
 }

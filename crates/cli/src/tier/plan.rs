@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tierscope_core::{Error, ErrorKind, Instrument, Policy, Result};
+use tierscope_core::{Error, ErrorKind, Instrument, Policy, Result, names};
 use tierscope_instruments::metronome::Metronome;
 use tierscope_linux::tiering::{Limits, TierConfig};
 use tierscope_policies::registry::{Entry, Need, by_name};
@@ -98,6 +98,7 @@ impl TierPlan {
         (how, output, duration): Watching,
         line: String,
     ) -> Result<Self> {
+        let policy = names::kebab_line(&policy);
         let entry = entry(&policy)?;
         if let Some(output) = &output {
             check_output(output)?;
@@ -169,12 +170,15 @@ fn entry(line: &str) -> Result<&'static Entry> {
     if lacking.is_empty() {
         return Ok(entry);
     }
-    Err(Error::new(ErrorKind::Missing, format!("policy {name} cannot work on a live machine"))
-        .cause(format!(
-            "it needs {}, which no program can make in another process",
-            lacking.join(" and ")
-        ))
-        .remedy(format!("choose from {}; or simulate it", live_names().join(", "))))
+    Err(Error::new(
+        ErrorKind::Missing,
+        format!("policy {} cannot work on a live machine", entry.name),
+    )
+    .cause(format!(
+        "it needs {}, which no program can make in another process",
+        lacking.join(" and ")
+    ))
+    .remedy(format!("choose from {}; or simulate it", live_names().join(", "))))
 }
 
 /// Names of the placement policies that can work with a live machine's evidence.
@@ -226,18 +230,18 @@ mod tests {
 
     #[test]
     fn regions_come_from_rates_unless_said_otherwise() {
-        let regions = plan("-p 1 --policy hot_region").unwrap();
+        let regions = plan("-p 1 --policy hot-region").unwrap();
         assert_eq!((regions.watch.instrument.name, &regions.watch.variant), ("rates", &None));
         assert_eq!(regions.make_instrument().unwrap().name(), "rates");
         assert_eq!(regions.needs(), [Need::Regions, Need::AccessBits]);
-        let other = plan("-p 1 --policy hot_region --instrument pebs").unwrap();
+        let other = plan("-p 1 --policy hot-region --instrument pebs").unwrap();
         assert!(other.watch.variant.is_none());
         assert_eq!(other.needs(), [Need::Regions, Need::Samples]);
     }
 
     #[test]
     fn nobody_clears_bits_beside_a_policy_that_does() {
-        let plan = plan("-p 1 --policy multi_clock").unwrap();
+        let plan = plan("-p 1 --policy multi-clock").unwrap();
         assert_eq!(plan.make_instrument().unwrap().name(), "none");
         assert!(plan.needs().contains(&Need::AccessBits) && !plan.wants_regions());
     }
@@ -246,7 +250,7 @@ mod tests {
     fn all_that_the_issue_names_work_live() {
         let names = live_names();
         for name in
-            ["static", "multi_clock", "nimble-selection", "nimble", "hot_region", "hemem", "memtis"]
+            ["static", "multi-clock", "nimble-selection", "nimble", "hot-region", "hemem", "memtis"]
         {
             assert!(names.contains(&name), "{name}");
         }
@@ -259,9 +263,9 @@ mod tests {
             ("-p 1", ErrorKind::Usage, "no policy is given"),
             ("--policy static", ErrorKind::Usage, "no target is given"),
             ("-p 1 --policy poem", ErrorKind::Usage, "poem"),
-            ("-p 1 --policy hot_region:share=2", ErrorKind::Usage, "share"),
-            ("-p 1 --policy hot_region --variant loose", ErrorKind::Usage, "loose"),
-            ("-p 1 --policy hot_region --variant guided", ErrorKind::Usage, "use instrument rates"),
+            ("-p 1 --policy hot-region:share=2", ErrorKind::Usage, "share"),
+            ("-p 1 --policy hot-region --variant loose", ErrorKind::Usage, "loose"),
+            ("-p 1 --policy hot-region --variant guided", ErrorKind::Usage, "use instrument rates"),
             ("-p 1 --policy static --config /no/such/file", ErrorKind::Usage, "/no/such/file"),
             ("-p 1 --policy autonuma", ErrorKind::Missing, "hint faults"),
             ("-p 1 --policy static --duration 1ms", ErrorKind::Usage, "not one window"),
@@ -281,7 +285,7 @@ mod tests {
         let path = dir.path().join("tier.toml");
         for text in ["variant = \"guided\"\n", "instrument = \"telescope\"\nvariant = \"guided\"\n"]
         {
-            std::fs::write(&path, format!("policy = \"hot_region\"\n{text}")).unwrap();
+            std::fs::write(&path, format!("policy = \"hot-region\"\n{text}")).unwrap();
             let (kind, said) = refused(&format!("-p 1 --config {}", path.display()));
             assert!(kind == ErrorKind::Usage && said.contains("use instrument rates"), "{said}");
         }
@@ -297,7 +301,7 @@ mod tests {
         let file = of("--dry-run");
         assert_eq!((&*file.policy, file.watch.instrument.name), ("static", "damon"));
         assert_eq!((file.limits.stalled, file.limits.dry_run), (0.5, true));
-        assert_eq!(of("--policy hot_region").policy, "hot_region");
+        assert_eq!(of("--policy hot-region").policy, "hot-region");
         let before = &file.config.as_ref().unwrap().1;
         std::fs::write(&path, text.replace("0.5", "0.7").replace("damon", "scan")).unwrap();
         let (limits, restart) = read_again(&path, before, true).unwrap();

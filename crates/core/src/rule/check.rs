@@ -95,14 +95,14 @@ impl Rule {
         match self.on_read {
             ReadEffect::Keep => Ok(()),
             ReadEffect::Reset(value) => {
-                fits("on_read.value", value, cell)?;
+                fits("on-read.value", value, cell)?;
                 if value == 0 && matches!(self.update.0, ShiftLeft | ShiftRight) {
-                    return Err(refused("on_read.value", "0 stays 0 however often it is shifted")
+                    return Err(refused("on-read.value", "0 stays 0 however often it is shifted")
                         .remedy("reset to a value with a bit set, 1 for `<<`"));
                 }
                 Ok(())
             }
-            ReadEffect::Apply(operator, value) => check_operand("on_read", operator, value, cell),
+            ReadEffect::Apply(operator, value) => check_operand("on-read", operator, value, cell),
         }
     }
 }
@@ -267,7 +267,7 @@ impl Builder {
     /// Sets the effect of a read on the state.
     #[must_use]
     pub fn on_read(mut self, effect: ReadEffect) -> Self {
-        self.set("on_read").on_read = effect;
+        self.set("on-read").on_read = effect;
         self
     }
 
@@ -343,9 +343,9 @@ mod tests {
             ("update.operand", base().update(ShiftLeft, Operand::Constant(64))),
             ("notify.value", base().notify(Compare::Below, 0)),
             ("notify.value", base().notify(Compare::AtLeast, 0)),
-            ("on_read.operand", base().on_read(ReadEffect::Apply(Add, 0))),
-            ("on_read.operand", base().on_read(ReadEffect::Apply(ShiftRight, 99))),
-            ("on_read.value", base().update(ShiftLeft, one).on_read(ReadEffect::Reset(0))),
+            ("on-read.operand", base().on_read(ReadEffect::Apply(Add, 0))),
+            ("on-read.operand", base().on_read(ReadEffect::Apply(ShiftRight, 99))),
+            ("on-read.value", base().update(ShiftLeft, one).on_read(ReadEffect::Reset(0))),
             ("update", base().update(Add, one).update(Xor, one)),
             ("notify", base().notify(Compare::Above, 1).notify(Compare::Above, 1)),
         ];
@@ -358,7 +358,7 @@ mod tests {
         }
         let narrow = |builder, saturating| why(builder, Cell::new(1, saturating).unwrap());
         assert!(narrow(base().notify(Compare::Above, 300), false).contains("`notify.value`"));
-        assert!(narrow(base().on_read(ReadEffect::Reset(256)), false).contains("`on_read.value`"));
+        assert!(narrow(base().on_read(ReadEffect::Reset(256)), false).contains("`on-read.value`"));
         assert!(narrow(base().update(Xor, one), true).contains("`update.operator`"));
     }
 

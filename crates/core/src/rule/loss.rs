@@ -8,7 +8,7 @@ use super::{Cell, Compare, Operator, ReadEffect, Rule};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Loss {
-    /// `on_read`: the operator of the effect does not commute with that of the update, so that its
+    /// `on-read`: the operator of the effect does not commute with that of the update, so that its
     /// result on the home bank differs from its result on the folded state.
     Effect,
     /// The update takes its operand from another pipeline, which sees only its own bank's share.
@@ -22,7 +22,7 @@ impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Loss::Effect => {
-                "`on_read`: its operator does not commute with the update's; applied to one bank of \
+                "`on-read`: its operator does not commute with the update's; applied to one bank of \
                  several, the folded state differs from what one bank would hold"
             }
             Loss::Chain => {

@@ -7,7 +7,7 @@
 //! offset 0x1fffff >> 12           # mask, shift: the sub-region
 //! update + 1                      # + - << >> ^, by a number, address, write, length, requester
 //! notify >= 1000                  # == >= > < <=, or never
-//! on_read reset 0                 # keep, reset VALUE, or an operator and a number
+//! on-read reset 0                 # keep, reset VALUE, or an operator and a number
 //! ```
 //!
 //! Parts left out have the defaults of [`Rule::build`]. A printed rule parses back to the same
@@ -20,8 +20,9 @@ use super::check::Builder;
 use super::{
     Compare, Filter, Key, Operand, Operator, ReadEffect, RequestField, RequestKind, Rule, Trigger,
 };
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, names};
 
+const ON_READ: &str = "on-read";
 const OPERATORS: [(&str, Operator); 5] = [
     ("+", Operator::Add),
     ("-", Operator::Subtract),
@@ -97,9 +98,9 @@ impl fmt::Display for Rule {
             Some(Trigger { compare, value }) => writeln!(f, "notify {compare} {value}")?,
         }
         match self.on_read {
-            ReadEffect::Keep => writeln!(f, "on_read keep"),
-            ReadEffect::Reset(value) => writeln!(f, "on_read reset {value}"),
-            ReadEffect::Apply(operator, value) => writeln!(f, "on_read {operator} {value}"),
+            ReadEffect::Keep => writeln!(f, "on-read keep"),
+            ReadEffect::Reset(value) => writeln!(f, "on-read reset {value}"),
+            ReadEffect::Apply(operator, value) => writeln!(f, "on-read {operator} {value}"),
         }
     }
 }
@@ -115,7 +116,10 @@ impl FromStr for Rule {
         });
         let mut builder = Rule::build();
         for (line, part) in parts {
-            let words: Vec<&str> = part.split_whitespace().collect();
+            let mut words: Vec<&str> = part.split_whitespace().collect();
+            if words.first().is_some_and(|word| names::same(word, ON_READ)) {
+                words[0] = ON_READ;
+            }
             if !words.is_empty() {
                 builder = add_part(builder, &words).map_err(|error| error.at(line))?;
             }
@@ -162,22 +166,22 @@ fn add_part(builder: Builder, words: &[&str]) -> Result<Builder, PartError> {
         ["notify", compare, value] => {
             Ok(builder.notify(a_compare(compare)?, a_number("notify.value", value)?))
         }
-        ["on_read", "keep"] => Ok(builder.on_read(ReadEffect::Keep)),
-        ["on_read", "reset", value] => {
-            Ok(builder.on_read(ReadEffect::Reset(a_number("on_read.value", value)?)))
+        [ON_READ, "keep"] => Ok(builder.on_read(ReadEffect::Keep)),
+        [ON_READ, "reset", value] => {
+            Ok(builder.on_read(ReadEffect::Reset(a_number("on-read.value", value)?)))
         }
-        ["on_read", operator, value] => {
-            let operator = an_operator("on_read.operator", operator)?;
-            let value = a_number("on_read.operand", value)?;
+        [ON_READ, operator, value] => {
+            let operator = an_operator("on-read.operator", operator)?;
+            let value = a_number("on-read.operand", value)?;
             Ok(builder.on_read(ReadEffect::Apply(operator, value)))
         }
-        [field @ ("filter" | "key" | "offset" | "update" | "notify" | "on_read"), ..] => Err(
+        [field @ ("filter" | "key" | "offset" | "update" | "notify" | ON_READ), ..] => Err(
             PartError::new(field, format!("`{}` is not its form", words.join(" ")), form(field)),
         ),
         _ => Err(PartError::new(
             words[0],
             "a rule has no such part",
-            "its parts are filter, key, offset, update, notify, on_read",
+            "its parts are filter, key, offset, update, notify, on-read",
         )),
     }
 }
@@ -192,7 +196,7 @@ fn form(field: &str) -> &'static str {
             "write `update OPERATOR OPERAND`, one of each: a request changes one state, once"
         }
         "notify" => "write `notify == | >= | > | < | <= VALUE`, or `notify never`",
-        _ => "write `on_read keep`, `on_read reset VALUE` or `on_read OPERATOR VALUE`",
+        _ => "write `on-read keep`, `on-read reset VALUE` or `on-read OPERATOR VALUE`",
     }
 }
 
@@ -273,7 +277,7 @@ mod tests {
 
     // NEMO, listing 1.
     const LISTING_1: &str = "filter all\nkey all >> 21\noffset 0x1fffff >> 12\nupdate + 1\n\
-                             notify never\non_read reset 0\n";
+                             notify never\non-read reset 0\n";
 
     #[test]
     fn the_first_listing_reads_and_prints() {
@@ -302,7 +306,7 @@ mod tests {
             ("filter all 5-6", "`filter.range`"),
             ("filter all -1..5", "`filter.start`"),
             ("notify != 4", "`notify.compare`"),
-            ("on_read reset 0x1_0000_0000_0000_0000", "`on_read.value`"),
+            ("on-read reset 0x1_0000_0000_0000_0000", "`on-read.value`"),
             ("colour 5", "a rule has no such part"),
         ];
         for (text, expected) in cases {
@@ -344,7 +348,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_parsed_or_refused(text in "(filter|key|update|on_read|[a-z#;>+ \n0-9x.]){0,12}") {
+        fn any_text_is_parsed_or_refused(text in "(filter|key|update|on[-_]read|[a-z#;>+ \n0-9x.]){0,12}") {
             if let Ok(rule) = text.parse::<Rule>() {
                 let _ = rule.check(&RuleLimits::of_memory(1 << 40));
             }

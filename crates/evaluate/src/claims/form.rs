@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use tierscope_core::Result;
+use tierscope_core::{Result, names};
 use tierscope_sim::experiment::{Experiment, File, place as at_place, read};
 use toml::Spanned;
 
@@ -88,7 +88,9 @@ impl Told<'_> {
     /// # Errors
     /// The reason why it cannot.
     pub(super) fn check(&self, contestants: &[Contestant]) -> Result<(), String> {
-        self.check_names(|named| contestants.iter().any(|contestant| contestant.text == named))
+        self.check_names(|named| {
+            contestants.iter().any(|contestant| names::same(&contestant.text, named))
+        })
     }
 
     /// Checks that the claim can be judged, given a test for known names.
@@ -117,7 +119,9 @@ impl Told<'_> {
         missing: Verdict,
         figure: impl Fn(&Outcome) -> Option<f64>,
     ) -> Judgement {
-        let of = |name: &str| figure(outcomes.iter().find(|outcome| outcome.policy == name)?);
+        let of = |name: &str| {
+            figure(outcomes.iter().find(|outcome| names::same(&outcome.policy, name))?)
+        };
         self.judge(missing, of(self.policy), self.to.map(of))
     }
 

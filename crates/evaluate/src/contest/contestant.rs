@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use tierscope_core::{Error, ErrorKind, Instrument, Need, Result};
+use tierscope_core::{Error, ErrorKind, Instrument, Need, Result, names};
 use tierscope_instruments::metronome::Metronome;
 use tierscope_policies::registry::{Entry, Sampling as Wanted, all, by_name, make};
 use tierscope_sim::config::{Costs, Period, Sampling};
@@ -42,6 +42,7 @@ impl Contestant {
     /// [`ErrorKind::Usage`] for unknown names or an invalid combination; [`ErrorKind::Missing`] if
     /// the machine cannot provide the policy's evidence.
     pub fn read(experiment: &Experiment, text: &str) -> Result<Self> {
+        let text = &*names::kebab_line(text);
         let cached = text == MEMORY_MODE;
         let (line, fed) = match text.rsplit_once('@') {
             _ if cached => ("static", None),
@@ -171,8 +172,9 @@ pub fn contestants(experiment: &Experiment, texts: &[String]) -> Result<Vec<Cont
     };
     let mut read: Vec<Contestant> = Vec::new();
     for text in texts.iter().flat_map(names) {
-        if read.iter().all(|known| known.text != text) {
-            read.push(Contestant::read(experiment, &text)?);
+        let contestant = Contestant::read(experiment, &text)?;
+        if read.iter().all(|known| known.text != contestant.text) {
+            read.push(contestant);
         }
     }
     Ok(read)
@@ -195,12 +197,12 @@ mod tests {
         let experiment = experiment("exact");
         let read = |text: &str| Contestant::read(&experiment, text);
         let fed = |text: &str| read(text).map(|c| c.watch.map(|watch| watch.name));
-        assert_eq!(fed("hot_region"), Ok(Some("rates".into())));
-        assert_eq!(fed("hot_region:hits=4@damon-moderate"), Ok(Some("damon-moderate".into())));
-        assert_eq!(fed("multi_clock"), Ok(None));
-        let error = fed("multi_clock@rates").expect_err("it clears bits").to_string();
+        assert_eq!(fed("hot-region"), Ok(Some("rates".into())));
+        assert_eq!(fed("hot-region:hits=4@damon-moderate"), Ok(Some("damon-moderate".into())));
+        assert_eq!(fed("multi-clock"), Ok(None));
+        let error = fed("multi-clock@rates").expect_err("it clears bits").to_string();
         assert!(error.contains("asks for access bits itself") && error.contains("leave @rates"));
-        assert!(fed("hot_region@demon").is_err() && fed("multiclock").is_err());
+        assert!(fed("hot-region@demon").is_err() && fed("multiclock").is_err());
     }
 
     #[test]
@@ -212,7 +214,7 @@ mod tests {
         };
         assert_eq!(period("hemem"), Some(Period::Every(19_997)));
         assert_eq!(period("tpp"), None);
-        assert_eq!(period("hot_region@pebs-moderate"), Some(Period::PerSecond(5_000)));
+        assert_eq!(period("hot-region@pebs-moderate"), Some(Period::PerSecond(5_000)));
         let Some(Period::PerSecond(rate)) = period("memtis") else { panic!("it has a share") };
         let costs = &experiment.setup.costs.samples;
         let each = costs.record_ns + costs.interrupt_ns + costs.handle_ns + costs.read_ns;

@@ -15,7 +15,7 @@ use serde::Serialize;
 use tierscope_core::drive::{Course, Sink, Window};
 use tierscope_core::session::{Placing, Session};
 use tierscope_core::units::about_size;
-use tierscope_core::{Budget, Error, ErrorKind, Need, Result};
+use tierscope_core::{Budget, Error, ErrorKind, Need, Result, names};
 use tierscope_instruments::region_source::RegionSource;
 use tierscope_policies::registry::{Entry, all, by_name, make};
 use tierscope_record::Recording;
@@ -175,7 +175,8 @@ fn chosen(texts: &[String]) -> Result<(Vec<String>, Vec<Refused>)> {
             }
             continue;
         }
-        make(text)?;
+        let text = names::kebab_line(text);
+        make(&text)?;
         let name = text.split_once(':').map_or(text.as_str(), |(name, _)| name);
         if let Some(cause) = by_name(name).and_then(refusal) {
             let what = format!("{name} cannot be judged by a recording");
@@ -183,7 +184,7 @@ fn chosen(texts: &[String]) -> Result<(Vec<String>, Vec<Refused>)> {
                 .cause(cause)
                 .remedy("replay a trace, or simulate it with `tierscope sim tier`"));
         }
-        lines.push(text.clone());
+        lines.push(text);
     }
     Ok((lines, refused))
 }
@@ -283,8 +284,8 @@ mod tests {
     fn policies_that_need_more_than_regions_are_refused_by_name() {
         let (_, refused) = chosen(&["all".into()]).expect("all are known");
         let refused: Vec<String> = refused.into_iter().map(|refused| refused.policy).collect();
-        assert!(refused.contains(&"multi_clock".to_owned()) && refused.contains(&"hemem".into()));
-        assert!(!refused.contains(&"hot_region".to_owned()) && !refused.contains(&"static".into()));
+        assert!(refused.contains(&"multi-clock".to_owned()) && refused.contains(&"hemem".into()));
+        assert!(!refused.contains(&"hot-region".to_owned()) && !refused.contains(&"static".into()));
         let error = chosen(&["tpp".into()]).expect_err("it needs faults").to_string();
         assert!(error.contains("tpp cannot be judged") && error.contains("hint faults"), "{error}");
     }

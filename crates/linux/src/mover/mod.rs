@@ -11,7 +11,7 @@
 //! | `limits.rs`, `account.rs` | configured limits; outcome of every byte |
 //!
 //! The leaves have been checked before a promotion: page-granular policies decide by leaf bits or
-//! by sampled accesses, and `hot_region` verifies regions that its instrument is not sure of.
+//! by sampled accesses, and `hot-region` verifies regions that its instrument is not sure of.
 
 mod account;
 mod batch;

@@ -193,7 +193,7 @@ impl Clock {
         self.put(page, tier, next(state, event, promotes));
     }
 
-    /// Applies an access: one event, or `dirty_weight` of them for a page that was written.
+    /// Applies an access: one event, or `dirty-weight` of them for a page that was written.
     #[inline]
     fn accessed(&mut self, page: u32, event: Event) {
         if self.dirty_weight == 1 {

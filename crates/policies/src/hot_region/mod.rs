@@ -43,9 +43,9 @@ use history::History;
 use parts::parts;
 use verify::{Verdict, Verifier};
 
-/// The policy `hot_region` in the list.
+/// The policy `hot-region` in the list.
 pub(crate) const ENTRY: Entry = Entry {
-    name: "hot_region",
+    name: "hot-region",
     about: "hot regions of up to 4 GB, the hottest first, 10 GB a round",
     source: "the Telescope article, data tiering",
     tracks: "regions of any instrument",
@@ -58,7 +58,7 @@ pub(crate) const ENTRY: Entry = Entry {
     uses: &[Need::AccessBits, Need::Pressure],
     sampling: None,
     reclaims: false,
-    make: made!("hot_region", Config::default(), HotRegion::new),
+    make: made!("hot-region", Config::default(), HotRegion::new),
     keys: || keys_of(&mut Config::default()),
 };
 
@@ -390,7 +390,7 @@ impl HotRegion {
 
 impl Policy for HotRegion {
     fn name(&self) -> &'static str {
-        "hot_region"
+        "hot-region"
     }
 
     fn settings(&self) -> Vec<Setting> {

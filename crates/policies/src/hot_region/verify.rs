@@ -38,17 +38,17 @@ impl Default for Config {
 
 impl Config {
     pub(super) fn visit(&mut self, each: &mut dyn Visit) {
-        each.value("verify_pages", "pages drawn of an unsure region", &mut self.pages);
-        each.value("verify_share", "share of them that must be young", &mut self.share);
-        each.value("verify_looks", "looks at them, one a window", &mut self.looks);
-        each.value("verify_valid", "time for which a verdict is valid", &mut self.valid);
+        each.value("verify-pages", "pages drawn of an unsure region", &mut self.pages);
+        each.value("verify-share", "share of them that must be young", &mut self.share);
+        each.value("verify-looks", "looks at them, one a window", &mut self.looks);
+        each.value("verify-valid", "time for which a verdict is valid", &mut self.valid);
         each.value("seed", "seed of the draws", &mut self.seed);
     }
 
     pub(super) fn check(&self) -> Result<(), String> {
         if self.pages == 0 || self.looks == 0 || self.share > 1.0 || self.pages > 4096 {
             return Err(
-                "`verify_pages` must be 1 to 4096, `verify_looks` above 0, `verify_share` up \
+                "`verify-pages` must be 1 to 4096, `verify-looks` above 0, `verify-share` up \
                         to 1"
                     .into(),
             );

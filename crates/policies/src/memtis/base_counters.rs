@@ -1,4 +1,4 @@
-//! Base-page counters, rotated over the huge pages: `at_once` huge pages are counted per interval.
+//! Base-page counters, rotated over the huge pages: `at-once` huge pages are counted per interval.
 //!
 //! Source: Li et al., "Finding NEMO", section 5.2 and listing 1: seven pipelines have states for
 //! the base pages of 112 huge pages; every 500 ms the next 112 of one of the two lists are watched,

@@ -118,8 +118,8 @@ impl Settings for Config {
         each.value("interval", "time between two passes", &mut self.interval);
         each.value("cooled", "pages cooled in a pass", &mut self.cooled);
         each.value("split", "huge pages are split", &mut self.split);
-        each.value("fast_ns", "nanoseconds of a fast access", &mut self.fast_ns);
-        each.value("slow_ns", "nanoseconds of a slow access", &mut self.slow_ns);
+        each.value("fast-ns", "nanoseconds of a fast access", &mut self.fast_ns);
+        each.value("slow-ns", "nanoseconds of a slow access", &mut self.slow_ns);
         let about = "pages looked up at a tick where the machine does not report new ones";
         each.value("census", about, &mut self.census);
         self.costs.visit(each);
@@ -132,7 +132,7 @@ impl Settings for Config {
             );
         }
         if self.interval.is_zero() || self.fast_ns <= 0.0 || self.growth.0 == 0 {
-            return Err("`interval`, `growth` and `fast_ns` must be above zero".into());
+            return Err("`interval`, `growth` and `fast-ns` must be above zero".into());
         }
         Ok(())
     }

@@ -104,7 +104,7 @@ impl Settings for Config {
             "sampling period: one in this many requests is counted",
             &mut self.every,
         );
-        each.value("at_once", "huge pages whose base pages are counted", &mut self.at_once);
+        each.value("at-once", "huge pages whose base pages are counted", &mut self.at_once);
         each.value("turn", "how long they are", &mut self.turn);
         each.value("pin", "nothing is moved or split for so long", &mut self.pin);
         self.memtis.visit(each);
@@ -112,7 +112,7 @@ impl Settings for Config {
 
     fn check(&self) -> Result<(), String> {
         if self.every == 0 || self.at_once == 0 || self.turn.is_zero() {
-            return Err("`every`, `at_once` and `turn` must be above zero".into());
+            return Err("`every`, `at-once` and `turn` must be above zero".into());
         }
         self.memtis.check()
     }

@@ -10,7 +10,7 @@
 //! window = "200ms"              # time between snapshots; default 200ms
 //! seed = 1                      # default 1
 //! instruments = ["rates"]       # names as in `bench accuracy`
-//! policies = ["static", "hot_region:round=1GiB@rates"]   # `sim tier`: NAME:key=value,…@INSTRUMENT
+//! policies = ["static", "hot-region:round=1GiB@rates"]   # `sim tier`: NAME:key=value,…@INSTRUMENT
 //! warm-up = "2s"                # `sim tier` measures from then on
 //!
 //! [[instrument]]                # or with custom settings

@@ -3,6 +3,7 @@
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tierscope_core::names::{kebab, same};
 use tierscope_core::{Error, ErrorKind, Result};
 use tierscope_hw::config::Ranges;
 use toml::{Table, Value};
@@ -122,6 +123,12 @@ pub(super) fn changed<T: Serialize + DeserializeOwned>(
     parse(&format!("changed {part}"), &text)
 }
 
+/// The key of a table that has this name: files of hardware and costs write `_`, experiments `-`.
+fn known_key(table: &Table, name: &str) -> Option<String> {
+    let exact = table.contains_key(name).then_some(name);
+    exact.or_else(|| table.keys().map(String::as_str).find(|key| same(key, name))).map(Into::into)
+}
+
 /// Sets a key of a table, or of tables nested in it. A number that is set is no longer uncertain.
 fn set(table: &mut Table, key: &str, change: &Change, may_be_new: bool) -> Result<()> {
     let none = |cause: String| {
@@ -132,23 +139,30 @@ fn set(table: &mut Table, key: &str, change: &Change, may_be_new: bool) -> Resul
     let (last, path) = key.rsplit_once('.').map_or((key, ""), |(path, last)| (last, path));
     let mut here = table;
     for word in path.split('.').filter(|word| !word.is_empty()) {
-        if may_be_new && !here.contains_key(word) {
-            here.insert(word.into(), Value::Table(Table::new()));
+        let known = known_key(here, word);
+        if may_be_new && known.is_none() {
+            here.insert(kebab(word), Value::Table(Table::new()));
         }
-        let next = here.get_mut(word).ok_or_else(|| none(format!("there is no table `{word}`")))?;
+        let next = here
+            .get_mut(&known.unwrap_or_else(|| kebab(word)))
+            .ok_or_else(|| none(format!("there is no table `{word}`")))?;
         here = match next {
             Value::Table(table) => table,
             Value::Array(_) => return set_in_list(next, key, word, change, may_be_new),
             _ => return Err(none(format!("`{word}` is no table"))),
         };
     }
-    if !may_be_new && !here.contains_key(last) {
+    let known = known_key(here, last);
+    if !may_be_new && known.is_none() {
         let known: Vec<&str> = here.keys().map(String::as_str).collect();
         return Err(none(format!("there is no key `{last}`, but {}", known.join(", "))));
     }
-    here.insert(last.into(), value_of(&change.value));
+    // The keys of `area-pages` are names of areas, which a workload may spell with `_`.
+    let is_area = path.rsplit('.').next().is_some_and(|table| same(table, "area-pages"));
+    let last = known.unwrap_or_else(|| if is_area { last.into() } else { kebab(last) });
+    here.insert(last.clone(), value_of(&change.value));
     if let Some(Value::Table(ranges)) = here.get_mut("ranges") {
-        ranges.remove(last);
+        ranges.remove(&last);
     }
     Ok(())
 }

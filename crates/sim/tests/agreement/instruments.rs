@@ -55,7 +55,7 @@ const ALL: [Which; 7] = [
     ("scan", "plain"),
     ("scan", "pruned"),
     ("pebs", "aggressive"),
-    ("hint_fault", "tiering"),
+    ("hint-fault", "tiering"),
 ];
 
 /// Means over `seeds` seeds on both machines.

@@ -103,7 +103,7 @@ fn nothing_is_hot_where_all_is_equally_warm() {
 /// the first 700 ms; and, in the last window, bytes that are wrong at a confidence of 0.95, and
 /// recall.
 fn where_beats_are_late(seed: u64, samples: u32) -> (f64, u64, f64) {
-    let spec = "contiguous:space=64GiB,hot=1GiB,at=20483MiB,share=0.9,hot_share=0.8,rate=3000000";
+    let spec = "contiguous:space=64GiB,hot=1GiB,at=20483MiB,share=0.9,hot-share=0.8,rate=3000000";
     let late = Some(Duration::from_millis(200) / samples);
     let mut machine = machine(Config { flush: None, seed, late, ..config() }, spec);
     let common = Common { seed: Some(seed), ..common() };

@@ -27,7 +27,7 @@ const fn line(line: &'static str, brings: f64) -> Line {
 /// Every policy of the registry.
 const LINES: &[Line] = &[
     line("static", 0.0),
-    line("multi_clock:scan=16384", 0.5),
+    line("multi-clock:scan=16384", 0.5),
     line("nimble:interval=1s", 0.5),
     line("nimble-selection:scan=16384", 0.5),
     line("autotiering-cpm", 0.5),
@@ -45,7 +45,7 @@ const LINES: &[Line] = &[
     line("amp-lru", 0.5),
     line("amp-lfu", 0.5),
     line("amp-random", 0.5),
-    line("hot_region", 0.5),
+    line("hot-region", 0.5),
 ];
 
 const MODES: [Mode; 2] = [Mode::Exact, Mode::Density];

@@ -145,7 +145,7 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         name: "noisy-20-1tb",
-        workload: "contiguous:space=1TiB,hot=10GiB,at=512337MiB,share=0.8,hot_share=0.8",
+        workload: "contiguous:space=1TiB,hot=10GiB,at=512337MiB,share=0.8,hot-share=0.8",
         ..NOISY
     },
     Case {

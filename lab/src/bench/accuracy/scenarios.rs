@@ -79,7 +79,7 @@ impl Simulated {
 /// Settings for a share of accesses that follow the pattern, and the share of the hot ranges: the
 /// other accesses are spread over all memory, which is not hot.
 fn mixed(background: u32) -> String {
-    format!("share={},hot_share=0.4", f64::from(100 - background) / 100.0)
+    format!("share={},hot-share=0.4", f64::from(100 - background) / 100.0)
 }
 
 /// All simulated scenarios, the quick ones of a kind first.

@@ -347,7 +347,7 @@ mod tests {
     fn the_command_holds_all_that_the_scenario_changes() {
         let line = arguments(&case()).join(" ");
         assert!(line.starts_with("bench accuracy noise --only rates --json --seeds 5 --time 60s"));
-        assert!(line.contains("--bar 0.95") && line.contains("share=0.9,hot_share=0.4"), "{line}");
+        assert!(line.contains("--bar 0.95") && line.contains("share=0.9,hot-share=0.4"), "{line}");
         assert!(line.contains("--at 4s,8s,10s,12s"), "{line}");
     }
 }

@@ -61,7 +61,7 @@ pub fn check(out: &Path, scenario: &Scenario) -> Result<()> {
 /// Checks that a region-based policy was recorded such that its windows can be replayed under it.
 fn replay(policy: &str, dir: &Path) -> Result<()> {
     let recording = dir.join("recording");
-    if !policy.starts_with("hot_region") || !recording.exists() {
+    if !policy.starts_with("hot-region") || !recording.exists() {
         return Ok(());
     }
     let words = ["whatif", "--fast", "1G", "--policy", policy, "--json"];

@@ -36,7 +36,7 @@ const UNRECORDED: &str = "record=false";
 /// hot from cold here, where an emulated machine is sampled ten times a second: a fiftieth of some
 /// 1,500 reads a second is spread over all memory, and every 2 MiB reaches five accesses within ten
 /// seconds.
-const JUDGED: &str = "hot_region:history=5s,hits=20";
+const JUDGED: &str = "hot-region:history=5s,hits=20";
 /// Number of turns of each policy.
 const TURNS: usize = 5;
 /// Minimum time for a turn in seconds, including filling and checking.

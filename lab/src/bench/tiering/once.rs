@@ -10,10 +10,10 @@ use crate::error::Result;
 const POLICIES: &[&str] = &[
     "static",
     "kernel",
-    "hot_region",
+    "hot-region",
     JUDGED,
-    "hot_region:history=10s,hits=40,share=0.25",
-    "multi_clock",
+    "hot-region:history=10s,hits=40,share=0.25",
+    "multi-clock",
     "nimble-selection",
     "nimble",
     "hemem:least=2MiB",

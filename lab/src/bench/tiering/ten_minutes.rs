@@ -13,11 +13,11 @@ const ALLOWED: f64 = (4u64 << 20) as f64;
 /// Keeps a given share of the resident bytes on node 0 for ten minutes, with migration limited to a
 /// few MiB a second.
 pub(super) fn measure(inputs: &Inputs<'_>) -> Result<Vec<Row>> {
-    let policy = "hot_region:history=10s,hits=40,share=0.25";
+    let policy = "hot-region:history=10s,hits=40,share=0.25";
     let set = [
         format!("policies={policy}"),
         "seconds=300".to_owned(),
-        format!("limits=bytes_per_second = '{ALLOWED:.0}'"),
+        format!("limits=bytes-per-second = '{ALLOWED:.0}'"),
         UNRECORDED.to_owned(),
     ];
     let out = boot(inputs, "tier", "-ten-minutes", |scenario| {

@@ -129,10 +129,10 @@ fn parameters_of_a_case_apply() {
     let bytes = hot_bytes(&scenario).unwrap();
     assert!((bytes - 100.0 * 65000.0 * 0.1).abs() < 1e-6, "{bytes}");
     let dir = tempfile::tempdir().unwrap();
-    let policy = dir.path().join("hot_region");
+    let policy = dir.path().join("hot-region");
     fs::create_dir(&policy).unwrap();
     run(&policy);
-    scenario.assign("policies=hot_region").unwrap();
+    scenario.assign("policies=hot-region").unwrap();
     check(dir.path(), &scenario).unwrap();
     scenario.assign("keys=101").unwrap();
     let error = check(dir.path(), &scenario).unwrap_err().to_string();
@@ -162,8 +162,8 @@ fn a_share_is_judged_once_it_has_settled() {
     run(dir.path());
     let run = Run::read(dir.path()).unwrap();
     assert!((run.off(0.25).unwrap() - 0.01).abs() < 1e-9);
-    assert_eq!(requested_share("hot_region:hits=3,share=0.25"), Some(0.25));
-    assert_eq!(requested_share("hot_region"), None);
+    assert_eq!(requested_share("hot-region:hits=3,share=0.25"), Some(0.25));
+    assert_eq!(requested_share("hot-region"), None);
 }
 
 #[test]

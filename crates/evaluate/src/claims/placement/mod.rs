@@ -284,19 +284,19 @@ mod tests {
 
     #[test]
     fn inside_then_direction_then_neither() {
-        let outcomes = [outcome("static", 100.0), outcome("multi_clock", 125.0)];
+        let outcomes = [outcome("static", 100.0), outcome("multi-clock", 125.0)];
         let of = |claim: Claim| judged(&claim, &outcomes).verdict;
-        let over = |least, most| claim("multi_clock", "static", least, most);
+        let over = |least, most| claim("multi-clock", "static", least, most);
         assert_eq!(of(over(1.2, Some(2.32))), Verdict::Reproduced);
         assert_eq!(of(over(1.3, None)), Verdict::DirectionOnly);
-        assert_eq!(of(claim("static", "multi_clock", 1.2, None)), Verdict::NotReproduced);
+        assert_eq!(of(claim("static", "multi-clock", 1.2, None)), Verdict::NotReproduced);
         assert_eq!(of(claim("nimble", "static", 1.2, None)), Verdict::NotTestable);
     }
 
     // 100 pages in 10 s are 10 per interval of a second, and 1 per 100 ms.
     #[test]
     fn a_scan_is_as_long_as_the_policy_waits() {
-        let mut outcome = Outcome { seconds: 10.0, ..outcome("multi_clock", 1.0) };
+        let mut outcome = Outcome { seconds: 10.0, ..outcome("multi-clock", 1.0) };
         outcome.moves.promoted_bytes = 100 * 4096;
         assert_eq!(Figure::PagesAScan.of(&outcome), None, "it has no interval");
         for (interval, pages) in [("1s", 10.0), ("100ms", 1.0)] {
