@@ -52,7 +52,7 @@ bench-accuracy: build ## instruments compared at terabytes: target/bench/accurac
 figures: build ## write the table of figures in README.md from target/bench
 	@$(LAB) figures
 
-# Programs that are installed are optimized more than those that tests run, and
+# Installed programs are optimized more than the programs that tests run, and
 # have no debug assertions.
 release: setup ## build the program that is installed
 	cargo build --release -p tierscope-cli --bins

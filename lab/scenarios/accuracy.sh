@@ -8,7 +8,7 @@ if [ ! -e /dev/tierscope_flusher ]; then
     backing=memfd flush="--flush ${flush_us}us"
     echo $((2 << 20)) >/sys/kernel/debug/fault_around_bytes
 fi
-# Whoever else clears ACCESSED bits would make the comparison void.
+# A second user of ACCESSED bits would make the comparison void.
 echo 0 >/proc/sys/kernel/numa_balancing 2>/dev/null || true
 echo 0 >/sys/kernel/mm/lru_gen/enabled
 for enabled in /sys/module/damon_*/parameters/enabled; do

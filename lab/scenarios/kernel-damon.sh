@@ -3,7 +3,7 @@ insmod /lab/tierscope_filler.ko
 insmod /lab/tierscope_flusher.ko
 admin=/sys/kernel/mm/damon/admin/kdamonds
 trace=/sys/kernel/tracing/instances
-# Whoever else clears ACCESSED bits would disturb (METRICS.md).
+# A second user of ACCESSED bits would disturb (METRICS.md).
 echo 0 >/proc/sys/kernel/numa_balancing 2>/dev/null || true
 echo 0 >/sys/kernel/mm/lru_gen/enabled
 

@@ -1,6 +1,6 @@
 set -e
 echo 0 >/proc/sys/kernel/numa_balancing
-# What it prints goes beside the results, a line a figure.
+# Its output is stored with the results, one line per figure.
 probe() {
     machine-probe "$@" | tee -a /out/speed.txt
 }

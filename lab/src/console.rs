@@ -12,7 +12,7 @@ pub struct Finding {
 /// A breakpoint that no handler claims. The kernel patches its own code using breakpoints; QEMU
 /// before 8.1 may execute one from a stale translation (fixed by "accel/tcg: Always lock pages
 /// before translation").
-const STALE_BREAKPOINT: &str = "breakpoint of nobody";
+const STALE_BREAKPOINT: &str = "unclaimed breakpoint";
 
 /// Substrings of complaints, their categories, and the kernel sources that print them.
 const MARKS: &[(&str, &str)] = &[

@@ -64,7 +64,7 @@ fn record(dir: &Path, regions: u64, done: &AtomicBool, begun: &Sender<()>) -> (u
         late = late.max(Instant::now().saturating_duration_since(due));
         let _ = begun.send(());
     }
-    unreachable!("it is told when to end")
+    unreachable!("`done` ends the loop")
 }
 
 fn window(recorder: &mut Recorder, index: u32, regions: u64) {

@@ -111,7 +111,7 @@ pub(crate) fn pid(selection: &Selection) -> Result<u32> {
     match selection {
         Selection::Process { pid, children: false } => Ok(*pid),
         _ => Err(Error::new(ErrorKind::Usage, format!("{NAME} watches one process"))
-            .cause("the kernel is told its targets once, at the start")
+            .cause("DAMON's targets are fixed when it starts")
             .remedy("give it -p PID without --children")),
     }
 }

@@ -11,10 +11,11 @@ use tierscope_instruments::registry::{Common, Entry};
 use tierscope_linux::{Selection, check_needs};
 use tierscope_record::series::Retention;
 
-use crate::how::HowArgs;
-use crate::keep::KeepArgs;
+use crate::instrument_args::InstrumentArgs;
+use crate::retention_args::RetentionArgs;
+use crate::target_args::TargetArgs;
 use crate::units::{self, show_duration};
-use crate::{instruments, keep, kernel_damon};
+use crate::{instruments, kernel_damon, retention_args};
 
 /// Shortest sampling interval: below it a probe of a region takes longer than the interval.
 const LEAST_SAMPLING: Duration = Duration::from_micros(100);
@@ -25,21 +26,13 @@ const LONGEST: Duration = Duration::from_secs(3600);
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("target").required(true).args(["pid", "cgroup", "program"])))]
 pub struct RecordArgs {
-    /// Watch the process PID
-    #[arg(short, long, value_name = "PID")]
-    pub pid: Option<u32>,
-
-    /// With -p: watch its descendants as well, including future ones
-    #[arg(long, requires = "pid", conflicts_with_all = ["cgroup", "program"])]
-    pub children: bool,
-
-    /// Watch all processes of a cgroup (version 2) and of its descendants
-    #[arg(long, value_name = "PATH")]
-    pub cgroup: Option<PathBuf>,
+    /// The processes to watch.
+    #[command(flatten)]
+    pub target: TargetArgs,
 
     /// Start COMMAND and watch it with all its descendants; if it is still running at the end, it
     /// is ended with SIGTERM
-    #[arg(last = true, value_name = "COMMAND")]
+    #[arg(last = true, value_name = "COMMAND", conflicts_with = "children")]
     pub program: Vec<OsString>,
 
     /// Directory to write the recording to; must be new or empty, or hold a series to continue
@@ -48,7 +41,7 @@ pub struct RecordArgs {
 
     /// The instrument and its settings.
     #[command(flatten)]
-    pub how: HowArgs,
+    pub how: InstrumentArgs,
 
     /// Duration of the recording; by default until the target ends, or until Ctrl-C
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
@@ -56,7 +49,7 @@ pub struct RecordArgs {
 
     /// Retention of a series.
     #[command(flatten)]
-    pub keep: KeepArgs,
+    pub keep: RetentionArgs,
 
     /// An annotation to store in the recording; can be given more than once
     #[arg(long, value_name = "KEY=VALUE", value_parser = annotation)]
@@ -117,7 +110,7 @@ impl Plan {
     /// # Errors
     /// [`ErrorKind::Usage`] with cause and remedy.
     pub fn new(args: RecordArgs, command: String) -> Result<Self> {
-        let selection = selection(args.pid, args.children, args.cgroup, args.program);
+        let selection = args.target.selection(args.program);
         let plan = Self {
             duration: args.duration,
             retention: args.keep.retention(),
@@ -133,7 +126,7 @@ impl Plan {
     /// [`ErrorKind::Usage`] if there is no such instrument.
     pub fn watching(
         selection: Selection,
-        how: HowArgs,
+        how: InstrumentArgs,
         output: PathBuf,
         command: String,
     ) -> Result<Self> {
@@ -166,7 +159,7 @@ impl Plan {
         match &self.retention {
             None => check_output(&self.output)?,
             // `SeriesRecorder` checks the directory of a series itself.
-            Some(retention) => keep::check(retention, self.window)?,
+            Some(retention) => retention_args::check(retention, self.window)?,
         }
         check_needs(&format!("instrument {}", self.instrument.name), self.instrument.needs)?;
         if self.instrument.needs(Need::RegionSource) {
@@ -196,20 +189,6 @@ impl Plan {
             cpu: Some(self.cpu),
             flush: Some(!self.no_flush),
         }
-    }
-}
-
-/// The selection of processes that the target flags describe.
-pub(crate) fn selection(
-    pid: Option<u32>,
-    children: bool,
-    cgroup: Option<PathBuf>,
-    program: Vec<OsString>,
-) -> Selection {
-    match (pid, cgroup) {
-        (Some(pid), _) => Selection::Process { pid, children },
-        (None, Some(path)) => Selection::Cgroup(path),
-        (None, None) => Selection::Command(program),
     }
 }
 
@@ -369,7 +348,7 @@ mod tests {
     fn the_kernels_damon_refuses_what_it_cannot_do() {
         for (flags, cause) in [
             ("--variant narrow", "choose one of fixed, wide, tuned"),
-            ("--children", "told its targets once"),
+            ("--children", "targets are fixed"),
             ("--min-regions 2", "3 <= min-regions"),
         ] {
             let error = plan(&format!("--instrument kernel-damon {flags}")).unwrap_err();

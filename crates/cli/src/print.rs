@@ -36,7 +36,7 @@ pub(crate) fn written(result: io::Result<()>) -> Result<()> {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Err(Error::new(ErrorKind::Io, "cannot write to stdout")
                 .cause(error)
-                .remedy("check where it goes"))
+                .remedy("check the file or pipe behind stdout"))
         }
         _ => Ok(()),
     }

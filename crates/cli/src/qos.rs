@@ -147,7 +147,7 @@ pub fn run(args: &QosArgs) -> Result<()> {
     let (begun, spent) = (Instant::now(), cpu_time());
     let ended = hold(args, &mut tenants, traffic.as_mut(), &stop);
     let (time, spent) = (begun.elapsed(), cpu_time() - spent);
-    tell_all(args, &tenants, time, spent);
+    print_totals(args, &tenants, time, spent);
     ended
 }
 
@@ -170,7 +170,7 @@ fn traffic(args: &QosArgs, cgroups: Vec<Cgroup>) -> Result<Box<dyn Traffic>> {
         Some(By::Mbm) => mbm(cgroups),
         None => nemo(cgroups.clone()).or_else(|first| {
             mbm(cgroups).map_err(|second| {
-                Error::new(ErrorKind::Missing, "nobody tells what traffic a tenant makes")
+                Error::new(ErrorKind::Missing, "cannot measure the memory traffic of tenants")
                     .cause(format!("{first}; {second}"))
                     .remedy("see `tierscope doctor`")
             })
@@ -213,7 +213,7 @@ fn hold(
             tenant.end_of_epoch(*bytes, elapsed)?;
         }
         if second.elapsed() >= SECOND {
-            tell(args, tenants, second.elapsed());
+            print_rates(args, tenants, second.elapsed());
             second = Instant::now();
             traffic.refresh()?;
         }
@@ -222,7 +222,7 @@ fn hold(
 }
 
 /// Prints the traffic of the last second, one line per tenant.
-fn tell(args: &QosArgs, tenants: &mut [Tenant], time: Duration) {
+fn print_rates(args: &QosArgs, tenants: &mut [Tenant], time: Duration) {
     for tenant in tenants {
         let rate = std::mem::take(&mut tenant.recent) as f64 / time.as_secs_f64();
         if args.json {
@@ -239,12 +239,13 @@ fn tell(args: &QosArgs, tenants: &mut [Tenant], time: Duration) {
     }
 }
 
-fn tell_all(args: &QosArgs, tenants: &[Tenant], time: Duration, spent: Duration) {
+/// Prints the totals of the run.
+fn print_totals(args: &QosArgs, tenants: &[Tenant], time: Duration, spent: Duration) {
     let share = spent.as_secs_f64() / time.as_secs_f64().max(f64::EPSILON);
     if args.json {
         let accounts: Vec<Value> = tenants.iter().map(|tenant| tenant.account(time)).collect();
-        let told = json!({ "seconds": time.as_secs_f64(), "cpu": share, "tenants": accounts });
-        return println!("{told}");
+        let summary = json!({ "seconds": time.as_secs_f64(), "cpu": share, "tenants": accounts });
+        return println!("{summary}");
     }
     for tenant in tenants {
         let rate = tenant.held.bytes as f64 / time.as_secs_f64().max(f64::EPSILON);

@@ -58,7 +58,7 @@ impl Stop {
             false => Ok(()),
             true => Err(Error::new(ErrorKind::Other, format!("stopped the {what}"))
                 .cause("a signal asked to")
-                .remedy("nothing is left of it; begin anew")),
+                .remedy("no partial output was kept; run the command again")),
         }
     }
 }

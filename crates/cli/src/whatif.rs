@@ -8,7 +8,7 @@ use tierscope_core::{Error, ErrorKind, Result};
 use tierscope_evaluate::whatif::{self, Refused, Replays, Settings};
 
 use crate::print::print_report;
-use crate::sim::Otherwise;
+use crate::sim::OverrideArgs;
 use crate::sim::tier_table::publish;
 use crate::simulations::{runner, warn_if_stopped};
 use crate::units::{self, show_bytes};
@@ -34,7 +34,7 @@ pub struct WhatifArgs {
 
     /// With a trace: overrides of the default settings.
     #[command(flatten)]
-    pub otherwise: Otherwise,
+    pub overrides: OverrideArgs,
 
     /// Print JSON
     #[arg(long)]
@@ -54,7 +54,7 @@ pub fn run(args: &WhatifArgs) -> Result<()> {
     let settings = Settings { what: &args.what, fast: &args.fast, policies: &args.policies };
     let runner = runner()?;
     if !args.what.is_dir() {
-        let overrides = args.otherwise.overrides();
+        let overrides = args.overrides.overrides();
         let reports = whatif::trace(&settings, &args.machine, &overrides, &runner)?;
         warn_if_stopped(&runner);
         return publish(&reports, args.json, None, args.html.as_ref());

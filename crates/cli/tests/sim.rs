@@ -28,7 +28,7 @@ fn reproducible(mut report: Value) -> Value {
 /// Two processes on two tiers, small enough for a debug build.
 const SMALL: &str = r#"
 name = "small"
-about = "4 MiB hot in 32 MiB on the slow tier, beside stores past the caches"
+about = "4 MiB hot in 32 MiB on the slow tier, next to stores past the caches"
 source = "the test"
 time = "60ms"
 window = "20ms"

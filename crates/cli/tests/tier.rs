@@ -146,7 +146,7 @@ fn what_makes_no_sense_is_told_before_anything_runs() {
     let file = written(dir.path(), &text);
     assert!(refused(&["sim", "tier", &file], 9).contains("small.toml:6:11: nothing is left"));
     let file = written(dir.path(), &SMALL.replacen("policies =", "#", 1));
-    assert!(refused(&["sim", "tier", &file], 2).contains("nobody places memory"));
+    assert!(refused(&["sim", "tier", &file], 2).contains("no placement policy to run"));
 }
 
 /// The simulation is far too long to run to its end.

@@ -80,8 +80,8 @@ fn mistakes_in_a_configuration_are_told_with_their_place() {
         ("policy = \"static\"\n[limits]\nbytes-per-second = \"0\"\n", "2 MiB moves whole"),
     ] {
         std::fs::write(&file, text).unwrap();
-        let told = refusal(&["tier", "--check", "--config", file.to_str().unwrap()], 2);
-        assert!(told.contains(cause), "{told}");
+        let message = refusal(&["tier", "--check", "--config", file.to_str().unwrap()], 2);
+        assert!(message.contains(cause), "{message}");
     }
 }
 

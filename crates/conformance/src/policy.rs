@@ -148,7 +148,7 @@ fn every_order_makes_sense(make: &dyn Fn() -> Box<dyn Policy>, traits: &Traits) 
         assert_sound(&machine);
         let used: u64 = machine.used().iter().sum();
         let kept = used == traits.mapped / 4096;
-        assert!(kept || traits.reclaims.is_some(), "nothing had to be given back");
+        assert!(kept || traits.reclaims.is_some(), "only a reclaim policy unmaps pages");
     }
 }
 
@@ -243,9 +243,9 @@ fn what_is_unknown_moves_nothing(make: &dyn Fn() -> Box<dyn Policy>, traits: &Tr
             continue;
         }
         for hits in HITS {
-            let told = Told::Regions { hits, unknown: true };
-            let actions = actions_on(&mut *make(), traits, told, answers);
-            assert_eq!(actions, [], "{told:?}, looks answered: {answers}");
+            let found = Told::Regions { hits, unknown: true };
+            let actions = actions_on(&mut *make(), traits, found, answers);
+            assert_eq!(actions, [], "{found:?}, probes answered: {answers}");
         }
     }
 }
@@ -256,8 +256,8 @@ fn what_is_unknown_moves_nothing(make: &dyn Fn() -> Box<dyn Policy>, traits: &Tr
 #[must_use]
 pub fn acts_on_regions(make: &dyn Fn() -> Box<dyn Policy>, traits: &Traits) -> [bool; 2] {
     HITS.map(|hits| {
-        let told = Told::Regions { hits, unknown: false };
-        !actions_on(&mut *make(), traits, told, true).is_empty()
+        let found = Told::Regions { hits, unknown: false };
+        !actions_on(&mut *make(), traits, found, true).is_empty()
     })
 }
 

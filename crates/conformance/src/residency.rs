@@ -58,7 +58,11 @@ pub fn a_flush_uncovers_a_resident_page(
         pass(machine, LOOK);
         let found = young(machine, hot, &levels);
         assert!(found.iter().all(|young| *young), "round {round}: after a flush: {found:?}");
-        assert_eq!(young(machine, idle, &leaf), [false], "round {round}: nobody accessed it");
+        assert_eq!(
+            young(machine, idle, &leaf),
+            [false],
+            "round {round}: the idle page was not accessed"
+        );
     }
 }
 
@@ -85,9 +89,12 @@ pub fn background_sets_leaves_at_its_rate(machine: &mut dyn Ports, cold: Range, 
         let time = (machine.now() - from).as_secs_f64();
         let leaves = scan(machine, Level::PTE, false);
         let pages = leaves.entries() as f64;
-        let (share, told) = (leaves.young_count() as f64 / pages, -(-rate * time).exp_m1());
-        let sigma = (told * (1.0 - told) / pages).sqrt();
-        println!("after {time:.4} s {share:.4} are young, of {told:.4} +- {sigma:.4}");
-        assert!((share - told).abs() < 4.0 * sigma + 0.01, "after {time} s: {share}, not {told}");
+        let (share, expected) = (leaves.young_count() as f64 / pages, -(-rate * time).exp_m1());
+        let sigma = (expected * (1.0 - expected) / pages).sqrt();
+        println!("after {time:.4} s {share:.4} are young, of {expected:.4} +- {sigma:.4}");
+        assert!(
+            (share - expected).abs() < 4.0 * sigma + 0.01,
+            "after {time} s: {share}, not {expected}"
+        );
     }
 }

@@ -308,7 +308,9 @@ pub trait AccessBits {
     fn flush(&mut self) -> Result<Flushed> {
         Err(Error::new(ErrorKind::Missing, "translations cannot be flushed")
             .cause("this machine has no means to")
-            .remedy("go without (--no-flush); what TLBs hold then cannot be judged"))
+            .remedy(
+                "run without flushes (--no-flush); pages with cached translations then look idle",
+            ))
     }
 }
 

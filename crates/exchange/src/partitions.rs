@@ -165,7 +165,7 @@ impl Drop for Partition {
 fn failed(path: &Path, cause: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Io, format!("cannot write {}", path.display()))
         .cause(cause)
-        .remedy("check the disk, and who may write there")
+        .remedy("check the disk and the directory's permissions")
 }
 
 #[cfg(test)]

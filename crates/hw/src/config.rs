@@ -487,7 +487,7 @@ fn check_replacement(
     require(
         replacement != Replacement::TreePlru || (ways.is_power_of_two() && ways <= 32),
         format!("{place}.replacement"),
-        format!("a tree cannot stand over {ways} ways"),
+        format!("tree-PLRU cannot have {ways} ways"),
         "use \"lru\" or { random = { seed = 1 } }, or a power of two of ways up to 32",
     )
 }

@@ -51,12 +51,12 @@ impl Report {
         }
         if table.functions.is_empty() && table.misses > 0 {
             notes.push(
-                "the trace tells of no function: it has no fetches, as those of `tierscope tlb record` have where functions change".into(),
+                "functions are unknown: the trace has no fetches; `tierscope tlb record` writes one where the function changes".into(),
             );
         }
         if !allocations {
             notes.push(
-                "memory is told by mapping and symbol: the trace does not tell who asked for it"
+                "memory is grouped by mapping and symbol: the trace has no call sites of allocations"
                     .into(),
             );
         }
@@ -123,7 +123,7 @@ fn notes(misses: &Misses) -> Vec<String> {
     add(misses.conflicts, "changes contradict what was mapped before");
     let changes: u64 = misses.permissions.values().flatten().sum();
     add(changes, "times a page was made writable or read-only");
-    add(misses.outside, "pages have entries outside of the region, where nobody sees misses");
+    add(misses.outside, "pages have entries outside of the region, where misses are not seen");
     add(
         mixed / UNIT,
         "misses are of blocks that also point to tables: some are steps of walks to others",

@@ -48,7 +48,7 @@ pub(crate) fn number(figures: &Value, pointer: &str) -> Result<f64> {
 
 /// Path of the command `tierscope`.
 pub(crate) fn tierscope() -> Result<String> {
-    let missing = || Error::new(Kind::Environment, "tierscope", "is not beside lab");
+    let missing = || Error::new(Kind::Environment, "tierscope", "is not in lab's directory");
     let path: PathBuf = paths::programs().ok_or_else(missing)?.join("tierscope");
     text(&path).map(str::to_owned)
 }

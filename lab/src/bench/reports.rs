@@ -89,7 +89,7 @@ fn metrics(_: &Inputs<'_>) -> Result<Vec<Row>> {
     let arguments = [tierscope()?, "100000".to_owned(), "20".to_owned()];
     let (figures, command) = example("tierscope-cli", "scrape", &[], &arguments)?;
     let of = |what: &str, pointer: &str, bar| {
-        let name = format!("metrics: a scrape beside 100,000 regions a window, {what}");
+        let name = format!("metrics: a scrape during 100,000 regions a window, {what}");
         number(&figures, pointer).map(|value| row(name, value, "ms", bar, &command))
     };
     Ok(vec![

@@ -70,7 +70,7 @@ impl Table {
         match fs::read_to_string(path) {
             Ok(text) => serde_json::from_str(&text).map_err(|e| {
                 Error::new(Kind::Usage, path.display().to_string(), e)
-                    .remedy("remove the file to begin anew")
+                    .remedy("remove the file to start over")
             }),
             Err(_) => Ok(Table::default()),
         }

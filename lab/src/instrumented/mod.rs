@@ -331,7 +331,7 @@ pub fn plugin() -> Result<PathBuf> {
     let name = "libtierscope_plugin.so";
     let built = paths::programs().map(|programs| programs.join(name)).filter(|path| path.exists());
     built.ok_or_else(|| {
-        Error::new(Kind::Environment, name, "it is not beside this program")
+        Error::new(Kind::Environment, name, "it is not in this program's directory")
             .remedy("cargo build --workspace --lib")
     })
 }

@@ -8,7 +8,8 @@ use clap::{ArgGroup, Args};
 use tierscope_report::live::SPEEDS;
 
 use crate::color::When;
-use crate::how::HowArgs;
+use crate::instrument_args::InstrumentArgs;
+use crate::target_args::TargetArgs;
 use crate::units;
 
 /// Flags of a live target, which conflict with those of a replay.
@@ -18,25 +19,17 @@ const TARGETS: [&str; 3] = ["pid", "cgroup", "program"];
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("what").required(true).args(["pid", "cgroup", "replay", "program"])))]
 pub struct LiveArgs {
-    /// Watch the process PID
-    #[arg(short, long, value_name = "PID")]
-    pub pid: Option<u32>,
-
-    /// With -p: watch its descendants as well, including future ones
-    #[arg(long, requires = "pid", conflicts_with_all = ["cgroup", "program", "replay"])]
-    pub children: bool,
-
-    /// Watch all processes of a cgroup (version 2) and of its descendants
-    #[arg(long, value_name = "PATH")]
-    pub cgroup: Option<PathBuf>,
+    /// The processes to watch.
+    #[command(flatten)]
+    pub target: TargetArgs,
 
     /// Start COMMAND and watch it with all its descendants; if it is still running at the end, it
     /// is ended with SIGTERM. Its standard input is empty
-    #[arg(last = true, value_name = "COMMAND")]
+    #[arg(last = true, value_name = "COMMAND", conflicts_with = "children")]
     pub program: Vec<OsString>,
 
     /// Show a recording instead; a recording in progress is followed
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", conflicts_with = "children")]
     pub replay: Option<PathBuf>,
 
     /// With --replay: start position, as time since the recording began
@@ -60,7 +53,7 @@ pub struct LiveArgs {
 
     /// The instrument and its settings.
     #[command(flatten)]
-    pub how: HowArgs,
+    pub how: InstrumentArgs,
 
     /// Use colours; without them characters show the density
     #[arg(

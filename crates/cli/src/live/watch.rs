@@ -19,7 +19,7 @@ use super::args::LiveArgs;
 use super::events::{self, Event};
 use super::show::{Outcome, Windows, show};
 use super::terminal::{self, Screen};
-use crate::plan::{Plan, selection};
+use crate::plan::Plan;
 use crate::record::{self, Done, News};
 
 const INSTEAD: &str = "use `tierscope record`, then `tierscope report`";
@@ -63,7 +63,7 @@ fn plan(args: LiveArgs, line: String) -> Result<(Plan, Option<TempDir>)> {
             (dir.path().to_path_buf(), Some(dir))
         }
     };
-    let selection = selection(args.pid, args.children, args.cgroup, args.program);
+    let selection = args.target.selection(args.program);
     Ok((Plan::watching(selection, args.how, output, line)?.checked()?, temporary))
 }
 

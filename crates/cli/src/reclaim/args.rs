@@ -6,7 +6,8 @@ use std::time::Duration;
 use clap::{ArgGroup, Args, ValueEnum};
 use tierscope_linux::reclaim;
 
-use crate::how::HowArgs;
+use crate::instrument_args::InstrumentArgs;
+use crate::target_args::TargetArgs;
 use crate::units;
 
 /// Where reclaimed memory is written.
@@ -31,17 +32,9 @@ impl From<Into> for reclaim::Into {
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("target").required(true).args(["pid", "cgroup"])))]
 pub struct ReclaimArgs {
-    /// Reclaim memory of the process PID
-    #[arg(short, long, value_name = "PID")]
-    pub pid: Option<u32>,
-
-    /// With -p: and of its descendants, including future ones
-    #[arg(long, requires = "pid", conflicts_with = "cgroup")]
-    pub children: bool,
-
-    /// Reclaim memory of all processes of a cgroup (version 2) and of its descendants
-    #[arg(long, value_name = "PATH")]
-    pub cgroup: Option<PathBuf>,
+    /// The processes whose memory is reclaimed.
+    #[command(flatten)]
+    pub target: TargetArgs,
 
     /// Policy that decides, and its settings: NAME or NAME:key=value,…; kernel for memory.reclaim
     /// of the cgroup
@@ -82,7 +75,7 @@ pub struct ReclaimArgs {
 
     /// Instrument that finds cold memory, for a policy that works on regions.
     #[command(flatten)]
-    pub how: HowArgs,
+    pub how: InstrumentArgs,
 
     /// Duration; by default until the target ends, or until Ctrl-C
     #[arg(long, value_name = "TIME", value_parser = units::duration)]

@@ -36,7 +36,7 @@ struct Tally {
 /// # Errors
 /// No cgroup, no memory controller, no swap, or a target that exceeds the free swap.
 pub(super) fn run(args: &ReclaimArgs) -> Result<()> {
-    let Some(path) = &args.cgroup else {
+    let Some(path) = &args.target.cgroup else {
         return Err(Error::new(ErrorKind::Usage, "cannot ask the kernel")
             .cause("memory.reclaim is a cgroup's")
             .remedy("name one with --cgroup PATH, or choose another policy"));
@@ -100,7 +100,7 @@ fn hold(
 
 fn tell(args: &ReclaimArgs, time: Duration, tally: &Tally, refaulted: u64) -> Result<()> {
     eprintln!(
-        "tierscope: asked the kernel for {} in {:.1} s: {} given back, {} came back",
+        "tierscope: asked the kernel for {} in {:.1} s: {} reclaimed, {} refaulted",
         show_bytes(tally.asked),
         time.as_secs_f64(),
         show_bytes(tally.reclaimed),

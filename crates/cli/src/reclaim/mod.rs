@@ -28,7 +28,7 @@ pub fn run(args: ReclaimArgs, line: String) -> Result<()> {
         return kernel::run(&args);
     }
     let (as_json, into, share) = (args.json, args.into, args.share);
-    let cgroup = args.cgroup.clone();
+    let cgroup = args.target.cgroup.clone();
     let plan = plan(args, line)?;
     let proc = Proc::default();
     plan.watch.selection.check(&proc)?;
@@ -85,14 +85,14 @@ fn plan(args: ReclaimArgs, line: String) -> Result<TierPlan> {
         && !entry.reclaims
     {
         return refuse(
-            format!("policy {} gives nothing back", entry.name),
+            format!("policy {name} does not reclaim memory"),
             "it moves memory between tiers: that is `tierscope tier`",
         );
     }
     if args.guided && !names::same(name, "mglru-telescope") {
         return refuse(
-            "nobody could be guided by regions".into(),
-            "--guided is for mglru-telescope; cold-regions always is",
+            "--guided has no effect with this policy".into(),
+            "only mglru-telescope has it; cold-regions is always guided by regions",
         );
     }
     let goals = [
@@ -115,8 +115,8 @@ fn plan(args: ReclaimArgs, line: String) -> Result<TierPlan> {
         ..defaults
     };
     limits.check()?;
-    let target = (args.pid, args.children, args.cgroup);
-    TierPlan::giving_back(policy, limits, target, (args.how, args.output, args.duration), line)
+    let watching = (args.how, args.output, args.duration);
+    TierPlan::without_tiers(policy, limits, args.target, watching, line)
         .map(|plan| TierPlan { guided: args.guided, ..plan })
 }
 
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_refused() {
         for (flags, cause) in [
-            ("-p 1 --policy hot-region", "gives nothing back"),
+            ("-p 1 --policy hot-region", "does not reclaim memory"),
             ("-p 1 --policy poem", "poem"),
             ("-p 1 --policy mglru --guided", "--guided is for mglru-telescope"),
             ("-p 1 --policy mglru:share=0.1 --target 20%", "given twice"),

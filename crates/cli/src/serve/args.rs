@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args};
 
-use crate::how::HowArgs;
-use crate::keep::KeepArgs;
+use crate::instrument_args::InstrumentArgs;
+use crate::retention_args::RetentionArgs;
+use crate::target_args::TargetArgs;
 
 /// Flags of `tierscope serve`.
 #[derive(Debug, Args)]
@@ -16,17 +17,9 @@ pub struct ServeArgs {
     #[arg(value_name = "DIR")]
     pub recording: Option<PathBuf>,
 
-    /// Record the process PID as a series, and serve that
-    #[arg(short, long, value_name = "PID")]
-    pub pid: Option<u32>,
-
-    /// With -p: watch its descendants as well, including future ones
-    #[arg(long, requires = "pid")]
-    pub children: bool,
-
-    /// Record all processes of a cgroup (version 2) and of its descendants, and serve that
-    #[arg(long, value_name = "PATH")]
-    pub cgroup: Option<PathBuf>,
+    /// The processes to record as a series, and to serve.
+    #[command(flatten)]
+    pub target: TargetArgs,
 
     /// With -p or --cgroup: directory of the series; by default a temporary directory that keeps at
     /// most 1G and is removed at the end
@@ -40,9 +33,9 @@ pub struct ServeArgs {
 
     /// With -p or --cgroup: retention of the series.
     #[command(flatten)]
-    pub keep: KeepArgs,
+    pub keep: RetentionArgs,
 
     /// With -p or --cgroup: the instrument and its settings.
     #[command(flatten)]
-    pub how: HowArgs,
+    pub how: InstrumentArgs,
 }

@@ -19,8 +19,8 @@ use std::thread;
 use std::time::Duration;
 
 use tierscope_core::{Error, ErrorKind, Result};
+use tierscope_linux::StopSignals;
 use tierscope_linux::proc::Proc;
-use tierscope_linux::{Selection, StopSignals};
 use tierscope_record::Recording;
 use tierscope_record::series::{Retention, is_series};
 
@@ -79,7 +79,7 @@ fn check_serving_only(args: &ServeArgs) -> Result<()> {
         None => Ok(()),
         Some(_) => Err(Error::new(ErrorKind::Usage, "cannot remove old recordings")
             .cause("DIR is only served, not recorded into")
-            .remedy("give --retention and --max-size to whoever records")),
+            .remedy("give --retention and --max-size to the command that records")),
     }
 }
 
@@ -88,11 +88,7 @@ fn check_readable(dir: &Path) -> Result<()> {
 }
 
 fn plan(args: ServeArgs, output: &Path, line: String) -> Result<Plan> {
-    let selection = match (args.pid, args.cgroup) {
-        (Some(pid), _) => Selection::Process { pid, children: args.children },
-        (None, Some(path)) => Selection::Cgroup(path),
-        (None, None) => unreachable!("the table of flags wants one of them"),
-    };
+    let selection = args.target.selection(Vec::new());
     let retention = Some(args.keep.retention().unwrap_or(KEPT));
     let watching = Plan::watching(selection, args.how, output.to_owned(), line)?;
     Plan { retention, ..watching }.checked()

@@ -12,7 +12,7 @@ use tierscope_core::Result;
 
 use crate::simulations::about;
 
-pub use overrides::Otherwise;
+pub use overrides::OverrideArgs;
 pub(crate) use overrides::experiment;
 
 use run::RunArgs;

@@ -12,7 +12,7 @@ use crate::units;
 
 /// Overrides of an experiment's settings.
 #[derive(Debug, Args)]
-pub struct Otherwise {
+pub struct OverrideArgs {
     /// Simulate for this time instead of the experiment's
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub time: Option<Duration>,
@@ -27,7 +27,7 @@ pub struct Otherwise {
     pub changes: Vec<Change>,
 }
 
-impl Otherwise {
+impl OverrideArgs {
     /// The overrides that the flags describe.
     pub(crate) fn overrides(&self) -> Overrides {
         Overrides { time: self.time, seed: self.seed, changes: self.changes.clone() }
@@ -38,7 +38,7 @@ impl Otherwise {
 ///
 /// # Errors
 /// It cannot be read, it is invalid, or an override is.
-pub(crate) fn experiment(name: &str, wanted: &Otherwise, more: &[Change]) -> Result<Experiment> {
+pub(crate) fn experiment(name: &str, wanted: &OverrideArgs, more: &[Change]) -> Result<Experiment> {
     load(name, &wanted.overrides(), more)
 }
 

@@ -8,7 +8,7 @@ use tierscope_evaluate::runs::{self, Job};
 use tierscope_evaluate::{Watch, watches};
 use tierscope_sim::experiment::{Experiment, Mode};
 
-use super::overrides::{Otherwise, experiment, experiments};
+use super::overrides::{OverrideArgs, experiment, experiments};
 use super::run_table::write;
 use crate::plan::check_output;
 use crate::print::print_report;
@@ -33,7 +33,7 @@ pub struct RunArgs {
 
     /// Overrides of the experiment's settings.
     #[command(flatten)]
-    pub otherwise: Otherwise,
+    pub overrides: OverrideArgs,
 
     /// Skip the baseline run without instrument, and so the slowdown
     #[arg(long)]
@@ -49,7 +49,7 @@ pub struct RunArgs {
 /// # Errors
 /// An invalid experiment or output, reported before any run; or the first error of a run.
 pub(super) fn run(args: &RunArgs, line: &str) -> Result<()> {
-    let experiment = experiment(&args.experiment, &args.otherwise, &[])?;
+    let experiment = experiment(&args.experiment, &args.overrides, &[])?;
     let watches = watches(&experiment, &args.instruments)?;
     let jobs = jobs(&experiment, watches, args)?;
     let runner = runner()?;

@@ -9,7 +9,7 @@ use tierscope_evaluate::contest::{self, Contestant, contestants};
 use tierscope_evaluate::experiments::{Plain, parse};
 use tierscope_sim::experiment::{Experiment, Mode};
 
-use super::overrides::{Otherwise, experiment};
+use super::overrides::{OverrideArgs, experiment};
 use super::tier_table::publish;
 use crate::plan::check_output;
 use crate::simulations::{runner, warn_if_stopped};
@@ -60,7 +60,7 @@ pub struct TierArgs {
 
     /// Overrides of the experiment's settings.
     #[command(flatten)]
-    pub otherwise: Otherwise,
+    pub overrides: OverrideArgs,
 
     /// Directory to record to, new or empty; several policies get a subdirectory each. By default
     /// nothing is recorded
@@ -114,7 +114,7 @@ fn dirs(output: Option<&Path>, contestants: &[Contestant]) -> Result<Vec<PathBuf
 /// The experiment that the flags describe.
 fn wanted(args: &TierArgs) -> Result<Experiment> {
     let mut experiment = match (&args.experiment, &args.workload) {
-        (Some(name), _) => experiment(name, &args.otherwise, &[])?,
+        (Some(name), _) => experiment(name, &args.overrides, &[])?,
         (None, Some(workload)) => {
             let plain = Plain {
                 workload,
@@ -124,7 +124,7 @@ fn wanted(args: &TierArgs) -> Result<Experiment> {
                 mode: if args.density { Mode::Density } else { Mode::Exact },
                 populate: true,
             };
-            parse("the command line", &plain.text(), &args.otherwise.overrides(), &[])?
+            parse("the command line", &plain.text(), &args.overrides.overrides(), &[])?
         }
         (None, None) => return Err(Error::new(ErrorKind::Usage, "nothing runs")),
     };

@@ -6,7 +6,7 @@ use clap::{ArgGroup, Args};
 use tierscope_core::Result;
 use tierscope_evaluate::vary::{self, Report, Row, Settings, Values};
 
-use super::overrides::{Otherwise, experiments};
+use super::overrides::{OverrideArgs, experiments};
 use crate::print::print_report;
 use crate::simulations::{runner, warn_if_stopped};
 use crate::units;
@@ -35,7 +35,7 @@ pub struct VaryArgs {
 
     /// Overrides of the experiment's settings, in every run.
     #[command(flatten)]
-    pub otherwise: Otherwise,
+    pub overrides: OverrideArgs,
 
     /// Precision and recall from which a hot set counts as detected
     #[arg(long, value_name = "SHARE", default_value = "0.9", value_parser = units::share)]
@@ -63,7 +63,7 @@ pub(super) fn run(args: &VaryArgs) -> Result<()> {
     let runner = runner()?;
     let settings = Settings {
         experiment: &args.experiment,
-        overrides: &args.otherwise.overrides(),
+        overrides: &args.overrides.overrides(),
         keys: &args.keys,
         ranges: args.ranges,
         instruments: &args.instruments,

@@ -20,8 +20,8 @@ pub(super) fn text(account: &Account) -> String {
         line("demoted", account.demoted, "");
     }
     if account.reclaimed > 0 {
-        line("given back", account.reclaimed, "");
-        line("of this, came back", account.refaulted, "");
+        line("reclaimed", account.reclaimed, "");
+        line("of this, refaulted", account.refaulted, "");
     }
     line("was there already", account.already, "");
     line("no page was there", account.absent, "");

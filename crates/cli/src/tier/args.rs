@@ -5,24 +5,17 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Args};
 
-use crate::how::HowArgs;
+use crate::instrument_args::InstrumentArgs;
+use crate::target_args::TargetArgs;
 use crate::units;
 
 /// Flags of `tierscope tier`.
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("target").args(["pid", "cgroup"])))]
 pub struct TierArgs {
-    /// Move memory of the process PID
-    #[arg(short, long, value_name = "PID")]
-    pub pid: Option<u32>,
-
-    /// With -p: and of its descendants, including future ones
-    #[arg(long, requires = "pid", conflicts_with = "cgroup")]
-    pub children: bool,
-
-    /// Move memory of all processes of a cgroup (version 2) and of its descendants
-    #[arg(long, value_name = "PATH")]
-    pub cgroup: Option<PathBuf>,
+    /// The processes whose memory is placed.
+    #[command(flatten)]
+    pub target: TargetArgs,
 
     /// Policy that decides, and its settings: NAME or NAME:key=value,…; by default the
     /// configuration's
@@ -43,7 +36,7 @@ pub struct TierArgs {
 
     /// Instrument that finds hot memory, for a policy that works on regions.
     #[command(flatten)]
-    pub how: HowArgs,
+    pub how: InstrumentArgs,
 
     /// Duration; by default until the target ends, or until Ctrl-C
     #[arg(long, value_name = "TIME", value_parser = units::duration)]

@@ -41,7 +41,7 @@ pub fn run(args: TierArgs, line: String) -> Result<()> {
             Module::open()?;
         }
         let tiers: Vec<String> = nodes.iter().map(|tier| show_nodes(tier)).collect();
-        eprintln!("tierscope: {} will do; tiers: {}", plan.policy, tiers.join(" over "));
+        eprintln!("tierscope: configuration OK: {}; tiers: {}", plan.policy, tiers.join(" > "));
         return Ok(());
     }
     heap::return_large_buffers();
@@ -77,20 +77,21 @@ fn show_nodes(nodes: &[Node]) -> String {
 /// Reloads the limits on SIGHUP.
 fn hear_hangups(machine: &mut LiveMachine, plan: &TierPlan, mover: MoverHandle) {
     let Some((path, before)) = plan.config.clone() else {
-        machine.on_hangup(Box::new(|| eprintln!("tierscope: there is no configuration to read")));
+        machine.on_hangup(Box::new(|| eprintln!("tierscope: no configuration file to reload")));
         return;
     };
     let dry_run = plan.limits.dry_run;
     machine.on_hangup(Box::new(move || {
         let again = plan::read_again(&path, &before, dry_run);
-        let told = again.and_then(|(limits, restart)| mover.set_limits(limits).map(|()| restart));
-        match told {
-            Ok(false) => eprintln!("tierscope: {} read again", path.display()),
+        let reloaded =
+            again.and_then(|(limits, restart)| mover.set_limits(limits).map(|()| restart));
+        match reloaded {
+            Ok(false) => eprintln!("tierscope: {} reloaded", path.display()),
             Ok(true) => eprintln!(
-                "tierscope: {} read again: limits hold from now on, the rest after a restart",
+                "tierscope: {} reloaded: limits are in force; other changes need a restart",
                 path.display()
             ),
-            Err(error) => eprintln!("tierscope: everything stays as it was: {error}"),
+            Err(error) => eprintln!("tierscope: nothing changed: {error}"),
         }
     }));
 }

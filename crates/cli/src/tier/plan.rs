@@ -11,8 +11,9 @@ use tierscope_policies::registry::{Entry, Need, by_name};
 
 use super::args::TierArgs;
 use super::config::Config;
-use crate::how::HowArgs;
-use crate::plan::{Plan, check_output, selection};
+use crate::instrument_args::InstrumentArgs;
+use crate::plan::{Plan, check_output};
+use crate::target_args::TargetArgs;
 
 /// A placement run to be made.
 #[derive(Debug)]
@@ -37,10 +38,8 @@ pub(crate) struct TierPlan {
     pub(crate) guided: bool,
 }
 
-/// Target flags: process, its descendants, cgroup.
-pub(crate) type Target = (Option<u32>, bool, Option<PathBuf>);
 /// Instrument, output directory, and duration.
-pub(crate) type Watching = (HowArgs, Option<PathBuf>, Option<Duration>);
+pub(crate) type Watching = (InstrumentArgs, Option<PathBuf>, Option<Duration>);
 
 /// Kinds of evidence that a live machine can provide.
 const LIVE: [Need; 5] =
@@ -62,9 +61,9 @@ impl TierPlan {
         let entry = entry(&policy)?;
         let limits = Limits { dry_run: args.dry_run, ..file.limits(path)? };
         let tiers = file.tier_config(path)?;
-        let has_target = args.pid.is_some() || args.cgroup.is_some();
+        let has_target = args.target.is_given();
         if !has_target && !args.check {
-            return Err(Error::new(ErrorKind::Usage, "cannot move anybody's memory")
+            return Err(Error::new(ErrorKind::Usage, "cannot place memory")
                 .cause("no target is given")
                 .remedy("name a process with -p PID, or a cgroup with --cgroup PATH"));
         }
@@ -78,12 +77,11 @@ impl TierPlan {
                 ErrorKind::Usage,
                 format!("policy {} moves nothing", entry.name),
             )
-            .cause("it gives memory back: that is `tierscope reclaim`")
+            .cause("it reclaims memory: that is `tierscope reclaim`")
             .remedy(format!("choose from {}", live_names().join(", "))));
         }
-        let target = (args.pid, args.children, args.cgroup);
-        let plan =
-            Self::giving_back(policy, limits, target, (how, args.output, args.duration), line)?;
+        let watching = (how, args.output, args.duration);
+        let plan = Self::without_tiers(policy, limits, args.target, watching, line)?;
         Ok(Self { has_target, tiers, config, ..plan })
     }
 
@@ -91,10 +89,10 @@ impl TierPlan {
     ///
     /// # Errors
     /// As [`TierPlan::new`].
-    pub(crate) fn giving_back(
+    pub(crate) fn without_tiers(
         policy: String,
         limits: Limits,
-        (pid, children, cgroup): Target,
+        target: TargetArgs,
         (how, output, duration): Watching,
         line: String,
     ) -> Result<Self> {
@@ -103,7 +101,7 @@ impl TierPlan {
         if let Some(output) = &output {
             check_output(output)?;
         }
-        let selection = selection(pid, children, cgroup, Vec::new());
+        let selection = target.selection(Vec::new());
         let mut watch = Plan::watching(selection, how, output.clone().unwrap_or_default(), line)?;
         watch.duration = duration;
         watch.annotations.insert("policy".into(), policy.clone());

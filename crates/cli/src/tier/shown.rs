@@ -51,7 +51,7 @@ impl Shown {
         let failed = show_bytes(account.failures());
         if self.reclaims {
             return write(&format!(
-                "\rgiving back {seconds:.1} s{of}: {} given back, {} came back, {failed} not\x1b[K",
+                "\rreclaiming {seconds:.1} s{of}: {} reclaimed, {} refaulted, {failed} failed\x1b[K",
                 show_bytes(account.reclaimed),
                 show_bytes(account.refaulted),
             ));

@@ -16,7 +16,7 @@ use tierscope_tlb::ptat::Boards;
 
 use super::source::page_size;
 use crate::print::print;
-use crate::sim::{Otherwise, experiment};
+use crate::sim::{OverrideArgs, experiment};
 use crate::stop::stop_flag;
 use crate::ticker::Ticker;
 use crate::units::show_duration;
@@ -64,7 +64,7 @@ pub struct CaptureArgs {
 
     /// Overrides of the experiment's settings.
     #[command(flatten)]
-    pub otherwise: Otherwise,
+    pub overrides: OverrideArgs,
 
     /// Print a summary of the capture as JSON
     #[arg(long)]
@@ -79,7 +79,7 @@ fn buffer(text: &str) -> Result<(u64, u64), String> {
 }
 
 pub(super) fn run(args: &CaptureArgs) -> Result<()> {
-    let experiment = experiment(&args.experiment, &args.otherwise, &[])?;
+    let experiment = experiment(&args.experiment, &args.overrides, &[])?;
     if let Some(size) = args.guest {
         return of_guest(args, &experiment, size);
     }

@@ -76,8 +76,8 @@ pub(super) fn run(args: &WhatifArgs) -> Result<()> {
     read.verdict("this is of what could be read")
 }
 
-const CAPTURE: &str = "a capture holds misses of the TLBs that were there: what others miss of them is told for TLBs that \
-                       hold no less";
+const CAPTURE: &str = "a capture holds misses of the TLBs that were there: the share of them that other TLBs miss \
+                       is known for TLBs of at least their size";
 
 fn print(args: &WhatifArgs, ways: &[Configuration], note: Option<&str>) -> Result<()> {
     let text = match args.trace.json {

@@ -68,7 +68,7 @@ pub(super) fn run(args: &ConvertArgs) -> Result<()> {
     }
     if to != To::Csv || args.json {
         return Err(Error::new(ErrorKind::Usage, "cannot write to standard output")
-            .cause("only CSV goes there, and nothing beside it")
+            .cause("it takes only CSV, without a summary")
             .remedy("name a file, or leave out --json and --to"));
     }
     let closed = Cell::new(false);

@@ -67,7 +67,7 @@ impl Read {
         match self.damages {
             1 => eprintln!("tierscope: {kept}"),
             count => {
-                eprintln!("tierscope: damaged in {count} places, the first told below; {kept}")
+                eprintln!("tierscope: damaged in {count} places, the first is named below; {kept}")
             }
         }
         Err(damage)

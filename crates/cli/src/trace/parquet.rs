@@ -22,7 +22,7 @@ pub(super) fn write(args: &ConvertArgs, trace: &mut Trace) -> Result<()> {
 
     let host = args.host.as_deref().ok_or_else(|| {
         Error::new(ErrorKind::Usage, "cannot write a partition")
-            .cause("it is named after a machine, and none is told")
+            .cause("it is named after a machine, and none is given")
             .remedy("name it with --host")
     })?;
     let columns = [

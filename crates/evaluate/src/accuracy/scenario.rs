@@ -74,7 +74,7 @@ impl Scenario {
             let what = format!("scenario {} cannot be judged", experiment.name);
             return Err(Error::new(ErrorKind::Data, what)
                 .cause(
-                    "its programs' accesses follow from what they compute: nobody says what is hot",
+                    "its programs' accesses follow from their computation: no hot ranges are declared",
                 )
                 .remedy("add a process with a described workload"));
         }

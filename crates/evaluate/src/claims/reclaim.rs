@@ -161,7 +161,7 @@ fn section(race: &Race, outcomes: &[Outcome]) -> String {
         text,
         "## {name}\n{about}. {how}, {mapped} mapped, {hardware}, {time:?}, seed {seed}.\nSource: {source}.\n\
          Command: `tierscope reproduce {name}`\n\n\
-         | policy | {unit} a second | seconds of a scan | G cycles of a scan | given back | came back | mover CPU |\n\
+         | policy | {unit} a second | seconds of a scan | G cycles of a scan | reclaimed | refaulted | mover CPU |\n\
          |---|---|---|---|---|---|---|\n",
         about = experiment.about,
         how = experiment.mode.how(),

@@ -135,7 +135,9 @@ fn feeder(experiment: &Experiment, entry: &Entry, fed: Option<&str>) -> Result<O
         let needs: Vec<String> = entry.needs.iter().map(ToString::to_string).collect();
         let own = if needs.is_empty() { "nothing".into() } else { needs.join(" and ") };
         return Err(Error::new(ErrorKind::Usage, format!("{} is not fed by {fed}", entry.name))
-            .cause(format!("it asks for {own} itself, and ACCESSED bits go to whoever clears them"))
+            .cause(format!(
+                "it reads {own} itself, and would clear ACCESSED bits that {fed} counts"
+            ))
             .remedy(format!("leave @{fed} out")));
     }
     if !wants {
@@ -157,7 +159,7 @@ pub fn contestants(experiment: &Experiment, texts: &[String]) -> Result<Vec<Cont
         });
         let own = own.collect::<Result<Vec<_>>>()?;
         if own.is_empty() {
-            return Err(Error::new(ErrorKind::Usage, "nobody places memory")
+            return Err(Error::new(ErrorKind::Usage, "no placement policy to run")
                 .cause("no policy is named")
                 .remedy("name one with --policy, or all; see `tierscope list policies`"));
         }

@@ -118,7 +118,7 @@ impl<E: Engine> Driver<E> {
     pub fn uninstall(&mut self, id: RuleId) -> Result<()> {
         let telemetry = self.of(Owner::Host, id)?;
         if telemetry.chain != Chain::None {
-            let what = format!("telemetry {:#x} cannot go alone", id.0);
+            let what = format!("cannot remove telemetry {:#x} alone", id.0);
             return Err(Error::new(ErrorKind::Usage, what)
                 .cause("it is chained to another, whose requests it would miss")
                 .remedy("remove the first of the chain"));

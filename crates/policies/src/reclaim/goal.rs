@@ -34,12 +34,13 @@ impl Default for Goal {
 
 impl Goal {
     pub(crate) fn visit(&mut self, each: &mut dyn Visit) {
-        let about = "share of the memory to give back, or none for all that is cold";
+        let about = "share of the memory to reclaim, or none for all cold memory";
         each.value("share", about, &mut self.share);
-        let about = "share of time waited for memory from which nothing is given back, or none";
+        let about = "memory pressure (PSI share) at which reclaim stops, or none";
         each.value("pressure", about, &mut self.pressure);
-        each.value("rate", "bytes to give back a second, or none", &mut self.rate);
-        let about = "share of what went in 10 s that may come back in them before it pauses";
+        each.value("rate", "bytes to reclaim a second, or none", &mut self.rate);
+        let about =
+            "share of the pages reclaimed in 10 s that may refault in them before it pauses";
         each.value("refaults", about, &mut self.refaults);
     }
 

@@ -85,8 +85,8 @@ impl Settings for Config {
     fn visit(&mut self, each: &mut dyn Visit) {
         each.value("interval", "time from one walk to the next", &mut self.interval);
         self.goal.visit(each);
-        each.value("files", "pages of files are given back too", &mut self.files);
-        let about = "walks for which a table with many young pages is not looked into";
+        each.value("files", "file pages are reclaimed too", &mut self.files);
+        let about = "walks that skip a table with many young pages";
         each.value("rest", about, &mut self.rest);
         self.costs.visit(each);
     }

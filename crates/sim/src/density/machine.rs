@@ -198,8 +198,8 @@ impl Ports for Machine {
         Err(Missing {
             port: "page events",
             cause:
-                "in a machine of densities all memory is there from the beginning: nothing comes \
-                    or goes"
+                "in a machine of densities all memory is mapped from the beginning, and none is \
+                    freed"
                     .into(),
             remedy: "simulate it exactly".into(),
         })

@@ -130,7 +130,7 @@ impl Setup {
         if times.into_iter().flatten().any(|time| time.is_zero()) {
             return refuse(
                 "the quantum, the tick or the time between flushes is zero".into(),
-                "no core would ever go on",
+                "no core would make progress",
                 "use 10 us, 4 ms and 5 ms",
             );
         }

@@ -36,7 +36,7 @@ impl Configuration {
         nested: Option<PageSize>,
     ) -> Result<Self> {
         if machine.llc.is_none() {
-            let what = format!("cannot tell what walks take on {name}");
+            let what = format!("cannot predict the cost of walks on {name}");
             return Err(Error::new(ErrorKind::Usage, what)
                 .cause("the machine has no last-level cache")
                 .remedy("give another, or add [llc] to its file"));

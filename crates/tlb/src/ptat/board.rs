@@ -323,7 +323,7 @@ impl<R: Read> BoardReader<R> {
         Err(self.records.wrong(
             at,
             &cause,
-            "what lies before and behind is used; record anew if it matters",
+            "the rest is used; record again if counts must be exact",
         ))
     }
 
@@ -331,21 +331,15 @@ impl<R: Read> BoardReader<R> {
         let Some((at, cause)) = trouble else { return Ok(()) };
         let text = match cause {
             Cause::Missing(count) => format!("{count} records or more are missing before it"),
-            Cause::Disordered => {
-                "a record stands behind one that came later; it is left out".into()
-            }
+            Cause::Disordered => "a record follows a later one; it is left out".into(),
             Cause::Kind => "a record is of no known kind".into(),
-            Cause::Clock => "the clock does not go on where the records before it end".into(),
-            Cause::Behind => "something stands behind the end".into(),
+            Cause::Clock => "the clock does not continue from the records before it".into(),
+            Cause::Behind => "there is data after the end".into(),
             Cause::Endless => {
                 format!("there is no checksum among {MOST_RECORDS} records: no board writes that")
             }
         };
-        Err(self.records.wrong(
-            at,
-            &text,
-            "what lies before and behind is used; counts are not exact",
-        ))
+        Err(self.records.wrong(at, &text, "the rest is used; counts are not exact"))
     }
 
     /// The file ends without an end record.

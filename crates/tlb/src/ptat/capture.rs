@@ -111,7 +111,7 @@ impl Capture {
         let files = Files::find(directory)?;
         let mut capture = Self::open(directory)?;
         let wrong = |cause: &str| {
-            let remedy = "begin anew without it";
+            let remedy = "start over without it";
             malformed(&directory.display().to_string(), Place::Whole, cause, remedy)
         };
         let saved = saved::load(state, &mut capture.parser)

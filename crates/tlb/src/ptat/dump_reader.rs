@@ -128,7 +128,8 @@ impl<R: Read> DumpReader<R> {
             (true, false) => Ok(()),
             (true, true) => Err(self.wrong(first, "the last group has no tag")),
             _ => {
-                let cause = format!("the end tells of {count} records, and {before} are there");
+                let cause =
+                    format!("the end record counts {count} records, but {before} are there");
                 Err(self.wrong(at, &cause))
             }
         }
@@ -167,7 +168,7 @@ impl<R: Read> DumpReader<R> {
         if !near {
             group.changes.clear();
             let number = group.number;
-            let cause = format!("group {number} stands where {expected} should; it is left out");
+            let cause = format!("group {number} is in the place of {expected}; it is left out");
             return Err(self.wrong(at, &cause));
         }
         self.mark.next = group.number + 1;
@@ -198,7 +199,7 @@ impl<R: Read> DumpReader<R> {
     }
 
     fn wrong(&self, at: u64, cause: &str) -> tierscope_core::Error {
-        let remedy = "what lies before and behind is used; misses of pages in it may be missing";
+        let remedy = "the rest is used; misses of pages in it may be missing";
         self.records.wrong(at, cause, remedy)
     }
 }

@@ -229,7 +229,7 @@ fn check<R: Read>(boards: &[BoardReader<R>]) -> Result<()> {
     for (number, board) in boards.iter().enumerate() {
         let header = board.header();
         if usize::from(header.board) != number {
-            return wrong(format!("board {} stands where {number} should", header.board));
+            return wrong(format!("board {} is in the place of {number}", header.board));
         }
         let alike = (header.boards, header.grain, header.tick_ps);
         if alike != (first.boards, first.grain, first.tick_ps) {

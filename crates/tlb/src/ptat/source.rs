@@ -95,10 +95,10 @@ impl Source for Misses {
 
     fn notes(&self) -> Vec<String> {
         let shared = self.ears.shared;
-        let told = format!(
-            "{shared} misses are of blocks that map several pages, and told as of the first of them; what the kernel announces \
-             later is among them: `tierscope tlb report` counts exactly"
+        let note = format!(
+            "{shared} misses are of blocks that map several pages, and count for the first page; pages that the kernel announces \
+             later are among them: `tierscope tlb report` counts exactly"
         );
-        (shared > 0).then_some(told).into_iter().collect()
+        (shared > 0).then_some(note).into_iter().collect()
     }
 }

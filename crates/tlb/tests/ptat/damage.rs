@@ -103,7 +103,8 @@ fn a_missing_group_is_told_and_the_next_is_used() {
     let (misses, damage) = parse(&bytes);
     let error = damage.first.unwrap().to_string();
     assert!(
-        error.contains("the end tells of 31 records, and 28 are there") || error.contains("byte")
+        error.contains("the end record counts 31 records, but 28 are there")
+            || error.contains("byte")
     );
     assert_eq!((misses.total(), misses.idle), (9, 1));
 }
@@ -129,8 +130,11 @@ fn boards_of_different_machines_are_refused() {
         open(&bytes).err().unwrap().to_string()
     };
     assert!(error(vec![two.boards[0].clone()]).contains("the machine has 2, not 1"));
-    assert!(error(vec![two.boards[1].clone(), two.boards[0].clone()]).contains("board 1 stands"));
+    assert!(
+        error(vec![two.boards[1].clone(), two.boards[0].clone()])
+            .contains("board 1 is in the place of 0")
+    );
     let mixed = vec![two.boards[0].clone(), one.boards[0].clone()];
-    assert!(error(mixed).contains("board 0 stands where 1 should"));
+    assert!(error(mixed).contains("board 0 is in the place of 1"));
     assert!(error(vec![b"text".to_vec()]).contains("no stream of a bus monitor"));
 }

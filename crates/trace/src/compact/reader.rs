@@ -207,7 +207,7 @@ impl<R: Read> Source for Reader<R> {
 
     fn notes(&self) -> Vec<String> {
         let stopped = self.summary.as_ref().is_some_and(|summary| !summary.whole);
-        let note = "writing it was stopped: it does not go to the program's end";
+        let note = "writing it was stopped before the program's end";
         stopped.then(|| note.to_owned()).into_iter().collect()
     }
 }

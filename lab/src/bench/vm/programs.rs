@@ -211,7 +211,8 @@ fn request_rate(socket: &Path) -> Result<f64> {
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    let programs = paths::programs().ok_or_else(|| broken("redis-load is not beside lab"))?;
+    let programs =
+        paths::programs().ok_or_else(|| broken("redis-load is not in lab's directory"))?;
     let path = text(socket)?;
     let load = |verb: &str, more: &[&str]| {
         let mut load = Command::new(programs.join("redis-load"));

@@ -137,7 +137,7 @@ fn refused(address: SocketAddr, cause: &io::Error) -> Error {
     let (kind, remedy) = match cause.kind() {
         io::ErrorKind::AddrInUse => (
             ErrorKind::Io,
-            "choose another port with --listen, or stop who listens there (`ss -ltnp`)",
+            "choose another port with --listen, or stop the process that uses this one (`ss -ltnp`)",
         ),
         io::ErrorKind::PermissionDenied => {
             (ErrorKind::Permission, "choose a port from 1024 on with --listen")

@@ -23,8 +23,8 @@ use crate::runner::Runner;
 use crate::workload::read_workload;
 
 const HEAD: &str = "
-Made by `tierscope reproduce nemo -o experiments/nemo/REPRODUCTION.md`, or with the names of single experiments, each of which writes its section
-anew. Everything is *simulated*, by densities or access by access as each section says; no parameter was fitted to a claim. Rates are memory accesses a
+Made by `tierscope reproduce nemo -o experiments/nemo/REPRODUCTION.md`, or with the names of single experiments, each of which rewrites its
+section. Everything is *simulated*, by densities or access by access as each section says; no parameter was fitted to a claim. Rates are memory accesses a
 second after the warm-up. Recovery is the time from the shift of the hot set to the first of four rows in a row with at least 95 % of the last tenth of
 the run: of the rate, or of the share of accesses that fast memory serves. Telemetry is the CPU time of looking, of interrupts for it and of the policy's
 own steps, 100 % a CPU. Detection is the time from the start until 95 % of the huge pages are found that a policy finds in the whole run to be skewed.

@@ -473,7 +473,7 @@ impl chapter::Planned for Planned {
 
 fn table(text: &mut String, came: &[Came]) {
     text.push_str(
-        "| neighbour | requests a second | p50, p99, p99.9 µs | p99 over alone | its stores a second | its CPUs at least | notified | who holds it |\n\
+        "| neighbour | requests a second | p50, p99, p99.9 µs | p99 over alone | its stores a second | its CPUs at least | notified | held by |\n\
          |---|---|---|---|---|---|---|---|\n",
     );
     let alone = came.first().map_or(1, |came| came.p99).max(1) as f64;

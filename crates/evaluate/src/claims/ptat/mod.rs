@@ -22,13 +22,13 @@ use run::Outcome;
 
 const HEAD: &str = "
 Made by `tierscope reproduce ptat -o experiments/ptat/REPRODUCTION.md`, or with names of single experiments behind `ptat`. Everything is *simulated*:
-the machine, its kernel and its bus; no parameter was fitted to a claim, and each stands with its source in `crates/hw/machines`, `crates/sim/costs`
+the machine, its kernel and its bus; no parameter was fitted to a claim, and each is listed with its source in `crates/hw/machines`, `crates/sim/costs`
 and the experiments' files. Misses under PTAT are what tierscope's own parser makes of what a monitor wrote; those of BadgerTrap what the kernel
 counted at its traps; those of counters all walks of the cores that the program ran on. A program that SPEC, PARSEC or SPLASH-2 holds is a `stand-in`:
-patterns after it (`crates/workloads/src/stand_in_spec.rs`), so that figures of it tell about instruments, not about the program. Sizes are the
-paper's unless a file says otherwise; times are short ones, counted from the first operation on. Slowdown is time an operation over that with nobody
-watching; of added time that one is taken off. What the verdicts mean: `core::metrics`. *Direction only* takes an effect that
-goes the paper's way and is at least half, at most twice as large as the paper's: of a slowdown and of a speed what is above 1, of a ratio of
+patterns after it (`crates/workloads/src/stand_in_spec.rs`), so that its figures are about instruments, not about the program. Sizes are the
+paper's unless a file says otherwise; times are short ones, counted from the first operation on. Slowdown is time an operation over that without
+an instrument; of added time that one is taken off. What the verdicts mean: `core::metrics`. *Direction only* takes an effect in
+the paper's direction that is at least half, at most twice as large as the paper's: of a slowdown and of a speed what is above 1, of a ratio of
 misses what is below 1, of a share of misses what is above that of pages alike, of a share of walks that caches answer what is missing to
 all; what lies outside is *not reproduced*, whatever its direction.
 
@@ -43,7 +43,7 @@ impl Chapter for Ptat {
     }
 
     fn title(&self) -> &'static str {
-        "TLB misses: the PTAT paper's claims beside our results"
+        "TLB misses: the PTAT paper's claims and our results"
     }
 
     fn page(&self) -> &'static str {

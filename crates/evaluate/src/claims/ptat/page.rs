@@ -27,7 +27,7 @@ fn range(claim: &Claim) -> String {
 pub(super) fn section(planned: &Planned, outcomes: &[Outcome]) -> String {
     let first = &planned.variants[0].experiment;
     let mut text = format!(
-        "## {}\n{}. On {}, {} after {} of warm-up, seed {}; a monitor of {} boards that tell {} bytes apart.\nSource: {}.\n\
+        "## {}\n{}. On {}, {} after {} of warm-up, seed {}; a monitor of {} boards with a grain of {} bytes.\nSource: {}.\n\
          Command: `tierscope reproduce ptat {}`\n",
         planned.name,
         first.about,

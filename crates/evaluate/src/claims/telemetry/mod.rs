@@ -21,14 +21,14 @@ use sensitivity::{Variant, Varied};
 const BAR: f64 = 0.9;
 
 const HEAD: &str = "
-Made by `tierscope reproduce -o experiments/telescope/REPRODUCTION.md`; a test runs some of it anew and compares. Everything here is *simulated*, by densities
+Made by `tierscope reproduce -o experiments/telescope/REPRODUCTION.md`; a test repeats a part of it and compares. Everything here is *simulated*, by densities
 (`crates/sim/src/density`): no instrument and no parameter was fitted to a claim. What the figures and the verdicts mean: `core::metrics`
 (recall and precision are quoted once precision and recall reach 0.9 for four windows, over all windows where they never do). CPU is of one
 CPU, at the costs of `crates/sim/costs/linux.toml`.
 
 ";
 
-const RANGES: &str = "What is assumed, and the values at which every verdict is given anew, one changed at a time \
+const RANGES: &str = "What is assumed, and the values at which every verdict is repeated, one changed at a time \
 (`experiments/sensitivity.toml`):\n\n";
 
 /// Experiments on instruments.

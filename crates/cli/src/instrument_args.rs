@@ -12,7 +12,7 @@ use crate::{instruments, units};
 
 /// The instrument and its settings.
 #[derive(Clone, Debug, Args)]
-pub struct HowArgs {
+pub struct InstrumentArgs {
     /// Instrument to watch with
     #[arg(long, value_name = "NAME", default_value = "rates", value_parser = names())]
     pub instrument: String,
@@ -95,5 +95,5 @@ fn variants() -> String {
         format!("{}: {}", entry.name, names.join(", "))
     };
     let lines: Vec<String> = instruments::all().map(line).collect();
-    format!("How the instrument goes about it; the first is the default ({})", lines.join("; "))
+    format!("Variant of the instrument; the first is the default ({})", lines.join("; "))
 }

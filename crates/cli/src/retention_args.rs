@@ -17,7 +17,7 @@ const LEAST_WINDOWS: u32 = 24;
 /// Retention of a series. With one of these flags DIR becomes a series of consecutive recordings,
 /// each an hour long or shorter, of which the oldest are removed.
 #[derive(Clone, Copy, Debug, Default, Args)]
-pub struct KeepArgs {
+pub struct RetentionArgs {
     /// Record a series, and remove recordings that ended longer ago than this
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub retention: Option<Duration>,
@@ -27,7 +27,7 @@ pub struct KeepArgs {
     pub max_size: Option<u64>,
 }
 
-impl KeepArgs {
+impl RetentionArgs {
     /// The retention of a series; `None` for a single recording without limits.
     #[must_use]
     pub fn retention(&self) -> Option<Retention> {
@@ -76,8 +76,8 @@ mod tests {
 
     #[test]
     fn without_a_flag_there_is_no_series() {
-        assert_eq!(KeepArgs::default().retention(), None);
-        let keep = KeepArgs { max_size: Some(1), retention: None };
+        assert_eq!(RetentionArgs::default().retention(), None);
+        let keep = RetentionArgs { max_size: Some(1), retention: None };
         assert_eq!(keep.retention(), Some(Retention { age: None, bytes: Some(1) }));
     }
 }
