@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shows_what_cause_and_remedy_in_one_line() {
+    fn shows_failure_cause_and_remedy_in_one_line() {
         let e = Error::new(Kind::Environment, "qemu-system-x86_64", "not found")
             .remedy("run make setup");
         assert_eq!(e.to_string(), "qemu-system-x86_64: not found (run make setup)");

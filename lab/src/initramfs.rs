@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn parents_come_before_what_lies_in_them() {
+    fn parents_come_before_their_children() {
         let mut root = Root::default();
         root.add("/lib/a/b.so", 0o644, Vec::new());
         let directories: Vec<String> = root.directories().into_iter().collect();

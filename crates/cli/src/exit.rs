@@ -36,7 +36,7 @@ pub const EXITS: [Exit; 10] = [
     Exit {
         code: 7,
         meaning: "the target (-p, --cgroup) was gone before --duration was over, or before a \
-                  window ended; what was recorded is kept",
+                  window ended; committed windows are kept",
         kinds: &[ErrorKind::Gone],
     },
     Exit {
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_are_what_the_documents_say() {
+    fn codes_match_the_documents() {
         let kinds = [
             (ErrorKind::Other, 1),
             (ErrorKind::Usage, 2),

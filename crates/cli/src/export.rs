@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_damo_will_not_see_is_noted() {
+    fn notes_data_that_damo_ignores() {
         assert_eq!(note_of(&LeftOut::default()), None);
         let said = note_of(&LeftOut { regions: 12, windows: 3 }).unwrap();
         assert!(said.contains("12 such regions of 3 windows are left out"), "{said}");
@@ -259,7 +259,7 @@ mod tests {
 
     // Stopped after the second of three windows.
     #[test]
-    fn what_is_stopped_leaves_nothing_behind() {
+    fn a_stopped_export_leaves_no_files() {
         let dir = tempfile::tempdir().unwrap();
         let recording = recording(&dir.path().join("redis"));
         let stopped = || Error::new(ErrorKind::Other, "stopped");

@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_series_stands_for_its_newest() {
+    fn a_series_opens_as_its_newest_recording() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(resolve(dir.path()).unwrap(), dir.path());
         std::fs::write(dir.path().join("lock"), "").unwrap();

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn instruments_need_what_they_work_on() {
+    fn instruments_need_their_evidence() {
         let needs = |name: &str| plan(&format!("--instrument {name}")).unwrap().instrument.needs;
         assert_eq!(needs("rates"), [Need::AccessBits]);
         assert_eq!((needs("pebs"), needs("nemo")), (&[Need::Samples][..], &[Need::Counters][..]));
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_that_names_a_removed_variant_is_told_what_to_do() {
+    fn a_removed_variant_in_a_service_has_a_remedy() {
         for flags in ["--variant guided", "--instrument telescope --variant guided"] {
             let text = plan(flags).unwrap_err().to_string();
             assert!(text.contains("it was removed; use instrument rates"), "{text}");
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_damon_refuses_what_it_cannot_do() {
+    fn the_kernels_damon_refuses_unsupported_flags() {
         for (flags, cause) in [
             ("--variant narrow", "choose one of fixed, wide, tuned"),
             ("--children", "targets are fixed"),

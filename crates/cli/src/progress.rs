@@ -153,7 +153,7 @@ mod tests {
 
     // Two pages unknown, three not watched.
     #[test]
-    fn what_is_unknown_is_told() {
+    fn unknown_memory_is_reported() {
         let region = |from: u64, to: u64, samples| Region {
             range: Range::new(SpaceId(0), from * 4096, to * 4096),
             hits: 0.0,

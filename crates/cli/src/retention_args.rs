@@ -54,7 +54,7 @@ pub fn check(retention: &Retention, window: Duration) -> Result<()> {
         ),
         Retention { bytes: Some(bytes), .. } if *bytes < LEAST_BYTES => refuse(
             format!("--max-size {}", show_bytes(*bytes)),
-            "a series has no room in that",
+            "that is too small for a series",
             "allow at least 16M".into(),
         ),
         _ => Ok(()),
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_hold_anything_is_refused() {
+    fn retention_below_a_few_windows_is_refused() {
         let window = Duration::from_millis(200);
         let of = |seconds, bytes| Retention { age: Some(Duration::from_secs(seconds)), bytes };
         assert!(check(&of(5, Some(16 << 20)), window).is_ok());

@@ -49,7 +49,7 @@ pub(crate) fn runner() -> Result<Runner<'static>> {
 /// Reports on stderr that the result is that of a stopped run.
 pub(crate) fn warn_if_stopped(runner: &Runner<'_>) {
     if runner.is_stopped() {
-        eprintln!("tierscope: stopped; what was measured until then is kept");
+        eprintln!("tierscope: stopped; completed measurements are kept");
     }
 }
 

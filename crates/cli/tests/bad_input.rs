@@ -62,7 +62,7 @@ fn has_module() -> bool {
 }
 
 #[test]
-fn help_names_exit_codes_and_goes_to_stdout() {
+fn help_names_exit_codes_and_is_on_stdout() {
     for arguments in [&["--help"][..], &["record", "--help"], &["report", "summary", "--help"]] {
         let output = tierscope(arguments);
         assert_eq!(output.status.code(), Some(0));
@@ -155,7 +155,7 @@ fn a_recording_is_never_appended_to() {
 }
 
 #[test]
-fn what_is_no_recording() {
+fn damaged_or_missing_recordings_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let empty = dir.path().display().to_string();
     refusal(&tierscope(&["report", "summary", &empty]), 9);

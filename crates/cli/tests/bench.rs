@@ -27,7 +27,7 @@ fn reproducible(mut report: Value) -> Value {
 
 // Two seconds of 5 TiB: `rates` finds the ten hot GiB, DAMON finds nothing.
 #[test]
-fn five_terabytes_tell_rates_from_damon() {
+fn rates_and_damon_differ_on_five_terabytes() {
     let of = ["contiguous-5tb", "--time", "2s", "--only", "rates", "--only", "damon-moderate"];
     let report = reports(&of);
     assert_eq!(reproducible(report.clone()), reproducible(reports(&of)), "same seed, same report");
@@ -88,7 +88,7 @@ fn an_exact_machine_takes_the_same_scenario() {
 // A store's hot keys follow from its description, in both modes; the accesses of a graph search are
 // not known in advance.
 #[test]
-fn a_store_is_judged_by_what_its_keys_make_hot() {
+fn a_store_is_judged_by_the_pages_of_hot_keys() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store.toml");
     let written = |mode: &str, workload: &str| {
@@ -194,7 +194,7 @@ fn walks_are_measured_against_memory() {
 }
 
 #[test]
-fn walks_of_who_does_not_walk_are_refused() {
+fn policies_without_walks_have_no_scan_cost() {
     let output = tierscope(&["bench", "scan-cost", "1G", "--policy=static"]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(2) && said.contains("walks over no tables"), "{said}");

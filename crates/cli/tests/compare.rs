@@ -177,7 +177,7 @@ fn figures_by_hand() {
 }
 
 #[test]
-fn a_bar_that_is_not_reached_is_told() {
+fn a_missed_bar_is_reported() {
     let output = Case::new("toucher[7]", 7).compare(&["--bar", "0.9", "--no-pages"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("attach               never"), "{text}");

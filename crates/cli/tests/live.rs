@@ -356,7 +356,7 @@ fn refusal(arguments: &[&str], variables: &[(&str, &str)], code: i32) -> String 
 }
 
 #[test]
-fn what_cannot_be_shown_is_refused_before_the_screen() {
+fn errors_are_reported_before_the_screen_opens() {
     let dir = tempfile::tempdir().unwrap();
     let recording = recording(&dir.path().join("recording"));
     let text = refusal(&["live", "--replay", &recording], &[("TERM", "dumb")], 2);

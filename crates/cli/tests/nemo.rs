@@ -26,7 +26,7 @@ fn a_sweep_of_the_prototype_takes_37_seconds() {
 }
 
 #[test]
-fn a_rule_says_what_it_takes() {
+fn a_rule_prints_its_resources() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("skew.rule");
     fs::write(&path, "key all >> 21   # huge pages\noffset 0x1fffff >> 12\n").unwrap();
@@ -41,7 +41,7 @@ fn a_rule_says_what_it_takes() {
 }
 
 #[test]
-fn what_does_not_fit_is_told_with_what_is_missing() {
+fn a_rule_that_does_not_fit_names_the_missing_resource() {
     let (_, error) = nemo(&["rule", "key all >> 12", "--memory", "64M", "--pipelines", "3"], 3);
     assert!(error.contains("are missing") && error.contains("sweep"), "{error}");
     // No rule is registered, so the remedy must not suggest to unregister one.
@@ -53,7 +53,7 @@ fn what_does_not_fit_is_told_with_what_is_missing() {
 
 // Without a telemetry device no target is watched and no command is started.
 #[test]
-fn recording_without_controllers_says_what_is_missing() {
+fn recording_without_controllers_names_the_missing_parts() {
     let dir = tempfile::tempdir().unwrap();
     let output = dir.path().join("out");
     let touched = dir.path().join("touched");

@@ -99,7 +99,7 @@ fn files(dir: &Path) -> Vec<String> {
 }
 
 #[test]
-fn what_is_installed_is_removed_again() {
+fn removal_leaves_no_installed_file() {
     let dest = tempfile::tempdir().unwrap();
     install(dest.path(), false);
     let installed = files(dest.path());

@@ -19,7 +19,7 @@ fn refused(line: &str, code: i32) -> String {
 }
 
 #[test]
-fn bad_input_is_told_before_anything_is_given_back() {
+fn bad_input_is_reported_before_memory_is_reclaimed() {
     refused("reclaim", 2);
     assert!(refused("reclaim -p 1 --target 130%", 2).contains("100% at most"));
     refused("reclaim -p 1 --rate fast", 2);
@@ -54,7 +54,7 @@ swap = "zswap"
 "#;
 
 #[test]
-fn simulated_memory_is_given_back_and_told_over_time() {
+fn simulated_reclaim_is_reported_over_time() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("small.toml");
     std::fs::write(&path, SMALL).unwrap();

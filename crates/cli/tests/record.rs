@@ -47,7 +47,7 @@ fn report(line: &str, dir: &Path) -> String {
 
 // 3 s in windows of 200 ms. The first window begins with the first probe.
 #[test]
-fn what_is_hot_is_recorded_and_reported() {
+fn hot_memory_is_recorded_and_reported() {
     let dir = tempfile::tempdir().unwrap();
     let flags = "--duration 3s --seed 7 --annotate tlb_flush_period=20ms";
     let recorded = run(&mut machine(), flags, dir.path());
@@ -91,7 +91,7 @@ fn in_the_background_it_is_a_series() {
 }
 
 #[test]
-fn a_target_that_goes_leaves_its_recording() {
+fn the_recording_of_an_ended_target_is_kept() {
     let dir = tempfile::tempdir().unwrap();
     let mut machine = machine().with_event(at(1100), Event::Layout(Vec::new()));
     let recorded = run(&mut machine, "--duration 3s", dir.path());

@@ -65,7 +65,7 @@ fn a_file_instead_of_stdout() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_a_remedy() {
+fn impossible_requests_are_refused_with_a_remedy() {
     let dir = tempfile::tempdir().unwrap();
     let recording = dir.path().join("recording");
     recorded(&recording);

@@ -11,14 +11,14 @@ fn reproduce(arguments: &[&str]) -> std::process::Output {
 }
 
 #[test]
-fn the_page_says_what_would_be_written_now() {
+fn the_committed_page_is_current() {
     let output = reproduce(&["--quick", "--check", PAGE, "masim-1gb", "masim-10gb", "needle-5mb"]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}run `tierscope reproduce -o {PAGE}`");
 }
 
 #[test]
-fn a_page_that_is_not_current_is_told() {
+fn an_outdated_page_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let page = dir.path().join("page.md");
     let text = std::fs::read_to_string(PAGE).unwrap();

@@ -87,7 +87,7 @@ fn a_scrape_is_whole_and_in_the_words_of_openmetrics() {
 }
 
 #[test]
-fn who_has_it_already_gets_nothing() {
+fn a_client_with_a_current_copy_gets_no_body() {
     let dir = tempfile::tempdir().unwrap();
     recorded(dir.path());
     let served = Served::start(dir.path());
@@ -103,7 +103,7 @@ fn who_has_it_already_gets_nothing() {
 }
 
 #[test]
-fn what_is_not_there() {
+fn unknown_paths_and_methods_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     recorded(dir.path());
     let served = Served::start(dir.path());
@@ -136,7 +136,7 @@ fn refusal(arguments: &[&str], code: i32) -> String {
 }
 
 #[test]
-fn what_cannot_be_served() {
+fn recordings_that_cannot_be_served() {
     let dir = tempfile::tempdir().unwrap();
     let empty = dir.path().to_str().unwrap();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -110,7 +110,7 @@ fn every_instrument_has_a_machine_a_recording_and_an_account() {
 }
 
 #[test]
-fn one_instrument_records_where_it_is_told_and_nobody_else_runs() {
+fn one_instrument_records_into_the_given_directory_alone() {
     let dir = tempfile::tempdir().unwrap();
     let file = written(dir.path(), SMALL);
     let out = dir.path().join("one");
@@ -173,7 +173,7 @@ fn experiments_are_checked_before_anything_runs() {
 
 /// The simulation is far too long to run to its end.
 #[test]
-fn ctrl_c_keeps_what_was_measured() {
+fn ctrl_c_keeps_completed_measurements() {
     let dir = tempfile::tempdir().unwrap();
     let file = written(dir.path(), &SMALL.replace("\"60ms\"", "\"10000s\""));
     let out = dir.path().join("out");
@@ -193,7 +193,7 @@ fn ctrl_c_keeps_what_was_measured() {
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
-    assert!(said.contains("stopped; what was measured until then is kept"), "{said}");
+    assert!(said.contains("stopped; completed measurements are kept"), "{said}");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["runs"][0]["ended"], "stopped");
     assert!(summary());

@@ -97,7 +97,7 @@ fn policies_run_side_by_side_and_the_same_seed_gives_the_same() {
 }
 
 #[test]
-fn flags_alone_are_enough_and_the_table_says_what_moved() {
+fn flags_alone_are_enough_and_the_table_has_moved_bytes() {
     let workload = "contiguous:space=64MiB,hot=4MiB,at=40MiB,rate=100000";
     let output = tierscope(&[
         "sim",
@@ -126,7 +126,7 @@ fn flags_alone_are_enough_and_the_table_says_what_moved() {
 }
 
 #[test]
-fn what_makes_no_sense_is_told_before_anything_runs() {
+fn contradictory_flags_are_refused_before_the_run() {
     let dir = tempfile::tempdir().unwrap();
     let file = written(dir.path(), SMALL);
     let tier = |more: &[&str], code| refused(&[&["sim", "tier", &file], more].concat(), code);
@@ -151,7 +151,7 @@ fn what_makes_no_sense_is_told_before_anything_runs() {
 
 /// The simulation is far too long to run to its end.
 #[test]
-fn ctrl_c_keeps_what_was_measured() {
+fn ctrl_c_keeps_completed_measurements() {
     let dir = tempfile::tempdir().unwrap();
     let file = written(dir.path(), &SMALL.replace("\"3s\"", "\"10000s\""));
     let out = dir.path().join("out");
@@ -171,7 +171,7 @@ fn ctrl_c_keeps_what_was_measured() {
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
-    assert!(said.contains("stopped; what was measured until then is kept"), "{said}");
+    assert!(said.contains("stopped; completed measurements are kept"), "{said}");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["outcomes"][0]["ended"], "stopped");
 }
@@ -248,7 +248,7 @@ fn a_trace_runs_under_any_policy() {
 }
 
 #[test]
-fn whatif_tells_bad_input() {
+fn whatif_reports_bad_input() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().to_str().unwrap();
     refused(&["whatif", path, "--fast", "64M"], 9);

@@ -67,7 +67,7 @@ fn arguments_that_make_no_sense() {
 }
 
 #[test]
-fn mistakes_in_a_configuration_are_told_with_their_place() {
+fn mistakes_in_a_configuration_are_reported_with_their_place() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("tier.toml");
     for (text, cause) in [

@@ -81,7 +81,7 @@ fn given(path: &Path) {
 // call site are within eight pages of 2 MiB, each of which walks once; half of each of these pages
 // belongs to the other call site.
 #[test]
-fn memory_is_told_by_who_asked_for_it() {
+fn memory_is_grouped_by_the_call_sites_of_allocations() {
     let dir = tempfile::tempdir().unwrap();
     given(&dir.path().join("t.trace"));
     let report = json(&["report", "t.trace"], dir.path());
@@ -203,7 +203,7 @@ repeats = false
 // The savings that a report predicts for larger pages are compared with the same machine on larger
 // pages; both captures report exactly the walks that the machine counted.
 #[test]
-fn what_is_promised_is_kept() {
+fn predicted_savings_match_the_measured_ones() {
     let dir = tempfile::tempdir().unwrap();
     let mut misses = Vec::new();
     let mut promised = 0.0;
@@ -266,7 +266,7 @@ fn ctrl_c_leaves_a_whole_capture() {
 }
 
 #[test]
-fn a_damaged_capture_is_told_and_used() {
+fn damage_of_a_capture_is_reported_and_the_rest_used() {
     let dir = tempfile::tempdir().unwrap();
     let file = experiment(dir.path(), "4K");
     tlb(&["capture", &file, "-o", "c", "--time", "20ms", "--boards", "1"], dir.path(), 0);
@@ -401,7 +401,7 @@ fn an_unmodified_program_is_recorded() {
 }
 
 #[test]
-fn a_plugin_that_is_missing_is_told() {
+fn a_missing_plugin_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let line = ["record", "--plugin", "nowhere.so", "--", "true"];
     let output = tlb(&line, dir.path(), 3);

@@ -69,7 +69,7 @@ fn there_and_back() {
 }
 
 #[test]
-fn what_is_wrong_is_told_and_the_good_part_kept() {
+fn damage_is_reported_and_the_sound_part_kept() {
     let dir = tempfile::tempdir().unwrap();
     let file = |name: &str, bytes: &[u8]| fs::write(dir.path().join(name), bytes).unwrap();
     file("a.lackey", format!("{LACKEY}hello\n").as_bytes());

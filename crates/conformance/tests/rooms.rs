@@ -49,7 +49,7 @@ fn of_page() -> Arrows {
 }
 
 #[test]
-fn rooms_use_only_what_the_plan_allows() {
+fn rooms_use_only_allowed_rooms() {
     let allowed = of_page();
     for (from, uses) in used() {
         let may =

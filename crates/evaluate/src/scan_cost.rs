@@ -112,7 +112,7 @@ pub fn run(settings: &Settings, runner: &Runner<'_>) -> Result<Report> {
     })?;
     if runner.is_stopped() {
         return Err(Error::new(ErrorKind::Other, "stopped")
-            .cause("a walk that was broken off says nothing")
+            .cause("an interrupted walk is no measurement")
             .remedy("name fewer or smaller sizes"));
     }
     let mut walks = walks.into_iter().flatten();
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_measured_is_refused() {
+    fn unmeasurable_sizes_and_policies_are_refused() {
         assert!(check(&settings(&[1 << 30], "mglru")).is_ok());
         let refused = |settings: Settings| check(&settings).expect_err("it is wrong").to_string();
         assert!(refused(settings(&[1 << 20], "mglru")).contains("too small"));

@@ -417,7 +417,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn formats_are_told_by_how_files_begin() {
+    fn formats_are_recognized_by_their_first_bytes() {
         assert_eq!(Format::of(b"damon_recfmt_ver\x02\0\0\0"), Format::DamoRecord);
         assert_eq!(Format::of(b"PERFILE2h"), Format::PerfData);
         assert_eq!(Format::of(&[0x78, 0x9c, 1]), Format::DamoJsonCompressed);

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_sets_what_it_names() {
+    fn a_line_sets_the_settings_that_it_names() {
         let mut set = some();
         read("toy", "every=200ms, most=1.5GiB,share=0.25", &mut set).unwrap();
         let wanted =

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_of_no_tier_stands_for_itself() {
+    fn a_node_of_no_tier_has_its_own_name() {
         let mut tiers = two_tiers();
         let sum = InMemory::of(&[space(0, 1, Some((&[(7, 1)], 0)))], &mut tiers, &View::default());
         assert_eq!(sum.unwrap().tiers, [0, 0, MIB]);

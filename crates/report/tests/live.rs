@@ -179,7 +179,7 @@ resident bytes and tiers: not in this recording
 // Of the 8 MiB of heap one is hot, three are unknown, two were not probed, two are cold. In the map
 // a row is a MiB.
 #[test]
-fn unknown_memory_and_rates_are_told() {
+fn unknown_memory_and_rates_are_shown() {
     let rate = |mean| Some(Rate { low: mean / 2.0, mean, high: mean * 2.0 });
     let heap = |from: u64, to: u64, hits| {
         region(range(0, HEAP + from * MIB, (to - from) * MIB), hits, 0, Level::PMD)
@@ -300,7 +300,7 @@ fn a_replay_plays_pauses_and_seeks() {
 }
 
 #[test]
-fn a_screen_of_the_newest_goes_along_unless_it_is_held() {
+fn a_screen_of_the_newest_follows_unless_it_is_held() {
     let mut live = Live::new(recording(8, 1, false), Start::Newest, Color::None);
     assert!(screen(&mut live, 80, 21)[0].ends_with("following"));
     press(&mut live, " ");
@@ -354,7 +354,7 @@ fn sorts_and_tabulates() {
 
 // Two processes: of one the nodes of its pages are known, of the other only their number.
 #[test]
-fn totals_are_told_by_tier() {
+fn totals_are_shown_by_tier() {
     let on = |node, mib: u64| OnNode { node: Node(node), bytes: mib * MIB };
     let memory = |id, mib: u64, placed| SpaceResidence {
         space: SpaceId(id),
@@ -382,7 +382,7 @@ fn totals_are_told_by_tier() {
 }
 
 #[test]
-fn says_what_is_missing() {
+fn names_missing_data() {
     let mut live = Live::new(recording(0, 1, false), Start::Newest, Color::None);
     assert_eq!(screen(&mut live, 80, 21)[2], "waiting for the first window to end");
     let lines = screen(&mut live, 59, 21);

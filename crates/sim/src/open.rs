@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mode_refuses_what_it_does_not_offer() {
+    fn a_mode_refuses_needs_that_it_does_not_offer() {
         let error = check_needs("x", Mode::Density, &[Need::PageEvents]).unwrap_err().to_string();
         assert!(error.contains("page events") && error.contains("simulate it exactly"), "{error}");
         assert!(check_needs("x", Mode::Exact, offered(Mode::Exact)).is_ok());

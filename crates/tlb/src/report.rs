@@ -47,7 +47,7 @@ impl Report {
         let mut notes = Vec::new();
         if counts.refused > 0 {
             let refused = counts.refused;
-            notes.push(format!("{refused} accesses lie where the machine translates nothing"));
+            notes.push(format!("{refused} accesses are to addresses without a translation"));
         }
         if table.functions.is_empty() && table.misses > 0 {
             notes.push(

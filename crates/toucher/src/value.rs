@@ -112,7 +112,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn finds_what_a_naive_search_finds(before in prop::collection::vec(0u8..40, 0..100), after in prop::collection::vec(0u8..40, 0..40)) {
+        fn agrees_with_a_naive_search(before in prop::collection::vec(0u8..40, 0..100), after in prop::collection::vec(0u8..40, 0..40)) {
             let mut haystack = before;
             haystack.extend_from_slice(MAGIC);
             haystack.extend(after);

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn scrambled_masses_add_up_and_rank_zero_stands_out() {
+    fn scrambled_masses_add_up_and_rank_zero_has_the_most() {
         let masses = scrambled_masses(1000, 0.99);
         assert!((masses.iter().sum::<f64>() - 1.0).abs() < 1e-9);
         let top = scramble(0, 1000) as usize;

@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn missing_functions_are_named() {
         assert_eq!(symbol("qemu_plugin_outs"), Err("this QEMU has no qemu_plugin_outs".into()));
         assert!(symbol("malloc").is_ok());
         assert!(Calls::find().is_err(), "a test is no QEMU");
@@ -154,7 +154,7 @@ mod tests {
 
     // struct qemu_info_t: a pointer, two ints, a bool, and a union of two ints.
     #[test]
-    fn what_qemu_tells_lies_as_its_header_has_it() {
+    fn structures_are_laid_out_as_in_qemu_s_header() {
         assert_eq!(std::mem::offset_of!(Info, system), 16);
         assert_eq!(std::mem::offset_of!(Info, cpus), 20);
     }

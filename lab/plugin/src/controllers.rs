@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_refused() {
+    fn missing_controllers_are_refused() {
         let device = telemetry();
         let ring = |command, words: &[u64]| {
             let mut arguments = [0; ARGUMENTS];

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_this_device_cannot_do_is_refused() {
+    fn unsupported_requests_are_refused() {
         let mut table = Table::default();
         let good = per_page(RequestKind::All, 0, 4096);
         let refused = |rule: Rule| Table::default().install(rule, 64).unwrap_err();
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trigger_tells_when_it_begins_to_hold() {
+    fn a_trigger_notifies_when_it_begins_to_hold() {
         let (mut table, states) = (Table::default(), states(1));
         let mut rule = per_page(RequestKind::All, 0, 4096);
         rule.notify = Some(Trigger { compare: Compare::AtLeast, value: 3 });

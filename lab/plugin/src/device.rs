@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_counts_for_all_vcpus_until_it_goes() {
+    fn a_rule_counts_for_all_vcpus_until_its_removal() {
         let bench = Bench::new();
         assert_eq!(bench.ring(Command::Register as u64, &encode(&per_page(4))), (Answer::Done, 0));
         bench.count(0, 0x1000);
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_wrongly_is_answered() {
+    fn malformed_requests_are_answered() {
         let bench = Bench::new();
         assert_eq!(bench.ring(99, &[]).0, Answer::Unknown);
         assert_eq!(bench.ring(Command::Register as u64, &[9; 15]).0, Answer::BadArgument);

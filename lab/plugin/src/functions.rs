@@ -133,9 +133,9 @@ mod tests {
 
     // This program itself, as it is mapped.
     #[test]
-    fn functions_of_what_runs_are_found() {
+    fn functions_of_running_programs_are_found() {
         let functions = Functions::new(&[]);
-        let own = functions_of_what_runs_are_found as *const () as u64;
+        let own = functions_of_running_programs_are_found as *const () as u64;
         let (start, allocators) = functions.at(own + 1);
         assert!(start <= own + 1 && own + 1 - start < PIECE && allocators.is_none(), "{start:#x}");
         assert_eq!(functions.at(own), functions.at(start));

@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_has_sane_defaults() {
+    fn omitted_options_have_sane_defaults() {
         let options = Options::parse("run = '/r'\nparts = ['llc', 'raw']").unwrap();
         assert!(options.has(Part::Llc) && options.has(Part::Raw) && !options.has(Part::Tlb));
         assert_eq!((options.flush_us, options.cpus, options.when_full), (5000, 2, WhenFull::Wait));
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_go_together_is_refused_by_name() {
+    fn conflicting_options_are_refused_by_name() {
         assert!(error("run = '/r'\nparts = ['tiers']").contains("tiers needs part llc"));
         assert!(error("run = '/r'\nparts = ['llc', 'counters']").contains("needs part device"));
         assert!(

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_access_misses_and_tells_the_entry() {
+    fn the_first_access_misses_and_reports_the_entry() {
         let (guest, mut model) = (Guest::new(), model());
         let mut access = |root, linear, physical| {
             model.access(&guest.memory, root, linear, LOAD, Some(physical))
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_guest_changed_is_found_by_where_the_access_went() {
+    fn changes_of_the_guest_are_found_by_the_address_of_the_access() {
         let (mut guest, mut model) = (Guest::new(), model());
         model.access(&guest.memory, 0x1000, 0x5000, LOAD, Some(0x8000));
         guest.set(0x5028, 0x9000 | RW);

@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_s_looking_is_what_its_aging_used() {
+    fn the_kernel_s_scan_time_is_that_of_its_aging() {
         let dir = tempfile::tempdir().unwrap();
         run(dir.path());
         fs::remove_file(dir.path().join("account.json")).unwrap();

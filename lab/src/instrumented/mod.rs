@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_lab_understands_is_refused() {
+    fn unsupported_settings_are_refused() {
         let error = |text: &str| Wanted::take(&mut table(text)).unwrap_err().to_string();
         assert!(error("off = ['llc']").contains("llc cannot be switched"));
         assert!(error("keep = ['flush']").contains("flush leaves nothing"));

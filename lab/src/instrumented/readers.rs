@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_is_read_to_its_end_and_losses_are_told() {
+    fn a_ring_is_read_to_its_end_and_losses_are_reported() {
         let words = words(4);
         let gone = AtomicBool::new(false);
         let mut producer = Producer::create(words).unwrap();

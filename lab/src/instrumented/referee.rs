@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_nowhere() {
+    fn unmapped_pages_have_no_address() {
         let question = Question { root: 0x1000, levels: 5, start: 0, end: u64::MAX >> 8 };
         assert_eq!(placement(&Toy(BTreeMap::new()), question), []);
         let beyond = Toy(BTreeMap::from([(0x1000, (1 << 33) | PRESENT)]));

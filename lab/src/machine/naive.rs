@@ -72,7 +72,7 @@ mod tests {
     // One set of two ways in front of two sets of two: pages 0, 2, 4 share a set of the second
     // level.
     #[test]
-    fn the_second_level_catches_what_the_first_lets_go() {
+    fn the_second_level_holds_evictions_of_the_first() {
         let mut tlb = Tlb::new((2, 2), (4, 2));
         let missed: Vec<bool> = [0, 2, 0, 1, 2, 0, 4, 2].map(|page| tlb.access(page)).into();
         // Page 1 evicts 2 from the first level, but not from the second; 4 evicts 2 from both.

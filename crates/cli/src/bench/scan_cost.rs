@@ -82,7 +82,7 @@ mod tests {
     use tierscope_evaluate::scan_cost::Point;
 
     #[test]
-    fn walks_are_told_with_their_growth() {
+    fn reports_walks_and_their_growth() {
         let point = |gib, ms| Point { gib, ms: [("a".to_owned(), ms)].into_iter().collect() };
         let report = Report::new(1 << 20, vec![point(1.0, 2.0), point(4.0, 80.0)]);
         let mut out = Vec::new();

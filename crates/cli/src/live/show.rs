@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tells_how_late_windows_were() {
+    fn reports_how_late_windows_were() {
         let lags = (1..=20).map(Duration::from_millis).collect();
         let line = Shown { lags }.line();
         assert_eq!(

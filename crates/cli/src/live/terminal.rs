@@ -25,7 +25,7 @@ pub(crate) fn check(when: When, instead: &str) -> Result<Color> {
         return refuse("stdout is not a terminal");
     }
     if !io::stdin().is_terminal() {
-        return refuse("stdin is not a terminal, where would keys come from");
+        return refuse("stdin is not a terminal, so there are no keys");
     }
     let term = std::env::var("TERM").unwrap_or_default();
     if term.is_empty() || term == "dumb" {

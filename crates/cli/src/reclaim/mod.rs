@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn contradictory_flags_are_refused() {
         for (flags, cause) in [
             ("-p 1 --policy hot-region", "does not reclaim memory"),
             ("-p 1 --policy poem", "poem"),

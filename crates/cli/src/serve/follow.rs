@@ -218,7 +218,7 @@ mod tests {
 
     // Two recorders, one after the other: the second begins a new recording.
     #[test]
-    fn a_page_goes_on_until_the_next_recording_has_a_window() {
+    fn a_page_stays_until_the_next_recording_has_a_window() {
         let dir = tempfile::tempdir().unwrap();
         let keep = Retention { age: Some(Duration::from_secs(48)), bytes: None };
         let wall = || UNIX_EPOCH;
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_recording_is_told() {
+    fn a_directory_without_a_recording_is_reported() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("windows.arrows"), "no").unwrap();
         let (board, mut follower) = (Board::new(), Follower::new(dir.path().into()));

@@ -69,7 +69,7 @@ mod tests {
     use tierscope_linux::tiering::Cause;
 
     #[test]
-    fn every_part_is_told() {
+    fn every_part_is_printed() {
         let mut account = Account { submitted: 10 << 20, promoted: 4 << 20, ..Account::default() };
         account.already = 5 << 20;
         account.failed.insert(Cause::Shared, 1 << 20);

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_says_what_it_names_and_nothing_else() {
+    fn a_file_sets_only_the_settings_that_it_names() {
         let text = "policy = \"static\"\n[tiers]\nnodes = [[0], [1, 2]]\ncapacity = [\"1.5GiB\", \"\"]\n\
                     [limits]\nbytes-per-second = \"16MiB/s\"\nping-pong = \"30s\"\nkill-switch = \"/x\"\n";
         let config = parse(text).unwrap();
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told_with_their_place() {
+    fn mistakes_are_reported_with_their_place() {
         for (text, cause) in [
             ("policy = \"static\"\ncolour = 1\n", "line 2: unknown field `colour`"),
             (

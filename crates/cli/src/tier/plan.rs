@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_clears_bits_beside_a_policy_that_does() {
+    fn no_instrument_clears_bits_of_a_policy() {
         let plan = plan("-p 1 --policy multi-clock").unwrap();
         assert_eq!(plan.make_instrument().unwrap().name(), "none");
         assert!(plan.needs().contains(&Need::AccessBits) && !plan.wants_regions());
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn contradictory_flags_are_refused() {
         for (flags, kind, cause) in [
             ("-p 1", ErrorKind::Usage, "no policy is given"),
             ("--policy static", ErrorKind::Usage, "no target is given"),
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_names_a_removed_variant_is_told_what_to_do() {
+    fn a_removed_variant_in_a_file_has_a_remedy() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("tier.toml");
         for text in ["variant = \"guided\"\n", "instrument = \"telescope\"\nvariant = \"guided\"\n"]
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_stand_above_the_file() {
+    fn flags_override_the_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("tier.toml");
         let text = "policy = \"static\"\ninstrument = \"damon\"\n[limits]\nstalled = 0.5\n";

@@ -116,7 +116,7 @@ pub(super) fn run(args: &RecordArgs) -> Result<()> {
         true => Ok(()),
         false => Err(Error::new(ErrorKind::Other, format!("{} failed", program.display()))
             .cause(status)
-            .remedy("what it did until then was recorded")),
+            .remedy("the recording ends there")),
     }
 }
 

@@ -58,7 +58,7 @@ impl TraceArgs {
         let mut ticker = Ticker::new("reading", ticker::bytes);
         while capture.step(sink) {
             if stop.check("report").is_err() {
-                eprintln!("tierscope: stopped; this is of what was read until then");
+                eprintln!("tierscope: stopped; this covers the part that was read");
                 break;
             }
             ticker.tick(capture.read(), capture.bytes);

@@ -73,7 +73,7 @@ pub(super) fn run(args: &WhatifArgs) -> Result<()> {
     }
     let read = args.trace.accesses(&mut ways)?;
     print(args, &ways.0, None)?;
-    read.verdict("this is of what could be read")
+    read.verdict("this covers the readable part")
 }
 
 const CAPTURE: &str = "a capture holds misses of the TLBs that were there: the share of them that other TLBs miss \

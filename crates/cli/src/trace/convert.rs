@@ -77,7 +77,7 @@ pub(super) fn run(args: &ConvertArgs) -> Result<()> {
         // The reader closed the pipe: that is not an error.
         Err(_) if closed.get() => Ok(()),
         Err(error) => Err(error),
-        Ok((read, ..)) => read.verdict("what could be read was written"),
+        Ok((read, ..)) => read.verdict("the readable part was written"),
     }
 }
 
@@ -125,7 +125,7 @@ fn to_file(args: &ConvertArgs, trace: &mut Trace, to: To) -> Result<()> {
         let text = info::json(&args.output, to_name(to), bytes, &summary, read.damages);
         print(&format!("{text:#}\n"))?;
     }
-    read.verdict(&format!("what could be read is in {name}"))
+    read.verdict(&format!("the readable part is in {name}"))
 }
 
 fn to_name(to: To) -> &'static str {

@@ -41,7 +41,7 @@ pub(super) fn run(args: &InfoArgs) -> Result<()> {
         text(path, format, bytes, &summary)
     };
     print(&text)?;
-    read.verdict("this is what could be read")
+    read.verdict("this covers the readable part")
 }
 
 /// The summary as text.

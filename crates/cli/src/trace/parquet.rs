@@ -64,5 +64,5 @@ pub(super) fn write(args: &ConvertArgs, trace: &mut Trace) -> Result<()> {
     })?;
     part.finish()?;
     eprintln!("tierscope: wrote {count} accesses of {host} into {}", args.output.display());
-    read.verdict("what could be read was written")
+    read.verdict("the readable part was written")
 }

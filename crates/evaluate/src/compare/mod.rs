@@ -373,7 +373,7 @@ mod tests {
     //  seconds   1  2  3  4  5  6 | 7  8  9 10 11 12
     //  both      2  9  9  9  9  9 | 0  0  9  9  9  9      detected at 2 and at 9
     #[test]
-    fn detections_begin_anew_with_each_change() {
+    fn detection_restarts_with_each_change() {
         let both = [2, 9, 9, 9, 9, 9, 0, 0, 9, 9, 9, 9];
         let rows: Vec<Row> = both.iter().zip(1..).map(|(b, s)| row(f64::from(s), *b)).collect();
         let changes = [(0.0, "attach".to_owned()), (6.0, "next".to_owned())];

@@ -110,7 +110,7 @@ fn check_memory_mode(experiment: &Experiment) -> Result<()> {
         Err(Error::new(ErrorKind::Usage, "memory mode is not possible").cause(cause).remedy(remedy))
     };
     if experiment.mode != Mode::Exact {
-        return refuse("densities know no memory as a cache".into(), "simulate it exactly");
+        return refuse("densities do not model memory as a cache".into(), "simulate it exactly");
     }
     let setup = Setup { memory_mode: true, ..experiment.setup.clone() };
     Machine::new(&setup)?;
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn regions_come_from_rates_unless_told_and_others_look_themselves() {
+    fn regions_come_from_rates_by_default_and_other_policies_scan() {
         let experiment = experiment("exact");
         let read = |text: &str| Contestant::read(&experiment, text);
         let fed = |text: &str| read(text).map(|c| c.watch.map(|watch| watch.name));
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn who_wants_samples_gets_as_many_as_its_source_says() {
+    fn sample_rates_follow_the_source_of_the_policy() {
         let experiment = experiment("exact");
         let period = |text: &str| {
             let contestant = Contestant::read(&experiment, text).expect("it is one");
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn all_are_every_policy_once_and_a_file_is_told_where_it_is_wrong() {
+    fn all_is_every_policy_once_and_mistakes_in_a_file_have_their_place() {
         let experiment = experiment("density");
         let both = contestants(&experiment, &["all".into(), "static".into()]).expect("they are");
         assert_eq!(both.len(), all().iter().filter(|entry| !entry.reclaims).count());

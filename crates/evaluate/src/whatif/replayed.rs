@@ -484,7 +484,7 @@ mod tests {
 
     // 0..10 is promoted; half of the probes find 0..4 accessed; 6..10 is demoted again at once.
     #[test]
-    fn what_is_seen_accessed_was_worth_it() {
+    fn accessed_memory_was_worth_its_promotion() {
         let mut places = toy(50);
         places.waiting.push_back(order(0, r(0, 10), FAST));
         places.work(Time(20));
@@ -514,7 +514,7 @@ mod tests {
     // 0..10 is promoted. Half of the probes find 0..4 accessed, and also 4..8 and 50..54, which are
     // unknown. So 4 pages count by half, and of the promoted pages only 0..4 count as used.
     #[test]
-    fn what_is_unknown_counts_for_nothing() {
+    fn unknown_memory_counts_for_nothing() {
         let mut places = toy(50);
         places.waiting.push_back(order(0, r(0, 10), FAST));
         places.work(Time(20));

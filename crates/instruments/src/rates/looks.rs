@@ -212,7 +212,7 @@ mod tests {
     // Two looks, each with four of 512 entries young, share two: too few to judge. Four looks with
     // the same four entries share all four in each pair, by chance 1/32: a skew of 512 / 4.
     #[test]
-    fn unevenness_counts_what_looks_share() {
+    fn unevenness_counts_shared_looks() {
         let of = |sets: &[&[usize]]| {
             let mut looks = Looks::default();
             sets.iter().for_each(|set| looks.add(look(set)));

@@ -250,7 +250,7 @@ mod tests {
 
     // This process touches 16 MiB: they are resident, and on some node if the kernel has NUMA.
     #[test]
-    fn finds_what_this_process_touched() {
+    fn finds_memory_that_this_process_touched() {
         let touched = std::hint::black_box(vec![1u8; 16 << 20]);
         let mut observer = observer(Proc::default());
         observer.target.owners = vec![me(started())];

@@ -78,7 +78,7 @@ mod tests {
     // the CPU remains, and the end of this epoch changes nothing; the end of the next one does
     // again.
     #[test]
-    fn whoever_is_told_of_is_judged_once_an_epoch() {
+    fn a_notified_tenant_is_judged_once_an_epoch() {
         let mut held = Held::new(Settings::new(1e9, 1.0));
         let quarter = EPOCH / 4;
         assert!(!held.look(49_999_999, quarter, EPOCH), "not yet");

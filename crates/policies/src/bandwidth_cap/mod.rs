@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_notification_takes_what_would_have_made_the_allowance_last() {
+    fn a_notification_shrinks_the_quota_to_the_allowance() {
         let mut cap = BandwidthCap::new(Settings::new(1e9, 2.0));
         assert_eq!(cap.allowance(EPOCH), 50_000_000);
         assert_eq!(cap.exceeded(Duration::from_micros(12_500), EPOCH), 0.5);

@@ -210,13 +210,13 @@ mod tests {
     }
 
     #[test]
-    fn transition_11_what_is_not_promoted_is_active() {
+    fn transition_11_a_page_that_is_not_promoted_is_active() {
         leads(11, Promote, Idle, ActiveUnreferenced);
         leads(11, Promote, Refused, ActiveUnreferenced);
     }
 
     #[test]
-    fn transition_12_what_is_to_be_promoted_stays_so_when_accessed() {
+    fn transition_12_a_promotion_candidate_stays_one_when_accessed() {
         leads(12, Promote, Seen, Promote);
         leads(12, Promote, Called, Promote);
     }

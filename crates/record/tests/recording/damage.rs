@@ -163,7 +163,7 @@ proptest! {
     // The disk fills up at any byte: the recorder reports an error, committed windows stay, and
     // nothing is written after the torn message.
     #[test]
-    fn a_full_disk_keeps_what_was_committed(frames in frames(8), room in 0usize..40_000) {
+    fn a_full_disk_keeps_committed_windows(frames in frames(8), room in 0usize..40_000) {
         let mut disk = Disk { memory: Memory::default(), room };
         let mut committed = 0;
         let ended = (|| {

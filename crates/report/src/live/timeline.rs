@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn follows_until_somebody_looks_back() {
+    fn follows_until_the_user_scrolls_back() {
         let (mut timeline, mut all) = timeline(Motion::Follow, 10, 4);
         assert_eq!((timeline.head(), timeline.columns()), (Some(9), 6..10));
         timeline.step(-2, &all);
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn at_the_end_of_what_is_still_written_it_follows() {
+    fn follows_at_the_end_of_a_recording_in_progress() {
         let (mut timeline, all) = timeline(Motion::Play, 3, 4);
         timeline.advance(Duration::from_secs(9), &all, true);
         assert_eq!(timeline.motion(), Motion::Follow);

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_told_where_spaces_are_nodes() {
+    fn nodes_are_shown_where_spaces_are_nodes() {
         let range = Range::new(SpaceId(1), 0, 4096);
         let hot = Region {
             range,

@@ -106,7 +106,7 @@ fn a_working_set_holds_nothing_unknown() {
 }
 
 #[test]
-fn ages_tell_what_is_in_no_bin() {
+fn ages_report_memory_outside_of_all_bins() {
     let ages = ages(&recording(10), &View::default()).unwrap();
     let states = [ages.hot_bytes, ages.warm_bytes, ages.cold_bytes, ages.unknown_bytes];
     assert_eq!(states.map(|bytes| bytes / MIB), [3, 0, 4, 5]);
@@ -153,7 +153,7 @@ fn columns(row: &RegionRow) -> (u64, u64, bool, bool) {
 // Memory unknown in the last window is not hot, whatever it was before; memory known then is not
 // unknown. Ten windows are read one by one; for 600, tiles are used.
 #[test]
-fn regions_tell_rates_and_what_is_unknown() {
+fn regions_report_rates_and_unknown_memory() {
     for windows in [10, 600] {
         let regions = regions(&recording(windows), &all(), &RegionsOptions::default()).unwrap();
         assert_eq!(regions.exact, windows == 10);
@@ -196,7 +196,7 @@ rate: accesses a second and page of 4 KiB at the end, and the 90 % interval
 }
 
 #[test]
-fn the_page_tells_it_in_words_and_numbers() {
+fn the_page_has_words_and_numbers() {
     let page = html::page(&recording(10), &html::Options::default(), html::Data::Inline).unwrap();
     for part in [
         "5 MiB unknown at the end",

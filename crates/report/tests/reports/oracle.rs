@@ -133,7 +133,7 @@ proptest! {
 
     // The finest level holds every window unchanged.
     #[test]
-    fn the_page_holds_what_was_recorded(plans in any_plans()) {
+    fn the_page_holds_the_recorded_data(plans in any_plans()) {
         let recording = record(&plans);
         let data = html::data(&recording, &html::Options::default()).unwrap();
         let data: Value = serde_json::from_str(&data).unwrap();

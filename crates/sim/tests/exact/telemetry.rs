@@ -14,7 +14,7 @@ use crate::stage::setup;
 // 12 GiB of 64 GiB take a million accesses a second. The TLBs reach 6 MiB, so nearly every access
 // walks; and after each timer tick the walks pass through the upper levels again.
 #[test]
-fn rates_find_what_a_process_uses() {
+fn rates_find_the_memory_of_a_process() {
     let mut workload =
         generate::from_spec("contiguous:space=64GiB,hot=12GiB,at=24GiB").expect("it makes sense");
     workload.phases[0].rate = Some(1_000_000);

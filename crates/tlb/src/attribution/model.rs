@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_machine_translates_is_counted() {
+    fn untranslated_addresses_are_counted() {
         let mut model = model(None);
         assert!(!model.access((0, 1), 1 << 60, Access::Load, PageSize::K4));
         assert_eq!(model.counts.refused, 1);

@@ -230,7 +230,7 @@ mod tests {
 
     // The table allocates twice; the list allocates once, from within the table's first block.
     #[test]
-    fn memory_belongs_to_who_was_given_it_last() {
+    fn memory_belongs_to_its_last_allocation() {
         let mut objects = Objects::default();
         let (table, list): (Arc<str>, Arc<str>) = ("main+0x5".into(), "main+0x9".into());
         objects.event(&map(0, 1000, "[heap]"));
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_named_is_grouped_by_where_it_lies() {
+    fn unnamed_memory_is_grouped_by_address() {
         let mut objects = Objects::default();
         objects.cluster(vec![(1, 0x5000), (1, 0x1000), (1, 0x1000 + (32 << 20)), (2, 0x1000)]);
         let names: Vec<_> = objects.list.iter().map(|o| (o.pid, &*o.name, o.end)).collect();

@@ -66,7 +66,7 @@ mod tests {
 
     // Ten pages: nine with one miss each, one with eleven of the twenty.
     #[test]
-    fn the_top_is_what_has_most() {
+    fn the_top_has_the_most_misses() {
         let spread = Spread::new(vec![1, 1, 1, 11, 1, 1, 1, 1, 1, 1]);
         assert_eq!((spread.share_of_top(10.0), spread.share_of_top(5.0)), (0.55, 0.55));
         assert_eq!([50.0, 90.0, 91.0].map(|p| spread.percentile(p)), [1, 1, 11]);

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_record_is_told_with_its_place() {
+    fn malformed_records_are_reported_with_their_place() {
         let cut = [record(1, 0x40_0000), record(2, 0x40_0000)[..24].to_vec()].concat();
         let told = |files: &[Vec<u8>]| import(files, false).1.expect_err("wrong").to_string();
         assert!(told(&[cut]).contains("tlb-0.bin: byte 40: it ends within a record"));

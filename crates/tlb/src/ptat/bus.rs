@@ -67,7 +67,7 @@ impl BusHeader {
             return wrong(28, "the checksum of the header does not match");
         }
         if bytes[8..10] != [1, 0] {
-            return wrong(8, "it is of a version that this program does not know");
+            return wrong(8, "its version is not supported");
         }
         let header = Self {
             board: bytes[10],
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_come_back_and_damage_is_told() {
+    fn headers_round_trip_and_damage_is_reported() {
         let header = BusHeader { board: 1, boards: 2, grain: 5, tick_ps: 2500, start: 77 };
         let bytes = header.to_bytes();
         assert_eq!(BusHeader::read("t", &bytes).unwrap(), header);

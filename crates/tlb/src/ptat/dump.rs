@@ -58,7 +58,7 @@ impl DumpHeader {
             return wrong(60, "the checksum of the header does not match");
         }
         if bytes[8..10] != [1, 0] {
-            return wrong(8, "it is of a version that this program does not know");
+            return wrong(8, "its version is not supported");
         }
         let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight"));
         let window = |at| Window { start: number(at), bytes: number(at + 8) };
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_record_looks_like_is_refused() {
+    fn malformed_records_are_refused() {
         for first in [0x0d, 0x0f, 0x30, 0x80, 0x1a] {
             let mut bytes = [0; 13];
             bytes[0] = first;
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_come_back_and_damage_is_told() {
+    fn headers_round_trip_and_damage_is_reported() {
         let region = Window { start: 1 << 45, bytes: 256 << 20 };
         let tags = Window { start: (1 << 45) - (1 << 20), bytes: 1 << 20 };
         let header = DumpHeader { record: 14, region, tags };

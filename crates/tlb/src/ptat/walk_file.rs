@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_no_walk_is_told_with_its_place() {
+    fn malformed_walks_are_reported_with_their_place() {
         let good = bytes(2, 1, 0x8000);
         let told = |more: &[u8]| {
             let bytes = [&good[..], more].concat();

@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_told_with_its_remedy() {
+    fn missing_parts_are_reported_with_their_remedy() {
         let error = plugin(Some(Path::new("/nowhere/x.so"))).unwrap_err().to_string();
         assert!(error.contains("/nowhere/x.so") && error.contains("--plugin"), "{error}");
         assert!(in_path(&"no-such-program".into()).is_err());

@@ -106,7 +106,7 @@ mod tests {
 
     // A file mapped with address 0x1000 at 0x7000: an unnamed function, and one named main.
     #[test]
-    fn places_are_told_by_function_or_by_file() {
+    fn places_are_named_by_function_or_by_file() {
         let main = Symbol { address: 0x1040, bytes: 16, function: true, name: "main".into() };
         let functions = vec![0x1000, 0x1040];
         let elf = Elf { symbols: vec![main], functions, ..Elf::default() };

@@ -23,7 +23,7 @@ fn damaged(bytes: &Bytes) -> (Misses, String) {
 }
 
 #[test]
-fn a_dropped_record_is_told() {
+fn a_dropped_record_is_reported() {
     let (bytes, whole) = capture(2);
     let records = (bytes.boards[1].len() - HEADER) / 8;
     let mut rng = Rng::seeded(1);
@@ -40,7 +40,7 @@ fn a_dropped_record_is_told() {
 }
 
 #[test]
-fn records_that_changed_places_are_told() {
+fn swapped_records_are_reported() {
     let (bytes, _) = capture(1);
     let mut swapped = bytes.clone();
     let at = HEADER + 8 * 100;
@@ -91,7 +91,7 @@ fn wherever_a_stream_is_cut_its_front_is_of_use() {
 
 // The pages of a missing group remain unknown; tag numbers continue.
 #[test]
-fn a_missing_group_is_told_and_the_next_is_used() {
+fn a_missing_group_is_reported_and_the_next_is_used() {
     let mut monitor = Monitor::new(1, 6, 13);
     for entry in 0..10 {
         monitor.tell(&[change(What::Map, 1, entry * 8, entry, 0)]);
@@ -110,7 +110,7 @@ fn a_missing_group_is_told_and_the_next_is_used() {
 }
 
 #[test]
-fn lost_requests_are_counted_and_told() {
+fn lost_requests_are_counted_and_reported() {
     let mut monitor = Monitor::new(1, 6, 13);
     monitor.tell(&[change(What::Map, 1, 0, 5, 0)]);
     (0..3).for_each(|_| monitor.lose(0));

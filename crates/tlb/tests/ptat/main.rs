@@ -53,7 +53,7 @@ fn misses_go_to_the_pages_of_their_block() {
 // A block of a level-2 table: one entry maps 2 MiB, another points to a table. Reads of the two are
 // indistinguishable.
 #[test]
-fn tables_among_huge_pages_are_told() {
+fn tables_among_huge_pages_are_reported() {
     let mut monitor = Monitor::new(1, 5, 14);
     let huge = |what| {
         let change = change(what, 1, 4, 3 << 9, 0);
@@ -128,7 +128,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
     #[test]
-    fn what_is_parsed_is_what_a_naive_observer_counts(
+    fn parsing_matches_a_naive_observer(
         seed: u64, boards in 1u8..=4, fine: bool, long: bool, steps in 1u64..3000,
     ) {
         let (grain, entries) = if fine { (5, 4) } else { (6, 8) };

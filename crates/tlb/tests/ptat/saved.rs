@@ -7,7 +7,7 @@ use tierscope_tlb::ptat::{Capture, Files, What};
 use crate::stage::{Monitor, change, parse, random, touch_data};
 
 #[test]
-fn what_was_interrupted_comes_to_the_same() {
+fn an_interrupted_parse_has_the_same_result() {
     let mut monitor = Monitor::new(3, 6, 13);
     let placed = change(What::Place, 3, 9, 0x777, 0);
     monitor.tell(&[tierscope_tlb::ptat::Change { frame: 200, ..placed }]);

@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn looks_are_read_from_what_the_scenario_writes() {
+    fn looks_are_read_from_the_scenario_s_output() {
         let text = "31.5 4000 5000 12 3\n32.5 4100 5200 14 3\n";
         assert_eq!(looks(text)[1], Look { resident: 4100.0, peak: 5200.0 });
     }

@@ -189,7 +189,7 @@ mod tests {
 
     // Recall 1/4 in the first window, 3/4 in the second.
     #[test]
-    fn the_best_window_and_what_to_quote() {
+    fn the_best_window_and_the_quoted_one() {
         let window = |both: u64| json!({"both_bytes": both, "true_bytes": 4});
         let some = json!({
             "windows": [window(1), window(3)],

@@ -608,7 +608,7 @@ mod tests {
 
     // One of three runs reported nothing.
     #[test]
-    fn who_reports_nothing_has_no_precision() {
+    fn an_empty_report_has_no_precision() {
         let of = |precision| Figures { precision, recall: 0.0, regions: 1.0, samples: 1.0 };
         let side = Side::of(&[of(f64::NAN), of(0.5), of(1.0)]);
         assert_eq!((side.least.precision, side.median.precision), (0.5, 0.75));
@@ -624,7 +624,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_beyond_the_tolerance_are_told() {
+    fn differences_beyond_the_tolerance_are_reported() {
         let some = Figures { precision: 0.9, recall: 1.0, regions: 40.0, samples: 40.0 };
         let pair = |a, b| Pair::of(&[Recorded { figures: a, ..run() }], &[b]);
         let difference = |other| pair(some, other).shares_disagree();

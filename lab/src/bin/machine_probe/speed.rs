@@ -222,7 +222,7 @@ mod tests {
 
     // 100 ns on both nodes without a delay, 200 ns more with a delay of 100: factor 2 takes 50.
     #[test]
-    fn delays_follow_the_line_through_what_was_measured() {
+    fn delays_follow_the_line_through_the_measurements() {
         let at = |delay, far| (delay, Pair { near: 100.0, far });
         let measured = [at(0, 100.0), at(100, 300.0), at(200, 500.0)];
         assert_eq!(delay_for(2.0, &measured[..2]), 50);

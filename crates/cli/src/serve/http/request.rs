@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_is_refused() {
+    fn malformed_requests_are_refused() {
         for text in [
             "",
             "\r\n",

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_it_gets_no_body() {
+    fn a_client_with_a_current_copy_gets_no_body() {
         let request = Request::parse(b"GET / HTTP/1.1\r\nIf-None-Match: \"a-1\"\r\n").unwrap();
         let same = Response::ok("text/plain", *b"hello").tagged("\"a-1\"").unless_had(&request);
         let text = written(&same, Method::Get);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_say_what_would_do() {
+    fn a_refused_method_comes_with_the_allowed_ones() {
         let text = written(&Response::from(Refusal::Method), Method::Get);
         assert!(text.contains("405") && text.contains("\r\nAllow: GET, HEAD\r\n"), "{text}");
     }

@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_only_so_many_slots() {
+    fn slots_are_limited() {
         let slots = Slots::default();
         let one = slots.take(1);
         assert!(one.is_some() && slots.take(1).is_none());

@@ -572,7 +572,7 @@ most = 1.0
 
     // 60 polls of 4 us, as many wake-ups of 1 us, and a few limits written, within 300 ms.
     #[test]
-    fn polls_cost_what_they_cost() {
+    fn polls_take_cpu_time() {
         let planned = Planned::parse("small", SMALL).unwrap_or_else(|error| panic!("{error}"));
         let every = Duration::from_millis(5);
         let came = came(&planned, Regime::Polled(every));
@@ -581,7 +581,7 @@ most = 1.0
     }
 
     #[test]
-    fn whoever_claims_about_nobody_is_told() {
+    fn a_claim_about_an_unknown_regime_is_refused() {
         let text = SMALL.replace("policy = \"nemo\"", "policy = \"memo\"");
         let error = Planned::parse("small", &text).map(|_| ()).expect_err("nobody is called so");
         assert!(error.to_string().contains("`memo`"), "{error}");

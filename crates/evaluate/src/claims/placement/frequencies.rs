@@ -267,7 +267,7 @@ mod tests {
 
     // 10 of 100 pages get nine tenths of the accesses: 0.09 each, plus 0.1 / 100.
     #[test]
-    fn what_is_expected_of_a_page() {
+    fn the_expected_frequency_of_a_page() {
         let spec = "contiguous:space=409600B,hot=40960B,share=0.9,rate=1000";
         let workload = from_spec(spec).expect("it is one");
         let hot = workload.hot(&workload.segment_at(Duration::ZERO))[0].from;
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_told_apart_by_the_window_before() {
+    fn pages_are_classified_by_the_window_before() {
         let mut followed = Followed::default();
         for (before, after) in [(0, 9), (1, 2), (1, 0), (2, 3), (7, 5)] {
             followed.note(before, after);

@@ -203,7 +203,7 @@ mod tests {
     // Ten windows, three pages: 9 accesses in each window; 9 in two windows and 1 in eight; none.
     // The overall mean is 3.87.
     #[test]
-    fn pages_are_told_apart_by_how_often_they_are_hot() {
+    fn pages_are_classified_by_their_hot_windows() {
         let window = |n: u64| vec![9, if n < 2 { 9 } else { 1 }, 0];
         let kinds = Kinds::of(&(0..10).map(window).collect::<Vec<_>>());
         assert_eq!((kinds.pages, kinds.accesses), ([1, 1, 1], [90, 26, 0]));

@@ -207,7 +207,7 @@ fn under_monitor(
 fn no_room(error: std::io::Error) -> tierscope_core::Error {
     tierscope_core::Error::new(tierscope_core::ErrorKind::Io, "cannot keep what a monitor sees")
         .cause(error)
-        .remedy("free space where temporary files lie, or set TMPDIR")
+        .remedy("free space for temporary files, or set TMPDIR")
 }
 
 /// Runs the machine for the experiment's time, counted from the first operation of its first

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_claims_are_told_with_their_place() {
+    fn wrong_claims_are_reported_with_their_place() {
         let plain = catalogue::of(Kind::Telemetry).next().expect("there is one").text;
         let text = plain.replacen("figure = \"recall\"", "figure = \"charm\"", 1);
         let error = Experiment::parse("e", &text).unwrap_err().to_string();
