@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn json_has_needs_and_settings_of_policies() {
+    fn json_has_what_a_policy_needs_and_its_settings() {
         let json: serde_json::Value =
             serde_json::from_str(&listed(write_policies, true)).expect("it is JSON");
         let hemem = json.as_array().and_then(|all| all.iter().find(|p| p["name"] == "hemem"));

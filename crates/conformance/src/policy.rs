@@ -222,7 +222,7 @@ fn survives_changes_of_layout(make: &dyn Fn() -> Box<dyn Policy>, traits: &Trait
 
 /// Evidence by regions in a run, the same in every window.
 #[derive(Clone, Copy, Debug)]
-enum Told {
+enum RegionEvidence {
     Nothing,
     /// Regions that all have this many hits of 40, and are unknown or not.
     Regions {
@@ -239,11 +239,11 @@ const HITS: [f32; 2] = [40.0, 0.0];
 /// alone, without any regions, is exempt.
 fn what_is_unknown_moves_nothing(make: &dyn Fn() -> Box<dyn Policy>, traits: &Traits) {
     for answers in [false, true] {
-        if !actions_on(&mut *make(), traits, Told::Nothing, answers).is_empty() {
+        if !actions_on(&mut *make(), traits, RegionEvidence::Nothing, answers).is_empty() {
             continue;
         }
         for hits in HITS {
-            let found = Told::Regions { hits, unknown: true };
+            let found = RegionEvidence::Regions { hits, unknown: true };
             let actions = actions_on(&mut *make(), traits, found, answers);
             assert_eq!(actions, [], "{found:?}, probes answered: {answers}");
         }
@@ -256,7 +256,7 @@ fn what_is_unknown_moves_nothing(make: &dyn Fn() -> Box<dyn Policy>, traits: &Tr
 #[must_use]
 pub fn acts_on_regions(make: &dyn Fn() -> Box<dyn Policy>, traits: &Traits) -> [bool; 2] {
     HITS.map(|hits| {
-        let found = Told::Regions { hits, unknown: false };
+        let found = RegionEvidence::Regions { hits, unknown: false };
         !actions_on(&mut *make(), traits, found, true).is_empty()
     })
 }
@@ -307,7 +307,12 @@ impl PlacementView for Halves {
 
 /// Actions of a policy over twenty seconds in windows of 200 ms. Its own probes and scans find
 /// every page present and old, or are not answered at all.
-fn actions_on(policy: &mut dyn Policy, traits: &Traits, told: Told, answers: bool) -> Vec<Action> {
+fn actions_on(
+    policy: &mut dyn Policy,
+    traits: &Traits,
+    regions: RegionEvidence,
+    answers: bool,
+) -> Vec<Action> {
     let (range, view) = (mapped(traits), Halves::of(mapped(traits)));
     let mut orders = Orders::default();
     let mut actions = Vec::new();
@@ -315,7 +320,7 @@ fn actions_on(policy: &mut dyn Policy, traits: &Traits, told: Told, answers: boo
     policy.observe(Evidence::Mappings(&one_mapping(range)), &mut orders);
     for window in 0..100 {
         let (start, end) = (Time(window * 200_000_000), Time((window + 1) * 200_000_000));
-        if let Told::Regions { hits, unknown } = told {
+        if let RegionEvidence::Regions { hits, unknown } = regions {
             let regions = regions_of(&range, hits, unknown);
             let snapshot = Snapshot { start, end, samples: 40, regions };
             policy.observe(Evidence::Regions(&snapshot), &mut orders);

@@ -4,7 +4,7 @@ use serde::Serialize;
 use tierscope_core::Result;
 use tierscope_sim::experiment::{Change, Experiment};
 
-use crate::accuracy::{Asked, Job, Outcome, Scenario, race};
+use crate::accuracy::{Job, JudgeSettings, Outcome, Scenario, race};
 use crate::experiments::{Overrides, load};
 use crate::runner::Runner;
 use crate::watch::{Watch, watches};
@@ -100,7 +100,7 @@ pub fn run(settings: &Settings<'_>, runner: &Runner<'_>) -> Result<Report> {
         .map(|varied| Job {
             experiment: &varied.experiment,
             watch: varied.watch.clone(),
-            asked: Asked::bar(settings.bar),
+            asked: JudgeSettings::bar(settings.bar),
         })
         .collect();
     let outcomes = race(&jobs, runner)?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use tierscope_core::{Error, ErrorKind, Result};
-use tierscope_evaluate::accuracy::{self, Asked, Scenario};
+use tierscope_evaluate::accuracy::{self, JudgeSettings, Scenario};
 use tierscope_evaluate::catalogue::{self, Kind};
 use tierscope_evaluate::experiments::change;
 use tierscope_evaluate::{Contender, Watch, save};
@@ -114,7 +114,7 @@ pub(super) fn run(args: &AccuracyArgs) -> Result<()> {
             .remedy("name one scenario, or take --html"));
     }
     let runner = runner()?;
-    let asked = Asked { bar: args.bar, at: args.at.clone() };
+    let asked = JudgeSettings { bar: args.bar, at: args.at.clone() };
     let reports = accuracy::run(&scenarios, args.seeds, &asked, &runner)?;
     warn_if_stopped(&runner);
     if let Some(path) = &args.svg {

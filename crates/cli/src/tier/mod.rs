@@ -4,7 +4,7 @@ mod account;
 pub mod args;
 pub mod config;
 pub(crate) mod plan;
-mod shown;
+mod progress;
 
 use serde_json::json;
 use tierscope_core::drive::{Course, Ended};
@@ -18,7 +18,7 @@ use tierscope_linux::{LiveMachine, Scans, tiering};
 
 use self::args::TierArgs;
 use self::plan::TierPlan;
-use self::shown::Shown;
+use self::progress::TierProgress;
 use crate::output::Output;
 use crate::record::{Recorded, check_complete, meta};
 
@@ -117,7 +117,7 @@ fn place(
         None => Ok(None),
         Some(_) => create_output(ports, instrument, of_policy, plan, kernel).map(Some),
     };
-    let mut shown = Shown::new(mover.handle(), plan.watch.duration, plan.entry.reclaims);
+    let mut progress = TierProgress::new(mover.handle(), plan.watch.duration, plan.entry.reclaims);
     let until = plan::until(plan, machine.now());
     let session = Session {
         ports: machine,
@@ -130,8 +130,8 @@ fn place(
         course: Course { mappings_age: plan.watch.update, ..Course::until(until) },
     };
     let session = session.open(open)?;
-    let ended = session.run(&mut shown);
-    let tally = shown.finish();
+    let ended = session.run(&mut progress);
+    let tally = progress.finish();
     let (account, _) = mover.finish();
     let recorded = ended.map(|ended| Recorded { ended, tally });
     if recorded.is_err() {

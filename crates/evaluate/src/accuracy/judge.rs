@@ -169,14 +169,14 @@ impl Outcome {
 
 /// Parameters of the judgement.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct JudgeSettings {
     /// Precision and recall from which a hot set counts as detected.
     pub bar: f64,
     /// Times at which figures are computed, in addition to the end.
     pub at: Vec<Duration>,
 }
 
-impl Asked {
+impl JudgeSettings {
     /// Only a bar: figures are computed at the end only.
     #[must_use]
     pub fn bar(bar: f64) -> Self {
@@ -319,7 +319,7 @@ impl Sink for Judge<'_> {
 pub(crate) fn judge(
     experiment: &Experiment,
     watch: &Watch,
-    asked: &Asked,
+    asked: &JudgeSettings,
     stop: &Arc<AtomicBool>,
     reached: &AtomicU64,
 ) -> Result<Outcome> {

@@ -17,7 +17,7 @@ use crate::watch::Watch;
 
 pub use chart::{draw, page};
 pub use figures::{Figures, Spread, Summary, Worst};
-pub use judge::{Asked, Detection, Outcome, Row, Shares};
+pub use judge::{Detection, JudgeSettings, Outcome, Row, Shares};
 pub use scenario::Scenario;
 
 pub(crate) use judge::judge;
@@ -57,7 +57,7 @@ pub struct Report {
 pub(crate) struct Job<'a> {
     pub(crate) experiment: &'a Experiment,
     pub(crate) watch: Watch,
-    pub(crate) asked: Asked,
+    pub(crate) asked: JudgeSettings,
 }
 
 /// Runs all jobs and returns their outcomes in the same order. After a stop, runs end early, and
@@ -80,7 +80,7 @@ pub(crate) fn race(jobs: &[Job<'_>], runner: &Runner<'_>) -> Result<Vec<Option<O
 pub fn run(
     scenarios: &[Scenario],
     seeds: u16,
-    asked: &Asked,
+    asked: &JudgeSettings,
     runner: &Runner<'_>,
 ) -> Result<Vec<Report>> {
     let all: Vec<Vec<Scenario>> = scenarios.iter().map(|s| seeded(s, seeds)).collect();
@@ -104,7 +104,7 @@ fn seeded(scenario: &Scenario, seeds: u16) -> Vec<Scenario> {
     (0..seeds).map(with).collect()
 }
 
-fn jobs<'a>(scenario: &'a Scenario, asked: &'a Asked) -> impl Iterator<Item = Job<'a>> {
+fn jobs<'a>(scenario: &'a Scenario, asked: &'a JudgeSettings) -> impl Iterator<Item = Job<'a>> {
     let job =
         |watch: &Watch| Job { experiment: scenario, watch: watch.clone(), asked: asked.clone() };
     scenario.contenders.iter().map(job)

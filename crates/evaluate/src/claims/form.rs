@@ -52,8 +52,8 @@ pub(super) struct Claim<F> {
 
 impl<F: Figure> Claim<F> {
     /// The common part of the claim.
-    pub(super) fn told(&self) -> Told<'_> {
-        Told {
+    pub(super) fn common(&self) -> CommonClaim<'_> {
+        CommonClaim {
             paper: &self.paper,
             says: &self.says,
             policy: &self.policy,
@@ -69,7 +69,7 @@ impl<F: Figure> Claim<F> {
 
 /// The part of a claim that all kinds of experiments share.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Told<'a> {
+pub(super) struct CommonClaim<'a> {
     pub(super) paper: &'a str,
     pub(super) says: &'a str,
     pub(super) policy: &'a str,
@@ -82,7 +82,7 @@ pub(super) struct Told<'a> {
     pub(super) reason: Option<&'a str>,
 }
 
-impl Told<'_> {
+impl CommonClaim<'_> {
     /// Checks that the claim can be judged with these policies.
     ///
     /// # Errors
@@ -192,8 +192,8 @@ impl<F: Figure + DeserializeOwned> Planned<F> {
         let experiment = Experiment::part(name, text, &read.experiment, read_workload)?;
         let contestants = contestants(&experiment, &[])?;
         for claim in &read.claim {
-            let told = claim.get_ref().told().check(&contestants);
-            told.map_err(|what| at_place(name, text, claim.span().start, what))?;
+            let checked = claim.get_ref().common().check(&contestants);
+            checked.map_err(|what| at_place(name, text, claim.span().start, what))?;
         }
         let claims = read.claim.into_iter().map(Spanned::into_inner).collect();
         Ok(Self { name, experiment, contestants, claims })

@@ -147,7 +147,7 @@ impl Planned for Race {
 
 /// Judges a claim by the outcomes of its experiment.
 fn judged(claim: &Claim, outcomes: &[Outcome], mhz: f64) -> Judgement {
-    claim.told().judged(outcomes, Verdict::NotTestable, |outcome| claim.figure.of(outcome, mhz))
+    claim.common().judged(outcomes, Verdict::NotTestable, |outcome| claim.figure.of(outcome, mhz))
 }
 
 /// Writes the section of an experiment.
@@ -191,7 +191,7 @@ fn section(race: &Race, outcomes: &[Outcome]) -> String {
     text.push('\n');
     text.push_str(form::TABLE);
     for claim in claims {
-        claim.told().row(judged(claim, outcomes, mhz), &mut text);
+        claim.common().row(judged(claim, outcomes, mhz), &mut text);
     }
     text
 }

@@ -21,7 +21,7 @@ pub const TABLES: u32 = 32_768;
 const STEP: Duration = Duration::from_millis(1);
 
 /// The simulated machine with a monitor that writes to files.
-pub type Watched = Machine<Monitor<BufWriter<File>>>;
+pub type MonitoredMachine = Machine<Monitor<BufWriter<File>>>;
 
 /// An experiment whose processes all have their page tables in the uncached region.
 pub struct Simulation<'a> {
@@ -145,7 +145,7 @@ pub fn monitor(
 
 /// Runs the machine for the experiment's time, writing mappings and the kernel's messages.
 fn watch(
-    machine: &mut Watched,
+    machine: &mut MonitoredMachine,
     experiment: &Experiment,
     names: &mut Names,
     stop: &AtomicBool,
@@ -170,17 +170,17 @@ fn watch(
 ///
 /// # Errors
 /// A write failed.
-pub fn hand_on(machine: &mut Watched, told: &mut Vec<KernelEvent>) -> Result<()> {
-    told.clear();
-    let lost = machine.told(told);
-    machine.observer().told(told, lost.0)
+pub fn hand_on(machine: &mut MonitoredMachine, events: &mut Vec<KernelEvent>) -> Result<()> {
+    events.clear();
+    let lost = machine.told(events);
+    machine.observer().told(events, lost.0)
 }
 
 /// Writes the last messages and closes the monitor's files.
 ///
 /// # Errors
 /// A write failed.
-pub fn finish(mut machine: Watched) -> Result<()> {
+pub fn finish(mut machine: MonitoredMachine) -> Result<()> {
     hand_on(&mut machine, &mut Vec::new())?;
     machine.into_observer().finish().map(drop)
 }

@@ -14,7 +14,7 @@ use tierscope_policies::memtis::CANDIDATES;
 use tierscope_sim::experiment::{Experiment, File, read};
 
 use super::chapter::{self, Chapter, Frame};
-use super::form::{self, Told};
+use super::form::{self, CommonClaim};
 use super::verdict::{Bounds, Judgement, Verdict};
 use crate::catalogue::{self, Kind, without_claims};
 use crate::contest::{Contestant, Notes, Outcome, Row, contestants};
@@ -91,8 +91,8 @@ impl Claim {
         if self.to_case.is_some() { &self.to_case } else { &self.case }
     }
 
-    fn told(&self) -> Told<'_> {
-        Told {
+    fn common(&self) -> CommonClaim<'_> {
+        CommonClaim {
             paper: &self.paper,
             says: &self.says,
             policy: &self.policy,
@@ -271,7 +271,7 @@ impl Planned {
             self.stages[stage].contestants.iter().any(|contestant| contestant.text == named)
         };
         let of = |named: &str| known(stage, named) || known(other, named);
-        claim.told().check_names(of).or_else(bad)
+        claim.common().check_names(of).or_else(bad)
     }
 
     /// Index of a case; by default the first.
@@ -337,7 +337,7 @@ fn judged(claim: &Claim, own: &[Outcome], other: &[Outcome]) -> Judgement {
         let outcome = outcomes.iter().find(|outcome| outcome.policy == name)?;
         Some(claim.figure.of(outcome, claim.shift.unwrap_or(0.0))? * times)
     };
-    claim.told().judge(
+    claim.common().judge(
         Verdict::NotReproduced,
         figure(&claim.policy, own),
         claim.to.as_deref().map(|to| figure(to, other)),
@@ -373,7 +373,7 @@ fn section(planned: &Planned, outcomes: &[Vec<Outcome>]) -> String {
         let of = |case: &Option<String>| {
             planned.stage(case).map_or(&[][..], |at| outcomes[at].as_slice())
         };
-        claim.told().row(judged(claim, of(&claim.case), of(claim.to_case())), &mut text);
+        claim.common().row(judged(claim, of(&claim.case), of(claim.to_case())), &mut text);
     }
     text
 }
@@ -420,8 +420,8 @@ const ELSEWHERE: &str = "## What is not judged here\n
 fn tally(text: &str) -> String {
     use Verdict::{DirectionOnly, NotReproduced, NotTestable, Reproduced};
     let count = |verdict: Verdict| {
-        let told = |end: &str| text.matches(&format!("| {}{end}", verdict.name())).count();
-        format!("{} {}", told(" |") + told(": "), verdict.name())
+        let count = |end: &str| text.matches(&format!("| {}{end}", verdict.name())).count();
+        format!("{} {}", count(" |") + count(": "), verdict.name())
     };
     let all = [Reproduced, DirectionOnly, NotReproduced, NotTestable].map(count);
     format!("Verdicts on this page: {}.\n\n", all.join(", "))
@@ -453,8 +453,8 @@ mod tests {
         let alone = catalogue::experiment("nemo-flexkvs-rates").expect("it is one of ours");
         let case = |set: &str| Case { name: "fast".into(), set: vec![set.into()] };
         assert!(case("seed=8").experiment("x", &alone).is_ok());
-        let told = case("seed").experiment("x", &alone).map(drop).expect_err("it has no value");
-        assert!(told.to_string().contains("case fast"), "{told}");
+        let error = case("seed").experiment("x", &alone).map(drop).expect_err("it has no value");
+        assert!(error.to_string().contains("case fast"), "{error}");
     }
 
     fn row(end_seconds: f64, rate: f64) -> Row {
@@ -479,8 +479,8 @@ mod tests {
     fn verdicts_are_counted() {
         let text =
             "| a | reproduced |\n| b | not reproduced: so it is |\n| c | reproduced: well |\n";
-        let told = "2 reproduced, 0 direction only, 1 not reproduced, 0 not testable here";
-        assert!(tally(text).contains(told), "{}", tally(text));
+        let counts = "2 reproduced, 0 direction only, 1 not reproduced, 0 not testable here";
+        assert!(tally(text).contains(counts), "{}", tally(text));
     }
 
     // 38 of 40 pages are 95 %.

@@ -24,7 +24,7 @@ use tierscope_sim::exact::Machine;
 use tierscope_sim::experiment::{Experiment, File, read};
 
 use super::super::chapter;
-use super::super::form::{self, Claim, Told};
+use super::super::form::{self, Claim, CommonClaim};
 use super::super::verdict::Verdict;
 use super::Case;
 use crate::catalogue::without_claims;
@@ -128,11 +128,11 @@ impl form::Figure for Figure {
 }
 
 impl Figure {
-    fn of(self, came: &Came) -> Option<f64> {
+    fn of(self, result: &RegimeResult) -> Option<f64> {
         match self {
-            Figure::P99Over => Some(came.p99 as f64),
-            Figure::CpuPercent | Figure::CpuOver => came.cpu.map(|share| share * 100.0),
-            Figure::CountOffPercent => came.off.map(|share| share * 100.0),
+            Figure::P99Over => Some(result.p99 as f64),
+            Figure::CpuPercent | Figure::CpuOver => result.cpu.map(|share| share * 100.0),
+            Figure::CountOffPercent => result.off.map(|share| share * 100.0),
         }
     }
 }
@@ -164,7 +164,7 @@ impl Regime {
 
 /// Results of a run under one regime.
 #[derive(Clone, Debug)]
-struct Came {
+struct RegimeResult {
     regime: Regime,
     /// Requests of the store per second.
     requests: f64,
@@ -337,7 +337,7 @@ impl<'a> Stage<'a> {
         Ok(enough)
     }
 
-    fn came(&mut self, regime: Regime) -> Result<Came> {
+    fn measure(&mut self, regime: Regime) -> Result<RegimeResult> {
         self.take()?;
         let account = self.machine.account();
         let seconds = self.machine.now().seconds();
@@ -355,7 +355,7 @@ impl<'a> Stage<'a> {
             Regime::Notified => account.spent.telemetry,
             _ => Duration::ZERO,
         };
-        Ok(Came {
+        Ok(RegimeResult {
             regime,
             requests: latency.operations as f64 / seconds,
             p50: latency.p50,
@@ -397,7 +397,7 @@ impl Planned {
         let known: Vec<String> = planned.regimes().map(Regime::name).collect();
         for claim in &planned.claims {
             claim
-                .told()
+                .common()
                 .check_names(|named| known.iter().any(|name| name == named))
                 .map_err(bad)?;
         }
@@ -415,7 +415,7 @@ impl Planned {
         [Regime::Alone, Regime::Free, Regime::Notified].into_iter().chain(polled)
     }
 
-    fn written(&self, came: &[Came]) -> String {
+    fn written(&self, results: &[RegimeResult]) -> String {
         let experiment = &self.cases[0].1;
         let mut text = format!(
             "## {name}\n{about}. Simulated {how}, {mapped} mapped, {time:?}, seed {seed}.\nSource: {source}. Costs: {costs}.\n\
@@ -429,22 +429,22 @@ impl Planned {
             source = experiment.source,
             costs = self.hold.source,
         );
-        let each = came.len() / self.cases.len();
-        for ((name, _), came) in self.cases.iter().zip(came.chunks(each)) {
+        let each = results.len() / self.cases.len();
+        for ((name, _), results) in self.cases.iter().zip(results.chunks(each)) {
             // Writing to a string cannot fail, here and below.
             let _ = writeln!(text, "{name}:\n");
-            table(&mut text, came);
+            table(&mut text, results);
         }
         text.push_str(form::TABLE);
-        for ((name, _), came) in self.cases.iter().zip(came.chunks(each)) {
+        for ((name, _), results) in self.cases.iter().zip(results.chunks(each)) {
             for claim in &self.claims {
-                let told = Told { case: Some(name), ..claim.told() };
+                let common = CommonClaim { case: Some(name), ..claim.common() };
                 let of = |named: &str| {
-                    let found = came.iter().find(|came| came.regime.name() == named)?;
+                    let found = results.iter().find(|result| result.regime.name() == named)?;
                     claim.figure.of(found)
                 };
                 let to = claim.to.as_deref().map(of);
-                told.row(told.judge(Verdict::NotReproduced, of(&claim.policy), to), &mut text);
+                common.row(common.judge(Verdict::NotReproduced, of(&claim.policy), to), &mut text);
             }
         }
         text
@@ -457,39 +457,39 @@ impl chapter::Planned for Planned {
             .flat_map(|(_, experiment)| self.regimes().map(move |regime| (experiment, regime)))
             .collect();
         let nanos: Vec<u64> = jobs.iter().map(|(e, _)| e.time.as_nanos() as u64).collect();
-        let came = runner.side_by_side(&nanos, |index, reached| {
+        let results = runner.side_by_side(&nanos, |index, reached| {
             let (experiment, regime) = jobs[index];
             let mut stage = Stage::new(experiment, &self.hold, regime, runner.stop())?;
             stage.run(regime, Time(0) + experiment.time, reached)?;
-            stage.came(regime)
+            stage.measure(regime)
         })?;
-        let came: Vec<Came> = came.into_iter().flatten().collect();
-        if runner.is_stopped() || came.len() < jobs.len() {
+        let results: Vec<RegimeResult> = results.into_iter().flatten().collect();
+        if runner.is_stopped() || results.len() < jobs.len() {
             return Ok(None);
         }
-        Ok(Some(self.written(&came)))
+        Ok(Some(self.written(&results)))
     }
 }
 
-fn table(text: &mut String, came: &[Came]) {
+fn table(text: &mut String, results: &[RegimeResult]) {
     text.push_str(
         "| neighbour | requests a second | p50, p99, p99.9 µs | p99 over alone | its stores a second | its CPUs at least | notified | held by |\n\
          |---|---|---|---|---|---|---|---|\n",
     );
-    let alone = came.first().map_or(1, |came| came.p99).max(1) as f64;
+    let alone = results.first().map_or(1, |result| result.p99).max(1) as f64;
     let or = |text: Option<String>| text.unwrap_or("–".into());
-    for came in came {
-        let [p50, p99, p999] = [came.p50, came.p99, came.p999].map(|ns| ns as f64 / 1e3);
+    for result in results {
+        let [p50, p99, p999] = [result.p50, result.p99, result.p999].map(|ns| ns as f64 / 1e3);
         let _ = writeln!(
             text,
             "| {} | {:.0} | {p50:.2}, {p99:.2}, {p999:.2} | {:.3} | {} | {} | {} | {} |",
-            came.regime.name(),
-            came.requests,
-            came.p99 as f64 / alone,
-            or(came.stores.map(|bytes| about_size(bytes as u64))),
-            or(came.held.map(|(_, least)| format!("{least:.3}"))),
-            or(came.held.map(|(notices, _)| notices.to_string())),
-            or(came.cpu.map(|share| format!("{:.4} % of a CPU", share * 100.0))),
+            result.regime.name(),
+            result.requests,
+            result.p99 as f64 / alone,
+            or(result.stores.map(|bytes| about_size(bytes as u64))),
+            or(result.held.map(|(_, least)| format!("{least:.3}"))),
+            or(result.held.map(|(notices, _)| notices.to_string())),
+            or(result.cpu.map(|share| format!("{:.4} % of a CPU", share * 100.0))),
         );
     }
     text.push('\n');
@@ -543,13 +543,13 @@ to = "mbm 5ms"
 most = 1.0
 "#;
 
-    fn came(planned: &Planned, regime: Regime) -> Came {
+    fn measure(planned: &Planned, regime: Regime) -> RegimeResult {
         let stop = Arc::new(AtomicBool::new(false));
         let experiment = &planned.cases[0].1;
         let mut stage = Stage::new(experiment, &planned.hold, regime, &stop).expect("it fits");
         let end = Time(0) + experiment.time;
         stage.run(regime, end, &AtomicU64::new(0)).expect("it runs");
-        stage.came(regime).expect("requests are completed")
+        stage.measure(regime).expect("requests are completed")
     }
 
     // Two cores reach some 5 GiB/s. The quota has a period of 100 ms, so that short runs can exceed
@@ -557,15 +557,18 @@ most = 1.0
     #[test]
     fn the_neighbour_is_counted_to_the_line_and_held() {
         let planned = Planned::parse("small", SMALL).unwrap_or_else(|error| panic!("{error}"));
-        let free = came(&planned, Regime::Free);
+        let free = measure(&planned, Regime::Free);
         // A store that a thread is about to make is counted as made: some hundreds, out of tens of
         // millions in 300 ms.
         assert!(free.off.is_some_and(|off| off < 1e-4) && free.cpu.is_none(), "{free:?}");
         let cap = f64::from(256 << 20);
         assert!(free.stores.is_some_and(|bytes| bytes > 4.0 * cap), "{free:?}");
-        let held = came(&planned, Regime::Notified);
+        let held = measure(&planned, Regime::Notified);
         assert!(held.stores.is_some_and(|bytes| bytes < 2.0 * cap), "{held:?}");
-        assert!(held.p99 <= free.p99 && held.held.is_some_and(|(told, _)| told > 0), "{held:?}");
+        assert!(
+            held.p99 <= free.p99 && held.held.is_some_and(|(notices, _)| notices > 0),
+            "{held:?}"
+        );
         // At least one wake-up and one limit written, within 300 ms.
         assert!(held.cpu.is_some_and(|share| share > 3e-6 / 0.3), "{held:?}");
     }
@@ -575,9 +578,12 @@ most = 1.0
     fn polls_take_cpu_time() {
         let planned = Planned::parse("small", SMALL).unwrap_or_else(|error| panic!("{error}"));
         let every = Duration::from_millis(5);
-        let came = came(&planned, Regime::Polled(every));
+        let result = measure(&planned, Regime::Polled(every));
         let least = 60.0 * 5e-6 / 0.3;
-        assert!(came.cpu.is_some_and(|share| (least..least * 1.5).contains(&share)), "{came:?}");
+        assert!(
+            result.cpu.is_some_and(|share| (least..least * 1.5).contains(&share)),
+            "{result:?}"
+        );
     }
 
     #[test]

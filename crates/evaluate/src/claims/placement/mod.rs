@@ -185,7 +185,7 @@ impl Planned for Race {
 
 /// Judges a claim by the outcomes of its experiment.
 fn judged(claim: &Claim, outcomes: &[Outcome]) -> Judgement {
-    claim.told().judged(outcomes, Verdict::NotTestable, |outcome| claim.figure.of(outcome))
+    claim.common().judged(outcomes, Verdict::NotTestable, |outcome| claim.figure.of(outcome))
 }
 
 /// Writes the section of an experiment.
@@ -245,7 +245,7 @@ fn section(race: &Race, outcomes: &[Outcome]) -> String {
     text.push('\n');
     text.push_str(form::TABLE);
     for claim in claims {
-        claim.told().row(judged(claim, outcomes), &mut text);
+        claim.common().row(judged(claim, outcomes), &mut text);
     }
     text
 }

@@ -13,7 +13,7 @@ use super::claim::{Kind, Variant};
 use super::first_level;
 use super::sequence::Sequence;
 use tierscope_tlb::attribution::Spread;
-use tierscope_tlb::capture::simulated::{TABLES, Watched, finish, hand_on, monitor};
+use tierscope_tlb::capture::simulated::{MonitoredMachine, TABLES, finish, hand_on, monitor};
 
 /// Simulated time between two updates of the progress.
 const STEP: Duration = Duration::from_micros(200);
@@ -187,8 +187,8 @@ fn under_monitor(
         .with_stop(Arc::clone(stop));
     start(&mut machine, experiment, |first| Process { uncached_tables: true, ..first })?;
     let mut sequence = Sequence::new(&experiment.processes[0], &*machine.mappings(Duration::ZERO)?);
-    let mut told = Vec::new();
-    let hand = |machine: &mut Watched| hand_on(machine, &mut told);
+    let mut events = Vec::new();
+    let hand = |machine: &mut MonitoredMachine| hand_on(machine, &mut events);
     watch(&mut machine, experiment, stop, reached, outcome, hand)?;
     let pid = machine.account().done[0].space.0 + 1;
     finish(machine)?;

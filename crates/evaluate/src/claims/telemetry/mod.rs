@@ -9,7 +9,7 @@ mod sensitivity;
 use tierscope_core::Result;
 
 use super::chapter::{Chapter, Frame, Planned};
-use crate::accuracy::{Asked, Job, Outcome, Scenario, race};
+use crate::accuracy::{Job, JudgeSettings, Outcome, Scenario, race};
 use crate::catalogue::{self, Kind};
 use crate::runner::Runner;
 
@@ -110,7 +110,11 @@ impl WithVariants {
         let scenarios = std::iter::once(&self.experiment.scenario).chain(varied);
         scenarios.flat_map(|scenario| {
             let watches = scenario.contenders.iter().cloned();
-            watches.map(move |watch| Job { experiment: scenario, watch, asked: Asked::bar(BAR) })
+            watches.map(move |watch| Job {
+                experiment: scenario,
+                watch,
+                asked: JudgeSettings::bar(BAR),
+            })
         })
     }
 

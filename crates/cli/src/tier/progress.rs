@@ -14,7 +14,7 @@ use crate::units::{show_bytes, show_duration};
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// Counts windows, and on a terminal shows the bytes moved so far.
-pub(super) struct Shown {
+pub(super) struct TierProgress {
     progress: Progress<'static>,
     mover: MoverHandle,
     duration: Option<Duration>,
@@ -24,7 +24,7 @@ pub(super) struct Shown {
     shown: Option<Time>,
 }
 
-impl Shown {
+impl TierProgress {
     pub(super) fn new(mover: MoverHandle, duration: Option<Duration>, reclaims: bool) -> Self {
         let terminal = io::stderr().is_terminal();
         let progress = Progress::new(None, duration);
@@ -70,7 +70,7 @@ fn write(text: &str) {
     let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
 }
 
-impl Sink for Shown {
+impl Sink for TierProgress {
     fn window(&mut self, window: &Window<'_>) -> Result<()> {
         self.progress.window(window)?;
         self.show(window.snapshot.end);
