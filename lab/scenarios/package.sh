@@ -22,7 +22,7 @@ mount -t tmpfs modules $root/usr/lib/modules
 mkdir $root/lib/modules/"$kernel"
 ln -s "$build" $root/lib/modules/"$kernel"/build
 cp /host"$modules"/modules.builtin /host"$modules"/modules.order $root/lib/modules/"$kernel"/
-# Of the packages that are installed dpkg learns those that ours asks for: a
+# dpkg's list holds only the installed packages that ours depends on: a
 # development machine has thousands, and reading their lists takes minutes here.
 mount -t tmpfs dpkg $root/var/lib/dpkg
 mkdir $root/var/lib/dpkg/info $root/var/lib/dpkg/updates $root/var/lib/dpkg/triggers

@@ -32,7 +32,7 @@ load free
 echo "$before $(stores) $seconds" >/out/stores-free.txt
 taskset 2 tierscope qos --tenant "neighbour=$cap" --by nemo --json >/out/qos.jsonl 2>/out/qos.txt &
 qos=$!
-# It shares the CPU of whom it holds, which has time then. Whoever it holds, it holds from the second second on.
+# It shares the CPU of the capped tenant, which has time then. The cap is in force from the second second on.
 sleep 2
 before=$(stores)
 load held

@@ -4,7 +4,7 @@ echo root:x:0:0::/:/bin/sh >/etc/passwd # memcached needs an entry for the user 
 echo 4194304 >/proc/sys/net/core/wmem_default
 insmod /lab/tierscope.ko
 insmod /lab/tierscope_device.ko
-# Whoever else clears ACCESSED bits, or moves pages, does so when it is its turn.
+# Other users of ACCESSED bits and other movers of pages are switched off until the scenario starts them.
 echo 0 >/proc/sys/kernel/numa_balancing
 echo 0 >/sys/kernel/mm/lru_gen/enabled
 grep . /sys/devices/virtual/memory_tiering/memory_tier*/nodelist
