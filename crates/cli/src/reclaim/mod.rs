@@ -158,7 +158,7 @@ mod tests {
         for (flags, cause) in [
             ("-p 1 --policy hot-region", "does not reclaim memory"),
             ("-p 1 --policy poem", "poem"),
-            ("-p 1 --policy mglru --guided", "--guided is for mglru-telescope"),
+            ("-p 1 --policy mglru --guided", "--guided has no effect"),
             ("-p 1 --policy mglru:share=0.1 --target 20%", "given twice"),
             ("-p 1 --rate 4096", "2MiB a second at least"),
             ("-p 1 --duration 1ms", "not one window"),
