@@ -10,6 +10,7 @@ use serde::Serialize;
 use tierscope_core::Result;
 use tierscope_instruments::registry as instruments;
 use tierscope_policies::registry as policies;
+use tierscope_report::table::{Align, Table};
 use tierscope_report::write_json;
 
 use crate::instruments::all;
@@ -144,27 +145,22 @@ fn write_policies(args: &ListArgs, out: &mut dyn Write) -> io::Result<()> {
         return write_json(&all, out);
     }
     let head = ["policy", "tracks", "moves", "promotes", "demotes", "cost of looking", "B/page"];
-    let row = |policy: &Policy| {
-        let bytes = policy.page_bytes.map_or("-".into(), |bytes| bytes.to_string());
-        let cells = [
+    let mut table =
+        Table::new(head.map(|head| (head, Align::Left))).wrapped_at([16, 16, 11, 21, 21, 23, 6]);
+    for policy in &all {
+        table.row([
             policy.name,
             policy.tracks,
             policy.granularity,
             policy.promotes,
             policy.demotes,
             policy.cost,
-            &bytes,
-        ];
-        cells.map(str::to_owned)
-    };
-    let rows: Vec<[String; 7]> = all.iter().map(row).collect();
-    table(out, &[16, 16, 11, 21, 21, 23, 6], &head, &rows)?;
-    writeln!(out)?;
-    let about: Vec<[String; 3]> = all
-        .iter()
-        .map(|policy| [policy.name, policy.about, policy.source].map(str::to_owned))
-        .collect();
-    table(out, &[16, 60, 40], &["policy", "in a line", "source"], &about)?;
+            &policy.page_bytes.map_or("-".into(), |bytes| bytes.to_string()),
+        ]);
+    }
+    let mut about = Table::default().text("policy").text("in a line").text("source");
+    all.iter().for_each(|policy| about.row([policy.name, policy.about, policy.source]));
+    write!(out, "{table}\n{}", about.wrapped_at([16, 60, 40]))?;
     writeln!(
         out,
         "\nB/page: bytes kept for each page of 4 KiB; - if that does not grow with pages. Evidence that each needs, \
@@ -178,85 +174,24 @@ fn write_instruments(args: &ListArgs, out: &mut dyn Write) -> io::Result<()> {
         return write_json(&all, out);
     }
     let head = ["instrument", "tracks", "grain", "variant", "cost of looking", "in a line"];
-    let rows = all.iter().flat_map(|entry| {
-        entry.variants.iter().map(move |variant| {
-            let cells = [
-                entry.name,
-                &entry.tracks,
-                entry.granularity,
-                variant.name,
-                variant.cost,
-                variant.about,
-            ];
-            cells.map(str::to_owned)
-        })
-    });
-    table(out, &[12, 14, 6, 10, 26, 50], &head, &rows.collect::<Vec<_>>())
-}
-
-/// Writes rows in columns of the given widths; longer cells are wrapped.
-pub(crate) fn table<const N: usize>(
-    out: &mut dyn Write,
-    widths: &[usize; N],
-    head: &[&str; N],
-    rows: &[[String; N]],
-) -> io::Result<()> {
-    let rule = widths.map(|width| "-".repeat(width));
-    write_row(out, widths, &head.map(str::to_owned))?;
-    write_row(out, widths, &rule)?;
-    rows.iter().try_for_each(|row| write_row(out, widths, row))
-}
-
-fn write_row<const N: usize>(
-    out: &mut dyn Write,
-    widths: &[usize; N],
-    row: &[String; N],
-) -> io::Result<()> {
-    let cells: Vec<Vec<String>> =
-        row.iter().zip(widths).map(|(text, width)| wrapped(text, *width)).collect();
-    let lines = cells.iter().map(Vec::len).max().unwrap_or(0);
-    for at in 0..lines {
-        let part = |(cell, width): (&Vec<String>, &usize)| {
-            let text = cell.get(at).map_or("", String::as_str);
-            format!("{text:width$}")
-        };
-        let line: Vec<String> = cells.iter().zip(widths).map(part).collect();
-        writeln!(out, "{}", line.join("  ").trim_end())?;
+    let mut table =
+        Table::new(head.map(|head| (head, Align::Left))).wrapped_at([12, 14, 6, 10, 26, 50]);
+    for (entry, variant) in all.iter().flat_map(|e| e.variants.iter().map(move |v| (e, v))) {
+        table.row([
+            entry.name,
+            &entry.tracks,
+            entry.granularity,
+            variant.name,
+            variant.cost,
+            variant.about,
+        ]);
     }
-    Ok(())
-}
-
-/// Wraps text into lines of at most `width` characters; a longer word gets its own line.
-fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    for word in text.split_whitespace() {
-        let last = lines.last_mut().expect("there is one");
-        let taken = last.chars().count();
-        if taken == 0 {
-            last.push_str(word);
-        } else if taken + 1 + word.chars().count() <= width {
-            last.push(' ');
-            last.push_str(word);
-        } else {
-            lines.push(word.to_owned());
-        }
-    }
-    lines
+    write!(out, "{table}")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn words_go_on_below() {
-        assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
-        assert_eq!(wrapped("unbreakable it is", 5), ["unbreakable", "it is"]);
-        let mut out = Vec::new();
-        let rows = [["a".to_owned(), "b c".to_owned()]];
-        table(&mut out, &[3, 1], &["x", "y"], &rows).expect("it is memory");
-        assert_eq!(String::from_utf8(out).expect("text"), "x    y\n---  -\na    b\n     c\n");
-    }
 
     fn listed(write: fn(&ListArgs, &mut dyn Write) -> io::Result<()>, json: bool) -> String {
         let mut out = Vec::new();

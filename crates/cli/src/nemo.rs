@@ -8,6 +8,7 @@ use serde_json::json;
 use tierscope_core::{Cell, Error, ErrorKind, Result, Rule};
 use tierscope_nemo::plan::Inputs;
 use tierscope_nemo::{Driver, Functional, Memory, Plan, Spec};
+use tierscope_report::table::Table;
 
 use crate::units;
 
@@ -125,9 +126,42 @@ fn plan(args: &PlanArgs) -> Result<()> {
         })?;
         println!("{value}");
     } else {
-        print!("{plan}");
+        print!("{}", text(&plan));
     }
     Ok(())
+}
+
+fn text(plan: &Plan) -> String {
+    let Plan { regions, at_once, periods, sweep, sweep_in_periods, .. } = plan;
+    let Inputs { memory, granularity, pipelines, states, counter, period, channels } = plan.inputs;
+    let (memory, granularity) = (size(memory as f64), size(granularity as f64));
+    let heads = ["", "sweep by M·τ·W/(|SRAM|·G)", "1 TiB takes"];
+    let sram = format!("SRAM with counters of {counter} B, {channels} channels");
+    let mut table = Table::default().text(&sram).numbers(heads);
+    for reading in &plan.readings {
+        table.row([
+            reading.assumption.to_owned(),
+            size(reading.sram),
+            format!("{:.2} s", reading.sweep),
+            size(reading.for_a_tebibyte),
+        ]);
+    }
+    format!(
+        "{memory} in units of {granularity}: {regions} states; \
+         {pipelines} pipelines x {states} hold {at_once} at a time\n\
+         a sweep at {period} s takes {sweep:.2} s; \
+         in whole periods {periods} x {period} s = {sweep_in_periods:.2} s\n\n{table}"
+    )
+}
+
+/// A size with two decimals, which the readings differ by.
+fn size(bytes: f64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let step = (bytes.max(1.0).log2() / 10.0) as usize;
+    let step = step.min(UNITS.len() - 1);
+    let value = bytes / 1024f64.powi(step as i32);
+    let digits = usize::from(value < 100.0 && value.fract() != 0.0) * 2;
+    format!("{value:.digits$} {}", UNITS[step])
 }
 
 fn rule(args: &RuleArgs) -> Result<()> {
@@ -167,4 +201,17 @@ fn text_of(words: &str) -> Result<String> {
     fs::read_to_string(&path).map_err(|error| {
         Error::new(ErrorKind::Io, format!("cannot read {}", path.display())).cause(error)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plans_print_what_each_reading_takes() {
+        let text = text(&Plan::new(Inputs::PROTOTYPE).expect("the prototype's plan is valid"));
+        assert!(text.contains("16 GiB in units of 4 KiB: 4194304 states"), "{text}");
+        assert!(text.contains("36.57 s; in whole periods 74 x 0.5 s = 37.00 s"), "{text}");
+        assert!(text.contains("1.41 MiB") && text.contains("90.11 MiB"), "{text}");
+    }
 }

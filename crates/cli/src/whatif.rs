@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use tierscope_core::{Error, ErrorKind, Result};
-use tierscope_evaluate::whatif::{self, Refused, Replays, Settings};
+use tierscope_evaluate::whatif::{self, Refused, Replay, Replays, Settings};
+use tierscope_report::table::{Align, Table};
 
 use crate::print::print_report;
 use crate::sim::OverrideArgs;
@@ -72,51 +73,11 @@ pub fn run(args: &WhatifArgs) -> Result<()> {
 fn write_text(report: &Replays, out: &mut dyn Write) -> io::Result<()> {
     let Replays { recording, instrument, replays, refused } = report;
     writeln!(out, "{recording}: regions by {instrument}, replayed\n")?;
-    let width = replays.iter().map(|r| r.policy.chars().count()).max().unwrap_or(0).max(18);
-    writeln!(
-        out,
-        "{:width$} {:>10} {:>8} {:>10} {:>10} {:>10} {:>10} {:>10} {:>8} {:>9} {:>9}",
-        "",
-        "fast tier",
-        "fast %",
-        "promoted",
-        "demoted",
-        "failed",
-        "wasted",
-        "to and fro",
-        "re-used",
-        "policy %",
-        "moving %"
-    )?;
-    let percent =
-        |share: Option<f64>| share.map_or("-".into(), |share| format!("{:.1}", share * 100.0));
-    for replay in replays {
-        let moves = &replay.moves;
-        let bytes = [
-            replay.fast_bytes,
-            moves.promoted_bytes,
-            moves.demoted_bytes,
-            moves.failed_bytes,
-            moves.wasted_bytes,
-            moves.ping_pong_bytes,
-        ];
-        let [fast, promoted, demoted, failed, wasted, pingpong] = bytes.map(show_bytes);
-        writeln!(
-            out,
-            "{:width$} {fast:>10} {:>8} {promoted:>10} {demoted:>10} {failed:>10} {wasted:>10} {pingpong:>10} \
-             {:>8} {:>9.3} {:>9.3}",
-            replay.policy,
-            percent(replay.fast_tier_share),
-            percent(moves.reaccess_share),
-            replay.policy_cpu * 100.0,
-            replay.mover_cpu * 100.0
-        )?;
-    }
+    write!(out, "{}", table(replays))?;
     if !refused.is_empty() {
-        writeln!(out, "\nnot judged:")?;
-    }
-    for Refused { policy, cause } in refused {
-        writeln!(out, "{policy:width$} {cause}")?;
+        let mut table = Table::without_heads([Align::Left, Align::Left]);
+        refused.iter().for_each(|Refused { policy, cause }| table.row([policy, cause]));
+        write!(out, "\nnot judged:\n{table}")?;
     }
     writeln!(
         out,
@@ -125,4 +86,31 @@ fn write_text(report: &Replays, out: &mut dyn Write) -> io::Result<()> {
          and not seen\naccessed before it moved back or the recording ended; to and fro: moved twice within 60 s. \
          Moving at cited costs."
     )
+}
+
+fn table(replays: &[Replay]) -> Table {
+    let bytes = ["promoted", "demoted", "failed", "wasted", "to and fro"];
+    let shares = ["re-used", "policy %", "moving %"];
+    let heads = ["fast tier", "fast %"].into_iter().chain(bytes).chain(shares);
+    let mut table = Table::default().text("").numbers(heads);
+    let percent =
+        |share: Option<f64>| share.map_or("-".into(), |share| format!("{:.1}", share * 100.0));
+    for replay in replays {
+        let moves = &replay.moves;
+        let bytes = [
+            moves.promoted_bytes,
+            moves.demoted_bytes,
+            moves.failed_bytes,
+            moves.wasted_bytes,
+            moves.ping_pong_bytes,
+        ];
+        let mut cells = vec![replay.policy.clone(), show_bytes(replay.fast_bytes)];
+        cells.push(percent(replay.fast_tier_share));
+        cells.extend(bytes.map(show_bytes));
+        cells.push(percent(moves.reaccess_share));
+        let cpu = [replay.policy_cpu, replay.mover_cpu];
+        cells.extend(cpu.map(|share| format!("{:.3}", share * 100.0)));
+        table.row(cells);
+    }
+    table
 }

@@ -180,8 +180,8 @@ fn figures_by_hand() {
 fn a_missed_bar_is_reported() {
     let output = Case::new("toucher[7]", 7).compare(&["--bar", "0.9", "--no-pages"]);
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.contains("attach               never"), "{text}");
-    assert!(text.contains("stairs 1            0.40 s"), "{text}");
+    assert!(text.contains("attach     never"), "{text}");
+    assert!(text.contains("stairs 1  0.40 s"), "{text}");
     assert!(text.contains("profiler: 5.00 % of one CPU"), "{text}");
     assert!(!text.contains("pages"), "{text}");
 }

@@ -266,6 +266,6 @@ mod tests {
         let svg = draw(&report);
         assert!(svg.contains(">1 ms<") && svg.contains(">100 ms<"), "{svg}");
         // 0.15 and 0.95 of the height of 280, from the bottom at 320.
-        assert!(svg.contains(r#"points="50,277.85 730,53.57""#), "{svg}");
+        assert!(svg.contains(r#"points="50,277.86 730,53.57""#), "{svg}");
     }
 }

@@ -6,8 +6,6 @@
 //! one channel, 448 KiB. 1.4 MiB are section 4's 4.4 % of 32 MiB, which is the allocated blocks,
 //! not the used words. [`Plan::readings`] shows the result of each assumption.
 
-use std::fmt;
-
 use serde::Serialize;
 use tierscope_core::{Error, ErrorKind, Result};
 
@@ -82,7 +80,7 @@ pub struct Reading {
     pub for_a_tebibyte: f64,
 }
 
-/// A planned sweep; displays as a table.
+/// A planned sweep.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Plan {
     /// Parameters of the sweep.
@@ -157,48 +155,6 @@ impl Reading {
     }
 }
 
-/// Formats a size with a binary unit.
-fn size(bytes: f64) -> String {
-    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let step = (bytes.max(1.0).log2() / 10.0) as usize;
-    let step = step.min(UNITS.len() - 1);
-    let value = bytes / 1024f64.powi(step as i32);
-    let digits = usize::from(value < 100.0 && value.fract() != 0.0) * 2;
-    format!("{value:.digits$} {}", UNITS[step])
-}
-
-impl fmt::Display for Plan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inputs { memory, granularity, pipelines, states, counter, period, channels } =
-            self.inputs;
-        writeln!(
-            f,
-            "{} in units of {}: {} states; {pipelines} pipelines x {states} hold {} at a time",
-            size(memory as f64),
-            size(granularity as f64),
-            self.regions,
-            self.at_once
-        )?;
-        writeln!(
-            f,
-            "a sweep at {period} s takes {:.2} s; in whole periods {} x {period} s = {:.2} s",
-            self.sweep, self.periods, self.sweep_in_periods
-        )?;
-        writeln!(f, "SRAM with counters of {counter} B, {channels} channels:")?;
-        for reading in &self.readings {
-            writeln!(
-                f,
-                "  {:<56} {:>10}  sweep by M·τ·W/(|SRAM|·G) {:>8.2} s  1 TiB takes {:>10}",
-                reading.assumption,
-                size(reading.sram),
-                reading.sweep,
-                size(reading.for_a_tebibyte)
-            )?;
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -229,13 +185,8 @@ mod tests {
     }
 
     #[test]
-    fn it_prints_and_serialises() {
-        let plan = Plan::new(Inputs::PROTOTYPE).unwrap();
-        let text = plan.to_string();
-        assert!(text.contains("16 GiB in units of 4 KiB: 4194304 states"), "{text}");
-        assert!(text.contains("36.57 s; in whole periods 74 x 0.5 s = 37.00 s"), "{text}");
-        assert!(text.contains("1.41 MiB") && text.contains("90.11 MiB"), "{text}");
-        let json = serde_json::to_value(&plan).unwrap();
+    fn it_serialises() {
+        let json = serde_json::to_value(Plan::new(Inputs::PROTOTYPE).unwrap()).unwrap();
         assert_eq!(json["periods"], 74);
         assert_eq!(json["readings"][0]["sram"], 458_752.0);
     }

@@ -163,7 +163,7 @@ impl Ages {
         }
         let bytes = [self.hot_bytes, self.warm_bytes, self.cold_bytes];
         add(["all".into(), String::new()], bytes, String::new());
-        table.write(out)?;
+        write!(out, "{table}")?;
         if let Some(rest) = self.rest() {
             writeln!(out, "{rest}")?;
         }

@@ -419,7 +419,7 @@ impl Regions {
             table.row(row.cells(spaces, rates).into_iter().flatten());
         }
         table.fit_last(style.width, 12);
-        table.write(out)
+        write!(out, "{table}")
     }
 
     fn has_rates(&self) -> bool {

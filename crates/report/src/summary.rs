@@ -458,7 +458,7 @@ impl Summary {
         for (name, value) in self.facts() {
             table.row([name.to_owned(), value]);
         }
-        table.write(out)
+        write!(out, "{table}")
     }
 
     /// Facts about target, instrument and machine, by name; empty ones are left out.
@@ -529,7 +529,7 @@ impl Summary {
         add("unknown", &self.unknown_bytes, size);
         add("not looked at", &self.unseen_bytes, size);
         add("regions", &self.regions, |n| n.to_string());
-        table.write(out)?;
+        write!(out, "{table}")?;
         writeln!(out, "hot: frequency of at least {}", units::percent(self.hot_frequency))?;
         writeln!(out, "{UNKNOWN_MEANS}")?;
         writeln!(out, "{}", self.residence_text())?;
@@ -553,7 +553,7 @@ impl Summary {
             let regions = space.regions.now.to_string();
             table.row([name].into_iter().chain(bytes.map(units::short_size)).chain([regions]));
         }
-        table.write(out)
+        write!(out, "{table}")
     }
 }
 

@@ -1,9 +1,9 @@
 //! Text tables: columns as wide as their widest cell, two spaces apart, without rules and without
 //! blanks at the ends of lines.
 
-use std::io::{self, Write};
+use std::fmt;
 
-use comfy_table::{CellAlignment, ContentArrangement, presets};
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Width, presets};
 
 use crate::text;
 
@@ -20,11 +20,13 @@ pub enum Align {
 }
 
 /// A text table.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Table {
     aligns: Vec<Align>,
     heads: Option<Vec<String>>,
     rows: Vec<Vec<String>>,
+    /// Widths at which cells are wrapped; empty if they are not.
+    widths: Vec<u16>,
 }
 
 impl Table {
@@ -33,13 +35,37 @@ impl Table {
     pub fn new<'a>(columns: impl IntoIterator<Item = (&'a str, Align)>) -> Self {
         let (heads, aligns) =
             columns.into_iter().map(|(head, align)| (head.to_owned(), align)).unzip();
-        Self { aligns, heads: Some(heads), rows: Vec::new() }
+        Self { aligns, heads: Some(heads), ..Self::default() }
     }
 
     /// A table without heads, with these alignments of its columns.
     #[must_use]
     pub fn without_heads(aligns: impl IntoIterator<Item = Align>) -> Self {
-        Self { aligns: aligns.into_iter().collect(), heads: None, rows: Vec::new() }
+        Self { aligns: aligns.into_iter().collect(), ..Self::default() }
+    }
+
+    /// Adds columns of numbers with these heads.
+    #[must_use]
+    pub fn numbers<'a>(self, heads: impl IntoIterator<Item = &'a str>) -> Self {
+        heads.into_iter().fold(self, |table, head| table.column(head, Align::Right))
+    }
+
+    /// Adds a column of text with this head.
+    #[must_use]
+    pub fn text(self, head: &str) -> Self {
+        self.column(head, Align::Left)
+    }
+
+    fn column(mut self, head: &str, align: Align) -> Self {
+        self.aligns.push(align);
+        self.heads.get_or_insert_default().push(head.to_owned());
+        self
+    }
+
+    /// Makes the columns as wide as this, in characters; longer cells are wrapped.
+    #[must_use]
+    pub fn wrapped_at(self, widths: impl IntoIterator<Item = u16>) -> Self {
+        Self { widths: widths.into_iter().collect(), ..self }
     }
 
     /// Adds a row.
@@ -58,14 +84,6 @@ impl Table {
         last.for_each(|cell| *cell = text::tail(cell, room));
     }
 
-    /// Writes the table.
-    ///
-    /// # Errors
-    /// If writing fails.
-    pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
-        self.comfy().lines().try_for_each(|line| writeln!(out, "{}", line.trim_end()))
-    }
-
     fn comfy(&self) -> comfy_table::Table {
         let mut table = comfy_table::Table::new();
         table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
@@ -77,19 +95,23 @@ impl Table {
                 Align::Right => CellAlignment::Right,
             });
         }
+        for (column, width) in table.column_iter_mut().zip(&self.widths) {
+            column.set_constraint(ColumnConstraint::Absolute(Width::Fixed(width + GAP as u16)));
+        }
         table
+    }
+}
+
+/// The lines of the table, each with its end.
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.comfy().lines().try_for_each(|line| writeln!(f, "{}", line.trim_end()))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn text(table: &Table) -> String {
-        let mut text = Vec::new();
-        table.write(&mut text).expect("memory takes all");
-        String::from_utf8(text).expect("tables are text")
-    }
 
     fn toy() -> Table {
         let mut table = Table::new([("size", Align::Right), ("name", Align::Left)]);
@@ -102,7 +124,7 @@ mod tests {
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {
         assert_eq!(
-            text(&toy()),
+            toy().to_string(),
             "  size  name\n16 MiB  /usr/lib/libc.so.6\n   0 B\n 12 µs  [heap]\n"
         );
     }
@@ -111,8 +133,14 @@ mod tests {
     fn the_last_column_is_shortened_to_fit() {
         let mut table = toy();
         table.fit_last(18, 4);
-        assert_eq!(text(&table), "  size  name\n16 MiB  …libc.so.6\n   0 B\n 12 µs  [heap]\n");
+        assert_eq!(table.to_string(), "  size  name\n16 MiB  …libc.so.6\n   0 B\n 12 µs  [heap]\n");
         table.fit_last(1, 4);
-        assert!(text(&table).contains("16 MiB  …o.6\n"));
+        assert!(table.to_string().contains("16 MiB  …o.6\n"));
+    }
+    #[test]
+    fn long_cells_are_wrapped() {
+        let mut table = Table::default().text("a").numbers(["b"]).wrapped_at([5, 3]);
+        table.row(["one two three", "7"]);
+        assert_eq!(table.to_string(), "a        b\none      7\ntwo\nthree\n");
     }
 }

@@ -154,7 +154,7 @@ impl Wss {
             add(format!("{} %", row.percent), bytes, bar);
         }
         add("mean".into(), [self.accessed_mean, self.hot_mean, self.unknown_mean], String::new());
-        table.write(out)?;
+        write!(out, "{table}")?;
         writeln!(out, "bars: # hot, - accessed")?;
         writeln!(out, "{UNKNOWN_MEANS}; in neither of the others")
     }

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use tierscope_evaluate::accuracy::{Outcome, Report, Spread, Summary, Worst};
+use tierscope_report::table::Table;
 
 use crate::units::show_bytes;
 
@@ -18,35 +19,7 @@ pub(super) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         report.mode.how(),
         show_bytes(report.mapped_bytes)
     )?;
-    writeln!(
-        out,
-        "{:18} {:>9} {:>9} {:>9} {:>9} {:>10} {:>9} {:>9} {:>9} {:>8}",
-        "",
-        "precision",
-        "recall",
-        "F1",
-        "false-hot",
-        "detected",
-        "CPU %",
-        "stolen %",
-        "slower %",
-        "regions"
-    )?;
-    let many = report.seeds > 1;
-    report.outcomes.iter().try_for_each(|outcome| line(out, outcome, many))?;
-    writeln!(
-        out,
-        "\n{:18} {:>19} {:>19}\n{:18} {:>9} {:>9} {:>9} {:>9}",
-        "page truth",
-        "the last window",
-        "the last ten",
-        "",
-        "precision",
-        "recall",
-        "precision",
-        "recall"
-    )?;
-    report.outcomes.iter().try_for_each(|outcome| pages(out, outcome, many))?;
+    write!(out, "{}\n{}", windows(report), pages(report))?;
     rates(report, out)?;
     let bar = report.bar;
     writeln!(
@@ -89,10 +62,7 @@ fn rates(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         seeds => format!(", the worst of {seeds} seeds and the best"),
     };
     writeln!(out, "\nat a time{how}")?;
-    write!(out, "{:18} {:>6}", "", "s")?;
-    COLUMNS.iter().try_for_each(|(heading, _)| write!(out, " {heading:>10}"))?;
-    writeln!(out)?;
-    report.worst.iter().try_for_each(|summary| at_times(summary, out))?;
+    write!(out, "{}", at_times(&report.worst))?;
     writeln!(
         out,
         "oracle: share at as many bytes as are hot, and at 10 and 100 GiB. Hot, warm, cold in: bytes whose \
@@ -101,24 +71,23 @@ fn rates(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     )
 }
 
-fn at_times(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
-    for worst in &summary.times {
-        write!(out, "{:18} {:>6}", summary.contender, worst.at_seconds)?;
-        cells(worst, |spread| spread.worst, out)?;
+fn at_times(summaries: &[Summary]) -> Table {
+    let heads = COLUMNS.map(|(heading, _)| heading);
+    let mut table = Table::default().text("").numbers(["s"]).numbers(heads);
+    for (summary, worst) in summaries.iter().flat_map(|s| s.times.iter().map(move |at| (s, at))) {
+        let name = [summary.contender.clone(), worst.at_seconds.to_string()];
+        table.row(name.into_iter().chain(cells(worst, |spread| spread.worst)));
         if summary.seeds > 1 {
-            write!(out, "{:18} {:>6}", "", "best")?;
-            cells(worst, |spread| spread.best, out)?;
+            let best = cells(worst, |spread| spread.best);
+            table.row([String::new(), "best".into()].into_iter().chain(best));
         }
     }
-    Ok(())
+    table
 }
 
-fn cells(worst: &Worst, side: fn(&Spread) -> f64, out: &mut dyn Write) -> io::Result<()> {
-    for (_, name) in COLUMNS {
-        let value = worst.figures.get(name).map(side);
-        write!(out, " {:>10}", value.map_or("-".into(), short))?;
-    }
-    writeln!(out)
+fn cells(worst: &Worst, side: fn(&Spread) -> f64) -> impl Iterator<Item = String> {
+    let value = move |name| worst.figures.get(name).map(side);
+    COLUMNS.into_iter().map(move |(_, name)| value(name).map_or("-".into(), short))
 }
 
 /// Formats a value with three decimals, or fewer if it is large.
@@ -138,29 +107,43 @@ fn label(outcome: &Outcome, many: bool) -> String {
     }
 }
 
-fn line(out: &mut dyn Write, outcome: &Outcome, many: bool) -> io::Result<()> {
-    let quoted = outcome.quoted();
-    let all = [quoted.precision, quoted.recall, quoted.f1, quoted.false_hot_share];
-    let [p, r, f, h] = all.map(|share| share.map_or("-".into(), |share| format!("{share:.3}")));
-    let detected = outcome.slowest_detection().map_or("never".into(), |s| format!("{s:.2} s"));
-    let [cpu, stolen, slower] =
-        [outcome.profiler_cpu, outcome.disturbed, outcome.slowdown].map(|share| share * 100.0);
-    let regions = outcome.windows.last().map_or(0, |row| row.regions);
-    let name = label(outcome, many);
-    write!(
-        out,
-        "{name:18} {p:>9} {r:>9} {f:>9} {h:>9} {detected:>10} {cpu:>9.3} {stolen:>9.3} {slower:>9.3} {regions:>8}"
-    )?;
-    match outcome.complete {
-        true => writeln!(out),
-        false => writeln!(out, "  stopped at {:.1} s", outcome.seconds),
+/// Figures of the contenders over all windows.
+fn windows(report: &Report) -> Table {
+    let shares = ["precision", "recall", "F1", "false-hot", "detected"];
+    let costs = ["CPU %", "stolen %", "slower %", "regions"];
+    let mut table = Table::default().text("").numbers(shares).numbers(costs).text("");
+    for outcome in &report.outcomes {
+        let quoted = outcome.quoted();
+        let shares = [quoted.precision, quoted.recall, quoted.f1, quoted.false_hot_share];
+        let detected = outcome.slowest_detection().map_or("never".into(), |s| format!("{s:.2} s"));
+        let costs = [outcome.profiler_cpu, outcome.disturbed, outcome.slowdown];
+        let regions = outcome.windows.last().map_or(0, |row| row.regions);
+        let stopped = match outcome.complete {
+            true => String::new(),
+            false => format!("stopped at {:.1} s", outcome.seconds),
+        };
+        let mut cells = vec![label(outcome, report.seeds > 1)];
+        cells.extend(shares.map(share));
+        cells.push(detected);
+        cells.extend(costs.map(|share| format!("{:.3}", share * 100.0)));
+        cells.extend([regions.to_string(), stopped]);
+        table.row(cells);
     }
+    table
 }
 
-fn pages(out: &mut dyn Write, outcome: &Outcome, many: bool) -> io::Result<()> {
-    write!(out, "{:18}", label(outcome, many))?;
-    for share in outcome.pages.iter().flat_map(|shares| [shares.precision, shares.recall]) {
-        write!(out, " {:>9}", share.map_or("-".into(), |share| format!("{share:.3}")))?;
+/// Figures of the contenders against the page truth.
+fn pages(report: &Report) -> Table {
+    let heads = ["last window: precision", "recall", "last ten: precision", "recall"];
+    let mut table = Table::default().text("page truth").numbers(heads);
+    for outcome in &report.outcomes {
+        let shares = outcome.pages.iter().flat_map(|shares| [shares.precision, shares.recall]);
+        let name = label(outcome, report.seeds > 1);
+        table.row([name].into_iter().chain(shares.map(share)));
     }
-    writeln!(out)
+    table
+}
+
+fn share(share: Option<f64>) -> String {
+    share.map_or("-".into(), |share| format!("{share:.3}"))
 }

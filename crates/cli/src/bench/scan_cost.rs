@@ -7,6 +7,7 @@ use clap::Args;
 use tierscope_core::Result;
 use tierscope_evaluate::save;
 use tierscope_evaluate::scan_cost::{self, Report, Settings};
+use tierscope_report::table::Table;
 
 use crate::print::print_report;
 use crate::simulations::runner;
@@ -47,12 +48,11 @@ pub(super) fn run(args: &ScanCostArgs) -> Result<()> {
     if let Some(path) = &args.svg {
         save(path, &scan_cost::draw(&report))?;
     }
-    print_report(&report, args.json, table)
+    print_report(&report, args.json, write)
 }
 
-fn table(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     let Some(first) = report.curve.first() else { return Ok(()) };
-    let policies: Vec<&String> = first.ms.keys().collect();
     writeln!(
         out,
         "simulated by densities: {}, {} accessed {:.0} times a second, a mean of {} walks, milliseconds\n",
@@ -61,19 +61,14 @@ fn table(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         report.rate,
         report.walks
     )?;
-    let line = |out: &mut dyn Write, name: &str, cells: &[String]| {
-        write!(out, "{name:12}")?;
-        cells.iter().try_for_each(|cell| write!(out, " {cell:>18}"))?;
-        writeln!(out)
-    };
-    let names: Vec<String> = policies.iter().map(|name| (*name).clone()).collect();
-    line(out, "mapped", &names)?;
+    let mut table = Table::default().text("mapped").numbers(first.ms.keys().map(String::as_str));
     for point in &report.curve {
-        let cells: Vec<String> = point.ms.values().map(|ms| format!("{ms:.3}")).collect();
-        line(out, &point.size(), &cells)?;
+        let cells = point.ms.values().map(|ms| format!("{ms:.3}"));
+        table.row([point.size()].into_iter().chain(cells));
     }
-    let growth: Vec<String> = report.growth.values().map(|g| format!("{g:.2}")).collect();
-    line(out, "last / first", &growth)
+    let growth = report.growth.values().map(|growth| format!("{growth:.2}"));
+    table.row(["last / first".to_owned()].into_iter().chain(growth));
+    write!(out, "{table}")
 }
 
 #[cfg(test)]
@@ -86,7 +81,7 @@ mod tests {
         let point = |gib, ms| Point { gib, ms: [("a".to_owned(), ms)].into_iter().collect() };
         let report = Report::new(1 << 20, vec![point(1.0, 2.0), point(4.0, 80.0)]);
         let mut out = Vec::new();
-        table(&report, &mut out).expect("a vector takes it");
+        write(&report, &mut out).expect("a vector takes it");
         let text = String::from_utf8_lossy(&out);
         assert!(text.contains("40.00") && text.contains("80.000"), "{text}");
     }

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use tierscope_evaluate::compare::{Comparison, Figures, Shares};
+use tierscope_report::table::{Align, Table};
 
 use crate::units::show_bytes;
 
@@ -15,20 +16,19 @@ pub(super) fn write(comparison: &Comparison, out: &mut dyn Write) -> io::Result<
         0 => writeln!(out)?,
         n => writeln!(out, "; {n} more that the truth does not cover are left out")?,
     }
-    writeln!(out, "\n{:28} {:>9} {:>9} {:>9} {:>9}", "", "precision", "recall", "F1", "false-hot")?;
-    table(out, "all windows", &c.all)?;
-    if let Some(settled) = &c.settled {
-        table(out, "once detected", settled)?;
-    }
+    write!(out, "\n{}", accuracy(c))?;
     writeln!(
         out,
         "\ndetected: precision and recall of at least {} for four windows in a row",
         c.bar
     )?;
+    let mut changes = Table::without_heads([Align::Right, Align::Left, Align::Right]);
     for d in &c.detections {
+        let from = format!("  from {:.2} s,", d.from_seconds);
         let seconds = d.seconds.map_or("never".into(), |seconds| format!("{seconds:.2} s"));
-        writeln!(out, "  from {:9.2} s, {:16} {seconds:>9}", d.from_seconds, d.cause)?;
+        changes.row([from, d.cause.clone(), seconds]);
     }
+    write!(out, "{changes}")?;
     let unknown = c.windows.last().map_or(0, |row| row.unknown_bytes);
     if unknown > 0 {
         writeln!(out, "\nunknown at the end, and not called hot: {}", show_bytes(unknown))?;
@@ -43,17 +43,26 @@ pub(super) fn write(comparison: &Comparison, out: &mut dyn Write) -> io::Result<
     Ok(())
 }
 
-fn table(out: &mut dyn Write, name: &str, figures: &Figures) -> io::Result<()> {
-    line(out, name, &figures.region)?;
-    let more = [
+fn accuracy(comparison: &Comparison) -> Table {
+    let heads = ["precision", "recall", "F1", "false-hot"];
+    let mut table = Table::default().text("").numbers(heads);
+    add(&mut table, "all windows", &comparison.all);
+    if let Some(settled) = &comparison.settled {
+        add(&mut table, "once detected", settled);
+    }
+    table
+}
+
+fn add(table: &mut Table, name: &str, figures: &Figures) {
+    let pages = [
         ("  pages of the window", figures.pages),
         ("  pages of ten windows", figures.pages_of_ten),
     ];
-    more.into_iter().try_for_each(|(name, shares)| shares.map_or(Ok(()), |s| line(out, name, &s)))
-}
-
-fn line(out: &mut dyn Write, name: &str, shares: &Shares) -> io::Result<()> {
-    let all = [shares.precision, shares.recall, shares.f1, shares.false_hot_share];
-    let [p, r, f, h] = all.map(|share| share.map_or("-".into(), |share| format!("{share:.3}")));
-    writeln!(out, "{name:28} {p:>9} {r:>9} {f:>9} {h:>9}")
+    let pages = pages.into_iter().filter_map(|(name, shares)| Some((name, shares?)));
+    for (name, shares) in [(name, figures.region)].into_iter().chain(pages) {
+        let Shares { precision, recall, f1, false_hot_share, .. } = shares;
+        let share = |share: Option<f64>| share.map_or("-".into(), |share| format!("{share:.3}"));
+        let shares = [precision, recall, f1, false_hot_share].map(share);
+        table.row([name.to_owned()].into_iter().chain(shares));
+    }
 }

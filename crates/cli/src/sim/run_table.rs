@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use tierscope_evaluate::runs::{Completed, Figures, LatencyFigures, Report, Run};
+use tierscope_report::table::{Align, Table};
 
 use crate::units::show_bytes;
 
@@ -15,21 +16,22 @@ pub(super) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         "simulated, {mode}: {} mapped, {hardware}, seed {seed}\n",
         show_bytes(*mapped_bytes)
     )?;
-    writeln!(
-        out,
-        "{:18} {:>9} {:>8} {:>10} {:>11} {:>10} {:>10} {:>9}",
-        "", "time s", "windows", "CPU %", "M acc/s", "TLB miss %", "LLC miss %", "slowdown"
-    )?;
-    report.runs.iter().try_for_each(|run| line(out, run))?;
-    report.runs.iter().try_for_each(|run| tiers(out, run))?;
-    latencies(out, report)?;
+    write!(out, "{}", figures(report))?;
+    let accounts = report.runs.iter().filter_map(|run| Some((run, run.account.as_ref()?)));
+    if accounts.clone().next().is_some() {
+        write!(out, "\n{}", tiers(accounts))?;
+    }
+    let latencies = latencies(report);
+    if let Some(latencies) = &latencies {
+        write!(out, "\n{latencies}")?;
+    }
     writeln!(
         out,
         "\nTLB miss: page walks over accesses; LLC miss: accesses that memory served. CPU: the profiler's, of \
          one CPU, at cited\ncosts. Slowdown: the rate of accesses with nobody watching over that with the \
          instrument."
     )?;
-    if completed(report).any(|(_, done)| done.latency.is_some()) {
+    if latencies.is_some() {
         writeln!(
             out,
             "Latency: simulated time from the end of one operation of a thread to the end of its next, nearest \
@@ -46,31 +48,31 @@ fn name(run: &Run) -> &str {
     run.instrument.as_deref().unwrap_or("(nobody watches)")
 }
 
-fn line(out: &mut dyn Write, run: &Run) -> io::Result<()> {
-    let of = |figure: fn(&Figures) -> f64, digits: usize| {
-        run.account.as_ref().map_or("-".into(), |account| format!("{:.digits$}", figure(account)))
-    };
-    let share = |part: u64, all: u64| 100.0 * part as f64 / all.max(1) as f64;
-    let walks = run.account.as_ref().map(|a| share(a.second_tlb_misses, a.accesses));
-    let misses = run.account.as_ref().map(|a| share(a.llc_misses, a.accesses));
-    let percent = |share: Option<f64>| share.map_or("-".into(), |share| format!("{share:.3}"));
-    let slowdown = run.slowdown.map_or("-".into(), |slowdown| format!("{slowdown:.4}"));
-    write!(
-        out,
-        "{:18} {:>9.3} {:>8} {:>10.3} {:>11} {:>10} {:>10} {:>9}",
-        name(run),
-        run.seconds,
-        run.windows,
-        run.profiler_cpu * 100.0,
-        of(|account| account.accesses_per_second / 1e6, 3),
-        percent(walks),
-        percent(misses),
-        slowdown
-    )?;
-    match run.ended {
-        "deadline" => writeln!(out),
-        ended => writeln!(out, "  {ended}"),
+fn figures(report: &Report) -> Table {
+    let heads = ["time s", "windows", "CPU %", "M acc/s", "TLB miss %", "LLC miss %", "slowdown"];
+    let mut table = Table::default().text("").numbers(heads).text("");
+    for run in &report.runs {
+        let of = |figure: fn(&Figures) -> f64| {
+            run.account.as_ref().map_or("-".into(), |account| format!("{:.3}", figure(account)))
+        };
+        let ended = if run.ended == "deadline" { "" } else { run.ended };
+        table.row([
+            name(run).to_owned(),
+            format!("{:.3}", run.seconds),
+            run.windows.to_string(),
+            format!("{:.3}", run.profiler_cpu * 100.0),
+            of(|account| account.accesses_per_second / 1e6),
+            of(|account| percent(account.second_tlb_misses, account.accesses)),
+            of(|account| percent(account.llc_misses, account.accesses)),
+            run.slowdown.map_or("-".into(), |slowdown| format!("{slowdown:.4}")),
+            ended.to_owned(),
+        ]);
     }
+    table
+}
+
+fn percent(part: u64, all: u64) -> f64 {
+    100.0 * part as f64 / all.max(1) as f64
 }
 
 /// Pairs of a run and a process with its completed operations.
@@ -82,46 +84,38 @@ fn processes(run: &Run) -> impl Iterator<Item = &Completed> {
     run.account.iter().flat_map(|account| &account.processes)
 }
 
-/// Writes latencies of operations, for programs that mark their ends.
-fn latencies(out: &mut dyn Write, report: &Report) -> io::Result<()> {
-    let mut first = true;
+/// Latencies of operations, if a program marks their ends.
+fn latencies(report: &Report) -> Option<Table> {
+    let heads = ["operations", "p50", "p95", "p99", "p99.9", "longest"];
+    let mut table = Table::default().text("latency, ns").numbers(heads).text("");
+    let mut any = false;
     for (run, done) in completed(report) {
         let Some(latency) = &done.latency else { continue };
-        if std::mem::take(&mut first) {
-            writeln!(
-                out,
-                "\n{:18} {:>12} {:>10} {:>10} {:>10} {:>10} {:>10}",
-                "latency, ns", "operations", "p50", "p95", "p99", "p99.9", "longest"
-            )?;
-        }
         let LatencyFigures { operations, p50_ns, p95_ns, p99_ns, p999_ns, most_ns } = latency;
-        writeln!(
-            out,
-            "{:18} {operations:>12} {p50_ns:>10} {p95_ns:>10} {p99_ns:>10} {p999_ns:>10} \
-             {most_ns:>10}  {} of {}",
-            name(run),
-            done.unit,
-            done.name
-        )?;
+        let figures = [operations, p50_ns, p95_ns, p99_ns, p999_ns, most_ns];
+        let mut cells = vec![name(run).to_owned()];
+        cells.extend(figures.map(ToString::to_string));
+        cells.push(format!("{} of {}", done.unit, done.name));
+        table.row(cells);
+        any = true;
     }
-    Ok(())
+    any.then_some(table)
 }
 
-fn tiers(out: &mut dyn Write, run: &Run) -> io::Result<()> {
-    let Some(account) = &run.account else { return Ok(()) };
-    writeln!(out)?;
-    for tier in &account.tiers {
-        let ns = |time: Option<f64>| time.map_or("-".into(), |ns| format!("{ns:.1} ns"));
-        writeln!(
-            out,
-            "{:18} {:12} {:>11} read at {:>9}, {:>11} written at {:>9}",
-            name(run),
-            tier.name,
-            show_bytes(tier.read_bytes),
-            ns(tier.read_ns),
-            show_bytes(tier.written_bytes),
-            ns(tier.write_ns)
-        )?;
+/// Bytes read and written in each tier, with the mean time of an access.
+fn tiers<'a>(accounts: impl Iterator<Item = (&'a Run, &'a Figures)>) -> Table {
+    use Align::{Left, Right};
+    let mut table = Table::without_heads([Left, Left, Right, Right, Right, Right]);
+    let ns = |time: Option<f64>| time.map_or("-".into(), |ns| format!("{ns:.1} ns"));
+    for (run, tier) in accounts.flat_map(|(run, of)| of.tiers.iter().map(move |tier| (run, tier))) {
+        table.row([
+            name(run).to_owned(),
+            tier.name.clone(),
+            format!("{} read at", show_bytes(tier.read_bytes)),
+            format!("{},", ns(tier.read_ns)),
+            format!("{} written at", show_bytes(tier.written_bytes)),
+            ns(tier.write_ns),
+        ]);
     }
-    Ok(())
+    table
 }

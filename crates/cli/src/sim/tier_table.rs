@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use tierscope_core::Result;
 use tierscope_evaluate::contest::{Report, draw, page, percent};
 use tierscope_evaluate::save;
+use tierscope_report::table::Table;
 
 use crate::print::print_report;
 use crate::units::show_bytes;
@@ -47,10 +48,10 @@ fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         tiers.join(" and "),
         report.warm_up_seconds
     )?;
-    let width = report.outcomes.iter().map(|o| o.policy.chars().count()).max().unwrap_or(0).max(18);
-    speeds(report, width, out)?;
-    moves(report, width, out)?;
-    given_back(report, width, out)?;
+    write!(out, "{}\n{}", speeds(report), moves(report))?;
+    if let Some(reclaimed) = given_back(report) {
+        write!(out, "\n{reclaimed}")?;
+    }
     let against = report.reference().map_or("-", |outcome| outcome.policy.as_str());
     writeln!(
         out,
@@ -62,24 +63,22 @@ fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     )
 }
 
-/// Writes reclaimed and refaulted bytes, if any policy reclaimed memory.
-fn given_back(report: &Report, width: usize, out: &mut dyn Write) -> io::Result<()> {
+/// Reclaimed and refaulted bytes, if any policy reclaimed memory.
+fn given_back(report: &Report) -> Option<Table> {
     if report.outcomes.iter().all(|outcome| outcome.moves.reclaimed_bytes == 0) {
-        return Ok(());
+        return None;
     }
-    writeln!(out, "\n{:width$} {:>12} {:>12} {:>12}", "", "given back", "came back", "in memory")?;
+    let mut table = Table::default().text("").numbers(["given back", "came back", "in memory"]);
     for outcome in &report.outcomes {
         let resident = outcome.rows.last().and_then(|row| row.resident_bytes);
-        writeln!(
-            out,
-            "{:width$} {:>12} {:>12} {:>12}",
-            outcome.policy,
+        table.row([
+            outcome.policy.clone(),
             show_bytes(outcome.moves.reclaimed_bytes),
             show_bytes(outcome.moves.refaulted_bytes),
             resident.map_or("-".into(), show_bytes),
-        )?;
+        ]);
     }
-    Ok(())
+    Some(table)
 }
 
 fn latency_of(report: &Report) -> &'static str {
@@ -89,53 +88,35 @@ fn latency_of(report: &Report) -> &'static str {
     }
 }
 
-fn speeds(report: &Report, width: usize, out: &mut dyn Write) -> io::Result<()> {
+fn speeds(report: &Report) -> Table {
     let unit = report.outcomes.first().map_or("accesses", |outcome| outcome.unit.as_str());
-    writeln!(
-        out,
-        "{:width$} {:>16} {:>7} {:>8} {:>10} {:>10} {:>10}",
-        "",
-        format!("{unit}/s"),
-        "x",
-        "fast %",
-        "P50 ns",
-        "P95 ns",
-        "P99 ns"
-    )?;
+    let rate = format!("{unit}/s");
+    let heads = [rate.as_str(), "x", "fast %", "P50 ns", "P95 ns", "P99 ns"];
+    let mut table = Table::default().text("").numbers(heads).text("");
     for outcome in &report.outcomes {
         let [p50, p95, p99] = outcome.latencies();
-        write!(
-            out,
-            "{:width$} {:>16.0} {:>7} {:>8} {p50:>10} {p95:>10} {p99:>10}",
-            outcome.policy,
-            outcome.operations_per_second,
+        let ended = match outcome.ended {
+            "deadline" => String::new(),
+            ended => format!("{ended} at {:.1} s", outcome.seconds),
+        };
+        table.row([
+            outcome.policy.clone(),
+            format!("{:.0}", outcome.operations_per_second),
             report.over(outcome).map_or("-".into(), |over| format!("{over:.3}")),
             percent(outcome.fast_tier_share),
-        )?;
-        match outcome.ended {
-            "deadline" => writeln!(out)?,
-            ended => writeln!(out, "  {ended} at {:.1} s", outcome.seconds)?,
-        }
+            p50,
+            p95,
+            p99,
+            ended,
+        ]);
     }
-    Ok(())
+    table
 }
 
-fn moves(report: &Report, width: usize, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(
-        out,
-        "\n{:width$} {:>10} {:>10} {:>10} {:>10} {:>10} {:>8} {:>9} {:>9} {:>9} {:>9}",
-        "",
-        "promoted",
-        "demoted",
-        "failed",
-        "wasted",
-        "to and fro",
-        "re-used",
-        "looking %",
-        "stolen %",
-        "policy %",
-        "moving %"
-    )?;
+fn moves(report: &Report) -> Table {
+    let bytes = ["promoted", "demoted", "failed", "wasted", "to and fro"];
+    let shares = ["re-used", "looking %", "stolen %", "policy %", "moving %"];
+    let mut table = Table::default().text("").numbers(bytes).numbers(shares);
     for outcome in &report.outcomes {
         let (moves, cpu) = (&outcome.moves, &outcome.cpu);
         let bytes = [
@@ -145,16 +126,12 @@ fn moves(report: &Report, width: usize, out: &mut dyn Write) -> io::Result<()> {
             moves.wasted_bytes,
             moves.ping_pong_bytes,
         ];
-        let [promoted, demoted, failed, wasted, pingpong] = bytes.map(show_bytes);
         let shares = [cpu.telemetry, cpu.interrupts, cpu.policy, cpu.mover];
-        let [looking, stolen, policy, moving] = shares.map(|share| format!("{:.3}", share * 100.0));
-        writeln!(
-            out,
-            "{:width$} {promoted:>10} {demoted:>10} {failed:>10} {wasted:>10} {pingpong:>10} {:>8} {looking:>9} \
-             {stolen:>9} {policy:>9} {moving:>9}",
-            outcome.policy,
-            percent(moves.reaccess_share),
-        )?;
+        let mut cells = vec![outcome.policy.clone()];
+        cells.extend(bytes.map(show_bytes));
+        cells.push(percent(moves.reaccess_share));
+        cells.extend(shares.map(|share| format!("{:.3}", share * 100.0)));
+        table.row(cells);
     }
-    Ok(())
+    table
 }

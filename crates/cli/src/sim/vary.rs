@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use clap::{ArgGroup, Args};
 use tierscope_core::Result;
 use tierscope_evaluate::vary::{self, Report, Row, Settings, Values};
+use tierscope_report::table::Table;
 
 use super::overrides::{OverrideArgs, experiments};
 use crate::print::print_report;
@@ -71,33 +72,25 @@ pub(super) fn run(args: &VaryArgs) -> Result<()> {
     };
     let report = vary::run(&settings, &runner)?;
     warn_if_stopped(&runner);
-    print_report(&report, args.json, table)
+    print_report(&report, args.json, write)
 }
 
-fn table(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     let Report { experiment, about, mode, hardware, seed, seconds, bar, .. } = report;
     writeln!(out, "{experiment}: {about}")?;
     writeln!(out, "simulated, {mode}: {seconds} s, {hardware}, seed {seed}\n")?;
-    let wide = |row: &Row| label(row).chars().count();
-    let width = report.rows.iter().map(wide).max().unwrap_or(0);
-    writeln!(
-        out,
-        "{:width$} {:18} {:>9} {:>9} {:>9} {:>10} {:>9}",
-        "", "", "precision", "recall", "F1", "detected", "CPU %"
-    )?;
+    let heads = ["precision", "recall", "F1", "detected", "CPU %"];
+    let mut table = Table::default().text("").text("").numbers(heads).text("");
     for row in &report.rows {
         let shares = [row.precision, row.recall, row.f1];
-        let [p, r, f] = shares.map(|share| share.map_or("-".into(), |share| format!("{share:.3}")));
         let detected = row.detected_seconds.map_or("never".into(), |s| format!("{s:.2} s"));
-        let stopped = if row.complete { "" } else { "  stopped" };
-        writeln!(
-            out,
-            "{:width$} {:18} {p:>9} {r:>9} {f:>9} {detected:>10} {:>9.3}{stopped}",
-            label(row),
-            row.instrument,
-            row.profiler_cpu * 100.0
-        )?;
+        let stopped = if row.complete { "" } else { "stopped" };
+        let mut cells = vec![label(row), row.instrument.clone()];
+        cells.extend(shares.map(|share| share.map_or("-".into(), |share| format!("{share:.3}"))));
+        cells.extend([detected, format!("{:.3}", row.profiler_cpu * 100.0), stopped.into()]);
+        table.row(cells);
     }
+    write!(out, "{table}")?;
     writeln!(
         out,
         "\nShares once detected, over all windows where nothing was. Detected: the slowest time until \

@@ -1,19 +1,17 @@
 //! The mover's account of a run, as text and as JSON.
 
-use std::fmt::Write as _;
-
 use serde_json::{Value, json};
 use tierscope_linux::tiering::Account;
+use tierscope_report::table::{Align, Table};
 
 use crate::units::show_bytes;
 
 /// The account as lines of text.
 #[must_use]
 pub(super) fn text(account: &Account) -> String {
-    let mut out = String::new();
+    let mut table = Table::without_heads([Align::Left, Align::Right, Align::Left]);
     let mut line = |name: &str, bytes: u64, note: &str| {
-        // Writing to a string cannot fail.
-        let _ = writeln!(out, "  {name:<32} {:>10}{note}", show_bytes(bytes));
+        table.row([format!("  {name}"), show_bytes(bytes), note.to_owned()]);
     };
     if account.reclaimed == 0 || account.moved() > 0 {
         line("promoted", account.promoted, "");
@@ -28,7 +26,7 @@ pub(super) fn text(account: &Account) -> String {
     for (cause, bytes) in &account.failed {
         line(&format!("not moved: {cause}"), *bytes, "");
     }
-    line("ordered", account.submitted, if account.adds_up() { "" } else { "  (does not add up)" });
+    line("ordered", account.submitted, if account.adds_up() { "" } else { "(does not add up)" });
     if account.carried > 0 {
         line("besides, carried along", account.carried, "");
     }
@@ -36,7 +34,7 @@ pub(super) fn text(account: &Account) -> String {
         line("moved again within the limit", account.ping_pong, "");
         line("of these, promoted in vain", account.returned, "");
     }
-    out
+    table.to_string()
 }
 
 /// The account as JSON.

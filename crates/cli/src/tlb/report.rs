@@ -8,8 +8,9 @@ use serde_json::{Value, json};
 use tierscope_core::{Error, ErrorKind, Result};
 use tierscope_exchange::Partial;
 use tierscope_hw::{Machine, PageSize};
+use tierscope_report::table::{Align, Table};
 use tierscope_tlb::advice::{Advice, Estimate, Trial};
-use tierscope_tlb::attribution::{Baseline, Counts, Object, Objects, Row, Spread, Table, UNIT};
+use tierscope_tlb::attribution::{self, Baseline, Counts, Object, Objects, Row, Spread, UNIT};
 use tierscope_tlb::capture::NAMES;
 use tierscope_tlb::ptat::{Block, Misses, Sink, Traffic};
 use tierscope_tlb::report::{Report, Watched};
@@ -184,18 +185,26 @@ fn print(args: &ReportArgs, report: &Report) -> Result<()> {
 
 fn as_text(args: &ReportArgs, report: &Report, spread: &Spread) -> String {
     let table = &report.table;
-    let mut out = String::new();
+    let misses = table.misses / UNIT;
+    let mut facts = Table::without_heads([Align::Left, Align::Left]);
     if let Some(counts) = &report.counts {
-        counts_text(args, counts, table.misses / UNIT, &mut out);
+        add_counts(args, counts, misses, &mut facts);
     }
     if let Some(misses) = &report.misses {
-        capture_text(misses, &mut out);
+        add_capture(misses, &mut facts);
     }
-    spread_text(spread, &mut out);
+    add_spread(spread, &mut facts);
+    let mut out = facts.to_string();
     let top = args.top.max(1);
-    table_text(table, top, &mut out);
-    watched_text(&report.watched, &mut out);
-    advice_text(&report.advice, table.misses / UNIT, &mut out);
+    let tables = [
+        objects(table, top),
+        functions(table, top),
+        watched(&report.watched),
+        advice(&report.advice, misses),
+    ];
+    for table in tables.into_iter().flatten() {
+        let _ = write!(out, "\n{table}");
+    }
     if !report.notes.is_empty() {
         out.push('\n');
     }
@@ -204,99 +213,104 @@ fn as_text(args: &ReportArgs, report: &Report, spread: &Spread) -> String {
 }
 
 /// Counts of the model.
-fn counts_text(args: &ReportArgs, counts: &Counts, misses: u64, out: &mut String) {
+fn add_counts(args: &ReportArgs, counts: &Counts, misses: u64, facts: &mut Table) {
     let each = 1000.0 * counts.walks as f64 / counts.accesses.max(1) as f64;
-    let _ = writeln!(out, "machine       {}, pages of {}", args.machine, size_name(args.pages));
-    let _ = writeln!(out, "accesses      {} to data", counts.accesses);
-    let _ = writeln!(
-        out,
-        "misses        {misses}, {each:.3} of 1000 accesses; they read {} entries",
-        counts.reads
-    );
-    let _ = writeln!(out, "second level  {} translations", counts.second);
+    let reads = counts.reads;
+    facts.row(["machine", &format!("{}, pages of {}", args.machine, size_name(args.pages))]);
+    facts.row(["accesses", &format!("{} to data", counts.accesses)]);
+    let misses = format!("{misses}, {each:.3} of 1000 accesses; they read {reads} entries");
+    facts.row(["misses", &misses]);
+    facts.row(["second level", &format!("{} translations", counts.second)]);
 }
 
 /// Counts of a capture's parser.
-fn capture_text(misses: &Misses, out: &mut String) {
+fn add_capture(misses: &Misses, facts: &mut Table) {
     let [tags, ..] = misses.tags;
     let sum = |count: fn(&Traffic) -> u64| misses.boards.iter().map(count).sum::<u64>();
     let (reads, writes) = (sum(|board| board.reads), sum(|board| board.writes));
-    let _ =
-        writeln!(out, "boards        {}: {reads} reads and {writes} writes", misses.boards.len());
+    let boards = format!("{}: {reads} reads and {writes} writes", misses.boards.len());
+    facts.row(["boards", &boards]);
     let exact = if misses.is_exact() { "exact by block" } else { "not exact" };
-    let _ = writeln!(out, "misses        {}, {exact}", misses.total());
-    let _ = writeln!(
-        out,
-        "others        {} reads that the kernel announced, {} of blocks that map nothing, {} of upper entries, {} writes, {tags} tags",
+    facts.row(["misses", &format!("{}, {exact}", misses.total())]);
+    let others = format!(
+        "{} reads that the kernel announced, {} of blocks that map nothing, {} of upper entries, {} writes, {tags} tags",
         misses.announced, misses.idle, misses.upper, misses.writes
     );
+    facts.row(["others", &others]);
 }
 
-fn spread_text(spread: &Spread, out: &mut String) {
+fn add_spread(spread: &Spread, facts: &mut Table) {
     if spread.is_empty() {
         return;
     }
     let percentile = |percent| spread.percentile(percent) as f64 / UNIT as f64;
-    let _ = writeln!(
-        out,
-        "pages         {}: half of them have at most {:.1} misses, 95 % at most {:.1}, none more than {:.1}\n\
-         of misses     {:.1} % are in 5 % of the pages, {:.1} % in 20 %",
+    let pages = format!(
+        "{}: half of them have at most {:.1} misses, 95 % at most {:.1}, none more than {:.1}",
         spread.len(),
         percentile(50.0),
         percentile(95.0),
         percentile(100.0),
+    );
+    facts.row(["pages", &pages]);
+    let misses = format!(
+        "{:.1} % are in 5 % of the pages, {:.1} % in 20 %",
         100.0 * spread.share_of_top(5.0),
         100.0 * spread.share_of_top(20.0),
     );
+    facts.row(["of misses", &misses]);
 }
 
-/// Objects and functions with the most misses.
-fn table_text(table: &Table, top: usize, out: &mut String) {
-    let all = table.misses.max(1) as f64;
-    if !table.rows.is_empty() {
-        let _ = writeln!(out, "\n      misses   share       in use  object");
-    }
-    for row in table.rows.iter().take(top) {
-        let (misses, share) = (row.misses as f64 / UNIT as f64, 100.0 * row.misses as f64 / all);
-        let (used, name) = (show_bytes(row.used), &row.object.name);
-        let _ = writeln!(
-            out,
-            "{misses:>12.1}  {share:>5.1}%  {used:>11}  {name} ({}, process {})",
-            whence(&row.object),
-            row.object.pid
-        );
-    }
-    if !table.functions.is_empty() {
-        let _ = writeln!(out, "\n      misses   share  in");
-    }
-    for (name, misses) in table.functions.iter().take(top) {
-        let share = 100.0 * *misses as f64 / all;
-        let _ = writeln!(out, "{:>12}  {share:>5.1}%  {name}", misses / UNIT);
-    }
+fn percent(part: f64, all: u64) -> String {
+    format!("{:.1}%", 100.0 * part / all.max(1) as f64)
 }
 
-fn watched_text(watched: &[Watched], out: &mut String) {
-    if !watched.is_empty() {
-        let _ = writeln!(out, "\n       reads        writes      pages  watched");
+/// Objects with the most misses, if there are any.
+fn objects(misses: &attribution::Table, top: usize) -> Option<Table> {
+    let mut table = Table::default().numbers(["misses", "share", "in use"]).text("object");
+    for row in misses.rows.iter().take(top) {
+        let object = &row.object;
+        table.row([
+            format!("{:.1}", row.misses as f64 / UNIT as f64),
+            percent(row.misses as f64, misses.misses),
+            show_bytes(row.used),
+            format!("{} ({}, process {})", object.name, whence(object), object.pid),
+        ]);
     }
+    (!misses.rows.is_empty()).then_some(table)
+}
+
+/// Functions with the most misses, if there are any.
+fn functions(misses: &attribution::Table, top: usize) -> Option<Table> {
+    let mut table = Table::default().numbers(["misses", "share"]).text("in");
+    for (name, count) in misses.functions.iter().take(top) {
+        let share = percent(*count as f64, misses.misses);
+        table.row([(count / UNIT).to_string(), share, name.to_string()]);
+    }
+    (!misses.functions.is_empty()).then_some(table)
+}
+
+fn watched(watched: &[Watched]) -> Option<Table> {
+    let mut table = Table::default().numbers(["reads", "writes", "pages"]).text("watched");
     for Watched { object, pid, reads, writes, pages } in watched {
-        let _ = writeln!(out, "{reads:>12}  {writes:>12}  {pages:>9}  {object} (process {pid})");
+        let counts = [reads.to_string(), writes.to_string(), pages.to_string()];
+        table.row(counts.into_iter().chain([format!("{object} (process {pid})")]));
     }
+    (!watched.is_empty()).then_some(table)
 }
 
-fn advice_text(advice: &[Advice], misses: u64, out: &mut String) {
-    if !advice.is_empty() {
-        let _ = writeln!(out, "\n       saved   share  more memory  pages  object");
-    }
+fn advice(advice: &[Advice], misses: u64) -> Option<Table> {
+    let heads = ["saved", "share", "more memory", "pages"];
+    let mut table = Table::default().numbers(heads).text("object");
     for advice in advice {
-        let share = 100.0 * advice.saved as f64 / misses.max(1) as f64;
-        let (bloat, size) = (show_bytes(advice.bloat), size_name(advice.size));
-        let _ = writeln!(
-            out,
-            "{:>12}  {share:>5.1}%  {bloat:>11}  {size:>5}  {}",
-            advice.saved, advice.object
-        );
+        table.row([
+            advice.saved.to_string(),
+            percent(advice.saved as f64, misses),
+            show_bytes(advice.bloat),
+            size_name(advice.size).to_owned(),
+            advice.object.to_string(),
+        ]);
     }
+    (!advice.is_empty()).then_some(table)
 }
 
 /// Start of an object, or for a call site the number and size of its allocations.

@@ -7,6 +7,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use tierscope_core::Result;
 use tierscope_hw::PageSize;
+use tierscope_report::table::Table;
 use tierscope_tlb::advice::Configuration;
 use tierscope_tlb::attribution::{All, Placement};
 
@@ -98,13 +99,6 @@ fn tables(placement: Placement) -> &'static str {
     }
 }
 
-/// Columns of the hypervisor: its page size, walks, and entries read by them.
-fn host(way: &Configuration) -> String {
-    let second = way.second().unwrap_or_default();
-    let size = way.nested.map_or("none", size_name);
-    format!("  {size:>8}  {:>10}  {:>12}", second.walks, second.reads)
-}
-
 fn row_json(way: &Configuration) -> Value {
     let counts = way.counts();
     json!({
@@ -119,32 +113,41 @@ fn row_json(way: &Configuration) -> Value {
 
 fn as_text(ways: &[Configuration], note: Option<&str>) -> String {
     let accesses = ways.first().map_or(0, |way| way.counts().accesses);
-    let mut out = format!("accesses      {accesses}\n\n");
-    let nested = ways.iter().any(|way| way.nested.is_some());
-    let more = if nested { "  host pages  host walks  host entries" } else { "" };
-    let _ = writeln!(
-        out,
-        "      misses  of 1000  second level  entries read  from memory   walks take  pages  tables{more}    machine"
-    );
-    for way in ways {
-        let counts = way.counts();
-        let each = 1000.0 * counts.walks as f64 / counts.accesses.max(1) as f64;
-        let _ = writeln!(
-            out,
-            "{:>12}  {each:>7.3}  {:>12}  {:>12}  {:>11}  {:>8.3} ms  {:>5}  {:<8}{}  {}",
-            counts.walks,
-            counts.second,
-            counts.reads,
-            counts.memory,
-            way.walk_ns() / 1e6,
-            size_name(way.size),
-            tables(way.placement),
-            if nested { host(way) } else { String::new() },
-            way.name
-        );
-    }
+    let mut out = format!("accesses  {accesses}\n\n{}", table(ways));
     if let Some(note) = note {
         let _ = writeln!(out, "\n{note}");
     }
     out
+}
+
+fn table(ways: &[Configuration]) -> Table {
+    let nested = ways.iter().any(|way| way.nested.is_some());
+    let counts = ["misses", "of 1000", "second level", "entries read", "from memory", "walks take"];
+    let mut table = Table::default().numbers(counts).numbers(["pages"]).text("tables");
+    if nested {
+        table = table.numbers(["host pages", "host walks", "host entries"]);
+    }
+    table = table.text("machine");
+    for way in ways {
+        let counts = way.counts();
+        let each = 1000.0 * counts.walks as f64 / counts.accesses.max(1) as f64;
+        let mut cells = vec![
+            counts.walks.to_string(),
+            format!("{each:.3}"),
+            counts.second.to_string(),
+            counts.reads.to_string(),
+            counts.memory.to_string(),
+            format!("{:.3} ms", way.walk_ns() / 1e6),
+            size_name(way.size).to_string(),
+            tables(way.placement).to_owned(),
+        ];
+        if nested {
+            let second = way.second().unwrap_or_default();
+            let size = way.nested.map_or("none", size_name);
+            cells.extend([size.to_owned(), second.walks.to_string(), second.reads.to_string()]);
+        }
+        cells.push(way.name.clone());
+        table.row(cells);
+    }
+    table
 }

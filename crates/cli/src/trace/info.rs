@@ -1,11 +1,11 @@
 //! `tierscope trace info`: prints a summary of a trace.
 
-use std::fmt::Write as _;
 use std::path::Path;
 
 use clap::Args;
 use serde_json::{Value, json};
 use tierscope_core::Result;
+use tierscope_report::table::{Align, Table};
 use tierscope_trace::{Format, Kind, Summary, Tally};
 
 use super::input::{InputArgs, read};
@@ -47,9 +47,8 @@ pub(super) fn run(args: &InfoArgs) -> Result<()> {
 /// The summary as text.
 fn text(path: &Path, format: Format, bytes: u64, summary: &Summary) -> String {
     let [loads, stores, modifies, fetches] = summary.accesses();
-    let mut out = format!("{}, {}", path.display(), format.about());
-    out.push('\n');
-    let mut line = |name: &str, value: String| _ = writeln!(out, "{name:<14}{value}");
+    let mut table = Table::without_heads([Align::Left, Align::Left]);
+    let mut line = |name: &str, value: String| table.row([name, &value]);
     line("accesses", summary.total().to_string());
     line("loads", loads.to_string());
     line("stores", stores.to_string());
@@ -70,7 +69,7 @@ fn text(path: &Path, format: Format, bytes: u64, summary: &Summary) -> String {
     if !summary.whole {
         line("whole", "no".into());
     }
-    out
+    format!("{}, {}\n{table}", path.display(), format.about())
 }
 
 /// The summary as JSON.
