@@ -171,7 +171,7 @@ mod tests {
         progress.window(&Window::of(&snapshot)).unwrap();
         assert_eq!(progress.finish().unknown, 2 * 4096);
         let text = String::from_utf8(out).unwrap();
-        assert!(text.contains("2 regions, 0 B hot, 8.0 KiB unknown"), "{text:?}");
+        assert!(text.contains("2 regions, 0 B hot, 8 KiB unknown"), "{text:?}");
     }
 
     #[test]

@@ -119,7 +119,7 @@ fn flags_alone_are_enough_and_the_table_has_moved_bytes() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     for word in
-        ["static", "memtis:adapt=1000", "promoted", "to and fro", "32.0 MiB of dram", "seed 1"]
+        ["static", "memtis:adapt=1000", "promoted", "to and fro", "32 MiB of dram", "seed 1"]
     {
         assert!(text.contains(word), "{word}: {text}");
     }

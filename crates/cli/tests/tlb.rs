@@ -110,7 +110,7 @@ fn memory_is_grouped_by_the_call_sites_of_allocations() {
         );
     }
     let text = String::from_utf8(tlb(&["report", "t.trace"], dir.path(), 0).stdout).unwrap();
-    assert!(text.contains("grow+0x5 (asked 8 times for 8.0 MiB, process 7)"), "{text}");
+    assert!(text.contains("grow+0x5 (asked 8 times for 8 MiB, process 7)"), "{text}");
     assert!(!text.contains("no function") && !text.contains("no call sites"), "{text}");
 }
 

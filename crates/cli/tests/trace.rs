@@ -65,7 +65,7 @@ fn there_and_back() {
     assert_eq!(info("a.lackey", dir.path())["format"], "lackey");
     let text = trace(&["info", "a.trace"], dir.path(), 0).stdout;
     let text = String::from_utf8(text).unwrap();
-    assert!(text.contains("accesses   4\n") && text.contains("8.0 KiB touched"), "{text}");
+    assert!(text.contains("accesses   4\n") && text.contains("8 KiB touched"), "{text}");
 }
 
 #[test]

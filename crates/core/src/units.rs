@@ -148,30 +148,22 @@ pub fn exact_time(time: Duration) -> String {
     format!("{}{dot}{fraction}{unit}", nanos / scale)
 }
 
-/// Writes a size for display, with about three digits: `1.2 GiB`.
+/// Writes a size for display, with about three digits: `1.5 GiB`, `2 GiB`, `300 GiB`; one decimal
+/// below 100, left out if it is zero.
 #[must_use]
 pub fn about_size(bytes: u64) -> String {
-    const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-    let power = (bytes.checked_ilog2().unwrap_or(0) / 10) as usize;
-    let value = bytes as f64 / (1u64 << (10 * power)) as f64;
-    let digits = usize::from(power > 0 && value < 100.0);
-    format!("{value:.digits$} {}", UNITS[power])
-}
-
-/// Writes a size for reports: `1.5 GiB`, `2 GiB`; one decimal, left out if it is zero.
-#[must_use]
-pub fn short_size(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if bytes < 1024 {
         return format!("{bytes} B");
     }
     let mut value = bytes as f64 / 1024.0;
     let mut unit = 0;
-    while value >= 1023.95 && unit + 1 < UNITS.len() {
+    while value >= 1023.5 && unit + 1 < UNITS.len() {
         value /= 1024.0;
         unit += 1;
     }
-    format!("{} {}", trimmed(value), UNITS[unit])
+    let number = if value < 100.0 { trimmed(value) } else { format!("{value:.0}") };
+    format!("{number} {}", UNITS[unit])
 }
 
 /// Writes a time for display: `250 ms`, `3.2 s`, `12 min 5 s`, `2 h 5 min`.
@@ -309,17 +301,14 @@ mod tests {
 
     #[test]
     fn sizes_for_display() {
-        assert_eq!((about_size(0), about_size(1023)), ("0 B".into(), "1023 B".into()));
-        assert_eq!(about_size(1536), "1.5 KiB");
-        assert_eq!(about_size(300 << 30), "300 GiB");
-        assert_eq!(about_size(5 << 40), "5.0 TiB");
-    }
-
-    #[test]
-    fn sizes_for_reports() {
-        let shown = [0, 1023, 1024, 1536, 1 << 20, (1 << 30) - 1, 5 << 40].map(short_size);
+        let shown = [0, 1023, 1024, 1536, 1 << 20, (1 << 30) - 1, 5 << 40].map(about_size);
         assert_eq!(shown, ["0 B", "1023 B", "1 KiB", "1.5 KiB", "1 MiB", "1 GiB", "5 TiB"]);
-        assert_eq!(short_size(u64::MAX), "16 EiB");
+        let shown = [1535 << 8, 102_348, 300 << 30, (1 << 20) - 512].map(about_size);
+        assert_eq!(shown, ["384 KiB", "99.9 KiB", "300 GiB", "1 MiB"]);
+        assert_eq!(
+            (about_size(102_399), about_size(u64::MAX)),
+            ("100 KiB".into(), "16 EiB".into())
+        );
     }
 
     #[test]

@@ -153,7 +153,7 @@ impl Ages {
         let heads = ["age from", "windows", "hot", "accessed", "cold"].map(|head| (head, Right));
         let mut table = Table::new(heads.into_iter().chain([("", Left)]));
         let mut add = |names: [String; 2], bytes: [u64; 3], bar: String| {
-            table.row(names.into_iter().chain(bytes.map(units::short_size)).chain([bar]));
+            table.row(names.into_iter().chain(bytes.map(units::about_size)).chain([bar]));
         };
         for bin in &self.bins {
             let age = units::about_time(Duration::from_nanos(bin.from_ns));
@@ -178,7 +178,7 @@ impl Ages {
     /// Text about the bytes that are in no bin.
     pub(crate) fn rest(&self) -> Option<String> {
         let part = |bytes: u64, why: &str| {
-            (bytes > 0).then(|| format!("{} {why}", units::short_size(bytes)))
+            (bytes > 0).then(|| format!("{} {why}", units::about_size(bytes)))
         };
         let unknown = part(self.unknown_bytes, "unknown (too little evidence)");
         let unseen = part(self.unseen_bytes, "not looked at");

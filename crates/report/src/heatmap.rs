@@ -405,13 +405,13 @@ impl Heatmap {
             "{}: {} windows from {from} to {to}, column {column}, row {}",
             self.target,
             self.windows,
-            units::short_size(self.row_bytes)
+            units::about_size(self.row_bytes)
         )
     }
 
     fn write_area(&self, out: &mut dyn Write, area: &Area, style: &Style) -> io::Result<()> {
         if let Some(gap) = area.gap_before {
-            writeln!(out, "{:>1$}~~ gap of {2} ~~", "", LEFT, units::short_size(gap))?;
+            writeln!(out, "{:>1$}~~ gap of {2} ~~", "", LEFT, units::about_size(gap))?;
         }
         let room = style.width.saturating_sub(LEFT + self.columns + VALUES + 1).min(60);
         let mut named = None;

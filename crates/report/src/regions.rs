@@ -436,9 +436,9 @@ impl Regions {
             self.target, self.windows
         )?;
         let share = units::percent(self.hot_frequency);
-        writeln!(out, "{} hot (frequency of at least {share})", units::short_size(self.hot_bytes))?;
+        writeln!(out, "{} hot (frequency of at least {share})", units::about_size(self.hot_bytes))?;
         if self.unknown_bytes > 0 {
-            writeln!(out, "{} {UNKNOWN_MEANS}", units::short_size(self.unknown_bytes))?;
+            writeln!(out, "{} {UNKNOWN_MEANS}", units::about_size(self.unknown_bytes))?;
         }
         if self.has_rates() {
             writeln!(out, "{RATE_MEANS}")?;
@@ -456,7 +456,7 @@ impl RegionRow {
             spaces.then(|| self.space.to_string()),
             Some(format!("{:#x}", self.start)),
             Some(format!("{:#x}", self.end)),
-            Some(units::short_size(self.bytes)),
+            Some(units::about_size(self.bytes)),
             Some(self.frequency.map_or("unknown".into(), units::percent)),
             rates.then(|| self.rate.map_or(String::new(), |rate| rate.text())),
             Some(number(self.age)),

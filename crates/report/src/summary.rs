@@ -513,7 +513,7 @@ impl Summary {
         let heads = ["now", "mean", "min", "25 %", "50 %", "75 %", "95 %", "max"];
         let heads = heads.map(|head| (head, Right));
         let mut table = Table::new([("", Left)].into_iter().chain(heads));
-        let size: fn(u64) -> String = units::short_size;
+        let size: fn(u64) -> String = units::about_size;
         let mut add = |name: &str, spread: &Spread, show: fn(u64) -> String| {
             table.row([name.to_owned()].into_iter().chain(spread.figures().map(show)));
         };
@@ -551,7 +551,7 @@ impl Summary {
             let (hot, unknown) = (&space.hot_bytes, space.unknown_bytes.now);
             let bytes = [space.mapped_bytes, hot.now, hot.mean as u64, hot.max, unknown];
             let regions = space.regions.now.to_string();
-            table.row([name].into_iter().chain(bytes.map(units::short_size)).chain([regions]));
+            table.row([name].into_iter().chain(bytes.map(units::about_size)).chain([regions]));
         }
         write!(out, "{table}")
     }

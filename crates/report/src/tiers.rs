@@ -110,15 +110,15 @@ impl InMemory {
 
     /// The resident bytes in total and by tier, as one line of text.
     pub(crate) fn text(&self, tiers: &Tiers) -> String {
-        let mut parts = vec![format!("resident {}", units::short_size(self.bytes))];
+        let mut parts = vec![format!("resident {}", units::about_size(self.bytes))];
         let part = |(name, bytes): (&TierName, &u64)| {
-            format!("{} {}", name.text(), units::short_size(*bytes))
+            format!("{} {}", name.text(), units::about_size(*bytes))
         };
         parts.extend(tiers.names.iter().zip(&self.tiers).map(part));
         if self.tiers.is_empty() {
             parts.push("tiers not known yet".into());
         } else if self.unplaced > 0 {
-            parts.push(format!("{} not looked at yet", units::short_size(self.unplaced)));
+            parts.push(format!("{} not looked at yet", units::about_size(self.unplaced)));
         }
         if self.drawn > 0 {
             parts.push(format!("estimated from {} pages", self.drawn));

@@ -146,7 +146,7 @@ impl Wss {
         let heads = [("windows", Right), ("accessed", Right), ("hot", Right), ("unknown", Right)];
         let mut table = Table::new(heads.into_iter().chain([("", Left)]));
         let mut add = |name: String, bytes: [u64; 3], bar: String| {
-            table.row([name].into_iter().chain(bytes.map(units::short_size)).chain([bar]));
+            table.row([name].into_iter().chain(bytes.map(units::about_size)).chain([bar]));
         };
         for row in self.shown() {
             let bar = text::bar(row.hot_bytes, row.accessed_bytes, most, room);

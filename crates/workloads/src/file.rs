@@ -560,7 +560,7 @@ writes = "update"
         );
         assert!(
             error("bytes = 4096", "bytes = \"2GiB\"")
-                .starts_with("f:11:1: 2.0 GiB from 0 B on do not fit")
+                .starts_with("f:11:1: 2 GiB from 0 B on do not fit")
         );
         assert!(
             error("bytes = 4096", "stride = 64")

@@ -72,7 +72,7 @@ mod tests {
         account.already = 5 << 20;
         account.failed.insert(Cause::Shared, 1 << 20);
         let text = text(&account);
-        for part in ["promoted", "4.0 MiB", "shared with other processes", "1.0 MiB", "10.0 MiB"] {
+        for part in ["promoted", "4 MiB", "shared with other processes", "1 MiB", "10 MiB"] {
             assert!(text.contains(part), "{part} in {text}");
         }
         assert!(!text.contains("does not add up") && !text.contains("carried"));

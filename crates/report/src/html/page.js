@@ -402,8 +402,8 @@
   function size(bytes) {
     const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
     let power = 0;
-    while (bytes >= 1024 && power < 5) { bytes /= 1024; power++; }
-    return `${+bytes.toFixed(1)} ${units[power]}`;
+    while (bytes >= 1023.5 && power < 5) { bytes /= 1024; power++; }
+    return `${+bytes.toFixed(bytes < 100 ? 1 : 0)} ${units[power]}`;
   }
 
   function describe(here) {

@@ -53,10 +53,10 @@ fn subtitle(summary: &Summary) -> String {
     escaped(&format!(
         "{} · {} mapped · {} hot at the end, {} in the median · {} unknown at the end",
         summary.length(),
-        units::short_size(summary.mapped_bytes.now),
-        units::short_size(hot.now),
-        units::short_size(hot.p50),
-        units::short_size(summary.unknown_bytes.now)
+        units::about_size(summary.mapped_bytes.now),
+        units::about_size(hot.now),
+        units::about_size(hot.p50),
+        units::about_size(summary.unknown_bytes.now)
     ))
 }
 
@@ -79,9 +79,9 @@ fn by_tier(wss: &Wss, summary: &Summary) -> String {
     let spread = |name: String, of: &Spread| {
         [
             name,
-            units::short_size(of.now),
-            units::short_size(of.mean as u64),
-            units::short_size(of.max),
+            units::about_size(of.now),
+            units::about_size(of.mean as u64),
+            units::about_size(of.max),
         ]
     };
     let resident = summary.resident_bytes.iter().map(|of| spread("resident".into(), of));
@@ -94,9 +94,9 @@ fn working_set(wss: &Wss) -> String {
     let row = |row: &crate::wss::Percentile| {
         [
             format!("{} %", row.percent),
-            units::short_size(row.accessed_bytes),
-            units::short_size(row.hot_bytes),
-            units::short_size(row.unknown_bytes),
+            units::about_size(row.accessed_bytes),
+            units::about_size(row.hot_bytes),
+            units::about_size(row.unknown_bytes),
         ]
     };
     let heads = ["windows", "accessed", "hot", "unknown"];
@@ -108,7 +108,7 @@ fn by_age(ages: &Ages) -> String {
     let row = |bin: &crate::ages::AgeBin| {
         let age = units::about_time(Duration::from_nanos(bin.from_ns));
         let [hot, warm, cold] =
-            [bin.hot_bytes, bin.warm_bytes, bin.cold_bytes].map(units::short_size);
+            [bin.hot_bytes, bin.warm_bytes, bin.cold_bytes].map(units::about_size);
         [age, hot, warm, cold]
     };
     let heads = ["age from", "hot", "accessed", "cold"];
@@ -161,9 +161,9 @@ fn hottest(regions: &Regions) -> String {
         let mut cells = vec![
             name.clone(),
             space.to_string(),
-            units::short_size(share.known + share.unknown),
-            units::short_size(share.hot),
-            units::short_size(share.unknown),
+            units::about_size(share.known + share.unknown),
+            units::about_size(share.hot),
+            units::about_size(share.unknown),
             share.frequency(),
         ];
         cells.extend(rated.then(|| share.rate.map_or(String::new(), |rate| rate.text())));

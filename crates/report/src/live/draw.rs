@@ -137,7 +137,7 @@ impl Live {
             None => self.in_memory(shown),
             Some(nodes) => {
                 let node = |node: &totals::Node| {
-                    let (bytes, hot) = (units::short_size(node.bytes), units::short_size(node.hot));
+                    let (bytes, hot) = (units::about_size(node.bytes), units::about_size(node.hot));
                     format!("{}: {bytes}, {hot} hot", node.name)
                 };
                 nodes.iter().map(node).collect::<Vec<_>>().join(" · ")
@@ -145,7 +145,7 @@ impl Live {
         };
         let line = format!(
             "mapped {} · hot {} · unknown {} · {} regions",
-            units::short_size(commit.mapped_bytes),
+            units::about_size(commit.mapped_bytes),
             part(commit.hot_bytes, commit.mapped_bytes),
             part(totals::unknown(regions), commit.mapped_bytes),
             commit.regions,
@@ -208,8 +208,8 @@ impl Live {
         };
         let title = format!(
             "heat of all{path}: {}{part}, {} a row, {} a column{more}",
-            units::short_size(self.addresses.bytes()),
-            units::short_size(row),
+            units::about_size(self.addresses.bytes()),
+            units::about_size(row),
             match self.timeline.per_column() {
                 1 => "1 window".to_string(),
                 windows => format!("{windows} windows"),
@@ -285,7 +285,7 @@ const BOTTOM: &str =
 
 /// Bytes with their share of `of`: `3 MiB (25.0 %)`.
 fn part(bytes: u64, of: u64) -> String {
-    let shown = units::short_size(bytes);
+    let shown = units::about_size(bytes);
     match of {
         0 => shown,
         of => format!("{shown} ({})", units::percent(bytes as f64 / of as f64)),
@@ -383,7 +383,7 @@ impl Canvas<'_> {
             None if row.unknown > 0 => "unknown".into(),
             None => NOT_LOOKED_AT.into(),
         };
-        let bytes = |bytes: u64| if bytes == 0 { String::new() } else { units::short_size(bytes) };
+        let bytes = |bytes: u64| if bytes == 0 { String::new() } else { units::about_size(bytes) };
         let hot = bytes(row.hot);
         let unknown = if wide { format!(" {:>9}", bytes(row.unknown)) } else { String::new() };
         let rate = row.rate.map_or(String::new(), |rate| rate.text());
@@ -391,7 +391,7 @@ impl Canvas<'_> {
         let text = format!(
             "{:>#14x}{end} {:>9} {frequency:>9} {hot:>9}{unknown}{rate} {:>5} {:>5} ",
             row.range.start,
-            units::short_size(row.bytes),
+            units::about_size(row.bytes),
             row.age.map_or(String::new(), |age| age.to_string()),
             row.level.map_or(String::new(), |level| level.to_string()),
         );

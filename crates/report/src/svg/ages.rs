@@ -66,7 +66,7 @@ fn draw_bin(svg: &mut Svg, frame: &Frame, index: usize, bin: &AgeBin) {
             continue;
         }
         let (foot, head) = (frame.y(below), frame.y(below + bytes));
-        let hint = format!("{} {name}, age {from} to {to}", units::short_size(bytes));
+        let hint = format!("{} {name}, age {from} to {to}", units::about_size(bytes));
         svg.bar((left, head), (right - left, foot - head), class, &hint);
         below += bytes;
     }

@@ -56,7 +56,7 @@ impl Frame {
             let y = self.y(bytes);
             let class = if bytes == 0 { "axis" } else { "grid" };
             svg.line((self.left, y), (self.left + self.width, y), class);
-            svg.text(self.left - 8.0, y + 4.0, Anchor::End, "faint", &units::short_size(bytes));
+            svg.text(self.left - 8.0, y + 4.0, Anchor::End, "faint", &units::about_size(bytes));
         }
     }
 

@@ -30,7 +30,7 @@ pub fn heatmap(map: &Heatmap) -> String {
     let title = format!(
         "{}: heat from {from} to {to}, the hottest memory of each row of {}",
         map.target,
-        units::short_size(map.row_bytes)
+        units::about_size(map.row_bytes)
     );
     svg.text(LEFT, 16.0, Anchor::Start, "head", &title);
     let y = svg.height - 40.0;
@@ -115,7 +115,7 @@ fn class(cell: &Cell) -> Option<usize> {
 fn draw_gap(svg: &mut Svg, area: &Area, y: f64) {
     let middle = y + GAP / 2.0 + 4.0;
     let text = match area.gap_before {
-        Some(gap) => format!("gap of {}", units::short_size(gap)),
+        Some(gap) => format!("gap of {}", units::about_size(gap)),
         None => area.name.clone(),
     };
     svg.text((LEFT + WIDTH - RIGHT) / 2.0, middle, Anchor::Middle, "faint", &text);

@@ -44,7 +44,7 @@ fn draw_layer(svg: &mut Svg, frame: &Frame, points: &[&Point], tier: usize) {
     if let [point] = points {
         let (foot, head) = (frame.y(below(point, tier)), frame.y(below(point, tier + 1)));
         let (left, right) = (frame.x(point.from_ns as f64), frame.x(point.to_ns as f64));
-        let hint = units::short_size(point.tier_bytes.get(tier).copied().unwrap_or(0));
+        let hint = units::about_size(point.tier_bytes.get(tier).copied().unwrap_or(0));
         return svg.bar((left, head), (right - left, foot - head), class(tier), &hint);
     }
     let x = |point: &Point| frame.x(middle(point));

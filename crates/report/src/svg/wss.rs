@@ -61,7 +61,7 @@ fn draw_distribution(svg: &mut Svg, wss: &Wss, top: f64) {
     svg.path(rows().map(|row| (x(row.percent), frame.y(row.accessed_bytes))), "warm-line");
     svg.path(rows().map(|row| (x(row.percent), frame.y(row.hot_bytes))), "hot-line");
     for row in wss.shown() {
-        let [accessed, hot] = [row.accessed_bytes, row.hot_bytes].map(units::short_size);
+        let [accessed, hot] = [row.accessed_bytes, row.hot_bytes].map(units::about_size);
         let hint = format!("{} % of the windows: accessed {accessed}, hot {hot}", row.percent);
         for (bytes, class) in [(row.accessed_bytes, "warm"), (row.hot_bytes, "hot")] {
             svg.bar((x(row.percent) - 2.5, frame.y(bytes) - 2.5), (5.0, 5.0), class, &hint);
