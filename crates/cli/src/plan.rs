@@ -267,6 +267,7 @@ mod tests {
         let error = plan("--instrument hint-fault").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Missing);
         assert!(error.to_string().contains("user space cannot arm them"), "{error}");
+        assert_eq!(plan("--instrument hint_fault").unwrap_err(), error);
         let several = plan("--instrument kernel-damon --children").unwrap_err();
         assert!(several.to_string().contains("watches one process"), "{several}");
     }

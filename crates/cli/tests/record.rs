@@ -49,7 +49,7 @@ fn report(line: &str, dir: &Path) -> String {
 #[test]
 fn hot_memory_is_recorded_and_reported() {
     let dir = tempfile::tempdir().unwrap();
-    let flags = "--duration 3s --seed 7 --annotate tlb_flush_period=20ms";
+    let flags = "--duration 3s --seed 7 --annotate tlb-flush-period=20ms";
     let recorded = run(&mut machine(), flags, dir.path());
     assert_eq!(recorded.ended, Ended::Deadline);
     assert!((14..=15).contains(&recorded.tally.windows), "{recorded:?}");
@@ -60,7 +60,7 @@ fn hot_memory_is_recorded_and_reported() {
     let meta = recording.meta();
     assert_eq!((meta.instrument.as_str(), meta.target.as_str()), ("rates", "toy[0]"));
     assert_eq!(meta.settings["seed"], "7");
-    assert_eq!(meta.annotations["tlb_flush_period"], "20ms");
+    assert_eq!(meta.annotations["tlb-flush-period"], "20ms");
     assert_eq!(meta.machine.kernel, "6.12.0-toy");
 
     for kind in ["summary", "heatmap", "regions"] {

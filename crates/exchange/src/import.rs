@@ -291,9 +291,9 @@ impl Imported {
     pub fn meta(&self, command: &str) -> Meta {
         let formats: Vec<&str> = self.formats.iter().map(|format| format.name()).collect();
         let mut meta = self.spool.meta.clone().unwrap_or_else(|| self.guessed_meta());
-        meta.annotations.insert("imported_from".into(), self.files.join(" "));
-        meta.annotations.insert("imported_format".into(), formats.join(" "));
-        meta.annotations.insert("import_command".into(), command.into());
+        meta.annotations.insert("imported-from".into(), self.files.join(" "));
+        meta.annotations.insert("imported-format".into(), formats.join(" "));
+        meta.annotations.insert("import-command".into(), command.into());
         meta
     }
 

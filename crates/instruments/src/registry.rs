@@ -186,6 +186,18 @@ mod tests {
     }
 
     #[test]
+    fn old_names_are_still_read() {
+        for entry in list() {
+            for variant in entry.variants {
+                let old = |name: &str| name.replace('-', "_");
+                let made =
+                    make(&old(entry.name), Some(&old(variant.name)), &Common::default()).unwrap();
+                assert_eq!(made.name(), entry.name);
+            }
+        }
+    }
+
+    #[test]
     fn variants_differ_in_their_settings() {
         for entry in list() {
             let settings = |variant: &Variant| {

@@ -207,6 +207,21 @@ mod tests {
         }
     }
 
+    #[test]
+    fn old_names_are_still_read() {
+        for entry in all() {
+            let keys = entry.keys();
+            let words: Vec<String> =
+                keys.iter().map(|key| format!("{}={}", key.name, key.default)).collect();
+            let line = format!("{}:{}", entry.name, words.join(",")).replace('-', "_");
+            let made = make(&line).expect(&line);
+            assert_eq!(made.name(), entry.name);
+        }
+        let settings = |line: &str| make(line).expect(line).settings();
+        assert_eq!(settings("multi_clock:dirty_weight=3"), settings("multi-clock:dirty-weight=3"));
+        assert!(refused("multi-clock:dirty_weight=3,dirty-weight=3").contains("given twice"));
+    }
+
     fn refused(line: &str) -> String {
         match make(line) {
             Err(error) => error.to_string(),

@@ -43,7 +43,7 @@ pub struct Meta {
     pub started: SystemTime,
     /// Version of tierscope that made the recording.
     pub version: String,
-    /// Further annotations (`tlb_flush_period`), by name.
+    /// Further annotations (`tlb-flush-period`), by name.
     pub annotations: BTreeMap<String, String>,
 }
 
@@ -207,10 +207,29 @@ mod tests {
                 tiers: vec![vec![Node(0), Node(2)], vec![], vec![Node(1)]],
             },
             started: UNIX_EPOCH + Duration::from_nanos(1_700_000_000_123_456_789),
-            annotations: BTreeMap::from([("tlb_flush_period".into(), "20ms".into())]),
+            annotations: BTreeMap::from([("tlb-flush-period".into(), "20ms".into())]),
             ..Meta::default()
         };
         assert_eq!(Meta::from_map(&meta.to_map()), Ok(meta));
+    }
+
+    #[test]
+    fn old_names_of_instruments_and_policies_are_still_read() {
+        let meta = |instrument: &str, setting: &str, policy: &str, of_policy: &str| Meta {
+            instrument: instrument.into(),
+            settings: BTreeMap::from([(setting.into(), "a_b".into())]),
+            annotations: BTreeMap::from([
+                ("policy".into(), policy.into()),
+                (of_policy.into(), "c_d".into()),
+                ("my_note".into(), "e_f".into()),
+            ]),
+            ..Meta::default()
+        };
+        let old =
+            meta("hint_fault", "min_regions", "multi_clock:dirty_weight=2", "policy.dirty_weight");
+        let new =
+            meta("hint-fault", "min-regions", "multi-clock:dirty-weight=2", "policy.dirty-weight");
+        assert_eq!(Meta::from_map(&old.to_map()), Ok(new));
     }
 
     #[test]

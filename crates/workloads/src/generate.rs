@@ -246,6 +246,19 @@ mod tests {
     }
 
     #[test]
+    fn old_names_are_still_read() {
+        let new = "contiguous:space=1GiB,hot=64MiB,share=0.9,hot-share=0.4";
+        let built = from_spec(new).unwrap();
+        assert_eq!(built.phases[0].hot_share, 0.4);
+        assert_eq!(from_spec(&new.replace("hot-share", "hot_share")).unwrap(), built);
+        assert_eq!(from_spec("stand_in_mcf").unwrap(), from_spec("stand-in-mcf").unwrap());
+        let text = crate::file::to_toml(&built);
+        assert!(text.contains("hot-share = 0.4"), "{text}");
+        let old = crate::file::parse("old", &text.replace("hot-share", "hot_share"));
+        assert_eq!(old.unwrap(), built);
+    }
+
+    #[test]
     fn errors_name_the_column() {
         let error = |spec: &str| from_spec(spec).unwrap_err().to_string();
         assert!(

@@ -240,6 +240,13 @@ mod tests {
     }
 
     #[test]
+    fn old_names_are_still_read() {
+        let new = "policy = \"hot-region:verify-pages=4\"\n[limits]\nbytes-per-second = \"16MiB/s\"\n\
+                   keep-free = \"1MiB\"\nping-pong = \"30s\"\nkill-switch = \"/x\"\n";
+        assert_eq!(parse(&new.replace('-', "_")).unwrap(), parse(new).unwrap());
+    }
+
+    #[test]
     fn limits_alone_want_no_restart() {
         let old = parse("policy = \"static\"\n").unwrap();
         assert!(

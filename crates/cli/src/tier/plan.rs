@@ -300,6 +300,7 @@ mod tests {
         assert_eq!((&*file.policy, file.watch.instrument.name), ("static", "damon"));
         assert_eq!((file.limits.stalled, file.limits.dry_run), (0.5, true));
         assert_eq!(of("--policy hot-region").policy, "hot-region");
+        assert_eq!(of("--policy hot_region:verify_pages=4").policy, "hot-region:verify-pages=4");
         let before = &file.config.as_ref().unwrap().1;
         std::fs::write(&path, text.replace("0.5", "0.7").replace("damon", "scan")).unwrap();
         let (limits, restart) = read_again(&path, before, true).unwrap();

@@ -340,6 +340,12 @@ mod tests {
         )
     }
 
+    #[test]
+    fn the_old_spelling_of_on_read_is_still_read() {
+        let rule = |word: &str| format!("{word} reset 0").parse::<Rule>().unwrap();
+        assert_eq!(rule("on_read"), rule("on-read"));
+    }
+
     proptest! {
         #[test]
         fn a_printed_rule_is_read_back(rule in any_rule()) {

@@ -204,6 +204,10 @@ mod tests {
         assert_eq!(fed("multi-clock"), Ok(None));
         let error = fed("multi-clock@rates").expect_err("it clears bits").to_string();
         assert!(error.contains("asks for access bits itself") && error.contains("leave @rates"));
+        assert_eq!(fed("hot_region@hint_fault"), Ok(Some("hint-fault".into())));
+        let old = read("hot_region:verify_pages=4").map(|c| (c.text, c.line));
+        let new = "hot-region:verify-pages=4".to_owned();
+        assert_eq!(old, Ok((new.clone(), new)));
         assert!(fed("hot-region@demon").is_err() && fed("multiclock").is_err());
     }
 

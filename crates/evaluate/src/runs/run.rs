@@ -162,7 +162,7 @@ pub(crate) fn meta(
             fact("simulated", experiment.mode.name().into()),
             fact("experiment", experiment.name.clone()),
             fact("seed", experiment.seed.to_string()),
-            fact("tlb_flush_period", flush.map_or("none".into(), |every| format!("{every:?}"))),
+            fact("tlb-flush-period", flush.map_or("none".into(), |every| format!("{every:?}"))),
         ]),
         ..Meta::default()
     }

@@ -83,7 +83,7 @@ fn meta() -> Meta {
         command: "tierscope record -p 4711 -o redis".into(),
         started: UNIX_EPOCH + Duration::from_secs(1_795_190_400),
         version: "0.1.0".into(),
-        annotations: BTreeMap::from([("tlb_flush_period".into(), "20ms".into())]),
+        annotations: BTreeMap::from([("tlb-flush-period".into(), "20ms".into())]),
         ..Meta::default()
     }
 }

@@ -236,6 +236,30 @@ mod tests {
         assert_eq!(of("costs.samples.record_ns").map(|one| one.value), Some(250));
     }
 
+    // Files of hardware and costs spell their keys with `_`, experiments with `-`.
+    #[test]
+    fn keys_are_read_in_both_spellings() {
+        let both = ["warm-up=100ms", "process.0.non-temporal=true", "machine.min-free=1MiB"]
+            .into_iter()
+            .chain(["simulation.exact.profiler-cpu=1", "costs.access-bits.probe-ns=100"])
+            .chain(["hardware.tiers.optane.read-ns=170", "machine.cpus=4"]);
+        let changed = |spell: fn(&str) -> String| {
+            let keys: Vec<(String, &str)> = both
+                .clone()
+                .filter_map(|change| change.split_once('='))
+                .map(|(key, value)| (spell(key), value))
+                .collect();
+            let changes: Vec<(&str, &str)> =
+                keys.iter().map(|(key, value)| (key.as_str(), *value)).collect();
+            with(&changes).unwrap_or_else(|error| panic!("{error}"))
+        };
+        let (new, old) = (changed(kebab), changed(|key| key.replace('-', "_")));
+        assert_eq!(format!("{new:?}"), format!("{old:?}"));
+        assert_eq!(new.setup.costs.access_bits.probe_ns, 100);
+        assert_eq!(new.setup.hardware.tiers[1].read_ns, 170);
+        assert_eq!(new.setup.profiler_cpu, Some(1));
+    }
+
     #[test]
     fn unknown_keys_and_wrong_values_are_refused() {
         let refused = |key, value| with(&[(key, value)]).expect_err(key).to_string();
