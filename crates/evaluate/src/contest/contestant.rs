@@ -136,7 +136,7 @@ fn feeder(experiment: &Experiment, entry: &Entry, fed: Option<&str>) -> Result<O
         let own = if needs.is_empty() { "nothing".into() } else { needs.join(" and ") };
         return Err(Error::new(ErrorKind::Usage, format!("{} is not fed by {fed}", entry.name))
             .cause(format!(
-                "it reads {own} itself, and would clear ACCESSED bits that {fed} counts"
+                "it reads {own} itself, and {fed} would clear ACCESSED bits that it needs"
             ))
             .remedy(format!("leave @{fed} out")));
     }
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(fed("hot-region:hits=4@damon-moderate"), Ok(Some("damon-moderate".into())));
         assert_eq!(fed("multi-clock"), Ok(None));
         let error = fed("multi-clock@rates").expect_err("it clears bits").to_string();
-        assert!(error.contains("asks for access bits itself") && error.contains("leave @rates"));
+        assert!(error.contains("reads access bits itself") && error.contains("leave @rates"));
         assert_eq!(fed("hot_region@hint_fault"), Ok(Some("hint-fault".into())));
         let old = read("hot_region:verify_pages=4").map(|c| (c.text, c.line));
         let new = "hot-region:verify-pages=4".to_owned();
