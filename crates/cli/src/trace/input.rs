@@ -31,7 +31,7 @@ pub struct InputArgs {
 
 impl InputArgs {
     pub(super) fn open(&self) -> Result<Trace> {
-        tierscope_trace::open(&self.input, Options { format: self.from, lenient: self.lenient })
+        tierscope_tlb::ptat::open(&self.input, Options { format: self.from, lenient: self.lenient })
     }
 }
 
