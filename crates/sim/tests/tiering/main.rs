@@ -153,5 +153,5 @@ fn evidence_that_a_machine_lacks_is_refused_by_name() {
     let missing = bare.ports().samples().err().map(|missing| missing.port);
     assert_eq!(missing, Some("samples"));
     let events = bare.ports().page_events().err().map(|missing| missing.cause);
-    assert!(events.is_some_and(|cause| cause.contains("all memory is there from the beginning")));
+    assert!(events.is_some_and(|cause| cause.contains("all memory is mapped from the beginning")));
 }
