@@ -136,7 +136,7 @@ fn to_stdout(args: &ExportArgs, recording: &Recording, tick: Tick<'_>) -> Result
             let _ = out.into_parts();
             Ok(())
         }
-        written => written.map_err(|failure| told(failure, Path::new("stdout"))),
+        written => written.map_err(|failure| explain(failure, Path::new("stdout"))),
     }
 }
 
@@ -145,7 +145,7 @@ fn to_damo(recording: &Recording, path: &Path, tick: Tick<'_>) -> Result<()> {
     let mut scratch = scratch::beside(path)?;
     let mut out = BufWriter::with_capacity(1 << 18, partial.file());
     let left_out = damo::write(recording, Shape::Compressed, &mut out, &mut scratch, tick)
-        .map_err(|f| told(f, path))?;
+        .map_err(|f| explain(f, path))?;
     drop(out);
     partial.keep()?;
     note(&left_out);
@@ -185,7 +185,7 @@ fn to_tables(args: &ExportArgs, recording: &Recording, path: &Path, tick: Tick<'
             }?;
             Ok(out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?)
         });
-        written.map_err(|failure| told(failure, path))?;
+        written.map_err(|failure| explain(failure, path))?;
     }
     partial.keep()
 }
@@ -214,7 +214,7 @@ fn to_parquet(
     ))
 }
 
-fn told(failure: Failure, path: &Path) -> Error {
+fn explain(failure: Failure, path: &Path) -> Error {
     match failure {
         Failure::Read(error) => error,
         Failure::Write(cause) => {

@@ -62,7 +62,7 @@ pub fn run(args: &WhatifArgs) -> Result<()> {
     }
     if args.html.is_some() {
         return Err(Error::new(ErrorKind::Usage, "there is no page of a recording's replay")
-            .cause("it tells no rate over time")
+            .cause("it has no rates over time")
             .remedy("take --json"));
     }
     let report = whatif::recording(&settings, &runner)?;

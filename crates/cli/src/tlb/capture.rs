@@ -94,7 +94,7 @@ pub(super) fn run(args: &CaptureArgs) -> Result<()> {
     let captured = simulation.run(boards(args), directory.path(), &stop, progress)?;
     drop(ticker);
     directory.keep()?;
-    told(args, &captured, stop.load(Ordering::Relaxed))
+    summarize(args, &captured, stop.load(Ordering::Relaxed))
 }
 
 fn boards(args: &CaptureArgs) -> Boards {
@@ -122,7 +122,7 @@ fn of_guest(args: &CaptureArgs, experiment: &Experiment, size: PageSize) -> Resu
     print(&format!("{said:#}\n"))
 }
 
-fn told(args: &CaptureArgs, captured: &Captured, stopped: bool) -> Result<()> {
+fn summarize(args: &CaptureArgs, captured: &Captured, stopped: bool) -> Result<()> {
     let name = args.output.display();
     let stopped = if stopped { ", as far as it came" } else { "" };
     eprintln!(

@@ -193,7 +193,7 @@ fn tell(
         let size = show_bytes(told.bytes);
         eprintln!("tierscope: wrote {}, {size}, {each:.3} bytes an access", output.display());
         if told.allocations > 0 {
-            eprintln!("tierscope: it was given memory {} times", told.allocations);
+            eprintln!("tierscope: recorded {} heap allocations", told.allocations);
         }
     }
     if seen.lost > 0 || seen.accesses > told.accesses {

@@ -86,7 +86,7 @@ fn advise(
 ) -> Result<()> {
     let mut trial = Trial::new(machine, objects, &report.table, args.top)?;
     if args.trace.accesses(&mut trial)?.stopped {
-        let note = "what larger pages would save is not told: reading the trace again was stopped";
+        let note = "savings by larger pages are not estimated: reading the trace again was stopped";
         report.notes.push(note.into());
         return Ok(());
     }
@@ -132,7 +132,7 @@ fn of_capture(args: &ReportArgs, machine: &Machine) -> Result<()> {
         None => Ok(()),
         Some(error) => {
             eprintln!(
-                "tierscope: damaged in {} places, the first told below; the rest was used",
+                "tierscope: damaged in {} places, the first is reported below; the rest was used",
                 damage.count
             );
             Err(error)
