@@ -13,7 +13,7 @@ use crate::print::print;
 use crate::scratch;
 use crate::stop::Stop;
 use crate::ticker::{self, Ticker};
-use crate::units::{self, show_duration};
+use crate::units::{self, exact_time};
 
 /// Flags of `tierscope import`.
 #[derive(Debug, Args)]
@@ -33,15 +33,15 @@ pub struct ImportArgs {
 
     /// Sampling interval, if the file does not contain it; for memory samples: the time within
     /// which several samples of a block count once
-    #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = units::duration)]
+    #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = units::time)]
     pub sampling: Duration,
 
     /// Length of the windows into which memory samples are collected
-    #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = units::duration)]
+    #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = units::time)]
     pub window: Duration,
 
     /// Size of the blocks in which memory samples are counted: a power of two, at least 4K
-    #[arg(long, value_name = "SIZE", default_value = "2M", value_parser = units::bytes)]
+    #[arg(long, value_name = "SIZE", default_value = "2M", value_parser = units::address)]
     pub block: u64,
 
     /// Print a summary of the import as JSON on stdout
@@ -108,7 +108,7 @@ fn options(args: &ImportArgs) -> Result<Options> {
         Err(Error::new(ErrorKind::Usage, "cannot import").cause(cause).remedy(remedy))
     };
     if args.sampling.is_zero() || args.window < args.sampling {
-        let (sampling, window) = (show_duration(args.sampling), show_duration(args.window));
+        let (sampling, window) = (exact_time(args.sampling), exact_time(args.window));
         let cause = format!("samples every {sampling} do not fit windows of {window}");
         return refuse(cause, "make --window a multiple of --sampling, like 200ms and 5ms");
     }

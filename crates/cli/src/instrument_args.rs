@@ -22,15 +22,15 @@ pub struct InstrumentArgs {
     pub variant: Option<String>,
 
     /// Sampling interval: time between two probes of a region
-    #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = units::duration)]
+    #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = units::time)]
     pub sampling: Duration,
 
     /// Window: time from one snapshot to the next
-    #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = units::duration)]
+    #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = units::time)]
     pub window: Duration,
 
     /// Interval at which processes and mappings are read again
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::duration)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::time)]
     pub update: Duration,
 
     /// For telescope and damon: no region grows beyond the mapped bytes divided by this number

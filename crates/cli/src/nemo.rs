@@ -26,11 +26,11 @@ pub enum NemoCommand {
 #[derive(Debug, Args)]
 pub struct PlanArgs {
     /// Memory to sweep over
-    #[arg(long, value_name = "BYTES", value_parser = units::bytes, default_value = "16G")]
+    #[arg(long, value_name = "BYTES", value_parser = units::address, default_value = "16G")]
     pub memory: u64,
 
     /// Memory that one state covers
-    #[arg(long, value_name = "BYTES", value_parser = units::bytes, default_value = "4K")]
+    #[arg(long, value_name = "BYTES", value_parser = units::address, default_value = "4K")]
     pub granularity: u64,
 
     /// Pipelines
@@ -46,7 +46,7 @@ pub struct PlanArgs {
     pub counter: u64,
 
     /// Time for which a region is watched
-    #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "500ms")]
+    #[arg(long, value_name = "TIME", value_parser = units::time, default_value = "500ms")]
     pub period: std::time::Duration,
 
     /// Memory channels
@@ -66,7 +66,7 @@ pub struct RuleArgs {
     pub rule: String,
 
     /// Memory that the controller serves
-    #[arg(long, value_name = "BYTES", value_parser = units::bytes, default_value = "16G")]
+    #[arg(long, value_name = "BYTES", value_parser = units::address, default_value = "16G")]
     pub memory: u64,
 
     /// Pipelines of the controller

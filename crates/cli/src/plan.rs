@@ -14,7 +14,7 @@ use tierscope_record::series::Retention;
 use crate::instrument_args::InstrumentArgs;
 use crate::retention_args::RetentionArgs;
 use crate::target_args::TargetArgs;
-use crate::units::{self, show_duration};
+use crate::units::{self, exact_time};
 use crate::{instruments, kernel_damon, retention_args};
 
 /// Shortest sampling interval: below it a probe of a region takes longer than the interval.
@@ -44,7 +44,7 @@ pub struct RecordArgs {
     pub how: InstrumentArgs,
 
     /// Duration of the recording; by default until the target ends, or until Ctrl-C
-    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    #[arg(long, value_name = "TIME", value_parser = units::time)]
     pub duration: Option<Duration>,
 
     /// Retention of a series.
@@ -197,7 +197,7 @@ fn check_intervals(plan: &Plan) -> Result<()> {
     let refuse = |what: &str, time: &Duration, cause: String, remedy: &str| {
         Err(Error::new(
             ErrorKind::Usage,
-            format!("cannot record with {what} {}", show_duration(*time)),
+            format!("cannot record with {what} {}", exact_time(*time)),
         )
         .cause(cause)
         .remedy(remedy))
@@ -212,8 +212,7 @@ fn check_intervals(plan: &Plan) -> Result<()> {
         return refuse("--sampling", sampling, cause, "try --sampling 5ms");
     }
     if *window < 2 * *sampling {
-        let cause =
-            format!("it has to hold two sampling intervals of {}", show_duration(*sampling));
+        let cause = format!("it has to hold two sampling intervals of {}", exact_time(*sampling));
         return refuse("--window", window, cause, "make it 40 sampling intervals");
     }
     if update.is_zero() {
@@ -222,7 +221,7 @@ fn check_intervals(plan: &Plan) -> Result<()> {
     }
     match duration {
         Some(duration) if duration < window => {
-            let cause = format!("not one window of {} would end", show_duration(*window));
+            let cause = format!("not one window of {} would end", exact_time(*window));
             refuse("--duration", duration, cause, "record longer, or with a shorter --window")
         }
         _ => Ok(()),

@@ -7,7 +7,7 @@ use tierscope_core::drive::{Sink, Window};
 use tierscope_core::metrics::{HOT_FREQUENCY, hot};
 use tierscope_core::{CpuTime, Result, Snapshot, Time};
 
-use crate::units::{show_bytes, show_duration};
+use crate::units::{about_size, exact_time};
 
 /// Interval of updates of the status line.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -91,16 +91,16 @@ fn unknown(snapshot: &Snapshot) -> u64 {
 /// The status line; it fits into 80 columns.
 fn line(tally: &Tally, duration: Option<Duration>) -> String {
     let elapsed = tally.covered().as_secs_f64();
-    let of = duration.map_or(String::new(), |d| format!(" of {}", show_duration(d)));
+    let of = duration.map_or(String::new(), |d| format!(" of {}", exact_time(d)));
     let unknown = match tally.unknown {
         0 => String::new(),
-        bytes => format!(", {} unknown", show_bytes(bytes)),
+        bytes => format!(", {} unknown", about_size(bytes)),
     };
     format!(
         "recording {elapsed:.1} s{of}: {} windows, {} regions, {} hot{unknown}",
         tally.windows,
         tally.regions,
-        show_bytes(tally.hot)
+        about_size(tally.hot)
     )
 }
 

@@ -45,7 +45,7 @@ pub struct QosArgs {
     pub by: Option<By>,
 
     /// Length of an epoch: traffic is checked at its end
-    #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "50ms")]
+    #[arg(long, value_name = "TIME", value_parser = units::time, default_value = "50ms")]
     pub epoch: Duration,
 
     /// Weight of the newest epoch in the average
@@ -57,7 +57,7 @@ pub struct QosArgs {
     pub rate: f64,
 
     /// Duration; by default until stopped
-    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    #[arg(long, value_name = "TIME", value_parser = units::time)]
     pub duration: Option<Duration>,
 
     /// Measure only, and limit no tenant
@@ -232,8 +232,8 @@ fn print_rates(args: &QosArgs, tenants: &mut [Tenant], time: Duration) {
                 json!({ "tenant": tenant.path, "bytes_per_second": rate, "cpus": cpus })
             );
         } else {
-            let (path, cap) = (tenant.path.display(), units::show_bytes(tenant.cap));
-            let (rate, cpus) = (units::show_bytes(rate as u64), tenant.held.quota());
+            let (path, cap) = (tenant.path.display(), units::about_size(tenant.cap));
+            let (rate, cpus) = (units::about_size(rate as u64), tenant.held.quota());
             println!("{path}: {rate}/s of {cap}/s with {cpus:.2} CPUs");
         }
     }
@@ -252,8 +252,8 @@ fn print_totals(args: &QosArgs, tenants: &[Tenant], time: Duration, spent: Durat
         println!(
             "{}: {}/s over {}; {} notifications, {:.2} CPUs at least",
             tenant.path.display(),
-            units::show_bytes(rate as u64),
-            units::show_duration(time),
+            units::about_size(rate as u64),
+            units::exact_time(time),
             tenant.held.notices,
             tenant.held.least,
         );

@@ -18,7 +18,7 @@ use crate::output::Output;
 use crate::plan::Plan;
 use crate::print::print;
 use crate::progress::{Progress, Tally};
-use crate::units::show_duration;
+use crate::units::exact_time;
 
 /// Result of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -221,7 +221,7 @@ fn print_json(plan: &Plan, recorded: &Recorded, status: Option<ExitStatus>) -> R
 /// A target that ends before the requested duration has its own exit code. A command that tierscope
 /// started may end at any time.
 pub(crate) fn check_complete(plan: &Plan, recorded: &Recorded) -> Result<()> {
-    let lasted = show_duration(Duration::from_millis(recorded.tally.covered().as_millis() as u64));
+    let lasted = exact_time(Duration::from_millis(recorded.tally.covered().as_millis() as u64));
     let gone = |cause: String| {
         let dir = plan.output.display();
         Error::new(ErrorKind::Gone, "the target is gone")
@@ -230,11 +230,11 @@ pub(crate) fn check_complete(plan: &Plan, recorded: &Recorded) -> Result<()> {
     };
     match (recorded.ended, plan.duration) {
         (Ended::TargetGone, _) if recorded.tally.windows == 0 => {
-            let window = show_duration(plan.window);
+            let window = exact_time(plan.window);
             Err(gone(format!("it ended before the first window of {window} did")))
         }
         (Ended::TargetGone, Some(duration)) if !plan.selection.is_command() => {
-            let asked = show_duration(duration);
+            let asked = exact_time(duration);
             Err(gone(format!("its last process exited after {lasted} of {asked}")))
         }
         _ => Ok(()),

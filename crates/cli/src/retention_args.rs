@@ -6,7 +6,7 @@ use clap::Args;
 use tierscope_core::{Error, ErrorKind, Result};
 use tierscope_record::series::Retention;
 
-use crate::units::{self, show_bytes, show_duration};
+use crate::units::{self, about_size, exact_time};
 
 /// Smallest size limit of a series: a recording has to hold a few windows with thousands of
 /// regions.
@@ -19,11 +19,11 @@ const LEAST_WINDOWS: u32 = 24;
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub struct RetentionArgs {
     /// Record a series, and remove recordings that ended longer ago than this
-    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    #[arg(long, value_name = "TIME", value_parser = units::time)]
     pub retention: Option<Duration>,
 
     /// Record a series of at most this size, and remove the oldest recordings
-    #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = units::address)]
     pub max_size: Option<u64>,
 }
 
@@ -48,12 +48,12 @@ pub fn check(retention: &Retention, window: Duration) -> Result<()> {
     let least = window * LEAST_WINDOWS;
     match retention {
         Retention { age: Some(age), .. } if *age < least => refuse(
-            format!("--retention {}", show_duration(*age)),
+            format!("--retention {}", exact_time(*age)),
             "that is shorter than 24 windows",
-            format!("keep at least {}", show_duration(least)),
+            format!("keep at least {}", exact_time(least)),
         ),
         Retention { bytes: Some(bytes), .. } if *bytes < LEAST_BYTES => refuse(
-            format!("--max-size {}", show_bytes(*bytes)),
+            format!("--max-size {}", about_size(*bytes)),
             "that is too small for a series",
             "allow at least 16M".into(),
         ),

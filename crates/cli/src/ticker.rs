@@ -52,6 +52,6 @@ pub(crate) fn windows(done: u64, all: u64) -> String {
 
 /// Formats progress in bytes.
 pub(crate) fn bytes(done: u64, all: u64) -> String {
-    use crate::units::show_bytes;
-    format!("{} of {}", show_bytes(done), show_bytes(all))
+    use crate::units::about_size;
+    format!("{} of {}", about_size(done), about_size(all))
 }

@@ -3,17 +3,14 @@
 
 use std::time::Duration;
 
-pub use tierscope_core::units::{
-    about_size as show_bytes, address as bytes, exact_time as show_duration, range, rate, share,
-    time as duration,
-};
+pub use tierscope_core::units::{about_size, address, exact_time, range, rate, share, time};
 
 /// Parses `2s..10s`: times since the recording began.
 ///
 /// # Errors
 /// A description of the problem.
 pub fn time_range(text: &str) -> Result<std::ops::Range<Duration>, String> {
-    range(text, duration, Duration::ZERO..Duration::MAX)
+    range(text, time, Duration::ZERO..Duration::MAX)
 }
 
 /// Parses a range of addresses: `0x7f0000000000..0x7f8000000000`.
@@ -21,7 +18,7 @@ pub fn time_range(text: &str) -> Result<std::ops::Range<Duration>, String> {
 /// # Errors
 /// A description of the problem.
 pub fn address_range(text: &str) -> Result<std::ops::Range<u64>, String> {
-    range(text, bytes, 0..u64::MAX)
+    range(text, address, 0..u64::MAX)
 }
 
 /// A range of addresses, or the name of a mapping.

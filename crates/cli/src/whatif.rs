@@ -12,7 +12,7 @@ use crate::print::print_report;
 use crate::sim::OverrideArgs;
 use crate::sim::tier_table::publish;
 use crate::simulations::{runner, warn_if_stopped};
-use crate::units::{self, show_bytes};
+use crate::units::{self, about_size};
 
 /// Flags of `tierscope whatif`.
 #[derive(Debug, Args)]
@@ -22,7 +22,7 @@ pub struct WhatifArgs {
     pub what: PathBuf,
 
     /// Sizes of the fast tier, like 64G,128G
-    #[arg(long, value_name = "SIZES", required = true, value_delimiter = ',', value_parser = units::bytes)]
+    #[arg(long, value_name = "SIZES", required = true, value_delimiter = ',', value_parser = units::address)]
     pub fast: Vec<u64>,
 
     /// A policy, as NAME:key=value,…, or all; can be given more than once
@@ -104,9 +104,9 @@ fn table(replays: &[Replay]) -> Table {
             moves.wasted_bytes,
             moves.ping_pong_bytes,
         ];
-        let mut cells = vec![replay.policy.clone(), show_bytes(replay.fast_bytes)];
+        let mut cells = vec![replay.policy.clone(), about_size(replay.fast_bytes)];
         cells.push(percent(replay.fast_tier_share));
-        cells.extend(bytes.map(show_bytes));
+        cells.extend(bytes.map(about_size));
         cells.push(percent(moves.reaccess_share));
         let cpu = [replay.policy_cpu, replay.mover_cpu];
         cells.extend(cpu.map(|share| format!("{:.3}", share * 100.0)));

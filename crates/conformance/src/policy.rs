@@ -213,8 +213,8 @@ fn survives_changes_of_layout(make: &dyn Fn() -> Box<dyn Policy>, traits: &Trait
         .with_layout(second(7), vec![before, other]);
     machine.fill(&before);
     let page = Range { end: before.start + 2 * MIB, ..before };
-    machine.tell(page, PageEventKind::Locked);
-    machine.tell(page, PageEventKind::FileAccess(Access::Store));
+    machine.page_event(page, PageEventKind::Locked);
+    machine.page_event(page, PageEventKind::FileAccess(Access::Store));
     let others = Trouble { others: true, ..Trouble::default() };
     run(&mut machine, &mut *make(), others, 10.0);
     assert_sound(&machine);

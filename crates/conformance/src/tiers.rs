@@ -353,7 +353,7 @@ impl Tiered {
     }
 
     /// Emits a page event, as the kernel would, at the current time.
-    pub fn tell(&mut self, range: Range, kind: PageEventKind) {
+    pub fn page_event(&mut self, range: Range, kind: PageEventKind) {
         let mut world = self.world.borrow_mut();
         if let PageEventKind::Locked | PageEventKind::Unlocked = kind {
             for at in (range.start..range.end).step_by(PAGE_SIZE as usize) {

@@ -117,8 +117,8 @@ mod tests {
     #[test]
     fn locked_pages_stay() {
         let mut trace = Trace::new(Mglru::new(config()), [64], 8);
-        trace.tell(4, 2, PageEventKind::Locked);
-        trace.tell(3, 1, PageEventKind::FileAccess(Access::Load));
+        trace.page_event(4, 2, PageEventKind::Locked);
+        trace.page_event(3, 1, PageEventKind::FileAccess(Access::Load));
         trace.seconds(6, |_| vec![0]);
         assert_eq!(trace.places(), "0:0 4:0 5:0");
     }

@@ -551,7 +551,7 @@ mod tests {
         trace.machine.place(&crate::trace::range(2, 1), Tier(1));
         trace.seconds(1, |_| vec![]);
         for _ in 0..4 {
-            trace.tell(2, 1, PageEventKind::FileAccess(Access::Load));
+            trace.page_event(2, 1, PageEventKind::FileAccess(Access::Load));
         }
         trace.seconds(1, |_| vec![]);
         assert_eq!(trace.ordered(), ["2→0"]);
@@ -563,10 +563,10 @@ mod tests {
     fn golden_locked_pages_stay() {
         let mut trace = trace([4, 8], 3);
         trace.machine.place(&crate::trace::range(2, 1), Tier(1));
-        trace.tell(2, 1, PageEventKind::Locked);
+        trace.page_event(2, 1, PageEventKind::Locked);
         trace.seconds(6, |_| vec![2]);
         assert_eq!((trace.orders(), trace.policy.pages.clock.state_of(2)), (0, None));
-        trace.tell(2, 1, PageEventKind::Unlocked);
+        trace.page_event(2, 1, PageEventKind::Unlocked);
         trace.seconds(1, |_| vec![]);
         assert_eq!(state(&trace, 2), (1, InactiveReferenced));
     }
@@ -606,7 +606,7 @@ mod tests {
         let mut trace = Trace::new(MultiClock::new(config), [4, 8], 4);
         trace.machine.place(&crate::trace::range(2, 2), Tier(1));
         trace.seconds(1, |_| vec![]);
-        trace.tell(3, 1, PageEventKind::FileAccess(Access::Store));
+        trace.page_event(3, 1, PageEventKind::FileAccess(Access::Store));
         trace.seconds(2, |_| vec![2, 3]);
         assert_eq!(trace.ordered(), ["3→0"]);
         assert_eq!(state(&trace, 2), (1, ActiveUnreferenced));

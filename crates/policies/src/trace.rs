@@ -104,7 +104,7 @@ impl<P: Policy> Trace<P> {
         self.machine.work()
     }
 
-    pub(crate) fn tell(&mut self, first: u32, pages: u32, kind: PageEventKind) {
-        self.machine.tell(range(first, pages), kind);
+    pub(crate) fn page_event(&mut self, first: u32, pages: u32, kind: PageEventKind) {
+        self.machine.page_event(range(first, pages), kind);
     }
 }

@@ -30,9 +30,9 @@ fn dump(pages: u64) -> Vec<u8> {
         let (what, level) = (What::Map, Level::PTE);
         let change =
             Change { what, pid: 1, level, writable: true, page, frame: page, entry, reads: 0 };
-        dump.told(&KernelEvent::Change(change)).expect("memory");
+        dump.record(&KernelEvent::Change(change)).expect("memory");
     }
-    dump.told(&KernelEvent::Tag(0)).expect("memory");
+    dump.record(&KernelEvent::Tag(0)).expect("memory");
     dump.finish().expect("memory")
 }
 

@@ -19,7 +19,7 @@ fn capture(grain: u8, record: u8, level: Level) -> (Vec<u8>, Vec<u8>) {
     let header = DumpHeader { record, region: REGION, tags: TAGS };
     let mut dump = DumpWriter::new("dump", Vec::new(), header).expect("memory");
     let (pid, stage) = (9, Stage::Announced);
-    dump.told(&KernelEvent::Process { pid, stage }).expect("memory");
+    dump.record(&KernelEvent::Process { pid, stage }).expect("memory");
     let pages = 1 << (9 * (level.number() - 1));
     let mut ticks = 0;
     for group in 0..6 {
@@ -28,8 +28,8 @@ fn capture(grain: u8, record: u8, level: Level) -> (Vec<u8>, Vec<u8>) {
         let (page, frame) = (at * pages, 77 + at * pages);
         let change = Change { what, pid, level, writable: true, page, frame, entry, reads: 1 };
         board.request(ticks, entry, false).expect("memory");
-        dump.told(&KernelEvent::Change(change)).expect("memory");
-        dump.told(&KernelEvent::Tag(group)).expect("memory");
+        dump.record(&KernelEvent::Change(change)).expect("memory");
+        dump.record(&KernelEvent::Tag(group)).expect("memory");
         board.request(ticks, TAGS.start + (group << 6), false).expect("memory");
         for walk in 0..5 {
             ticks += 3000 * walk;
@@ -48,7 +48,7 @@ fn chosen() -> (Vec<u8>, Vec<u8>) {
     let header = DumpHeader { record: 13, region: REGION, tags: TAGS };
     let mut dump = DumpWriter::new("dump", Vec::new(), header).expect("memory");
     for (pid, stage) in [(1, Stage::Machine), (2, Stage::Within(1))] {
-        dump.told(&KernelEvent::Process { pid, stage }).expect("memory");
+        dump.record(&KernelEvent::Process { pid, stage }).expect("memory");
     }
     let entry = REGION.start + 64;
     let change = |what, frame| {
@@ -66,8 +66,10 @@ fn chosen() -> (Vec<u8>, Vec<u8>) {
     };
     let groups = [[(What::Map, 5), (What::Place, 5)], [(What::Leave, 5), (What::Unmap, 5)]];
     for (group, changes) in (0u64..).zip(groups) {
-        changes.iter().for_each(|(what, frame)| dump.told(&change(*what, *frame)).expect("memory"));
-        dump.told(&KernelEvent::Tag(group)).expect("memory");
+        changes
+            .iter()
+            .for_each(|(what, frame)| dump.record(&change(*what, *frame)).expect("memory"));
+        dump.record(&KernelEvent::Tag(group)).expect("memory");
         board.request(100 * group, TAGS.start + (group << 6), false).expect("memory");
         for at in 0..9 {
             let ticks = 100 * group + 5 + at;

@@ -24,9 +24,9 @@ fn main() {
         let (what, level, entry) = (What::Map, Level::PTE, (1 << 45) + page * 8);
         let change =
             Change { what, pid: 1, level, writable: true, page, frame: page, entry, reads: 0 };
-        dump.told(&KernelEvent::Change(change)).expect("memory");
+        dump.record(&KernelEvent::Change(change)).expect("memory");
     }
-    dump.told(&KernelEvent::Tag(0)).expect("memory");
+    dump.record(&KernelEvent::Tag(0)).expect("memory");
     let dump = dump.finish().expect("memory");
     for boards in [1u8, 2, 4] {
         let mut rng = Rng::seeded(3);

@@ -144,7 +144,7 @@ impl Batch {
     }
 
     /// Appends an event.
-    pub fn tell(&mut self, event: Event) {
+    pub fn event(&mut self, event: Event) {
         self.events.push((self.accesses.len(), event));
     }
 }

@@ -209,7 +209,7 @@ fn ci_rows(command: &str) -> Result<Vec<Row>> {
         fs::remove_dir_all(&clone).at(clone.display())?;
     }
     Ok(vec![
-        row(".ci/run from a bare clone".to_owned(), minutes, "minutes", Bar::Most(25.0), command),
+        row(".ci/run from a bare clone".to_owned(), minutes, "minutes", Bar::Most(35.0), command),
         row(
             format!(".ci/run fails ({})", last_line(&log)),
             failed,

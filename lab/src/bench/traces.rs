@@ -288,7 +288,7 @@ fn recorded(inputs: &Inputs<'_>, name: &str, words: &[String], plugin: &Path) ->
     Ok(vec![
         row(of("accesses"), figure("/accesses")? / 1e6, "M", Bar::None, &command),
         row(of("accesses lost"), figure("/lost")?, "", Bar::Most(0.0), &command),
-        row(of("times it was given memory"), figure("/allocations")?, "", Bar::None, &command),
+        row(of("allocations"), figure("/allocations")?, "", Bar::None, &command),
         row(of("bytes an access"), figure("/bytes_per_access")?, "bytes", Bar::Most(2.0), &command),
         row(of("recorded, over by itself"), figure("/slowdown")?, "x", Bar::None, &command),
         row(of("time over lackey's"), seconds / lackey, "ratio", Bar::Most(0.2), &command),

@@ -38,7 +38,7 @@ fn flush(text: &str) -> Result<Flush, String> {
     if text == "never" {
         return Ok(Flush(None));
     }
-    let period = units::duration(text).map_err(|error| format!("{error}, or never"))?;
+    let period = units::time(text).map_err(|error| format!("{error}, or never"))?;
     match period < Duration::from_micros(1) {
         true => Err("a flush is due every 1us at most, or never".into()),
         false => Ok(Flush(Some(period))),
@@ -57,7 +57,7 @@ pub struct AccuracyArgs {
     pub only: Vec<Contender>,
 
     /// Simulate for this time instead of the scenario's
-    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    #[arg(long, value_name = "TIME", value_parser = units::time)]
     pub time: Option<Duration>,
 
     /// Seed of all draws instead of the scenario's
@@ -82,7 +82,7 @@ pub struct AccuracyArgs {
     pub cpu: Option<f64>,
 
     /// Simulated times whose figures are shown, in addition to the end
-    #[arg(long, value_name = "TIME,…", value_delimiter = ',', default_value = "4s,8s,10s", value_parser = units::duration)]
+    #[arg(long, value_name = "TIME,…", value_delimiter = ',', default_value = "4s,8s,10s", value_parser = units::time)]
     pub at: Vec<Duration>,
 
     /// Precision and recall from which a hot set counts as detected

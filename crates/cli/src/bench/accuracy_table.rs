@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use tierscope_evaluate::accuracy::{Outcome, Report, Spread, Summary, Worst};
 use tierscope_report::table::Table;
 
-use crate::units::show_bytes;
+use crate::units::about_size;
 
 /// Writes a line for each contender.
 pub(super) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
@@ -17,7 +17,7 @@ pub(super) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         out,
         "simulated {}: {} mapped, {seconds} s, {hardware}, {flush}, seed {seed}\n",
         report.mode.how(),
-        show_bytes(report.mapped_bytes)
+        about_size(report.mapped_bytes)
     )?;
     write!(out, "{}\n{}", windows(report), pages(report))?;
     rates(report, out)?;

@@ -11,13 +11,13 @@ use tierscope_report::table::Table;
 
 use crate::print::print_report;
 use crate::simulations::runner;
-use crate::units::{self, show_bytes};
+use crate::units::{self, about_size};
 
 /// Flags of `tierscope bench scan-cost`.
 #[derive(Debug, Args)]
 pub struct ScanCostArgs {
     /// Sizes of mapped memory, ascending
-    #[arg(value_name = "SIZE,…", value_delimiter = ',', default_value = "1G,4G,16G,64G,256G,1T", value_parser = units::bytes)]
+    #[arg(value_name = "SIZE,…", value_delimiter = ',', default_value = "1G,4G,16G,64G,256G,1T", value_parser = units::address)]
     pub sizes: Vec<u64>,
 
     /// A reclaim policy, as NAME:key=value,…; can be given more than once
@@ -25,7 +25,7 @@ pub struct ScanCostArgs {
     pub policies: Vec<String>,
 
     /// Accessed bytes, the same for each size
-    #[arg(long, value_name = "SIZE", default_value = "512M", value_parser = units::bytes)]
+    #[arg(long, value_name = "SIZE", default_value = "512M", value_parser = units::address)]
     pub hot: u64,
 
     /// Print JSON
@@ -57,7 +57,7 @@ fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         out,
         "simulated by densities: {}, {} accessed {:.0} times a second, a mean of {} walks, milliseconds\n",
         report.hardware,
-        show_bytes(report.hot_bytes),
+        about_size(report.hot_bytes),
         report.rate,
         report.walks
     )?;

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use tierscope_evaluate::compare::{Comparison, Figures, Shares};
 use tierscope_report::table::{Align, Table};
 
-use crate::units::show_bytes;
+use crate::units::about_size;
 
 /// Writes the figures; those of single windows are only in JSON and the chart.
 pub(super) fn write(comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> {
@@ -31,10 +31,10 @@ pub(super) fn write(comparison: &Comparison, out: &mut dyn Write) -> io::Result<
     write!(out, "{changes}")?;
     let unknown = c.windows.last().map_or(0, |row| row.unknown_bytes);
     if unknown > 0 {
-        writeln!(out, "\nunknown at the end, and not called hot: {}", show_bytes(unknown))?;
+        writeln!(out, "\nunknown at the end, and not called hot: {}", about_size(unknown))?;
     }
     if c.unjudged_bytes > 0 {
-        let bytes = show_bytes(c.unjudged_bytes);
+        let bytes = about_size(c.unjudged_bytes);
         writeln!(out, "\nnot judged: up to {bytes} hot outside of the areas of the truth")?;
     }
     if let Some(cpu) = c.profiler_cpu {

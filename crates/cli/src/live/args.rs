@@ -33,7 +33,7 @@ pub struct LiveArgs {
     pub replay: Option<PathBuf>,
 
     /// With --replay: start position, as time since the recording began
-    #[arg(short, long, value_name = "TIME", value_parser = units::duration)]
+    #[arg(short, long, value_name = "TIME", value_parser = units::time)]
     #[arg(conflicts_with_all = TARGETS)]
     pub time: Option<Duration>,
 

@@ -78,7 +78,7 @@ pub struct ReclaimArgs {
     pub how: InstrumentArgs,
 
     /// Duration; by default until the target ends, or until Ctrl-C
-    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    #[arg(long, value_name = "TIME", value_parser = units::time)]
     pub duration: Option<Duration>,
 
     /// Record regions, actions and outcomes into this directory; must be new or empty

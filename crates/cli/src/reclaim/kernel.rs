@@ -10,7 +10,7 @@ use tierscope_linux::reclaim::{Reclaimable, Swap};
 use super::args::ReclaimArgs;
 use super::directory;
 use crate::stop::Stop;
-use crate::units::show_bytes;
+use crate::units::about_size;
 
 /// Bytes per request: the amount that a kernel reclaims in about 100 ms.
 const PIECE: u64 = 64 << 20;
@@ -60,7 +60,7 @@ pub(super) fn run(args: &ReclaimArgs) -> Result<()> {
     let stop = Stop::on_signals()?;
     let (began, refaults) = (Instant::now(), cgroup.refaults());
     let tally = hold(args, &cgroup, wanted, &stop)?;
-    tell(args, began.elapsed(), &tally, cgroup.refaults() - refaults)
+    print(args, began.elapsed(), &tally, cgroup.refaults() - refaults)
 }
 
 /// Sends requests until the run ends.
@@ -98,13 +98,13 @@ fn hold(
     Ok(tally)
 }
 
-fn tell(args: &ReclaimArgs, time: Duration, tally: &Tally, refaulted: u64) -> Result<()> {
+fn print(args: &ReclaimArgs, time: Duration, tally: &Tally, refaulted: u64) -> Result<()> {
     eprintln!(
         "tierscope: asked the kernel for {} in {:.1} s: {} reclaimed, {} refaulted",
-        show_bytes(tally.asked),
+        about_size(tally.asked),
         time.as_secs_f64(),
-        show_bytes(tally.reclaimed),
-        show_bytes(refaulted),
+        about_size(tally.reclaimed),
+        about_size(refaulted),
     );
     if !args.json {
         return Ok(());

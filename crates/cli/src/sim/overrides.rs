@@ -14,7 +14,7 @@ use crate::units;
 #[derive(Debug, Args)]
 pub struct OverrideArgs {
     /// Simulate for this time instead of the experiment's
-    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    #[arg(long, value_name = "TIME", value_parser = units::time)]
     pub time: Option<Duration>,
 
     /// Seed of all draws instead of the experiment's

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use tierscope_evaluate::runs::{Completed, Figures, LatencyFigures, Report, Run};
 use tierscope_report::table::{Align, Table};
 
-use crate::units::show_bytes;
+use crate::units::about_size;
 
 /// Writes a line for each run, then the machine's counts.
 pub(super) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
@@ -14,7 +14,7 @@ pub(super) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     writeln!(
         out,
         "simulated, {mode}: {} mapped, {hardware}, seed {seed}\n",
-        show_bytes(*mapped_bytes)
+        about_size(*mapped_bytes)
     )?;
     write!(out, "{}", figures(report))?;
     let accounts = report.runs.iter().filter_map(|run| Some((run, run.account.as_ref()?)));
@@ -111,9 +111,9 @@ fn tiers<'a>(accounts: impl Iterator<Item = (&'a Run, &'a Figures)>) -> Table {
         table.row([
             name(run).to_owned(),
             tier.name.clone(),
-            format!("{} read at", show_bytes(tier.read_bytes)),
+            format!("{} read at", about_size(tier.read_bytes)),
             format!("{},", ns(tier.read_ns)),
-            format!("{} written at", show_bytes(tier.written_bytes)),
+            format!("{} written at", about_size(tier.written_bytes)),
             ns(tier.write_ns),
         ]);
     }

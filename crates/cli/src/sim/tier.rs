@@ -55,7 +55,7 @@ pub struct TierArgs {
     pub policies: Vec<String>,
 
     /// Warm-up: start of the measurement, as simulated time; by default the experiment's
-    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    #[arg(long, value_name = "TIME", value_parser = units::time)]
     pub warm_up: Option<Duration>,
 
     /// Overrides of the experiment's settings.
@@ -82,7 +82,7 @@ pub struct TierArgs {
 
 fn tier_size(text: &str) -> Result<(String, u64), String> {
     let (name, size) = text.split_once('=').ok_or("give it like dram=1G")?;
-    Ok((name.to_owned(), units::bytes(size)?))
+    Ok((name.to_owned(), units::address(size)?))
 }
 
 /// Runs `tierscope sim tier`.

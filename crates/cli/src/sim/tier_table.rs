@@ -9,7 +9,7 @@ use tierscope_evaluate::save;
 use tierscope_report::table::Table;
 
 use crate::print::print_report;
-use crate::units::show_bytes;
+use crate::units::about_size;
 
 /// Prints the reports on stdout, and writes charts and page into files.
 pub(crate) fn publish(
@@ -38,13 +38,13 @@ fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     let tiers: Vec<String> = report
         .tiers
         .iter()
-        .map(|(name, bytes)| format!("{} of {name}", show_bytes(*bytes)))
+        .map(|(name, bytes)| format!("{} of {name}", about_size(*bytes)))
         .collect();
     writeln!(out, "{experiment}: {about}")?;
     writeln!(
         out,
         "simulated, {mode}: {} mapped, {hardware} with {}, {seconds} s, the first {} s not measured, seed {seed}\n",
-        show_bytes(*mapped_bytes),
+        about_size(*mapped_bytes),
         tiers.join(" and "),
         report.warm_up_seconds
     )?;
@@ -73,9 +73,9 @@ fn given_back(report: &Report) -> Option<Table> {
         let resident = outcome.rows.last().and_then(|row| row.resident_bytes);
         table.row([
             outcome.policy.clone(),
-            show_bytes(outcome.moves.reclaimed_bytes),
-            show_bytes(outcome.moves.refaulted_bytes),
-            resident.map_or("-".into(), show_bytes),
+            about_size(outcome.moves.reclaimed_bytes),
+            about_size(outcome.moves.refaulted_bytes),
+            resident.map_or("-".into(), about_size),
         ]);
     }
     Some(table)
@@ -128,7 +128,7 @@ fn moves(report: &Report) -> Table {
         ];
         let shares = [cpu.telemetry, cpu.interrupts, cpu.policy, cpu.mover];
         let mut cells = vec![outcome.policy.clone()];
-        cells.extend(bytes.map(show_bytes));
+        cells.extend(bytes.map(about_size));
         cells.push(percent(moves.reaccess_share));
         cells.extend(shares.map(|share| format!("{:.3}", share * 100.0)));
         table.row(cells);

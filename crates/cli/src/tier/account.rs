@@ -4,14 +4,14 @@ use serde_json::{Value, json};
 use tierscope_linux::tiering::Account;
 use tierscope_report::table::{Align, Table};
 
-use crate::units::show_bytes;
+use crate::units::about_size;
 
 /// The account as lines of text.
 #[must_use]
 pub(super) fn text(account: &Account) -> String {
     let mut table = Table::without_heads([Align::Left, Align::Right, Align::Left]);
     let mut line = |name: &str, bytes: u64, note: &str| {
-        table.row([format!("  {name}"), show_bytes(bytes), note.to_owned()]);
+        table.row([format!("  {name}"), about_size(bytes), note.to_owned()]);
     };
     if account.reclaimed == 0 || account.moved() > 0 {
         line("promoted", account.promoted, "");

@@ -147,7 +147,7 @@ impl Config {
         }
         if let Some(text) = &given.ping_pong {
             let none = |e| refuse(path, format!("limits.ping-pong = {text:?}: {e}"));
-            limits.ping_pong = units::duration(text).map_err(none)?;
+            limits.ping_pong = units::time(text).map_err(none)?;
         }
         limits.stalled = given.stalled.unwrap_or(limits.stalled);
         limits.kill_switch.clone_from(&given.kill_switch);
@@ -164,7 +164,7 @@ impl Config {
 }
 
 fn bytes(path: &Path, key: &str, text: &str) -> Result<u64> {
-    units::bytes(text)
+    units::address(text)
         .map_err(|_| refuse(path, format!("{key} = {text:?}: not a size: give it like \"4GiB\"")))
 }
 

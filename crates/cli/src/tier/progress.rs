@@ -8,7 +8,7 @@ use tierscope_core::{Result, Time};
 use tierscope_linux::tiering::MoverHandle;
 
 use crate::progress::{Progress, Tally};
-use crate::units::{show_bytes, show_duration};
+use crate::units::{about_size, exact_time};
 
 /// Interval of updates of the status line.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -46,20 +46,20 @@ impl TierProgress {
         }
         self.shown = Some(now);
         let account = self.mover.account();
-        let of = self.duration.map_or(String::new(), |d| format!(" of {}", show_duration(d)));
+        let of = self.duration.map_or(String::new(), |d| format!(" of {}", exact_time(d)));
         let seconds = (now - began).as_secs_f64();
-        let failed = show_bytes(account.failures());
+        let failed = about_size(account.failures());
         if self.reclaims {
             return write(&format!(
                 "\rreclaiming {seconds:.1} s{of}: {} reclaimed, {} refaulted, {failed} failed\x1b[K",
-                show_bytes(account.reclaimed),
-                show_bytes(account.refaulted),
+                about_size(account.reclaimed),
+                about_size(account.refaulted),
             ));
         }
         write(&format!(
             "\rplacing {seconds:.1} s{of}: {} up, {} down, {failed} not moved\x1b[K",
-            show_bytes(account.promoted),
-            show_bytes(account.demoted),
+            about_size(account.promoted),
+            about_size(account.demoted),
         ));
     }
 }

@@ -19,7 +19,7 @@ use crate::print::print;
 use crate::sim::{OverrideArgs, experiment};
 use crate::stop::stop_flag;
 use crate::ticker::Ticker;
-use crate::units::show_duration;
+use crate::units::exact_time;
 
 /// Flags of `tierscope tlb capture`.
 #[derive(Debug, Args)]
@@ -87,7 +87,7 @@ pub(super) fn run(args: &CaptureArgs) -> Result<()> {
     let stop = stop_flag()?;
     let directory = PartialDir::create(&args.output)?;
     let mut ticker = Ticker::new("simulating", |done, all| {
-        let show = |nanos| show_duration(Duration::from_nanos(nanos));
+        let show = |nanos| exact_time(Duration::from_nanos(nanos));
         format!("{} of {}", show(done), show(all))
     });
     let progress = |done, all| ticker.tick(done, all);
@@ -127,7 +127,7 @@ fn summarize(args: &CaptureArgs, captured: &Captured, stopped: bool) -> Result<(
     let stopped = if stopped { ", as far as it came" } else { "" };
     eprintln!(
         "tierscope: captured {} of simulated time into {name}{stopped}",
-        show_duration(captured.time)
+        exact_time(captured.time)
     );
     if args.json {
         let said = json!({

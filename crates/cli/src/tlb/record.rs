@@ -26,7 +26,7 @@ use tierscope_trace::compact::Writer;
 use super::source::{machine, page_size, size_name};
 use crate::print::print;
 use crate::ticker::Ticker;
-use crate::units::show_bytes;
+use crate::units::about_size;
 
 /// Flags of `tierscope tlb record`.
 #[derive(Debug, Args)]
@@ -87,8 +87,9 @@ pub struct RecordArgs {
 
 pub(super) fn run(args: &RecordArgs) -> Result<()> {
     let machine = machine(&args.machine)?;
-    let told = args.plugin.clone().or_else(|| std::env::var_os("TIERSCOPE_PLUGIN").map(Into::into));
-    let plugin = plugin(told.as_deref())?;
+    let given =
+        args.plugin.clone().or_else(|| std::env::var_os("TIERSCOPE_PLUGIN").map(Into::into));
+    let plugin = plugin(given.as_deref())?;
     let program = in_path(&args.program[0])?;
     let model = if args.no_model { None } else { Some(Model::new(&machine, None)?) };
     let partial = args.output.as_deref().map(Partial::create).transpose()?;
@@ -107,11 +108,11 @@ pub(super) fn run(args: &RecordArgs) -> Result<()> {
     drop(ticker);
     let took = begun.elapsed();
     let whole = status.success() && !stop.load(Ordering::Relaxed);
-    let told = tape.finish(whole)?;
+    let recorded = tape.finish(whole)?;
     if let Some(partial) = partial {
         partial.keep()?;
     }
-    tell(args, &told, seen, took, alone)?;
+    print_result(args, &recorded, seen, took, alone)?;
     match status.success() || stop.load(Ordering::Relaxed) {
         true => Ok(()),
         false => Err(Error::new(ErrorKind::Other, format!("{} failed", program.display()))
@@ -164,50 +165,50 @@ fn file_at(line: &str, address: u64) -> Option<&str> {
     (mapping.start..mapping.end).contains(&address).then_some(name)
 }
 
-fn tell(
+fn print_result(
     args: &RecordArgs,
-    told: &Recorded,
+    recorded: &Recorded,
     seen: Counted,
     took: Duration,
     alone: Option<Duration>,
 ) -> Result<()> {
-    let rate = told.accesses as f64 / took.as_secs_f64();
-    let each = told.bytes as f64 / told.accesses.max(1) as f64;
+    let rate = recorded.accesses as f64 / took.as_secs_f64();
+    let each = recorded.bytes as f64 / recorded.accesses.max(1) as f64;
     let slower = alone.map(|alone| took.as_secs_f64() / alone.as_secs_f64().max(1e-9));
     eprintln!(
         "tierscope: {} accesses of {} threads in {:.2} s ({:.1} M a second){}",
-        told.accesses,
-        told.threads,
+        recorded.accesses,
+        recorded.threads,
         took.as_secs_f64(),
         rate / 1e6,
         slower.map_or(String::new(), |slower| format!(", {slower:.1} times as long as alone"))
     );
-    if let Some(walks) = told.walks {
-        let share = 1000.0 * walks as f64 / told.accesses.max(1) as f64;
+    if let Some(walks) = recorded.walks {
+        let share = 1000.0 * walks as f64 / recorded.accesses.max(1) as f64;
         let (machine, pages) = (&args.machine, size_name(args.pages));
         eprintln!(
             "tierscope: {walks} misses ({share:.3} of 1000) with pages of {pages} on {machine}"
         );
     }
     if let Some(output) = &args.output {
-        let size = show_bytes(told.bytes);
+        let size = about_size(recorded.bytes);
         eprintln!("tierscope: wrote {}, {size}, {each:.3} bytes an access", output.display());
-        if told.allocations > 0 {
-            eprintln!("tierscope: recorded {} heap allocations", told.allocations);
+        if recorded.allocations > 0 {
+            eprintln!("tierscope: recorded {} heap allocations", recorded.allocations);
         }
     }
-    if seen.lost > 0 || seen.accesses > told.accesses {
-        let missing = seen.lost.max(seen.accesses.saturating_sub(told.accesses));
+    if seen.lost > 0 || seen.accesses > recorded.accesses {
+        let missing = seen.lost.max(seen.accesses.saturating_sub(recorded.accesses));
         eprintln!("tierscope: {missing} of {} accesses were lost", seen.accesses);
     }
     if !args.json {
         return Ok(());
     }
     let said = json!({
-        "accesses": told.accesses, "seen": seen.accesses, "lost": seen.lost, "threads": told.threads,
+        "accesses": recorded.accesses, "seen": seen.accesses, "lost": seen.lost, "threads": recorded.threads,
         "seconds": took.as_secs_f64(), "alone_seconds": alone.map(|alone| alone.as_secs_f64()),
-        "slowdown": slower, "misses": told.walks, "file_bytes": told.bytes,
-        "bytes_per_access": each, "allocations": told.allocations,
+        "slowdown": slower, "misses": recorded.walks, "file_bytes": recorded.bytes,
+        "bytes_per_access": each, "allocations": recorded.allocations,
     });
     print(&format!("{said:#}\n"))
 }

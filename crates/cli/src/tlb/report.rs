@@ -18,7 +18,7 @@ use tierscope_tlb::report::{Report, Watched};
 use super::export::Export;
 use super::source::{TraceArgs, machine, page_size, size_name};
 use crate::print;
-use crate::units::show_bytes;
+use crate::units::about_size;
 
 /// Flags of `tierscope tlb report`.
 #[derive(Debug, Args)]
@@ -272,7 +272,7 @@ fn objects(misses: &attribution::Table, top: usize) -> Option<Table> {
         table.row([
             format!("{:.1}", row.misses as f64 / UNIT as f64),
             percent(row.misses as f64, misses.misses),
-            show_bytes(row.used),
+            about_size(row.used),
             format!("{} ({}, process {})", object.name, whence(object), object.pid),
         ]);
     }
@@ -305,7 +305,7 @@ fn advice(advice: &[Advice], misses: u64) -> Option<Table> {
         table.row([
             advice.saved.to_string(),
             percent(advice.saved as f64, misses),
-            show_bytes(advice.bloat),
+            about_size(advice.bloat),
             size_name(advice.size).to_owned(),
             advice.object.to_string(),
         ]);
@@ -316,7 +316,7 @@ fn advice(advice: &[Advice], misses: u64) -> Option<Table> {
 /// Start of an object, or for a call site the number and size of its allocations.
 fn whence(object: &Object) -> String {
     match object.allocated {
-        Some((times, bytes)) => format!("asked {times} times for {}", show_bytes(bytes)),
+        Some((times, bytes)) => format!("asked {times} times for {}", about_size(bytes)),
         None => format!("{:#x}", object.start),
     }
 }

@@ -178,7 +178,7 @@ pub(super) fn chosen<'a>(args: &ConvertArgs, batch: &'a Batch, kept: &'a mut Bat
     };
     for (at, event) in &batch.events {
         copy(kept, *at);
-        kept.tell(event.clone());
+        kept.event(event.clone());
     }
     copy(kept, batch.accesses.len());
     kept

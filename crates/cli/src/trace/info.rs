@@ -10,7 +10,7 @@ use tierscope_trace::{Format, Kind, Summary, Tally};
 
 use super::input::{InputArgs, read};
 use crate::print::print;
-use crate::units::{show_bytes, show_duration};
+use crate::units::{about_size, exact_time};
 
 /// Flags of `tierscope trace info`.
 #[derive(Debug, Args)]
@@ -56,15 +56,15 @@ fn text(path: &Path, format: Format, bytes: u64, summary: &Summary) -> String {
     line("fetches", fetches.to_string());
     line("threads", summary.threads.len().to_string());
     line("processes", summary.footprints.len().to_string());
-    line("data", format!("{} touched", show_bytes(summary.data_footprint())));
-    line("code", format!("{} touched", show_bytes(summary.code_footprint())));
+    line("data", format!("{} touched", about_size(summary.data_footprint())));
+    line("code", format!("{} touched", about_size(summary.code_footprint())));
     match summary.last.0 {
         0 => line("time", "not recorded".into()),
-        nanos => line("time", show_duration(std::time::Duration::from_nanos(nanos))),
+        nanos => line("time", exact_time(std::time::Duration::from_nanos(nanos))),
     }
     if bytes > 0 && summary.total() > 0 {
         let each = bytes as f64 / summary.total() as f64;
-        line("file", format!("{}, {each:.3} bytes an access", show_bytes(bytes)));
+        line("file", format!("{}, {each:.3} bytes an access", about_size(bytes)));
     }
     if !summary.whole {
         line("whole", "no".into());

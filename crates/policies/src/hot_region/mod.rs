@@ -667,7 +667,7 @@ mod tests {
     fn failures_are_not_repeated_at_once() {
         let mut trace = trace(Config::default(), [4, 8], 1);
         all_in_slow(&mut trace, 1);
-        trace.tell(0, BLOCK, tierscope_core::PageEventKind::Locked);
+        trace.page_event(0, BLOCK, tierscope_core::PageEventKind::Locked);
         trace.seconds(9, |_| touches(0, 10));
         assert_eq!(trace.orders(), 1);
         trace.seconds(4, |_| touches(0, 10));

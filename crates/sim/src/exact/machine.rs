@@ -112,7 +112,7 @@ impl<B: BusObserver> Machine<B> {
 
     /// Kernel events of tables in the uncached region since the last call, and the number of events
     /// lost to a full log ([`Setup::watch_tables`]).
-    pub fn told(&mut self, out: &mut Vec<KernelEvent>) -> Lost {
+    pub fn kernel_events(&mut self, out: &mut Vec<KernelEvent>) -> Lost {
         self.report_table_events(0);
         self.os.tables.drain_events(out)
     }

@@ -46,7 +46,7 @@ fn run_to(machine: &mut Watched, nanos: u64) {
 /// Ends the machine; returns the parser's result, and the machine's own count by block.
 fn end(mut machine: Watched, boards: Boards) -> (Misses, BTreeMap<(u32, Level, u64), u64>) {
     let mut events = Vec::new();
-    let lost = machine.told(&mut events);
+    let lost = machine.kernel_events(&mut events);
     let entries = (1u64 << boards.grain) / 8;
     let mut own = BTreeMap::new();
     for ((space, level, page), walks) in machine.walks() {
@@ -54,7 +54,7 @@ fn end(mut machine: Watched, boards: Boards) -> (Misses, BTreeMap<(u32, Level, u
         *own.entry((space.0 + 1, level, block)).or_default() += walks;
     }
     let mut monitor = machine.into_observer();
-    monitor.told(&events, lost.0).expect("memory");
+    monitor.record(&events, lost.0).expect("memory");
     let (streams, dump) = monitor.finish().expect("memory");
     let streams = streams.iter().map(|bytes| BoardReader::new("board", &bytes[..]).expect("ours"));
     let dump = DumpReader::new("dump", &dump[..]).expect("ours");
@@ -336,7 +336,7 @@ fn kernel_events_are_in_order() {
     machine.access(0, range.at(4096 * 3), true).expect("it is mapped");
     machine.exit(space).expect("it is alive");
     let mut events = Vec::new();
-    assert_eq!(machine.told(&mut events).0, 0);
+    assert_eq!(machine.kernel_events(&mut events).0, 0);
     use tierscope_tlb::ptat::KernelEvent;
     let words: Vec<String> = events
         .iter()

@@ -125,7 +125,7 @@ impl<W: Write> Hypervisor<W> {
             reads: self.faulted.remove(&address).unwrap_or(0),
         };
         self.mapped.insert(address);
-        self.tell(KernelEvent::Change(change))
+        self.send(KernelEvent::Change(change))
     }
 
     /// The process id of a root table; a new process is announced to the monitor first.
@@ -136,14 +136,14 @@ impl<W: Write> Hypervisor<W> {
         let pid = MACHINE + 1 + self.pids.len() as u32;
         self.pids.insert(root, pid);
         for stage in [Stage::Announced, Stage::Within(MACHINE), Stage::Executes] {
-            self.monitor.told(&[KernelEvent::Process { pid, stage }], 0)?;
+            self.monitor.record(&[KernelEvent::Process { pid, stage }], 0)?;
         }
         Ok(pid)
     }
 
     /// Sends the monitor a message, followed by a tag that marks when it takes effect.
-    fn tell(&mut self, told: KernelEvent) -> Result<()> {
-        self.monitor.told(&[told, KernelEvent::Tag(self.tag)], 0)?;
+    fn send(&mut self, event: KernelEvent) -> Result<()> {
+        self.monitor.record(&[event, KernelEvent::Tag(self.tag)], 0)?;
         self.read(self.tags.start + self.tag * 64 % self.tags.bytes);
         self.tag += 1;
         Ok(())
@@ -203,7 +203,7 @@ fn run<W: Write>(
     let hardware = &experiment.setup.hardware;
     let mut model = Model::new(hardware, None)?.nested(hardware, host_pages)?.heard();
     let mut hypervisor = Hypervisor::new(monitor, header);
-    hypervisor.tell(KernelEvent::Process { pid: MACHINE, stage: Stage::Machine })?;
+    hypervisor.send(KernelEvent::Process { pid: MACHINE, stage: Stage::Machine })?;
     let mut running = Vec::new();
     for process in &experiment.processes {
         let workload = process.work.described().ok_or_else(|| {
@@ -234,7 +234,7 @@ fn run<W: Write>(
     let mut pids: Vec<u32> = hypervisor.pids.values().copied().collect();
     pids.sort_unstable();
     for pid in pids.into_iter().chain([MACHINE]) {
-        hypervisor.tell(KernelEvent::Process { pid, stage: Stage::Exited })?;
+        hypervisor.send(KernelEvent::Process { pid, stage: Stage::Exited })?;
     }
     hypervisor.monitor.finish()?;
     Ok(Captured { accesses: model.counts.accesses, walks: model.counts.walks, second })

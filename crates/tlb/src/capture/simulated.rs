@@ -152,12 +152,12 @@ fn watch(
     mut progress: impl FnMut(u64, u64),
 ) -> Result<()> {
     let end = Time(0) + experiment.time;
-    let mut told = Vec::new();
+    let mut events = Vec::new();
     while machine.now() < end && !stop.load(Ordering::Relaxed) {
         let wake = machine.wait(end.min(machine.now() + STEP));
         let mapped = machine.mappings(Duration::ZERO)?;
         names.look(&mapped)?;
-        hand_on(machine, &mut told)?;
+        hand_on(machine, &mut events)?;
         progress(machine.now().0, end.0);
         if matches!(wake, Wake::Gone | Wake::Stop) {
             break;
@@ -172,8 +172,8 @@ fn watch(
 /// A write failed.
 pub fn hand_on(machine: &mut MonitoredMachine, events: &mut Vec<KernelEvent>) -> Result<()> {
     events.clear();
-    let lost = machine.told(events);
-    machine.observer().told(events, lost.0)
+    let lost = machine.kernel_events(events);
+    machine.observer().record(events, lost.0)
 }
 
 /// Writes the last messages and closes the monitor's files.

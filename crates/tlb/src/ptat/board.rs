@@ -174,7 +174,7 @@ impl<R: Read> BoardReader<R> {
                 None => trouble = trouble.or(Some((at, Cause::Endless))),
                 Some(Entry::Check(expected)) => {
                     return match self.verdict(sum.finalize() == expected, before, at) {
-                        Ok(()) => self.tell(trouble).map(|()| true),
+                        Ok(()) => self.report(trouble).map(|()| true),
                         Err(error) => {
                             out.truncate(kept);
                             Err(error)
@@ -183,13 +183,13 @@ impl<R: Read> BoardReader<R> {
                 }
                 Some(_) => {
                     self.mark.ended = true;
-                    return self.tell(trouble).map(|()| true);
+                    return self.report(trouble).map(|()| true);
                 }
             }
             if matches!(trouble, Some((_, Cause::Endless))) {
                 out.truncate(kept);
                 self.mark.ended = true;
-                return self.tell(trouble).map(|()| true);
+                return self.report(trouble).map(|()| true);
             }
         }
     }
@@ -253,16 +253,16 @@ impl<R: Read> BoardReader<R> {
         let offset = mark.offset;
         mark.offset += RECORD as u64;
         self.records.take(RECORD);
-        let mut tell = |cause| _ = trouble.get_or_insert((offset, cause));
+        let mut note = |cause| _ = trouble.get_or_insert((offset, cause));
         let ahead = bits.wrapping_sub(mark.records) & 0xff;
         if ahead >= 128 {
             mark.traffic.disordered += 1;
-            tell(Cause::Disordered);
+            note(Cause::Disordered);
             return None;
         }
         if ahead > 0 {
             mark.skip(ahead);
-            tell(Cause::Missing(ahead));
+            note(Cause::Missing(ahead));
         }
         mark.records += 1;
         let entry = Entry::unpack(bits);
@@ -281,23 +281,23 @@ impl<R: Read> BoardReader<R> {
             Some(Entry::Count(count)) => {
                 if let Some(missing) = mark.missing(count) {
                     mark.skip(missing);
-                    tell(Cause::Missing(missing));
+                    note(Cause::Missing(missing));
                 }
             }
             Some(Entry::Clock(now)) => {
                 if !mark.set_clock(now) {
-                    tell(Cause::Clock);
+                    note(Cause::Clock);
                 }
             }
             Some(Entry::End(count)) => {
                 if let Some(missing) = mark.missing(count) {
                     mark.traffic.missing += missing;
-                    tell(Cause::Missing(missing));
+                    note(Cause::Missing(missing));
                 }
                 return entry;
             }
             Some(Entry::Check(_)) => return entry,
-            None => tell(Cause::Kind),
+            None => note(Cause::Kind),
         }
         None
     }
@@ -327,7 +327,7 @@ impl<R: Read> BoardReader<R> {
         ))
     }
 
-    fn tell(&mut self, trouble: Option<(u64, Cause)>) -> Result<()> {
+    fn report(&mut self, trouble: Option<(u64, Cause)>) -> Result<()> {
         let Some((at, cause)) = trouble else { return Ok(()) };
         let text = match cause {
             Cause::Missing(count) => format!("{count} records or more are missing before it"),
@@ -346,7 +346,7 @@ impl<R: Read> BoardReader<R> {
     fn cut_short(&mut self, before: Mark, trouble: Option<(u64, Cause)>) -> Result<bool> {
         self.mark.ended = true;
         let rest = self.records.buffered().len();
-        self.tell(trouble)?;
+        self.report(trouble)?;
         let cause = match rest {
             0 => "the stream ends without its end".to_owned(),
             rest => format!("{rest} bytes are left where a record has {RECORD}"),
@@ -370,7 +370,7 @@ impl<R: Read> BoardReader<R> {
     /// Data follow the end record.
     pub fn finish(&mut self) -> Result<()> {
         if self.records.has_rest()? {
-            return self.tell(Some((self.mark.offset, Cause::Behind)));
+            return self.report(Some((self.mark.offset, Cause::Behind)));
         }
         Ok(())
     }

@@ -72,11 +72,11 @@ impl<W: Write> Monitor<W> {
     ///
     /// # Errors
     /// I/O errors, here or earlier in a board's stream.
-    pub fn told(&mut self, told: &[KernelEvent], lost: u64) -> Result<()> {
+    pub fn record(&mut self, events: &[KernelEvent], lost: u64) -> Result<()> {
         if lost > 0 {
             self.dump.lose(lost);
         }
-        told.iter().try_for_each(|told| self.dump.told(told))?;
+        events.iter().try_for_each(|event| self.dump.record(event))?;
         self.failed.clone().map_or(Ok(()), Err)
     }
 

@@ -144,7 +144,7 @@ impl Parser {
                     false => self.misses.writes += write,
                 }
                 if S::LISTENS && write == 0 {
-                    self.tell(request.ticks, block, sink);
+                    self.pass(request.ticks, block, sink);
                 }
             } else if !request.is_write() && self.tags.holds(request.address()) {
                 let tag = (request.address() - self.tags.start) >> TAG;
@@ -155,7 +155,7 @@ impl Parser {
     }
 
     #[inline]
-    fn tell<S: Sink>(&self, ticks: u64, block: usize, sink: &mut S) {
+    fn pass<S: Sink>(&self, ticks: u64, block: usize, sink: &mut S) {
         let Some(place) = self.places[block].checked_sub(1) else { return };
         let block = &self.blocks[place as usize].1;
         if block.mapped > 0 {
@@ -199,11 +199,11 @@ impl Parser {
     /// tag.
     fn announce(&mut self, change: &Change) {
         let Some(block) = self.block_of(change.entry) else { return };
-        let told = u64::from(change.reads);
-        let seen = told.min(self.reads[block]);
+        let counted = u64::from(change.reads);
+        let seen = counted.min(self.reads[block]);
         self.reads[block] -= seen;
         self.misses.announced += seen;
-        self.misses.unseen += told - seen;
+        self.misses.unseen += counted - seen;
     }
 
     fn block_of(&self, entry: u64) -> Option<usize> {

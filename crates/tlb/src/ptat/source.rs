@@ -30,14 +30,14 @@ struct Misses {
     capture: Capture<File>,
     ears: Ears,
     read: Progress,
-    told: u64,
+    counted: u64,
     ended: bool,
 }
 
 impl Misses {
     fn new(capture: Capture<File>, read: Progress) -> Self {
         let tick_ps = u64::from(capture.tick_ps());
-        Self { capture, ears: Ears { tick_ps, ..Ears::default() }, read, told: 0, ended: false }
+        Self { capture, ears: Ears { tick_ps, ..Ears::default() }, read, counted: 0, ended: false }
     }
 }
 
@@ -61,7 +61,7 @@ impl Sink for Ears {
                 let number = self.threads.len() as u32;
                 let pid = page.pid.into();
                 self.threads.insert(page.pid, number);
-                self.out.tell(Event::Thread { number, pid, tid: pid, name: Arc::from("") });
+                self.out.event(Event::Thread { number, pid, tid: pid, name: Arc::from("") });
                 number
             }
         };
@@ -75,8 +75,8 @@ impl Source for Misses {
         while !self.ended && self.ears.out.accesses.is_empty() {
             self.ended = !self.capture.step(&mut self.ears);
             let read = self.capture.read();
-            self.read.add(read - self.told);
-            self.told = read;
+            self.read.add(read - self.counted);
+            self.counted = read;
         }
         let before = batch.accesses.len();
         for (at, event) in self.ears.out.events.drain(..) {

@@ -93,13 +93,13 @@ impl<W: Write> WalkWriter<W> {
         let old = self.known.get(&miss.entry).copied();
         if old.is_none_or(|old| !same(&old, &change)) {
             if fresh {
-                self.dump.told(&KernelEvent::Process { pid, stage: Stage::Announced })?;
+                self.dump.record(&KernelEvent::Process { pid, stage: Stage::Announced })?;
             }
             if let Some(old) = old {
-                self.dump.told(&KernelEvent::Change(Change { what: What::Unmap, ..old }))?;
+                self.dump.record(&KernelEvent::Change(Change { what: What::Unmap, ..old }))?;
             }
-            self.dump.told(&KernelEvent::Change(change))?;
-            self.dump.told(&KernelEvent::Tag(self.tag))?;
+            self.dump.record(&KernelEvent::Change(change))?;
+            self.dump.record(&KernelEvent::Tag(self.tag))?;
             let address = TAGS.start + self.tag % (TAGS.bytes / TAG) * TAG;
             self.board.request(miss.time.0, address, false)?;
             self.tag += 1;

@@ -165,8 +165,8 @@ impl<W: Write> DumpWriter<W> {
     ///
     /// # Errors
     /// I/O errors.
-    pub fn told(&mut self, told: &KernelEvent) -> Result<()> {
-        match *told {
+    pub fn record(&mut self, event: &KernelEvent) -> Result<()> {
+        match *event {
             KernelEvent::Change(change) => {
                 self.put(DumpRecord::Change(change));
                 self.put(DumpRecord::Entry(change.entry, change.level, change.reads));

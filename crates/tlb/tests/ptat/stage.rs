@@ -47,8 +47,8 @@ impl Monitor {
 
     /// Dumps changes, which take effect now.
     pub(crate) fn tell(&mut self, changes: &[Change]) {
-        changes.iter().for_each(|change| self.dump.told(&KernelEvent::Change(*change)).unwrap());
-        self.dump.told(&KernelEvent::Tag(self.tag)).unwrap();
+        changes.iter().for_each(|change| self.dump.record(&KernelEvent::Change(*change)).unwrap());
+        self.dump.record(&KernelEvent::Tag(self.tag)).unwrap();
         let address = TAGS.start + self.tag * 64 % TAGS.bytes;
         // A read takes longer than a tick: no other request has a tag's tick.
         self.ticks += 1;
@@ -58,7 +58,7 @@ impl Monitor {
     }
 
     pub(crate) fn process(&mut self, pid: u32, stage: Stage) {
-        self.dump.told(&KernelEvent::Process { pid, stage }).unwrap();
+        self.dump.record(&KernelEvent::Process { pid, stage }).unwrap();
     }
 
     pub(crate) fn lose(&mut self, board: usize) {

@@ -230,7 +230,7 @@ fn take(
             let events = (0..header.count).map_while(|_| events::decode(&mut plain));
             let events: Vec<_> = events.collect();
             let sound = events.len() == header.count as usize && plain.is_empty();
-            events.into_iter().for_each(|event| batch.tell(event));
+            events.into_iter().for_each(|event| batch.event(event));
             sound
         }
         Holds::End => {

@@ -120,7 +120,12 @@ impl<R: Read> Source for Champsim<R> {
                 None => {
                     let number = self.threads.len() as u32;
                     self.threads.insert(asid, number);
-                    batch.tell(Event::Thread { number, pid: asid, tid: asid, name: Arc::from("") });
+                    batch.event(Event::Thread {
+                        number,
+                        pid: asid,
+                        tid: asid,
+                        name: Arc::from(""),
+                    });
                     number
                 }
             };

@@ -223,7 +223,7 @@ impl Row {
         }
         let (pid, tid) = (self.pid, self.thread);
         let (number, last) = threads.entry((pid, tid)).or_insert_with(|| {
-            batch.tell(Event::Thread { number: count, pid, tid, name: Arc::from("") });
+            batch.event(Event::Thread { number: count, pid, tid, name: Arc::from("") });
             (count, Time(0))
         });
         if Time(since) < *last {

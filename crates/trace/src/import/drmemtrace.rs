@@ -179,7 +179,7 @@ impl<R: Read> Drmemtrace<R> {
         self.threads.insert(self.now, number);
         self.number = Some(number);
         let pid = self.pids.get(&self.now).copied().unwrap_or(0);
-        batch.tell(Event::Thread { number, pid, tid: self.now, name: Arc::from("") });
+        batch.event(Event::Thread { number, pid, tid: self.now, name: Arc::from("") });
         Ok(number)
     }
 

@@ -35,7 +35,7 @@ impl<R: Read> Lackey<R> {
     fn announce(&mut self, batch: &mut Batch) {
         self.announced = true;
         let name = Arc::from("");
-        batch.tell(Event::Thread { number: 0, pid: self.pid, tid: self.pid, name });
+        batch.event(Event::Thread { number: 0, pid: self.pid, tid: self.pid, name });
     }
 }
 

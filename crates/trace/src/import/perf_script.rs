@@ -150,7 +150,7 @@ impl<R: Read> PerfScript<R> {
         }
         let thread = *self.threads.entry((sample.pid, sample.tid)).or_insert_with(|| {
             let (pid, tid) = (sample.pid as u64, sample.tid as u64);
-            batch.tell(Event::Thread { number: count, pid, tid, name: Arc::from(&*sample.name) });
+            batch.event(Event::Thread { number: count, pid, tid, name: Arc::from(&*sample.name) });
             count
         });
         let time = Time(sample.time - *self.zero.get_or_insert(sample.time));
