@@ -31,11 +31,11 @@ tests=(
     chromium-headless-shell:chromium-headless-shell
     dkms:dkms
     memcached:memcached
+    /usr/bin/python3:python3-minimal
 )
 # Only what benches compare with: `setup.sh bench`.
 peers=(
     valgrind:valgrind
-    /usr/bin/python3:python3-minimal
 )
 # Only what a Spark job in local mode takes: `setup.sh spark`.
 spark=(
