@@ -76,14 +76,21 @@ fn window(recorder: &mut Recorder, index: u32, regions: u64) {
         level: None,
         confidence: 1.0,
         rate: None,
-        unknown: false,
+        unknown: None,
+        resident: None,
     };
     let at = |index: u32| Time((WINDOW * index).as_nanos() as u64);
     let (start, end) = (at(index), at(index + 1));
     let regions_of = (0..regions).map(of).collect();
     let snapshot = Snapshot { start, end, samples: 40, regions: regions_of };
     let range = Range::new(SpaceId(0), 0, regions * REGION);
-    let heap = Mapping { range, backing: Backing::Heap, name: "[heap]".into(), writable: true };
+    let heap = Mapping {
+        range,
+        backing: Backing::Heap,
+        name: "[heap]".into(),
+        writable: true,
+        object: None,
+    };
     let layout = Mappings { mappings: vec![heap], ..Mappings::default() };
     let mappings = (index == 0).then_some(&layout);
     recorder.window(&Window { mappings, ..Window::of(&snapshot) }).expect("a window");

@@ -162,7 +162,8 @@ mod tests {
             level: None,
             confidence: 1.0,
             rate: None,
-            unknown: true,
+            unknown: Some(tierscope_core::Unknown::Evidence),
+            resident: None,
         };
         let regions = vec![region(0, 2, 40), region(2, 5, 0)];
         let snapshot = Snapshot { regions, end: Time(200_000_000), ..Snapshot::default() };

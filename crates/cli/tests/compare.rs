@@ -89,7 +89,9 @@ fn recording(dir: &Path, space: &str) {
             backing: Backing::Anonymous,
             name: "".into(),
             writable: true,
+            object: None,
         }],
+        ..Mappings::default()
     };
     for index in 0..11u32 {
         let (start, bytes) = match index {
@@ -105,7 +107,8 @@ fn recording(dir: &Path, space: &str) {
             level: None,
             confidence: 1.0,
             rate: None,
-            unknown: false,
+            unknown: None,
+            resident: None,
         };
         let snapshot = Snapshot {
             start: BEGIN + WINDOW * index,

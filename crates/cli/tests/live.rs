@@ -232,7 +232,8 @@ fn commit(recorder: &mut Recorder, number: u64) {
         level: None,
         confidence: 1.0,
         rate: None,
-        unknown: false,
+        unknown: None,
+        resident: None,
     };
     let at = |number: u64| Time(number * 200_000_000);
     let snapshot = Snapshot {
@@ -246,9 +247,10 @@ fn commit(recorder: &mut Recorder, number: u64) {
         backing: Backing::Heap,
         name: "[heap]".into(),
         writable: true,
+        object: None,
     };
     let spaces = vec![Space { id: SpaceId(0), name: "redis[100]".into() }];
-    let mappings = Mappings { taken: at(0), spaces, mappings: vec![heap] };
+    let mappings = Mappings { taken: at(0), spaces, mappings: vec![heap], ..Mappings::default() };
     let mappings = (number == 0).then_some(&mappings);
     recorder.window(&Window { mappings, ..Window::of(&snapshot) }).unwrap();
 }

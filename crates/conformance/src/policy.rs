@@ -7,7 +7,7 @@ use tierscope_core::{
     Access, AccessedSet, Action, ActionId, ActionKind, Addr, Budget, Evidence, Failure, HintFault,
     Level, Mapping, Mappings, Orders, Outcome, PageEvent, PageEventKind, PageId, PlacementView,
     Policy, Pressure, Probe, Range, Region, Rng, RuleId, Sample, ScanOrder, ScanStats, Snapshot,
-    Space, SpaceId, State, Tier, TierPressure, TierUse, Time,
+    Space, SpaceId, State, Tier, TierPressure, TierUse, Time, Unknown,
 };
 
 use crate::tiers::{Size, Tiered, Trouble};
@@ -348,9 +348,9 @@ fn actions_on(
 fn one_mapping(range: Range) -> Mappings {
     let name: std::sync::Arc<str> = "".into();
     let backing = tierscope_core::Backing::Anonymous;
-    let mapping = Mapping { range, backing, name: name.clone(), writable: true };
+    let mapping = Mapping { range, backing, name: name.clone(), writable: true, object: None };
     let spaces = vec![Space { id: range.space, name }];
-    Mappings { taken: Time(0), spaces, mappings: vec![mapping] }
+    Mappings { taken: Time(0), spaces, mappings: vec![mapping], ..Mappings::default() }
 }
 
 /// Sixteen regions that tile the range.
@@ -366,7 +366,8 @@ fn regions_of(range: &Range, hits: f32, unknown: bool) -> Vec<Region> {
             level: Some(Level::PMD),
             confidence: 1.0,
             rate: None,
-            unknown,
+            unknown: unknown.then_some(Unknown::Evidence),
+            resident: None,
         }
     };
     (0..16).map(region).collect()
@@ -525,9 +526,11 @@ fn invent(kind: u64, rng: &mut Rng, step: u64, policy: &mut dyn Policy, orders: 
             let backing = tierscope_core::Backing::Anonymous;
             let name: std::sync::Arc<str> = "".into();
             let range = Range { end: range.start + (8 << 20), ..range };
-            let mapping = Mapping { range, backing, name: name.clone(), writable: true };
+            let mapping =
+                Mapping { range, backing, name: name.clone(), writable: true, object: None };
             let spaces = vec![Space { id: space, name }];
-            let mappings = Mappings { taken: now, spaces, mappings: vec![mapping] };
+            let mappings =
+                Mappings { taken: now, spaces, mappings: vec![mapping], ..Mappings::default() };
             policy.observe(Evidence::Mappings(&mappings), orders);
         }
         3 => {
@@ -539,7 +542,8 @@ fn invent(kind: u64, rng: &mut Rng, step: u64, policy: &mut dyn Policy, orders: 
                 level: None,
                 confidence: rng.below(3) as f32 / 2.0,
                 rate: None,
-                unknown: rng.below(3) == 0,
+                unknown: (rng.below(3) == 0).then_some(Unknown::Evidence),
+                resident: None,
             };
             let regions = if range.is_empty() { vec![] } else { vec![region] };
             let snapshot = Snapshot { start: now, end: now, samples: 40, regions };

@@ -687,7 +687,8 @@ impl Oracle {
                     level,
                     confidence: 1.0,
                     rate: None,
-                    unknown: false,
+                    unknown: None,
+                    resident: None,
                 });
             }
         }

@@ -166,7 +166,8 @@ impl Toy {
         let mut mappings: Vec<Mapping> = layout.iter().copied().map(anonymous).collect();
         mappings.sort_by_key(|mapping| mapping.range);
         self.mapped = layout.iter().copied().collect();
-        self.mappings = Arc::new(Mappings { taken: self.now, spaces, mappings });
+        self.mappings =
+            Arc::new(Mappings { taken: self.now, spaces, mappings, ..Mappings::default() });
     }
 
     fn leaf_level(&self, addr: Addr) -> Level {
@@ -220,7 +221,7 @@ impl Toy {
 }
 
 fn anonymous(range: Range) -> Mapping {
-    Mapping { range, backing: Backing::Anonymous, name: "".into(), writable: true }
+    Mapping { range, backing: Backing::Anonymous, name: "".into(), writable: true, object: None }
 }
 
 fn holds(set: &RangeSet, addr: Addr) -> bool {

@@ -39,7 +39,7 @@ pub use evidence::{
     Access, Evidence, HintFault, Lost, PageEvent, PageEventKind, Pressure, Sample, TierPressure,
 };
 pub use instrument::{Instrument, Reads, Setting, Step};
-pub use mapping::{Backing, Mapping, Mappings, Space};
+pub use mapping::{Backing, Mapping, Mappings, Object, SharedView, Space};
 pub use need::Need;
 pub use orders::{Action, ActionId, ActionKind, Failure, Orders, Outcome, RuleOrder, ScanOrder};
 pub use policy::{Budget, Mover, PageId, PlacementView, Policy, Tier, TierUse};
@@ -50,8 +50,8 @@ pub use ports::{
 };
 pub use radix::{Level, LevelSet, PAGE_SHIFT, PAGE_SIZE, Radix};
 pub use ranges::RangeSet;
-pub use region::{CONFIRMED, Rate, Region, Snapshot};
-pub use residence::{Node, OnNode, Placed, Residence, SpaceResidence};
+pub use region::{CONFIRMED, Rate, Region, Snapshot, Unknown};
+pub use residence::{Extent, Node, OnNode, Placed, Residence, SpaceResidence};
 pub use rng::Rng;
 pub use rule::{
     Builder as RuleBuilder, Cell, Compare, Filter, Key, Limits as RuleLimits, Loss, Operand,

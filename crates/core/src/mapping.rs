@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{Range, SpaceId, Time};
+use crate::{Addr, Range, SpaceId, Time};
 
 /// Backing of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -30,6 +30,33 @@ pub struct Mapping {
     pub name: Arc<str>,
     /// Whether the target may write to it.
     pub writable: bool,
+    /// The file or shared memory that is mapped; `None` for anonymous memory, and where the machine
+    /// does not report it.
+    pub object: Option<Object>,
+}
+
+/// Memory with an identity of its own, which several processes may map: a file, shared memory, a
+/// hugetlb pool's file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Object {
+    /// Number of its file system's device.
+    pub device: u64,
+    /// Number of its inode there.
+    pub inode: u64,
+    /// Offset in it of the mapping's first byte.
+    pub offset: u64,
+}
+
+/// A part of a space that maps memory of [`Mappings::shared`]: the memory has addresses of its own
+/// there, and is listed and counted there only.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedView {
+    /// Addresses in the space that maps it.
+    pub range: Range,
+    /// Address of its first byte in the shared space.
+    pub memory: Addr,
+    /// File path, or the kernel's name.
+    pub name: Arc<str>,
 }
 
 /// A space of a target, with its name for users.
@@ -50,6 +77,12 @@ pub struct Mappings {
     pub spaces: Vec<Space>,
     /// Mappings, sorted by range, disjoint.
     pub mappings: Vec<Mapping>,
+    /// The space that holds the memory which several of the other spaces map; `None` if there is
+    /// none. Its addresses are no process's: each object has a part of it, at its own alignment.
+    pub shared: Option<SpaceId>,
+    /// The parts of other spaces that map memory of `shared`, sorted by range, disjoint. They are
+    /// not in `mappings`.
+    pub views: Vec<SharedView>,
 }
 
 impl Mappings {
@@ -68,7 +101,21 @@ impl Mappings {
         self.spaces.iter().any(|space| space.id == id)
     }
 
-    /// Bytes mapped, over all spaces.
+    /// Number of spaces that map some of `range`, a range of the shared space.
+    #[must_use]
+    pub fn users(&self, range: &Range) -> usize {
+        let maps = |view: &&SharedView| {
+            let memory = view.memory;
+            let whole = Range::new(memory.space, memory.at, memory.at + view.range.bytes());
+            whole.intersect(range).is_some()
+        };
+        let mut spaces: Vec<SpaceId> =
+            self.views.iter().filter(maps).map(|view| view.range.space).collect();
+        spaces.dedup();
+        spaces.len()
+    }
+
+    /// Bytes mapped, over all spaces; shared memory counts once.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.mappings.iter().map(|m| m.range.bytes()).sum()
@@ -77,7 +124,8 @@ impl Mappings {
     /// Whether spaces and mappings are equal, regardless of when they were read.
     #[must_use]
     pub fn same_layout(&self, other: &Mappings) -> bool {
-        self.spaces == other.spaces && self.mappings == other.mappings
+        (&self.spaces, &self.mappings, self.shared, &self.views)
+            == (&other.spaces, &other.mappings, other.shared, &other.views)
     }
 
     /// The name of a space; its number if the space is not known.
@@ -100,6 +148,7 @@ mod tests {
             backing: Backing::Anonymous,
             name: "".into(),
             writable: true,
+            object: None,
         }
     }
 

@@ -22,9 +22,38 @@ pub struct Region {
     pub confidence: f32,
     /// Access rate of its pages; `None` where the instrument counts hits and estimates no rates.
     pub rate: Option<Rate>,
-    /// Not enough evidence yet to separate hot from cold: neither the frequency nor the bounds of
-    /// the rate may be acted on. See [`Region::is_unknown`].
-    pub unknown: bool,
+    /// Why hot and cold cannot be separated: neither the frequency nor the bounds of the rate may be
+    /// acted on. `None` if they can, or if the region was not probed. See [`Region::is_unknown`].
+    pub unknown: Option<Unknown>,
+    /// Resident bytes of the range, as last measured, at most its size; `None` if all of it is
+    /// resident or the machine does not report it. Reports count these bytes.
+    pub resident: Option<u64>,
+}
+
+/// Reasons why a region is unknown although it was probed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Unknown {
+    /// Too few samples, or samples from which no bound of the rate follows.
+    Evidence,
+    /// The machine refuses to judge these entries ([`crate::State::Refused`]).
+    Refused,
+    /// Memory of a virtual machine: its guest accesses it through tables of its own.
+    Guest,
+}
+
+impl Unknown {
+    /// All reasons, in the order of reports.
+    pub const ALL: [Self; 3] = [Self::Evidence, Self::Refused, Self::Guest];
+
+    /// Name in recordings, exports and metrics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Evidence => "evidence",
+            Self::Refused => "refused",
+            Self::Guest => "guest",
+        }
+    }
 }
 
 /// Accesses per second and 4 KiB page, averaged over the pages of a region: an estimate and its 90
@@ -48,7 +77,29 @@ impl Region {
     #[must_use]
     #[inline]
     pub fn is_unknown(&self) -> bool {
-        self.unknown || self.samples == 0
+        self.unknown.is_some() || self.samples == 0
+    }
+
+    /// Bytes that reports count: the resident ones.
+    #[must_use]
+    #[inline]
+    pub fn bytes(&self) -> u64 {
+        self.resident.unwrap_or_else(|| self.range.bytes())
+    }
+
+    /// Bytes that reports count of `part`, a range inside of the region: its share of the resident
+    /// bytes, as if they were spread evenly.
+    #[must_use]
+    #[inline]
+    pub fn bytes_of(&self, part: &Range) -> u64 {
+        match self.resident {
+            None => part.bytes(),
+            Some(resident) if *part == self.range => resident,
+            Some(resident) => {
+                let all = u128::from(self.range.bytes().max(1));
+                (u128::from(resident) * u128::from(part.bytes()) / all) as u64
+            }
+        }
     }
 
     /// Whether no sampling interval of the window probed the region. A region that was probed and
@@ -74,7 +125,7 @@ impl Region {
     pub fn countable_hits(&self) -> f32 {
         let counts = match self.rate {
             Some(_) => self.is_hot(crate::metrics::HOT_FREQUENCY),
-            None => !self.unknown,
+            None => self.unknown.is_none(),
         };
         if counts { self.hits } else { 0.0 }
     }
@@ -138,14 +189,16 @@ mod tests {
             level: None,
             confidence: 1.0,
             rate: None,
-            unknown: false,
+            unknown: None,
+            resident: None,
         };
         let of = |hits, rate, unknown| Region { hits, rate, unknown, ..counted }.countable_hits();
-        assert_eq!([of(4.0, None, false), of(4.0, rate, false)], [4.0, 0.0]);
-        assert_eq!([of(8.0, rate, false), of(8.0, rate, true)], [8.0, 0.0]);
+        let unknown = Some(Unknown::Evidence);
+        assert_eq!([of(4.0, None, None), of(4.0, rate, None)], [4.0, 0.0]);
+        assert_eq!([of(8.0, rate, None), of(8.0, rate, unknown)], [8.0, 0.0]);
         let cold = |hits, rate| Region { hits, rate, ..counted }.is_cold();
         assert_eq!([cold(0.0, None), cold(0.5, None), cold(0.5, rate)], [true, false, true]);
-        assert!(!Region { hits: 0.0, unknown: true, ..counted }.is_cold());
+        assert!(!Region { hits: 0.0, unknown, ..counted }.is_cold());
     }
 
     #[test]
@@ -159,7 +212,8 @@ mod tests {
             level: None,
             confidence: 1.0,
             rate: Some(Rate { low: 0.0, mean: 1.0, high: 1e3 }),
-            unknown: true,
+            unknown: Some(Unknown::Evidence),
+            resident: None,
         };
         assert!(region.is_unknown() && !region.is_hot(0.125) && !region.is_accessed());
     }
@@ -175,7 +229,8 @@ mod tests {
             level: None,
             confidence: 1.0,
             rate: None,
-            unknown: false,
+            unknown: None,
+            resident: None,
         };
         assert!((region.frequency() - 0.125).abs() < 1e-9);
         assert!(region.is_hot(0.125));
@@ -187,5 +242,26 @@ mod tests {
         region.samples = 0;
         assert_eq!(region.frequency(), 0.0);
         assert!(region.is_unknown());
+    }
+
+    // 3 of 16 pages are resident: a quarter of the range counts for three quarters of a page.
+    #[test]
+    fn resident_bytes_are_counted() {
+        let range = Range::new(SpaceId(0), 0, 16 * 4096);
+        let region = Region {
+            range,
+            hits: 0.0,
+            samples: 40,
+            age: 0,
+            level: None,
+            confidence: 1.0,
+            rate: None,
+            unknown: None,
+            resident: Some(3 * 4096),
+        };
+        let quarter = Range { end: 4 * 4096, ..range };
+        assert_eq!([region.bytes(), region.bytes_of(&quarter)], [3 * 4096, 3 * 1024]);
+        let all = Region { resident: None, ..region };
+        assert_eq!([all.bytes(), all.bytes_of(&quarter)], [16 * 4096, 4 * 4096]);
     }
 }

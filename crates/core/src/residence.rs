@@ -1,6 +1,8 @@
 //! Resident memory of a target, by node.
 
-use crate::{SpaceId, Time};
+use std::sync::Arc;
+
+use crate::{Range, SpaceId, Time};
 
 /// A memory node, by the machine's own number. A tier consists of one or more nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,6 +30,17 @@ pub struct Placed {
     pub drawn: u64,
 }
 
+/// Resident and swapped bytes of a part of a space, taken as spread evenly over it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// The part.
+    pub range: Range,
+    /// Resident bytes in it, at most its size.
+    pub resident: u64,
+    /// Bytes in swap, zswap included.
+    pub swapped: u64,
+}
+
 /// Resident memory of a space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpaceResidence {
@@ -35,8 +48,12 @@ pub struct SpaceResidence {
     pub space: SpaceId,
     /// When the space was measured.
     pub taken: Time,
-    /// Resident bytes, huge-page pools included. Memory shared between spaces counts in each.
+    /// Resident bytes, huge-page pools included. Memory of the shared space
+    /// ([`crate::Mappings::shared`]) counts there only.
     pub bytes: u64,
+    /// Parts that hold resident or swapped memory, sorted, disjoint; nothing else of the space did
+    /// at the time. `None` if not measured yet, or not reported by the machine.
+    pub extents: Option<Arc<[Extent]>>,
     /// Bytes by node; `None` if not measured yet, or not reported by the machine.
     pub placed: Option<Placed>,
 }

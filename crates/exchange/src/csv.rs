@@ -127,7 +127,7 @@ mod tests {
     use super::*;
     use crate::spool::tests::{recorded, region, window};
     use tierscope_core::drive::{Sink, Window};
-    use tierscope_core::{Mappings, Rate, Region, Snapshot, Space, SpaceId, Time};
+    use tierscope_core::{Mappings, Rate, Region, Snapshot, Space, SpaceId, Time, Unknown};
     use tierscope_record::{Memory, Meta, Recorder};
 
     fn text(recording: &Recording, table: Table) -> String {
@@ -147,7 +147,11 @@ mod tests {
             vec![
                 region(0, 4096, 8192, 5.0),
                 region(0, 8192, 12288, 2.5),
-                Region { rate: vague, unknown: true, ..region(0, 12288, 16384, 40.0) },
+                Region {
+                    rate: vague,
+                    unknown: Some(Unknown::Evidence),
+                    ..region(0, 12288, 16384, 40.0)
+                },
             ],
         )]);
         assert_eq!(

@@ -94,7 +94,7 @@ fn name(stream: &Stream) -> String {
 
 fn layout(spaces: &[Space], taken: Time) -> Mappings {
     let by_id: BTreeMap<SpaceId, Space> = spaces.iter().map(|s| (s.id, s.clone())).collect();
-    Mappings { taken, spaces: by_id.into_values().collect(), mappings: Vec::new() }
+    Mappings { taken, spaces: by_id.into_values().collect(), ..Mappings::default() }
 }
 
 /// Read position in a stream, and the intervals that its counts refer to.
@@ -163,6 +163,7 @@ impl Head {
             confidence: decoded.confidence,
             rate: decoded.rate,
             unknown: decoded.unknown,
+            resident: decoded.resident,
         }
     }
 }

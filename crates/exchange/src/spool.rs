@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::time::Duration;
 
-use tierscope_core::{CpuTime, Level, Rate};
+use tierscope_core::{CpuTime, Level, Rate, Unknown};
 use tierscope_record::Meta;
 
 /// Backing storage of a spool: a file, or memory.
@@ -65,7 +65,8 @@ pub(crate) struct ForeignRegion {
     pub(crate) level: Option<Level>,
     pub(crate) confidence: f32,
     pub(crate) rate: Option<Rate>,
-    pub(crate) unknown: bool,
+    pub(crate) unknown: Option<Unknown>,
+    pub(crate) resident: Option<u64>,
 }
 
 impl ForeignRegion {
@@ -80,11 +81,12 @@ impl ForeignRegion {
             level: None,
             confidence: 1.0,
             rate: None,
-            unknown: false,
+            unknown: None,
+            resident: None,
         }
     }
 
-    const BYTES: usize = 50;
+    const BYTES: usize = 59;
 
     fn push(&self, out: &mut Vec<u8>) {
         let (hits, is_percent) = match self.hits {
@@ -103,11 +105,13 @@ impl ForeignRegion {
         out.extend(self.confidence.to_le_bytes());
         out.extend(samples.to_le_bytes());
         let has_rate = if self.rate.is_some() { 8 } else { 0 };
-        let is_unknown = if self.unknown { 16 } else { 0 };
-        out.push(is_percent | is_micros | has_samples | has_rate | is_unknown);
+        let has_resident = if self.resident.is_some() { 16 } else { 0 };
+        out.push(is_percent | is_micros | has_samples | has_rate | has_resident);
         out.push(self.level.map_or(0, Level::number));
         let rate = self.rate.map_or([0.0; 3], |rate| [rate.low, rate.mean, rate.high]);
         rate.iter().for_each(|bound| out.extend(bound.to_le_bytes()));
+        out.push(self.unknown.map_or(0, |reason| reason as u8 + 1));
+        out.extend(self.resident.unwrap_or(0).to_le_bytes());
     }
 
     fn read(bytes: &[u8; Self::BYTES]) -> Self {
@@ -129,7 +133,10 @@ impl ForeignRegion {
                 let [low, mean, high] = [38, 42, 46].map(|at| f32::from_bits(half(at)));
                 Rate { low, mean, high }
             }),
-            unknown: flags & 16 != 0,
+            unknown: bytes[50]
+                .checked_sub(1)
+                .and_then(|i| Unknown::ALL.get(usize::from(i)).copied()),
+            resident: (flags & 16 != 0).then(|| word(51)),
         }
     }
 }
@@ -323,7 +330,8 @@ pub(crate) mod tests {
             level: None,
             confidence: 1.0,
             rate: None,
-            unknown: false,
+            unknown: None,
+            resident: None,
         }
     }
 
@@ -365,7 +373,8 @@ pub(crate) mod tests {
         decoded[0].samples = Some(0);
         decoded[0].level = Some(Level::PMD);
         decoded[0].confidence = 0.25;
-        decoded[0].unknown = true;
+        decoded[0].unknown = Some(Unknown::Refused);
+        decoded[0].resident = Some(4096);
         decoded[0].rate = Some(Rate { low: 0.5, mean: 1.0, high: 1e6 });
         decoded[1].hits = Hits::Percent(50.0);
         decoded[1].age = Age::Micros(u64::MAX);

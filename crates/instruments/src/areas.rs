@@ -119,6 +119,7 @@ mod tests {
             backing: Backing::Anonymous,
             name: "".into(),
             writable: true,
+            object: None,
         };
         ranges.iter().map(mapping).collect()
     }

@@ -32,7 +32,8 @@ impl BlockHeat {
             level: None,
             confidence: 1.0,
             rate: None,
-            unknown: false,
+            unknown: None,
+            resident: None,
         }
     }
 

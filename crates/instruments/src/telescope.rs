@@ -469,7 +469,8 @@ fn region_of(zone: &SampledRegion, samples: u32) -> Region {
         level: zone.level,
         confidence: 1.0,
         rate: None,
-        unknown: false,
+        unknown: None,
+        resident: None,
     }
 }
 

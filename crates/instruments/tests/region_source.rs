@@ -74,7 +74,8 @@ fn window(start: u64, end: u64) -> Snapshot {
         level: None,
         confidence: 1.0,
         rate: None,
-        unknown: false,
+        unknown: None,
+        resident: None,
     };
     let (start, end) = (Time(start * MS), Time(end * MS));
     Snapshot { start, end, samples: 40, regions: vec![region(0, 3.0), region(4096, 0.0)] }

@@ -67,6 +67,7 @@ fn policy(line: &str, shuffled: bool) -> Box<dyn Policy> {
         backing: Backing::Anonymous,
         name: "".into(),
         writable: true,
+        object: None,
     };
     let mappings = Mappings { mappings: vec![mapping], ..Mappings::default() };
     let mut numbers: Vec<u64> = (0..PAGES).collect();

@@ -149,6 +149,7 @@ mod tests {
             backing: Backing::Anonymous,
             name: "".into(),
             writable: true,
+            object: None,
         };
         Mappings { mappings: ranges.iter().map(mapping).collect(), ..Default::default() }
     }

@@ -254,7 +254,8 @@ mod tests {
             level: None,
             confidence: 1.0,
             rate: None,
-            unknown: false,
+            unknown: None,
+            resident: None,
         };
         walk.regions(&Snapshot { regions: vec![region], ..Snapshot::default() });
         assert!(walk.shares_bits());

@@ -62,7 +62,8 @@ fn scattered(window: u64) -> Vec<Region> {
         level: Some(Level::PMD),
         confidence: if hits > 0.0 { 0.5 } else { 1.0 },
         rate: None,
-        unknown: false,
+        unknown: None,
+        resident: None,
     };
     let spread = 1024 * GIB / RANGES;
     for i in 0..RANGES {

@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn older_regions_have_no_rates() {
         let schema = Table::Regions.schema(&HashMap::new());
-        let rates = ["rate_low", "rate_mean", "rate_high", "unknown"];
+        let rates = ["rate_low", "rate_mean", "rate_high", "unknown", "unknown_reason", "resident"];
         let of_old = |name: &str| !rates.contains(&name);
         let fields: Vec<_> =
             schema.fields().iter().filter(|field| of_old(field.name())).cloned().collect();
@@ -140,7 +140,7 @@ mod tests {
         let old_schema = Arc::new(arrow_schema::Schema::new(fields.clone()));
         let old = Columns(RecordBatch::try_new(old_schema, columns.collect()).unwrap());
         let region = crate::decode::regions(&old).unwrap()[0];
-        assert_eq!((region.rate, region.unknown), (None, false));
+        assert_eq!((region.rate, region.unknown), (None, None));
         let whole = Columns(old.select(&schema, Table::Regions).unwrap());
         assert_eq!(crate::decode::regions(&whole).unwrap()[0], region);
     }

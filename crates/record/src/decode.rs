@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use arrow_array::{Array, Float32Array};
+use arrow_array::{Array, BooleanArray, Float32Array, UInt8Array, UInt64Array};
 use tierscope_core::{
-    Action, ActionId, ActionKind, Backing, Failure, Level, Mapping, Outcome, Range, Rate, Region,
-    Space, SpaceId, Tier, Time,
+    Action, ActionId, ActionKind, Addr, Backing, Failure, Level, Mapping, Object, Outcome, Range,
+    Rate, Region, SharedView, Space, SpaceId, Tier, Time, Unknown,
 };
 
 use crate::columns::{Columns, optional};
@@ -22,7 +22,8 @@ pub(crate) fn regions(columns: &Columns) -> Decoded<Region> {
     let level = columns.u8("level")?;
     let confidence = columns.f32("confidence")?;
     let rates = Rates::of(columns)?;
-    let unknown = columns.has("unknown").then(|| columns.boolean("unknown")).transpose()?;
+    let why = Reasons::of(columns)?;
+    let resident = columns.has("resident").then(|| columns.u64("resident")).transpose()?;
     let region = |row| {
         Ok(Region {
             range: ranges.get(row)?,
@@ -32,7 +33,8 @@ pub(crate) fn regions(columns: &Columns) -> Decoded<Region> {
             level: optional(level, row).map(level_of).transpose()?,
             confidence: confidence.value(row),
             rate: rates.as_ref().and_then(|rates| rates.get(row)),
-            unknown: unknown.is_some_and(|unknown| unknown.value(row)),
+            unknown: why.get(row)?,
+            resident: resident.and_then(|resident| optional(resident, row)),
         })
     };
     (0..columns.rows()).map(region).collect()
@@ -64,22 +66,69 @@ impl<'a> Rates<'a> {
     }
 }
 
+/// Columns of unknown regions; absent in older recordings, or without reasons.
+struct Reasons<'a> {
+    unknown: Option<&'a BooleanArray>,
+    reason: Option<&'a UInt8Array>,
+}
+
+impl<'a> Reasons<'a> {
+    fn of(columns: &'a Columns) -> Result<Self, String> {
+        let unknown = columns.has("unknown").then(|| columns.boolean("unknown")).transpose()?;
+        let reason = columns.has("unknown_reason").then(|| columns.u8("unknown_reason"));
+        Ok(Self { unknown, reason: reason.transpose()? })
+    }
+
+    fn get(&self, row: usize) -> Result<Option<Unknown>, String> {
+        if !self.unknown.is_some_and(|unknown| unknown.value(row)) {
+            return Ok(None);
+        }
+        match self.reason.and_then(|reason| optional(reason, row)) {
+            None => Ok(Some(Unknown::Evidence)),
+            Some(number) => match Unknown::ALL.get(usize::from(number)) {
+                Some(reason) => Ok(Some(*reason)),
+                None => Err(format!("reason {number} of an unknown region")),
+            },
+        }
+    }
+}
+
 fn level_of(number: u8) -> Result<Level, String> {
     Level::new(number).ok_or_else(|| format!("page-table level {number}"))
 }
 
-pub(crate) fn mappings(columns: &Columns) -> Decoded<Mapping> {
+/// A row of a layout: a mapping, or a view of shared memory.
+pub(crate) enum MappingRow {
+    Mapping(Mapping),
+    View(SharedView),
+}
+
+pub(crate) fn mappings(columns: &Columns) -> Decoded<MappingRow> {
     let ranges = Ranges::of(columns)?;
     let backing = columns.text("backing")?;
     let name = columns.text("name")?;
     let writable = columns.boolean("writable")?;
+    let number = |name| columns.has(name).then(|| columns.u64(name)).transpose();
+    let [device, inode, offset] = [number("device")?, number("inode")?, number("offset")?];
+    let memory_start = number("memory_start")?;
+    let memory_space = columns.has("memory_space").then(|| columns.u32("memory_space"));
+    let memory_space = memory_space.transpose()?;
+    let at = |column: Option<&UInt64Array>, row| column.and_then(|column| optional(column, row));
     let mapping = |row| {
-        Ok(Mapping {
-            range: ranges.get(row)?,
+        let (range, name) = (ranges.get(row)?, Arc::from(name.value(row)));
+        let space = memory_space.and_then(|column| optional(column, row)).map(SpaceId);
+        if let Some((space, start)) = space.zip(at(memory_start, row)) {
+            let memory = Addr { space, at: start };
+            return Ok(MappingRow::View(SharedView { range, memory, name }));
+        }
+        let object = at(device, row).zip(at(inode, row)).zip(at(offset, row));
+        Ok(MappingRow::Mapping(Mapping {
+            range,
             backing: backing_of(backing.value(row))?,
-            name: Arc::from(name.value(row)),
+            name,
             writable: writable.value(row),
-        })
+            object: object.map(|((device, inode), offset)| Object { device, inode, offset }),
+        }))
     };
     (0..columns.rows()).map(mapping).collect()
 }

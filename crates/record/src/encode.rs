@@ -8,7 +8,8 @@ use arrow_array::{
 };
 use arrow_schema::{ArrowError, SchemaRef};
 use tierscope_core::{
-    Action, ActionKind, Backing, Failure, Mapping, Outcome, Range, Region, Space, SpaceId, Time,
+    Action, ActionKind, Backing, Failure, Mappings, Object, Outcome, Range, Region, Space, SpaceId,
+    Time,
 };
 
 use crate::batch::Batch;
@@ -45,17 +46,46 @@ pub(crate) fn regions(batch: &mut Batch, window: u64, regions: &[Region], stream
     batch.nullable(regions.iter().map(|r| r.rate.map(|rate| rate.low.to_le_bytes())));
     batch.nullable(regions.iter().map(|r| r.rate.map(|rate| rate.mean.to_le_bytes())));
     batch.nullable(regions.iter().map(|r| r.rate.map(|rate| rate.high.to_le_bytes())));
-    batch.flags(regions.iter().map(|r| r.unknown));
+    batch.flags(regions.iter().map(|r| r.unknown.is_some()));
+    batch.nullable(regions.iter().map(|r| r.unknown.map(|reason| [reason as u8])));
+    batch.nullable(regions.iter().map(|r| r.resident.map(u64::to_le_bytes)));
     batch.end(stream);
 }
 
-pub(crate) fn mappings(schema: SchemaRef, layout: u64, mappings: &[Mapping]) -> Encoded {
-    let mut columns = vec![constant(layout, mappings.len())];
-    columns.extend(ranges(mappings.iter().map(|m| &m.range)));
+/// Mappings, followed by the views of shared memory, which are files without an object.
+pub(crate) fn mappings(schema: SchemaRef, layout: u64, of: &Mappings) -> Encoded {
+    let (mappings, views) = (&of.mappings, &of.views);
+    let mut columns = vec![constant(layout, mappings.len() + views.len())];
+    columns.extend(ranges(
+        mappings.iter().map(|m| &m.range).chain(views.iter().map(|view| &view.range)),
+    ));
+    let object = |number: fn(&Object) -> u64| -> ArrayRef {
+        let known = mappings.iter().map(|m| m.object.as_ref().map(number));
+        Arc::new(known.chain(views.iter().map(|_| None)).collect::<UInt64Array>())
+    };
+    let memory = || mappings.iter().map(|_| None).chain(views.iter().map(|v| Some(v.memory)));
     columns.extend::<[ArrayRef; 3]>([
-        text(mappings.iter().map(|m| backing_name(m.backing))),
-        text(mappings.iter().map(|m| &*m.name)),
-        Arc::new(mappings.iter().map(|m| Some(m.writable)).collect::<BooleanArray>()),
+        text(
+            mappings
+                .iter()
+                .map(|m| backing_name(m.backing))
+                .chain(views.iter().map(|_| backing_name(Backing::File))),
+        ),
+        text(mappings.iter().map(|m| &*m.name).chain(views.iter().map(|view| &*view.name))),
+        Arc::new(
+            mappings
+                .iter()
+                .map(|m| Some(m.writable))
+                .chain(views.iter().map(|_| Some(false)))
+                .collect::<BooleanArray>(),
+        ),
+    ]);
+    columns.extend::<[ArrayRef; 5]>([
+        object(|of| of.device),
+        object(|of| of.inode),
+        object(|of| of.offset),
+        Arc::new(memory().map(|at| at.map(|at| at.space.0)).collect::<UInt32Array>()),
+        Arc::new(memory().map(|at| at.map(|at| at.at)).collect::<UInt64Array>()),
     ]);
     RecordBatch::try_new(schema, columns)
 }

@@ -169,7 +169,7 @@ impl<S: Store> Recorder<S> {
             encode::regions(&mut self.batch, number, &snapshot.regions, stream);
         }
         if let Some(mappings) = window.mappings {
-            self.write(Table::Mappings, |s| encode::mappings(s, layout, &mappings.mappings))?;
+            self.write(Table::Mappings, |s| encode::mappings(s, layout, mappings))?;
             self.write(Table::Spaces, |s| encode::spaces(s, layout, &mappings.spaces))?;
         }
         self.write(Table::Actions, |s| encode::actions(s, number, window.actions))?;
@@ -308,7 +308,8 @@ fn figures(snapshot: &Snapshot) -> Vec<SpaceFigures> {
     let spaces = snapshot.regions.chunk_by(|a, b| a.range.space == b.range.space);
     let of = |regions: &[Region]| {
         let sum = |counts: &dyn Fn(&Region) -> bool| {
-            total(regions.iter().filter(|region| counts(region)).map(|region| &region.range))
+            let counted = regions.iter().filter(|region| counts(region));
+            counted.map(Region::bytes).fold(0, u64::saturating_add)
         };
         SpaceFigures {
             space: regions[0].range.space,
@@ -354,6 +355,7 @@ impl Commit {
 mod tests {
     use super::*;
     use tierscope_core::Level;
+    use tierscope_core::Unknown;
 
     // Pages: 2 hot, 3 cold, 4 unknown though every probe found them accessed, 5 not observed.
     #[test]
@@ -363,7 +365,9 @@ mod tests {
             let range = Range::new(SpaceId(0), at, at + pages * 4096);
             at = range.end;
             let (age, level, confidence, rate) = (0, Some(Level::PMD), 1.0, None);
-            Region { range, hits, samples, age, level, confidence, rate, unknown }
+            let unknown = unknown.then_some(Unknown::Evidence);
+            let resident = None;
+            Region { range, hits, samples, age, level, confidence, rate, unknown, resident }
         };
         let regions = vec![
             region(2, 40.0, 40, false),

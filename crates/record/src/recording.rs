@@ -14,7 +14,7 @@ use tierscope_core::{
 
 use crate::columns::Columns;
 use crate::commit::Commit;
-use crate::decode;
+use crate::decode::{self, MappingRow};
 use crate::encode::Metric;
 use crate::head::Head;
 use crate::heat::{self, Heat};
@@ -331,8 +331,23 @@ impl Recording {
         Ok(Mappings {
             taken: self.commits[index].layout_taken,
             spaces: self.rows(Table::Spaces, index, decode::spaces)?,
-            mappings: self.rows(Table::Mappings, index, decode::mappings)?,
+            ..self.mappings(index)?
         })
+    }
+
+    /// Mappings and views of the layout of window `index`, without spaces.
+    fn mappings(&self, index: usize) -> Result<Mappings> {
+        let mut layout = Mappings::default();
+        for row in self.rows(Table::Mappings, index, decode::mappings)? {
+            match row {
+                MappingRow::Mapping(mapping) => layout.mappings.push(mapping),
+                MappingRow::View(view) => {
+                    layout.shared = Some(view.memory.space);
+                    layout.views.push(view);
+                }
+            }
+        }
+        Ok(layout)
     }
 
     fn previous_layout(&self, index: usize) -> u64 {

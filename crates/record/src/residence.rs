@@ -83,7 +83,7 @@ impl SpaceValues {
         let (mut nodes, drawn) = (self.nodes, self.drawn);
         nodes.sort_unstable_by_key(|on| on.node);
         let placed = self.placed.map(|taken| Placed { taken, nodes, drawn });
-        Some(SpaceResidence { space, taken, bytes, placed })
+        Some(SpaceResidence { space, taken, bytes, placed, extents: None })
     }
 }
 
@@ -128,7 +128,7 @@ mod tests {
                     nodes: nodes.iter().map(|(n, bytes)| OnNode { node: Node(*n), bytes: *bytes }).collect(),
                     drawn: *drawn,
                 });
-                SpaceResidence { space: SpaceId(id as u32), taken: Time(7), bytes: *bytes, placed }
+                SpaceResidence { space: SpaceId(id as u32), taken: Time(7), bytes: *bytes, placed, extents: None }
             };
             let all: Vec<_> = spaces.iter().enumerate().map(spaces_of).collect();
             let residence = Residence { tiers: Vec::new(), spaces: all.clone() };

@@ -85,7 +85,8 @@ impl Table {
     pub(crate) fn may_lack(self, column: &str) -> bool {
         match self {
             Table::Tiles => ["confidence", "unknown_share"].contains(&column),
-            Table::Regions => ["rate_low", "rate_mean", "rate_high", "unknown"].contains(&column),
+            Table::Regions => REGIONS_SINCE_1.contains(&column),
+            Table::Mappings => MAPPINGS_SINCE_1.contains(&column),
             _ => false,
         }
     }
@@ -107,6 +108,8 @@ impl Table {
                 nullable("rate_mean", DataType::Float32),
                 nullable("rate_high", DataType::Float32),
                 field("unknown", DataType::Boolean),
+                nullable("unknown_reason", DataType::UInt8),
+                nullable("resident", DataType::UInt64),
             ],
             Table::Mappings => vec![
                 field("layout", DataType::UInt64),
@@ -116,6 +119,11 @@ impl Table {
                 field("backing", DataType::Utf8),
                 field("name", DataType::Utf8),
                 field("writable", DataType::Boolean),
+                nullable("device", DataType::UInt64),
+                nullable("inode", DataType::UInt64),
+                nullable("offset", DataType::UInt64),
+                nullable("memory_space", DataType::UInt32),
+                nullable("memory_start", DataType::UInt64),
             ],
             Table::Spaces => vec![
                 field("layout", DataType::UInt64),
@@ -169,6 +177,12 @@ impl Table {
         Arc::new(Schema::new_with_metadata(self.fields(), metadata))
     }
 }
+
+/// Columns of regions that the first recordings of this format lack.
+const REGIONS_SINCE_1: [&str; 6] =
+    ["rate_low", "rate_mean", "rate_high", "unknown", "unknown_reason", "resident"];
+/// Columns of mappings that they lack.
+const MAPPINGS_SINCE_1: [&str; 5] = ["device", "inode", "offset", "memory_space", "memory_start"];
 
 fn window_fields() -> Vec<Field> {
     let mut fields = vec![

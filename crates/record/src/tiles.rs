@@ -511,6 +511,7 @@ impl Ord for Block {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use tierscope_core::Unknown;
     use tierscope_core::{Region, Time};
 
     const MIB: u64 = 1 << 20;
@@ -526,7 +527,8 @@ mod tests {
             level: None,
             confidence: 1.0,
             rate: None,
-            unknown: false,
+            unknown: None,
+            resident: None,
         }
     }
 
@@ -594,7 +596,7 @@ mod tests {
     // not heat.
     #[test]
     fn unknown_memory_keeps_its_state() {
-        let unknown = |region: Region| Region { unknown: true, ..region };
+        let unknown = |region: Region| Region { unknown: Some(Unknown::Evidence), ..region };
         let tiles = tiles(64, |window| {
             let third = region(2 * MIB, 3 * MIB, 40.0);
             vec![
@@ -632,7 +634,7 @@ mod tests {
                     let start = at + gap;
                     at = start + pages;
                     let confidence = [1.0, 0.5, 0.25][hits as usize % 3];
-                    let unknown = hits % 5 == 4;
+                    let unknown = (hits % 5 == 4).then_some(Unknown::Evidence);
                     Region { confidence, unknown, ..region(start * 4096, at * 4096, hits as f32) }
                 };
                 parts.into_iter().map(place).filter(|r| !r.range.is_empty()).collect()
@@ -647,7 +649,7 @@ mod tests {
         let holds = |r: &&Region| r.range.start <= page * 4096 && page * 4096 < r.range.end;
         let seen = windows.iter().filter_map(|regions| regions.iter().find(holds));
         seen.fold((0.0, 0.0, 0.0, 0.0), |(hot, sure, known, unknown), region| {
-            if region.unknown {
+            if region.unknown.is_some() {
                 return (hot, sure, known, unknown + 1.0);
             }
             (hot + region.frequency(), sure + f64::from(region.confidence), known + 1.0, unknown)

@@ -61,7 +61,8 @@ fn snapshot(window: u64, regions: u64) -> Snapshot {
             level: None,
             confidence: 1.0,
             rate: None,
-            unknown: false,
+            unknown: None,
+            resident: None,
         }
     };
     let (start, end) = (Time(window * 200), Time(window * 200 + 200));

@@ -57,7 +57,8 @@ impl Wander {
             level: Level::new(if pair[1] - pair[0] > 1 << 30 { 3 } else { 2 }),
             confidence: 1.0,
             rate: None,
-            unknown: false,
+            unknown: None,
+            resident: None,
         };
         let regions = self.borders.windows(2).zip(&self.heat).map(region);
         let regions = regions.filter(|r| !r.range.is_empty()).collect();
@@ -73,7 +74,8 @@ fn residence(window: u64) -> Residence {
     let on = |node, bytes| OnNode { node: Node(node), bytes };
     let nodes = vec![on(0, TIB - moved), on(1, moved)];
     let placed = Some(Placed { taken, nodes, drawn: 4096 });
-    let spaces = vec![SpaceResidence { space: SpaceId(0), taken, bytes: TIB, placed }];
+    let spaces =
+        vec![SpaceResidence { space: SpaceId(0), taken, bytes: TIB, placed, extents: None }];
     Residence { tiers: Vec::new(), spaces }
 }
 
@@ -83,7 +85,8 @@ fn record(dir: &str, windows: u64, count: usize) -> Result<()> {
     let mappings = Mappings {
         taken: Time(0),
         spaces: vec![Space { id: SpaceId(0), name: "wander".into() }],
-        mappings: vec![Mapping { range, backing, name: "".into(), writable: true }],
+        mappings: vec![Mapping { range, backing, name: "".into(), writable: true, object: None }],
+        ..Mappings::default()
     };
     let mut wander = Wander::new(count);
     let tiers = vec![vec![Node(0)], vec![Node(1)]];

@@ -42,7 +42,8 @@ fn snapshot(rng: &mut Rng, window: u64, count: u64) -> Snapshot {
             level: Level::new(2),
             confidence: 1.0,
             rate: None,
-            unknown: false,
+            unknown: None,
+            resident: None,
         }
     };
     let regions = (0..count).map(&mut region).collect();
@@ -56,7 +57,8 @@ fn mappings(count: u64) -> Mappings {
     Mappings {
         taken: Time(0),
         spaces: vec![Space { id: SpaceId(0), name: "wander".into() }],
-        mappings: vec![Mapping { range, backing, name: "".into(), writable: true }],
+        mappings: vec![Mapping { range, backing, name: "".into(), writable: true, object: None }],
+        ..Mappings::default()
     }
 }
 

@@ -106,6 +106,7 @@ mod tests {
             backing,
             name: name.into(),
             writable: true,
+            object: None,
         };
         let heap = mapping(Backing::Heap, "[heap]");
         let libc = mapping(Backing::File, "/usr/lib/libc.so.6");

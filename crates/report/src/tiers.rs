@@ -152,7 +152,13 @@ mod tests {
                 .collect(),
             drawn,
         });
-        SpaceResidence { space: SpaceId(id), taken: Time(0), bytes: mib * MIB, placed }
+        SpaceResidence {
+            space: SpaceId(id),
+            taken: Time(0),
+            bytes: mib * MIB,
+            placed,
+            extents: None,
+        }
     }
 
     fn two_tiers() -> Tiers {

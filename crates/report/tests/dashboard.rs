@@ -15,7 +15,13 @@ use tierscope_report::metrics::Collector;
 /// Metrics text of a window with everything that can be exported.
 fn exposition() -> String {
     let range = Range::new(SpaceId(0), 0, 4096);
-    let heap = Mapping { range, backing: Backing::Heap, name: "[heap]".into(), writable: true };
+    let heap = Mapping {
+        range,
+        backing: Backing::Heap,
+        name: "[heap]".into(),
+        writable: true,
+        object: None,
+    };
     let space = Space { id: SpaceId(0), name: "redis-server[4711]".into() };
     let layout = Mappings { spaces: vec![space], mappings: vec![heap], ..Mappings::default() };
     let region = Region {
@@ -26,7 +32,8 @@ fn exposition() -> String {
         level: None,
         confidence: 1.0,
         rate: Some(Rate { low: 0.1, mean: 0.2, high: 0.4 }),
-        unknown: false,
+        unknown: None,
+        resident: None,
     };
     let (start, end) = (Time(0), Time(200_000_000));
     let snapshot = Snapshot { start, end, samples: 40, regions: vec![region] };
@@ -36,7 +43,7 @@ fn exposition() -> String {
     recorder.metric(Metric { time: end, name: "of_others".into(), space: None, value: 1.0 });
     let on = OnNode { node: Node(0), bytes: 4096 };
     let placed = Some(Placed { taken: end, nodes: vec![on], drawn: 0 });
-    let of = SpaceResidence { space: SpaceId(0), taken: end, bytes: 4096, placed };
+    let of = SpaceResidence { space: SpaceId(0), taken: end, bytes: 4096, placed, extents: None };
     let residence = Residence { tiers: Vec::new(), spaces: vec![of] };
     let residence = Some(&residence);
     let mappings = Some(&layout);

@@ -9,7 +9,7 @@ use ratatui::backend::TestBackend;
 use tierscope_core::drive::{Sink, Window};
 use tierscope_core::{
     Backing, CpuTime, Level, Mapping, Mappings, Node, OnNode, Placed, Range, Rate, Region,
-    Residence, Snapshot, Space, SpaceId, SpaceResidence, Time,
+    Residence, Snapshot, Space, SpaceId, SpaceResidence, Time, Unknown,
 };
 use tierscope_record::{Memory, Meta, Recorder, Recording};
 use tierscope_report::Color;
@@ -31,6 +31,7 @@ fn mappings(processes: u32) -> Mappings {
         backing,
         name: name.into(),
         writable: true,
+        object: None,
     };
     let of = |space: u32| {
         [
@@ -43,6 +44,7 @@ fn mappings(processes: u32) -> Mappings {
         taken: Time(0),
         spaces: (0..processes).map(space).collect(),
         mappings: (0..processes).flat_map(of).collect(),
+        ..Mappings::default()
     }
 }
 
@@ -55,7 +57,8 @@ fn region(range: Range, hits: f32, age: u64, level: Level) -> Region {
         level: Some(level),
         confidence: 1.0,
         rate: None,
-        unknown: false,
+        unknown: None,
+        resident: None,
     }
 }
 
@@ -186,8 +189,8 @@ fn unknown_memory_and_rates_are_shown() {
     };
     let regions = vec![
         Region { rate: rate(620.0), ..heap(0, 1, 40.0) },
-        Region { unknown: true, rate: rate(9.0), ..heap(1, 4, 40.0) },
-        Region { unknown: true, samples: 0, ..heap(4, 6, 0.0) },
+        Region { unknown: Some(Unknown::Evidence), rate: rate(9.0), ..heap(1, 4, 40.0) },
+        Region { unknown: Some(Unknown::Evidence), samples: 0, ..heap(4, 6, 0.0) },
         Region { rate: rate(0.5), ..heap(6, 8, 0.0) },
     ];
     let snapshot = Snapshot { start: Time(0), end: Time(SECOND), samples: 40, regions };
@@ -357,6 +360,7 @@ fn sorts_and_tabulates() {
 fn totals_are_shown_by_tier() {
     let on = |node, mib: u64| OnNode { node: Node(node), bytes: mib * MIB };
     let memory = |id, mib: u64, placed| SpaceResidence {
+        extents: None,
         space: SpaceId(id),
         taken: Time(0),
         bytes: mib * MIB,

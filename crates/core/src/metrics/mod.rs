@@ -179,7 +179,8 @@ mod tests {
             level: None,
             confidence: 1.0,
             rate: None,
-            unknown: false,
+            unknown: None,
+            resident: None,
         };
         let snapshot =
             Snapshot { regions: vec![region(0, 5.0), region(10, 4.0)], ..Default::default() };

@@ -398,6 +398,7 @@ pub fn reported_rate(snapshot: &Snapshot, ranges: &[Range]) -> Option<f64> {
 mod tests {
     use super::*;
     use crate::Rate;
+    use crate::Unknown;
 
     const PAGE: u64 = PAGE_SIZE;
 
@@ -415,7 +416,8 @@ mod tests {
             level: None,
             confidence: 1.0,
             rate: Some(Rate { low, mean, high }),
-            unknown: false,
+            unknown: None,
+            resident: None,
         }
     }
 
@@ -542,7 +544,7 @@ mod tests {
         assert!((judged.cold_bound.unwrap() - 0.05).abs() < 1e-7, "{judged:?}");
         // Unknown regions claim nothing; missing regions count as unknown as well.
         let mut vague = regions;
-        vague[1].unknown = true;
+        vague[1].unknown = Some(Unknown::Evidence);
         vague.pop();
         let judged = RateAccuracy::of(&snapshot(vague), &truth, 4.0, 10 * PAGE);
         assert_eq!(judged.coverage.map(|coverage| coverage.share()), [None, Some(0.0), None]);

@@ -326,6 +326,7 @@ fn worst(at_seconds: f64, outcomes: &[&Outcome]) -> Worst {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tierscope_core::Unknown;
     use tierscope_core::{Range, Rate, Region, SpaceId, Time};
 
     const BLOCK: u64 = JUDGED;
@@ -343,7 +344,8 @@ mod tests {
             level: None,
             confidence: 1.0,
             rate: Some(Rate { low: mean / 2.0, mean, high: mean * 2.0 }),
-            unknown: false,
+            unknown: None,
+            resident: None,
         }
     }
 
@@ -417,7 +419,7 @@ mod tests {
             };
             Figures::of(Duration::ZERO, &seen).values["found_or_unknown"]
         };
-        assert_eq!(share(Region { unknown: true, ..region(1, 2, 8.0) }), 1.0);
+        assert_eq!(share(Region { unknown: Some(Unknown::Evidence), ..region(1, 2, 8.0) }), 1.0);
         assert_eq!(share(region(1, 2, 0.1)), 0.5);
     }
 

@@ -440,6 +440,7 @@ impl Mover for Hands {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tierscope_core::Unknown;
     use tierscope_core::{ActionId, Region, SpaceId};
 
     fn r(start: u64, end: u64) -> Range {
@@ -497,7 +498,8 @@ mod tests {
             level: None,
             confidence: 1.0,
             rate: None,
-            unknown: false,
+            unknown: None,
+            resident: None,
         };
         let far = Region { range: r(50, 54), ..region };
         let snapshot = Snapshot { regions: vec![region, far], samples, ..Snapshot::default() };
@@ -526,9 +528,10 @@ mod tests {
             level: None,
             confidence: 1.0,
             rate: None,
-            unknown: false,
+            unknown: None,
+            resident: None,
         };
-        let unknown = |range| Region { range, unknown: true, ..known };
+        let unknown = |range| Region { range, unknown: Some(Unknown::Evidence), ..known };
         let regions = vec![known, unknown(r(4, 8)), unknown(r(50, 54))];
         let seen = places.see(&Snapshot { regions, samples: 40, ..Snapshot::default() });
         assert_eq!(seen, [2.0 * PAGE_SIZE as f64; 2]);

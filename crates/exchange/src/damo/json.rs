@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use tierscope_core::{CpuTime, Error, Level, Rate, Result};
+use tierscope_core::{CpuTime, Error, Level, Rate, Result, Unknown};
 use tierscope_record::Meta;
 
 use super::quantity;
@@ -46,7 +46,8 @@ impl Reading<'_> {
         let head = snapshot.head();
         let unknown = snapshot.tierscope.map_or(Vec::new(), |ours| ours.unknown);
         let regions = snapshot.regions.into_iter().filter(|region| !region.is_fake());
-        let regions = regions.map(Region::decoded).chain(unknown.into_iter().map(Unknown::decoded));
+        let regions =
+            regions.map(Region::decoded).chain(unknown.into_iter().map(UnknownRegion::decoded));
         let mut regions = regions.collect::<Result<Vec<_>, _>>()?;
         match self.spool.push(stream, head, &mut regions) {
             Ok(()) => Ok(()),
@@ -206,24 +207,29 @@ struct OurSnapshot {
     profiler_ns: u64,
     target_ns: u64,
     #[serde(default)]
-    unknown: Vec<Unknown>,
+    unknown: Vec<UnknownRegion>,
 }
 
 /// An unknown region: kept outside `regions`, where damo would count it as idle.
 #[derive(Deserialize)]
-struct Unknown {
+struct UnknownRegion {
     start: Bytes,
     end: Bytes,
     age: u32,
     unknown: bool,
+    reason: Option<String>,
     #[serde(flatten)]
     ours: OurRegion,
 }
 
-impl Unknown {
+impl UnknownRegion {
     fn decoded(self) -> Result<ForeignRegion, String> {
         let mut decoded = ForeignRegion::new(self.start.0, self.end.0, 0.0, self.age);
-        decoded.unknown = self.unknown;
+        decoded.unknown = self.unknown.then(|| {
+            let name = self.reason.as_deref();
+            let known = Unknown::ALL.into_iter().find(|reason| Some(reason.name()) == name);
+            known.unwrap_or(Unknown::Evidence)
+        });
         self.ours.apply_to(&mut decoded)?;
         Ok(decoded)
     }
@@ -275,6 +281,8 @@ struct OurRegion {
     confidence: f32,
     /// Access rate: lower bound, estimate, upper bound.
     rate: Option<[f32; 3]>,
+    /// Resident bytes.
+    resident: Option<u64>,
 }
 
 impl OurRegion {
@@ -284,6 +292,7 @@ impl OurRegion {
         region.confidence = self.confidence;
         let level = |number| Level::new(number).ok_or(format!("page-table level {number}"));
         region.level = self.level.map(level).transpose()?;
+        region.resident = self.resident;
         region.rate = self.rate.map(|[low, mean, high]| Rate { low, mean, high });
         Ok(())
     }

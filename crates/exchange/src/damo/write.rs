@@ -268,8 +268,14 @@ fn push_unknown(region: &Region, text: &mut Vec<u8>) -> io::Result<()> {
     write!(
         text,
         "{{\"start\": {}, \"end\": {}, \"age\": {}, \"unknown\": {}, ",
-        region.range.start, region.range.end, region.age, region.unknown
+        region.range.start,
+        region.range.end,
+        region.age,
+        region.unknown.is_some()
     )?;
+    if let Some(reason) = region.unknown {
+        write!(text, "\"reason\": \"{}\", ", reason.name())?;
+    }
     push_ours(region, text)?;
     text.push(b'}');
     Ok(())
@@ -286,6 +292,9 @@ fn push_ours(region: &Region, text: &mut Vec<u8>) -> io::Result<()> {
     if let Some(Rate { low, mean, high }) = region.rate {
         write!(text, ", \"rate\": [{low}, {mean}, {high}]")?;
     }
+    if let Some(resident) = region.resident {
+        write!(text, ", \"resident\": {resident}")?;
+    }
     Ok(())
 }
 
@@ -301,6 +310,7 @@ fn push_region(row: &Commit, region: &Region, nominal: f64, text: &mut Vec<u8>) 
         && region.samples == row.samples
         && region.level.is_none()
         && region.rate.is_none()
+        && region.resident.is_none()
         && region.confidence == 1.0;
     if !damo_says_it_all {
         text.extend_from_slice(b", \"tierscope\": {");

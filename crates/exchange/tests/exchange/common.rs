@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use tierscope_core::drive::{Sink, Window};
 use tierscope_core::{
     Backing, CpuTime, Level, Mapping, Mappings, Range, Rate, Region, Result, Snapshot, Space,
-    SpaceId, Time,
+    SpaceId, Time, Unknown,
 };
 use tierscope_exchange::Imported;
 use tierscope_record::{Memory, Meta, Recorder, Recording};
@@ -30,8 +30,10 @@ fn region(space: u32, start: u64, end: u64) -> impl Strategy<Value = Region> {
         high: mean * factor,
     });
     let rate = prop::option::of(rate);
-    (hits, samples, any::<u32>(), level, confidence, rate, any::<bool>()).prop_map(
-        move |(hits, samples, age, level, confidence, rate, unknown)| Region {
+    let unknown = prop::option::of(prop::sample::select(Unknown::ALL.to_vec()));
+    let resident = prop::option::of(0..=end - start);
+    (hits, samples, any::<u32>(), level, confidence, rate, unknown, resident).prop_map(
+        move |(hits, samples, age, level, confidence, rate, unknown, resident)| Region {
             range: Range::new(SpaceId(space), start, end),
             hits,
             samples,
@@ -40,6 +42,7 @@ fn region(space: u32, start: u64, end: u64) -> impl Strategy<Value = Region> {
             confidence,
             rate,
             unknown,
+            resident,
         },
     )
 }
@@ -89,6 +92,7 @@ pub(crate) fn layout() -> Mappings {
         backing,
         name: name.into(),
         writable: start > 0,
+        object: None,
     };
     Mappings {
         taken: Time(7),
@@ -97,6 +101,7 @@ pub(crate) fn layout() -> Mappings {
             mapping(0, Backing::File, "/a \"b\", c"),
             mapping(8192, Backing::Anonymous, ""),
         ],
+        ..Mappings::default()
     }
 }
 

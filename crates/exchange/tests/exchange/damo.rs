@@ -54,7 +54,8 @@ fn damo_finds_every_key_that_it_needs() {
         level: None,
         confidence: 1.0,
         rate: None,
-        unknown: false,
+        unknown: None,
+        resident: None,
     };
     let regions = vec![region(0, 40.0, 40), region(4096, 2.5, 5), region(8192, 0.001, 40)];
     let snapshot = Snapshot { start: Time(100), end: Time(200), samples: 40, regions };
@@ -92,12 +93,13 @@ fn unknown_regions_are_hidden_from_damo() {
         level: None,
         confidence: 1.0,
         rate: None,
-        unknown: false,
+        unknown: None,
+        resident: None,
     };
     let rate = Some(Rate { low: 0.5, mean: 1.5, high: 2.5 });
     let regions = vec![
         region(0),
-        Region { unknown: true, rate, ..region(1) },
+        Region { unknown: Some(tierscope_core::Unknown::Evidence), rate, ..region(1) },
         Region { samples: 0, ..region(2) },
         Region { rate, ..region(3) },
     ];

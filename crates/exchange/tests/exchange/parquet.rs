@@ -8,7 +8,7 @@ use arrow_array::{Array, RecordBatch};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use proptest::prelude::*;
-use tierscope_core::{Level, Range, Rate, Region, SpaceId};
+use tierscope_core::{Level, Range, Rate, Region, SpaceId, Unknown};
 use tierscope_exchange::parquet::write;
 use tierscope_record::{Recording, Table};
 
@@ -54,7 +54,15 @@ fn regions(recording: &Recording) -> BTreeMap<u64, Vec<Region>> {
                     .and_then(Level::new),
                 confidence: real("confidence", row),
                 rate: rate(row),
-                unknown: column("unknown").as_boolean().value(row),
+                unknown: {
+                    let reasons = column("unknown_reason").as_primitive::<UInt8Type>();
+                    let reason = Unknown::ALL[usize::from(reasons.value(row)) % 3];
+                    column("unknown").as_boolean().value(row).then_some(reason)
+                },
+                resident: {
+                    let resident = column("resident").as_primitive::<UInt64Type>();
+                    resident.is_valid(row).then(|| resident.value(row))
+                },
             });
         }
     }

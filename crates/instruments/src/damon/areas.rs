@@ -44,6 +44,7 @@ mod tests {
             backing: Backing::Anonymous,
             name: "".into(),
             writable: true,
+            object: None,
         };
         three_areas(&ranges.iter().map(mapping).collect::<Vec<_>>())
     }

@@ -326,7 +326,8 @@ fn region_of(zone: &SampledRegion, samples: u32) -> Region {
         level,
         confidence: 1.0,
         rate: None,
-        unknown: false,
+        unknown: None,
+        resident: None,
     }
 }
 

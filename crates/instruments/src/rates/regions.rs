@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tierscope_core::{Level, Range, Rate, Region};
+use tierscope_core::{Level, Range, Rate, Region, Unknown};
 
 use super::chain::Segment;
 use super::grid::rate_of;
@@ -197,7 +197,8 @@ impl RegionInput<'_> {
             level: None,
             confidence: 0.0,
             rate: None,
-            unknown: true,
+            unknown: Some(Unknown::Evidence),
+            resident: None,
         }
     }
 
@@ -251,7 +252,8 @@ impl RegionInput<'_> {
             level: Some(table.level),
             confidence: if hot { sure.max(0.5) } else { 1.0 - sure.min(0.5) },
             rate: Some(rate),
-            unknown,
+            unknown: unknown.then_some(Unknown::Evidence),
+            resident: None,
         }
     }
 }

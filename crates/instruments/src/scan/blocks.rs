@@ -193,7 +193,8 @@ impl RegionBuilder<'_> {
             level: if run.samples > 0 { self.level } else { None },
             confidence: 1.0,
             rate: None,
-            unknown: false,
+            unknown: None,
+            resident: None,
         };
         let range = Range { start: run.start, end: run.end, ..self.span };
         self.regions.extend(overlaps(self.areas, range).map(region));

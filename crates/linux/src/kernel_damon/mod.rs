@@ -264,7 +264,8 @@ fn region(event: &Event, spaces: &[SpaceId], samples: u32) -> Option<Region> {
         level: None,
         confidence: 1.0,
         rate: None,
-        unknown: false,
+        unknown: None,
+        resident: None,
     })
 }
 

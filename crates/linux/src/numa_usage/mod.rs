@@ -169,7 +169,7 @@ impl Observer {
             }
             let placed = self.found.remove(&owner.space).and_then(|before| before.placed);
             let space = owner.space;
-            found.insert(space, SpaceResidence { space, taken, bytes, placed });
+            found.insert(space, SpaceResidence { space, taken, bytes, placed, extents: None });
         }
         self.found = found;
     }
@@ -277,6 +277,7 @@ mod tests {
             backing: tierscope_core::Backing::Anonymous,
             name: "".into(),
             writable: true,
+            object: None,
         };
         let mappings = Mappings { mappings: vec![mapping], ..Mappings::default() };
         observer.target.mappings = Arc::new(mappings);

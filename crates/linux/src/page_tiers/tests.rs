@@ -16,6 +16,7 @@ fn mappings(ranges: &[Range]) -> Mappings {
         backing: Backing::Anonymous,
         name: Arc::from(""),
         writable: true,
+        object: None,
     };
     Mappings { mappings: ranges.iter().map(mapping).collect(), ..Mappings::default() }
 }

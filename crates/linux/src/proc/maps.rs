@@ -162,6 +162,7 @@ fn push(mappings: &mut Vec<Mapping>, line: &MapsLine<'_>, space: SpaceId, names:
             backing: line.backing(),
             name: names.share(line.name),
             writable: line.writable,
+            object: None,
         });
     }
 }

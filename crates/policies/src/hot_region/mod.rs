@@ -207,7 +207,7 @@ impl HotRegion {
         let mut history = self.history.reader();
         let mut runs = Vec::new();
         // Regions of unknown activity are neither promoted nor demoted.
-        let known = |region: &&Region| !region.range.is_empty() && !region.unknown;
+        let known = |region: &&Region| !region.range.is_empty() && region.unknown.is_none();
         for region in snapshot.regions.iter().filter(known) {
             runs.clear();
             history.runs(&region.range, self.config.hits, &mut runs);
@@ -522,7 +522,8 @@ mod tests {
             level: None,
             confidence: 1.0,
             rate: None,
-            unknown: false,
+            unknown: None,
+            resident: None,
         };
         let windows = [
             vec![region(0..3, 0.0), region(3..4, 40.0), region(4..8, 0.0)],
@@ -557,7 +558,8 @@ mod tests {
                 level: None,
                 confidence: 1.0,
                 rate: None,
-                unknown,
+                unknown: unknown.then_some(tierscope_core::Unknown::Evidence),
+                resident: None,
             };
             let regions = vec![
                 region(0, 0.0, unknown),
@@ -637,7 +639,8 @@ mod tests {
                 level: None,
                 confidence: 0.1,
                 rate: None,
-                unknown: false,
+                unknown: None,
+                resident: None,
             };
             let mut actions = Vec::new();
             for window in 0..10u64 {

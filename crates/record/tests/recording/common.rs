@@ -6,8 +6,8 @@ use std::time::{Duration, UNIX_EPOCH};
 use proptest::prelude::*;
 use tierscope_core::drive::Sink;
 use tierscope_core::{
-    Action, ActionId, ActionKind, Backing, CpuTime, Failure, Level, Mapping, Mappings, Outcome,
-    Range, Rate, Region, Snapshot, Space, SpaceId, Tier, Time,
+    Action, ActionId, ActionKind, Backing, CpuTime, Failure, Level, Mapping, Mappings, Object,
+    Outcome, Range, Rate, Region, Snapshot, Space, SpaceId, Tier, Time, Unknown,
 };
 use tierscope_record::{Frame, Memory, Meta, Recorder, Recording};
 
@@ -61,9 +61,11 @@ fn region(range: Range) -> impl Strategy<Value = Region> {
     let rate = prop::option::of((0f32..1e6, 0f32..1e6, 0f32..1e6));
     let rate = rate.prop_map(|rate| rate.map(|(low, mean, high)| Rate { low, mean, high }));
     let seen = (0f32..50.0, 0u32..60, any::<u32>(), level, 0f32..=1.0);
-    (seen, rate, any::<bool>()).prop_map(move |(seen, rate, unknown)| {
+    let unknown = prop::option::of(prop::sample::select(Unknown::ALL.to_vec()));
+    let resident = prop::option::of(0..=range.bytes());
+    (seen, rate, unknown, resident).prop_map(move |(seen, rate, unknown, resident)| {
         let (hits, samples, age, level, confidence) = seen;
-        Region { range, hits, samples, age, level, confidence, rate, unknown }
+        Region { range, hits, samples, age, level, confidence, rate, unknown, resident }
     })
 }
 
@@ -75,12 +77,16 @@ fn mapping(range: Range) -> impl Strategy<Value = Mapping> {
         Backing::File,
         Backing::Kernel,
     ]);
-    (backing, "[a-z/ü]{0,12}", any::<bool>()).prop_map(move |(backing, name, writable)| Mapping {
-        range,
-        backing,
-        name: name.into(),
-        writable,
-    })
+    let object = prop::option::of((any::<u64>(), any::<u64>(), any::<u64>()));
+    (backing, "[a-z/ü]{0,12}", any::<bool>(), object).prop_map(
+        move |(backing, name, writable, object)| Mapping {
+            range,
+            backing,
+            name: name.into(),
+            writable,
+            object: object.map(|(device, inode, offset)| Object { device, inode, offset }),
+        },
+    )
 }
 
 fn mappings() -> impl Strategy<Value = Mappings> {
@@ -88,7 +94,12 @@ fn mappings() -> impl Strategy<Value = Mappings> {
     let spaces = prop::collection::btree_map(0u32..20, "[a-z]{0,8}", 0..3);
     (any::<u64>(), spaces, ranges(3).prop_flat_map(each)).prop_map(|(taken, spaces, mappings)| {
         let space = |(id, name): (u32, String)| Space { id: SpaceId(id), name: name.into() };
-        Mappings { taken: Time(taken), spaces: spaces.into_iter().map(space).collect(), mappings }
+        Mappings {
+            taken: Time(taken),
+            spaces: spaces.into_iter().map(space).collect(),
+            mappings,
+            ..Mappings::default()
+        }
     })
 }
 

@@ -20,9 +20,15 @@ fn config(cases: u32) -> ProptestConfig {
 pub(crate) fn ten() -> Vec<Frame> {
     let range = Range::new(SpaceId(0), 0x1000, 0x9000);
     let name: Arc<str> = "redis".into();
-    let mapping = Mapping { range, backing: Backing::Heap, name: name.clone(), writable: true };
+    let mapping =
+        Mapping { range, backing: Backing::Heap, name: name.clone(), writable: true, object: None };
     let spaces = vec![Space { id: SpaceId(0), name }];
-    let mappings = Arc::new(Mappings { taken: Time(1), spaces, mappings: vec![mapping] });
+    let mappings = Arc::new(Mappings {
+        taken: Time(1),
+        spaces,
+        mappings: vec![mapping],
+        ..Mappings::default()
+    });
     let frame = |window: u64| {
         let region = Region {
             range,
@@ -32,7 +38,8 @@ pub(crate) fn ten() -> Vec<Frame> {
             level: Some(Level::PTE),
             confidence: 1.0,
             rate: None,
-            unknown: false,
+            unknown: None,
+            resident: None,
         };
         Frame {
             snapshot: Snapshot {

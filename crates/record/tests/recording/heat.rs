@@ -18,7 +18,8 @@ fn hundred() -> Vec<Frame> {
             level: None,
             confidence: 1.0,
             rate: None,
-            unknown: false,
+            unknown: None,
+            resident: None,
         };
         let regions = (0..32).map(region).collect();
         let (start, end) = (Time(window * 200), Time(window * 200 + 200));

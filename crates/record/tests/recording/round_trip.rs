@@ -109,6 +109,7 @@ fn residence_is_read_back_with_its_window() {
     let on = |node, bytes| OnNode { node: Node(node), bytes };
     let placed = Placed { taken: Time(3), nodes: vec![on(0, 5 << 40), on(3, 1)], drawn: 4096 };
     let of = |space, placed| SpaceResidence {
+        extents: None,
         space: SpaceId(space),
         taken: Time(4),
         bytes: (5 << 40) + 7,

@@ -36,7 +36,13 @@ fn range() -> Range {
 
 /// Records windows of a second each; the first one carries the mappings.
 fn record(series: &mut SeriesRecorder, wall: &Wall, windows: std::ops::Range<u64>) {
-    let heap = Mapping { range: range(), backing: Backing::Heap, name: "".into(), writable: true };
+    let heap = Mapping {
+        range: range(),
+        backing: Backing::Heap,
+        name: "".into(),
+        writable: true,
+        object: None,
+    };
     let layout = Mappings { mappings: vec![heap], ..Mappings::default() };
     let first = windows.start;
     for index in windows {
@@ -48,7 +54,8 @@ fn record(series: &mut SeriesRecorder, wall: &Wall, windows: std::ops::Range<u64
             level: None,
             confidence: 1.0,
             rate: None,
-            unknown: false,
+            unknown: None,
+            resident: None,
         };
         let at = |second: u64| Time(second * 1_000_000_000);
         let snapshot =

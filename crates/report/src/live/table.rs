@@ -327,13 +327,14 @@ mod tests {
             level: None,
             confidence: 1.0,
             rate: None,
-            unknown: false,
+            unknown: None,
+            resident: None,
         }
     }
 
     fn mapping(space: u32, start: u64, end: u64, name: &str) -> Mapping {
         let range = range(space, start, end);
-        Mapping { range, backing: Backing::Heap, name: name.into(), writable: true }
+        Mapping { range, backing: Backing::Heap, name: name.into(), writable: true, object: None }
     }
 
     /// Two processes; the first has ten pages of heap and four of a file.
@@ -347,6 +348,7 @@ mod tests {
                 mapping(0, 20, 24, "/lib/x.so"),
                 mapping(1, 0, 8, ""),
             ],
+            ..Mappings::default()
         }
     }
 

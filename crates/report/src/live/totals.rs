@@ -90,11 +90,13 @@ mod tests {
             backing: Backing::Anonymous,
             name: "".into(),
             writable: true,
+            object: None,
         };
         Mappings {
             taken: Time(0),
             spaces: ids.clone().zip(names).map(space).collect(),
             mappings: ids.zip(names).map(mapping).collect(),
+            ..Mappings::default()
         }
     }
 
@@ -109,7 +111,8 @@ mod tests {
             level: None,
             confidence: 1.0,
             rate: None,
-            unknown: false,
+            unknown: None,
+            resident: None,
         };
         let node = |name: &str, hot| Node { name: name.into(), bytes: 1 << 20, hot };
         let bytes = nodes(&layout(&["node 0", "node 1"]), &[hot]);

@@ -153,6 +153,7 @@ fn backing(backing: Backing) -> &'static str {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use tierscope_core::Unknown;
     use tierscope_core::{Range, Rate, Space};
 
     fn region(start: u64, end: u64, hits: f32, age: u32) -> Region {
@@ -165,13 +166,14 @@ mod tests {
             level: None,
             confidence: 1.0,
             rate: None,
-            unknown: false,
+            unknown: None,
+            resident: None,
         }
     }
 
     fn mapping(start: u64, end: u64, backing: Backing) -> Mapping {
         let range = Range::new(SpaceId(0), start, end);
-        Mapping { range, backing, name: "".into(), writable: true }
+        Mapping { range, backing, name: "".into(), writable: true, object: None }
     }
 
     fn of(regions: Vec<Region>, mappings: Vec<Mapping>) -> Figures {
@@ -215,7 +217,7 @@ mod tests {
         let page = PAGE_SIZE;
         let rated = |from: u64, to: u64, hits: f32, mean: f32, unknown: bool| Region {
             rate: Some(Rate { low: mean / 2.0, mean, high: mean * 2.0 }),
-            unknown,
+            unknown: unknown.then_some(Unknown::Evidence),
             ..region(from * page, to * page, hits, 0)
         };
         let regions = vec![

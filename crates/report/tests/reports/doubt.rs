@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tierscope_core::drive::{Sink, Window};
 use tierscope_core::{
-    Backing, Mapping, Mappings, Range, Rate, Region, Snapshot, Space, SpaceId, Time,
+    Backing, Mapping, Mappings, Range, Rate, Region, Snapshot, Space, SpaceId, Time, Unknown,
 };
 use tierscope_record::{Memory, Meta, Recorder, Recording};
 use tierscope_report::metrics::Collector;
@@ -28,7 +28,17 @@ fn range(from: u64, to: u64) -> Range {
 
 fn region(from: u64, to: u64, hits: f32, rate: Option<Rate>) -> Region {
     let (range, level) = (range(from, to), None);
-    Region { range, hits, samples: 40, age: 0, level, confidence: 1.0, rate, unknown: false }
+    Region {
+        range,
+        hits,
+        samples: 40,
+        age: 0,
+        level,
+        confidence: 1.0,
+        rate,
+        unknown: None,
+        resident: None,
+    }
 }
 
 fn hot(from: u64, to: u64) -> Region {
@@ -37,7 +47,7 @@ fn hot(from: u64, to: u64) -> Region {
 
 /// A region that was hit in every sample, and is nevertheless unknown.
 fn unknown(from: u64, to: u64) -> Region {
-    Region { unknown: true, ..region(from, to, 40.0, Some(VAGUE)) }
+    Region { unknown: Some(Unknown::Evidence), ..region(from, to, 40.0, Some(VAGUE)) }
 }
 
 /// MiB 0 and 1 are hot, 2 to 5 cold, 6 to 8 unknown. In the last two windows 9 is hot and 10 and 11
@@ -50,7 +60,7 @@ fn snapshot(window: u64, windows: u64) -> Snapshot {
         unknown(6, 9),
         if is_late { hot(9, 10) } else { unknown(9, 10) },
         if is_late { unknown(10, 12) } else { hot(10, 12) },
-        Region { unknown: true, samples: 0, ..region(12, 16, 0.0, None) },
+        Region { unknown: Some(Unknown::Evidence), samples: 0, ..region(12, 16, 0.0, None) },
     ];
     let at = |window: u64| Time(window * 200_000_000);
     Snapshot { start: at(window), end: at(window + 1), samples: 40, regions }
@@ -61,7 +71,14 @@ fn recording(windows: u64) -> Recording {
     let layout = Mappings {
         taken: Time(0),
         spaces: vec![Space { id: SpaceId(0), name: "toy".into() }],
-        mappings: vec![Mapping { range, backing, name: "[heap]".into(), writable: true }],
+        mappings: vec![Mapping {
+            range,
+            backing,
+            name: "[heap]".into(),
+            writable: true,
+            object: None,
+        }],
+        ..Mappings::default()
     };
     let mut memory = Memory::default();
     let mut recorder = Recorder::create_in(&mut memory, &Meta::default()).unwrap();

@@ -6,7 +6,9 @@ use proptest::prelude::*;
 use serde_json::Value;
 use tierscope_core::drive::{Sink, Window};
 use tierscope_core::metrics::HOT_FREQUENCY;
-use tierscope_core::{Backing, Mapping, Mappings, Range, Region, Snapshot, Space, SpaceId, Time};
+use tierscope_core::{
+    Backing, Mapping, Mappings, Range, Region, Snapshot, Space, SpaceId, Time, Unknown,
+};
 use tierscope_record::{Memory, Meta, Recorder, Recording};
 use tierscope_report::{View, ages, html, summary, wss};
 
@@ -45,7 +47,8 @@ fn regions(plan: &Plan) -> Vec<Region> {
                 level: None,
                 confidence: 1.0,
                 rate: None,
-                unknown: *state == State::Unknown,
+                unknown: (*state == State::Unknown).then_some(Unknown::Evidence),
+                resident: None,
             });
         }
         at = end;
@@ -55,11 +58,18 @@ fn regions(plan: &Plan) -> Vec<Region> {
 
 fn record(plans: &[Plan]) -> Recording {
     let range = Range::new(SpaceId(0), BASE, BASE + PAGES * PAGE);
-    let mapping = Mapping { range, backing: Backing::Heap, name: "[heap]".into(), writable: true };
+    let mapping = Mapping {
+        range,
+        backing: Backing::Heap,
+        name: "[heap]".into(),
+        writable: true,
+        object: None,
+    };
     let layout = Mappings {
         taken: Time(0),
         spaces: vec![Space { id: SpaceId(0), name: "toy".into() }],
         mappings: vec![mapping],
+        ..Mappings::default()
     };
     let mut memory = Memory::default();
     let mut recorder = Recorder::create_in(&mut memory, &Meta::default()).unwrap();
@@ -125,7 +135,7 @@ prop_compose! {
 }
 
 fn is_known(region: &Region) -> bool {
-    region.samples > 0 && !region.unknown
+    region.samples > 0 && region.unknown.is_none()
 }
 
 proptest! {
@@ -145,7 +155,7 @@ proptest! {
             let want: Vec<_> = looked.map(|region| {
                 let unit = |at: u64| (at - BASE) / PAGE;
                 let heat = (region.frequency() * 255.0).round() as u8;
-                let (heat, shares) = if region.unknown { (0, [0, 255]) } else { (heat, [255, 0]) };
+                let (heat, shares) = if region.unknown.is_some() { (0, [0, 255]) } else { (heat, [255, 0]) };
                 (unit(region.range.start), unit(region.range.end), heat, shares)
             }).collect();
             prop_assert_eq!(parts, want);
@@ -166,7 +176,7 @@ proptest! {
         };
         let mut accessed: Vec<u64> = plans.iter().map(|p| count(p, &|r| is_known(r) && r.hits >= 1.0)).collect();
         let hot: u64 = plans.iter().map(|p| count(p, &|r| r.is_hot(HOT_FREQUENCY))).sum();
-        let unknown: u64 = plans.iter().map(|p| count(p, &|r| r.unknown)).sum();
+        let unknown: u64 = plans.iter().map(|p| count(p, &|r| r.unknown.is_some())).sum();
         let wss = wss(&recording, &view).unwrap();
         prop_assert_eq!(wss.unknown_mean, unknown / plans.len() as u64);
         prop_assert_eq!(wss.hot_mean, hot / plans.len() as u64);
@@ -178,7 +188,7 @@ proptest! {
         let last = plans.last().unwrap();
         let ages = ages(&recording, &view).unwrap();
         prop_assert_eq!(ages.unseen_bytes, count(last, &|r| r.samples == 0));
-        prop_assert_eq!(ages.unknown_bytes, count(last, &|r| r.unknown));
+        prop_assert_eq!(ages.unknown_bytes, count(last, &|r| r.unknown.is_some()));
         for bin in &ages.bins {
             let aged = |r: &Region| (bin.from_windows..bin.to_windows).contains(&r.age.into());
             let is_cold = |r: &Region| is_known(r) && r.hits < 1.0;

@@ -18,7 +18,7 @@ pub(crate) const WINDOWS: u64 = 20;
 
 fn mapping(start: u64, bytes: u64, backing: Backing, name: &str) -> Mapping {
     let range = Range::new(SpaceId(0), start, start + bytes);
-    Mapping { range, backing, name: name.into(), writable: true }
+    Mapping { range, backing, name: name.into(), writable: true, object: None }
 }
 
 /// 8 MiB of heap; from the tenth window on 64 MiB of a file; and a stack.
@@ -29,7 +29,7 @@ fn mappings(window: u64) -> Mappings {
     }
     mappings.push(mapping(STACK, MIB, Backing::Stack, "[stack]"));
     let space = Space { id: SpaceId(0), name: "redis-server[4711]".into() };
-    Mappings { taken: Time(window), spaces: vec![space], mappings }
+    Mappings { taken: Time(window), spaces: vec![space], mappings, ..Mappings::default() }
 }
 
 fn region(start: u64, bytes: u64, hits: f32, age: u64, level: Level) -> Region {
@@ -43,7 +43,8 @@ fn region(start: u64, bytes: u64, hits: f32, age: u64, level: Level) -> Region {
         level,
         confidence: 1.0,
         rate: None,
-        unknown: false,
+        unknown: None,
+        resident: None,
     }
 }
 
@@ -110,7 +111,7 @@ fn residence(window: u64) -> Option<Residence> {
     let (space, taken) = (SpaceId(0), Time(window));
     let placed = (window >= 10).then_some(Placed { taken, nodes, drawn: 0 });
     let bytes = (8 + window - window.min(9)) * MIB;
-    let spaces = vec![SpaceResidence { space, taken, bytes, placed }];
+    let spaces = vec![SpaceResidence { space, taken, bytes, placed, extents: None }];
     (window >= 5).then_some(Residence { tiers: Vec::new(), spaces })
 }
 
@@ -142,14 +143,15 @@ pub(crate) fn family() -> Recording {
         living.truncate(if number < 5 { 2 } else { 1 });
         let range = |space: &Space| heap(space.id.0);
         let backing = Backing::Heap;
-        let mapping = |range| Mapping { range, backing, name: "[heap]".into(), writable: true };
+        let mapping =
+            |range| Mapping { range, backing, name: "[heap]".into(), writable: true, object: None };
         let region = |range| Region { range, ..region(HEAP, MIB, 40.0, number, Level::PTE) };
         let regions = living.iter().map(range).map(region).collect();
         let mappings = living.iter().map(range).map(mapping).collect();
         let start = Time(number * 200_000_000);
         let end = start + Duration::from_millis(200);
         let snapshot = Snapshot { start, end, samples: 40, regions };
-        let layout = Mappings { taken: start, spaces: living, mappings };
+        let layout = Mappings { taken: start, spaces: living, mappings, ..Mappings::default() };
         let mappings = [0, 5].contains(&number).then_some(&layout);
         let window = Window { mappings, ..Window::of(&snapshot) };
         recorder.window(&window).expect("memory takes all");
@@ -163,7 +165,12 @@ pub(crate) fn one_hot_page(windows: u64) -> Recording {
     let (end, hot) = (HEAP + 56 * MIB, HEAP + 35 * MIB);
     let heap = mapping(HEAP, 56 * MIB, Backing::Heap, "[heap]");
     let space = Space { id: SpaceId(0), name: "toy[1]".into() };
-    let layout = Mappings { taken: Time(0), spaces: vec![space], mappings: vec![heap] };
+    let layout = Mappings {
+        taken: Time(0),
+        spaces: vec![space],
+        mappings: vec![heap],
+        ..Mappings::default()
+    };
     let mut memory = Memory::default();
     let mut recorder = Recorder::create_in(&mut memory, &meta()).expect("memory takes all");
     for window in 0..windows {

@@ -417,10 +417,23 @@ mod tests {
     /// One mapping of `mib` MiB from 1 MiB on.
     fn mapped(mib: u64) -> (Mappings, Range) {
         let range = Range::new(SPACE, 1 << 20, (mib + 1) << 20);
-        let mapping =
-            Mapping { range, backing: Backing::Anonymous, name: "".into(), writable: true };
+        let mapping = Mapping {
+            range,
+            backing: Backing::Anonymous,
+            name: "".into(),
+            writable: true,
+            object: None,
+        };
         let spaces = vec![Space { id: SPACE, name: "".into() }];
-        (Mappings { taken: tierscope_core::Time(0), spaces, mappings: vec![mapping] }, range)
+        (
+            Mappings {
+                taken: tierscope_core::Time(0),
+                spaces,
+                mappings: vec![mapping],
+                ..Mappings::default()
+            },
+            range,
+        )
     }
 
     fn placed(tiers: &[MemoryTier], placement: &Placement, of: &Mappings) -> Result<Places> {

@@ -513,11 +513,13 @@ fn mappings(workload: &Workload, bases: &[u64], leaf: Level) -> Mappings {
         backing: Backing::Anonymous,
         name: area.name.as_str().into(),
         writable: true,
+        object: None,
     };
     Mappings {
         taken: Time(0),
         spaces: vec![Space { id: SPACE, name: workload.name.as_str().into() }],
         mappings: workload.areas.iter().zip(bases).map(mapping).collect(),
+        ..Mappings::default()
     }
 }
 

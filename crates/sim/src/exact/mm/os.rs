@@ -210,11 +210,16 @@ impl Os {
                 backing: vma.backing,
                 name: Arc::clone(&vma.name),
                 writable: vma.writable,
+                object: None,
             };
             let mappings =
                 alive().flat_map(|space| space.vmas.iter().map(move |vma| of(space, vma)));
-            let new =
-                Mappings { taken: now, spaces: spaces.collect(), mappings: mappings.collect() };
+            let new = Mappings {
+                taken: now,
+                spaces: spaces.collect(),
+                mappings: mappings.collect(),
+                ..Mappings::default()
+            };
             self.mappings = Arc::new(new);
         }
         Arc::clone(&self.mappings)

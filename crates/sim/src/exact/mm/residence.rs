@@ -16,7 +16,7 @@ impl Os {
             let nodes: Vec<OnNode> = (0..).zip(&space.resident).map(on).collect();
             let bytes = nodes.iter().map(|on| on.bytes).sum();
             let placed = Some(Placed { taken, nodes, drawn: 0 });
-            SpaceResidence { space: SpaceId(id), taken, bytes, placed }
+            SpaceResidence { space: SpaceId(id), taken, bytes, placed, extents: None }
         };
         let alive = (0..).zip(&self.spaces).filter(|(_, space)| space.alive);
         Residence {
