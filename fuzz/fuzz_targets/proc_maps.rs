@@ -10,7 +10,7 @@ fuzz_target!(|bytes: &[u8]| {
     for line in bytes.split(|byte| *byte == b'\n') {
         if let Ok(parsed) = parse_line(line) {
             assert!(parsed.start < parsed.end);
-            let _ = parsed.backing();
+            let _ = (parsed.backing(), parsed.object());
             names.share(parsed.name);
         }
         let _ = parse_numa_line(line);

@@ -1,5 +1,9 @@
 //! ACCESSED bits of all spaces: a batch is split by space, and the answers are merged again.
 
+mod shared;
+mod unite;
+
+use std::sync::Arc;
 use std::time::Duration;
 
 use tierscope_core::{
@@ -11,6 +15,8 @@ use crate::abi;
 use crate::clock;
 use crate::module::{Attachment, Module, Presence};
 use crate::pidfd::PidFd;
+use crate::shared_memory::Translation;
+use shared::Question;
 
 /// The kernel module, with one attachment per space.
 pub(crate) struct Bits {
@@ -23,6 +29,12 @@ pub(crate) struct Bits {
     order: Vec<u32>,
     /// Probes of one space; kept to reuse its memory.
     batch: Vec<abi::Probe>,
+    /// Memory that processes share.
+    memory: Arc<Translation>,
+    /// Questions of a batch about shared memory; kept to reuse its memory.
+    questions: Vec<Question>,
+    /// Bits of a part of a scan; kept to reuse its memory.
+    part: AccessedSet,
     /// Totals of the scans so far.
     scans: Scans,
 }
@@ -48,6 +60,9 @@ impl Bits {
             gone: false,
             order: Vec::new(),
             batch: Vec::new(),
+            memory: Arc::default(),
+            questions: Vec::new(),
+            part: AccessedSet::default(),
             scans: Scans::default(),
         }
     }
@@ -57,6 +72,11 @@ impl Bits {
         let attachment = self.module.attach_as(pid, pidfd)?;
         self.attached.push((space, attachment));
         Ok(())
+    }
+
+    /// Sets the memory that processes share.
+    pub(crate) fn share(&mut self, memory: Arc<Translation>) {
+        self.memory = memory;
     }
 
     /// Totals of the scans so far.
@@ -152,6 +172,9 @@ impl AccessBits for Bits {
     }
 
     fn probe(&mut self, probes: &mut [Probe]) -> Result<()> {
+        if self.asks_for_shared(probes) {
+            return self.probe_shared(probes);
+        }
         let space_of = |i: u32| probes[i as usize].at.space;
         self.order.clear();
         self.order.extend(0..probes.len() as u32);
@@ -178,9 +201,12 @@ impl AccessBits for Bits {
         set: &mut AccessedSet,
     ) -> Result<ScanStats> {
         let began = clock::thread_cpu();
-        let found = match find(&mut self.attached, range.space) {
-            Some(attachment) => attachment.scan(range, level, mode, set)?,
-            None => None,
+        let found = match self.pieces(range, level) {
+            Some(pieces) => Some(self.scan_pieces((range, level), mode, pieces, set)?),
+            None => match find(&mut self.attached, range.space) {
+                Some(attachment) => attachment.scan(range, level, mode, set)?,
+                None => None,
+            },
         };
         self.scans.cpu += clock::thread_cpu().saturating_sub(began);
         self.scans.scans += 1;
@@ -207,3 +233,6 @@ impl AccessBits for Bits {
         Ok(flushed)
     }
 }
+
+#[cfg(test)]
+mod tests;

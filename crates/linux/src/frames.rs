@@ -6,23 +6,55 @@ use std::path::Path;
 
 use tierscope_core::{Error, ErrorKind, FrameRun, PAGE_SHIFT, Range, Result};
 
+use crate::space_owners::User;
+
 /// Pagemap entries that are read at a time: those of 32 MiB.
 const ENTRIES: u64 = 8192;
 /// Bits of an entry (Documentation/admin-guide/mm/pagemap.rst): present, and the frame number.
 const PRESENT: u64 = 1 << 63;
 const FRAME: u64 = (1 << 55) - 1;
 
+/// Appends the resident parts of what `users` map, each once, in order of address.
+///
+/// # Errors
+/// [`ErrorKind::Permission`] if the kernel hides frame numbers from this process.
+pub(crate) fn of_users(proc: &Path, users: &[User], out: &mut Vec<FrameRun>) -> Result<()> {
+    // The owner of a space has the addresses of the range.
+    if let [user] = users
+        && user.at == user.range.start
+    {
+        return of_process(proc, user.owner.pid, &user.range, out);
+    }
+    let mut found = Vec::new();
+    for user in users {
+        let first = found.len();
+        let mapped = Range { start: user.at, end: user.at + user.range.bytes(), ..user.range };
+        of_process(proc, user.owner.pid, &mapped, &mut found)?;
+        for run in &mut found[first..] {
+            let start = user.range.start + (run.range.start - user.at);
+            run.range = Range { start, end: start + run.range.bytes(), ..run.range };
+        }
+    }
+    found.sort_by_key(|run| run.range);
+    let mut end = 0;
+    for FrameRun { range, frame } in found {
+        // Processes that map a page have the same frame.
+        let start = range.start.max(end);
+        if start < range.end {
+            end = range.end;
+            let frame = frame + (start - range.start);
+            FrameRun { range: Range { start, ..range }, frame }.append_to(out);
+        }
+    }
+    Ok(())
+}
+
 /// Appends the resident parts of `range`, from the pagemap of process `pid` below `proc` (`/proc`).
 /// A process that has ended has none.
 ///
 /// # Errors
 /// [`ErrorKind::Permission`] if the kernel hides frame numbers from this process.
-pub(crate) fn of_process(
-    proc: &Path,
-    pid: u32,
-    range: &Range,
-    out: &mut Vec<FrameRun>,
-) -> Result<()> {
+fn of_process(proc: &Path, pid: u32, range: &Range, out: &mut Vec<FrameRun>) -> Result<()> {
     let path = proc.join(pid.to_string()).join("pagemap");
     let Ok(map) = File::open(&path) else { return Ok(()) };
     let (mut page, end) = (range.start >> PAGE_SHIFT, range.end.div_ceil(1 << PAGE_SHIFT));
@@ -86,6 +118,33 @@ mod tests {
         assert_eq!(found(&entries, (2, 600)), Ok(vec![]), "beyond what the file holds");
         let gone = of_process(Path::new("/nowhere"), 7, &Range::default(), &mut Vec::new());
         assert_eq!(gone, Ok(()));
+    }
+
+    // Shared memory of four pages: one process has mapped its first two, another one, at other
+    // addresses, the second and the third.
+    #[test]
+    fn frames_of_shared_memory_are_those_of_all_its_users() {
+        let root = tempfile::tempdir().unwrap();
+        let pagemap = |pid: u32, entries: &[u64]| {
+            let dir = root.path().join(pid.to_string());
+            fs::create_dir_all(&dir).unwrap();
+            let bytes: Vec<u8> = entries.iter().flat_map(|entry| entry.to_le_bytes()).collect();
+            fs::write(dir.join("pagemap"), bytes).unwrap();
+        };
+        pagemap(7, &[0, PRESENT | 8, PRESENT | 9, 0, 0]);
+        pagemap(8, &[0, PRESENT | 9, PRESENT | 3, 0]);
+        let range = Range::new(SpaceId(5), 100 << 12, 104 << 12);
+        let user = |space, pid, at: u64| User {
+            owner: crate::space_owners::Owner { space: SpaceId(space), pid, started: 0 },
+            range,
+            at: at << 12,
+            with_others: true,
+        };
+        let mut out = Vec::new();
+        of_users(root.path(), &[user(1, 7, 1), user(2, 8, 0)], &mut out).unwrap();
+        let pages = |p: &FrameRun| (p.range.start >> 12, p.range.end >> 12, p.frame >> 12);
+        assert_eq!(out.iter().map(pages).collect::<Vec<_>>(), [(100, 102, 8), (102, 103, 3)]);
+        assert!(out.iter().all(|run| run.range.space == SpaceId(5)));
     }
 
     #[test]

@@ -3,6 +3,9 @@
 //!
 //! Invariant: nothing here depends on the simulated machine, an instrument or a recording.
 
+#[cfg(test)]
+extern crate self as tierscope_linux;
+
 pub mod abi;
 mod alarm;
 mod bits;
@@ -29,6 +32,7 @@ pub mod reclaim;
 mod reread_file;
 mod selection;
 mod selftest_page;
+mod shared_memory;
 mod space_owners;
 mod spawn;
 mod stop;

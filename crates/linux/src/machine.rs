@@ -6,14 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tierscope_core::{
-    AccessBits, Clock, Counters, CpuTime, Error, ErrorKind, FrameRun, Frames, Mapping, Mappings,
-    Missing, PlacementView, Ports, Pressure, Range, Residence, Result, Samples, Space, SpaceId,
-    Target, Time, Wake,
+    AccessBits, Clock, Counters, CpuTime, Error, ErrorKind, FrameRun, Frames, Mappings, Missing,
+    PlacementView, Ports, Pressure, Range, Residence, Result, Samples, Space, SpaceId, Target,
+    Time, Wake,
 };
 
 use crate::alarm::{Alarm, Events};
 use crate::bits::{Bits, Scans};
 use crate::clock;
+use crate::frames;
 use crate::module::Module;
 use crate::mover::{Limits, LiveMover};
 use crate::numa_usage::NumaMonitor;
@@ -22,6 +23,7 @@ use crate::perf::{PerfSamples, Source};
 use crate::proc::{Names, Proc};
 use crate::process::{Process, share_memory};
 use crate::selection::{Roots, Selection};
+use crate::shared_memory::{SharedMemory, Translation};
 use crate::space_owners::{Owner, SpaceOwners};
 use crate::tiering::Tiering;
 use crate::tiers::TierConfig;
@@ -34,7 +36,8 @@ const READING_LATE: u32 = 10;
 /// Processes of this host. Time is CLOCK_MONOTONIC, as in the ground truth of a toucher.
 ///
 /// A space ends when its process exits or executes another program; the new program is a new space.
-/// Processes join at a refresh of the mappings. A command is stopped at its first instruction until
+/// Processes join at a refresh of the mappings. Memory that several of them share is a space of its
+/// own ([`Mappings::shared`]). A command is stopped at its first instruction until
 /// the first wait.
 ///
 /// While this exists, SIGINT, SIGTERM and SIGHUP to the thread that opened it end waits
@@ -52,6 +55,10 @@ pub struct LiveMachine {
     /// Pids whose space ended in this refresh; a pid that joins again has executed another program.
     left: Vec<u32>,
     next_space: u32,
+    /// Memory that processes share.
+    shared_memory: SharedMemory,
+    /// Addresses of shared memory in the processes, by `known`.
+    translation: Arc<Translation>,
     ended_cpu: Duration,
     names: Names,
     known: Arc<Mappings>,
@@ -92,6 +99,8 @@ impl LiveMachine {
             watched: Vec::new(),
             left: Vec::new(),
             next_space: 0,
+            shared_memory: SharedMemory::default(),
+            translation: Arc::default(),
             ended_cpu: Duration::ZERO,
             names: Names::default(),
             known: Arc::default(),
@@ -186,8 +195,19 @@ impl LiveMachine {
     fn publish_owners(&self) -> Vec<Owner> {
         let owner = |w: &Process| Owner { space: w.space, pid: w.pid, started: w.started };
         let owners: Vec<Owner> = self.watched.iter().map(owner).collect();
-        self.owners.set(&owners);
+        self.owners.set(&owners, Arc::clone(&self.translation));
         owners
+    }
+
+    /// The shared list of space owners, up to date.
+    pub(crate) fn published_owners(&self) -> SpaceOwners {
+        self.publish_owners();
+        self.owners.clone()
+    }
+
+    /// Addresses of shared memory in the processes, as of the last reading of the mappings.
+    pub(crate) fn translation(&self) -> &Translation {
+        &self.translation
     }
 
     /// Ends the observation. A command that still runs is terminated (SIGTERM, after five seconds
@@ -282,15 +302,21 @@ impl LiveMachine {
     /// Reads the mappings of all spaces; keeps the same `Arc` if the layout is unchanged.
     fn read_mappings(&mut self) -> Result<()> {
         let mut fresh = Mappings { taken: self.now(), ..Mappings::default() };
+        let mut processes = Vec::new();
         for watched in &self.watched {
             fresh.spaces.push(Space { id: watched.space, name: Arc::clone(&watched.name) });
             // A process that is ending has no mappings; the next refresh ends its space.
             let read = self.proc.maps(watched.pid, watched.space, &mut self.names)?;
-            append(&mut fresh.mappings, read.unwrap_or_default());
+            processes.push(read.unwrap_or_default());
         }
+        self.shared_memory.list(processes, &mut self.next_space, &mut fresh);
         if !fresh.same_layout(&self.known) {
             self.known = Arc::new(fresh);
             self.names.tidy();
+            self.translation = Arc::new(Translation::of(&self.known));
+            if let Ok(bits) = &mut self.bits {
+                bits.share(Arc::clone(&self.translation));
+            }
             let owners = self.publish_owners();
             self.numa_usage.set(owners, Arc::clone(&self.known));
             if let Some(tiering) = &mut self.tiering {
@@ -304,11 +330,6 @@ impl LiveMachine {
         let rest = (self.cost * READING_SHARE).min(max_age.saturating_mul(READING_LATE));
         !self.stale && self.now().since(self.checked) <= max_age.max(rest)
     }
-}
-
-/// Appends without a copy if `all` is empty: most targets are one process.
-fn append(all: &mut Vec<Mapping>, mut more: Vec<Mapping>) {
-    if all.is_empty() { *all = more } else { all.append(&mut more) }
 }
 
 impl Clock for LiveMachine {
@@ -448,10 +469,7 @@ impl Ports for LiveMachine {
 
 impl Frames for LiveMachine {
     fn locate(&mut self, range: &Range, out: &mut Vec<FrameRun>) -> Result<()> {
-        match self.watched.iter().find(|watched| watched.space == range.space) {
-            Some(watched) => crate::frames::of_process(Path::new("/proc"), watched.pid, range, out),
-            None => Ok(()),
-        }
+        frames::of_users(Path::new("/proc"), &self.published_owners().users(range), out)
     }
 }
 

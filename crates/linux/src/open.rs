@@ -86,7 +86,10 @@ impl LiveMachine {
         let root = |(space, pid): (SpaceId, u32)| Ok((root_of(pid)?, space));
         let roots: Result<Vec<(u64, SpaceId)>> = self.pids().into_iter().map(root).collect();
         match roots.and_then(|roots| TlbMisses::open(host.sys, roots)) {
-            Ok(misses) => self.set_samples(Ok(Box::new(misses))),
+            Ok(misses) => {
+                let misses = misses.of_owners(self.published_owners());
+                self.set_samples(Ok(Box::new(misses)));
+            }
             // Machines without a PMU are common, those without a telemetry device the rule: the
             // missing PMU is the cause to report.
             Err(_) => return Err(missing.into()),

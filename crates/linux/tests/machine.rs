@@ -197,7 +197,9 @@ fn descendants_join_and_leave() {
     let mut born = String::new();
     let mut said = std::io::BufReader::new(child.stdout.take().unwrap());
     std::io::BufRead::read_line(&mut said, &mut born).unwrap();
-    assert_eq!(machine.mappings(Duration::ZERO).unwrap().spaces.len(), 2);
+    // What they share is a space as well, once the child has executed its program.
+    machine.mappings(Duration::ZERO).unwrap();
+    assert_eq!(machine.pids().len(), 2);
     assert_eq!(machine.wait(Time::NEVER), Wake::TargetChanged);
     drop(writer);
     let end = loop {
@@ -239,4 +241,38 @@ fn a_target_that_ended_before_is_refused() {
     idle.0.wait().unwrap();
     let error = LiveMachine::open(&selection, Fake::default().module()).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::NoTarget);
+}
+
+// A shell and its child share the C library: it is listed once, and an access of either process
+// makes it young. Their stacks are their own.
+#[test]
+fn libraries_of_two_processes_are_one_space() {
+    let mut shell = Command::new("sh");
+    shell.arg("-c").arg("exec 3<&0; cat <&3 & read go <&3; wait");
+    let mut child = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    // `cat` has executed, and mapped its libraries, when it echoes.
+    let mut text = [0; 2];
+    std::io::Write::write_all(child.stdin.as_mut().unwrap(), b"x\nx\n").unwrap();
+    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut text).unwrap();
+    let fake = Fake::default();
+    let selection = Selection::Process { pid: child.id(), children: true };
+    let mut machine = LiveMachine::open(&selection, fake.module()).unwrap();
+    let mappings = machine.mappings(Duration::ZERO).unwrap();
+    let (pids, shared) = (machine.pids(), mappings.shared.unwrap());
+    assert_eq!((pids.len(), mappings.spaces.len()), (2, 3));
+    assert_eq!(&*mappings.spaces[2].name, "shared memory");
+    assert_eq!(mappings.spaces[2].id, shared);
+    let stacks = mappings.mappings.iter().filter(|of| &*of.name == "[stack]");
+    assert_eq!(stacks.count(), 2);
+    let library = mappings.views.iter().filter(|view| view.name.contains("libc"));
+    let views: Vec<_> = library.collect();
+    assert_eq!(views.len(), 2, "{views:?}");
+    assert!(views[0].memory == views[1].memory && views[0].range.space != views[1].range.space);
+    assert_eq!(mappings.mappings.iter().filter(|of| of.name == views[0].name).count() % 2, 1);
+    fake.0.borrow_mut().touch(pids[1].1, views[1].range.start);
+    let probe = Probe::test_and_clear(views[0].memory, Level::PTE);
+    assert_eq!(states(&mut machine, vec![probe, probe]), [State::Young, State::Young]);
+    assert_eq!(states(&mut machine, vec![probe]), [State::Old]);
+    drop(child.stdin.take());
+    child.wait().unwrap();
 }

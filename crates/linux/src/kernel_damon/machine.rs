@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tierscope_core::{
-    AccessBits, Clock, CpuTime, Mappings, Missing, Ports, RegionSource, Residence, Result, Target,
-    Time, Wake,
+    AccessBits, Clock, CpuTime, Mappings, Missing, Ports, RegionSource, Residence, Result,
+    Snapshot, Target, Time, Wake,
 };
 
 use super::KernelDamon;
+use super::shared::translated;
 use crate::LiveMachine;
 
 /// A machine, and the kdamond that monitors its target. The kdamond's CPU time counts as the
@@ -55,13 +56,27 @@ impl Target for WithKernelDamon {
     }
 }
 
+impl RegionSource for WithKernelDamon {
+    /// Regions of memory that processes share are those of the shared space.
+    fn next(&mut self) -> Result<Option<Snapshot>> {
+        let mut snapshot = self.damon.next()?;
+        let memory = self.machine.translation();
+        if let Some(snapshot) = &mut snapshot
+            && !memory.is_empty()
+        {
+            snapshot.regions = translated(std::mem::take(&mut snapshot.regions), memory);
+        }
+        Ok(snapshot)
+    }
+}
+
 impl Ports for WithKernelDamon {
     fn access_bits(&mut self) -> Result<&mut dyn AccessBits, Missing> {
         self.machine.access_bits()
     }
 
     fn region_source(&mut self) -> Result<&mut dyn RegionSource, Missing> {
-        Ok(&mut self.damon)
+        Ok(self)
     }
 
     fn residence(&mut self) -> Result<Arc<Residence>, Missing> {

@@ -9,6 +9,7 @@ mod admin;
 mod event;
 mod machine;
 mod ring;
+mod shared;
 mod tracing;
 mod windows;
 

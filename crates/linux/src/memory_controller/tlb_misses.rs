@@ -9,6 +9,7 @@ use tierscope_wire::device::{Client, rings};
 use tierscope_wire::{Consumer, TlbMiss};
 
 use super::telemetry_device::{find_device, map};
+use crate::space_owners::{SpaceOwners, listed};
 
 /// TLB misses of processes as samples, without subsampling: every miss is recorded. Records do not
 /// distinguish loads from stores: all are reported as loads.
@@ -18,6 +19,7 @@ pub struct TlbMisses {
     rings: Vec<Consumer<'static, TlbMiss>>,
     /// Physical addresses of top-level page tables, with the spaces that they belong to.
     roots: Vec<(u64, SpaceId)>,
+    owners: SpaceOwners,
     batch: Vec<TlbMiss>,
 }
 
@@ -41,13 +43,21 @@ impl TlbMisses {
             rings(words).into_iter().map(Consumer::attach).collect::<Result<_>>()?;
         match rings.is_empty() {
             true => Err(missing("the device's memory holds none")),
-            false => Ok(Self { rings, roots, batch: Vec::new() }),
+            false => Ok(Self { rings, roots, owners: SpaceOwners::default(), batch: Vec::new() }),
         }
+    }
+}
+
+impl TlbMisses {
+    /// Sets the owners of the spaces, whose shared memory samples are attributed to.
+    pub(crate) fn of_owners(self, owners: SpaceOwners) -> Self {
+        Self { owners, ..self }
     }
 }
 
 impl Samples for TlbMisses {
     fn drain(&mut self, out: &mut Vec<Sample>) -> Lost {
+        let memory = self.owners.memory();
         self.batch.clear();
         let batch = &mut self.batch;
         let lost = self
@@ -60,7 +70,7 @@ impl Samples for TlbMisses {
             let (_, space) = self.roots.iter().find(|(root, _)| *root == miss.root)?;
             Some(Sample {
                 time: miss.time,
-                at: Addr { space: *space, at: miss.address },
+                at: listed(&memory, Addr { space: *space, at: miss.address }),
                 access: Access::Load,
                 core: miss.cpu.into(),
                 tier: None,

@@ -35,15 +35,21 @@ pub(crate) struct BatchResult {
     pub(crate) calls: u32,
 }
 
-/// Moves pages to a node. None of them may be there already.
-pub(crate) fn carry(kernel: &mut dyn Kernel, pid: u32, pages: &[u64], node: Node) -> BatchResult {
+/// Moves pages of a process, also those that others map if `process.1`, to a node. None of them may
+/// be there already.
+pub(crate) fn carry(
+    kernel: &mut dyn Kernel,
+    process: (u32, bool),
+    pages: &[u64],
+    node: Node,
+) -> BatchResult {
     let mut carried = BatchResult { fates: vec![Fate::Failed(Cause::Busy); pages.len()], calls: 0 };
     // Parts of the batch that are still to be tried.
     let mut parts = vec![(0..pages.len()).collect::<Vec<usize>>()];
     while let Some(part) = parts.pop()
         && carried.calls < CALLS
     {
-        let left = attempt(kernel, pid, pages, node, (&part, &mut carried));
+        let left = attempt(kernel, process, pages, node, (&part, &mut carried));
         if left.is_empty() {
             continue;
         }
@@ -61,7 +67,7 @@ pub(crate) fn carry(kernel: &mut dyn Kernel, pid: u32, pages: &[u64], node: Node
 /// Makes one call; returns the indices of the pages that it did not reach.
 fn attempt(
     kernel: &mut dyn Kernel,
-    pid: u32,
+    process: (u32, bool),
     pages: &[u64],
     node: Node,
     (part, carried): (&[usize], &mut BatchResult),
@@ -69,10 +75,10 @@ fn attempt(
     let addresses: Vec<u64> = part.iter().map(|index| pages[*index]).collect();
     let mut status = vec![UNWRITTEN; addresses.len()];
     carried.calls += 1;
-    let called = kernel.move_pages(pid, &addresses, node, &mut status);
+    let called = kernel.move_pages(process, &addresses, node, &mut status);
     let mut now = vec![UNWRITTEN; addresses.len()];
     let unclear = called.is_err() || status.iter().any(|status| *status != node.0 as i32);
-    if unclear && kernel.locate(pid, &addresses, &mut now).is_err() {
+    if unclear && kernel.locate(process.0, &addresses, &mut now).is_err() {
         now.fill(UNWRITTEN);
     }
     let mut left = Vec::new();
@@ -121,7 +127,7 @@ mod tests {
     #[test]
     fn movable_pages_move_in_one_call() {
         let mut fake = Fake::with_pages(8, 1);
-        let carried = carry(&mut fake, PID, &pages(0..8), Node(0));
+        let carried = carry(&mut fake, (PID, false), &pages(0..8), Node(0));
         assert_eq!((carried.fates, carried.calls), (vec![Fate::Moved; 8], 1));
         assert_eq!(fake.on(0), 8);
     }
@@ -132,7 +138,7 @@ mod tests {
     fn a_pinned_page_does_not_block_the_others() {
         let mut fake = Fake::with_pages(8, 1);
         fake.pin(5);
-        let carried = carry(&mut fake, PID, &pages(0..8), Node(0));
+        let carried = carry(&mut fake, (PID, false), &pages(0..8), Node(0));
         let expected: Vec<Fate> = (0..8)
             .map(|page| if page == 5 { Fate::Failed(Cause::Busy) } else { Fate::Moved })
             .collect();
@@ -143,15 +149,15 @@ mod tests {
     fn an_error_of_the_call_applies_to_pages_that_did_not_move() {
         let mut fake = Fake::with_pages(4, 1);
         fake.gone = true;
-        let carried = carry(&mut fake, PID, &pages(0..4), Node(0));
+        let carried = carry(&mut fake, (PID, false), &pages(0..4), Node(0));
         assert_eq!(carried.fates, vec![Fate::Failed(Cause::Gone); 4]);
         let mut fake = Fake::with_pages(4, 1);
         fake.room[0] = 2;
-        let carried = carry(&mut fake, PID, &pages(0..4), Node(0));
+        let carried = carry(&mut fake, (PID, false), &pages(0..4), Node(0));
         assert_eq!(carried.fates[..2], [Fate::Moved; 2]);
         assert_eq!(carried.fates[2..], [Fate::Failed(Cause::NoRoom); 2]);
         let mut fake = Fake::with_pages(4, 1);
-        let carried = carry(&mut fake, PID, &pages(0..4), Node(7));
+        let carried = carry(&mut fake, (PID, false), &pages(0..4), Node(7));
         assert_eq!(carried.fates, vec![Fate::Failed(Cause::Offline); 4]);
     }
 
@@ -161,7 +167,7 @@ mod tests {
         fake.share(1);
         fake.free_page(2);
         fake.pin(4);
-        let carried = carry(&mut fake, PID, &pages(0..6), Node(0));
+        let carried = carry(&mut fake, (PID, false), &pages(0..6), Node(0));
         let expected = [
             Fate::Moved,
             Fate::Failed(Cause::Shared),
@@ -171,6 +177,8 @@ mod tests {
             Fate::Moved,
         ];
         assert_eq!(carried.fates, expected);
+        let carried = carry(&mut fake, (PID, true), &pages(1..2), Node(0));
+        assert_eq!(carried.fates, [Fate::Moved], "with the processes that map it, too");
     }
 
     proptest! {
@@ -188,7 +196,7 @@ mod tests {
             shared.iter().for_each(|page| fake.share(*page));
             absent.iter().for_each(|page| fake.free_page(*page));
             fake.room[0] = room;
-            let carried = carry(&mut fake, PID, &pages(0..64), Node(0));
+            let carried = carry(&mut fake, (PID, false), &pages(0..64), Node(0));
             for (number, fate) in (0..).zip(&carried.fates) {
                 prop_assert_eq!(fake.node_of(number) == Some(0), *fate == Fate::Moved, "{} {:?}", number, fate);
                 prop_assert_eq!(fake.node_of(number).is_none(), *fate == Fate::Absent);

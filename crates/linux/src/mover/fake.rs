@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use tierscope_core::{Node, SpaceId, Time};
+use tierscope_core::{Node, Range, SpaceId, Time};
 
 use super::kernel::{Kernel, NodeMemory};
 use super::paging::Paged;
+use crate::space_owners::{Owner, User};
 
 pub(crate) const PID: u32 = 77;
 /// Address of page 0, aligned to 2 MiB.
@@ -45,6 +46,30 @@ pub(crate) struct Fake {
     swapped: BTreeMap<u64, i32>,
     /// Free pages of swap.
     swap_room: u64,
+    /// Processes that share memory, in a space of its own.
+    sharing: Vec<User>,
+    /// Pages that a process has not mapped, although they are in memory.
+    unmapped: BTreeSet<(u32, u64)>,
+}
+
+/// The space of the memory that processes [`PID`] and its successor share.
+pub(crate) const SHARED: SpaceId = SpaceId(9);
+
+/// Lets two processes share the first `pages` pages, each without having mapped some of them. The
+/// shared space has the addresses plus 64 MiB.
+pub(crate) fn sharing(fake: &mut Fake, pages: u64, first: &[u64], second: &[u64]) -> Vec<User> {
+    let start = page(0) + (64 << 20);
+    let range = Range::new(SHARED, start, start + pages * 4096);
+    let user = |number: u32| User {
+        owner: Owner { space: SpaceId(number), pid: PID + number, started: 0 },
+        range,
+        at: page(0),
+        with_others: true,
+    };
+    fake.sharing = vec![user(0), user(1)];
+    fake.unmapped.extend(first.iter().map(|number| (PID, page(*number))));
+    fake.unmapped.extend(second.iter().map(|number| (PID + 1, page(*number))));
+    fake.sharing.clone()
 }
 
 impl Fake {
@@ -99,7 +124,8 @@ impl Fake {
     }
 
     fn check(&mut self, pid: u32) -> io::Result<()> {
-        if pid != PID || self.gone {
+        let known = pid == PID || self.sharing.iter().any(|user| user.owner.pid == pid);
+        if !known || self.gone {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }
         Ok(())
@@ -117,15 +143,28 @@ impl Kernel for Fake {
         Time(self.now)
     }
 
-    fn pid_of(&mut self, space: SpaceId) -> Option<u32> {
-        (space == SpaceId(0) && !self.gone).then_some(PID)
+    fn users(&mut self, range: &Range) -> Vec<User> {
+        if self.gone {
+            return Vec::new();
+        }
+        if range.space == SHARED {
+            let part = |user: &User| {
+                let range = user.range.intersect(range)?;
+                Some(User { range, at: user.address(range.start), ..*user })
+            };
+            return self.sharing.iter().filter_map(part).collect();
+        }
+        let owner = Owner { space: SpaceId(0), pid: PID, started: 0 };
+        let user = User { owner, range: *range, at: range.start, with_others: false };
+        if range.space == SpaceId(0) { vec![user] } else { Vec::new() }
     }
 
     fn locate(&mut self, pid: u32, pages: &[u64], nodes: &mut [i32]) -> io::Result<()> {
         self.check(pid)?;
         self.located += pages.len() as u64;
         for (at, node) in pages.iter().zip(nodes) {
-            *node = self.pages.get(at).copied().unwrap_or(-libc::ENOENT);
+            let mapped = !self.unmapped.contains(&(pid, *at));
+            *node = self.pages.get(at).copied().filter(|_| mapped).unwrap_or(-libc::ENOENT);
         }
         Ok(())
     }
@@ -134,7 +173,7 @@ impl Kernel for Fake {
     /// cannot be isolated gets its status immediately, one that cannot be moved ends the call.
     fn move_pages(
         &mut self,
-        pid: u32,
+        (pid, with_others): (u32, bool),
         pages: &[u64],
         node: Node,
         status: &mut [i32],
@@ -151,8 +190,9 @@ impl Kernel for Fake {
                 let status = &mut statuses[slot];
                 match self.pages.get(at) {
                     None => *status = -libc::ENOENT,
+                    Some(_) if self.unmapped.contains(&(pid, *at)) => *status = -libc::ENOENT,
                     Some(on) if *on == node.0 as i32 => *status = *on,
-                    Some(_) if self.shared.contains(at) => *status = -libc::EACCES,
+                    Some(_) if self.shared.contains(at) && !with_others => *status = -libc::EACCES,
                     Some(from) => {
                         let (from, (head, count)) = (*from as usize, self.head(*at));
                         if self.dies_after == Some(0) {
@@ -208,7 +248,8 @@ impl Kernel for Fake {
     fn paged(&mut self, pid: u32, first: u64, pages: &mut [Paged]) -> io::Result<()> {
         self.check(pid)?;
         for (at, paged) in (first..).step_by(4096).zip(pages) {
-            *paged = match self.pages.contains_key(&at) {
+            let mapped = !self.unmapped.contains(&(pid, at));
+            *paged = match self.pages.contains_key(&at) && mapped {
                 true if self.shared.contains(&at) => Paged::Shared,
                 true => Paged::Own,
                 false if self.swapped.contains_key(&at) => Paged::Swapped,

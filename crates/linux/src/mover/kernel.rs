@@ -6,14 +6,14 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use tierscope_core::{Node, PAGE_SHIFT, PAGE_SIZE, SpaceId, Time};
+use tierscope_core::{Node, PAGE_SHIFT, PAGE_SIZE, Range, Time};
 
 use super::paging::Paged;
 use crate::clock;
 use crate::pidfd::PidFd;
 use crate::proc::{Proc, parse_stat};
 use crate::reread_file::RereadFile;
-use crate::space_owners::{Owner, SpaceOwners};
+use crate::space_owners::{Owner, SpaceOwners, User};
 
 /// Memory of a node, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,8 +27,9 @@ pub(crate) trait Kernel {
     /// Current time of CLOCK_MONOTONIC.
     fn now(&self) -> Time;
 
-    /// The process that owns a space; `None` if it has ended.
-    fn pid_of(&mut self, space: SpaceId) -> Option<u32>;
+    /// The running processes that map parts of a range: the owner of its space, or the users of
+    /// shared memory.
+    fn users(&mut self, range: &Range) -> Vec<User>;
 
     /// `move_pages` without target nodes: queries the node of each page, or `-ENOENT` and similar.
     ///
@@ -36,14 +37,15 @@ pub(crate) trait Kernel {
     /// Those of the system call.
     fn locate(&mut self, pid: u32, pages: &[u64], nodes: &mut [i32]) -> io::Result<()>;
 
-    /// `move_pages` of all pages to one node. Returns how many were not moved; a status that the
-    /// kernel does not write keeps its value.
+    /// `move_pages` of all pages to one node, also of those that other processes map if
+    /// `process.1`. Returns how many were not moved; a status that the kernel does not write keeps
+    /// its value.
     ///
     /// # Errors
     /// Those of the system call.
     fn move_pages(
         &mut self,
-        pid: u32,
+        process: (u32, bool),
         pages: &[u64],
         node: Node,
         status: &mut [i32],
@@ -122,6 +124,19 @@ impl RunningKernel {
         self.map.as_ref().map(|(_, map)| map).ok_or_else(none)
     }
 
+    /// Whether a process still runs the program that was watched.
+    fn runs(&mut self, owner: &Owner) -> bool {
+        let file = match &mut self.stat {
+            Some((known, file)) if known == owner => file,
+            other => {
+                let file = RereadFile::new(self.proc.path(owner.pid, "stat"));
+                &mut other.insert((*owner, file)).1
+            }
+        };
+        let stat = file.read().and_then(|text| parse_stat(text).ok());
+        stat.is_some_and(|stat| stat.started == owner.started && !stat.has_ended())
+    }
+
     /// Frame number of a page; `None` if it is not resident, or if the kernel hides frame numbers.
     fn frame(&mut self, pid: u32, page: u64) -> Option<u64> {
         const PRESENT: u64 = 1 << 63; // bit of an entry: Documentation/admin-guide/mm/pagemap.rst
@@ -144,32 +159,33 @@ impl Kernel for RunningKernel {
         clock::monotonic()
     }
 
-    fn pid_of(&mut self, space: SpaceId) -> Option<u32> {
-        let owner = self.owners.of(space)?;
-        let file = match &mut self.stat {
-            Some((known, file)) if *known == owner => file,
-            other => {
-                &mut other.insert((owner, RereadFile::new(self.proc.path(owner.pid, "stat")))).1
-            }
-        };
-        let stat = parse_stat(file.read()?).ok()?;
-        (stat.started == owner.started && !stat.has_ended()).then_some(owner.pid)
+    fn users(&mut self, range: &Range) -> Vec<User> {
+        let mut users = self.owners.users(range);
+        users.retain(|user| self.runs(&user.owner));
+        users
     }
 
     fn locate(&mut self, pid: u32, pages: &[u64], nodes: &mut [i32]) -> io::Result<()> {
-        call(pid, pages, None, nodes).map(|_| ())
+        call(pid, pages, None, nodes, MOVE).map(|_| ())
     }
 
     fn move_pages(
         &mut self,
-        pid: u32,
+        (pid, with_others): (u32, bool),
         pages: &[u64],
         node: Node,
         status: &mut [i32],
     ) -> io::Result<u64> {
         self.targets.clear();
         self.targets.resize(pages.len(), node.0 as i32);
-        call(pid, pages, Some(&self.targets), status)
+        let flags = if with_others { MOVE_ALL } else { MOVE };
+        match call(pid, pages, Some(&self.targets), status, flags) {
+            // Without CAP_SYS_NICE.
+            Err(error) if with_others && error.raw_os_error() == Some(libc::EPERM) => {
+                call(pid, pages, Some(&self.targets), status, MOVE)
+            }
+            done => done,
+        }
     }
 
     /// A huge page of 2 MiB begins at a frame number divisible by 512, and its middle is a tail
@@ -212,7 +228,7 @@ impl Kernel for RunningKernel {
     }
 
     /// Opens a pidfd, or reuses the last one while its process holds the pid. A new pidfd could
-    /// refer to a reused pid only if the process exited since [`Kernel::pid_of`] checked it.
+    /// refer to a reused pid only if the process exited since [`Kernel::users`] checked it.
     fn page_out(&mut self, pid: u32, at: u64, bytes: u64) -> io::Result<()> {
         if self.process.as_ref().is_none_or(|(known, fd)| *known != pid || !fd.holds_its_pid()) {
             self.process = Some((pid, PidFd::open(pid)?));
@@ -232,9 +248,19 @@ impl Kernel for RunningKernel {
     }
 }
 
+/// MPOL_MF_MOVE: only pages that no other process maps.
+const MOVE: libc::c_int = 1 << 1;
+/// MPOL_MF_MOVE_ALL: all pages. Needs CAP_SYS_NICE.
+const MOVE_ALL: libc::c_int = 1 << 2;
+
 /// The system call move_pages(2).
-fn call(pid: u32, pages: &[u64], nodes: Option<&[i32]>, status: &mut [i32]) -> io::Result<u64> {
-    const MOVE: libc::c_int = 1 << 1; // MPOL_MF_MOVE: only pages that no other process maps
+fn call(
+    pid: u32,
+    pages: &[u64],
+    nodes: Option<&[i32]>,
+    status: &mut [i32],
+    flags: libc::c_int,
+) -> io::Result<u64> {
     assert!(status.len() >= pages.len() && nodes.is_none_or(|nodes| nodes.len() >= pages.len()));
     // SAFETY: the kernel reads as many addresses and nodes and writes as many statuses; the
     // assertion checks the lengths. The addresses belong to another process and are not written to.
@@ -246,7 +272,7 @@ fn call(pid: u32, pages: &[u64], nodes: Option<&[i32]>, status: &mut [i32]) -> i
             pages.as_ptr(),
             nodes.map_or(std::ptr::null(), <[i32]>::as_ptr),
             status.as_mut_ptr(),
-            MOVE,
+            flags,
         )
     };
     u64::try_from(done).map_err(|_| io::Error::last_os_error())
@@ -324,6 +350,7 @@ pub(crate) fn watermarks(text: &str, node: Node) -> (u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tierscope_core::SpaceId;
 
     #[test]
     fn memory_of_a_node_is_read() {
@@ -386,6 +413,6 @@ mod tests {
             // A kernel without NUMA support.
             Err(error) => assert_eq!(error.raw_os_error(), Some(libc::ENOSYS)),
         }
-        assert_eq!(kernel.pid_of(SpaceId(0)), None);
+        assert_eq!(kernel.users(&Range::new(SpaceId(0), 0, 4096)), []);
     }
 }

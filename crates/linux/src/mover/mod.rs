@@ -6,6 +6,7 @@
 //! | `kernel.rs` | the kernel calls, as a trait |
 //! | `batch.rs` | migration of one batch to one node, with the outcome of each page |
 //! | `paging.rs`, `refaults.rs` | reclaim to swap; refaults of reclaimed pages |
+//! | `users.rs` | the process through which pages of shared memory are moved |
 //! | `worker.rs` | processes actions batch by batch, subject to all limits |
 //! | `rate.rs`, `brake.rs`, `repeat.rs` | bytes per second; pressure; ping-pong |
 //! | `limits.rs`, `account.rs` | configured limits; outcome of every byte |
@@ -24,6 +25,7 @@ mod paging;
 mod rate;
 mod refaults;
 mod repeat;
+pub(crate) mod users;
 mod worker;
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -222,7 +224,7 @@ mod tests {
         let pid = std::process::id();
         let started = Proc::default().stat(pid).unwrap().unwrap().started;
         let owners = SpaceOwners::default();
-        owners.set(&[Owner { space: SpaceId(0), pid, started }]);
+        owners.set(&[Owner { space: SpaceId(0), pid, started }], Arc::default());
         let data = vec![1u8; 2 * 4096];
         let at = (data.as_ptr() as u64 + 4095) & !4095;
         let mut node = [-1];

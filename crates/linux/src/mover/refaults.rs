@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use tierscope_core::{PAGE_SHIFT, PAGE_SIZE, SpaceId, Time};
+use tierscope_core::{PAGE_SHIFT, PAGE_SIZE, Range, SpaceId, Time};
 
 use super::kernel::Kernel;
 use super::limits::BATCH;
@@ -96,8 +96,7 @@ impl Refaults {
 
     fn check_block(&mut self, key: (SpaceId, u64), kernel: &mut dyn Kernel) -> u64 {
         let mut pages = [Paged::Absent; PAGES];
-        let pid = kernel.pid_of(key.0);
-        let read = pid.is_some_and(|pid| kernel.paged(pid, key.1 * BATCH, &mut pages).is_ok());
+        let read = read_block(key, kernel, &mut pages);
         let Some(words) = self.blocks.get_mut(&key) else { return 0 };
         if !read {
             self.blocks.remove(&key);
@@ -122,6 +121,25 @@ impl Refaults {
     pub(crate) fn until(&self, now: Time) -> Option<Time> {
         (now < self.paused).then_some(self.paused)
     }
+}
+
+/// Reads the states of a block's pages; of shared memory, through all processes that map it.
+/// Returns whether any of them could be read.
+fn read_block((space, block): (SpaceId, u64), kernel: &mut dyn Kernel, out: &mut [Paged]) -> bool {
+    let start = block * BATCH;
+    let mut read = false;
+    for user in kernel.users(&Range::new(space, start, start + BATCH)) {
+        let first = ((user.range.start - start) >> PAGE_SHIFT) as usize;
+        let mut pages = vec![Paged::Absent; (user.range.bytes() >> PAGE_SHIFT) as usize];
+        if kernel.paged(user.owner.pid, user.at, &mut pages).is_err() {
+            continue;
+        }
+        read = true;
+        for (to, from) in out[first..].iter_mut().zip(pages) {
+            *to = if from == Paged::Absent { *to } else { from };
+        }
+    }
+    read
 }
 
 #[cfg(test)]

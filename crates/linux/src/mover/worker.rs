@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use tierscope_core::{
-    Action, ActionKind, Failure, Node, Outcome, PAGE_SIZE, Range, SpaceId, Tier, Time,
+    Action, ActionKind, Failure, Level, Node, Outcome, PAGE_SIZE, Range, SpaceId, Tier, Time,
 };
 
 use super::account::{Account, Cause};
@@ -18,6 +18,8 @@ use super::paging;
 use super::rate::Rate;
 use super::refaults::Refaults;
 use super::repeat::Repeats;
+use super::users::{self, Lead};
+use crate::space_owners::User;
 
 /// State shared between the mover's owner and its thread.
 #[derive(Debug, Default)]
@@ -217,21 +219,52 @@ impl<K: Kernel> Worker<K> {
         if budget < PAGE_SIZE {
             return Next::Idle;
         }
-        let Some(pid) = self.kernel.pid_of(job.action.range.space) else {
-            return give_up(job, account, Cause::Gone);
-        };
+        let users = self.kernel.users(&whole_pages(&next_batch(job)));
+        if users.is_empty() {
+            return self.skip(job, account);
+        }
         match to {
-            Some(to) => self.batch(job, pid, to, budget, account),
-            None => self.page_out(job, pid, budget, account),
+            Some(to) => self.batch(job, &users, to, budget, account),
+            None => self.page_out(job, &users, budget, account),
         }
     }
 
+    /// Skips a batch that no process maps; ends the job if none maps the rest of it either.
+    fn skip(&mut self, job: &mut Job, account: &mut Account) -> Next {
+        let rest = Range { start: job.from, ..job.action.range };
+        if self.kernel.users(&whole_pages(&rest)).is_empty() {
+            return give_up(job, account, Cause::Gone);
+        }
+        let batch = next_batch(job);
+        account.absent += batch.bytes();
+        job.from = batch.end;
+        Next::Go
+    }
+
     /// Reclaims the next batch of a job.
-    fn page_out(&mut self, job: &mut Job, pid: u32, budget: u64, account: &mut Account) -> Next {
+    fn page_out(
+        &mut self,
+        job: &mut Job,
+        users: &[User],
+        budget: u64,
+        account: &mut Account,
+    ) -> Next {
         let (now, space) = (self.kernel.now(), job.action.range.space);
-        let first = job.from & !(PAGE_SIZE - 1);
-        let range = Range { start: job.from, end: batch_end(job), ..job.action.range };
-        let wanted = pages(&range);
+        let mut range = next_batch(job);
+        let mut wanted = pages(&range);
+        let Some(Lead { user, pages }) = self.lead(users, &wanted) else {
+            return give_up(job, account, Cause::Gone);
+        };
+        range.end = wanted.get(pages).map_or(range.end, |page| page.at);
+        // Pages that the process does not map at all are before or behind its part.
+        if range.start < user.range.start {
+            account.absent += user.range.start - range.start;
+            job.from = user.range.start;
+            return Next::Go;
+        }
+        range.end = range.end.min(user.range.end);
+        wanted.retain(|page| page.at < range.end);
+        let first = user.address(range.start & !(PAGE_SIZE - 1));
         let all = wanted.len() as u64 * PAGE_SIZE;
         // A batch is not split: a huge page is reclaimed as a whole, and a smaller call costs as
         // much.
@@ -241,7 +274,7 @@ impl<K: Kernel> Worker<K> {
         }
         let count = wanted.len() as u64;
         let dry = self.limits.dry_run;
-        let done = match paging::reclaim(&mut self.kernel, pid, (first, count), dry) {
+        let done = match paging::reclaim(&mut self.kernel, user.owner.pid, (first, count), dry) {
             Ok(done) => done,
             Err(cause) => return give_up(job, account, cause),
         };
@@ -268,23 +301,37 @@ impl<K: Kernel> Worker<K> {
         Next::Go
     }
 
+    /// The process through which the first of the pages are reclaimed.
+    fn lead(&mut self, users: &[User], wanted: &[Page]) -> Option<Lead> {
+        if let [user] = users {
+            return Some(Lead { user: *user, pages: wanted.len() });
+        }
+        let addresses: Vec<u64> = wanted.iter().map(|page| page.at).collect();
+        users::mapped(&mut self.kernel, users, &addresses).lead(users, &addresses)
+    }
+
     /// Migrates the next batch of a job.
     fn batch(
         &mut self,
         job: &mut Job,
-        pid: u32,
+        users: &[User],
         to: Tier,
         budget: u64,
         account: &mut Account,
     ) -> Next {
-        let range = Range { start: job.from, end: batch_end(job), ..job.action.range };
-        let mut nodes = Vec::new();
-        let pages = pages(&range);
+        let mut range = next_batch(job);
+        let mut pages = pages(&range);
         let addresses: Vec<u64> = pages.iter().map(|page| page.at).collect();
-        nodes.resize(addresses.len(), -libc::ENOENT);
-        if let Err(error) = self.kernel.locate(pid, &addresses, &mut nodes) {
+        let found = users::locate(&mut self.kernel, users, &addresses);
+        if let Some(error) = &found.failed {
             return give_up(job, account, Cause::of_call(error.raw_os_error().unwrap_or(0)));
         }
+        let Some(lead) = found.lead(users, &addresses) else {
+            return give_up(job, account, Cause::Gone);
+        };
+        range.end = pages.get(lead.pages).map_or(range.end, |page| page.at);
+        pages.truncate(lead.pages);
+        let (user, nodes) = (lead.user, found.nodes);
         let there = |node: i32| self.layout.tier_of(node);
         let wanted: Vec<Page> = pages
             .iter()
@@ -296,7 +343,9 @@ impl<K: Kernel> Worker<K> {
         let allowed = self.rate.allows(now);
         let most = (allowed.min(budget) / PAGE_SIZE) as usize;
         // A huge page moves as a whole, even if only a part of it was ordered.
-        let huge = wanted.first().is_some_and(|page| self.kernel.is_huge(pid, page.at));
+        let huge = wanted
+            .first()
+            .is_some_and(|page| self.kernel.is_huge(user.owner.pid, user.address(page.at)));
         let cost = if huge { BATCH } else { wanted.len() as u64 * PAGE_SIZE };
         if !wanted.is_empty() && (most == 0 || (huge && allowed < cost)) {
             let enough = if huge { cost } else { cost.min(self.limits.bytes_per_second / 16) };
@@ -318,7 +367,7 @@ impl<K: Kernel> Worker<K> {
         }
         let now_wanted: Vec<Page> = wanted.into_iter().filter(|page| page.at < end).collect();
         job.found_page |= !now_wanted.is_empty();
-        self.move_some(job, pid, (to, huge), now_wanted, account);
+        self.move_some(job, &user, (to, huge), now_wanted, account);
         job.from = end;
         Next::Go
     }
@@ -327,7 +376,7 @@ impl<K: Kernel> Worker<K> {
     fn move_some(
         &mut self,
         job: &mut Job,
-        pid: u32,
+        user: &User,
         (to, huge): (Tier, bool),
         wanted: Vec<Page>,
         account: &mut Account,
@@ -351,8 +400,9 @@ impl<K: Kernel> Worker<K> {
         if self.limits.dry_run {
             return job.fail(account, Cause::DryRun, bytes);
         }
-        let addresses: Vec<u64> = free.iter().map(|page| page.at).collect();
-        let carried = carry(&mut self.kernel, pid, &addresses, node);
+        let addresses: Vec<u64> = free.iter().map(|page| user.address(page.at)).collect();
+        let process = (user.owner.pid, user.with_others);
+        let carried = carry(&mut self.kernel, process, &addresses, node);
         account.calls += u64::from(carried.calls);
         self.judge(job, (space, to, huge), &free, &carried, account);
     }
@@ -454,10 +504,14 @@ fn give_up(job: &mut Job, account: &mut Account, cause: Cause) -> Next {
     Next::Go
 }
 
-/// End of the next batch: the next multiple of 2 MiB, or the end of the range.
-fn batch_end(job: &Job) -> u64 {
+/// The next batch of a job, up to the next multiple of 2 MiB.
+fn next_batch(job: &Job) -> Range {
     let end = (job.from | (BATCH - 1)).saturating_add(1);
-    end.min(job.action.range.end)
+    Range { start: job.from, end: end.min(job.action.range.end), ..job.action.range }
+}
+
+fn whole_pages(range: &Range) -> Range {
+    Level::PTE.align(range)
 }
 
 /// The pages of a range. The first and the last may be covered partially.

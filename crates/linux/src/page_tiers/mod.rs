@@ -20,6 +20,7 @@ use tierscope_core::{
 
 use crate::mover::Layout;
 use crate::mover::kernel::Kernel;
+use crate::mover::users::{self, Lead};
 use page_ids::PageIds;
 use row::{BLOCK, NO_TIER, PAGES, Row, TIERS};
 
@@ -255,17 +256,25 @@ impl<K: Kernel> Inner<K> {
         let pages = of.pages_of(block);
         let whole = pages.len() == PAGES;
         let addresses: Vec<u64> = pages.map(|page| start + ((page as u64) << PAGE_SHIFT)).collect();
-        let mut nodes = vec![-libc::ENOENT; addresses.len()];
-        let pid = self.kernel.pid_of(space);
-        let located =
-            pid.is_some_and(|pid| self.kernel.locate(pid, &addresses, &mut nodes).is_ok());
-        let tier = |node: &i32| match located {
-            true => self.layout.tier_of(*node).unwrap_or(NO_TIER),
-            false => NO_TIER,
+        let range = Range::new(space, addresses[0], addresses[addresses.len() - 1] + PAGE_SIZE);
+        let users = self.kernel.users(&range);
+        // Each process that shares the block is one more query.
+        let more = u32::try_from(users.len().saturating_sub(1)).unwrap_or(u32::MAX);
+        self.queries_left = self.queries_left.saturating_sub(more);
+        let found = users::locate(&mut self.kernel, &users, &addresses);
+        let tier = |node: &i32| match found.failed {
+            None => self.layout.tier_of(*node).unwrap_or(NO_TIER),
+            Some(_) => NO_TIER,
         };
-        let tiers: Vec<u8> = nodes.iter().map(tier).collect();
+        let tiers: Vec<u8> = found.nodes.iter().map(tier).collect();
         let alike = tiers[0] != NO_TIER && tiers.iter().all(|tier| *tier == tiers[0]);
-        let huge = whole && alike && pid.is_some_and(|pid| self.kernel.is_huge(pid, addresses[0]));
+        // All pages are there, so that the first one is the lead's.
+        let huge = whole
+            && alike
+            && found.lead(&users, &addresses).is_some_and(|Lead { user, .. }| {
+                let head = user.address(addresses[0]);
+                head.is_multiple_of(BLOCK) && self.kernel.is_huge(user.owner.pid, head)
+            });
         let when = self.ticks();
         self.rows[row].store(block, &tiers, huge, when);
     }

@@ -23,7 +23,7 @@ pub(crate) use event::{EventOpener, PerfEventOpen};
 pub use ring::{Losses, Record, parse};
 
 use crate::open::Host;
-use crate::space_owners::SpaceOwners;
+use crate::space_owners::{SpaceOwners, listed};
 
 /// Data pages of a ring: 512 KiB hold 9000 samples, two seconds at 5 kHz.
 const PAGES: usize = 128;
@@ -113,7 +113,7 @@ impl PerfSamples {
 
 impl Samples for PerfSamples {
     fn drain(&mut self, out: &mut Vec<Sample>) -> Lost {
-        let owners = self.owners.all();
+        let (owners, memory) = (self.owners.all(), self.owners.memory());
         let space = |pid: u32| -> Option<SpaceId> {
             owners.iter().find(|owner| owner.pid == pid).map(|owner| owner.space)
         };
@@ -128,7 +128,7 @@ impl Samples for PerfSamples {
                 if let Some(space) = space(record.pid).filter(|_| known) {
                     out.push(Sample {
                         time: record.time,
-                        at: Addr { space, at: record.address },
+                        at: listed(&memory, Addr { space, at: record.address }),
                         access: record.access.unwrap_or(access),
                         core: record.cpu,
                         tier: None,
@@ -179,6 +179,7 @@ fn refused(source: Source, error: &io::Error) -> Error {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::sync::Arc;
 
     use super::*;
     use crate::space_owners::Owner;
@@ -195,7 +196,7 @@ mod tests {
 
     fn open(pid: u32) -> Option<PerfSamples> {
         let owners = SpaceOwners::default();
-        owners.set(&[Owner { space: SpaceId(4), pid, started: 0 }]);
+        owners.set(&[Owner { space: SpaceId(4), pid, started: 0 }], Arc::default());
         PerfSamples::open(&Host::default(), Source::Faults, 0, owners)
             .inspect_err(|error| eprintln!("skipped: {error}"))
             .ok()

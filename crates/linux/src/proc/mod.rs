@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use tierscope_core::{Error, ErrorKind, Result};
 
-pub use maps::{MapsLine, Names, parse_line};
+pub use maps::{MapsLine, Names, ProcessMaps, parse_line};
 pub use numa_maps::{ByNode, parse_numa_line};
 pub use stat::{Stat, parse_stat};
 pub use tree::Cgroup;

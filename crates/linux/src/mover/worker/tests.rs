@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tierscope_core::ActionId;
 
-use super::super::fake::{Fake, page};
+use super::super::fake::{Fake, page, sharing};
 use super::*;
 
 /// A worker on the fake kernel: node 0 is fast, node 1 slow.
@@ -24,7 +24,10 @@ impl Bench {
     }
 
     fn order_bytes(&mut self, start: u64, end: u64, kind: ActionKind) {
-        let range = Range::new(SpaceId(0), start, end);
+        self.order_range(Range::new(SpaceId(0), start, end), kind);
+    }
+
+    fn order_range(&mut self, range: Range, kind: ActionKind) {
         let id = ActionId(self.actions);
         self.actions += 1;
         let queue = self.queue.get_mut();
@@ -431,4 +434,32 @@ proptest! {
         prop_assert_eq!(bytes, account.moved());
         prop_assert!(most_in_a_second(&bench.worker.kernel.moves) <= most);
     }
+}
+
+// Eight pages of memory that two processes share: the first one has mapped three of them, the
+// second one the others, and page 6 is mapped by a third process outside of the target.
+#[test]
+fn pages_that_processes_share_move_through_the_process_that_has_mapped_them() {
+    let mut fake = Fake::with_pages(8, 1);
+    let users = sharing(&mut fake, 8, &[3, 4, 5, 6, 7], &[0, 1]);
+    fake.share(6);
+    let mut bench = Bench::new(fake, Limits::default());
+    bench.order_range(users[0].range, ActionKind::Move(Tier(0)));
+    let account = bench.run();
+    assert_eq!((account.promoted >> 12, bench.worker.kernel.on(0)), (8, 8));
+    assert!(account.adds_up() && account.failed.is_empty());
+}
+
+// The same, reclaimed: pages that only one process has mapped.
+#[test]
+fn pages_that_processes_share_are_reclaimed_through_the_process_that_has_mapped_them() {
+    let mut fake = Fake::with_pages(8, 1);
+    fake.swap(8);
+    let users = sharing(&mut fake, 8, &[3, 4, 5, 6, 7], &[0, 1, 2]);
+    let mut bench = Bench::new(fake, Limits::default());
+    bench.order_range(users[0].range, ActionKind::Reclaim);
+    bench.carry_out();
+    let account = bench.account();
+    assert_eq!((account.reclaimed >> 12, bench.worker.kernel.on(1)), (8, 0));
+    assert!(account.adds_up());
 }
