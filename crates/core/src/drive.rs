@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::{
     AccessedSet, Action, Budget, CpuTime, Error, ErrorKind, Evidence, Instrument, Mappings, Mover,
     Orders, Outcome, Policy, Ports, Reads, Residence, Result, RuleId, RuleOrder, ScanOrder,
-    Snapshot, Time, Wake,
+    Snapshot, Time, Wake, footprint,
 };
 
 /// Everything that belongs to one window, committed as a whole or not at all.
@@ -106,9 +106,10 @@ pub fn profile(
 ) -> Result<Ended> {
     let mut watch = MappingWatch::new(course.mappings_age);
     loop {
-        let step = instrument.step(ports)?;
+        let mut step = instrument.step(ports)?;
+        let measured = fit(ports, course, &mut step.snapshot)?;
         if let Some(snapshot) = &step.snapshot {
-            commit(ports, &mut watch, snapshot, (&[], &[]), sink)?;
+            commit(ports, &mut watch, (snapshot, measured), (&[], &[]), sink)?;
         }
         if let Some(ended) = pass_time(ports, step.wake, course.until) {
             return Ok(ended);
@@ -134,7 +135,8 @@ pub fn tier(
     let mut relay = Relay::new(budget, course.mappings_age);
     let mut next_tick = ports.now();
     loop {
-        let step = instrument.step(ports)?;
+        let mut step = instrument.step(ports)?;
+        let measured = fit(ports, course, &mut step.snapshot)?;
         if let Some(snapshot) = &step.snapshot {
             policy.observe(Evidence::Regions(snapshot), &mut relay.orders);
         }
@@ -145,7 +147,8 @@ pub fn tier(
         }
         relay.carry_out(ports, policy, mover)?;
         if let Some(snapshot) = &step.snapshot {
-            commit(ports, &mut watch, snapshot, (&relay.issued, &relay.ended), sink)?;
+            let answers = (&*relay.issued, &*relay.ended);
+            commit(ports, &mut watch, (snapshot, measured), answers, sink)?;
             relay.issued.clear();
             relay.ended.clear();
         }
@@ -168,17 +171,33 @@ fn pass_time(ports: &mut dyn Ports, wake: Time, until: Time) -> Option<Ended> {
     }
 }
 
+/// Narrows a new window's regions to resident memory, before policies and recordings see them, if
+/// the machine knows it; returns the measurement used.
+fn fit(
+    ports: &mut dyn Ports,
+    course: &Course,
+    snapshot: &mut Option<Snapshot>,
+) -> Result<Option<Arc<Residence>>> {
+    let Some(snapshot) = snapshot else { return Ok(None) };
+    let Ok(residence) = ports.residence() else { return Ok(None) };
+    if residence.spaces.iter().all(|of| of.extents.is_none()) {
+        return Ok(None);
+    }
+    footprint::fit(snapshot, &*ports.mappings(course.mappings_age)?, &residence);
+    Ok(Some(residence))
+}
+
 fn commit(
     ports: &mut dyn Ports,
     watch: &mut MappingWatch,
-    snapshot: &Snapshot,
+    (snapshot, measured): (&Snapshot, Option<Arc<Residence>>),
     (actions, outcomes): (&[Action], &[Outcome]),
     sink: &mut dyn Sink,
 ) -> Result<()> {
     let changed = watch.changed(ports)?;
     let cpu = ports.cpu_time();
     // Residence is optional: a machine without that port is recorded without it.
-    let residence = ports.residence().ok();
+    let residence = measured.or_else(|| ports.residence().ok());
     let (mappings, residence) = (changed.as_deref(), residence.as_deref());
     sink.window(&Window { snapshot, mappings, actions, outcomes, cpu, residence })
 }
@@ -386,9 +405,9 @@ fn read_states(counters: &mut dyn crate::Counters, id: RuleId, count: u32) -> Re
 mod tests {
     use super::*;
     use crate::{
-        AccessBits, AccessedSet, ActionId, ActionKind, Addr, Clock, Level, Lost, Missing, PageId,
-        PlacementView, Probe, Radix, Range, Sample, Samples, ScanMode, ScanStats, Setting, SpaceId,
-        State, Step, Target, Tier, TierUse,
+        AccessBits, AccessedSet, ActionId, ActionKind, Addr, Backing, Clock, Extent, Level, Lost,
+        Mapping, Missing, PAGE_SIZE, PageId, PlacementView, Probe, Radix, Range, Sample, Samples,
+        ScanMode, ScanStats, Setting, SpaceId, SpaceResidence, State, Step, Target, Tier, TierUse,
     };
 
     /// A machine whose entries are all young and whose target exits at a set time.
@@ -397,6 +416,8 @@ mod tests {
         now: Time,
         dies: Option<Time>,
         drained: u32,
+        mappings: Arc<Mappings>,
+        residence: Option<Arc<Residence>>,
     }
 
     impl Clock for Toy {
@@ -415,7 +436,7 @@ mod tests {
 
     impl Target for Toy {
         fn mappings(&mut self, _: Duration) -> Result<Arc<Mappings>> {
-            Ok(Arc::new(Mappings::default()))
+            Ok(Arc::clone(&self.mappings))
         }
 
         fn cpu_time(&self) -> CpuTime {
@@ -486,6 +507,10 @@ mod tests {
         fn placement(&mut self) -> Result<&dyn PlacementView, Missing> {
             Ok(self)
         }
+
+        fn residence(&mut self) -> Result<Arc<Residence>, Missing> {
+            self.residence.clone().ok_or(Missing::on_this_machine("residence"))
+        }
     }
 
     /// Ends a window every 10 ns.
@@ -517,6 +542,7 @@ mod tests {
     #[derive(Default)]
     struct KeptWindows {
         ends: Vec<u64>,
+        regions: Vec<Range>,
         with_mappings: usize,
         actions: Vec<ActionId>,
         outcomes: Vec<ActionId>,
@@ -525,6 +551,7 @@ mod tests {
     impl Sink for KeptWindows {
         fn window(&mut self, window: &Window<'_>) -> Result<()> {
             self.ends.push(window.snapshot.end.0);
+            self.regions.extend(window.snapshot.regions.iter().map(|region| region.range));
             self.with_mappings += usize::from(window.mappings.is_some());
             self.actions.extend(window.actions.iter().map(|a| a.id));
             self.outcomes.extend(window.outcomes.iter().map(|o| o.id));
@@ -555,6 +582,7 @@ mod tests {
     #[derive(Default)]
     struct MovesYoungPages {
         moved: u64,
+        regions: Vec<Range>,
     }
 
     impl Policy for MovesYoungPages {
@@ -567,6 +595,9 @@ mod tests {
         }
 
         fn observe(&mut self, evidence: Evidence<'_>, orders: &mut Orders) {
+            if let Evidence::Regions(snapshot) = evidence {
+                self.regions.extend(snapshot.regions.iter().map(|region| region.range));
+            }
             if let Evidence::Bits(probes) = evidence {
                 for probe in probes.iter().filter(|p| p.is_young()) {
                     let range = probe.level.entry_of(probe.at);
@@ -624,6 +655,44 @@ mod tests {
         assert_eq!(ended, Ok(Ended::Deadline));
         assert_eq!(kept.actions, [ActionId(0), ActionId(1), ActionId(2)]);
         assert_eq!(kept.outcomes, kept.actions);
+    }
+
+    // 8 pages are mapped, of which 2 to 4 are resident: the metronome lists no region, so that they
+    // are one that was not probed.
+    #[test]
+    fn policies_and_sinks_see_resident_memory() {
+        let pages = |start, end| Range::new(SpaceId(0), start * PAGE_SIZE, end * PAGE_SIZE);
+        let (range, resident) = (pages(2, 4), 2 * PAGE_SIZE);
+        let extents = Some([Extent { range, resident, swapped: 0 }].into());
+        let (space, taken) = (SpaceId(0), Time(0));
+        let of = SpaceResidence { space, taken, bytes: resident, extents, placed: None };
+        let residence = Residence { spaces: vec![of], ..Residence::default() };
+        let mapping = Mapping {
+            range: pages(0, 8),
+            backing: Backing::Anonymous,
+            name: "".into(),
+            writable: true,
+            object: None,
+        };
+        let mappings = Mappings { mappings: vec![mapping], ..Mappings::default() };
+        let (mappings, residence) = (Arc::new(mappings), Some(Arc::new(residence)));
+        let mut toy = Toy { mappings, residence, ..Toy::default() };
+        let (mut policy, mut kept) = (MovesYoungPages::default(), KeptWindows::default());
+        let ended = tier(
+            &mut toy,
+            &mut Metronome::default(),
+            &mut policy,
+            &mut InstantMover::default(),
+            Budget { bytes: u64::MAX },
+            &Course::until(Time(5)),
+            &mut kept,
+        );
+        assert_eq!(ended, Ok(Ended::Deadline));
+        assert_eq!((policy.regions, kept.regions), (vec![range], vec![range]));
+        let mut kept = KeptWindows::default();
+        let course = Course::until(toy.now + Duration::from_nanos(5));
+        profile(&mut toy, &mut Metronome::default(), &course, &mut kept).unwrap();
+        assert_eq!(kept.regions, [range]);
     }
 
     // Reading samples consumes them: at 0, 10 .. 50 the policy gets them, unless the instrument

@@ -13,6 +13,8 @@ mod bus;
 pub mod drive;
 mod error;
 mod evidence;
+pub mod footprint;
+mod heat;
 mod instrument;
 mod mapping;
 pub mod metrics;
@@ -38,6 +40,7 @@ pub use error::{Error, ErrorKind, Missing, Result};
 pub use evidence::{
     Access, Evidence, HintFault, Lost, PageEvent, PageEventKind, Pressure, Sample, TierPressure,
 };
+pub use heat::Heat;
 pub use instrument::{Instrument, Reads, Setting, Step};
 pub use mapping::{Backing, Mapping, Mappings, Object, SharedView, Space};
 pub use need::Need;

@@ -88,7 +88,7 @@ impl Region {
     }
 
     /// Bytes that reports count of `part`, a range inside of the region: its share of the resident
-    /// bytes, as if they were spread evenly.
+    /// bytes, as if they were spread evenly. The shares of all parts add up to [`Region::bytes`].
     #[must_use]
     #[inline]
     pub fn bytes_of(&self, part: &Range) -> u64 {
@@ -97,17 +97,22 @@ impl Region {
             Some(resident) if *part == self.range => resident,
             Some(resident) => {
                 let all = u128::from(self.range.bytes().max(1));
-                (u128::from(resident) * u128::from(part.bytes()) / all) as u64
+                let up_to = |at: u64| {
+                    (u128::from(resident) * u128::from(at - self.range.start) / all) as u64
+                };
+                up_to(part.end) - up_to(part.start)
             }
         }
     }
 
-    /// Whether no sampling interval of the window probed the region. A region that was probed and
-    /// still [`Region::is_unknown`] lacks evidence; reports show the two cases separately.
+    /// Whether no sampling interval of the window probed the region, for want of budget. A region
+    /// that was probed and still [`Region::is_unknown`] lacks evidence, and one that the machine
+    /// refuses or that belongs to a guest is unknown for that reason, probed or not; reports show
+    /// these cases separately.
     #[must_use]
     #[inline]
     pub fn is_unseen(&self) -> bool {
-        self.samples == 0
+        self.samples == 0 && !matches!(self.unknown, Some(Unknown::Refused | Unknown::Guest))
     }
 
     /// Whether the region is known to be idle: no sampling hit, or, where rates are estimated, less
@@ -261,6 +266,15 @@ mod tests {
         };
         let quarter = Range { end: 4 * 4096, ..range };
         assert_eq!([region.bytes(), region.bytes_of(&quarter)], [3 * 4096, 3 * 1024]);
+        let thirds = [(0, 5), (5, 10), (10, 16)].map(|(from, to)| Range {
+            start: from * 4096 + 1,
+            end: to * 4096 + 1,
+            ..range
+        });
+        let first = Range { end: 1, ..range };
+        let last = Range { end: 16 * 4096, ..thirds[2] };
+        let parts = [first, thirds[0], thirds[1], last];
+        assert_eq!(parts.map(|part| region.bytes_of(&part)).iter().sum::<u64>(), 3 * 4096);
         let all = Region { resident: None, ..region };
         assert_eq!([all.bytes(), all.bytes_of(&quarter)], [16 * 4096, 4 * 4096]);
     }
