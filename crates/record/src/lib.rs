@@ -16,6 +16,7 @@ mod heat;
 mod lz4;
 mod message;
 mod meta;
+mod not_resident;
 mod recorder;
 mod recording;
 mod residence;

@@ -9,14 +9,16 @@ use arrow_ipc::CompressionType;
 use arrow_ipc::writer::{IpcWriteOptions, StreamWriter};
 use arrow_schema::{ArrowError, SchemaRef};
 use tierscope_core::drive::{Sink, Window};
-use tierscope_core::metrics::HOT_FREQUENCY;
 use tierscope_core::session::WindowStore;
-use tierscope_core::{Error, ErrorKind, Range, Region, Result, Snapshot, SpaceId, Time};
+use tierscope_core::{
+    Error, ErrorKind, Heat, Range, Region, Residence, Result, Snapshot, SpaceId, Time, Unknown,
+};
 
 use crate::batch::Batch;
 use crate::commit::{Commit, nanos};
 use crate::encode::{self, Metric};
 use crate::meta::Meta;
+use crate::not_resident::{Layout, NotResident};
 use crate::residence;
 use crate::store::{DirStore, Store};
 use crate::table::Table;
@@ -41,6 +43,7 @@ pub struct Recorder<S: Store = Box<dyn Store>> {
     batch: Batch,
     pyramid: Pyramid,
     queued: Vec<Metric>,
+    layout: Layout,
     last: Commit,
     committed: u64,
     failed: Option<Error>,
@@ -74,6 +77,7 @@ impl<S: Store> Recorder<S> {
             batch: Batch::default(),
             pyramid: Pyramid::default(),
             queued: Vec::new(),
+            layout: Layout::default(),
             last: Commit::origin(meta.started_nanos()),
             committed: 0,
             failed: None,
@@ -169,6 +173,7 @@ impl<S: Store> Recorder<S> {
             encode::regions(&mut self.batch, number, &snapshot.regions, stream);
         }
         if let Some(mappings) = window.mappings {
+            self.layout = Layout::of(mappings);
             self.write(Table::Mappings, |s| encode::mappings(s, layout, mappings))?;
             self.write(Table::Spaces, |s| encode::spaces(s, layout, &mappings.spaces))?;
         }
@@ -176,6 +181,10 @@ impl<S: Store> Recorder<S> {
         self.write(Table::Outcomes, |s| encode::outcomes(s, number, window.outcomes))?;
         let mut metrics = std::mem::take(&mut self.queued);
         metrics.extend(standard_metrics(window, figures));
+        if let Some(residence) = window.residence {
+            let rest = self.layout.not_resident(&snapshot.regions, residence);
+            metrics.extend(residence_metrics(window, residence, figures, &rest));
+        }
         self.write(Table::Metrics, |s| encode::metrics(s, number, &metrics))?;
         for tile in self.pyramid.window(snapshot) {
             self.write(Table::Tiles, |s| encode::tile(s, &tile))?;
@@ -285,8 +294,41 @@ fn standard_metrics(window: &Window<'_>, figures: &[SpaceFigures]) -> Vec<Metric
         metrics.push(metric("accessed_bytes", space, of.accessed as f64));
         metrics.push(metric("unknown_bytes", space, of.unknown as f64));
         metrics.push(metric("unseen_bytes", space, of.unseen as f64));
+        let reasons = [("unknown_refused_bytes", of.refused), ("unknown_guest_bytes", of.guest)];
+        let some = reasons.into_iter().filter(|(_, bytes)| *bytes > 0);
+        metrics.extend(some.map(|(name, bytes)| metric(name, space, bytes as f64)));
     }
-    metrics.extend(window.residence.map(residence::metrics).unwrap_or_default());
+    metrics
+}
+
+/// The metrics of resident memory, and of memory that is not resident. Regions may hold memory that
+/// was populated since the measurement: at least their bytes are resident.
+fn residence_metrics(
+    window: &Window<'_>,
+    residence: &Residence,
+    figures: &[SpaceFigures],
+    rest: &[NotResident],
+) -> Vec<Metric> {
+    let mut residence = residence.clone();
+    for of in residence.spaces.iter_mut().filter(|of| of.extents.is_some()) {
+        let counted = figures.iter().find(|figures| figures.space == of.space);
+        of.bytes = of.bytes.max(counted.map_or(0, |figures| figures.bytes));
+    }
+    let mut metrics = residence::metrics(&residence);
+    for of in rest {
+        let bytes = [
+            ("swapped_bytes", of.swapped),
+            ("reserved_bytes", of.reserved),
+            ("absent_bytes", of.absent),
+        ];
+        let (time, space) = (window.snapshot.end, Some(of.space));
+        metrics.extend(bytes.map(|(name, bytes)| Metric {
+            time,
+            name: name.into(),
+            space,
+            value: bytes as f64,
+        }));
+    }
     metrics
 }
 
@@ -297,8 +339,12 @@ struct SpaceFigures {
     bytes: u64,
     hot: u64,
     accessed: u64,
-    /// Observed bytes with too little evidence to classify them as hot or cold.
+    /// Bytes that cannot be classified as hot or cold, for any reason.
     unknown: u64,
+    /// Those of them that the machine refuses to judge.
+    refused: u64,
+    /// Those of them that are memory of a virtual machine.
+    guest: u64,
     /// Bytes that were not observed.
     unseen: u64,
 }
@@ -315,9 +361,11 @@ fn figures(snapshot: &Snapshot) -> Vec<SpaceFigures> {
             space: regions[0].range.space,
             regions: regions.len() as u64,
             bytes: sum(&|_| true),
-            hot: sum(&|region| region.is_hot(HOT_FREQUENCY)),
+            hot: sum(&|region| region.heat() == Heat::Hot),
             accessed: sum(&Region::is_accessed),
-            unknown: sum(&|region| region.is_unknown() && !region.is_unseen()),
+            unknown: sum(&|region| matches!(region.heat(), Heat::Unknown(_))),
+            refused: sum(&|region| region.heat() == Heat::Unknown(Unknown::Refused)),
+            guest: sum(&|region| region.heat() == Heat::Unknown(Unknown::Guest)),
             unseen: sum(&Region::is_unseen),
         }
     };

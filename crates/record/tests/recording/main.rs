@@ -6,3 +6,4 @@ mod damage;
 mod heat;
 mod round_trip;
 mod series;
+mod split;
