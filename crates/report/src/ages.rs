@@ -7,8 +7,9 @@ use serde::Serialize;
 use tierscope_core::metrics::HOT_FREQUENCY;
 use tierscope_core::units;
 use tierscope_core::{Region, Result};
-use tierscope_record::Recording;
+use tierscope_record::{Metric, Recording};
 
+use crate::split::{NOT_RESIDENT, Split};
 use crate::style::Style;
 use crate::table::Align::{Left, Right};
 use crate::table::Table;
@@ -59,12 +60,24 @@ pub struct Ages {
     pub hot_bytes: u64,
     /// Bytes accessed, but not hot.
     pub warm_bytes: u64,
-    /// Bytes not accessed.
+    /// Bytes not accessed; resident ones only, if the recording has the bytes that are not.
     pub cold_bytes: u64,
-    /// Bytes probed with too little evidence: in no bin.
+    /// Bytes whose hot and cold parts cannot be separated, for any reason: in no bin.
     pub unknown_bytes: u64,
+    /// The unknown bytes that the machine refuses to judge.
+    pub unknown_refused_bytes: u64,
+    /// The unknown bytes that are memory of a virtual machine.
+    pub unknown_guest_bytes: u64,
     /// Bytes not probed in that window: in no bin.
     pub unseen_bytes: u64,
+    /// Bytes of files, shared memory and the kernel's own mappings that are not in memory; this and
+    /// the next two are in no bin, and `None` if not recorded, or if only some addresses are in the
+    /// view.
+    pub absent_bytes: Option<u64>,
+    /// Bytes in swap, zswap included.
+    pub swapped_bytes: Option<u64>,
+    /// Bytes of anonymous memory that were never populated.
+    pub reserved_bytes: Option<u64>,
     /// The bins up to the oldest age, each twice as wide as the previous one.
     pub bins: Vec<AgeBin>,
 }
@@ -86,12 +99,27 @@ pub fn ages(recording: &Recording, view: &View) -> Result<Ages> {
         warm_bytes: 0,
         cold_bytes: 0,
         unknown_bytes: 0,
+        unknown_refused_bytes: 0,
+        unknown_guest_bytes: 0,
         unseen_bytes: 0,
+        absent_bytes: None,
+        swapped_bytes: None,
+        reserved_bytes: None,
         bins: Vec::new(),
     };
+    let mut split = Split::default();
     for region in &snapshot.regions {
-        ages.add(region, view.clip(&region.range).map(|range| range.bytes()).sum());
+        let bytes = view.clip(&region.range).map(|range| region.bytes_of(&range)).sum();
+        split.add_region(region, bytes);
+        ages.add(region, bytes);
     }
+    if !view.is_partial() {
+        let metrics = recording.metrics(windows.end - 1)?;
+        let here = |metric: &&Metric| metric.space.is_some_and(|space| view.shows(space));
+        let outside = metrics.iter().filter(|metric| NOT_RESIDENT.contains(&&*metric.name));
+        outside.filter(here).for_each(|metric| split.add_metric(metric));
+    }
+    ages.set_rest(&split);
     Ok(ages)
 }
 
@@ -106,9 +134,6 @@ impl Ages {
             return;
         }
         if region.is_unknown() {
-            let sum =
-                if region.is_unseen() { &mut self.unseen_bytes } else { &mut self.unknown_bytes };
-            *sum = sum.saturating_add(bytes);
             return;
         }
         let index = bin_of(region.age);
@@ -123,6 +148,17 @@ impl Ages {
         };
         *of_bin = of_bin.saturating_add(bytes);
         *of_all = of_all.saturating_add(bytes);
+    }
+
+    /// Sets the bytes that are in no bin.
+    fn set_rest(&mut self, split: &Split) {
+        self.unknown_bytes = split.unknown;
+        self.unknown_refused_bytes = split.refused;
+        self.unknown_guest_bytes = split.guest;
+        self.unseen_bytes = split.unseen;
+        self.absent_bytes = split.outside.map(|outside| outside.absent);
+        self.swapped_bytes = split.outside.map(|outside| outside.swapped);
+        self.reserved_bytes = split.outside.map(|outside| outside.reserved);
     }
 
     fn empty_bin(&self, index: usize) -> AgeBin {
@@ -180,9 +216,17 @@ impl Ages {
         let part = |bytes: u64, why: &str| {
             (bytes > 0).then(|| format!("{} {why}", units::about_size(bytes)))
         };
-        let unknown = part(self.unknown_bytes, "unknown (too little evidence)");
-        let unseen = part(self.unseen_bytes, "not looked at");
-        let parts: Vec<_> = unknown.into_iter().chain(unseen).collect();
+        let reasons = self.unknown_refused_bytes.saturating_add(self.unknown_guest_bytes);
+        let parts = [
+            part(self.unknown_bytes.saturating_sub(reasons), "unknown (too little evidence)"),
+            part(self.unknown_refused_bytes, "unknown (refused)"),
+            part(self.unknown_guest_bytes, "unknown (guest memory)"),
+            part(self.unseen_bytes, "not looked at"),
+            part(self.absent_bytes.unwrap_or(0), "not resident"),
+            part(self.swapped_bytes.unwrap_or(0), "swapped"),
+            part(self.reserved_bytes.unwrap_or(0), "reserved and never touched"),
+        ];
+        let parts: Vec<_> = parts.into_iter().flatten().collect();
         (!parts.is_empty()).then(|| format!("besides: {}", parts.join(", ")))
     }
 

@@ -103,7 +103,7 @@ fn from_regions(
     let mut figures = of_window(recording, index);
     figures.mapped = mapped.at(recording, index, view)?;
     for region in &recording.snapshot(index)?.regions {
-        let bytes: u64 = view.clip(&region.range).map(|range| range.bytes()).sum();
+        let bytes: u64 = view.clip(&region.range).map(|range| region.bytes_of(&range)).sum();
         if region.is_hot(HOT_FREQUENCY) {
             figures.hot = figures.hot.saturating_add(bytes);
         }

@@ -500,7 +500,7 @@ fn write_legend(out: &mut dyn Write, color: Color) -> io::Result<()> {
     write_cells(out, &[Cell::Unknown], color)?;
     write!(out, " unknown: little evidence; ")?;
     write_cells(out, &[Cell::NotLookedAt], color)?;
-    writeln!(out, " not looked at; blank unmapped")
+    writeln!(out, " not looked at, or not resident")
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ pub mod metrics;
 mod names;
 mod ramp;
 mod regions;
+mod split;
 mod style;
 mod summary;
 pub mod svg;
@@ -25,6 +26,7 @@ pub mod table;
 mod text;
 mod tiers;
 mod view;
+mod windows;
 mod wss;
 
 pub use ages::{AgeBin, Ages, ages};

@@ -1,5 +1,6 @@
 //! The region table: heat by address, over an interval of time.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::ops::Range as Span;
 use std::sync::Arc;
@@ -11,11 +12,12 @@ use tierscope_core::units;
 use tierscope_core::{
     CONFIRMED, Mapping, Mappings, Range, RangeSet, Rate, Region, Result, Snapshot, SpaceId,
 };
-use tierscope_record::{Recording, backing_name, windows_in};
+use tierscope_record::{Metric, Recording, backing_name, windows_in};
 
 use crate::heatmap::UNKNOWN_MEANS;
 use crate::mean::{Mean, Means};
 use crate::names;
+use crate::split::NOT_RESIDENT;
 use crate::style::Style;
 use crate::table::Align::{Left, Right};
 use crate::table::Table;
@@ -86,6 +88,8 @@ pub struct RegionRow {
     pub end: u64,
     /// Size in bytes.
     pub bytes: u64,
+    /// Resident bytes at the end of the time; the size if the recording does not have them.
+    pub resident_bytes: u64,
     /// Whether there is too little evidence to separate hot from cold: at the end of the time, or
     /// in all of it. Such a row is neither hot nor cold.
     pub unknown: bool,
@@ -118,7 +122,7 @@ pub struct SpaceHot {
     pub name: String,
     /// Hot ranges `[start, end)`, sorted, disjoint.
     pub hot: Vec<(u64, u64)>,
-    /// Total bytes of the hot ranges.
+    /// Resident bytes of the hot ranges.
     pub hot_bytes: u64,
 }
 
@@ -140,9 +144,9 @@ pub struct Regions {
     pub exact: bool,
     /// Frequency from which a row counts as hot.
     pub hot_frequency: f64,
-    /// Total hot bytes.
+    /// Total hot bytes, resident ones.
     pub hot_bytes: u64,
-    /// Total unknown bytes.
+    /// Total unknown bytes, resident ones.
     pub unknown_bytes: u64,
     /// Hot ranges `[start, end)` of all spaces, ordered by space.
     pub hot: Vec<(u64, u64)>,
@@ -168,7 +172,10 @@ pub fn regions(recording: &Recording, view: &View, options: &RegionsOptions) -> 
         means_of_tiles(recording, &windows, &view)?
     };
     cut_unknown(&mut means, &last, &view);
+    let last = LastWindow::new(&last, &recording.metrics(windows.end - 1)?);
     let mut rows = merge(split(&means.finish(), &layout), &last);
+    // Memory that is no longer resident.
+    rows.retain(|row| row.resident_bytes > 0);
     let hot = rows.iter().filter(|row| row.hot).map(RegionRow::range).collect::<RangeSet>();
     sort(&mut rows, options.sort);
     let commits = recording.commits();
@@ -181,10 +188,10 @@ pub fn regions(recording: &Recording, view: &View, options: &RegionsOptions) -> 
         windows: windows.len() as u64,
         exact,
         hot_frequency: HOT_FREQUENCY,
-        hot_bytes: hot.bytes(),
-        unknown_bytes: rows.iter().filter(|row| row.unknown).map(|row| row.bytes).sum(),
+        hot_bytes: rows.iter().filter(|row| row.hot).map(|row| row.resident_bytes).sum(),
+        unknown_bytes: rows.iter().filter(|row| row.unknown).map(|row| row.resident_bytes).sum(),
         hot: hot.as_slice().iter().map(|r| (r.start, r.end)).collect(),
-        spaces: by_space(&hot, &named(recording, &windows, &hot, &layout)?),
+        spaces: by_space(&hot, &rows, &named(recording, &windows, &hot, &layout)?),
         regions: rows,
     })
 }
@@ -277,10 +284,11 @@ fn split<'a>(means: &[Mean], layout: &'a Mappings) -> Vec<(Mean, Option<&'a Mapp
 }
 
 /// Makes rows of the pieces; neighbours with the same displayed values are joined.
-fn merge(pieces: Vec<(Mean, Option<&Mapping>)>, last: &Snapshot) -> Vec<RegionRow> {
+fn merge(pieces: Vec<(Mean, Option<&Mapping>)>, last: &LastWindow<'_>) -> Vec<RegionRow> {
     let mut rows: Vec<RegionRow> = Vec::new();
     for (mean, mapping) in pieces {
-        let row = RegionRow::new(&mean, mapping, region_at(last, &mean.range));
+        let region = last.region_at(&mean.range);
+        let row = RegionRow::new(&mean, mapping, region, last.resident(&mean.range));
         match rows.last_mut() {
             Some(before) if before.reads_like(&row) => before.join(&row),
             _ => rows.push(row),
@@ -289,17 +297,50 @@ fn merge(pieces: Vec<(Mean, Option<&Mapping>)>, last: &Snapshot) -> Vec<RegionRo
     rows
 }
 
-/// The region of the last window that holds the first byte of `range`.
-fn region_at<'a>(last: &'a Snapshot, range: &Range) -> Option<&'a Region> {
-    let from = last
-        .regions
-        .partition_point(|r| (r.range.space, r.range.end) <= (range.space, range.start));
-    let region = last.regions.get(from)?;
-    (region.range.space == range.space && region.range.start <= range.start).then_some(region)
+/// The last window.
+struct LastWindow<'a> {
+    regions: &'a [Region],
+    /// Spaces whose regions hold resident memory only.
+    measured: BTreeSet<SpaceId>,
+}
+
+impl<'a> LastWindow<'a> {
+    fn new(snapshot: &'a Snapshot, metrics: &[Metric]) -> Self {
+        let outside = metrics.iter().filter(|metric| NOT_RESIDENT.contains(&&*metric.name));
+        let measured = outside.filter_map(|metric| metric.space).collect();
+        Self { regions: &snapshot.regions, measured }
+    }
+
+    /// The regions that overlap `range`.
+    fn overlapping(&self, range: &Range) -> impl Iterator<Item = (&'a Region, Range)> {
+        let key = (range.space, range.start);
+        let from = self.regions.partition_point(|r| (r.range.space, r.range.end) <= key);
+        let range = *range;
+        self.regions[from..].iter().map_while(move |r| Some((r, r.range.intersect(&range)?)))
+    }
+
+    /// The region that holds the first byte of `range`.
+    fn region_at(&self, range: &Range) -> Option<&'a Region> {
+        let first = self.overlapping(range).next();
+        first.filter(|(_, common)| common.start == range.start).map(|(region, _)| region)
+    }
+
+    /// Resident bytes of `range`; all of them where that was not measured.
+    fn resident(&self, range: &Range) -> u64 {
+        match self.measured.contains(&range.space) {
+            true => self.overlapping(range).map(|(region, part)| region.bytes_of(&part)).sum(),
+            false => range.bytes(),
+        }
+    }
 }
 
 impl RegionRow {
-    fn new(mean: &Mean, mapping: Option<&Mapping>, region: Option<&Region>) -> Self {
+    fn new(
+        mean: &Mean,
+        mapping: Option<&Mapping>,
+        region: Option<&Region>,
+        resident_bytes: u64,
+    ) -> Self {
         let sure = mean.confidence >= f64::from(CONFIRMED);
         let unknown = mean.seen == 0 || region.is_some_and(is_doubtful);
         let known = |share: f64| (!unknown).then_some(share);
@@ -308,6 +349,7 @@ impl RegionRow {
             start: mean.range.start,
             end: mean.range.end,
             bytes: mean.range.bytes(),
+            resident_bytes,
             unknown,
             frequency: known(mean.frequency),
             confidence: known(mean.confidence),
@@ -344,6 +386,7 @@ impl RegionRow {
         self.confidence = mean(self.confidence, next.confidence);
         self.end = next.end;
         self.bytes += next.bytes;
+        self.resident_bytes += next.resident_bytes;
     }
 
     /// Display name of the mapping: `[heap]`, `libc.so.6`, `anon`.
@@ -379,12 +422,16 @@ fn named(
     Ok(seen.into_iter().map(|(_, layout)| layout).collect())
 }
 
-fn by_space(hot: &RangeSet, layouts: &[Arc<Mappings>]) -> Vec<SpaceHot> {
+fn by_space(hot: &RangeSet, rows: &[RegionRow], layouts: &[Arc<Mappings>]) -> Vec<SpaceHot> {
+    let mut bytes = BTreeMap::<u32, u64>::new();
+    for row in rows.iter().filter(|row| row.hot) {
+        *bytes.entry(row.space).or_default() += row.resident_bytes;
+    }
     let of = |ranges: &[Range]| SpaceHot {
         space: ranges[0].space.0,
         name: names::space_name(layouts.iter(), ranges[0].space),
         hot: ranges.iter().map(|r| (r.start, r.end)).collect(),
-        hot_bytes: ranges.iter().map(Range::bytes).sum(),
+        hot_bytes: bytes.get(&ranges[0].space.0).copied().unwrap_or(0),
     };
     hot.as_slice().chunk_by(|a, b| a.space == b.space).map(of).collect()
 }
@@ -402,11 +449,13 @@ impl Regions {
         self.write_title(out)?;
         let spaces = self.regions.iter().any(|row| row.space != self.regions[0].space);
         let rates = self.has_rates();
+        let partly = self.regions.iter().any(|row| row.resident_bytes < row.bytes);
         let columns = [
             spaces.then_some(("space", Right)),
             Some(("start", Right)),
             Some(("end", Right)),
             Some(("size", Right)),
+            partly.then_some(("resident", Right)),
             Some(("freq", Right)),
             rates.then_some(("rate", Right)),
             Some(("age", Right)),
@@ -416,7 +465,7 @@ impl Regions {
         ];
         let mut table = Table::new(columns.into_iter().flatten());
         for row in &self.regions {
-            table.row(row.cells(spaces, rates).into_iter().flatten());
+            table.row(row.cells([spaces, partly, rates]).into_iter().flatten());
         }
         table.fit_last(style.width, 12);
         write!(out, "{table}")
@@ -449,7 +498,7 @@ impl Regions {
 
 impl RegionRow {
     /// The cells of the row; those of columns that are not shown are `None`.
-    fn cells(&self, spaces: bool, rates: bool) -> [Option<String>; 10] {
+    fn cells(&self, [spaces, partly, rates]: [bool; 3]) -> [Option<String>; 11] {
         let number = |n: Option<u32>| n.map_or("-".into(), |n| n.to_string());
         let level = self.level.and_then(tierscope_core::Level::new);
         [
@@ -457,6 +506,7 @@ impl RegionRow {
             Some(format!("{:#x}", self.start)),
             Some(format!("{:#x}", self.end)),
             Some(units::about_size(self.bytes)),
+            partly.then(|| units::about_size(self.resident_bytes)),
             Some(self.frequency.map_or("unknown".into(), units::percent)),
             rates.then(|| self.rate.map_or(String::new(), |rate| rate.text())),
             Some(number(self.age)),

@@ -8,17 +8,19 @@ use std::time::{Duration, UNIX_EPOCH};
 use serde::Serialize;
 use tierscope_core::metrics::HOT_FREQUENCY;
 use tierscope_core::units;
-use tierscope_core::{Mappings, Region, Result, SpaceId};
+use tierscope_core::{Mappings, Result, SpaceId};
 use tierscope_record::{Commit, Metric, Recording, residence_of};
 
 use crate::figures;
 use crate::heatmap::UNKNOWN_MEANS;
+use crate::split::{Outside, Split};
 use crate::style::Style;
 use crate::table::Align::{Left, Right};
 use crate::table::Table;
 use crate::text::{self, unless_closed};
 use crate::tiers::{InMemory, NOT_TOLD, TierName, Tiers};
 use crate::view::View;
+use crate::windows::is_late;
 
 /// Distribution of a number over the windows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -148,14 +150,34 @@ pub struct Summary {
     pub pages_drawn: u64,
     /// Bytes whose frequency is at least [`HOT_FREQUENCY`].
     pub hot_bytes: Spread,
-    /// Bytes known and not hot. In each window, these and the hot, unknown and unseen bytes add up
-    /// to the bytes of its regions. For older recordings these three are computed from up to 1024
-    /// windows.
+    /// Bytes known and not hot: warm or cold. For older recordings, all states but hot are computed
+    /// from up to 1024 windows.
     pub not_hot_bytes: Spread,
-    /// Bytes probed with too little evidence to separate hot from cold.
+    /// Bytes accessed and not hot.
+    pub warm_bytes: Spread,
+    /// Bytes without an access; resident ones only, if the recording has the bytes that are not.
+    pub cold_bytes: Spread,
+    /// Bytes whose hot and cold parts cannot be separated, for any reason.
     pub unknown_bytes: Spread,
-    /// Bytes in regions that were not probed.
+    /// The unknown bytes that the machine refuses to judge.
+    pub unknown_refused_bytes: Spread,
+    /// The unknown bytes that are memory of a virtual machine.
+    pub unknown_guest_bytes: Spread,
+    /// Bytes in regions that were not probed. In each window, the hot, warm, cold, unknown and
+    /// unseen bytes add up to the bytes of its regions, and, with absent, swapped and reserved
+    /// bytes, to the mapped bytes.
     pub unseen_bytes: Spread,
+    /// Bytes of files, shared memory and the kernel's own mappings that are not in memory. This and
+    /// the next two are over the windows that have them, and `None` if none has.
+    pub absent_bytes: Option<Spread>,
+    /// Bytes in swap, zswap included.
+    pub swapped_bytes: Option<Spread>,
+    /// Bytes of anonymous memory that were never populated.
+    pub reserved_bytes: Option<Spread>,
+    /// Sampling intervals of a window.
+    pub samples: Spread,
+    /// Number of windows that took more than 1.5 times as long as configured.
+    pub late_windows: u64,
     /// Number of regions.
     pub regions: Spread,
     /// Frequency from which a region counts as hot.
@@ -171,35 +193,7 @@ pub struct Summary {
     partial: bool,
 }
 
-/// Number of regions of a space in one window, and their bytes by state.
-#[derive(Clone, Copy, Debug, Default)]
-struct Figures {
-    regions: u64,
-    bytes: u64,
-    hot: u64,
-    unknown: u64,
-    unseen: u64,
-}
-
-impl Figures {
-    fn not_hot(&self) -> u64 {
-        self.bytes.saturating_sub(self.hot).saturating_sub(self.unknown).saturating_sub(self.unseen)
-    }
-
-    fn add(&mut self, region: &Region, bytes: u64) {
-        self.regions += 1;
-        self.bytes = self.bytes.saturating_add(bytes);
-        let state = match () {
-            () if region.is_unseen() => &mut self.unseen,
-            () if region.is_unknown() => &mut self.unknown,
-            () if region.is_hot(HOT_FREQUENCY) => &mut self.hot,
-            () => return,
-        };
-        *state = state.saturating_add(bytes);
-    }
-}
-
-type BySpace = BTreeMap<SpaceId, Figures>;
+type BySpace = BTreeMap<SpaceId, Split>;
 
 /// Summarises the view.
 ///
@@ -228,9 +222,8 @@ pub fn summary(recording: &Recording, view: &View) -> Result<Summary> {
     summary.partial = view.is_partial();
     summary.set_residence(&in_memory, &tiers);
     summary.hot_bytes = sum(&figures, |of| of.hot);
-    summary.not_hot_bytes = sum(states, Figures::not_hot);
-    summary.unknown_bytes = sum(states, |of| of.unknown);
-    summary.unseen_bytes = sum(states, |of| of.unseen);
+    summary.set_states(states);
+    summary.set_windows(commits, recording.meta().window);
     summary.regions = sum(&figures, |of| of.regions);
     summary.profiler_cpu = profiler_cpu;
     summary.target_cpu = target_cpu;
@@ -240,7 +233,7 @@ pub fn summary(recording: &Recording, view: &View) -> Result<Summary> {
 }
 
 /// A figure summed over all spaces, window by window.
-fn sum(windows: &[BySpace], of: fn(&Figures) -> u64) -> Spread {
+fn sum(windows: &[BySpace], of: fn(&Split) -> u64) -> Spread {
     let window = |spaces: &BySpace| spaces.values().map(of).sum();
     Spread::of(&windows.iter().map(window).collect::<Vec<u64>>())
 }
@@ -293,8 +286,17 @@ fn about(recording: &Recording) -> Summary {
         pages_drawn: 0,
         hot_bytes: Spread::default(),
         not_hot_bytes: Spread::default(),
+        warm_bytes: Spread::default(),
+        cold_bytes: Spread::default(),
         unknown_bytes: Spread::default(),
+        unknown_refused_bytes: Spread::default(),
+        unknown_guest_bytes: Spread::default(),
         unseen_bytes: Spread::default(),
+        absent_bytes: None,
+        swapped_bytes: None,
+        reserved_bytes: None,
+        samples: Spread::default(),
+        late_windows: 0,
         regions: Spread::default(),
         hot_frequency: HOT_FREQUENCY,
         profiler_cpu: None,
@@ -318,15 +320,7 @@ fn figures_of(
     let mut spaces = BySpace::new();
     for metric in metrics {
         let Some(space) = metric.space.filter(|space| view.shows(*space)) else { continue };
-        let of = spaces.entry(space).or_default();
-        match metric.name.as_str() {
-            "regions" => of.regions = metric.value as u64,
-            "region_bytes" => of.bytes = metric.value as u64,
-            "hot_bytes" => of.hot = metric.value as u64,
-            "unknown_bytes" => of.unknown = metric.value as u64,
-            "unseen_bytes" => of.unseen = metric.value as u64,
-            _ => {}
-        }
+        spaces.entry(space).or_default().add_metric(metric);
     }
     Ok(spaces)
 }
@@ -334,9 +328,9 @@ fn figures_of(
 fn from_regions(recording: &Recording, index: usize, view: &View) -> Result<BySpace> {
     let mut spaces = BySpace::new();
     for region in &recording.snapshot(index)?.regions {
-        let bytes: u64 = view.clip(&region.range).map(|range| range.bytes()).sum();
+        let bytes: u64 = view.clip(&region.range).map(|range| region.bytes_of(&range)).sum();
         if bytes > 0 {
-            spaces.entry(region.range.space).or_default().add(region, bytes);
+            spaces.entry(region.range.space).or_default().add_region(region, bytes);
         }
     }
     Ok(spaces)
@@ -354,7 +348,7 @@ fn by_space(
     ids.sort_unstable();
     ids.dedup();
     ids.retain(|space| view.shows(*space));
-    let spread = |windows: &[BySpace], space: SpaceId, of: fn(&Figures) -> u64| {
+    let spread = |windows: &[BySpace], space: SpaceId, of: fn(&Split) -> u64| {
         let value = |f: &BySpace| f.get(&space).map_or(0, of);
         Spread::of(&windows.iter().map(value).collect::<Vec<_>>())
     };
@@ -402,6 +396,35 @@ fn cpu_shares(commits: &[Commit]) -> (Option<f64>, Option<f64>) {
 }
 
 impl Summary {
+    fn set_states(&mut self, windows: &[BySpace]) {
+        self.not_hot_bytes = sum(windows, Split::not_hot);
+        self.warm_bytes = sum(windows, Split::warm);
+        self.cold_bytes = sum(windows, Split::cold);
+        self.unknown_bytes = sum(windows, |of| of.unknown);
+        self.unknown_refused_bytes = sum(windows, |of| of.refused);
+        self.unknown_guest_bytes = sum(windows, |of| of.guest);
+        self.unseen_bytes = sum(windows, |of| of.unseen);
+        let all = |spaces: &BySpace| {
+            let mut all = Split::default();
+            spaces.values().for_each(|of| all.merge(of));
+            all.outside
+        };
+        let known: Vec<Outside> = windows.iter().filter_map(all).collect();
+        let spread = |of: fn(&Outside) -> u64| {
+            let values = || known.iter().map(of).collect::<Vec<_>>();
+            (!known.is_empty()).then(|| Spread::of(&values()))
+        };
+        self.absent_bytes = spread(|outside| outside.absent);
+        self.swapped_bytes = spread(|outside| outside.swapped);
+        self.reserved_bytes = spread(|outside| outside.reserved);
+    }
+
+    fn set_windows(&mut self, commits: &[Commit], window: Duration) {
+        self.samples =
+            Spread::of(&commits.iter().map(|row| row.samples.into()).collect::<Vec<_>>());
+        self.late_windows = commits.iter().filter(|row| is_late(row, window)).count() as u64;
+    }
+
     fn set_residence(&mut self, in_memory: &[InMemory], tiers: &Tiers) {
         let spread = |of: &mut dyn Iterator<Item = u64>| Spread::of(&of.collect::<Vec<_>>());
         let known = !in_memory.is_empty();
@@ -484,7 +507,11 @@ impl Summary {
     pub(crate) fn length(&self) -> String {
         let how = if self.ended { "" } else { ", not ended: still being written, or killed" };
         let duration = units::about_time(Duration::from_nanos(self.duration_ns));
-        format!("{duration} in {} windows{how}", self.windows)
+        let late = match self.late_windows {
+            0 => String::new(),
+            late => format!(", {late} of them late"),
+        };
+        format!("{duration} in {} windows{late}{how}", self.windows)
     }
 
     fn intervals(&self) -> String {
@@ -524,16 +551,70 @@ impl Summary {
         for tier in &self.tiers {
             add(&tier.tier.short(), &tier.bytes, size);
         }
-        add("hot", &self.hot_bytes, size);
-        add("not hot", &self.not_hot_bytes, size);
-        add("unknown", &self.unknown_bytes, size);
-        add("not looked at", &self.unseen_bytes, size);
+        for (name, spread) in self.states() {
+            add(name, spread, size);
+        }
         add("regions", &self.regions, |n| n.to_string());
+        add("samples", &self.samples, |n| n.to_string());
         write!(out, "{table}")?;
         writeln!(out, "hot: frequency of at least {}", units::percent(self.hot_frequency))?;
         writeln!(out, "{UNKNOWN_MEANS}")?;
+        if let Some(meaning) = self.refusals() {
+            writeln!(out, "{meaning}")?;
+        }
+        if self.absent_bytes.is_some() {
+            writeln!(out, "{ALL_STATES}")?;
+        }
+        if self.late_windows > 0 {
+            writeln!(out, "late windows: more than 1.5 times as long as configured")?;
+        }
         writeln!(out, "{}", self.residence_text())?;
         writeln!(out, "CPU: {}", self.cpu())
+    }
+
+    /// The states of memory, with the bytes in each, in the order of reports.
+    fn states(&self) -> Vec<(&'static str, &Spread)> {
+        let mut states = vec![
+            ("hot", &self.hot_bytes),
+            ("warm", &self.warm_bytes),
+            ("cold", &self.cold_bytes),
+            ("unknown", &self.unknown_bytes),
+        ];
+        let reasons =
+            [("- refused", &self.unknown_refused_bytes), ("- guest", &self.unknown_guest_bytes)];
+        states.extend(reasons.into_iter().filter(|(_, spread)| spread.max > 0));
+        states.push(("not looked at", &self.unseen_bytes));
+        let outside = [
+            ("not resident", &self.absent_bytes),
+            ("swapped", &self.swapped_bytes),
+            ("reserved", &self.reserved_bytes),
+        ];
+        states.extend(outside.into_iter().filter_map(|(name, of)| Some((name, of.as_ref()?))));
+        states
+    }
+
+    /// The bytes in each state at the end, as text.
+    pub(crate) fn states_text(&self) -> String {
+        let state = |(name, of): (&str, &Spread)| {
+            let (of_it, name) = name.strip_prefix("- ").map_or(("", name), |name| ("of it ", name));
+            format!("{of_it}{name} {}", units::about_size(of.now))
+        };
+        self.states().into_iter().map(state).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Sampling intervals of a window, as text.
+    pub(crate) fn samples_text(&self) -> String {
+        format!("at least {} a window, {} in the median", self.samples.min, self.samples.p50)
+    }
+
+    /// Legend for the reasons of unknown memory other than too little evidence.
+    fn refusals(&self) -> Option<String> {
+        let refused = "refused: the machine does not judge these pages";
+        let guest = "guest: memory of a virtual machine, which accesses it through its own tables";
+        let reasons = [(&self.unknown_refused_bytes, refused), (&self.unknown_guest_bytes, guest)];
+        let some: Vec<_> =
+            reasons.into_iter().filter(|(of, _)| of.max > 0).map(|(_, text)| text).collect();
+        (!some.is_empty()).then(|| some.join("\n"))
     }
 
     pub(crate) fn cpu(&self) -> String {
@@ -556,6 +637,10 @@ impl Summary {
         write!(out, "{table}")
     }
 }
+
+/// Legend for the states of memory that is not resident.
+const ALL_STATES: &str = "not resident: of files and shared memory; reserved: anonymous memory never \
+                          touched\nhot to reserved add up to mapped; cold memory is resident";
 
 /// The instrument with its settings: `telescope (variant bounded)`.
 fn named(instrument: &str, settings: &BTreeMap<String, String>) -> String {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde_json::Value;
 use tierscope_core::drive::{Sink, Window};
 use tierscope_core::{
-    Backing, CpuTime, Mapping, Mappings, Node, OnNode, Placed, Range, Rate, Region, Residence,
-    Snapshot, Space, SpaceId, SpaceResidence, Time,
+    Backing, CpuTime, Extent, Mapping, Mappings, Node, OnNode, Placed, Range, Rate, Region,
+    Residence, Snapshot, Space, SpaceId, SpaceResidence, Time,
 };
 use tierscope_record::{Memory, Meta, Metric, Recorder, Recording};
 use tierscope_report::metrics::Collector;
@@ -42,8 +42,9 @@ fn exposition() -> String {
     let mut recorder = Recorder::create_in(&mut memory, &Meta::default()).unwrap();
     recorder.metric(Metric { time: end, name: "of_others".into(), space: None, value: 1.0 });
     let on = OnNode { node: Node(0), bytes: 4096 };
+    let extents = Some([Extent { range, resident: 4096, swapped: 0 }].into());
     let placed = Some(Placed { taken: end, nodes: vec![on], drawn: 0 });
-    let of = SpaceResidence { space: SpaceId(0), taken: end, bytes: 4096, placed, extents: None };
+    let of = SpaceResidence { space: SpaceId(0), taken: end, bytes: 4096, placed, extents };
     let residence = Residence { tiers: Vec::new(), spaces: vec![of] };
     let residence = Some(&residence);
     let mappings = Some(&layout);

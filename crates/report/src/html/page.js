@@ -411,7 +411,7 @@
     const percent = (share) => `${(share * 100).toFixed(1)} %`;
     const lines = [`${here.name ?? "not mapped"} · ${here.area.name}`];
     lines.push(`${hex(address)} at ${duration(here.t, 100)}`);
-    if (here.heat === undefined) lines.push("not looked at");
+    if (here.heat === undefined) lines.push("not looked at, or not resident");
     else {
       const hot = here.heat >= model.hot_frequency ? ", hot" : "";
       const frequency = `frequency ${percent(here.heat)}`;

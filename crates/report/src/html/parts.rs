@@ -131,12 +131,12 @@ struct Share {
 impl Share {
     fn add(&mut self, row: &RegionRow) {
         let Some(frequency) = row.frequency else {
-            self.unknown += row.bytes;
+            self.unknown += row.resident_bytes;
             return;
         };
-        self.known += row.bytes;
-        self.hot += if row.hot { row.bytes } else { 0 };
-        self.heat += frequency * row.bytes as f64;
+        self.known += row.resident_bytes;
+        self.hot += if row.hot { row.resident_bytes } else { 0 };
+        self.heat += frequency * row.resident_bytes as f64;
         let above = |rate: &RowRate| self.rate.is_none_or(|most| most.mean < rate.mean);
         self.rate = row.rate.filter(above).or(self.rate);
     }
@@ -183,6 +183,8 @@ fn hottest(regions: &Regions) -> String {
 
 fn about(summary: &Summary) -> String {
     let mut facts = summary.facts();
+    facts.push(("at the end", summary.states_text()));
+    facts.push(("samples", summary.samples_text()));
     facts.push(("CPU", summary.cpu()));
     let mut html = String::from("<table>\n");
     for (name, value) in facts {

@@ -143,12 +143,15 @@ impl Live {
                 nodes.iter().map(node).collect::<Vec<_>>().join(" · ")
             }
         };
+        // Where the machine knows it, regions are resident memory.
+        let of = if shown.outside.is_some() { commit.region_bytes } else { commit.mapped_bytes };
         let line = format!(
-            "mapped {} · hot {} · unknown {} · {} regions",
+            "mapped {} · hot {} · unknown {} · {} regions{}",
             units::about_size(commit.mapped_bytes),
-            part(commit.hot_bytes, commit.mapped_bytes),
-            part(totals::unknown(regions), commit.mapped_bytes),
+            part(commit.hot_bytes, of),
+            part(totals::unknown(regions), of),
             commit.regions,
+            shown.outside.map_or(String::new(), |outside| outside.text()),
         );
         canvas.text(0, 2, &line, Style::new());
         canvas.text(0, 3, &tiers, Style::new());

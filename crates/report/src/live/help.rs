@@ -16,5 +16,5 @@ pub(crate) const KEYS: [(&str, &str); 15] = [
     ("Home End", "first window, newest window"),
     ("[ ]", "replay slower, faster"),
     ("q", "quit"),
-    ("u ? in the map", "unknown: too little evidence; not looked at"),
+    ("u ? in the map", "unknown: too little evidence; not looked at, or not resident"),
 ];

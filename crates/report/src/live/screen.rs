@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tierscope_core::{Error, Mappings, Result, Snapshot, SpaceId, SpaceResidence};
-use tierscope_record::Recording;
+use tierscope_record::{Recording, residence_of};
 
 use super::addresses::Addresses;
 use super::columns::Columns;
@@ -13,6 +13,7 @@ use super::focus::{Scope, Step};
 use super::key::Key;
 use super::table::{self, Kind, Table};
 use super::timeline::{Motion, Timeline};
+use crate::split::Outside;
 use crate::style::Color;
 
 /// Start position of a screen.
@@ -46,6 +47,8 @@ pub(crate) struct Shown {
     pub(crate) layout: Arc<Mappings>,
     pub(crate) snapshot: Snapshot,
     pub(crate) residence: Vec<SpaceResidence>,
+    /// Mapped bytes that are not resident, if recorded.
+    pub(crate) outside: Option<Outside>,
 }
 
 /// A live screen of a recording.
@@ -328,8 +331,9 @@ impl Live {
         let same = self.shown.as_ref().is_some_and(|shown| {
             Arc::ptr_eq(&shown.layout, &layout) && !layout.mappings.is_empty()
         });
-        let residence = self.recording.residence(head)?;
-        self.shown = Some(Shown { index: head, layout, snapshot, residence });
+        let metrics = self.recording.metrics(head)?;
+        let (residence, outside) = (residence_of(&metrics), Outside::of(&metrics));
+        self.shown = Some(Shown { index: head, layout, snapshot, residence, outside });
         self.stale = true;
         if !same {
             self.set_domain();

@@ -69,7 +69,7 @@ impl Order {
 pub(crate) struct Row {
     /// The address range, from its first to its last byte.
     pub(crate) range: Range,
-    /// Bytes of it that are mapped, or in the region.
+    /// Bytes of it that are mapped, or resident in the region.
     pub(crate) bytes: u64,
     /// Bytes that were probed and are known.
     pub(crate) known: u64,
@@ -234,8 +234,9 @@ fn holds(row: &Row, range: &Range) -> bool {
 fn rows_of(regions: &[Region], scope: &Scope) -> Vec<Row> {
     let row = |region: &Region| {
         let range = scope.clip(&region.range)?;
-        let mut row = Row::new(range, range.bytes());
-        row.add(region, range.bytes());
+        let bytes = region.bytes_of(&range);
+        let mut row = Row::new(range, bytes);
+        row.add(region, bytes);
         (row.age, row.level) = (Some(region.age), region.level);
         row.rate = region.rate.as_ref().filter(|_| !region.is_unknown()).map(RowRate::of);
         Some(row)
@@ -255,7 +256,7 @@ fn mappings(layout: &Mappings, regions: &[Region], scope: &Scope) -> Vec<Row> {
         }
         for row in &mut rows[first..] {
             let Some(common) = row.range.intersect(&region.range) else { break };
-            row.add(region, common.bytes());
+            row.add(region, region.bytes_of(&common));
         }
     }
     rows
@@ -275,10 +276,11 @@ fn processes(layout: &Mappings, regions: &[Region], scope: &Scope) -> Vec<Row> {
     for region in regions {
         let Some(range) = scope.clip(&region.range) else { continue };
         match rows.binary_search_by_key(&range.space, |row| row.range.space) {
-            Ok(index) => rows[index].add(region, range.bytes()),
+            Ok(index) => rows[index].add(region, region.bytes_of(&range)),
             Err(index) => {
-                let mut row = Row::new(range, range.bytes());
-                row.add(region, range.bytes());
+                let bytes = region.bytes_of(&range);
+                let mut row = Row::new(range, bytes);
+                row.add(region, bytes);
                 rows.insert(index, row);
             }
         }

@@ -45,7 +45,7 @@ impl CpuShares {
 /// Bytes probed with too little evidence.
 pub(crate) fn unknown(regions: &[Region]) -> u64 {
     let unknown = regions.iter().filter(|region| region.is_unknown() && !region.is_unseen());
-    unknown.map(|region| region.range.bytes()).fold(0, u64::saturating_add)
+    unknown.map(Region::bytes).fold(0, u64::saturating_add)
 }
 
 /// Bytes on a memory node.
@@ -71,7 +71,7 @@ pub(crate) fn nodes(layout: &Mappings, regions: &[Region]) -> Option<Vec<Node>> 
         Node {
             name: space.name.to_string(),
             bytes: of.map(|mapping| mapping.range.bytes()).sum(),
-            hot: hot.map(|region| region.range.bytes()).sum(),
+            hot: hot.map(Region::bytes).sum(),
         }
     };
     all.then(|| layout.spaces.iter().map(node).collect())

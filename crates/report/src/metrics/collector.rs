@@ -8,15 +8,13 @@ use tierscope_record::{Commit, Recording};
 use super::families;
 use super::figures::figures;
 use super::text::Text;
-
-/// A window is late if it took longer than the configured length times this.
-const LATE: f64 = 1.5;
+use crate::windows::is_late;
 
 /// Cumulative counters over all recordings that were followed.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Counters {
     pub(super) windows: u64,
-    /// Windows that took more than [`LATE`] times the configured length.
+    /// Windows that took much longer than configured ([`is_late`]).
     pub(super) late: u64,
     /// Windows that would have fitted into the gaps between consecutive windows.
     pub(super) lost: u64,
@@ -28,7 +26,7 @@ impl Counters {
     /// Counts one window; `window` is the configured length.
     fn take(&mut self, before: Option<&Commit>, row: &Commit, window: Duration) {
         self.windows += 1;
-        self.late += u64::from(row.end - row.start > window.mul_f64(LATE));
+        self.late += u64::from(is_late(row, window));
         if let Some(before) = before {
             let gap = (row.start - before.end).as_nanos();
             self.lost += gap.checked_div(window.as_nanos()).unwrap_or(0) as u64;
@@ -77,6 +75,7 @@ impl Collector {
             families::spaces(&mut text, &families::labelled(&figures, &layout));
             let metrics = recording.metrics(last)?;
             families::residence(&mut text, &metrics, &layout, recording.meta());
+            families::not_resident(&mut text, &metrics, &layout);
             families::series(&mut text, &metrics, &layout);
         }
         Ok(text.finish())

@@ -3,16 +3,17 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tierscope_core::{Mappings, SpaceId, SpaceResidence};
+use tierscope_core::{Mappings, SpaceId, SpaceResidence, Unknown};
 use tierscope_record::{Meta, Metric, Recording, is_residence, residence_of};
 
 use super::collector::Counters;
 use super::figures::{AGES, Figures, Heat};
 use super::text::{Kind, Label, Text, number};
+use crate::split::NOT_RESIDENT;
 use crate::tiers::Tiers;
 
 /// Series of a recording that are exported as families of their own.
-const KNOWN: [&str; 8] = [
+const KNOWN: [&str; 10] = [
     "profiler_cpu_seconds",
     "target_cpu_seconds",
     "regions",
@@ -20,6 +21,8 @@ const KNOWN: [&str; 8] = [
     "accessed_bytes",
     "hot_bytes",
     "unknown_bytes",
+    "unknown_refused_bytes",
+    "unknown_guest_bytes",
     "unseen_bytes",
 ];
 
@@ -135,9 +138,9 @@ fn mapped(text: &mut Text, spaces: &[Labelled<'_>]) {
 }
 
 fn memory(text: &mut Text, spaces: &[Labelled<'_>]) {
-    let help = "Bytes in regions, by backing and by heat in the last window: hot \
+    let help = "Resident bytes in regions, by backing and by heat in the last window: hot \
                 (frequency of at least 5/40), cold (accessed, but not hot), idle (not accessed), \
-                unknown (too little evidence to tell), unseen (not looked at).";
+                unknown (hot and cold cannot be separated), unseen (not looked at).";
     let mut family = text.family("tierscope_memory_bytes", Kind::Gauge, Some("bytes"), help);
     for of in spaces {
         for (backing, bytes) in &of.figures.bytes {
@@ -150,10 +153,40 @@ fn memory(text: &mut Text, spaces: &[Labelled<'_>]) {
 }
 
 fn unknown(text: &mut Text, spaces: &[Labelled<'_>]) {
-    let help =
-        "Bytes of regions that were looked at, with too little evidence to tell hot from cold.";
+    let help = "Bytes of regions whose hot and cold parts cannot be separated, by reason: too little \
+                evidence, refused by the machine, memory of a guest.";
     let mut family = text.family("tierscope_unknown_bytes", Kind::Gauge, Some("bytes"), help);
-    spaces.iter().for_each(|of| family.sample(&of.labels(), of.figures.unknown));
+    for of in spaces {
+        for (why, bytes) in Unknown::ALL.iter().zip(of.figures.unknown) {
+            family.sample(&of.with(&[("reason", why.name())]), bytes);
+        }
+    }
+}
+
+/// Mapped bytes that are not resident; nothing if the recording does not have them.
+pub(super) fn not_resident(text: &mut Text, metrics: &[Metric], layout: &Mappings) {
+    let families = [
+        (
+            "absent_bytes",
+            "tierscope_absent_bytes",
+            "Bytes of files and shared memory not in memory.",
+        ),
+        ("swapped_bytes", "tierscope_swapped_bytes", "Bytes in swap, zswap included."),
+        (
+            "reserved_bytes",
+            "tierscope_reservation_bytes",
+            "Bytes of anonymous memory mapped and never touched.",
+        ),
+    ];
+    for (series, name, help) in families {
+        let mut family = text.family(name, Kind::Gauge, Some("bytes"), help);
+        for metric in metrics.iter().filter(|metric| metric.name == series) {
+            let Some(space) = metric.space else { continue };
+            let (number, process) = (space.0.to_string(), layout.space_name(space));
+            let labels = [("space", &*number), ("process", &*process)];
+            family.sample(&labels, metric.value as u64);
+        }
+    }
 }
 
 /// By space, not by region: there are too many regions. Unknown rates are not included.
@@ -214,7 +247,8 @@ pub(super) fn residence(text: &mut Text, metrics: &[Metric], layout: &Mappings, 
 pub(super) fn series(text: &mut Text, metrics: &[Metric], layout: &Mappings) {
     let others: BTreeMap<_, _> = metrics
         .iter()
-        .filter(|metric| !KNOWN.contains(&metric.name.as_str()) && !is_residence(&metric.name))
+        .filter(|metric| !KNOWN.contains(&&*metric.name) && !is_residence(&metric.name))
+        .filter(|metric| !NOT_RESIDENT.contains(&&*metric.name))
         .map(|metric| ((&metric.name, metric.space), metric.value))
         .collect();
     let help = "Other series of the recording, by their own names, unit last.";

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use tierscope_core::metrics::HOT_FREQUENCY;
-use tierscope_core::{Backing, Mapping, Mappings, PAGE_SIZE, Region, Snapshot, SpaceId};
+use tierscope_core::{Backing, Mapping, Mappings, PAGE_SIZE, Region, Snapshot, SpaceId, Unknown};
 
 /// Heat class of memory in the last window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -63,11 +63,11 @@ pub(super) struct Figures {
     pub(super) working_set: u64,
     /// Bytes mapped, by backing.
     pub(super) mapped: BTreeMap<&'static str, u64>,
-    /// Bytes with too little evidence.
-    pub(super) unknown: u64,
+    /// Unknown bytes, by reason in the order of [`Unknown::ALL`].
+    pub(super) unknown: [u64; Unknown::ALL.len()],
     /// Estimated accesses per second, by heat; `None` if no region has a known rate.
     pub(super) accesses: Option<[f64; Heat::ALL.len()]>,
-    /// Bytes in regions, by backing.
+    /// Resident bytes in regions, by backing.
     pub(super) bytes: BTreeMap<&'static str, ByHeat>,
     /// Idle bytes by age, one for each bucket of [`AGES`].
     pub(super) ages: [u64; AGES.len()],
@@ -107,11 +107,14 @@ fn not_before<'a>(mappings: &'a [Mapping], region: &Region) -> &'a [Mapping] {
 
 impl Figures {
     fn take(&mut self, region: &Region, mappings: &[Mapping], window: f64) {
-        let (heat, bytes) = (Heat::of(region), region.range.bytes());
+        let (heat, bytes) = (Heat::of(region), region.bytes());
         self.regions += 1;
         match heat {
             Heat::Hot | Heat::Cold => add(&mut self.working_set, bytes),
-            Heat::Unknown => add(&mut self.unknown, bytes),
+            Heat::Unknown => {
+                let why = region.unknown.unwrap_or(Unknown::Evidence);
+                add(&mut self.unknown[why as usize], bytes);
+            }
             Heat::Idle | Heat::Unseen => {}
         }
         if let Some(rate) = region.rate.filter(|_| !region.is_unknown()) {
@@ -127,8 +130,9 @@ impl Figures {
         let mut outside = bytes;
         let parts = mappings.iter().map_while(|m| Some((m, m.range.intersect(&region.range)?)));
         for (mapping, part) in parts {
-            outside -= part.bytes();
-            self.count(backing(mapping.backing), heat, part.bytes());
+            let bytes = region.bytes_of(&part);
+            outside = outside.saturating_sub(bytes);
+            self.count(backing(mapping.backing), heat, bytes);
         }
         if outside > 0 {
             self.count(NO_BACKING, heat, outside);
@@ -153,7 +157,6 @@ fn backing(backing: Backing) -> &'static str {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use tierscope_core::Unknown;
     use tierscope_core::{Range, Rate, Space};
 
     fn region(start: u64, end: u64, hits: f32, age: u32) -> Region {
@@ -201,6 +204,18 @@ mod tests {
         assert!((figures.age_sum - 20.0).abs() < 1e-9);
     }
 
+    // A heap of 100 bytes and a file of 100: of the idle region from 50 to 150, 40 are resident.
+    #[test]
+    fn resident_bytes_are_counted() {
+        let heap = mapping(0, 100, Backing::Heap);
+        let file = mapping(100, 200, Backing::File);
+        let idle = Region { resident: Some(40), ..region(50, 150, 0.0, 1) };
+        let figures = of(vec![idle], vec![heap, file]);
+        assert_eq!(figures.bytes["heap"], ByHeat([0, 0, 20, 0, 0]));
+        assert_eq!(figures.bytes["file"], ByHeat([0, 0, 20, 0, 0]));
+        assert_eq!((figures.bytes.len(), figures.ages[0]), (2, 40));
+    }
+
     #[test]
     fn not_looked_at_is_not_idle_and_unsure_is_not_hot() {
         let unseen = Region { samples: 0, ..region(0, 10, 0.0, 9) };
@@ -228,7 +243,7 @@ mod tests {
         let figures = of(regions, vec![mapping(0, 9 * page, Backing::Heap)]);
         let pages = figures.bytes["heap"].0.map(|bytes| bytes / page);
         assert_eq!(pages, [3, 0, 2, 4, 0]);
-        assert_eq!((figures.unknown, figures.working_set), (4 * page, 3 * page));
+        assert_eq!((figures.unknown, figures.working_set), ([4 * page, 0, 0], 3 * page));
         assert_eq!(figures.accesses, Some([1500.0, 0.0, 1.0, 0.0, 0.0]));
     }
 

@@ -171,6 +171,12 @@ fn draw_legend(svg: &mut Svg, x: f64, y: f64) {
     svg.text(end + 24.0, y + 10.0, Anchor::Start, "faint", &format!("line: hot from {share}"));
     svg.bar((end + 160.0, y), (STEP, 12.0), "unknown", UNKNOWN_MEANS);
     svg.text(end + 178.0, y + 10.0, Anchor::Start, "faint", "unknown: too little evidence");
-    svg.bar((x, y + 18.0), (STEP, 12.0), "unseen", "not looked at");
-    svg.text(x + 18.0, y + 28.0, Anchor::Start, "faint", "not looked at; blank: not mapped");
+    svg.bar((x, y + 18.0), (STEP, 12.0), "unseen", "not looked at, or not resident");
+    svg.text(
+        x + 18.0,
+        y + 28.0,
+        Anchor::Start,
+        "faint",
+        "not looked at, or not resident; blank: not mapped",
+    );
 }

@@ -105,6 +105,7 @@ fn a_summary_counts_each_byte_once() {
         let summary = summary(&recording, &view).unwrap();
         let states =
             [summary.hot_bytes, summary.not_hot_bytes, summary.unknown_bytes, summary.unseen_bytes];
+        assert_eq!([summary.warm_bytes.now, summary.cold_bytes.now], [0, 4 * MIB]);
         assert_eq!(states.map(|state| state.now / MIB), [3, 4, 5, 4]);
         assert_eq!(states.map(|state| state.p50 / MIB), [4, 4, 4, 4]);
         assert_eq!(summary.spaces[0].unknown_bytes.now, 5 * MIB);
@@ -244,7 +245,9 @@ fn a_scrape_has_a_gauge_of_it() {
         assert!((found - value).abs() <= value.abs() * 1e-6, "{start}{found}, not {value}");
     };
     let mib = |count: u64| (count * MIB) as f64;
-    gauge("tierscope_unknown_bytes", "", mib(5));
+    for (reason, count) in [("evidence", 5), ("refused", 0), ("guest", 0)] {
+        gauge("tierscope_unknown_bytes", &format!(r#",reason="{reason}""#), mib(count));
+    }
     let states = [("hot", 3), ("cold", 0), ("idle", 4), ("unknown", 5), ("unseen", 4)];
     for (heat, count) in states {
         let labels = format!(r#",backing="heap",heat="{heat}""#);

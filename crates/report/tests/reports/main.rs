@@ -6,4 +6,5 @@ mod doubt;
 mod golden;
 mod hot_rows;
 mod oracle;
+mod split;
 mod toy;
