@@ -463,7 +463,9 @@ impl Ports for LiveMachine {
     }
 
     fn residence(&mut self) -> Result<Arc<Residence>, Missing> {
-        Ok(self.numa_usage.found(|space| self.watched.iter().any(|w| w.space == space)))
+        let shared = self.known.shared;
+        let lives = |space| shared == Some(space) || self.watched.iter().any(|w| w.space == space);
+        Ok(self.numa_usage.found(lives))
     }
 }
 

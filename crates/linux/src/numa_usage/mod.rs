@@ -1,12 +1,17 @@
 //! Resident memory of the target, and its placement on NUMA nodes: determined by a separate thread,
 //! so that sampling never waits for it.
 //!
-//! Resident bytes are read once a second, the placement every ten seconds; either less often if it
-//! would take more than 1/500 of a CPU. The pages of a space of up to [`COUNTED`] are counted one
+//! Resident bytes are read once a second, as are the extents of resident and swapped memory, and the
+//! placement every ten seconds; each less often if it would take more than 1/500 of a CPU. Extents
+//! of large targets are found in steps. The pages of a space of up to [`COUNTED`] are counted one
 //! by one (`numa_maps`), which holds the mmap lock for as long as it takes; of a larger space some
 //! thousand pages are sampled instead.
 
+mod extents;
+mod page_runs;
 mod page_sample;
+mod page_set;
+mod survey;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,6 +30,7 @@ use crate::latest::Latest;
 use crate::proc::Proc;
 use crate::space_owners::Owner;
 use crate::tiers;
+use survey::{Survey, Surveyed};
 
 /// Spaces with more resident bytes than this are sampled instead of counted: for 2^20 pages of 4
 /// KiB the lock is held for some ten milliseconds.
@@ -33,7 +39,11 @@ const COUNTED: u64 = 4 << 30;
 const RESIDENT: Duration = Duration::from_secs(1);
 /// Period of determining the placement on nodes.
 const PLACEMENT: Duration = Duration::from_secs(10);
-/// Maximum share of one CPU for each of the two: 1/500.
+/// CPU time of a step of finding extents: about a GiB of small pages.
+const STEP: Duration = Duration::from_millis(4);
+/// CPU time of the first step, so that the first window of most targets has extents.
+const FIRST_STEP: Duration = Duration::from_millis(20);
+/// Maximum share of one CPU for each of the three: 1/500.
 const SHARE: u32 = 500;
 
 /// The processes to observe, with their mappings.
@@ -119,7 +129,12 @@ struct Observer {
     latest: Latest<Residence>,
     target: Target,
     found: BTreeMap<SpaceId, SpaceResidence>,
+    /// What the surveys found out so far, and the survey under way.
+    surveyed: BTreeMap<SpaceId, Surveyed>,
+    survey: Option<Survey>,
+    survey_step: Duration,
     resident: Pace,
+    extents: Pace,
     placement: Pace,
     rng: Rng,
 }
@@ -131,6 +146,10 @@ impl Observer {
             latest,
             target: Target { owners: Vec::new(), mappings: Arc::default() },
             found: BTreeMap::new(),
+            surveyed: BTreeMap::new(),
+            survey: None,
+            survey_step: FIRST_STEP,
+            extents: Pace::every(RESIDENT),
             resident: Pace::every(RESIDENT),
             placement: Pace::every(PLACEMENT),
             rng: Rng::seeded(0),
@@ -141,16 +160,25 @@ impl Observer {
     fn due(&self) -> Time {
         match self.target.owners.is_empty() {
             true => clock::monotonic() + PLACEMENT,
-            false => self.resident.next.min(self.placement.next),
+            false => self.resident.next.min(self.extents.next).min(self.placement.next),
         }
     }
 
     /// Does the tasks that are due, and publishes their results.
     fn observe(&mut self) {
-        let (began, before) = (clock::monotonic(), clock::thread_cpu());
-        self.read_resident_bytes(began);
-        self.resident.done(began, clock::thread_cpu().saturating_sub(before));
-        self.publish();
+        let began = clock::monotonic();
+        if began >= self.resident.next {
+            let before = clock::thread_cpu();
+            self.read_resident_bytes(began);
+            self.resident.done(began, clock::thread_cpu().saturating_sub(before));
+            self.publish();
+        }
+        if began >= self.extents.next {
+            let before = clock::thread_cpu();
+            self.find_extents();
+            self.extents.done(began, clock::thread_cpu().saturating_sub(before));
+            self.publish();
+        }
         if began >= self.placement.next {
             let before = clock::thread_cpu();
             self.read_placement();
@@ -168,10 +196,49 @@ impl Observer {
                 continue;
             }
             let placed = self.found.remove(&owner.space).and_then(|before| before.placed);
-            let space = owner.space;
-            found.insert(space, SpaceResidence { space, taken, bytes, placed, extents: None });
+            let (space, extents) = (owner.space, None);
+            found.insert(space, SpaceResidence { space, taken, bytes, placed, extents });
         }
         self.found = found;
+        self.insert_extents();
+    }
+
+    /// Goes on with the survey of extents, or begins one.
+    fn find_extents(&mut self) {
+        let begin = || Survey::of(self.proc.clone(), &self.target);
+        let mut survey = self.survey.take().unwrap_or_else(begin);
+        let complete = survey.step(std::mem::replace(&mut self.survey_step, STEP));
+        self.surveyed.extend(survey.take());
+        if complete {
+            let shared = survey.shared();
+            self.surveyed.extend(shared.map(|(id, extents)| (id, Surveyed { extents, viewed: 0 })));
+        } else {
+            self.survey = Some(survey);
+        }
+        self.insert_extents();
+    }
+
+    /// Enters the extents into what was found. Memory of the shared space counts there only.
+    fn insert_extents(&mut self) {
+        let shared = self.target.mappings.shared;
+        let lives = |space: &SpaceId| self.found.contains_key(space) || shared == Some(*space);
+        self.surveyed.retain(|space, _| lives(space));
+        for (space, surveyed) in &self.surveyed {
+            let extents = Some(Arc::clone(&surveyed.extents));
+            match self.found.get_mut(space) {
+                Some(found) if found.extents.is_none() => {
+                    found.bytes = found.bytes.saturating_sub(surveyed.viewed);
+                    found.extents = extents;
+                }
+                Some(found) => found.extents = extents,
+                None => {
+                    let bytes = surveyed.extents.iter().map(|extent| extent.resident).sum();
+                    let (space, taken) = (*space, clock::monotonic());
+                    let found = SpaceResidence { space, taken, bytes, placed: None, extents };
+                    self.found.insert(space, found);
+                }
+            }
+        }
     }
 
     fn read_placement(&mut self) {
@@ -258,6 +325,7 @@ mod tests {
         let found = published(&observer);
         let [of] = found.spaces.as_slice() else { panic!("{found:?}") };
         assert!(of.bytes >= 16 << 20 && of.space == SpaceId(3), "{of:?}");
+        assert!(of.extents.is_some(), "the first step finds the extents of a small process");
         if let Some(placed) = &of.placed {
             let sum: u64 = placed.nodes.iter().map(|on| on.bytes).sum();
             assert!(sum >= 16 << 20 && placed.drawn == 0, "{placed:?}");

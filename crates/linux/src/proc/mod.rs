@@ -3,6 +3,7 @@
 
 mod maps;
 mod numa_maps;
+mod smaps;
 mod stat;
 mod status;
 mod tree;

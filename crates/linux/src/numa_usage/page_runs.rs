@@ -1,0 +1,268 @@
+//! Which pages of a process are in memory or swapped: `/proc/PID/pagemap`, by its ioctl PAGEMAP_SCAN
+//! (Linux 6.7), which walks page tables and skips what was never populated, or by reading its
+//! entries (Documentation/admin-guide/mm/pagemap.rst). Neither sets or clears ACCESSED bits.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use tierscope_core::{PAGE_SHIFT, PAGE_SIZE};
+
+/// Adjacent pages that are all in memory, or all swapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PageRun {
+    pub(super) start: u64,
+    pub(super) end: u64,
+    pub(super) swapped: bool,
+}
+
+/// Categories of pages in PAGEMAP_SCAN (include/uapi/linux/fs.h).
+const IS_PRESENT: u64 = 1 << 3;
+const IS_SWAPPED: u64 = 1 << 4;
+/// The page of zeros that all processes share: nothing was written there.
+const IS_ZERO_PAGE: u64 = 1 << 5;
+/// Bits of an entry of pagemap.
+const PRESENT: u64 = 1 << 63;
+const SWAPPED: u64 = 1 << 62;
+
+/// Answers per ioctl.
+const ANSWERS: usize = 1024;
+/// Entries per read: those of 32 MiB.
+const ENTRIES: u64 = 8192;
+
+/// An answer of PAGEMAP_SCAN: start and end of adjacent pages, and their categories.
+type Answer = [u64; 3];
+
+/// `struct pm_scan_arg`.
+#[repr(C)]
+#[derive(Default)]
+struct ScanArgument {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    walk_end: u64,
+    vec: u64,
+    vec_len: u64,
+    max_pages: u64,
+    category_inverted: u64,
+    category_mask: u64,
+    category_anyof_mask: u64,
+    return_mask: u64,
+}
+
+/// `_IOWR('f', 16, struct pm_scan_arg)`.
+const PAGEMAP_SCAN: libc::c_ulong =
+    (3 << 30) | ((size_of::<ScanArgument>() as libc::c_ulong) << 16) | (0x66 << 8) | 16;
+
+/// The page map of a process.
+pub(super) struct PageMap {
+    file: File,
+    scans: bool,
+    answers: Vec<Answer>,
+    entries: Vec<u8>,
+}
+
+impl PageMap {
+    /// Opens the file at `path`.
+    ///
+    /// # Errors
+    /// If the process is gone, or this process may not trace it.
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        let file = File::open(path)?;
+        let mut map = Self { file, scans: true, answers: Vec::new(), entries: Vec::new() };
+        map.answers.resize(ANSWERS, Answer::default());
+        // Kernels without the ioctl say so for an empty range as well.
+        map.scans = map.scan_once(0, 0).is_ok();
+        Ok(map)
+    }
+
+    /// Whether pages that were never populated cost nothing.
+    pub(super) fn skips_holes(&self) -> bool {
+        self.scans
+    }
+
+    /// Passes the runs of pages from `start` to `end` to `take`, in order.
+    ///
+    /// # Errors
+    /// If the process is gone.
+    pub(super) fn runs(
+        &mut self,
+        start: u64,
+        end: u64,
+        take: &mut dyn FnMut(PageRun),
+    ) -> io::Result<()> {
+        let mut at = start;
+        while at < end {
+            at = match self.scans {
+                true => {
+                    let (count, walked) = self.scan_once(at, end)?;
+                    runs_of_answers(&self.answers[..count], take);
+                    // A kernel that makes no progress must not keep this thread.
+                    walked.max(at + PAGE_SIZE)
+                }
+                false => self.read_once(at, end, take)?,
+            };
+        }
+        Ok(())
+    }
+
+    /// Fills in answers; returns their number and the address up to which they go.
+    fn scan_once(&mut self, start: u64, end: u64) -> io::Result<(usize, u64)> {
+        let mut argument = ScanArgument {
+            size: size_of::<ScanArgument>() as u64,
+            start,
+            end,
+            vec: self.answers.as_mut_ptr() as u64,
+            vec_len: self.answers.len() as u64,
+            category_anyof_mask: IS_PRESENT | IS_SWAPPED,
+            return_mask: IS_PRESENT | IS_SWAPPED | IS_ZERO_PAGE,
+            ..ScanArgument::default()
+        };
+        // SAFETY: the kernel reads and writes the argument, of the size in it, and writes up to
+        // `vec_len` answers of three words each to `vec`, which has room for them.
+        let count =
+            unsafe { libc::ioctl(self.file.as_raw_fd(), PAGEMAP_SCAN as _, &raw mut argument) };
+        match usize::try_from(count) {
+            Ok(count) => Ok((count.min(self.answers.len()), argument.walk_end)),
+            Err(_) => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Reads some entries; returns the address up to which they go.
+    fn read_once(
+        &mut self,
+        start: u64,
+        end: u64,
+        take: &mut dyn FnMut(PageRun),
+    ) -> io::Result<u64> {
+        let (first, last) = (start >> PAGE_SHIFT, end.div_ceil(PAGE_SIZE));
+        let count = (last - first).min(ENTRIES);
+        self.entries.resize((count * 8) as usize, 0);
+        self.file.read_exact_at(&mut self.entries, first * 8)?;
+        runs_of_entries(&self.entries, first, take);
+        Ok((first + count) << PAGE_SHIFT)
+    }
+}
+
+/// Passes the runs in answers of PAGEMAP_SCAN to `take`.
+fn runs_of_answers(answers: &[Answer], take: &mut dyn FnMut(PageRun)) {
+    for &[start, end, categories] in answers {
+        let swapped = categories & IS_PRESENT == 0;
+        if categories & IS_ZERO_PAGE == 0 && categories & (IS_PRESENT | IS_SWAPPED) != 0 {
+            take(PageRun { start, end, swapped });
+        }
+    }
+}
+
+/// Passes the runs in entries of pagemap, those of page `first` and the next ones, to `take`.
+fn runs_of_entries(bytes: &[u8], first: u64, take: &mut dyn FnMut(PageRun)) {
+    let entry = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap_or_default());
+    let state = |entry: u64| match entry {
+        entry if entry & PRESENT != 0 => Some(false),
+        entry if entry & SWAPPED != 0 => Some(true),
+        _ => None,
+    };
+    let states: Vec<_> = bytes.chunks_exact(8).map(|bytes| state(entry(bytes))).collect();
+    let mut page = first;
+    for same in states.chunk_by(|a, b| a == b) {
+        let end = page + same.len() as u64;
+        if let Some(swapped) = same[0] {
+            take(PageRun { start: page << PAGE_SHIFT, end: end << PAGE_SHIFT, swapped });
+        }
+        page = end;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+    fn collect(of: impl FnOnce(&mut dyn FnMut(PageRun))) -> Vec<(u64, u64, bool)> {
+        let mut found = Vec::new();
+        of(&mut |run| found.push((run.start >> 12, run.end >> 12, run.swapped)));
+        found
+    }
+
+    // Recorded on Linux 6.18: private memory of which pages 3 and 4 were written, and page 6 was only
+    // read, so that it is the page of zeros. Without the ioctl it counts as in memory.
+    #[test]
+    fn recorded_entries() {
+        let (one, two, zeros) =
+            (0x8100_0000_0020_ab09, 0x8100_0000_002a_b774, 0x8000_0000_0000_3b34);
+        let entries: [u64; 8] = [0, 0, 0, one, two, 0, zeros, 0];
+        let bytes: Vec<u8> = entries.iter().flat_map(|entry| entry.to_le_bytes()).collect();
+        let found = collect(|take| runs_of_entries(&bytes, 16, take));
+        assert_eq!(found, [(19, 21, false), (22, 23, false)]);
+    }
+
+    // The answers of PAGEMAP_SCAN for the same memory; the third one, of swapped pages, is made up.
+    #[test]
+    fn recorded_answers() {
+        let answers: [Answer; 3] = [
+            [0x7fb4_1f20_3000, 0x7fb4_1f20_5000, 0x8],
+            [0x7fb4_1f20_6000, 0x7fb4_1f20_7000, 0x28],
+            [0x7fb4_1f20_7000, 0x7fb4_1f20_a000, 0x10],
+        ];
+        let found = collect(|take| runs_of_answers(&answers, take));
+        let first = 0x7fb4_1f20_0000 >> 12;
+        assert_eq!(found, [(first + 3, first + 5, false), (first + 7, first + 10, true)]);
+    }
+
+    proptest! {
+        // Page by page: a page is in a run of its state, or in none.
+        #[test]
+        fn runs_agree_with_a_naive_oracle(states in prop::collection::vec(0u64..4, 0..40), first in 0u64..99) {
+            let bytes: Vec<u8> = states.iter().flat_map(|state| ((state << 62) | 5).to_le_bytes()).collect();
+            let found = collect(|take| runs_of_entries(&bytes, first, take));
+            for (page, state) in (first..).zip(&states) {
+                let of = found.iter().find(|(start, end, _)| (*start..*end).contains(&page));
+                let naive = match state { 0 => None, 1 => Some(true), _ => Some(false) };
+                prop_assert_eq!(of.map(|(_, _, swapped)| *swapped), naive);
+            }
+            prop_assert!(found.is_sorted_by(|a, b| a.1 <= b.0));
+            prop_assert!(found.windows(2).all(|pair| pair[0].1 < pair[1].0 || pair[0].2 != pair[1].2));
+        }
+    }
+
+    // A GiB is reserved, and pages 3, 4 and 70,000 of it are touched. Both ways find these; the scan
+    // is there on Linux 6.7 and later.
+    #[test]
+    fn the_kernel_finds_touched_pages_in_a_reservation() {
+        const GIB: usize = 1 << 30;
+        // SAFETY: new memory, which nothing else refers to.
+        let memory = unsafe {
+            mmap_anonymous(
+                std::ptr::null_mut(),
+                GIB,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )
+        };
+        let memory = memory.unwrap();
+        // SAFETY: the memory is that of the mapping; the writes are inside of it.
+        unsafe {
+            madvise(memory, GIB, Advice::LinuxNoHugepage).unwrap();
+            for page in [3, 4, 70_000] {
+                memory.cast::<u8>().add(page << 12).write_volatile(1);
+            }
+        }
+        let start = memory as u64;
+        let first = start >> 12;
+        let mut map = PageMap::open(Path::new("/proc/self/pagemap")).unwrap();
+        for scans in [map.scans, false] {
+            map.scans = scans;
+            let mut found = Vec::new();
+            map.runs(start, start + GIB as u64, &mut |run| found.push(run)).unwrap();
+            let pages: Vec<_> =
+                found.iter().map(|r| ((r.start >> 12) - first, (r.end >> 12) - first)).collect();
+            assert_eq!(pages, [(3, 5), (70_000, 70_001)], "scans: {scans}");
+        }
+        // SAFETY: the mapping of above, no longer used.
+        unsafe { munmap(memory, GIB) }.unwrap();
+    }
+}
