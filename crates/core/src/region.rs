@@ -22,8 +22,9 @@ pub struct Region {
     pub confidence: f32,
     /// Access rate of its pages; `None` where the instrument counts hits and estimates no rates.
     pub rate: Option<Rate>,
-    /// Why hot and cold cannot be separated: neither the frequency nor the bounds of the rate may be
-    /// acted on. `None` if they can, or if the region was not probed. See [`Region::is_unknown`].
+    /// Why hot and cold cannot be separated: neither the frequency nor the bounds of the rate may
+    /// be acted on. `None` if they can, or if the region was not probed. See
+    /// [`Region::is_unknown`].
     pub unknown: Option<Unknown>,
     /// Resident bytes of the range, as last measured, at most its size; `None` if all of it is
     /// resident or the machine does not report it. Reports count these bytes.

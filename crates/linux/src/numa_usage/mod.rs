@@ -1,11 +1,11 @@
 //! Resident memory of the target, and its placement on NUMA nodes: determined by a separate thread,
 //! so that sampling never waits for it.
 //!
-//! Resident bytes are read once a second, as are the extents of resident and swapped memory, and the
-//! placement every ten seconds; each less often if it would take more than 1/500 of a CPU. Extents
-//! of large targets are found in steps. The pages of a space of up to [`COUNTED`] are counted one
-//! by one (`numa_maps`), which holds the mmap lock for as long as it takes; of a larger space some
-//! thousand pages are sampled instead.
+//! Resident bytes are read once a second, as are the extents of resident and swapped memory, and
+//! the placement every ten seconds; each less often if it would take more than 1/500 of a CPU.
+//! Extents of large targets are found in steps. The pages of a space of up to [`COUNTED`] are
+//! counted one by one (`numa_maps`), which holds the mmap lock for as long as it takes; of a larger
+//! space some thousand pages are sampled instead.
 
 mod extents;
 mod page_runs;
@@ -21,13 +21,13 @@ use std::thread;
 use std::time::Duration;
 
 use tierscope_core::{
-    Error, ErrorKind, Mappings, Node, OnNode, Placed, Range, Residence, Result, Rng, SpaceId,
+    Addr, Error, ErrorKind, Mappings, Node, OnNode, Placed, Range, Residence, Result, Rng, SpaceId,
     SpaceResidence, Time,
 };
 
 use crate::clock;
 use crate::latest::Latest;
-use crate::proc::Proc;
+use crate::proc::{ByNode, Proc};
 use crate::space_owners::Owner;
 use crate::tiers;
 use survey::{Survey, Surveyed};
@@ -133,6 +133,8 @@ struct Observer {
     surveyed: BTreeMap<SpaceId, Surveyed>,
     survey: Option<Survey>,
     survey_step: Duration,
+    /// Bytes of the shared space by node, summed over its users.
+    viewed: ByNode,
     resident: Pace,
     extents: Pace,
     placement: Pace,
@@ -149,6 +151,7 @@ impl Observer {
             surveyed: BTreeMap::new(),
             survey: None,
             survey_step: FIRST_STEP,
+            viewed: ByNode::new(),
             extents: Pace::every(RESIDENT),
             resident: Pace::every(RESIDENT),
             placement: Pace::every(PLACEMENT),
@@ -225,7 +228,8 @@ impl Observer {
         self.surveyed.retain(|space, _| lives(space));
         for (space, surveyed) in &self.surveyed {
             let extents = Some(Arc::clone(&surveyed.extents));
-            match self.found.get_mut(space) {
+            let found = self.found.get_mut(space).filter(|_| shared != Some(*space));
+            match found {
                 Some(found) if found.extents.is_none() => {
                     found.bytes = found.bytes.saturating_sub(surveyed.viewed);
                     found.extents = extents;
@@ -234,7 +238,9 @@ impl Observer {
                 None => {
                     let bytes = surveyed.extents.iter().map(|extent| extent.resident).sum();
                     let (space, taken) = (*space, clock::monotonic());
-                    let found = SpaceResidence { space, taken, bytes, placed: None, extents };
+                    let nodes = distribute(bytes, &self.viewed);
+                    let placed = nodes.map(|nodes| Placed { taken, nodes, drawn: 0 });
+                    let found = SpaceResidence { space, taken, bytes, placed, extents };
                     self.found.insert(space, found);
                 }
             }
@@ -242,6 +248,7 @@ impl Observer {
     }
 
     fn read_placement(&mut self) {
+        let mut viewed = ByNode::new();
         for index in 0..self.target.owners.len() {
             let owner = self.target.owners[index];
             let Some(bytes) = self.found.get(&owner.space).map(|found| found.bytes) else {
@@ -249,7 +256,7 @@ impl Observer {
             };
             let taken = clock::monotonic();
             let placed = match bytes {
-                ..=COUNTED => self.count(owner.pid),
+                ..=COUNTED => self.count(&owner, &mut viewed),
                 _ => self.sample(&owner, bytes),
             };
             let placed = placed.filter(|_| is_still(&self.proc, &owner));
@@ -257,10 +264,25 @@ impl Observer {
                 found.placed = placed.map(|(nodes, drawn)| Placed { taken, nodes, drawn });
             }
         }
+        self.viewed = viewed;
+        self.insert_extents();
     }
 
-    fn count(&self, pid: u32) -> Option<(Vec<OnNode>, u64)> {
-        let nodes = self.proc.by_node(pid).ok()??;
+    /// The nodes of a process's own memory, page by page; those of shared memory are added to
+    /// `viewed`.
+    fn count(&self, owner: &Owner, viewed: &mut ByNode) -> Option<(Vec<OnNode>, u64)> {
+        let views = &self.target.mappings.views;
+        let is_view = |start: u64| {
+            let first = Addr { space: owner.space, at: start };
+            let key = (first.space, first.at);
+            let next = views.partition_point(|v| (v.range.space, v.range.end) <= key);
+            views.get(next).is_some_and(|view| view.range.contains(first))
+        };
+        let (nodes, others) = self.proc.by_node_apart(owner.pid, is_view).ok()??;
+        for (node, bytes) in others {
+            let sum = viewed.entry(node).or_default();
+            *sum = sum.saturating_add(bytes);
+        }
         let on = |(node, bytes): (Node, u64)| OnNode { node, bytes };
         Some((nodes.into_iter().map(on).collect(), 0))
     }
@@ -278,6 +300,14 @@ impl Observer {
         let spaces = self.found.values().cloned().collect();
         self.latest.publish(Residence { tiers, spaces });
     }
+}
+
+/// Distributes `bytes` in proportion to `nodes`; `None` if those are empty.
+fn distribute(bytes: u64, nodes: &ByNode) -> Option<Vec<OnNode>> {
+    let all: u128 = nodes.values().map(|bytes| u128::from(*bytes)).sum();
+    let share = |of: u64| (u128::from(bytes) * u128::from(of) / all.max(1)) as u64;
+    let on = |(node, of): (&Node, &u64)| OnNode { node: *node, bytes: share(*of) };
+    (all > 0).then(|| nodes.iter().map(on).collect())
 }
 
 /// Whether the pid still refers to the same process.
@@ -331,6 +361,17 @@ mod tests {
             assert!(sum >= 16 << 20 && placed.drawn == 0, "{placed:?}");
         }
         drop(touched);
+    }
+
+    // Two users of shared memory have 3 and 9 MiB of it on two nodes: of its 4 MiB, a quarter and
+    // three quarters are there.
+    #[test]
+    fn shared_memory_is_distributed_like_its_users() {
+        let nodes = [(Node(0), 3 << 20), (Node(2), 9 << 20)].into();
+        let on = |node, bytes| OnNode { node: Node(node), bytes };
+        let shares = distribute(4 << 20, &nodes);
+        assert_eq!(shares, Some(vec![on(0, 1 << 20), on(2, 3 << 20)]));
+        assert_eq!(distribute(4 << 20, &ByNode::new()), None);
     }
 
     // Samples the pages of a vector; the kernel returns their nodes even without NUMA hardware.

@@ -1,6 +1,7 @@
-//! Which pages of a process are in memory or swapped: `/proc/PID/pagemap`, by its ioctl PAGEMAP_SCAN
-//! (Linux 6.7), which walks page tables and skips what was never populated, or by reading its
-//! entries (Documentation/admin-guide/mm/pagemap.rst). Neither sets or clears ACCESSED bits.
+//! Which pages of a process are in memory or swapped: `/proc/PID/pagemap`, by its ioctl
+//! PAGEMAP_SCAN (Linux 6.7), which walks page tables and skips what was never populated, or by
+//! reading its entries (Documentation/admin-guide/mm/pagemap.rst). Neither sets or clears ACCESSED
+//! bits.
 
 use std::fs::File;
 use std::io;
@@ -188,8 +189,8 @@ mod tests {
         found
     }
 
-    // Recorded on Linux 6.18: private memory of which pages 3 and 4 were written, and page 6 was only
-    // read, so that it is the page of zeros. Without the ioctl it counts as in memory.
+    // Recorded on Linux 6.18: private memory of which pages 3 and 4 were written, and page 6 was
+    // only read, so that it is the page of zeros. Without the ioctl it counts as in memory.
     #[test]
     fn recorded_entries() {
         let (one, two, zeros) =
@@ -229,8 +230,8 @@ mod tests {
         }
     }
 
-    // A GiB is reserved, and pages 3, 4 and 70,000 of it are touched. Both ways find these; the scan
-    // is there on Linux 6.7 and later.
+    // A GiB is reserved, and pages 3, 4 and 70,000 of it are touched. Both ways find these; the
+    // scan is there on Linux 6.7 and later.
     #[test]
     fn the_kernel_finds_touched_pages_in_a_reservation() {
         const GIB: usize = 1 << 30;

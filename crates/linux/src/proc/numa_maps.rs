@@ -57,22 +57,42 @@ impl Proc {
     /// # Errors
     /// If the file cannot be read or parsed.
     pub fn by_node(&self, pid: u32) -> Result<Option<ByNode>> {
+        Ok(self.by_node_apart(pid, |_| false)?.map(|(nodes, _)| nodes))
+    }
+
+    /// As [`Proc::by_node`]; the mappings whose first address `apart` selects are summed up apart.
+    pub(crate) fn by_node_apart(
+        &self,
+        pid: u32,
+        apart: impl Fn(u64) -> bool,
+    ) -> Result<Option<(ByNode, ByNode)>> {
         let path = self.path(pid, "numa_maps");
         let Some(file) = open(&path)? else { return Ok(None) };
-        sum(BufReader::new(file), &path)
+        sum(BufReader::new(file), &path, apart)
     }
 }
 
-fn sum(text: impl BufRead, path: &Path) -> Result<Option<ByNode>> {
-    let mut nodes = ByNode::new();
+fn sum(
+    text: impl BufRead,
+    path: &Path,
+    apart: impl Fn(u64) -> bool,
+) -> Result<Option<(ByNode, ByNode)>> {
+    let (mut nodes, mut others) = (ByNode::new(), ByNode::new());
     let read = each_line(text, path, |line| {
+        let sums = if starts_at(line).is_some_and(&apart) { &mut others } else { &mut nodes };
         for (node, bytes) in parse_numa_line(line)? {
-            let sum = nodes.entry(node).or_default();
+            let sum = sums.entry(node).or_default();
             *sum = sum.saturating_add(bytes);
         }
         Ok(())
     })?;
-    Ok(read.map(|()| nodes))
+    Ok(read.map(|()| (nodes, others)))
+}
+
+/// First address of a line's mapping.
+fn starts_at(line: &[u8]) -> Option<u64> {
+    let first = line.split(|byte| *byte == b' ').next()?;
+    u64::from_str_radix(std::str::from_utf8(first).ok()?, 16).ok()
 }
 
 #[cfg(test)]
@@ -83,7 +103,7 @@ mod tests {
     const KIB: u64 = 1024;
 
     fn read(text: &str) -> Result<ByNode> {
-        Ok(sum(text.as_bytes(), Path::new("numa_maps"))?.unwrap())
+        Ok(sum(text.as_bytes(), Path::new("numa_maps"), |_| false)?.unwrap().0)
     }
 
     // Small pages, hugetlb pages, a mapping without pages, and a file whose name resembles a node's
@@ -97,6 +117,9 @@ mod tests {
             7ffc default\n";
         let expected = [(Node(0), 6 * 4 * KIB), (Node(1), (2 * 4 + 3 * 2048) * KIB)];
         assert_eq!(read(text), Ok(expected.into()));
+        let apart = sum(text.as_bytes(), Path::new("numa_maps"), |start| start == 0x7f00);
+        let own = [(Node(0), 6 * 4 * KIB), (Node(1), 2 * 4 * KIB)];
+        assert_eq!(apart, Ok(Some((own.into(), [(Node(1), 3 * 2048 * KIB)].into()))));
     }
 
     #[test]
@@ -115,7 +138,11 @@ mod tests {
     fn the_fuzz_corpus_is_parsed_without_panic() {
         let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/proc_maps");
         for file in std::fs::read_dir(corpus).unwrap() {
-            let _ = sum(std::fs::read(file.unwrap().path()).unwrap().as_slice(), Path::new("x"));
+            let _ = sum(
+                std::fs::read(file.unwrap().path()).unwrap().as_slice(),
+                Path::new("x"),
+                |_| false,
+            );
         }
     }
 
@@ -134,7 +161,7 @@ mod tests {
 
         #[test]
         fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-            let _ = sum(bytes.as_slice(), Path::new("x"));
+            let _ = sum(bytes.as_slice(), Path::new("x"), |_| true);
         }
     }
 }
