@@ -1,0 +1,51 @@
+//! The live machine knows which memory of a real process is resident.
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use tierscope_core::{
+    Clock as _, Error, ErrorKind, Ports as _, Region, Snapshot, Target as _, footprint,
+};
+use tierscope_linux::{LiveMachine, Selection};
+
+// A process that waits for input: its regions, narrowed to its extents, have about as many bytes as
+// it has resident memory by /proc/PID/status. The kernel rounds that by some pages for each CPU; a
+// quarter, or 256 KiB, are allowed.
+#[test]
+fn narrowed_regions_are_as_large_as_resident_memory() {
+    let mut child =
+        Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let selection = Selection::Process { pid: child.id(), children: false };
+    let module = Err(Error::new(ErrorKind::Other, "no module in this test"));
+    let mut machine = LiveMachine::open(&selection, module).unwrap();
+    let mappings = machine.mappings(Duration::ZERO).unwrap();
+    let residence = loop {
+        let residence = machine.residence().unwrap();
+        if residence.spaces.iter().any(|of| of.extents.is_some()) {
+            break residence;
+        }
+        let soon = machine.now() + Duration::from_millis(1);
+        machine.wait(soon);
+    };
+    let region = |range| Region {
+        range,
+        hits: 0.0,
+        samples: 40,
+        age: 0,
+        level: None,
+        confidence: 1.0,
+        rate: None,
+        unknown: None,
+        resident: None,
+    };
+    let regions = mappings.mappings.iter().map(|mapping| region(mapping.range)).collect();
+    let mut snapshot = Snapshot { regions, ..Snapshot::default() };
+    footprint::fit(&mut snapshot, &mappings, &residence);
+    drop(child.stdin.take());
+    child.wait().unwrap();
+    let (found, resident) =
+        (snapshot.regions.iter().map(Region::bytes).sum::<u64>(), residence.spaces[0].bytes);
+    assert!(found < mappings.bytes(), "{found} of {} mapped", mappings.bytes());
+    assert!(found.abs_diff(resident) <= (resident / 4).max(256 << 10), "{found}, {resident}");
+    eprintln!("{found} bytes in regions, {resident} resident, {} mapped", mappings.bytes());
+}
