@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tierscope_core::drive::{Sink, Window};
 use tierscope_core::metrics::{HOT_FREQUENCY, hot};
-use tierscope_core::{CpuTime, Result, Snapshot, Time};
+use tierscope_core::{CpuTime, Region, Result, Snapshot, Time};
 
 use crate::units::{about_size, exact_time};
 
@@ -85,7 +85,7 @@ impl<'t> Progress<'t> {
 
 fn unknown(snapshot: &Snapshot) -> u64 {
     let unknown = snapshot.regions.iter().filter(|r| r.is_unknown() && !r.is_unseen());
-    unknown.map(|region| region.range.bytes()).fold(0, u64::saturating_add)
+    unknown.map(Region::bytes).fold(0, u64::saturating_add)
 }
 
 /// The status line; it fits into 80 columns.
@@ -124,7 +124,7 @@ impl Sink for Progress<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tierscope_core::{Range, Region, SpaceId};
+    use tierscope_core::{Range, SpaceId};
 
     fn pass(progress: &mut Progress<'_>, start: u64, end: u64) {
         let millis = |ms: u64| Time(ms * 1_000_000);

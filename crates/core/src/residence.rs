@@ -65,4 +65,7 @@ pub struct Residence {
     pub tiers: Vec<Vec<Node>>,
     /// The measured spaces, ascending.
     pub spaces: Vec<SpaceResidence>,
+    /// Swapped bytes of the whole target that are compressed in memory by zswap, at their original
+    /// size; `None` if the machine does not report them.
+    pub zswapped: Option<u64>,
 }

@@ -89,6 +89,7 @@ impl LiveMachine {
         let proc = Proc::default();
         let alarm = Alarm::new()?;
         let roots = Roots::take(selection, &proc, alarm.mask_before())?;
+        let cgroup = roots.cgroup();
         let mut machine = Self {
             proc,
             roots,
@@ -110,7 +111,7 @@ impl LiveMachine {
             announce: false,
             failed: None,
             // Threads inherit the signal mask: start them after the alarm has blocked the signals.
-            numa_usage: NumaMonitor::start(Proc::default())?,
+            numa_usage: NumaMonitor::start(Proc::default(), cgroup)?,
             owners: SpaceOwners::default(),
             tiering: None,
             samples: Err(Missing::on_this_machine("samples")),

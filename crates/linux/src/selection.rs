@@ -140,6 +140,14 @@ impl Roots {
         })
     }
 
+    /// The target's cgroup, if it is one.
+    pub(crate) fn cgroup(&self) -> Option<Cgroup> {
+        match self {
+            Roots::Cgroup(cgroup) => Some(cgroup.clone()),
+            _ => None,
+        }
+    }
+
     /// Lets a stopped command run.
     pub(crate) fn release(&mut self) {
         if let Roots::Command { spawned, .. } = self {

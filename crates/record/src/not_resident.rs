@@ -136,7 +136,7 @@ mod tests {
     fn residence(extents: Option<Vec<Extent>>) -> Residence {
         let (space, taken, extents) = (SpaceId(1), Time(0), extents.map(Into::into));
         let of = SpaceResidence { space, taken, bytes: 0, extents, placed: None };
-        Residence { tiers: Vec::new(), spaces: vec![of] }
+        Residence { spaces: vec![of], ..Residence::default() }
     }
 
     // A heap of 100 pages: 10 resident, 20 swapped, 70 never touched. A file of 50 pages: 5

@@ -315,6 +315,12 @@ fn residence_metrics(
         of.bytes = of.bytes.max(counted.map_or(0, |figures| figures.bytes));
     }
     let mut metrics = residence::metrics(&residence);
+    metrics.extend(residence.zswapped.map(|bytes| Metric {
+        time: window.snapshot.end,
+        name: "zswapped_bytes".into(),
+        space: None,
+        value: bytes as f64,
+    }));
     for of in rest {
         let bytes = [
             ("swapped_bytes", of.swapped),

@@ -131,7 +131,7 @@ mod tests {
                 SpaceResidence { space: SpaceId(id as u32), taken: Time(7), bytes: *bytes, placed, extents: None }
             };
             let all: Vec<_> = spaces.iter().enumerate().map(spaces_of).collect();
-            let residence = Residence { tiers: Vec::new(), spaces: all.clone() };
+            let residence = Residence { spaces: all.clone(), ..Residence::default() };
             prop_assert_eq!(residence_of(&metrics(&residence)), all);
         }
     }

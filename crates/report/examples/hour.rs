@@ -76,7 +76,7 @@ fn residence(window: u64) -> Residence {
     let placed = Some(Placed { taken, nodes, drawn: 4096 });
     let spaces =
         vec![SpaceResidence { space: SpaceId(0), taken, bytes: TIB, placed, extents: None }];
-    Residence { tiers: Vec::new(), spaces }
+    Residence { spaces, ..Residence::default() }
 }
 
 fn record(dir: &str, windows: u64, count: usize) -> Result<()> {

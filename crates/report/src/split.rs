@@ -7,6 +7,9 @@ use tierscope_record::Metric;
 /// resident memory only.
 pub(crate) const NOT_RESIDENT: [&str; 3] = ["absent_bytes", "swapped_bytes", "reserved_bytes"];
 
+/// Series of the swapped bytes of the whole target that zswap holds.
+pub(crate) const ZSWAPPED: &str = "zswapped_bytes";
+
 /// Mapped bytes that are not resident.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Outside {

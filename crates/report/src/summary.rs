@@ -13,7 +13,7 @@ use tierscope_record::{Commit, Metric, Recording, residence_of};
 
 use crate::figures;
 use crate::heatmap::UNKNOWN_MEANS;
-use crate::split::{Outside, Split};
+use crate::split::{Outside, Split, ZSWAPPED};
 use crate::style::Style;
 use crate::table::Align::{Left, Right};
 use crate::table::Table;
@@ -172,6 +172,9 @@ pub struct Summary {
     pub absent_bytes: Option<Spread>,
     /// Bytes in swap, zswap included.
     pub swapped_bytes: Option<Spread>,
+    /// The swapped bytes that zswap holds compressed in memory, at their original size; `None` if
+    /// not recorded, or if only some addresses or one space are in the view.
+    pub zswapped_bytes: Option<Spread>,
     /// Bytes of anonymous memory that were never populated.
     pub reserved_bytes: Option<Spread>,
     /// Sampling intervals of a window.
@@ -205,9 +208,13 @@ pub fn summary(recording: &Recording, view: &View) -> Result<Summary> {
     let commits = &recording.commits()[windows.clone()];
     let mut figures = Vec::with_capacity(commits.len());
     let (mut tiers, mut in_memory) = (Tiers::of(recording.meta()), Vec::new());
+    let mut zswapped = Vec::new();
+    let is_whole = !view.is_partial() && view.space.is_none();
     for index in windows.clone() {
         let metrics = recording.metrics(index)?;
         in_memory.extend(InMemory::of(&residence_of(&metrics), &mut tiers, view));
+        let whole = metrics.iter().filter(|metric| is_whole && metric.name == ZSWAPPED);
+        zswapped.extend(whole.map(|metric| metric.value as u64));
         figures.push(figures_of(recording, index, &metrics, view)?);
     }
     let read = states_of_regions(recording, &windows, view)?;
@@ -223,6 +230,7 @@ pub fn summary(recording: &Recording, view: &View) -> Result<Summary> {
     summary.set_residence(&in_memory, &tiers);
     summary.hot_bytes = sum(&figures, |of| of.hot);
     summary.set_states(states);
+    summary.zswapped_bytes = (!zswapped.is_empty()).then(|| Spread::of(&zswapped));
     summary.set_windows(commits, recording.meta().window);
     summary.regions = sum(&figures, |of| of.regions);
     summary.profiler_cpu = profiler_cpu;
@@ -294,6 +302,7 @@ fn about(recording: &Recording) -> Summary {
         unseen_bytes: Spread::default(),
         absent_bytes: None,
         swapped_bytes: None,
+        zswapped_bytes: None,
         reserved_bytes: None,
         samples: Spread::default(),
         late_windows: 0,
@@ -587,6 +596,7 @@ impl Summary {
         let outside = [
             ("not resident", &self.absent_bytes),
             ("swapped", &self.swapped_bytes),
+            ("- in zswap", &self.zswapped_bytes),
             ("reserved", &self.reserved_bytes),
         ];
         states.extend(outside.into_iter().filter_map(|(name, of)| Some((name, of.as_ref()?))));

@@ -45,7 +45,7 @@ fn exposition() -> String {
     let extents = Some([Extent { range, resident: 4096, swapped: 0 }].into());
     let placed = Some(Placed { taken: end, nodes: vec![on], drawn: 0 });
     let of = SpaceResidence { space: SpaceId(0), taken: end, bytes: 4096, placed, extents };
-    let residence = Residence { tiers: Vec::new(), spaces: vec![of] };
+    let residence = Residence { spaces: vec![of], zswapped: Some(0), ..Residence::default() };
     let residence = Some(&residence);
     let mappings = Some(&layout);
     recorder.window(&Window { mappings, cpu, residence, ..Window::of(&snapshot) }).unwrap();

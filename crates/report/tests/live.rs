@@ -368,7 +368,7 @@ fn totals_are_shown_by_tier() {
     };
     let placed = Placed { taken: Time(0), nodes: vec![on(0, 5), on(2, 1)], drawn: 0 };
     let spaces = vec![memory(0, 6, Some(placed)), memory(1, 2, None)];
-    let residence = Residence { tiers: Vec::new(), spaces };
+    let residence = Residence { spaces, ..Residence::default() };
     let mut memory = Memory::default();
     let mut meta = meta();
     meta.machine.tiers = vec![vec![Node(0)], vec![Node(2)]];

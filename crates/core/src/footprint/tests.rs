@@ -39,7 +39,7 @@ fn residence(extents: Option<&[((u64, u64), u64)]>) -> Residence {
     let extents = extents.map(|all| all.iter().copied().map(extent).collect());
     let (space, taken) = (SpaceId(1), Time(0));
     let spaces = vec![SpaceResidence { space, taken, bytes: 0, extents, placed: None }];
-    Residence { tiers: Vec::new(), spaces }
+    Residence { spaces, ..Residence::default() }
 }
 
 fn mapped(parts: &[(u64, u64)]) -> Mappings {

@@ -27,7 +27,7 @@ use tierscope_core::{
 
 use crate::clock;
 use crate::latest::Latest;
-use crate::proc::{ByNode, Proc};
+use crate::proc::{ByNode, Cgroup, Proc};
 use crate::space_owners::Owner;
 use crate::tiers;
 use survey::{Survey, Surveyed};
@@ -59,12 +59,13 @@ pub(crate) struct NumaMonitor {
 }
 
 impl NumaMonitor {
-    /// Starts the thread, without processes to observe.
-    pub(crate) fn start(proc: Proc) -> Result<Self> {
+    /// Starts the thread, without processes to observe. If the target is a cgroup, also its zswapped
+    /// memory is observed.
+    pub(crate) fn start(proc: Proc, cgroup: Option<Cgroup>) -> Result<Self> {
         let tiers = tiers::tiers(Path::new("/sys"));
-        let latest = Latest::new(Residence { tiers, spaces: Vec::new() });
+        let latest = Latest::new(Residence { tiers, ..Residence::default() });
         let (targets, updates) = channel();
-        let observer = Observer::new(proc, latest.clone());
+        let observer = Observer { cgroup, ..Observer::new(proc, latest.clone()) };
         let name = "tierscope-nodes".to_owned();
         thread::Builder::new().name(name).spawn(move || observe(observer, &updates)).map_err(
             |e| {
@@ -89,7 +90,7 @@ impl NumaMonitor {
             return found;
         }
         let spaces = found.spaces.iter().filter(|of| lives(of.space)).cloned().collect();
-        Arc::new(Residence { tiers: found.tiers.clone(), spaces })
+        Arc::new(Residence { tiers: found.tiers.clone(), spaces, zswapped: found.zswapped })
     }
 }
 
@@ -126,6 +127,8 @@ impl Pace {
 
 struct Observer {
     proc: Proc,
+    cgroup: Option<Cgroup>,
+    zswapped: Option<u64>,
     latest: Latest<Residence>,
     target: Target,
     found: BTreeMap<SpaceId, SpaceResidence>,
@@ -145,6 +148,8 @@ impl Observer {
     fn new(proc: Proc, latest: Latest<Residence>) -> Self {
         Self {
             proc,
+            cgroup: None,
+            zswapped: None,
             latest,
             target: Target { owners: Vec::new(), mappings: Arc::default() },
             found: BTreeMap::new(),
@@ -203,6 +208,7 @@ impl Observer {
             found.insert(space, SpaceResidence { space, taken, bytes, placed, extents });
         }
         self.found = found;
+        self.zswapped = self.cgroup.as_ref().and_then(Cgroup::zswapped);
         self.insert_extents();
     }
 
@@ -298,7 +304,7 @@ impl Observer {
     fn publish(&self) {
         let tiers = self.latest.get().tiers.clone();
         let spaces = self.found.values().cloned().collect();
-        self.latest.publish(Residence { tiers, spaces });
+        self.latest.publish(Residence { tiers, spaces, zswapped: self.zswapped });
     }
 }
 
@@ -411,7 +417,7 @@ mod tests {
 
     #[test]
     fn only_living_spaces_are_reported() {
-        let monitor = NumaMonitor::start(Proc::default()).unwrap();
+        let monitor = NumaMonitor::start(Proc::default(), None).unwrap();
         monitor.set(vec![me(started())], Arc::default());
         while monitor.found(|_| true).spaces.is_empty() {
             thread::yield_now();

@@ -115,7 +115,8 @@ fn residence_is_read_back_with_its_window() {
         bytes: (5 << 40) + 7,
         placed,
     };
-    let residence = Residence { tiers: Vec::new(), spaces: vec![of(0, Some(placed)), of(9, None)] };
+    let residence =
+        Residence { spaces: vec![of(0, Some(placed)), of(9, None)], ..Residence::default() };
     let mut memory = Memory::default();
     let mut recorder = Recorder::create_in(&mut memory, &meta()).unwrap();
     let snapshot = Snapshot::default();

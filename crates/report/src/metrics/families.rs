@@ -9,7 +9,7 @@ use tierscope_record::{Meta, Metric, Recording, is_residence, residence_of};
 use super::collector::Counters;
 use super::figures::{AGES, Figures, Heat};
 use super::text::{Kind, Label, Text, number};
-use crate::split::NOT_RESIDENT;
+use crate::split::{NOT_RESIDENT, ZSWAPPED};
 use crate::tiers::Tiers;
 
 /// Series of a recording that are exported as families of their own.
@@ -187,6 +187,11 @@ pub(super) fn not_resident(text: &mut Text, metrics: &[Metric], layout: &Mapping
             family.sample(&labels, metric.value as u64);
         }
     }
+    let help = "Of the swapped bytes, those that zswap holds compressed in memory.";
+    let mut family = text.family("tierscope_zswapped_bytes", Kind::Gauge, Some("bytes"), help);
+    for metric in metrics.iter().filter(|metric| metric.name == ZSWAPPED) {
+        family.sample(&[], metric.value as u64);
+    }
 }
 
 /// By space, not by region: there are too many regions. Unknown rates are not included.
@@ -248,7 +253,7 @@ pub(super) fn series(text: &mut Text, metrics: &[Metric], layout: &Mappings) {
     let others: BTreeMap<_, _> = metrics
         .iter()
         .filter(|metric| !KNOWN.contains(&&*metric.name) && !is_residence(&metric.name))
-        .filter(|metric| !NOT_RESIDENT.contains(&&*metric.name))
+        .filter(|metric| !NOT_RESIDENT.contains(&&*metric.name) && metric.name != ZSWAPPED)
         .map(|metric| ((&metric.name, metric.space), metric.value))
         .collect();
     let help = "Other series of the recording, by their own names, unit last.";

@@ -66,7 +66,7 @@ fn recording() -> Recording {
     ];
     let (space, taken, extents) = (SpaceId(0), Time(0), Some(extents.into()));
     let of = SpaceResidence { space, taken, bytes: 13 * MIB, extents, placed: None };
-    let residence = Residence { tiers: Vec::new(), spaces: vec![of] };
+    let residence = Residence { spaces: vec![of], zswapped: Some(MIB), ..Residence::default() };
     let mut memory = Memory::default();
     let mut recorder = Recorder::create_in(&mut memory, &Meta::default()).unwrap();
     for number in 0..4 {
@@ -117,11 +117,17 @@ fn a_summary_adds_up_to_what_is_mapped() {
     assert_eq!(states.iter().map(|state| state.now).sum::<u64>(), summary.mapped_bytes.now);
     let reasons = [summary.unknown_refused_bytes, summary.unknown_guest_bytes];
     assert_eq!(reasons.map(|state| state.now), [MIB, MIB]);
+    assert_eq!(summary.zswapped_bytes.unwrap().now, MIB);
     assert_eq!((summary.samples.min, summary.samples.p50, summary.late_windows), (10, 40, 1));
     let shown = text(|out| summary.write_text(out, &Style::default()).unwrap());
-    for row in
-        ["4 windows, 1 of them late", "\n- refused ", "\n- guest ", "\nreserved ", "\nsamples "]
-    {
+    for row in [
+        "4 windows, 1 of them late",
+        "\n- refused ",
+        "\n- guest ",
+        "\n- in zswap ",
+        "\nreserved ",
+        "\nsamples ",
+    ] {
         assert!(shown.contains(row), "no {row:?} in\n{shown}");
     }
     let json = text(|out| write_json(&summary, out).unwrap());
@@ -193,6 +199,7 @@ fn a_scrape_counts_idle_memory_that_is_resident() {
     gauge("tierscope_reservation_bytes", "", 10);
     gauge("tierscope_absent_bytes", "", 7);
     gauge("tierscope_resident_bytes", "", 13);
+    assert!(text.contains("\ntierscope_zswapped_bytes 1048576\n"), "{text}");
     assert!(!text.contains(r#"name="swapped_bytes""#), "it has a family of its own");
 }
 
@@ -200,7 +207,8 @@ fn a_scrape_counts_idle_memory_that_is_resident() {
 fn the_page_has_the_split() {
     let page = html::page(&recording(), &html::Options::default(), html::Data::Inline).unwrap();
     let states = "hot 2 MiB, warm 4 MiB, cold 3 MiB, unknown 3 MiB, of it refused 1 MiB, \
-                  of it guest 1 MiB, not looked at 1 MiB, not resident 7 MiB, swapped 2 MiB, reserved 10 MiB";
+                  of it guest 1 MiB, not looked at 1 MiB, not resident 7 MiB, swapped 2 MiB, of it in zswap 1 MiB, \
+                  reserved 10 MiB";
     for part in [states, "at least 10 a window, 40 in the median"] {
         assert!(page.contains(part), "the page lacks {part}");
     }

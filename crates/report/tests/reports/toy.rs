@@ -112,7 +112,7 @@ fn residence(window: u64) -> Option<Residence> {
     let placed = (window >= 10).then_some(Placed { taken, nodes, drawn: 0 });
     let bytes = (8 + window - window.min(9)) * MIB;
     let spaces = vec![SpaceResidence { space, taken, bytes, placed, extents: None }];
-    (window >= 5).then_some(Residence { tiers: Vec::new(), spaces })
+    (window >= 5).then_some(Residence { spaces, ..Residence::default() })
 }
 
 fn record(memory: &mut Memory, windows: u64) -> Recorder<&mut Memory> {

@@ -22,6 +22,7 @@ impl Os {
         Residence {
             tiers: (0..self.frames.tiers() as u32).map(|tier| vec![Node(tier)]).collect(),
             spaces: alive.map(of).collect(),
+            zswapped: None,
         }
     }
 
