@@ -59,8 +59,8 @@ pub(crate) struct NumaMonitor {
 }
 
 impl NumaMonitor {
-    /// Starts the thread, without processes to observe. If the target is a cgroup, also its zswapped
-    /// memory is observed.
+    /// Starts the thread, without processes to observe. If the target is a cgroup, also its
+    /// zswapped memory is observed.
     pub(crate) fn start(proc: Proc, cgroup: Option<Cgroup>) -> Result<Self> {
         let tiers = tiers::tiers(Path::new("/sys"));
         let latest = Latest::new(Residence { tiers, ..Residence::default() });

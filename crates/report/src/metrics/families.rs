@@ -187,7 +187,7 @@ pub(super) fn not_resident(text: &mut Text, metrics: &[Metric], layout: &Mapping
             family.sample(&labels, metric.value as u64);
         }
     }
-    let help = "Of the swapped bytes, those that zswap holds compressed in memory.";
+    let help = "Swapped bytes that zswap holds compressed in memory.";
     let mut family = text.family("tierscope_zswapped_bytes", Kind::Gauge, Some("bytes"), help);
     for metric in metrics.iter().filter(|metric| metric.name == ZSWAPPED) {
         family.sample(&[], metric.value as u64);
