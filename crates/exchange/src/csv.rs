@@ -60,6 +60,7 @@ fn with_unit(name: &str) -> &str {
         "rate_low" => "rate_low_per_second",
         "rate_mean" => "rate_mean_per_second",
         "rate_high" => "rate_high_per_second",
+        "resident" => "resident_bytes",
         "unknown_share" => "unknown_255ths",
         "profiler_ns" => "profiler_cpu_ns",
         "target_ns" => "target_cpu_ns",
@@ -150,6 +151,7 @@ mod tests {
                 Region {
                     rate: vague,
                     unknown: Some(Unknown::Evidence),
+                    resident: Some(4095),
                     ..region(0, 12288, 16384, 40.0)
                 },
             ],
@@ -157,10 +159,11 @@ mod tests {
         assert_eq!(
             text(&recording, Table::Regions),
             "window,space,start_address,bytes,hits,samples,age_windows,level,confidence,\
-             rate_low_per_second,rate_mean_per_second,rate_high_per_second,unknown\n\
-             0,0,4096,4096,5,40,0,,1,,,,false\n\
-             0,0,8192,4096,2.5,40,0,,1,,,,false\n\
-             0,0,12288,4096,40,40,0,,1,0.5,8,1000,true\n"
+             rate_low_per_second,rate_mean_per_second,rate_high_per_second,unknown,\
+             unknown_reason,resident_bytes\n\
+             0,0,4096,4096,5,40,0,,1,,,,false,,\n\
+             0,0,8192,4096,2.5,40,0,,1,,,,false,,\n\
+             0,0,12288,4096,40,40,0,,1,0.5,8,1000,true,0,4095\n"
         );
         assert!(text(&recording, Table::Windows).contains("\n0,0,200000000,40,0,0,"));
         assert_eq!(text(&recording, Table::Actions).lines().count(), 1);

@@ -85,6 +85,6 @@ mod tests {
         assert_eq!(windows.first().map(String::as_str), Some("window"));
         assert_eq!(windows.last().map(String::as_str), Some("hot_bytes"));
         assert!(windows.contains(&"region_bytes".to_owned()));
-        assert_eq!(names(Table::Regions).len(), 13);
+        assert_eq!(names(Table::Regions).len(), 15);
     }
 }

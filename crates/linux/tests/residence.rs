@@ -1,5 +1,6 @@
 //! The live machine knows which memory of a real process is resident.
 
+use std::io::{Read as _, Write as _};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -8,13 +9,15 @@ use tierscope_core::{
 };
 use tierscope_linux::{LiveMachine, Selection};
 
-// A process that waits for input: its regions, narrowed to its extents, have about as many bytes as
-// it has resident memory by /proc/PID/status. The kernel rounds that by some pages for each CPU; a
-// quarter, or 256 KiB, are allowed.
+// A process that has echoed a line and waits for more: its regions, narrowed to its extents, have
+// about as many bytes as it has resident memory by /proc/PID/status. The kernel rounds that by some
+// pages for each CPU; a quarter, or 256 KiB, are allowed.
 #[test]
 fn narrowed_regions_are_as_large_as_resident_memory() {
     let mut child =
-        Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
     let selection = Selection::Process { pid: child.id(), children: false };
     let module = Err(Error::new(ErrorKind::Other, "no module in this test"));
     let mut machine = LiveMachine::open(&selection, module).unwrap();
