@@ -42,7 +42,7 @@ const PLACEMENT: Duration = Duration::from_secs(10);
 /// CPU time of a step of finding extents: about a GiB of small pages.
 const STEP: Duration = Duration::from_millis(4);
 /// CPU time of the first step, so that the first window of most targets has extents.
-const FIRST_STEP: Duration = Duration::from_millis(20);
+const FIRST_STEP: Duration = Duration::from_millis(100);
 /// Maximum share of one CPU for each of the three: 1/500.
 const SHARE: u32 = 500;
 
