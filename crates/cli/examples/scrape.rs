@@ -69,15 +69,12 @@ fn record(dir: &Path, regions: u64, done: &AtomicBool, begun: &Sender<()>) -> (u
 
 fn window(recorder: &mut Recorder, index: u32, regions: u64) {
     let of = |number: u64| Region {
-        range: Range::new(SpaceId(0), number * REGION, (number + 1) * REGION),
-        hits: ((number + u64::from(index)) % 41) as f32,
-        samples: 40,
         age: index,
-        level: None,
-        confidence: 1.0,
-        rate: None,
-        unknown: None,
-        resident: None,
+        ..Region::sampled(
+            Range::new(SpaceId(0), number * REGION, (number + 1) * REGION),
+            ((number + u64::from(index)) % 41) as f32,
+            40,
+        )
     };
     let at = |index: u32| Time((WINDOW * index).as_nanos() as u64);
     let (start, end) = (at(index), at(index + 1));

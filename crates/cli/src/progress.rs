@@ -155,15 +155,8 @@ mod tests {
     #[test]
     fn unknown_memory_is_reported() {
         let region = |from: u64, to: u64, samples| Region {
-            range: Range::new(SpaceId(0), from * 4096, to * 4096),
-            hits: 0.0,
-            samples,
-            age: 0,
-            level: None,
-            confidence: 1.0,
-            rate: None,
             unknown: Some(tierscope_core::Unknown::Evidence),
-            resident: None,
+            ..Region::sampled(Range::new(SpaceId(0), from * 4096, to * 4096), 0.0, samples)
         };
         let regions = vec![region(0, 2, 40), region(2, 5, 0)];
         let snapshot = Snapshot { regions, end: Time(200_000_000), ..Snapshot::default() };

@@ -99,17 +99,7 @@ fn recording(dir: &Path, space: &str) {
             6..=9 => (BASE + 11 * MIB / 2, MIB),
             _ => (BASE, 0),
         };
-        let region = Region {
-            range: Range::new(space_id, start, start + bytes),
-            hits: 40.0,
-            samples: 40,
-            age: 0,
-            level: None,
-            confidence: 1.0,
-            rate: None,
-            unknown: None,
-            resident: None,
-        };
+        let region = Region::sampled(Range::new(space_id, start, start + bytes), 40.0, 40);
         let snapshot = Snapshot {
             start: BEGIN + WINDOW * index,
             end: BEGIN + WINDOW * (index + 1),

@@ -224,17 +224,7 @@ fn recorder(dir: &Path) -> Recorder {
 
 fn commit(recorder: &mut Recorder, number: u64) {
     let range = |start: u64, end: u64| Range::new(SpaceId(0), start << 20, end << 20);
-    let region = |range, hits| Region {
-        range,
-        hits,
-        samples: 40,
-        age: 0,
-        level: None,
-        confidence: 1.0,
-        rate: None,
-        unknown: None,
-        resident: None,
-    };
+    let region = |range, hits| Region::sampled(range, hits, 40);
     let at = |number: u64| Time(number * 200_000_000);
     let snapshot = Snapshot {
         start: at(number),

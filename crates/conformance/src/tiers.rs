@@ -679,17 +679,7 @@ impl Oracle {
                     Range { start: from, end: (from + BLOCK).min(row.range.end), ..row.range };
                 let hits = std::mem::take(touches).min(SAMPLES) as f32;
                 let (samples, age, level) = (SAMPLES, 0, None);
-                regions.push(Region {
-                    range,
-                    hits,
-                    samples,
-                    age,
-                    level,
-                    confidence: 1.0,
-                    rate: None,
-                    unknown: None,
-                    resident: None,
-                });
+                regions.push(Region { age, level, ..Region::sampled(range, hits, samples) });
             }
         }
         regions.sort_by_key(|region: &Region| region.range);

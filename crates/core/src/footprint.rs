@@ -68,17 +68,7 @@ impl Piece {
         let resident = (self.resident < range.bytes()).then_some(self.resident);
         match self.of {
             Some(index) => Region { range, resident, ..regions[index] },
-            None => Region {
-                range,
-                hits: 0.0,
-                samples: 0,
-                age: 0,
-                level: None,
-                confidence: 0.0,
-                rate: None,
-                unknown: None,
-                resident,
-            },
+            None => Region { confidence: 0.0, resident, ..Region::sampled(range, 0.0, 0) },
         }
     }
 

@@ -41,15 +41,8 @@ mod tests {
     #[test]
     fn a_region_is_in_one_state() {
         let region = |hits, samples, unknown| Region {
-            range: Range::new(SpaceId(0), 0, 4096),
-            hits,
-            samples,
-            age: 0,
-            level: None,
-            confidence: 1.0,
-            rate: None,
             unknown,
-            resident: None,
+            ..Region::sampled(Range::new(SpaceId(0), 0, 4096), hits, samples)
         };
         let known = [5.0, 4.0, 1.0, 0.0].map(|hits| region(hits, 40, None).heat());
         assert_eq!(known, [Heat::Hot, Heat::Warm, Heat::Warm, Heat::Cold]);

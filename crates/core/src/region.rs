@@ -81,6 +81,24 @@ impl Region {
         self.unknown.is_some() || self.samples == 0
     }
 
+    /// A region as DAMON has them: `hits` of `samples` in a window, all of it resident and known;
+    /// without age, level and rate.
+    #[must_use]
+    #[inline]
+    pub fn sampled(range: Range, hits: f32, samples: u32) -> Self {
+        Self {
+            range,
+            hits,
+            samples,
+            age: 0,
+            level: None,
+            confidence: 1.0,
+            rate: None,
+            unknown: None,
+            resident: None,
+        }
+    }
+
     /// Bytes that reports count: the resident ones.
     #[must_use]
     #[inline]
@@ -187,17 +205,7 @@ mod tests {
     fn rates_make_hits_of_hot_regions_only() {
         let range = Range::new(SpaceId(0), 0, 4096);
         let rate = Some(Rate { low: 0.5, mean: 1.0, high: 2.0 });
-        let counted = Region {
-            range,
-            hits: 4.0,
-            samples: 40,
-            age: 0,
-            level: None,
-            confidence: 1.0,
-            rate: None,
-            unknown: None,
-            resident: None,
-        };
+        let counted = Region::sampled(range, 4.0, 40);
         let of = |hits, rate, unknown| Region { hits, rate, unknown, ..counted }.countable_hits();
         let unknown = Some(Unknown::Evidence);
         assert_eq!([of(4.0, None, None), of(4.0, rate, None)], [4.0, 0.0]);
@@ -211,15 +219,9 @@ mod tests {
     fn unknown_regions_are_neither_hot_nor_accessed() {
         let range = Range::new(SpaceId(0), 0, 4096);
         let region = Region {
-            range,
-            hits: 40.0,
-            samples: 40,
-            age: 0,
-            level: None,
-            confidence: 1.0,
             rate: Some(Rate { low: 0.0, mean: 1.0, high: 1e3 }),
             unknown: Some(Unknown::Evidence),
-            resident: None,
+            ..Region::sampled(range, 40.0, 40)
         };
         assert!(region.is_unknown() && !region.is_hot(0.125) && !region.is_accessed());
     }
@@ -227,17 +229,7 @@ mod tests {
     #[test]
     fn frequency_is_hits_over_samples() {
         let range = Range::new(SpaceId(0), 0, 4096);
-        let mut region = Region {
-            range,
-            hits: 5.0,
-            samples: 40,
-            age: 0,
-            level: None,
-            confidence: 1.0,
-            rate: None,
-            unknown: None,
-            resident: None,
-        };
+        let mut region = Region::sampled(range, 5.0, 40);
         assert!((region.frequency() - 0.125).abs() < 1e-9);
         assert!(region.is_hot(0.125));
         region.confidence = 0.4;
@@ -254,17 +246,7 @@ mod tests {
     #[test]
     fn resident_bytes_are_counted() {
         let range = Range::new(SpaceId(0), 0, 16 * 4096);
-        let region = Region {
-            range,
-            hits: 0.0,
-            samples: 40,
-            age: 0,
-            level: None,
-            confidence: 1.0,
-            rate: None,
-            unknown: None,
-            resident: Some(3 * 4096),
-        };
+        let region = Region { resident: Some(3 * 4096), ..Region::sampled(range, 0.0, 40) };
         let quarter = Range { end: 4 * 4096, ..range };
         assert_eq!([region.bytes(), region.bytes_of(&quarter)], [3 * 4096, 3 * 1024]);
         let thirds = [(0, 5), (5, 10), (10, 16)].map(|(from, to)| Range {

@@ -322,17 +322,7 @@ pub(crate) mod tests {
 
     pub(crate) fn region(space: u32, start: u64, end: u64, hits: f32) -> Region {
         let range = Range::new(SpaceId(space), start, end);
-        Region {
-            range,
-            hits,
-            samples: 40,
-            age: 0,
-            level: None,
-            confidence: 1.0,
-            rate: None,
-            unknown: None,
-            resident: None,
-        }
+        Region::sampled(range, hits, 40)
     }
 
     /// A window from `start` to `end`, in ms.

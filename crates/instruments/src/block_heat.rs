@@ -24,17 +24,7 @@ pub(crate) struct BlockHeat {
 impl BlockHeat {
     fn region(&self) -> Region {
         let BlockHeat { range, hits, samples, age } = *self;
-        Region {
-            range,
-            hits,
-            samples,
-            age,
-            level: None,
-            confidence: 1.0,
-            rate: None,
-            unknown: None,
-            resident: None,
-        }
+        Region { age, ..Region::sampled(range, hits, samples) }
     }
 
     /// Heat class: 0 without a hit, else 1 + the eighth of 0..1 that holds the frequency; `None`

@@ -462,15 +462,9 @@ fn is_worth_splitting(zone: &SampledRegion) -> bool {
 
 fn region_of(zone: &SampledRegion, samples: u32) -> Region {
     Region {
-        range: zone.range,
-        hits: zone.hits as f32,
-        samples,
         age: zone.age,
         level: zone.level,
-        confidence: 1.0,
-        rate: None,
-        unknown: None,
-        resident: None,
+        ..Region::sampled(zone.range, zone.hits as f32, samples)
     }
 }
 

@@ -67,15 +67,8 @@ impl Ports for Machine {
 
 fn window(start: u64, end: u64) -> Snapshot {
     let region = |from: u64, hits: f32| Region {
-        range: Range::new(SpaceId(0), from, from + 4096),
-        hits,
-        samples: 40,
         age: 1,
-        level: None,
-        confidence: 1.0,
-        rate: None,
-        unknown: None,
-        resident: None,
+        ..Region::sampled(Range::new(SpaceId(0), from, from + 4096), hits, 40)
     };
     let (start, end) = (Time(start * MS), Time(end * MS));
     Snapshot { start, end, samples: 40, regions: vec![region(0, 3.0), region(4096, 0.0)] }

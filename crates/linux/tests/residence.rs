@@ -30,17 +30,7 @@ fn narrowed_regions_are_as_large_as_resident_memory() {
         let soon = machine.now() + Duration::from_millis(1);
         machine.wait(soon);
     };
-    let region = |range| Region {
-        range,
-        hits: 0.0,
-        samples: 40,
-        age: 0,
-        level: None,
-        confidence: 1.0,
-        rate: None,
-        unknown: None,
-        resident: None,
-    };
+    let region = |range| Region::sampled(range, 0.0, 40);
     let regions = mappings.mappings.iter().map(|mapping| region(mapping.range)).collect();
     let mut snapshot = Snapshot { regions, ..Snapshot::default() };
     footprint::fit(&mut snapshot, &mappings, &residence);

@@ -246,17 +246,7 @@ mod tests {
         let mut walk = TopDown { rest: 1, ..TopDown::default() };
         walk.regions(&Snapshot::default());
         assert!(!walk.shares_bits(), "without regions it clears no bits");
-        let region = Region {
-            range: range_of(KEY),
-            hits: 2.0,
-            samples: 4,
-            age: 0,
-            level: None,
-            confidence: 1.0,
-            rate: None,
-            unknown: None,
-            resident: None,
-        };
+        let region = Region::sampled(range_of(KEY), 2.0, 4);
         walk.regions(&Snapshot { regions: vec![region], ..Snapshot::default() });
         assert!(walk.shares_bits());
         assert_eq!(walk.enters(known(&mut pages), false), Look::Into);

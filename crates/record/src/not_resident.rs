@@ -77,8 +77,8 @@ impl Parts<'_> {
         NotResident { space, swapped, reserved: rest - swapped - absent, absent }
     }
 
-    /// The common parts of `range` and the mappings; with `filed` only of those that are not
-    /// anonymous memory.
+    /// The common parts of `range` and the mappings; with `filed` only of the mappings
+    /// that are not anonymous memory.
     fn mapped(&self, range: Range, filed: bool) -> impl Iterator<Item = Range> {
         let from = self.mappings.partition_point(|(mapped, _)| mapped.end <= range.start);
         let common = self.mappings[from..]
@@ -116,17 +116,7 @@ mod tests {
     }
 
     fn region(range: Range, resident: Option<u64>) -> Region {
-        Region {
-            range,
-            hits: 0.0,
-            samples: 40,
-            age: 0,
-            level: None,
-            confidence: 1.0,
-            rate: None,
-            unknown: None,
-            resident,
-        }
+        Region { resident, ..Region::sampled(range, 0.0, 40) }
     }
 
     fn mapping(range: Range, backing: Backing) -> Mapping {

@@ -53,17 +53,7 @@ fn snapshot(window: u64, regions: u64) -> Snapshot {
         let start = (index * 32 + window % FANOUT) << 12;
         let range = Range::new(SpaceId(0), start, start + (32 << 12));
         let hits = (index % 2 * 8) as f32;
-        Region {
-            range,
-            hits,
-            samples: 8,
-            age: 0,
-            level: None,
-            confidence: 1.0,
-            rate: None,
-            unknown: None,
-            resident: None,
-        }
+        Region::sampled(range, hits, 8)
     };
     let (start, end) = (Time(window * 200), Time(window * 200 + 200));
     Snapshot { start, end, samples: 8, regions: (0..regions).map(region).collect() }

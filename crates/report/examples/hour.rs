@@ -50,15 +50,9 @@ impl Wander {
             }
         }
         let region = |(pair, (hits, age)): (&[u64], &(f32, u32))| Region {
-            range: Range::new(SpaceId(0), BASE + pair[0], BASE + pair[1]),
-            hits: *hits,
-            samples: 40,
             age: *age,
             level: Level::new(if pair[1] - pair[0] > 1 << 30 { 3 } else { 2 }),
-            confidence: 1.0,
-            rate: None,
-            unknown: None,
-            resident: None,
+            ..Region::sampled(Range::new(SpaceId(0), BASE + pair[0], BASE + pair[1]), *hits, 40)
         };
         let regions = self.borders.windows(2).zip(&self.heat).map(region);
         let regions = regions.filter(|r| !r.range.is_empty()).collect();

@@ -35,15 +35,9 @@ fn snapshot(rng: &mut Rng, window: u64, count: u64) -> Snapshot {
         at = range.end;
         let hot = rng.below(5) == 0;
         Region {
-            range,
-            hits: if hot { rng.below(41) as f32 } else { 0.0 },
-            samples: 40,
             age: rng.below(100) as u32,
             level: Level::new(2),
-            confidence: 1.0,
-            rate: None,
-            unknown: None,
-            resident: None,
+            ..Region::sampled(range, if hot { rng.below(41) as f32 } else { 0.0 }, 40)
         }
     };
     let regions = (0..count).map(&mut region).collect();

@@ -178,15 +178,8 @@ mod tests {
     #[test]
     fn regions_and_their_metrics_give_the_same() {
         let region = |hits, samples, unknown| Region {
-            range: Range::new(SpaceId(0), 0, 4096),
-            hits,
-            samples,
-            age: 0,
-            level: None,
-            confidence: 1.0,
-            rate: None,
             unknown,
-            resident: None,
+            ..Region::sampled(Range::new(SpaceId(0), 0, 4096), hits, samples)
         };
         let mut of_regions = Split::default();
         let why = Unknown::ALL.map(|why| region(0.0, 40, Some(why)));

@@ -25,15 +25,9 @@ fn exposition() -> String {
     let space = Space { id: SpaceId(0), name: "redis-server[4711]".into() };
     let layout = Mappings { spaces: vec![space], mappings: vec![heap], ..Mappings::default() };
     let region = Region {
-        range,
-        hits: 0.0,
-        samples: 40,
         age: 5,
-        level: None,
-        confidence: 1.0,
         rate: Some(Rate { low: 0.1, mean: 0.2, high: 0.4 }),
-        unknown: None,
-        resident: None,
+        ..Region::sampled(range, 0.0, 40)
     };
     let (start, end) = (Time(0), Time(200_000_000));
     let snapshot = Snapshot { start, end, samples: 40, regions: vec![region] };

@@ -49,17 +49,7 @@ fn mappings(processes: u32) -> Mappings {
 }
 
 fn region(range: Range, hits: f32, age: u64, level: Level) -> Region {
-    Region {
-        range,
-        hits,
-        samples: 40,
-        age: age as u32,
-        level: Some(level),
-        confidence: 1.0,
-        rate: None,
-        unknown: None,
-        resident: None,
-    }
+    Region { age: age as u32, level: Some(level), ..Region::sampled(range, hits, 40) }
 }
 
 /// Windows of one second. In the first process a MiB that is always hit moves up the heap, one MiB

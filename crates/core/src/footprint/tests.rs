@@ -13,15 +13,12 @@ fn range(start: u64, end: u64) -> Range {
 /// Pages `start` to `end`, with hits in 40 samples; not probed without hits.
 fn region((start, end): (u64, u64), hits: Option<f32>) -> Region {
     Region {
-        range: range(start, end),
-        hits: hits.unwrap_or(0.0),
-        samples: if hits.is_some() { 40 } else { 0 },
         age: 7,
-        level: None,
-        confidence: 1.0,
-        rate: None,
-        unknown: None,
-        resident: None,
+        ..Region::sampled(
+            range(start, end),
+            hits.unwrap_or(0.0),
+            if hits.is_some() { 40 } else { 0 },
+        )
     }
 }
 

@@ -171,17 +171,8 @@ mod tests {
 
     #[test]
     fn five_of_forty_is_hot() {
-        let region = |start, hits| Region {
-            range: Range::new(SpaceId(0), start, start + 10),
-            hits,
-            samples: 40,
-            age: 0,
-            level: None,
-            confidence: 1.0,
-            rate: None,
-            unknown: None,
-            resident: None,
-        };
+        let region =
+            |start, hits| Region::sampled(Range::new(SpaceId(0), start, start + 10), hits, 40);
         let snapshot =
             Snapshot { regions: vec![region(0, 5.0), region(10, 4.0)], ..Default::default() };
         assert_eq!(hot(&snapshot, HOT_FREQUENCY), bytes(0, 10));

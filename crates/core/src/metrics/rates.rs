@@ -408,17 +408,7 @@ mod tests {
 
     fn region(from: u64, to: u64, bounds: [f32; 3]) -> Region {
         let [low, mean, high] = bounds;
-        Region {
-            range: range(from, to),
-            hits: 0.0,
-            samples: 40,
-            age: 0,
-            level: None,
-            confidence: 1.0,
-            rate: Some(Rate { low, mean, high }),
-            unknown: None,
-            resident: None,
-        }
+        Region { rate: Some(Rate { low, mean, high }), ..Region::sampled(range(from, to), 0.0, 40) }
     }
 
     fn snapshot(regions: Vec<Region>) -> Snapshot {

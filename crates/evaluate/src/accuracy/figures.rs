@@ -337,15 +337,8 @@ mod tests {
 
     fn region(from: u64, to: u64, mean: f32) -> Region {
         Region {
-            range: range(from, to),
-            hits: 0.0,
-            samples: 40,
-            age: 0,
-            level: None,
-            confidence: 1.0,
             rate: Some(Rate { low: mean / 2.0, mean, high: mean * 2.0 }),
-            unknown: None,
-            resident: None,
+            ..Region::sampled(range(from, to), 0.0, 40)
         }
     }
 

@@ -490,17 +490,7 @@ mod tests {
         places.waiting.push_back(order(0, r(0, 10), FAST));
         places.work(Time(20));
         let (hits, samples) = (20.0, 40);
-        let region = Region {
-            range: r(0, 4),
-            hits,
-            samples,
-            age: 0,
-            level: None,
-            confidence: 1.0,
-            rate: None,
-            unknown: None,
-            resident: None,
-        };
+        let region = Region::sampled(r(0, 4), hits, samples);
         let far = Region { range: r(50, 54), ..region };
         let snapshot = Snapshot { regions: vec![region, far], samples, ..Snapshot::default() };
         let page = PAGE_SIZE as f64;
@@ -520,17 +510,7 @@ mod tests {
         let mut places = toy(50);
         places.waiting.push_back(order(0, r(0, 10), FAST));
         places.work(Time(20));
-        let known = Region {
-            range: r(0, 4),
-            hits: 20.0,
-            samples: 40,
-            age: 0,
-            level: None,
-            confidence: 1.0,
-            rate: None,
-            unknown: None,
-            resident: None,
-        };
+        let known = Region::sampled(r(0, 4), 20.0, 40);
         let unknown = |range| Region { range, unknown: Some(Unknown::Evidence), ..known };
         let regions = vec![known, unknown(r(4, 8)), unknown(r(50, 54))];
         let seen = places.see(&Snapshot { regions, samples: 40, ..Snapshot::default() });

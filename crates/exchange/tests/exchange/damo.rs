@@ -47,15 +47,8 @@ proptest! {
 fn damo_finds_every_key_that_it_needs() {
     use tierscope_core::{CpuTime, Range, Region, Snapshot, SpaceId, Time};
     let region = |start, hits, samples| Region {
-        range: Range::new(SpaceId(5), start, start + 4096),
-        hits,
-        samples,
         age: 3,
-        level: None,
-        confidence: 1.0,
-        rate: None,
-        unknown: None,
-        resident: None,
+        ..Region::sampled(Range::new(SpaceId(5), start, start + 4096), hits, samples)
     };
     let regions = vec![region(0, 40.0, 40), region(4096, 2.5, 5), region(8192, 0.001, 40)];
     let snapshot = Snapshot { start: Time(100), end: Time(200), samples: 40, regions };
@@ -86,15 +79,8 @@ fn damo_finds_every_key_that_it_needs() {
 fn unknown_regions_are_hidden_from_damo() {
     use tierscope_core::{CpuTime, Range, Rate, Region, Snapshot, SpaceId, Time};
     let region = |page: u64| Region {
-        range: Range::new(SpaceId(0), page * 4096, (page + 1) * 4096),
-        hits: 0.0,
-        samples: 40,
         age: 3,
-        level: None,
-        confidence: 1.0,
-        rate: None,
-        unknown: None,
-        resident: None,
+        ..Region::sampled(Range::new(SpaceId(0), page * 4096, (page + 1) * 4096), 0.0, 40)
     };
     let rate = Some(Rate { low: 0.5, mean: 1.5, high: 2.5 });
     let regions = vec![

@@ -318,17 +318,7 @@ fn draw(rng: &mut Rng, bytes: u64, narrow: bool) -> u64 {
 
 fn region_of(zone: &SampledRegion, samples: u32) -> Region {
     let SampledRegion { range, accesses, age, level, .. } = *zone;
-    Region {
-        range,
-        hits: accesses as f32,
-        samples,
-        age,
-        level,
-        confidence: 1.0,
-        rate: None,
-        unknown: None,
-        resident: None,
-    }
+    Region { age, level, ..Region::sampled(range, accesses as f32, samples) }
 }
 
 impl Instrument for Damon {

@@ -186,15 +186,9 @@ impl RegionBuilder<'_> {
         let Some(run) = self.run.take() else { return };
         let blocks = (run.end - run.start) / self.block;
         let region = |range| Region {
-            range,
-            hits: (run.hits as f64 / blocks as f64) as f32,
-            samples: run.samples,
             age: self.window - run.changed,
             level: if run.samples > 0 { self.level } else { None },
-            confidence: 1.0,
-            rate: None,
-            unknown: None,
-            resident: None,
+            ..Region::sampled(range, (run.hits as f64 / blocks as f64) as f32, run.samples)
         };
         let range = Range { start: run.start, end: run.end, ..self.span };
         self.regions.extend(overlaps(self.areas, range).map(region));

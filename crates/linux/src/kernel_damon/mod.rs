@@ -258,15 +258,12 @@ fn samples(config: &Config) -> u32 {
 fn region(event: &Event, spaces: &[SpaceId], samples: u32) -> Option<Region> {
     let space = *spaces.get(usize::try_from(event.target).ok()?)?;
     Some(Region {
-        range: Range::new(space, event.start, event.end),
-        hits: event.accesses.min(u64::from(samples)) as f32,
-        samples,
         age: u32::try_from(event.age).unwrap_or(u32::MAX),
-        level: None,
-        confidence: 1.0,
-        rate: None,
-        unknown: None,
-        resident: None,
+        ..Region::sampled(
+            Range::new(space, event.start, event.end),
+            event.accesses.min(u64::from(samples)) as f32,
+            samples,
+        )
     })
 }
 

@@ -59,15 +59,8 @@ mod tests {
 
     fn region(space: u32, pages: (u64, u64), hits: f32) -> Region {
         Region {
-            range: Range::new(SpaceId(space), pages.0 * PAGE, pages.1 * PAGE),
-            hits,
-            samples: 40,
             age: 3,
-            level: None,
-            confidence: 1.0,
-            rate: None,
-            unknown: None,
-            resident: None,
+            ..Region::sampled(Range::new(SpaceId(space), pages.0 * PAGE, pages.1 * PAGE), hits, 40)
         }
     }
 

@@ -35,8 +35,8 @@ pub(crate) struct BatchResult {
     pub(crate) calls: u32,
 }
 
-/// Moves pages of a process, also those that others map if `process.1`, to a node. None of them may
-/// be there already.
+/// Moves pages of a process to a node, with `process.1` also pages that other processes map. None
+/// of them may be there already.
 pub(crate) fn carry(
     kernel: &mut dyn Kernel,
     process: (u32, bool),

@@ -37,8 +37,8 @@ pub(crate) trait Kernel {
     /// Those of the system call.
     fn locate(&mut self, pid: u32, pages: &[u64], nodes: &mut [i32]) -> io::Result<()>;
 
-    /// `move_pages` of all pages to one node, also of those that other processes map if
-    /// `process.1`. Returns how many were not moved; a status that the kernel does not write keeps
+    /// `move_pages` of all pages to one node, with `process.1` also of pages that other processes
+    /// map. Returns how many were not moved; a status that the kernel does not write keeps
     /// its value.
     ///
     /// # Errors

@@ -156,7 +156,7 @@ impl Names {
 pub struct ProcessMaps {
     /// Sorted by range, disjoint.
     pub mappings: Vec<Mapping>,
-    /// Indices of those that are the same memory in every process that maps the object: shared
+    /// Indices of mappings that are the same memory in every process that maps the object: shared
     /// mappings, and private mappings of files that cannot be written to.
     pub shareable: Vec<u32>,
 }

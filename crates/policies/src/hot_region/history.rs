@@ -235,17 +235,7 @@ mod tests {
 
     fn region(start: u64, end: u64, hits: f32) -> Region {
         let range = Range::new(SpaceId(0), start, end);
-        Region {
-            range,
-            hits,
-            samples: 40,
-            age: 0,
-            level: None,
-            confidence: 1.0,
-            rate: None,
-            unknown: None,
-            resident: None,
-        }
+        Region::sampled(range, hits, 40)
     }
 
     fn snapshot(end: u64, regions: Vec<Region>) -> Snapshot {

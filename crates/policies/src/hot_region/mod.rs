@@ -514,16 +514,8 @@ mod tests {
         all_in_slow(&mut trace, 8);
         use tierscope_core::Ports as _;
         trace.machine.placement().expect("it has one");
-        let region = |blocks: std::ops::Range<u32>, hits: f32| Region {
-            range: range(blocks.start * BLOCK, blocks.len() as u32 * BLOCK),
-            hits,
-            samples: 40,
-            age: 0,
-            level: None,
-            confidence: 1.0,
-            rate: None,
-            unknown: None,
-            resident: None,
+        let region = |blocks: std::ops::Range<u32>, hits: f32| {
+            Region::sampled(range(blocks.start * BLOCK, blocks.len() as u32 * BLOCK), hits, 40)
         };
         let windows = [
             vec![region(0..3, 0.0), region(3..4, 40.0), region(4..8, 0.0)],
@@ -551,15 +543,8 @@ mod tests {
             use tierscope_core::Ports as _;
             trace.machine.placement().expect("it has one");
             let region = |block: u32, hits: f32, unknown: bool| Region {
-                range: range(block * BLOCK, BLOCK),
-                hits,
-                samples: 40,
-                age: 0,
-                level: None,
-                confidence: 1.0,
-                rate: None,
                 unknown: unknown.then_some(tierscope_core::Unknown::Evidence),
-                resident: None,
+                ..Region::sampled(range(block * BLOCK, BLOCK), hits, 40)
             };
             let regions = vec![
                 region(0, 0.0, unknown),
@@ -631,17 +616,7 @@ mod tests {
                 trace.machine.placement().expect("it has one");
                 &trace.machine
             };
-            let region = Region {
-                range: range(0, BLOCK),
-                hits: 20.0,
-                samples: 40,
-                age: 0,
-                level: None,
-                confidence: 0.1,
-                rate: None,
-                unknown: None,
-                resident: None,
-            };
+            let region = Region { confidence: 0.1, ..Region::sampled(range(0, BLOCK), 20.0, 40) };
             let mut actions = Vec::new();
             for window in 0..10u64 {
                 let now = Time(window * 200_000_000);

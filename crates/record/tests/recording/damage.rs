@@ -30,17 +30,8 @@ pub(crate) fn ten() -> Vec<Frame> {
         ..Mappings::default()
     });
     let frame = |window: u64| {
-        let region = Region {
-            range,
-            hits: window as f32,
-            samples: 40,
-            age: 0,
-            level: Some(Level::PTE),
-            confidence: 1.0,
-            rate: None,
-            unknown: None,
-            resident: None,
-        };
+        let region =
+            Region { level: Some(Level::PTE), ..Region::sampled(range, window as f32, 40) };
         Frame {
             snapshot: Snapshot {
                 start: Time(window * 200),

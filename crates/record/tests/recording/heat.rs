@@ -10,16 +10,12 @@ const PAGE: u64 = 4096;
 fn hundred() -> Vec<Frame> {
     let mut rng = Rng::seeded(3);
     let mut frame = |window: u64| {
-        let region = |index: u64| Region {
-            range: Range::new(SpaceId(0), index * 8 * PAGE, (index + 1) * 8 * PAGE),
-            hits: rng.below(41) as f32,
-            samples: 40,
-            age: 0,
-            level: None,
-            confidence: 1.0,
-            rate: None,
-            unknown: None,
-            resident: None,
+        let region = |index: u64| {
+            Region::sampled(
+                Range::new(SpaceId(0), index * 8 * PAGE, (index + 1) * 8 * PAGE),
+                rng.below(41) as f32,
+                40,
+            )
         };
         let regions = (0..32).map(region).collect();
         let (start, end) = (Time(window * 200), Time(window * 200 + 200));

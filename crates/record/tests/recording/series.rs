@@ -46,17 +46,7 @@ fn record(series: &mut SeriesRecorder, wall: &Wall, windows: std::ops::Range<u64
     let layout = Mappings { mappings: vec![heap], ..Mappings::default() };
     let first = windows.start;
     for index in windows {
-        let region = Region {
-            range: range(),
-            hits: 1.0,
-            samples: 40,
-            age: index as u32,
-            level: None,
-            confidence: 1.0,
-            rate: None,
-            unknown: None,
-            resident: None,
-        };
+        let region = Region { age: index as u32, ..Region::sampled(range(), 1.0, 40) };
         let at = |second: u64| Time(second * 1_000_000_000);
         let snapshot =
             Snapshot { start: at(index), end: at(index + 1), samples: 40, regions: vec![region] };

@@ -321,17 +321,7 @@ mod tests {
 
     fn region(space: u32, start: u64, end: u64, hits: f32) -> Region {
         let range = range(space, start, end);
-        Region {
-            range,
-            hits,
-            samples: 40,
-            age: start as u32,
-            level: None,
-            confidence: 1.0,
-            rate: None,
-            unknown: None,
-            resident: None,
-        }
+        Region { age: start as u32, ..Region::sampled(range, hits, 40) }
     }
 
     fn mapping(space: u32, start: u64, end: u64, name: &str) -> Mapping {

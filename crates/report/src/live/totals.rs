@@ -103,17 +103,7 @@ mod tests {
     #[test]
     fn nodes_are_shown_where_spaces_are_nodes() {
         let range = Range::new(SpaceId(1), 0, 4096);
-        let hot = Region {
-            range,
-            hits: 9.0,
-            samples: 9,
-            age: 0,
-            level: None,
-            confidence: 1.0,
-            rate: None,
-            unknown: None,
-            resident: None,
-        };
+        let hot = Region::sampled(range, 9.0, 9);
         let node = |name: &str, hot| Node { name: name.into(), bytes: 1 << 20, hot };
         let bytes = nodes(&layout(&["node 0", "node 1"]), &[hot]);
         assert_eq!(bytes, Some(vec![node("node 0", 0), node("node 1", 4096)]));

@@ -161,17 +161,7 @@ mod tests {
 
     fn region(start: u64, end: u64, hits: f32, age: u32) -> Region {
         let range = Range::new(SpaceId(0), start, end);
-        Region {
-            range,
-            hits,
-            samples: 40,
-            age,
-            level: None,
-            confidence: 1.0,
-            rate: None,
-            unknown: None,
-            resident: None,
-        }
+        Region { age, ..Region::sampled(range, hits, 40) }
     }
 
     fn mapping(start: u64, end: u64, backing: Backing) -> Mapping {

@@ -28,17 +28,7 @@ fn range(from: u64, to: u64) -> Range {
 
 fn region(from: u64, to: u64, hits: f32, rate: Option<Rate>) -> Region {
     let (range, level) = (range(from, to), None);
-    Region {
-        range,
-        hits,
-        samples: 40,
-        age: 0,
-        level,
-        confidence: 1.0,
-        rate,
-        unknown: None,
-        resident: None,
-    }
+    Region { level, rate, ..Region::sampled(range, hits, 40) }
 }
 
 fn hot(from: u64, to: u64) -> Region {

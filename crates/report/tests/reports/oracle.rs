@@ -40,15 +40,9 @@ fn regions(plan: &Plan) -> Vec<Region> {
                 _ => (f32::from(*hits), 40),
             };
             regions.push(Region {
-                range,
-                hits,
-                samples,
                 age: *age,
-                level: None,
-                confidence: 1.0,
-                rate: None,
                 unknown: (*state == State::Unknown).then_some(Unknown::Evidence),
-                resident: None,
+                ..Region::sampled(range, hits, samples)
             });
         }
         at = end;

@@ -23,17 +23,7 @@ fn range(from: u64, to: u64) -> Range {
 }
 
 fn region(from: u64, to: u64, hits: f32, unknown: Option<Unknown>) -> Region {
-    Region {
-        range: range(from, to),
-        hits,
-        samples: 40,
-        age: 3,
-        level: None,
-        confidence: 1.0,
-        rate: None,
-        unknown,
-        resident: None,
-    }
+    Region { age: 3, unknown, ..Region::sampled(range(from, to), hits, 40) }
 }
 
 /// A heap of 24 MiB: 0 to 4 are hot, of which half is resident; 4 to 8 warm; 8 to 20 cold, of which

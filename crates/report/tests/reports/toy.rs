@@ -35,17 +35,7 @@ fn mappings(window: u64) -> Mappings {
 fn region(start: u64, bytes: u64, hits: f32, age: u64, level: Level) -> Region {
     let range = Range::new(SpaceId(0), start, start + bytes);
     let level = Some(level);
-    Region {
-        range,
-        hits,
-        samples: 40,
-        age: age as u32,
-        level,
-        confidence: 1.0,
-        rate: None,
-        unknown: None,
-        resident: None,
-    }
+    Region { age: age as u32, level, ..Region::sampled(range, hits, 40) }
 }
 
 /// A hot MiB moves up the heap, one MiB every four windows; the first 16 MiB of the file warm up;
