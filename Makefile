@@ -46,7 +46,8 @@ lint: setup ## formatting, clippy, documentation; sparse and checkpatch for the 
 bench-module: build ## accuracy, cost, lock holds, stress, CI time: target/bench/module.json, resumable
 	@$(LAB) bench module
 
-bench-accuracy: build ## instruments compared at terabytes: target/bench/accuracy.json, resumable
+bench-accuracy: build ## instruments compared at terabytes, and on ordinary programs: target/bench/accuracy.json, resumable
+	@scripts/setup.sh bench
 	@$(LAB) bench accuracy
 
 figures: build ## write the table of figures in README.md from target/bench

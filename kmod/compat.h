@@ -6,7 +6,9 @@
 #ifndef TIERSCOPE_COMPAT_H
 #define TIERSCOPE_COMPAT_H
 
+#include <linux/hugetlb.h>
 #include <linux/kconfig.h>
+#include <linux/mm.h>
 #include <linux/version.h>
 
 #ifndef CONFIG_X86_64
@@ -39,5 +41,22 @@ static inline pgd_t *kernel_to_user_pgdp(pgd_t *pgdp)
 
 /* Without CONFIG_PAGE_IDLE_FLAG folio_set_young() does nothing: Debian's 6.1 */
 #define TS_HANDBACK	IS_ENABLED(CONFIG_PAGE_IDLE_FLAG)
+
+/*
+ * The lock of a shared hugetlb mapping's tables, or NULL: its allocation failed,
+ * or the kernel has no hugetlb. 40549ba8f8e0 ("hugetlb: use new vma_lock for pmd
+ * sharing synchronization"), v6.1; hugetlb_vma_lock_read() is not exported.
+ */
+static inline struct rw_semaphore *ts_hugetlb_lock(struct vm_area_struct *vma)
+{
+#if IS_ENABLED(CONFIG_HUGETLB_PAGE)
+	struct hugetlb_vma_lock *lock = vma->vm_private_data;
+
+	/* a copy of the mapping that has no lock of its own yet: hugetlb_vm_op_open() */
+	return lock && lock->vma == vma ? &lock->rw_sema : NULL;
+#else
+	return NULL;
+#endif
+}
 
 #endif /* TIERSCOPE_COMPAT_H */

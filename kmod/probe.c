@@ -19,12 +19,13 @@ static void probe_one(struct ts_hold *hold, struct tierscope_probe *p)
 	if (!vma || p->addr < vma->vm_start)
 		return;
 	p->state = TIERSCOPE_STATE_REFUSED;
-	if (ts_vma_refused(vma))
+	if (!ts_vma_lock(vma))
 		return;
 
 	ts_walk_lock(&w, vma->vm_mm, p->addr, p->level);
 	v = ts_judge(&w, vma, p->op == TIERSCOPE_OP_TEST_AND_CLEAR);
 	ts_walk_unlock(&w);
+	ts_vma_unlock(vma);
 	p->state = v.state;
 	p->kind = v.kind;
 	p->reached = w.level;

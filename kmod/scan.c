@@ -175,12 +175,28 @@ static unsigned int scan_run(struct scanner *s, const struct vm_area_struct *vma
 	return n;
 }
 
+/* One step inside a mapping whose tables stay; returns the entries it looked at. */
+static unsigned int scan_vma(struct scanner *s, struct vm_area_struct *vma)
+{
+	unsigned int n = 1;
+	struct ts_walk w;
+
+	if ((s->arg->flags & TIERSCOPE_SCAN_PRUNE) && pruned(s, vma))
+		return n;
+	ts_walk_lock(&w, vma->vm_mm, s->pos, s->arg->level);
+	if (w.level > s->arg->level)
+		scan_above(s, vma, &w);
+	else
+		n = scan_run(s, vma, &w);
+	ts_walk_unlock(&w);
+	return n;
+}
+
 /* One step up the address space; returns the entries it looked at. */
 static unsigned int scan_step(struct scanner *s)
 {
 	struct vm_area_struct *vma = ts_hold_vma(&s->hold, s->pos);
 	unsigned int n = 1;
-	struct ts_walk w;
 
 	if (!vma) {
 		s->pos = s->arg->end;
@@ -190,18 +206,12 @@ static unsigned int scan_step(struct scanner *s)
 		s->pos = vma->vm_start;
 		return n;
 	}
-	if (ts_vma_refused(vma)) {
+	if (!ts_vma_lock(vma)) {
 		s->pos = vma->vm_end;
 		return n;
 	}
-	if ((s->arg->flags & TIERSCOPE_SCAN_PRUNE) && pruned(s, vma))
-		return n;
-	ts_walk_lock(&w, vma->vm_mm, s->pos, s->arg->level);
-	if (w.level > s->arg->level)
-		scan_above(s, vma, &w);
-	else
-		n = scan_run(s, vma, &w);
-	ts_walk_unlock(&w);
+	n = scan_vma(s, vma);
+	ts_vma_unlock(vma);
 	return n;
 }
 

@@ -111,7 +111,8 @@ struct ts_run {
 int ts_top_level(void);
 bool ts_pti(void);
 unsigned int ts_level_shift(int level);
-bool ts_vma_refused(const struct vm_area_struct *vma);
+bool ts_vma_lock(struct vm_area_struct *vma);
+void ts_vma_unlock(struct vm_area_struct *vma);
 void ts_walk_lock(struct ts_walk *w, struct mm_struct *mm, unsigned long addr,
 		  int level);
 void ts_walk_unlock(struct ts_walk *w);

@@ -127,7 +127,7 @@ struct tierscope_attach {
 #define TIERSCOPE_STATE_ABSENT		1 /* an entry on the way is not present */
 #define TIERSCOPE_STATE_OLD		2
 #define TIERSCOPE_STATE_YOUNG		3
-#define TIERSCOPE_STATE_REFUSED		4 /* shared hugetlb, at any level: its tables belong to others too */
+#define TIERSCOPE_STATE_REFUSED		4 /* shared hugetlb, at any level, whose tables cannot be locked (now) */
 
 /* tierscope_probe.kind: what the judged entry is */
 #define TIERSCOPE_KIND_NONE	0

@@ -5,8 +5,15 @@
  * Callers hold the target's mmap lock for reading and walk only to addresses
  * inside a VMA. Then the tables of levels 2 and up on the way to the address
  * stay: free_pgtables() spares what a remaining VMA needs, also when munmap()
- * has downgraded its lock. (Shared hugetlb, whose level 2 tables other processes
- * can take away, is never walked.)
+ * has downgraded its lock.
+ *
+ * Processes that map the same hugetlb memory can share level 2 tables, and the
+ * kernel takes a shared table out of a process with no mmap lock of its: on
+ * truncation, migration, poison. huge_pmd_unshare() wants the lock of the mapping
+ * (struct hugetlb_vma_lock) held for writing, so callers hold it for reading
+ * while they walk: the rule of huge_pte_offset() in linux/hugetlb.h, (2.1). It
+ * is taken after the mmap lock and before the lock of an entry, as the kernel
+ * does, and never waited for.
  *
  * A level 1 table can vanish in favour of a huge page even so: since v6.6
  * khugepaged does not need the mmap lock for files (retract_page_tables() and
@@ -23,6 +30,7 @@
 #include <linux/mm.h>
 #include <linux/page_idle.h>
 #include <linux/pgtable.h>
+#include <linux/rwsem.h>
 
 #include "tierscope.h"
 
@@ -45,9 +53,33 @@ unsigned int ts_level_shift(int level)
 }
 
 /* huge_pmd_share() lets processes share level 2 tables of such a mapping. */
-bool ts_vma_refused(const struct vm_area_struct *vma)
+static bool shares_tables(const struct vm_area_struct *vma)
 {
 	return (vma->vm_flags & VM_HUGETLB) && (vma->vm_flags & VM_MAYSHARE);
+}
+
+/**
+ * ts_vma_lock() - keep the tables of a mapping in place
+ * @vma: mmap lock held for reading
+ *
+ * Return: false if the mapping has to be refused: its tables can be shared, and
+ * it has no lock for them, or the lock is held for writing. Does not sleep.
+ */
+bool ts_vma_lock(struct vm_area_struct *vma)
+{
+	struct rw_semaphore *lock;
+
+	if (!shares_tables(vma))
+		return true;
+	lock = ts_hugetlb_lock(vma);
+	return lock && down_read_trylock(lock);
+}
+
+/* After ts_vma_lock() returned true, in the same hold of the mmap lock. */
+void ts_vma_unlock(struct vm_area_struct *vma)
+{
+	if (shares_tables(vma))
+		up_read(ts_hugetlb_lock(vma));
 }
 
 static bool is_table(unsigned long entry)
@@ -112,7 +144,7 @@ static bool still_there(const struct ts_walk *w, int level)
  * ts_walk_lock() - find the entry for an address and lock it
  * @w: out
  * @mm: mmap lock held for reading
- * @addr: inside a VMA of @mm that is not refused
+ * @addr: inside a VMA of @mm that ts_vma_lock() has locked
  * @level: level whose entry is asked for; @w->level is greater if a leaf or an
  *	absent entry above it ends the walk
  */

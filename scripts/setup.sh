@@ -33,9 +33,14 @@ tests=(
     memcached:memcached
     /usr/bin/python3:python3-minimal
 )
-# Only what benches compare with: `setup.sh bench`.
+# Only what benches compare with, or record: `setup.sh bench`.
 peers=(
     valgrind:valgrind
+    javac:default-jdk-headless
+    /usr/share/doc/python3:python3
+    /usr/share/postgresql-common/pg_wrapper:postgresql
+    db_bench:rocksdb-tools
+    nginx:nginx-light
 )
 # Only what a Spark job in local mode takes: `setup.sh spark`.
 spark=(

@@ -4,13 +4,20 @@ insmod /lab/tierscope_flusher.ko
 grep . /sys/devices/virtual/memory_tiering/memory_tier*/nodelist
 tiers=$(ls -d /sys/devices/virtual/memory_tiering/memory_tier* | wc -l)
 cgroup=/sys/fs/cgroup/target
-echo +cpuset >/sys/fs/cgroup/cgroup.subtree_control
+echo +cpuset +memory >/sys/fs/cgroup/cgroup.subtree_control
 mkdir $cgroup
 echo +cpuset >$cgroup/cgroup.subtree_control
 for node in 0 1; do
     mkdir $cgroup/on$node
     echo $node >$cgroup/on$node/cpuset.mems
 done
+
+# A process of the cgroup reads a file and ends. What it read stays, and is in no page table.
+(
+    echo 0 >$cgroup/on0/cgroup.procs
+    dd if=/dev/zero of=/tmp/read bs=1M count=64
+    cat /tmp/read >/dev/null
+)
 
 # touch NODE NAME: a toucher in the cgroup of that node, ready.
 touch_on() {
@@ -26,6 +33,9 @@ touch_on 0 first
 first=$!
 touch_on 1 second
 second=$!
+
+tierscope doctor --cgroup $cgroup >/tmp/doctor
+grep 'page cache 6[4-9].* not visible to ACCESSED bits' /tmp/doctor
 
 # Both are there at once, a third one joins, from which the keys go down to a mapping and up again.
 # Then all end, and the screen says so.
@@ -55,7 +65,8 @@ grep -q 'showed [0-9]* windows' /out/stderr.txt
 grep -q 'recorded [0-9]* windows' /out/stderr.txt
 shows /out/drawn.txt 'cgroup /sys/fs/cgroup/target'
 
-tierscope report summary /out/recording
+tierscope report summary /out/recording | tee /tmp/summary
+grep -q '^page cache .*6[4-9].* MiB' /tmp/summary
 # last METRIC SPACE: its last value in MiB.
 tierscope export /out/recording --csv --table metrics -o - >/tmp/metrics
 last() { awk -F, -v name="$1" -v space="$2" '$3 == name && $4 == space { mib = $5 / 1048576 } END { print int(mib) }' /tmp/metrics; }
@@ -72,6 +83,11 @@ done
 [ "$(last node1_bytes 0)" -le 16 ]
 [ "$(last node0_bytes 1)" -le 16 ]
 for space in 0 1 3; do [ "$(last rss_bytes $space)" -ge "$space_mib" ]; done
+
+# The file that was read counts as page cache, and is not hot: only what is mapped can be.
+echo "page cache $(last page_cache_bytes "") MiB, page tables $(last page_table_bytes "") MiB"
+cache=$(last page_cache_bytes "")
+[ "$cache" -ge 64 ] && [ "$cache" -le 80 ]
 
 # Replayed, the screen shows totals by tier, as many as this kernel makes of the nodes. The replay
 # begins in the middle: the last windows may hold no process, and so no totals.

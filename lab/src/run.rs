@@ -181,7 +181,7 @@ fn prepare<'a>(
 ) -> Result<Machine<'a>> {
     let topology = topologies.get(&scenario.topology)?;
     if let Some(script) = scenario.prepare_script() {
-        on_host(&script, kernel, out)?;
+        on_host(&script, scenario, kernel, out)?;
     }
     let initramfs = work.path.join("initramfs");
     initramfs::pack(&contents(scenario, kernel, environment)?, kernel, &initramfs)?;
@@ -200,10 +200,11 @@ fn prepare<'a>(
     })
 }
 
-/// Runs a scenario's script on the host, with the path of /out, the kernel's release and paths, and
-/// the directory of our programs in its environment.
-fn on_host(script: &Path, kernel: &Tree, out: &Path) -> Result<()> {
+/// Runs a scenario's script on the host, with the scenario's parameters, the path of /out, the
+/// kernel's release and paths, and the directory of our programs in its environment.
+fn on_host(script: &Path, scenario: &Scenario, kernel: &Tree, out: &Path) -> Result<()> {
     let mut command = Command::new("bash");
+    command.envs(scenario.parameters());
     command.arg(script).env("LAB_OUT", out).env("LAB_RELEASE", &kernel.release);
     command.env("LAB_BUILD", kernel.build()).env("LAB_MODULES", kernel.modules());
     command.env("LAB_PROGRAMS", paths::programs().unwrap_or_default());

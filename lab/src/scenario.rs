@@ -33,7 +33,8 @@ pub struct Scenario {
     #[serde(default)]
     pub kernel_modules: Vec<String>,
     /// Script next to the scenario that runs on the host before the machine starts, as root of this
-    /// machine: it creates input files in /out, and changes nothing elsewhere.
+    /// machine, with the parameters in its environment: it creates input files in /out, and changes
+    /// nothing elsewhere.
     pub prepare: Option<String>,
     /// Mount the host's root, read-only, at /host.
     #[serde(default)]
@@ -173,18 +174,21 @@ impl Scenario {
         }
     }
 
+    /// The parameters and their values.
+    pub fn parameters(&self) -> impl Iterator<Item = (&str, String)> {
+        self.set.iter().map(|(key, value)| match value {
+            toml::Value::String(text) => (key.as_str(), text.clone()),
+            other => (key.as_str(), other.to_string()),
+        })
+    }
+
     /// The parameters as shell assignments.
     pub fn environment(&self) -> String {
-        self.set.iter().map(|(key, value)| format!("export {key}={}\n", quoted(value))).collect()
+        let line = |(key, value): (&str, String)| {
+            format!("export {key}='{}'\n", value.replace('\'', r"'\''"))
+        };
+        self.parameters().map(line).collect()
     }
-}
-
-fn quoted(value: &toml::Value) -> String {
-    let text = match value {
-        toml::Value::String(text) => text.clone(),
-        other => other.to_string(),
-    };
-    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 #[cfg(test)]

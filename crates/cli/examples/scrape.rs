@@ -115,7 +115,9 @@ impl Server {
             thread::sleep(Duration::from_millis(100));
             let began = Instant::now();
             let mut client = TcpStream::connect(&self.address).expect("a connection");
-            client.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").expect("a request");
+            client
+                .write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                .expect("a request");
             let mut answer = String::new();
             client.read_to_string(&mut answer).expect("an answer");
             assert!(answer.ends_with("# EOF\n"), "{answer}");

@@ -37,7 +37,7 @@ pub struct Cli {
 /// Commands of `tierscope`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Watch a process, a cgroup or a command, and record which of its memory is hot
+    /// Watch processes, cgroups or a command, and record which of their memory is hot
     Record(RecordArgs),
     /// Show a report of a recording
     #[command(subcommand, arg_required_else_help = false)]
@@ -124,11 +124,12 @@ mod tests {
     }
 
     #[test]
-    fn one_target_and_no_more() {
+    fn one_kind_of_target_at_least() {
         assert!(words("tierscope record -p 1 -o d").is_ok());
         assert!(words("tierscope record -o d -- sleep 1").is_ok());
         assert!(words("tierscope record -o d").is_err());
-        assert!(words("tierscope record -p 1 --cgroup x -o d").is_err());
+        assert!(words("tierscope record -p 1 --cgroup x -o d").is_ok());
+        assert!(words("tierscope record -p 1 -o d -- sleep 1").is_err());
         assert!(words("tierscope record --cgroup x --children -o d").is_err());
         assert!(words("tierscope record -p -1 -o d").is_err());
     }

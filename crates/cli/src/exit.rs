@@ -27,7 +27,11 @@ pub const EXITS: [Exit; 10] = [
         kinds: &[ErrorKind::Missing],
     },
     Exit { code: 4, meaning: "no permission", kinds: &[ErrorKind::Permission] },
-    Exit { code: 5, meaning: "no such process, cgroup or program", kinds: &[ErrorKind::NoTarget] },
+    Exit {
+        code: 5,
+        meaning: "no such process, cgroup or program, or no process of one of the targets",
+        kinds: &[ErrorKind::NoTarget],
+    },
     Exit {
         code: 6,
         meaning: "program and kernel module are of different versions",
@@ -35,8 +39,8 @@ pub const EXITS: [Exit; 10] = [
     },
     Exit {
         code: 7,
-        meaning: "the target (-p, --cgroup) was gone before --duration was over, or before a \
-                  window ended; committed windows are kept",
+        meaning: "the last process of all targets (-p, --cgroup, --name, --all) ended before \
+                  --duration was over, or before a window ended; committed windows are kept",
         kinds: &[ErrorKind::Gone],
     },
     Exit {

@@ -11,6 +11,7 @@ use tierscope_exchange::damo::{LeftOut, Shape};
 use tierscope_exchange::{Failure, Partial, PartialDir, csv, damo};
 use tierscope_record::{Recording, Table};
 
+use crate::print::note;
 use crate::stop::Stop;
 use crate::ticker::{self, Ticker};
 use crate::{newest, scratch};
@@ -65,7 +66,7 @@ fn tables() -> impl TypedValueParser<Value = Table> {
 pub fn run(args: &ExportArgs) -> Result<()> {
     let recording = Recording::open(newest::resolve(&args.recording)?)?;
     if let Some(damage) = recording.damage() {
-        eprintln!("tierscope: {damage}");
+        note!("{damage}");
     }
     let output = output(args)?;
     let mut ticker = Ticker::new("exporting", ticker::windows);
@@ -80,8 +81,8 @@ pub fn run(args: &ExportArgs) -> Result<()> {
         (false, false) => to_tables(args, &recording, &output, tick)?,
     }
     drop(ticker);
-    eprintln!(
-        "tierscope: exported {} windows of {} to {}",
+    note!(
+        "exported {} windows of {} to {}",
         recording.commits().len(),
         recording.name(),
         output.display()
@@ -123,7 +124,7 @@ fn to_stdout(args: &ExportArgs, recording: &Recording, tick: Tick<'_>) -> Result
             }
         },
         (_, true) => {
-            let mut scratch = scratch::beside(&std::env::temp_dir().join("tierscope"))?;
+            let mut scratch = scratch::anywhere()?;
             let written = damo::write(recording, Shape::Plain, &mut out, &mut scratch, tick);
             written.map(|left_out| note(&left_out))
         }
@@ -155,7 +156,7 @@ fn to_damo(recording: &Recording, path: &Path, tick: Tick<'_>) -> Result<()> {
 /// Reports on stderr which parts of the recording are left out of damo's file.
 fn note(left_out: &LeftOut) {
     if let Some(text) = note_of(left_out) {
-        eprintln!("tierscope: {text}");
+        note!("{text}");
     }
 }
 

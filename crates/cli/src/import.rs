@@ -9,7 +9,7 @@ use tierscope_core::{Error, ErrorKind, Result};
 use tierscope_exchange::{Format, Options, PartialDir, import};
 use tierscope_record::Recorder;
 
-use crate::print::print;
+use crate::print::{note, print};
 use crate::scratch;
 use crate::stop::Stop;
 use crate::ticker::{self, Ticker};
@@ -85,12 +85,12 @@ pub fn run(args: &ImportArgs, command: &str) -> Result<()> {
     recorder.finish()?;
     output.keep()?;
     if incomplete > 0 {
-        eprintln!("tierscope: {incomplete} windows are incomplete in the file, and left out");
+        note!("{incomplete} windows are incomplete in the file, and left out");
     }
     if unused > 0 {
-        eprintln!("tierscope: {unused} samples have no address of the process, and are left out");
+        note!("{unused} samples have no address of the process, and are left out");
     }
-    eprintln!("tierscope: imported {windows} windows into {}", args.output.display());
+    note!("imported {windows} windows into {}", args.output.display());
     if args.json {
         let text = serde_json::json!({
             "recording": args.output.display().to_string(),

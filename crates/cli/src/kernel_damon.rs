@@ -16,7 +16,7 @@ pub static ENTRY: Entry = Entry {
     name: NAME,
     about: "the kernel's own DAMON, driven and read (no module needed)",
     needs: &[Need::RegionSource],
-    granularity: "4 KiB",
+    granularity: "regions",
     variants: &[
         Variant { name: "fixed", about: "limits on regions as given", cost: CostClass::Bounded },
         Variant {
@@ -83,7 +83,8 @@ pub fn machine(
 ) -> Result<WithKernelDamon> {
     let variant = variant.unwrap_or(ENTRY.variants[0].name);
     let machine = LiveMachine::open(selection, Err(not_wanted()))?;
-    let targets = [(pid(selection)?, SpaceId(0))];
+    let targets: Vec<(u32, SpaceId)> =
+        machine.pids().into_iter().map(|(space, pid)| (pid, space)).collect();
     let now = tierscope_core::Clock::now(&machine);
     let config = config(variant, common)?;
     let damon = KernelDamon::start(&Roots::default(), config, &targets, now)?;
@@ -102,17 +103,17 @@ pub fn losses(machine: &WithKernelDamon) -> Option<String> {
         .then(|| format!("{lost} windows of the kernel's DAMON are missing{overrun}"))
 }
 
-/// The target's pid: DAMON's targets are fixed when it is started, so that only one process can be
-/// watched.
+/// Checks that no process can join the target: DAMON's targets are fixed when it is started.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] for several processes.
-pub(crate) fn pid(selection: &Selection) -> Result<u32> {
+/// [`ErrorKind::Usage`] for a target that is not made of pids alone.
+pub(crate) fn check(selection: &Selection) -> Result<()> {
     match selection {
-        Selection::Process { pid, children: false } => Ok(*pid),
-        _ => Err(Error::new(ErrorKind::Usage, format!("{NAME} watches one process"))
+        Selection::Process { children: false, .. } => Ok(()),
+        Selection::Several(targets) => targets.iter().try_for_each(check),
+        _ => Err(Error::new(ErrorKind::Usage, format!("{NAME} watches processes by their pids"))
             .cause("DAMON's targets are fixed when it starts")
-            .remedy("give it -p PID without --children")),
+            .remedy("give it -p PID without --children, once for each process")),
     }
 }
 

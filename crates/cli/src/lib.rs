@@ -1,6 +1,9 @@
 //! The `tierscope` command as a library: flags, their checks, and the commands. The binary adds
 //! only `main`.
 
+// `println!` and `eprintln!` panic if the pipe's reader has ended.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 pub mod args;
 pub mod bench;
 mod color;
@@ -19,7 +22,7 @@ pub mod nemo;
 pub mod newest;
 mod output;
 pub mod plan;
-mod print;
+pub mod print;
 pub mod progress;
 pub mod qos;
 pub mod reclaim;

@@ -1,10 +1,13 @@
 //! The `tierscope` command: parses the command line, runs the command, and ends with its exit code.
 
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 use std::io::Write as _;
 use std::process::ExitCode;
 
 use tierscope_cli::args::{self, Cli, Command};
 use tierscope_cli::plan::Plan;
+use tierscope_cli::print::print_note;
 use tierscope_cli::{
     bench, compare, doctor, exit, export, import, list, live, nemo, qos, reclaim, record, report,
     reproduce, serve, sim, tier, tlb, trace, whatif,
@@ -21,7 +24,7 @@ fn main() -> ExitCode {
     match ended {
         Ok(()) => ExitCode::from(exit::OK),
         Err(error) => {
-            eprintln!("tierscope: {error}");
+            print_note(&error.to_string());
             ExitCode::from(exit::code_of(error.kind()))
         }
     }
@@ -57,7 +60,7 @@ fn run(cli: Cli, line: String) -> Result<()> {
 /// Prints help and version on stdout, and errors of the command line on stderr.
 fn say(error: &clap::Error) -> ExitCode {
     if error.use_stderr() {
-        eprintln!("tierscope: {}", args::one_line(error));
+        print_note(&args::one_line(error));
         return ExitCode::from(2);
     }
     // If stdout fails, there is no other place to report it.

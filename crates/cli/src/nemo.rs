@@ -10,6 +10,7 @@ use tierscope_nemo::plan::Inputs;
 use tierscope_nemo::{Driver, Functional, Memory, Plan, Spec};
 use tierscope_report::table::Table;
 
+use crate::print::print;
 use crate::units;
 
 /// Subcommands of `tierscope nemo`.
@@ -124,11 +125,10 @@ fn plan(args: &PlanArgs) -> Result<()> {
         let value = serde_json::to_value(&plan).map_err(|error| {
             Error::new(ErrorKind::Other, "the plan cannot be printed").cause(error)
         })?;
-        println!("{value}");
+        print(&format!("{value}\n"))
     } else {
-        print!("{}", text(&plan));
+        print(&text(&plan))
     }
-    Ok(())
 }
 
 fn text(plan: &Plan) -> String {
@@ -179,17 +179,16 @@ fn rule(args: &RuleArgs) -> Result<()> {
             "rule": rule.to_string(), "states_per_key": rule.states_per_key(),
             "pipelines": pipelines, "banks": banks, "folds_over": driver.banks(id)?, "loses": losses,
         });
-        println!("{value}");
-        return Ok(());
+        return print(&format!("{value}\n"));
     }
-    println!("{rule}");
-    println!(
-        "# {} states to a key; {pipelines} pipelines and {banks} banks in each channel",
-        rule.states_per_key()
+    let mut text = format!(
+        "{rule}\n# {} states to a key; {pipelines} pipelines and {banks} banks in each channel\n\
+         # a state is folded from {} banks\n",
+        rule.states_per_key(),
+        driver.banks(id)?
     );
-    println!("# a state is folded from {} banks", driver.banks(id)?);
-    losses.iter().for_each(|loss| println!("# folding loses: {loss}"));
-    Ok(())
+    text.extend(losses.iter().map(|loss| format!("# folding loses: {loss}\n")));
+    print(&text)
 }
 
 /// Reads the rule from a file if the path exists; otherwise the argument is the rule itself.

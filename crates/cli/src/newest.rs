@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use tierscope_core::{Error, ErrorKind, Result};
 use tierscope_record::series::{is_series, newest};
 
+use crate::print::note;
+
 /// The recording at `dir`: the directory itself, or the newest recording of a series, which is
 /// reported on stderr.
 ///
@@ -19,7 +21,7 @@ pub fn resolve(dir: &Path) -> Result<PathBuf> {
             .cause("the series holds no recording")
             .remedy("wait for its first window, or look whether its recorder runs")
     })?;
-    eprintln!("tierscope: {} is a series; this is {}", dir.display(), found.display());
+    note!("{} is a series; this is {}", dir.display(), found.display());
     Ok(found)
 }
 

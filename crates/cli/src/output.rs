@@ -18,11 +18,15 @@ pub(crate) enum Output {
 
 impl Output {
     pub(crate) fn create(plan: &Plan, meta: &Meta) -> Result<Self> {
-        let dir = &plan.output;
+        let (dir, access) = (&plan.output, plan.access);
         Ok(match plan.retention {
-            None => Output::One(Box::new(Recorder::create(dir, meta)?)),
+            None => {
+                let recorder = Recorder::create_for(dir, meta, access)?.keep_synced()?;
+                Output::One(Box::new(recorder))
+            }
             Some(retention) => {
-                let series = SeriesRecorder::create(dir, meta, retention, SystemTime::now)?;
+                let wall = SystemTime::now;
+                let series = SeriesRecorder::create_for(dir, meta, retention, wall, access)?;
                 Output::Series(Box::new(series))
             }
         })

@@ -9,11 +9,12 @@ use clap::{ArgGroup, Args};
 use tierscope_core::{Error, ErrorKind, Instrument, Need, Result};
 use tierscope_instruments::registry::{Common, Entry};
 use tierscope_linux::{Selection, check_needs};
+use tierscope_record::Access;
 use tierscope_record::series::Retention;
 
 use crate::instrument_args::InstrumentArgs;
 use crate::retention_args::RetentionArgs;
-use crate::target_args::TargetArgs;
+use crate::target_args::{TARGETS, TargetArgs};
 use crate::units::{self, exact_time};
 use crate::{instruments, kernel_damon, retention_args};
 
@@ -24,7 +25,7 @@ const LONGEST: Duration = Duration::from_secs(3600);
 
 /// Flags of `tierscope record`.
 #[derive(Debug, Args)]
-#[command(group(ArgGroup::new("target").required(true).args(["pid", "cgroup", "program"])))]
+#[command(group(ArgGroup::new("target").required(true).multiple(true).args(TARGETS).arg("program")))]
 pub struct RecordArgs {
     /// The processes to watch.
     #[command(flatten)]
@@ -32,7 +33,8 @@ pub struct RecordArgs {
 
     /// Start COMMAND and watch it with all its descendants; if it is still running at the end, it
     /// is ended with SIGTERM
-    #[arg(last = true, value_name = "COMMAND", conflicts_with = "children")]
+    #[arg(last = true, value_name = "COMMAND")]
+    #[arg(conflicts_with_all = TARGETS, conflicts_with = "children")]
     pub program: Vec<OsString>,
 
     /// Directory to write the recording to; must be new or empty, or hold a series to continue
@@ -47,7 +49,7 @@ pub struct RecordArgs {
     #[arg(long, value_name = "TIME", value_parser = units::time)]
     pub duration: Option<Duration>,
 
-    /// Retention of a series.
+    /// How the recording is kept.
     #[command(flatten)]
     pub keep: RetentionArgs,
 
@@ -98,6 +100,8 @@ pub struct Plan {
     pub output: PathBuf,
     /// Retention of a series; `None` for a single recording.
     pub retention: Option<Retention>,
+    /// Access to the files.
+    pub access: Access,
     /// Annotations to store in the recording.
     pub annotations: BTreeMap<String, String>,
     /// The command line, to store in the recording.
@@ -114,6 +118,7 @@ impl Plan {
         let plan = Self {
             duration: args.duration,
             retention: args.keep.retention(),
+            access: args.keep.access()?,
             annotations: args.annotate.into_iter().collect(),
             ..Self::watching(selection, args.how, args.output, command)?
         };
@@ -145,6 +150,7 @@ impl Plan {
             duration: None,
             output,
             retention: None,
+            access: Access::default(),
             annotations: BTreeMap::new(),
             command,
         })
@@ -163,7 +169,7 @@ impl Plan {
         }
         check_needs(&format!("instrument {}", self.instrument.name), self.instrument.needs)?;
         if self.instrument.needs(Need::RegionSource) {
-            kernel_damon::pid(&self.selection)?;
+            kernel_damon::check(&self.selection)?;
         }
         self.build_instrument()?;
         Ok(self)
@@ -268,7 +274,7 @@ mod tests {
         assert!(error.to_string().contains("user space cannot arm them"), "{error}");
         assert_eq!(plan("--instrument hint_fault").unwrap_err(), error);
         let several = plan("--instrument kernel-damon --children").unwrap_err();
-        assert!(several.to_string().contains("watches one process"), "{several}");
+        assert!(several.to_string().contains("watches processes by their pids"), "{several}");
     }
 
     #[test]

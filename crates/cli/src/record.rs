@@ -8,15 +8,15 @@ use serde_json::json;
 use tierscope_core::drive::{Course, Ended, Sink, Window};
 use tierscope_core::session::Session;
 use tierscope_core::{Error, ErrorKind, Need, Ports, Result, Time};
+use tierscope_linux::LiveMachine;
 use tierscope_linux::heap;
 use tierscope_linux::proc::Proc;
-use tierscope_linux::{LiveMachine, Selection};
 use tierscope_record::{Machine, Meta};
 
 use crate::kernel_damon;
 use crate::output::Output;
 use crate::plan::Plan;
-use crate::print::print;
+use crate::print::{note, print, print_note};
 use crate::progress::{Progress, Tally};
 use crate::units::exact_time;
 
@@ -61,9 +61,9 @@ impl Done {
     /// Prints on stderr the summary of the recording, and its losses.
     pub fn report(&self, plan: &Plan) {
         if let Some(losses) = &self.losses {
-            eprintln!("tierscope: {losses}");
+            note!("{losses}");
         }
-        eprintln!("{}", closing_line(plan, &self.recorded, self.status));
+        print_note(&closing_line(plan, &self.recorded, self.status));
     }
 }
 
@@ -84,8 +84,19 @@ pub fn on_this_host(
         return Ok(Done { recorded, status: None, losses });
     }
     let mut machine = LiveMachine::for_needs(&plan.selection, plan.instrument.needs)?;
+    let before = warn_of_left_out(&machine, None);
     let recorded = record(&mut machine)?;
+    warn_of_left_out(&machine, before);
     Ok(Done { recorded, status: machine.finish()?, losses: None })
+}
+
+/// Prints how many processes could not be watched, unless `before` says the same; returns it.
+pub(crate) fn warn_of_left_out(machine: &LiveMachine, before: Option<String>) -> Option<String> {
+    let warning = machine.left_out();
+    if let Some(text) = warning.as_ref().filter(|_| warning != before) {
+        note!("{text}");
+    }
+    warning
 }
 
 fn on_terminal(ports: &mut dyn Ports, plan: &Plan, kernel: &str) -> Result<Recorded> {
@@ -165,7 +176,7 @@ pub(crate) fn meta(ports: &mut dyn Ports, plan: &Plan, kernel: &str) -> Result<M
         instrument: plan.instrument.name.into(),
         sampling: plan.sampling,
         window: plan.window,
-        target: target_name(ports, &plan.selection)?,
+        target: plan.selection.name(&ports.mappings(Duration::MAX)?.spaces),
         machine: Machine { kernel: kernel.into(), radix, tiers },
         command: plan.command.clone(),
         started: SystemTime::now(),
@@ -173,14 +184,6 @@ pub(crate) fn meta(ports: &mut dyn Ports, plan: &Plan, kernel: &str) -> Result<M
         annotations: plan.annotations.clone(),
         ..Meta::default()
     })
-}
-
-fn target_name(ports: &mut dyn Ports, selection: &Selection) -> Result<String> {
-    if let Selection::Cgroup(path) = selection {
-        return Ok(format!("cgroup {}", path.display()));
-    }
-    let mappings = ports.mappings(Duration::MAX)?;
-    Ok(mappings.spaces.first().map_or(String::new(), |space| space.name.to_string()))
 }
 
 fn closing_line(plan: &Plan, recorded: &Recorded, status: Option<ExitStatus>) -> String {
@@ -191,7 +194,7 @@ fn closing_line(plan: &Plan, recorded: &Recorded, status: Option<ExitStatus>) ->
     };
     let command = status.map_or(String::new(), |s| format!("; the command ended with {s}"));
     format!(
-        "tierscope: recorded {} windows ({:.1} s{why}) in {}; profiler took {:.2} s of CPU \
+        "recorded {} windows ({:.1} s{why}) in {}; profiler took {:.2} s of CPU \
          ({:.1} %){command}",
         tally.windows,
         tally.covered().as_secs_f64(),

@@ -14,7 +14,7 @@ use tierscope_report::{Color, Grid, RegionsOptions, Style, View, html, svg};
 
 use crate::color::When;
 use crate::newest;
-use crate::print::written;
+use crate::print::{note, written};
 use crate::units::{self, Place};
 
 /// Columns and lines if the output is not a terminal.
@@ -202,7 +202,7 @@ pub fn write(command: &ReportCommand, screen: &Screen, out: &mut dyn Write) -> R
 fn open(args: &ReportArgs) -> Result<Recording> {
     let recording = Recording::open(newest::resolve(&args.recording)?)?;
     if let Some(damage) = recording.damage() {
-        eprintln!("tierscope: {damage}");
+        note!("{damage}");
     }
     Ok(recording)
 }

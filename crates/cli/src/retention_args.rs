@@ -1,9 +1,12 @@
-//! Retention flags: limits on the age and size of a series that is recorded in the background.
+//! Flags of how recordings are kept: limits on the age and size of a series that is recorded in the
+//! background, and the group that may read.
 
 use std::time::Duration;
 
 use clap::Args;
+use nix::unistd::Group;
 use tierscope_core::{Error, ErrorKind, Result};
+use tierscope_record::Access;
 use tierscope_record::series::Retention;
 
 use crate::units::{self, about_size, exact_time};
@@ -16,7 +19,7 @@ const LEAST_WINDOWS: u32 = 24;
 
 /// Retention of a series. With one of these flags DIR becomes a series of consecutive recordings,
 /// each an hour long or shorter, of which the oldest are removed.
-#[derive(Clone, Copy, Debug, Default, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub struct RetentionArgs {
     /// Record a series, and remove recordings that ended longer ago than this
     #[arg(long, value_name = "TIME", value_parser = units::time)]
@@ -25,6 +28,10 @@ pub struct RetentionArgs {
     /// Record a series of at most this size, and remove the oldest recordings
     #[arg(long, value_name = "SIZE", value_parser = units::address)]
     pub max_size: Option<u64>,
+
+    /// Let this group read the recording; without it only the owner may
+    #[arg(long, value_name = "NAME")]
+    pub group: Option<String>,
 }
 
 impl RetentionArgs {
@@ -33,6 +40,24 @@ impl RetentionArgs {
     pub fn retention(&self) -> Option<Retention> {
         let asked = self.retention.is_some() || self.max_size.is_some();
         asked.then_some(Retention { age: self.retention, bytes: self.max_size })
+    }
+
+    /// Access to the files of the recording.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`] if there is no such group.
+    pub fn access(&self) -> Result<Access> {
+        let Some(name) = &self.group else { return Ok(Access::default()) };
+        let refuse = |cause: &str| {
+            Error::new(ErrorKind::Usage, format!("cannot share the recording with group {name}"))
+                .cause(cause)
+                .remedy("choose one that `getent group` prints")
+        };
+        match Group::from_name(name) {
+            Ok(Some(group)) => Ok(Access::shared_with(group.gid.as_raw())),
+            Ok(None) => Err(refuse("there is no such group")),
+            Err(error) => Err(refuse(error.desc())),
+        }
     }
 }
 
@@ -77,7 +102,23 @@ mod tests {
     #[test]
     fn without_a_flag_there_is_no_series() {
         assert_eq!(RetentionArgs::default().retention(), None);
-        let keep = RetentionArgs { max_size: Some(1), retention: None };
+        let keep = RetentionArgs { max_size: Some(1), ..RetentionArgs::default() };
         assert_eq!(keep.retention(), Some(Retention { age: None, bytes: Some(1) }));
+    }
+
+    #[test]
+    fn a_group_is_looked_up_by_name() {
+        let access = |group: Option<&str>| {
+            RetentionArgs { group: group.map(Into::into), ..RetentionArgs::default() }.access()
+        };
+        assert_eq!(access(None).unwrap(), Access::default());
+        assert_eq!(access(Some("root")).unwrap(), Access::shared_with(0));
+        let error = access(Some("no such group")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Usage);
+        assert_eq!(
+            error.to_string(),
+            "cannot share the recording with group no such group: there is no such group; choose \
+             one that `getent group` prints"
+        );
     }
 }

@@ -7,6 +7,7 @@ use tierscope_core::Result;
 use tierscope_evaluate::{Done, Progress, Runner};
 use tierscope_workloads::work::{TRACE, listed, names};
 
+use crate::print::note;
 use crate::stop::stop_flag;
 
 /// Delay before the progress line is shown.
@@ -25,15 +26,15 @@ impl Progress for Line {
     fn at(&self, done: &Done) {
         if Self::is_shown(done.elapsed) {
             let (percent, seconds) = (100.0 * done.share, done.elapsed.as_secs());
-            eprint!("\rsimulated {percent:.0} % of {} runs in {seconds} s\x1b[K", done.runs);
+            let line = format!("simulated {percent:.0} % of {} runs in {seconds} s", done.runs);
             // Errors of the terminal are no reason to stop.
-            let _ = std::io::stderr().flush();
+            let _ = write!(std::io::stderr(), "\r{line}\x1b[K");
         }
     }
 
     fn over(&self, elapsed: Duration) {
         if Self::is_shown(elapsed) {
-            eprint!("\r\x1b[K");
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
         }
     }
 }
@@ -49,7 +50,7 @@ pub(crate) fn runner() -> Result<Runner<'static>> {
 /// Reports on stderr that the result is that of a stopped run.
 pub(crate) fn warn_if_stopped(runner: &Runner<'_>) {
     if runner.is_stopped() {
-        eprintln!("tierscope: stopped; completed measurements are kept");
+        note!("stopped; completed measurements are kept");
     }
 }
 

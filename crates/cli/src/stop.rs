@@ -46,11 +46,6 @@ impl Stop {
         Ok(Self(stop))
     }
 
-    /// Whether a stop was requested.
-    pub(crate) fn is_asked(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-
     /// # Errors
     /// `what` was stopped, if a stop was requested.
     pub(crate) fn check(&self, what: &str) -> Result<()> {

@@ -79,7 +79,12 @@ fn arguments_that_make_no_sense() {
         &["record"][..],
         &["record", "-p", "1"],
         &["record", "-p", "x", "-o", &out],
-        &["record", "-p", "1", "--cgroup", "/x", "-o", &out],
+        &["record", "--all", "--cgroup", "/x", "-o", &out],
+        &["record", "--all", "--children", "-o", &out],
+        &["record", "--name", "", "-o", &out],
+        &["record", "--name", "x", "-o", &out, "--", "true"],
+        &["serve", &out, "--all"],
+        &["reclaim", "--policy", "kernel", "--cgroup", "/x", "--cgroup", "/y"],
         &["record", "-p", "1", "-o", &out, "--sampling", "5"],
         &["record", "-p", "1", "-o", &out, "--sampling", "0s"],
         &["record", "-p", "1", "-o", &out, "--window", "1ms"],
@@ -105,6 +110,14 @@ fn no_such_target() {
     assert!(text.contains("no such process") && text.contains("ps -p 4194305"), "{text}");
     let text = refusal(&tierscope(&["record", "--cgroup", "/no/such", "-o", &out]), 5);
     assert!(text.contains("no such cgroup"), "{text}");
+    let text = refusal(&tierscope(&["record", "--name", "no-such-*", "-o", &out]), 5);
+    assert!(text.contains("no process has such a name") && text.contains("ps -A"), "{text}");
+    let idle = Idle::start();
+    let one_of_two = ["record", "-p", &idle.pid(), "-p", "4194305", "-o", &out];
+    let text = refusal(&tierscope(&one_of_two), 5);
+    assert!(text.contains("cannot watch process 4194305"), "{text}");
+    let text = refusal(&tierscope(&["doctor", "--name", "no-such-*"]), 5);
+    assert!(text.contains("no process has such a name"), "{text}");
     assert!(!Path::new(&out).exists());
 }
 

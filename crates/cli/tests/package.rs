@@ -73,6 +73,32 @@ fn the_tiering_services_command_lines_are_understood() {
     }
 }
 
+// What the service does on its end needs no tenants and no configuration.
+#[test]
+fn the_tenants_services_command_lines_are_understood() {
+    let unit = read("packaging/tierscope-qos@.service");
+    let conf = read("packaging/default.conf");
+    let tenants = settings(&conf)["TENANTS"].to_owned();
+    let command = |key: &str| {
+        let line = unit.lines().find_map(|line| line.strip_prefix(key)).unwrap();
+        let line = line.replace("$TENANTS", &tenants);
+        match args::parse(line.split(' ').map(Into::into)).unwrap().command {
+            args::Command::Qos(args) => args,
+            _ => panic!("it caps tenants"),
+        }
+    };
+    let start = command("ExecStart=");
+    let expected = [("system.slice/batch.service".into(), 2 << 30)];
+    assert_eq!((&start.tenants[..], start.restore), (&expected[..], false));
+    assert!(command("ExecStopPost=").restore);
+    // The journal outlives the service: it is what ExecStopPost and the next start read.
+    assert!(unit.contains("RuntimeDirectory=tierscope\nRuntimeDirectoryPreserve=yes\n"));
+    // Both write below /sys.
+    assert!(
+        !unit.contains("\nProtectControlGroups=") && !unit.contains("\nProtectKernelTunables=")
+    );
+}
+
 fn install(dest: &Path, uninstall: bool) {
     let built = Path::new(env!("CARGO_BIN_EXE_tierscope-assets")).parent().unwrap();
     let mut command = Command::new(root().join("scripts/install"));
@@ -109,6 +135,7 @@ fn removal_leaves_no_installed_file() {
         "opt/scope/bin/tierscope",
         "opt/scope/lib/systemd/system/tierscope@.service",
         "opt/scope/lib/systemd/system/tierscope-tier@.service",
+        "opt/scope/lib/systemd/system/tierscope-qos@.service",
         "opt/scope/share/bash-completion/completions/tierscope",
         "opt/scope/share/fish/vendor_completions.d/tierscope.fish",
         "opt/scope/share/man/man1/tierscope-serve.1.gz",

@@ -23,7 +23,7 @@ fn bad_input_is_reported_before_memory_is_reclaimed() {
     refused("reclaim", 2);
     assert!(refused("reclaim -p 1 --target 130%", 2).contains("100% at most"));
     refused("reclaim -p 1 --rate fast", 2);
-    refused("reclaim -p 1 --cgroup /x", 2);
+    refused("reclaim -p 1 --all", 2);
     assert!(refused("reclaim -p 1 --policy hot-region", 2).contains("tierscope tier"));
     assert!(refused("reclaim -p 1 --policy kernel", 2).contains("--cgroup PATH"));
     assert!(refused("reclaim --cgroup /x --policy kernel --dry-run", 2).contains("at once"));

@@ -1,5 +1,6 @@
 //! `tierscope record`, from its flags to a report, on a machine with virtual time.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -88,6 +89,29 @@ fn in_the_background_it_is_a_series() {
     // A second run continues the series.
     run(&mut machine(), "--duration 1s --retention 4.8s", dir.path());
     assert!(tierscope_record::series::members(dir.path()).unwrap().len() > members.len());
+}
+
+// The group of this process, of which it is a member.
+#[test]
+fn a_group_reads_what_the_flag_shares() {
+    let outside = tempfile::tempdir().unwrap();
+    let group = std::process::Command::new("id").arg("-gn").output().unwrap().stdout;
+    let group = format!("--group {}", String::from_utf8(group).unwrap().trim());
+    for (flag, modes) in [("", [0o700, 0o600]), (group.as_str(), [0o750, 0o640])] {
+        for (name, series) in [("one", ""), ("series", "--retention 1h")] {
+            let dir = outside.path().join(format!("{name}{}", modes[0]));
+            run(&mut machine(), &format!("--duration 1s {flag} {series}"), &dir);
+            let file = if series.is_empty() { "windows.arrows" } else { "lock" };
+            let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+            assert_eq!([mode(&dir), mode(&dir.join(file))], modes, "{name} {flag}");
+        }
+    }
+    let Command::Record(args) = command("tierscope record -p 1 --group no-such -o", outside.path())
+    else {
+        panic!("it says record")
+    };
+    let error = Plan::new(args, String::new()).unwrap_err().to_string();
+    assert!(error.contains("there is no such group; choose one"), "{error}");
 }
 
 #[test]

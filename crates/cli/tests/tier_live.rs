@@ -55,7 +55,7 @@ fn arguments_that_make_no_sense() {
         (&["tier", "-p", "1", "--policy", "poem"], "no policy is called `poem`"),
         (&["tier", "-p", "1", "--policy", "hot-region:share=7"], "share"),
         (&["tier", "-p", "1", "--policy", "static", "--config", "/no/such"], "/no/such"),
-        (&["tier", "-p", "1", "--cgroup", "/x", "--policy", "static"], "cannot be used with"),
+        (&["tier", "-p", "1", "--all", "--policy", "static"], "cannot be used with"),
     ] {
         let text = refusal(arguments, 2);
         assert!(text.contains(cause), "{text}");

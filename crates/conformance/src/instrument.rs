@@ -5,7 +5,7 @@ use std::time::Duration;
 use tierscope_core::drive::{Course, Ended, Sink, Window, profile};
 use tierscope_core::{
     ErrorKind, Instrument, Mappings, Ports, Range, RangeSet, Result, Snapshot, SpaceId, Time,
-    metrics,
+    Unknown, metrics,
 };
 
 use crate::toy::{Event, Toy, Workload, idle, random_touches};
@@ -112,6 +112,52 @@ pub fn conforms_on(stage: &dyn Stage, make: &dyn Fn() -> Box<dyn Instrument>, tr
     survives_a_vanishing_space(stage, make);
     says_what_it_misses(stage, make);
     stops_when_asked(stage, make);
+}
+
+/// For instruments on ACCESSED bits: memory whose bits tell nothing is unknown for that reason,
+/// from its first window on, and all other memory is judged as if the hidden memory were absent.
+///
+/// # Panics
+/// If a requirement is violated; the message names it.
+pub fn reports_hidden_memory(make: &dyn Fn() -> Box<dyn Instrument>) {
+    let (refused, guest) = (r(0, 128 * MIB, 192 * MIB), r(0, 384 * MIB, 512 * MIB));
+    let late = r(0, 1024 * MIB, 1088 * MIB);
+    let hidden = [(refused, Unknown::Refused), (guest, Unknown::Guest), (late, Unknown::Refused)];
+    let hot = r(0, 64 * MIB, 96 * MIB);
+    let layout = [r(0, 0, 320 * MIB), guest];
+    let busy = r(0, 128 * MIB, 160 * MIB);
+    let workload = random_touches(&[hot, busy], 2_000_000, 7);
+    let with_late = Event::Layout([&layout[..], &[late]].concat());
+    let mut toy =
+        Toy::new(&layout, workload).with_hidden(&hidden).with_event(Time(3_000_000_000), with_late);
+    let (_, kept) = run(&mut toy, &mut *make(), 5.5);
+    for (range, why) in &hidden {
+        let of = |snapshot: &Snapshot| bytes_in(snapshot, range, |known| known == Some(*why));
+        let windows =
+            kept.snapshots.iter().filter(|of| of.start >= Time(4_200_000_000) || range != &late);
+        for snapshot in windows {
+            assert_eq!(of(snapshot), range.bytes(), "{range} is {why:?} at {}", snapshot.end);
+        }
+    }
+    let last = kept.snapshots.last().expect("seconds give windows");
+    let mapped: RangeSet = layout.into_iter().chain([late]).collect();
+    well_formed(last, &mapped);
+    let accuracy = metrics::Accuracy::of(
+        &metrics::hot(last, metrics::HOT_FREQUENCY),
+        &[hot].into_iter().collect(),
+    );
+    assert!(accuracy.recall() >= Some(0.9) && accuracy.precision() >= Some(0.5), "{accuracy:?}");
+    let cold = r(0, 200 * MIB, 320 * MIB);
+    assert!(
+        2 * bytes_in(last, &cold, |known| known.is_none()) > cold.bytes(),
+        "other memory is known"
+    );
+}
+
+/// Bytes of `range` in regions whose reason to be unknown fits.
+fn bytes_in(snapshot: &Snapshot, range: &Range, fits: impl Fn(Option<Unknown>) -> bool) -> u64 {
+    let regions = snapshot.regions.iter().filter(|region| fits(region.unknown));
+    regions.filter_map(|region| region.range.intersect(range)).map(|part| part.bytes()).sum()
 }
 
 fn r(space: u32, start: u64, end: u64) -> Range {

@@ -9,7 +9,7 @@ use tierscope_core::{
     Access, AccessBits, AccessedSet, Addr, Backing, Clock, Counters, CpuTime, Flushed, FrameRun,
     Frames, HintFault, HintFaults, Judged, LeafKind, Level, Lost, Mapping, Mappings, Missing,
     PAGE_SHIFT, Ports, Probe, ProbeOp, Radix, Range, RangeSet, Result, Rng, Sample, Samples,
-    ScanMode, ScanStats, Space, SpaceId, State, Target, Time, Wake,
+    ScanMode, ScanStats, Space, SpaceId, State, Target, Time, Unknown, Wake,
 };
 
 use crate::counters::NaiveCounters;
@@ -65,6 +65,7 @@ pub struct Toy {
     mappings: Arc<Mappings>,
     mapped: RangeSet,
     huge: RangeSet,
+    hidden: Vec<(Range, Unknown)>,
     young: FastSet<(Level, SpaceId, u64)>,
     probes: u64,
     /// Sampled accesses; `None` until they are first drained.
@@ -113,6 +114,7 @@ impl Toy {
             mappings: Arc::default(),
             mapped: RangeSet::default(),
             huge: RangeSet::default(),
+            hidden: Vec::new(),
             young: FastSet::default(),
             probes: 0,
             samples: None,
@@ -135,6 +137,14 @@ impl Toy {
     #[must_use]
     pub fn with_huge_pages(mut self, ranges: &[Range]) -> Self {
         self.huge = ranges.iter().copied().collect();
+        self
+    }
+
+    /// Hides these ranges, which must be sorted and disjoint: probes of refused memory are refused,
+    /// and a guest's accesses set no bit.
+    #[must_use]
+    pub fn with_hidden(mut self, ranges: &[(Range, Unknown)]) -> Self {
+        self.hidden = ranges.to_vec();
         self
     }
 
@@ -203,6 +213,16 @@ impl Toy {
         }
         if !holds(&self.mapped, at) {
             return Judged::default();
+        }
+        if let Some((_, why)) = self.hidden.iter().find(|(range, _)| range.contains(at)) {
+            let refused = Judged { state: State::Refused, ..Judged::default() };
+            let old = Judged {
+                state: State::Old,
+                reached: Some(level.max(self.leaf_level(at))),
+                kind: LeafKind::Page,
+                dirty: false,
+            };
+            return if *why == Unknown::Refused { refused } else { old };
         }
         let leaf = self.leaf_level(at);
         let level = level.max(leaf);
@@ -316,6 +336,14 @@ impl AccessBits for Toy {
             }
         }
         Ok(scan.stats)
+    }
+
+    fn hidden(&mut self, mappings: &Mappings) -> Result<Vec<(Range, Unknown)>> {
+        let parts = self.hidden.iter().flat_map(|(range, why)| {
+            let here = move |mapping: &Mapping| Some((mapping.range.intersect(range)?, *why));
+            mappings.mappings.iter().filter_map(here)
+        });
+        Ok(parts.collect())
     }
 
     /// No translation caches are modelled: there is nothing to drop.

@@ -2,13 +2,16 @@
 //! and its files import each other in no large circle. Tests do not count: neither `#[cfg(test)]`
 //! items nor files called `tests.rs`. `--nocapture` prints the figures.
 
+#[path = "source/code.rs"]
+mod code;
 mod source;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use source::{literal, rust_files};
+use code::code;
+use source::rust_files;
 
 /// Maximum number of lines that are not blank.
 const LINES: usize = 9_000;
@@ -39,27 +42,6 @@ fn without_tests(text: &str) -> String {
         }
     }
     kept
-}
-
-/// The text without comments, and with empty literals.
-fn code(text: &str) -> String {
-    let mut code = String::new();
-    let mut at = 0;
-    while let Some(c) = text[at..].chars().next() {
-        let rest = &text[at..];
-        let skipped = if rest.starts_with("//") {
-            Some(rest.find('\n').unwrap_or(rest.len()))
-        } else if rest.starts_with("/*") {
-            Some(rest.find("*/").map_or(rest.len(), |end| end + 2))
-        } else {
-            literal(text, at)
-        };
-        if skipped.is_none() {
-            code.push(c);
-        }
-        at += skipped.unwrap_or(c.len_utf8());
-    }
-    code
 }
 
 /// Paths in a text, as `a::b::c`; a tree of imports gives a path for each of its leaves.

@@ -1,14 +1,18 @@
 //! The drive loops: the only places where time passes.
 //!
 //! [`profile`] steps an instrument and pushes its windows into a [`Sink`]. [`tier`] also feeds a
-//! policy and relays its orders to the ports and the mover.
+//! policy and relays its orders to the ports and the mover. [`cap`] lets a policy limit tenants.
+
+mod cap;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use cap::{Epoch, cap};
+
 use crate::{
-    AccessedSet, Action, Budget, CpuTime, Error, ErrorKind, Evidence, Instrument, Mappings, Mover,
-    Orders, Outcome, Policy, Ports, Reads, Residence, Result, RuleId, RuleOrder, ScanOrder,
+    AccessedSet, Action, Budget, Clock, CpuTime, Error, ErrorKind, Evidence, Instrument, Mappings,
+    Mover, Orders, Outcome, Policy, Ports, Reads, Residence, Result, RuleId, RuleOrder, ScanOrder,
     Snapshot, Time, Wake, footprint,
 };
 
@@ -159,11 +163,11 @@ pub fn tier(
 }
 
 /// Waits for `wake`, at most until `until`; returns the reason if the loop has to end.
-fn pass_time(ports: &mut dyn Ports, wake: Time, until: Time) -> Option<Ended> {
-    if ports.now() >= until {
+fn pass_time(clock: &mut dyn Clock, wake: Time, until: Time) -> Option<Ended> {
+    if clock.now() >= until {
         return Some(Ended::Deadline);
     }
-    match ports.wait(wake.min(until)) {
+    match clock.wait(wake.min(until)) {
         Wake::Stop => Some(Ended::Stopped),
         Wake::Gone => Some(Ended::TargetGone),
         Wake::Deadline if wake > until => Some(Ended::Deadline),
@@ -405,9 +409,9 @@ fn read_states(counters: &mut dyn crate::Counters, id: RuleId, count: u32) -> Re
 mod tests {
     use super::*;
     use crate::{
-        AccessBits, AccessedSet, ActionId, ActionKind, Addr, Backing, Clock, Extent, Level, Lost,
-        Mapping, Missing, PAGE_SIZE, PageId, PlacementView, Probe, Radix, Range, Sample, Samples,
-        ScanMode, ScanStats, Setting, SpaceId, SpaceResidence, State, Step, Target, Tier, TierUse,
+        AccessBits, AccessedSet, ActionId, ActionKind, Addr, Backing, Extent, Level, Lost, Mapping,
+        Missing, PAGE_SIZE, PageId, PlacementView, Probe, Radix, Range, Sample, Samples, ScanMode,
+        ScanStats, Setting, SpaceId, SpaceResidence, State, Step, Target, Tier, TierUse,
     };
 
     /// A machine whose entries are all young and whose target exits at a set time.

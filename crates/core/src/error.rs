@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::names::plain;
+
 /// Kinds of errors that a script may need to distinguish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -65,15 +67,15 @@ impl Error {
     }
 }
 
-/// One line: `what: cause; remedy`.
+/// One line: `what: cause; remedy`. Names of files and mappings in it are [plain].
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.what)?;
+        f.write_str(&plain(&self.what))?;
         if !self.cause.is_empty() {
-            write!(f, ": {}", self.cause)?;
+            write!(f, ": {}", plain(&self.cause))?;
         }
         if !self.remedy.is_empty() {
-            write!(f, "; {}", self.remedy)?;
+            write!(f, "; {}", plain(&self.remedy))?;
         }
         Ok(())
     }
@@ -125,5 +127,11 @@ mod tests {
             error.to_string(),
             "cannot watch process 4711: no such process; check the pid with `ps -p 4711`"
         );
+    }
+
+    #[test]
+    fn an_error_is_one_line_whatever_a_file_is_called() {
+        let error = Error::new(ErrorKind::Io, "cannot open a\nb").cause("\u{1b}[2J").remedy("\r");
+        assert_eq!(error.to_string(), "cannot open a\\u{a}b: \\u{1b}[2J; \\u{d}");
     }
 }

@@ -4,7 +4,9 @@
 //! file whose pages are not in memory, and of swapped memory, an instrument sees the same as of
 //! idle memory: no access. The machine knows the difference ([`Extent`]).
 
-use crate::{Extent, Mapping, Mappings, PAGE_SHIFT, Range, Region, Residence, Snapshot, SpaceId};
+use crate::{
+    Extent, Level, Mapping, Mappings, PAGE_SHIFT, Range, Region, Residence, Snapshot, SpaceId,
+};
 
 /// Number of regions that a snapshot may be cut into, unless it had more before: an instrument
 /// limits its regions, and cuts must not defeat that.
@@ -16,7 +18,8 @@ const FEW: usize = 256;
 ///   between extents, and at borders between extents of different density. If that made too many
 ///   regions, only the cuts that misplace most are made.
 /// - A region without resident memory is removed, unless it is known to be accessed: then its
-///   memory was populated after the measurement, and all mapped bytes of it count.
+///   memory was populated after the measurement, and all mapped bytes of it count. So do those
+///   entries of 2 MiB without resident memory of a region that is known by such entries.
 /// - Resident memory that no region lists becomes a region that was not probed.
 ///
 /// Regions of other spaces stay as they are. The time taken is linear in regions, extents and
@@ -114,9 +117,15 @@ impl Pieces<'_> {
             let start = at.min(region.range.start);
             rest = self.take(rest, &Range { start, end: region.range.start, ..region.range }, None);
             let begun = self.list.len();
-            rest = self.take(rest, &region.range, Some(index));
+            let mut from = region.range.start;
+            for gap in late_entries(region, rest) {
+                rest = self.take(rest, &Range { start: from, end: gap.start, ..gap }, Some(index));
+                self.populate(index, &gap, mappings);
+                from = gap.end;
+            }
+            rest = self.take(rest, &Range { start: from, ..region.range }, Some(index));
             if self.list.len() == begun && region.is_accessed() {
-                self.populate(index, mappings);
+                self.populate(index, &region.range, mappings);
             }
             at = region.range.end;
         }
@@ -145,15 +154,37 @@ impl Pieces<'_> {
         rest
     }
 
-    /// Adds the mapped parts of a region whose memory was populated after the measurement.
-    fn populate(&mut self, of: usize, mappings: &[Mapping]) {
-        let range = self.regions[of].range;
+    /// Adds the mapped parts of `range`, a part of a region that was populated after the
+    /// measurement.
+    fn populate(&mut self, of: usize, range: &Range, mappings: &[Mapping]) {
         let from = mappings.partition_point(|mapping| mapping.range.end <= range.start);
-        let mapped = mappings[from..].iter().map_while(|mapping| mapping.range.intersect(&range));
+        let mapped = mappings[from..].iter().map_while(|mapping| mapping.range.intersect(range));
         for range in mapped {
             self.list.push(Piece { range, resident: range.bytes(), of: Some(of) });
         }
     }
+}
+
+/// Stretches of whole entries of 2 MiB without a part, of an accessed region that is known by such
+/// entries: each of them was accessed, so that it has memory.
+fn late_entries(region: &Region, parts: &[Extent]) -> Vec<Range> {
+    let mut late = Vec::new();
+    if region.level != Some(Level::PMD) || !region.is_accessed() {
+        return late;
+    }
+    let size = Level::PMD.entry_bytes();
+    let mut from = region.range.start.next_multiple_of(size);
+    let here = parts.iter().take_while(|part| part.range.start < region.range.end);
+    let here = here.map(|part| part.range).filter(|part| part.end > region.range.start);
+    // The end of the region ends the last gap.
+    for next in here.chain([Range { start: region.range.end, ..region.range }]) {
+        let end = next.start & !(size - 1);
+        if from < end {
+            late.push(Range { start: from, end, ..region.range });
+        }
+        from = from.max(next.end.next_multiple_of(size));
+    }
+    late
 }
 
 /// The extents, cut to what is mapped now.

@@ -10,6 +10,7 @@
 
 mod addr;
 mod bus;
+mod charges;
 pub mod drive;
 mod error;
 mod evidence;
@@ -31,11 +32,13 @@ mod residence;
 mod rng;
 mod rule;
 pub mod session;
+mod tenants;
 mod time;
 pub mod units;
 
 pub use addr::{Addr, Range, SpaceId};
 pub use bus::BusRecord;
+pub use charges::Charge;
 pub use error::{Error, ErrorKind, Missing, Result};
 pub use evidence::{
     Access, Evidence, HintFault, Lost, PageEvent, PageEventKind, Pressure, Sample, TierPressure,
@@ -54,10 +57,11 @@ pub use ports::{
 pub use radix::{Level, LevelSet, PAGE_SHIFT, PAGE_SIZE, Radix};
 pub use ranges::RangeSet;
 pub use region::{CONFIRMED, Rate, Region, Snapshot, Unknown};
-pub use residence::{Extent, Node, OnNode, Placed, Residence, SpaceResidence};
+pub use residence::{Extent, Node, OnNode, Placed, Residence, SpaceResidence, distribute};
 pub use rng::Rng;
 pub use rule::{
     Builder as RuleBuilder, Cell, Compare, Filter, Key, Limits as RuleLimits, Loss, Operand,
     Operator, ReadEffect, RequestField, RequestKind, Rule, Trigger,
 };
+pub use tenants::{TenantPolicy, TenantUse, Tenants};
 pub use time::Time;

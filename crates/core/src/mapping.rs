@@ -47,13 +47,14 @@ pub struct Object {
     pub offset: u64,
 }
 
-/// A part of a space that maps memory of [`Mappings::shared`]: the memory has addresses of its own
-/// there, and is listed and counted there only.
+/// A part of a space that maps memory which is listed and counted in another space only: a file or
+/// shared memory in [`Mappings::shared`], memory inherited by fork in the space of the process that
+/// it was inherited from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedView {
     /// Addresses in the space that maps it.
     pub range: Range,
-    /// Address of its first byte in the shared space.
+    /// Where its first byte is listed.
     pub memory: Addr,
     /// File path, or the kernel's name.
     pub name: Arc<str>,
@@ -80,8 +81,8 @@ pub struct Mappings {
     /// The space that holds the memory which several of the other spaces map; `None` if there is
     /// none. Its addresses are no process's: each object has a part of it, at its own alignment.
     pub shared: Option<SpaceId>,
-    /// The parts of other spaces that map memory of `shared`, sorted by range, disjoint. They are
-    /// not in `mappings`.
+    /// The parts of spaces that map memory which is listed in another space, sorted by range,
+    /// disjoint. They are not in `mappings`.
     pub views: Vec<SharedView>,
 }
 
@@ -101,7 +102,7 @@ impl Mappings {
         self.spaces.iter().any(|space| space.id == id)
     }
 
-    /// Number of spaces that map some of `range`, a range of the shared space.
+    /// Number of spaces with views of `range`.
     #[must_use]
     pub fn users(&self, range: &Range) -> usize {
         let maps = |view: &&SharedView| {

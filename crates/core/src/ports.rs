@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::{
     Addr, BusRecord, Error, ErrorKind, HintFault, Level, Lost, Mappings, Missing, PageEvent,
-    Pressure, Radix, Range, Residence, Result, Rule, Sample, Snapshot, Time,
+    Pressure, Radix, Range, Residence, Result, Rule, Sample, Snapshot, Time, Unknown,
 };
 
 /// The reason why a wait ended.
@@ -219,6 +219,12 @@ impl AccessedSet {
         self.young[(index / 64) as usize] >> (index % 64) & 1 == 1
     }
 
+    /// Whether entry `index` was present; false if that was not requested.
+    #[must_use]
+    pub fn is_present(&self, index: u64) -> bool {
+        self.present.get((index / 64) as usize).is_some_and(|word| word >> (index % 64) & 1 == 1)
+    }
+
     /// Number of young entries.
     #[must_use]
     pub fn young_count(&self) -> u64 {
@@ -297,6 +303,16 @@ pub trait AccessBits {
         mode: ScanMode,
         set: &mut AccessedSet,
     ) -> Result<ScanStats>;
+
+    /// Parts of the mapped memory whose ACCESSED bits tell nothing about accesses, with the reason:
+    /// memory that the machine refuses to judge now ([`State::Refused`]), memory of a guest. Sorted
+    /// by range, disjoint. Changes no bit.
+    ///
+    /// # Errors
+    /// Same as [`AccessBits::probe`].
+    fn hidden(&mut self, _mappings: &Mappings) -> Result<Vec<(Range, Unknown)>> {
+        Ok(Vec::new())
+    }
 
     /// Drops the target's translations from the TLBs and paging-structure caches of the CPUs that
     /// run it. After that, the first access to a page walks the table, and the first access beneath

@@ -18,7 +18,8 @@ pub struct Region {
     /// `None` where the instrument has no levels or did not probe.
     pub level: Option<Level>,
     /// Confidence that heat inside the region is where the instrument reports it, 0..1. 1 for
-    /// instruments without such an estimate; below [`CONFIRMED`] a region does not count as hot.
+    /// instruments without such an estimate; less where many samples of the window are missing;
+    /// below [`CONFIRMED`] a region does not count as hot.
     pub confidence: f32,
     /// Access rate of its pages; `None` where the instrument counts hits and estimates no rates.
     pub rate: Option<Rate>,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{Range, SpaceId, Time};
+use crate::{Charge, Range, SpaceId, Time};
 
 /// A memory node, by the machine's own number. A tier consists of one or more nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -52,10 +52,30 @@ pub struct SpaceResidence {
     /// ([`crate::Mappings::shared`]) counts there only.
     pub bytes: u64,
     /// Parts that hold resident or swapped memory, sorted, disjoint; nothing else of the space did
-    /// at the time. `None` if not measured yet, or not reported by the machine.
+    /// at the time. `None` if not reported by the machine; of mappings that it has not measured
+    /// yet, it may report even extents.
     pub extents: Option<Arc<[Extent]>>,
     /// Bytes by node; `None` if not measured yet, or not reported by the machine.
     pub placed: Option<Placed>,
+}
+
+impl SpaceResidence {
+    /// Corrects the resident bytes; the nodes keep their shares of them.
+    pub fn set_bytes(&mut self, bytes: u64) {
+        self.bytes = bytes;
+        if let Some(placed) = &mut self.placed {
+            placed.nodes = distribute(bytes, &placed.nodes);
+        }
+    }
+}
+
+/// Distributes `bytes` in proportion to `nodes`, rounded down; empty if those hold nothing.
+#[must_use]
+pub fn distribute(bytes: u64, nodes: &[OnNode]) -> Vec<OnNode> {
+    let all: u128 = nodes.iter().map(|on| u128::from(on.bytes)).sum();
+    let share = |of: u64| (u128::from(bytes) * u128::from(of)).checked_div(all).map(|b| b as u64);
+    let on = |on: &OnNode| share(on.bytes).map(|bytes| OnNode { node: on.node, bytes });
+    nodes.iter().filter_map(on).collect()
 }
 
 /// Resident memory of a target, as last measured.
@@ -68,4 +88,27 @@ pub struct Residence {
     /// Swapped bytes of the whole target that are compressed in memory by zswap, at their original
     /// size; `None` if the machine does not report them.
     pub zswapped: Option<u64>,
+    /// Memory of the whole target that is in none of its page tables: bytes, or events so far. What
+    /// the machine does not report is absent.
+    pub charges: Vec<(Charge, u64)>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn on(node: u32, bytes: u64) -> OnNode {
+        OnNode { node: Node(node), bytes }
+    }
+
+    #[test]
+    fn nodes_keep_their_shares_of_corrected_bytes() {
+        let placed = Some(Placed { taken: Time(1), nodes: vec![on(0, 3), on(1, 1)], drawn: 0 });
+        let (space, taken, extents) = (SpaceId(0), Time(2), None);
+        let mut of = SpaceResidence { space, taken, bytes: 4, extents, placed };
+        of.set_bytes(8);
+        assert_eq!((of.bytes, of.placed.unwrap().nodes), (8, vec![on(0, 6), on(1, 2)]));
+        assert_eq!(distribute(8, &[]), []);
+        assert_eq!(distribute(8, &[on(0, 0)]), []);
+    }
 }

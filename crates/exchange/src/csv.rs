@@ -1,6 +1,7 @@
 //! Tables as CSV (RFC 4180): units in the column names of the header, quotes only where needed, an
-//! empty field for a missing value.
+//! empty field for a missing value. A spreadsheet takes no text for a formula (`cell`).
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
@@ -8,6 +9,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Float64Type, UInt8Type, UInt32Type, UInt64Type};
 use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_schema::DataType;
+use tierscope_core::names::plain;
 use tierscope_record::{Recording, Table};
 
 use crate::tables::{self, Failure, Tick};
@@ -68,6 +70,15 @@ fn with_unit(name: &str) -> &str {
     }
 }
 
+/// The text of a cell: [plain], and after a `'` if a spreadsheet would compute it. Texts that begin
+/// with a tab or carriage return are no formulas any more once these are written out.
+fn cell(text: &str) -> Cow<'_, str> {
+    match plain(text) {
+        text if text.starts_with(['=', '+', '-', '@']) => format!("'{text}").into(),
+        text => text,
+    }
+}
+
 /// An Arrow column, downcast to the array type of its values.
 enum Column<'a> {
     Byte(&'a arrow_array::UInt8Array),
@@ -116,7 +127,7 @@ impl<'a> Column<'a> {
             Self::Single(array) => write!(text, "{}", array.value(row)),
             Self::Double(array) => write!(text, "{}", array.value(row)),
             Self::Flag(array) => write!(text, "{}", array.value(row)),
-            Self::Text(array) => text.write_str(array.value(row)),
+            Self::Text(array) => text.write_str(&cell(array.value(row))),
         };
         written.expect("memory takes all");
         record.push_field(text.as_bytes());
@@ -170,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn only_text_that_would_break_a_line_is_quoted() {
+    fn text_breaks_no_line_and_is_no_formula() {
         let named = |name: &str| {
             let space = Space { id: SpaceId(0), name: name.into() };
             let spaces = Mappings { spaces: vec![space], ..Mappings::default() };
@@ -184,6 +195,12 @@ mod tests {
             text.split_once('\n').unwrap().1.to_owned()
         };
         assert_eq!(named("/usr/bin/redis"), "1,0,/usr/bin/redis\n");
-        assert_eq!(named("a,\"b\"\n"), "1,0,\"a,\"\"b\"\"\n\"\n");
+        assert_eq!(named("a,\"b\""), "1,0,\"a,\"\"b\"\"\"\n");
+        assert_eq!(named("a\nb\u{1b}[2J"), "1,0,a\\u{a}b\\u{1b}[2J\n");
+        for formula in ["=1+1", "+1", "-1", "@sum"] {
+            assert_eq!(named(formula), format!("1,0,'{formula}\n"));
+        }
+        assert_eq!(named("\t=1"), "1,0,\\u{9}=1\n");
+        assert_eq!(named("\r=1"), "1,0,\\u{d}=1\n");
     }
 }

@@ -1,22 +1,20 @@
 //! Files and directories that get their final name once they are complete.
 
-use std::fs::{self, File};
+use std::ffi::OsString;
+use std::fs::{self, File, Permissions};
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use tempfile::{NamedTempFile, TempDir};
 use tierscope_core::{Error, ErrorKind, Result};
 
-/// Suffix of the name of an unfinished file or directory.
-const SUFFIX: &str = ".partial";
-
-/// A file under a temporary name until [`Partial::keep`]; leftovers of an earlier attempt are
-/// overwritten. The file is removed if this is dropped before.
+/// A file under a temporary name until [`Partial::keep`]. The file is removed if this is dropped
+/// before.
 #[derive(Debug)]
 pub struct Partial {
-    unfinished: PathBuf,
+    unfinished: NamedTempFile,
     name: PathBuf,
-    file: File,
-    kept: bool,
 }
 
 impl Partial {
@@ -26,48 +24,43 @@ impl Partial {
     /// [`ErrorKind::Usage`] if `path` exists; [`ErrorKind::Io`] if the file cannot be created.
     pub fn create(path: &Path) -> Result<Self> {
         refuse_existing(path)?;
-        let unfinished = unfinished(path);
-        let file = File::create(&unfinished).map_err(|e| not_written(path, &e))?;
-        Ok(Self { unfinished, name: path.into(), file, kept: false })
+        let (dir, prefix) = place(path);
+        let made = tempfile::Builder::new()
+            .prefix(&prefix)
+            .permissions(Permissions::from_mode(0o666))
+            .tempfile_in(dir);
+        let unfinished = made.map_err(|e| not_written(path, &e))?;
+        Ok(Self { unfinished, name: path.into() })
     }
 
     /// The open file, for writing.
     #[must_use]
     pub fn file(&self) -> &File {
-        &self.file
+        self.unfinished.as_file()
     }
 
     /// Syncs the file and renames it to its final name.
     ///
     /// # Errors
     /// [`ErrorKind::Io`] if syncing or renaming fails.
-    pub fn keep(mut self) -> Result<()> {
-        let named = self.file.sync_all().and_then(|()| fs::rename(&self.unfinished, &self.name));
-        named.map_err(|e| not_written(&self.name, &e))?;
-        self.kept = true;
-        Ok(())
+    pub fn keep(self) -> Result<()> {
+        let Self { unfinished, name } = self;
+        let synced = unfinished.as_file().sync_all();
+        let named = synced.and_then(|()| Ok(unfinished.persist_noclobber(&name)?));
+        named.and_then(|_| sync_names(&name)).map_err(|e| not_written(&name, &e))
     }
 }
 
-impl Drop for Partial {
-    fn drop(&mut self) {
-        if !self.kept {
-            // The error that led here has been reported; a leftover temporary file is harmless.
-            let _ = fs::remove_file(&self.unfinished);
-        }
-    }
-}
-
-/// A directory under a temporary name until [`PartialDir::keep`].
+/// A directory under a temporary name until [`PartialDir::keep`]. It is removed if this is dropped
+/// before.
 #[derive(Debug)]
 pub struct PartialDir {
-    unfinished: PathBuf,
+    unfinished: TempDir,
     name: PathBuf,
-    kept: bool,
 }
 
 impl PartialDir {
-    /// Creates the temporary directory for `path`, and removes leftovers of an earlier attempt.
+    /// Creates the temporary directory for `path`, and the directories above it.
     ///
     /// # Errors
     /// [`ErrorKind::Usage`] if `path` exists and is not an empty directory; [`ErrorKind::Io`] if
@@ -76,48 +69,52 @@ impl PartialDir {
         if !is_empty_dir(path) {
             refuse_existing(path)?;
         }
-        let unfinished = unfinished(path);
-        let made = match fs::remove_dir_all(&unfinished) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
-            _ => fs::create_dir_all(&unfinished),
-        };
-        made.map_err(|e| not_written(path, &e))?;
-        Ok(Self { unfinished, name: path.into(), kept: false })
+        let (dir, prefix) = place(path);
+        let made = fs::create_dir_all(&dir).and_then(|()| {
+            tempfile::Builder::new()
+                .prefix(&prefix)
+                .permissions(Permissions::from_mode(0o777))
+                .tempdir_in(dir)
+        });
+        let unfinished = made.map_err(|e| not_written(path, &e))?;
+        Ok(Self { unfinished, name: path.into() })
     }
 
     /// Path of the temporary directory.
     #[must_use]
     pub fn path(&self) -> &Path {
-        &self.unfinished
+        self.unfinished.path()
     }
 
     /// Renames the directory to its final name.
     ///
     /// # Errors
     /// [`ErrorKind::Io`] if it cannot be renamed.
-    pub fn keep(mut self) -> Result<()> {
-        fs::rename(&self.unfinished, &self.name).map_err(|e| not_written(&self.name, &e))?;
-        self.kept = true;
-        Ok(())
+    pub fn keep(self) -> Result<()> {
+        let Self { unfinished, name } = self;
+        fs::rename(unfinished.path(), &name).map_err(|e| not_written(&name, &e))?;
+        // There is nothing left to remove.
+        let _ = unfinished.keep();
+        sync_names(&name).map_err(|e| not_written(&name, &e))
     }
 }
 
-impl Drop for PartialDir {
-    fn drop(&mut self) {
-        if !self.kept {
-            // A leftover temporary directory is harmless.
-            let _ = fs::remove_dir_all(&self.unfinished);
-        }
-    }
+/// The directory of `path`, and the first part of a temporary name for it there; the rest is drawn
+/// at random, so that nothing else has that name.
+fn place(path: &Path) -> (PathBuf, OsString) {
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut prefix = path.file_name().unwrap_or_default().to_owned();
+    prefix.push(".partial-");
+    (dir.into(), prefix)
 }
 
-fn unfinished(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    while name.len() > 1 && name.as_encoded_bytes().ends_with(b"/") {
-        name = Path::new(&name).components().as_path().as_os_str().to_owned();
+/// Syncs the name of `path` in its directory, as far as that may be opened and its file system can.
+fn sync_names(path: &Path) -> io::Result<()> {
+    match File::open(place(path).0).and_then(|dir| dir.sync_all()) {
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        Err(e) if e.kind() == io::ErrorKind::InvalidInput => Ok(()),
+        synced => synced,
     }
-    name.push(SUFFIX);
-    name.into()
 }
 
 fn is_empty_dir(path: &Path) -> bool {
@@ -154,7 +151,7 @@ mod tests {
         let path = dir.path().join("out.csv");
         let partial = Partial::create(&path).unwrap();
         partial.file().write_all(b"half").unwrap();
-        assert!(!path.exists() && dir.path().join("out.csv.partial").exists());
+        assert!(!path.exists() && fs::read_dir(dir.path()).unwrap().count() == 1);
         drop(partial);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
         let partial = Partial::create(&path).unwrap();
@@ -167,13 +164,36 @@ mod tests {
     #[test]
     fn a_directory_likewise() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("out/");
-        fs::create_dir_all(dir.path().join("out.partial/left behind")).unwrap();
+        let path = dir.path().join("new/out/");
         let partial = PartialDir::create(&path).unwrap();
-        assert_eq!(partial.path(), dir.path().join("out.partial"));
+        fs::write(partial.path().join("a"), "half").unwrap();
+        drop(partial);
+        assert_eq!(fs::read_dir(dir.path().join("new")).unwrap().count(), 0);
+        fs::create_dir(&path).unwrap();
+        let partial = PartialDir::create(&path).unwrap();
         fs::write(partial.path().join("a"), "1").unwrap();
         partial.keep().unwrap();
         assert_eq!(fs::read_dir(&path).unwrap().count(), 1);
         assert_eq!(PartialDir::create(&path).unwrap_err().kind(), ErrorKind::Usage);
+    }
+
+    // Names that older versions gave to unfinished files, and took for their own.
+    #[test]
+    fn nothing_that_was_there_is_touched() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, tree) = (dir.path().join("a.partial"), dir.path().join("b.partial"));
+        let precious = tree.join("precious");
+        fs::write(&file, "data").unwrap();
+        fs::create_dir(&tree).unwrap();
+        fs::write(&precious, "data").unwrap();
+        let written = Partial::create(&dir.path().join("a")).unwrap();
+        written.file().write_all(b"new").unwrap();
+        written.keep().unwrap();
+        PartialDir::create(&dir.path().join("b")).unwrap().keep().unwrap();
+        assert_eq!(
+            (fs::read(&file).unwrap(), fs::read(&precious).unwrap()),
+            (b"data".into(), b"data".into())
+        );
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 4);
     }
 }

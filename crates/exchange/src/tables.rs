@@ -31,12 +31,12 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// Indices of the columns of `table` that make sense outside of a recording: all but the lengths
-/// and checksums of its streams.
+/// Indices of the columns of `table` that make sense outside of a recording: all but the lengths,
+/// checksums and syncs of its streams.
 pub(crate) fn columns(table: Table, schema: &SchemaRef) -> Vec<usize> {
     let of_commit = |name: &str| {
         let stream = Table::PAYLOAD.iter().find_map(|t| name.strip_prefix(t.name()));
-        name == "row_crc" || matches!(stream, Some("_end" | "_crc"))
+        ["row_crc", "synced"].contains(&name) || matches!(stream, Some("_end" | "_crc"))
     };
     let kept = |(_, name): &(usize, &String)| table != Table::Windows || !of_commit(name);
     let fields = schema.fields().iter().map(|field| field.name()).enumerate();

@@ -6,10 +6,32 @@
 
 use std::time::Duration;
 
-use tierscope_core::{Backing, Mapping, Ports, Range, Result, Time};
+use std::sync::Arc;
 
-/// The target's areas ([`mapped_areas`], at most `limit`), if an update is due: at `due`, which is
-/// then advanced by `every`.
+use tierscope_core::{Backing, Mapping, Mappings, Ports, Range, Result, Time};
+
+/// What `read` makes of the target's mappings, if an update is due: at `due`, which is then
+/// advanced by `every`.
+///
+/// # Errors
+/// If the mappings cannot be read, or `read` fails; `due` is not changed.
+pub(crate) fn if_due<T>(
+    ports: &mut dyn Ports,
+    due: &mut Time,
+    every: Duration,
+    read: impl FnOnce(&mut dyn Ports, Arc<Mappings>) -> Result<T>,
+) -> Result<Option<T>> {
+    let now = ports.now();
+    if now < *due {
+        return Ok(None);
+    }
+    let mappings = ports.mappings(every)?;
+    let result = read(ports, mappings)?;
+    *due = now + every;
+    Ok(Some(result))
+}
+
+/// The target's areas ([`mapped_areas`], at most `limit`), if an update is due ([`if_due`]).
 ///
 /// # Errors
 /// If the mappings cannot be read; `due` is not changed.
@@ -19,13 +41,7 @@ pub(crate) fn refresh(
     every: Duration,
     limit: usize,
 ) -> Result<Option<Vec<Range>>> {
-    let now = ports.now();
-    if now < *due {
-        return Ok(None);
-    }
-    let mappings = ports.mappings(every)?;
-    *due = now + every;
-    Ok(Some(mapped_areas(&mappings.mappings, limit)))
+    if_due(ports, due, every, |_, mappings| Ok(mapped_areas(&mappings.mappings, limit)))
 }
 
 /// The mapped areas of a target, sorted: adjacent mappings are joined, then the smallest gaps

@@ -7,6 +7,7 @@ mod areas;
 mod block_heat;
 mod checks;
 pub mod damon;
+mod hidden;
 pub mod hint_fault;
 pub mod metronome;
 pub mod nemo;

@@ -38,7 +38,7 @@ pub struct Entry {
     /// The evidence that it works on: ports that a machine must have. The first one reports
     /// accesses.
     pub needs: &'static [Need],
-    /// The finest unit that it can resolve.
+    /// The unit that it resolves: pages, or regions, whose pages are taken to be alike.
     pub granularity: &'static str,
     /// Its variants; at least one.
     pub variants: &'static [Variant],

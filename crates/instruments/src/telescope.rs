@@ -16,19 +16,20 @@
 //! Details that the article leaves open follow Linux mm/damon/core.c, on which Telescope was built:
 //! counts are alike within a tenth of the samples; merged counts are means weighted by size; no
 //! region grows beyond the mapped bytes over the minimum number of regions; the threshold is raised
-//! while there are too many regions. Three rules are our own, each marked below: which regions
-//! split first when not all may, which are never split, and that weights are compared at the
-//! coarser level of the two.
+//! while there are too many regions. Four rules are our own, each marked below: which regions
+//! split first when not all may, which are never split, that weights are compared at the coarser
+//! level of the two, and that few samples are little evidence.
 
 use std::time::Duration;
 
 use tierscope_core::{
-    Addr, Instrument, LeafKind, Level, Need, PAGE_SHIFT, PAGE_SIZE, Ports, Probe, Radix, Range,
-    Region, Result, Rng, Setting, Snapshot, State, Step, Time,
+    Addr, CONFIRMED, Instrument, LeafKind, Level, Need, PAGE_SHIFT, PAGE_SIZE, Ports, Probe, Radix,
+    Range, Region, Result, Rng, Setting, Snapshot, State, Step, Time, Unknown,
 };
 
-use crate::areas::{fit, refresh};
+use crate::areas::fit;
 use crate::checks::{intervals, refuse, region_limits};
+use crate::hidden::Hidden;
 use crate::registry::{self, Common, CostClass, Entry, GONE, set};
 
 /// How far a probed entry may extend beyond its region.
@@ -45,7 +46,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "telescope",
     about: "region sampling that zooms through the levels of the page table (ATC'24)",
     needs: &[Need::AccessBits],
-    granularity: "4 KiB",
+    granularity: "regions",
     variants: &[
         registry::Variant {
             name: "bounded",
@@ -178,11 +179,22 @@ struct SampledRegion {
     age: u32,
     /// A single leaf covers the whole region: finer probes are impossible.
     leaf: bool,
+    /// The machine refused a probe of this window.
+    refused: bool,
 }
 
 impl SampledRegion {
     fn new(range: Range) -> Self {
-        Self { range, hits: 0.0, count: 0.0, level: None, last: 0.0, age: 0, leaf: false }
+        Self {
+            range,
+            hits: 0.0,
+            count: 0.0,
+            level: None,
+            last: 0.0,
+            age: 0,
+            leaf: false,
+            refused: false,
+        }
     }
 
     /// A part of the region, with its history.
@@ -191,6 +203,7 @@ impl SampledRegion {
     }
 
     fn judge(&mut self, probe: &Probe) {
+        self.refused |= probe.answer.state == State::Refused;
         let Some(level) = probe.answer.reached else { return };
         self.level = self.level.max(Some(level));
         let is_leaf = !matches!(probe.answer.kind, LeafKind::Table | LeafKind::None);
@@ -212,6 +225,7 @@ impl SampledRegion {
         self.hits = 0.0;
         self.count = 0.0;
         self.level = None;
+        self.refused = false;
     }
 
     /// Whether the counts differ by no more than `threshold` hits. Our rule: hits of the coarser
@@ -231,6 +245,7 @@ impl SampledRegion {
         self.level = self.level.max(next.level);
         self.range.end = next.range.end;
         self.leaf = false;
+        self.refused |= next.refused;
     }
 }
 
@@ -274,6 +289,7 @@ pub struct Telescope {
     config: Config,
     rng: Rng,
     zones: Vec<SampledRegion>,
+    hidden: Hidden,
     /// One probe per region, in the same order: entries cleared now, to be tested next.
     picks: Vec<Probe>,
     batch: Vec<Probe>,
@@ -295,6 +311,7 @@ impl Telescope {
             rng: Rng::seeded(config.seed),
             config,
             zones: Vec::new(),
+            hidden: Hidden::default(),
             picks: Vec::new(),
             batch: Vec::new(),
             window_start: None,
@@ -325,7 +342,8 @@ impl Telescope {
         for (zone, probe) in self.zones.iter_mut().zip(&self.batch) {
             zone.judge(probe);
         }
-        if self.batch.iter().any(|probe| probe.answer.state == State::Gone) {
+        let outdated = |probe: &Probe| matches!(probe.answer.state, State::Gone | State::Refused);
+        if self.batch.iter().any(outdated) {
             self.next_update = Time(0);
         }
         Ok(())
@@ -353,12 +371,18 @@ impl Telescope {
         let threshold = self.threshold();
         self.zones.iter_mut().for_each(|zone| zone.turn(threshold));
         self.merge(levels);
-        Snapshot {
-            start,
-            end,
-            samples: self.samples,
-            regions: self.zones.iter().map(|zone| region_of(zone, self.samples)).collect(),
-        }
+        let confidence = self.confidence();
+        let region = |zone| region_of(zone, self.samples, confidence);
+        let mut regions = self.zones.iter().map(region).collect();
+        self.hidden.add_to(&mut regions);
+        Snapshot { start, end, samples: self.samples, regions }
+    }
+
+    /// Confidence in a window's counts. Our rule: where probes are late, a window has fewer samples
+    /// than it was to have; the confidence is twice the share of those that it has, at most 1.
+    fn confidence(&self) -> f32 {
+        let intended = self.config.window.as_secs_f32() / self.config.sampling.as_secs_f32();
+        (2.0 * self.samples as f32 / intended).min(1.0)
     }
 
     /// Merges neighbours with like counts, the split rule in reverse: two neighbours merge if
@@ -387,7 +411,8 @@ impl Telescope {
     /// regions with the highest counts split first, ties in random order; the last one that still
     /// has room splits into as many equal groups of entries as fit.
     fn split(&mut self, levels: u8) {
-        let mut room = self.config.max_regions.saturating_sub(self.zones.len());
+        let mut room =
+            self.config.max_regions.saturating_sub(self.zones.len() + self.hidden.count());
         let mut order: Vec<(f64, u64, usize)> = (self.zones.iter().enumerate())
             .filter(|(_, zone)| is_worth_splitting(zone))
             .map(|(index, zone)| (zone.count, self.rng.next_u64(), index))
@@ -425,7 +450,8 @@ impl Telescope {
         let now = ports.now();
         // At most half of the regions are spent on areas, to leave room for splitting.
         let limit = (self.config.max_regions / 2).max(1);
-        if let Some(areas) = refresh(ports, &mut self.next_update, self.config.update, limit)? {
+        let (due, update) = (&mut self.next_update, self.config.update);
+        if let Some(areas) = self.hidden.refresh(ports, due, update, limit)? {
             self.zones = fit(
                 &self.zones,
                 &areas,
@@ -460,10 +486,18 @@ fn is_worth_splitting(zone: &SampledRegion) -> bool {
     !(zone.leaf || one_entry && zone.hits == 0.0)
 }
 
-fn region_of(zone: &SampledRegion, samples: u32) -> Region {
+/// The region of a zone; it is unknown if the machine refused to judge it, or if too few samples
+/// were taken to confirm that it is hot or cold.
+fn region_of(zone: &SampledRegion, samples: u32, confidence: f32) -> Region {
+    let unknown = match zone.refused {
+        true => Some(Unknown::Refused),
+        false => (confidence < CONFIRMED).then_some(Unknown::Evidence),
+    };
     Region {
         age: zone.age,
         level: zone.level,
+        confidence,
+        unknown,
         ..Region::sampled(zone.range, zone.hits as f32, samples)
     }
 }
@@ -720,6 +754,46 @@ mod tests {
                 r(14 * MIB, 16 * MIB),
             ]
         );
+    }
+
+    // 200 ms are to have 40 samples. With 10 of them the confidence is a half; below that, neither
+    // a hit in each sample nor none at all is evidence.
+    #[test]
+    fn few_samples_are_little_evidence() {
+        let judged = |samples| {
+            let mut telescope = Telescope::new(Config::default()).unwrap();
+            let hits = f64::from(samples);
+            telescope.zones =
+                vec![zone(0, MIB, hits, Level::PMD), zone(4 * MIB, 5 * MIB, 0.0, Level::PMD)];
+            telescope.samples = samples;
+            let regions = telescope.close_window(Time(0), Time(1), 4).regions;
+            assert_eq!(regions[0].unknown, regions[1].unknown);
+            let hot = regions[0].is_hot(0.125);
+            (regions[0].confidence, regions[0].unknown, hot)
+        };
+        assert_eq!(judged(40), (1.0, None, true));
+        assert_eq!(judged(20), (1.0, None, true));
+        assert_eq!(judged(10), (0.5, None, true));
+        assert_eq!(judged(6), (0.3, Some(Unknown::Evidence), false));
+        assert_eq!(judged(1), (0.05, Some(Unknown::Evidence), false));
+    }
+
+    // One of two zones was refused a probe: it is not cold, and neither is what it merges into. The
+    // next window begins without.
+    #[test]
+    fn a_refused_zone_is_not_cold() {
+        let mut refused = Probe::test(a(0), Level::PMD);
+        refused.answer.state = State::Refused;
+        let mut one = SampledRegion::new(r(0, MIB));
+        one.judge(&refused);
+        let two = SampledRegion::new(r(MIB, 2 * MIB));
+        let why = |zone: &SampledRegion| region_of(zone, 40, 1.0).unknown;
+        assert_eq!([why(&one), why(&two)], [Some(Unknown::Refused), None]);
+        let mut both = two;
+        both.merge(&one);
+        assert_eq!(why(&both), Some(Unknown::Refused));
+        both.start_over();
+        assert_eq!(why(&both), None);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tierscope_conformance::instrument::{conforms, run};
 use tierscope_conformance::toy::{Toy, random_touches};
 use tierscope_core::metrics::{Accuracy, HOT_FREQUENCY, hot};
-use tierscope_core::{Instrument, Range, RangeSet, Snapshot, SpaceId};
+use tierscope_core::{Instrument, Range, RangeSet, Region, Snapshot, SpaceId, Unknown};
 use tierscope_instruments::scan::{Config, Scan};
 
 const MIB: u64 = 1 << 20;
@@ -116,5 +116,29 @@ fn windows_have_their_length() {
     for snapshot in &kept.snapshots {
         assert_eq!(snapshot.end - snapshot.start, Duration::from_millis(200));
         assert_eq!(snapshot.samples, 40);
+    }
+}
+
+// One page of each 256 KiB is hot: 2 MiB of 512 are not. The block is hot by eight pages of 512,
+// and says so.
+#[test]
+fn a_few_hot_pages_make_no_block_hot() {
+    let hot: Vec<Range> =
+        (0..256).map(|at| r((at * 256) << 10, ((at * 256) << 10) + 4096)).collect();
+    for prune in [false, true] {
+        let mut toy = Toy::new(&[r(0, 64 * MIB)], random_touches(&hot, 1_000_000, 3));
+        let config = Config { prune, ..Default::default() };
+        let (_, kept) = run(&mut toy, &mut scan(config), 2.0);
+        for snapshot in &kept.snapshots {
+            let bytes: u64 = snapshot
+                .regions
+                .iter()
+                .filter(|r| r.is_hot(HOT_FREQUENCY))
+                .map(Region::bytes)
+                .sum();
+            assert_eq!(bytes, 0, "prune: {prune}, at {:?}", snapshot.end);
+        }
+        let last = &kept.snapshots.last().unwrap().regions;
+        assert!(last.iter().all(|r| r.unknown == Some(Unknown::Evidence)), "prune: {prune}");
     }
 }

@@ -17,6 +17,7 @@ const STOPPING: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 const TIMER: u64 = 0;
 const SIGNAL: u64 = 1;
 const EXIT: u64 = 2;
+const DEVICE: u64 = 3;
 
 /// Events that ended a wait. Several can be set; if none is, nothing was pending.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,6 +30,8 @@ pub(crate) struct Events {
     pub(crate) hangup: bool,
     /// A process exited. Remains set until its descriptor is closed.
     pub(crate) exit: bool,
+    /// The watched device can be read. Remains set until it is read.
+    pub(crate) device: bool,
 }
 
 pub(crate) struct Alarm {
@@ -76,6 +79,11 @@ impl Alarm {
     /// Reports the exit of a process until its descriptor is closed.
     pub(crate) fn watch_exit(&self, pidfd: impl AsFd) -> io::Result<()> {
         Ok(epoll::add(&self.epoll, pidfd, EventData::new_u64(EXIT), EventFlags::IN)?)
+    }
+
+    /// Reports that a device can be read, until it is read or its descriptor is closed.
+    pub(crate) fn watch_device(&self, device: impl AsFd) -> io::Result<()> {
+        Ok(epoll::add(&self.epoll, device, EventData::new_u64(DEVICE), EventFlags::IN)?)
     }
 
     /// Waits until CLOCK_MONOTONIC reaches `nanos` (`None`: no deadline) or another event occurs.
@@ -126,6 +134,7 @@ fn collect(events: &[Event]) -> Events {
         match data.u64() {
             TIMER => heard.timer = true,
             SIGNAL => heard.stop = true,
+            DEVICE => heard.device = true,
             _ => heard.exit = true,
         }
     }

@@ -1,5 +1,6 @@
 //! ACCESSED bits of all spaces: a batch is split by space, and the answers are merged again.
 
+mod hidden;
 mod shared;
 mod unite;
 
@@ -7,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tierscope_core::{
-    AccessBits, AccessedSet, Flushed, Judged, LeafKind, Level, Probe, ProbeOp, Radix, Range,
-    Result, ScanMode, ScanStats, SpaceId, State,
+    AccessBits, AccessedSet, Flushed, Judged, LeafKind, Level, Mappings, Probe, ProbeOp, Radix,
+    Range, Result, ScanMode, ScanStats, SpaceId, State, Unknown,
 };
 
 use crate::abi;
@@ -91,6 +92,11 @@ impl Bits {
     /// Whether a space was found gone since the last call; resets it.
     pub(crate) fn take_gone(&mut self) -> bool {
         std::mem::take(&mut self.gone)
+    }
+
+    /// Whether `space` is attached: it was not found gone.
+    pub(crate) fn is_attached(&self, space: SpaceId) -> bool {
+        self.attached.binary_search_by_key(&space, |(id, _)| *id).is_ok()
     }
 
     /// Whether `space` is attached, and its process still runs the same program.
@@ -217,6 +223,10 @@ impl AccessBits for Bits {
             self.lose(range.space);
         }
         Ok(found.unwrap_or_default())
+    }
+
+    fn hidden(&mut self, mappings: &Mappings) -> Result<Vec<(Range, Unknown)>> {
+        self.hidden_parts(mappings)
     }
 
     /// Flushes every space. A CPU that runs several of the spaces is counted once for each.

@@ -1,5 +1,7 @@
 //! The live machine: processes of this host as a target, behind core's ports.
 
+mod follow;
+
 use std::path::Path;
 use std::process::ExitStatus;
 use std::sync::Arc;
@@ -7,31 +9,27 @@ use std::time::Duration;
 
 use tierscope_core::{
     AccessBits, Clock, Counters, CpuTime, Error, ErrorKind, FrameRun, Frames, Mappings, Missing,
-    PlacementView, Ports, Pressure, Range, Residence, Result, Samples, Space, SpaceId, Target,
-    Time, Wake,
+    PlacementView, Ports, Pressure, Range, Residence, Result, Samples, SpaceId, Target, Time, Wake,
 };
 
 use crate::alarm::{Alarm, Events};
 use crate::bits::{Bits, Scans};
 use crate::clock;
 use crate::frames;
+use crate::left_out::LeftOut;
 use crate::module::Module;
 use crate::mover::{Limits, LiveMover};
 use crate::numa_usage::NumaMonitor;
 use crate::open::Host;
 use crate::perf::{PerfSamples, Source};
 use crate::proc::{Names, Proc};
-use crate::process::{Process, share_memory};
-use crate::selection::{Roots, Selection};
+use crate::process::Process;
+use crate::roots::Roots;
+use crate::selection::Selection;
 use crate::shared_memory::{SharedMemory, Translation};
 use crate::space_owners::{Owner, SpaceOwners};
 use crate::tiering::Tiering;
 use crate::tiers::TierConfig;
-
-/// Maximum share of one CPU for reading mappings: 1/100. [`READING_LATE`] takes precedence.
-const READING_SHARE: u32 = 100;
-/// Maximum age of mappings, as a multiple of the requested age, if reading them takes long.
-const READING_LATE: u32 = 10;
 
 /// Processes of this host. Time is CLOCK_MONOTONIC, as in the ground truth of a toucher.
 ///
@@ -54,6 +52,8 @@ pub struct LiveMachine {
     watched: Vec<Process>,
     /// Pids whose space ended in this refresh; a pid that joins again has executed another program.
     left: Vec<u32>,
+    /// Processes that cannot be watched.
+    left_out: LeftOut,
     next_space: u32,
     /// Memory that processes share.
     shared_memory: SharedMemory,
@@ -62,11 +62,15 @@ pub struct LiveMachine {
     ended_cpu: Duration,
     names: Names,
     known: Arc<Mappings>,
-    /// Time of the last refresh of `known`, and how long it took.
+    /// Time of the last refresh of `known`, and how long it took; and of the last comparison of its
+    /// size with the processes'.
     checked: Time,
+    compared: Time,
     cost: Duration,
-    /// Spaces changed since `known` was read.
+    /// Spaces joined since `known` was read.
     stale: bool,
+    /// Spaces of `known` ended.
+    ended: bool,
     /// Spaces changed since a wait reported it last.
     announce: bool,
     /// An error of a refresh during a wait, returned by the next call that can fail.
@@ -84,7 +88,7 @@ impl LiveMachine {
     /// Opens the target. Without `module` the machine has no access bits, and the port reports why.
     ///
     /// # Errors
-    /// Those of [`Selection::check`] and [`Module::attach`].
+    /// Those of [`Selection::check`]; that of [`Module::attach`] if no process can be watched.
     pub fn open(selection: &Selection, module: Result<Module>) -> Result<Self> {
         let proc = Proc::default();
         let alarm = Alarm::new()?;
@@ -99,6 +103,7 @@ impl LiveMachine {
             own_cpu_before: clock::process_cpu(),
             watched: Vec::new(),
             left: Vec::new(),
+            left_out: LeftOut::default(),
             next_space: 0,
             shared_memory: SharedMemory::default(),
             translation: Arc::default(),
@@ -106,8 +111,10 @@ impl LiveMachine {
             names: Names::default(),
             known: Arc::default(),
             checked: Time(0),
+            compared: Time(0),
             cost: Duration::ZERO,
             stale: true,
+            ended: false,
             announce: false,
             failed: None,
             // Threads inherit the signal mask: start them after the alarm has blocked the signals.
@@ -120,9 +127,11 @@ impl LiveMachine {
         };
         machine.refresh()?;
         if machine.watched.is_empty() {
-            return Err(Error::new(ErrorKind::NoTarget, "cannot watch the target")
-                .cause("it ended before it could be watched")
-                .remedy("check that it keeps running"));
+            return Err(machine.left_out.reason().unwrap_or_else(|| {
+                Error::new(ErrorKind::NoTarget, "cannot watch the target")
+                    .cause("it ended before it could be watched")
+                    .remedy("check that it keeps running")
+            }));
         }
         machine.announce = false;
         Ok(machine)
@@ -186,6 +195,13 @@ impl LiveMachine {
         self.hangup = Some(then);
     }
 
+    /// Warning with the number of processes that could not be watched so far, the first reason and
+    /// its remedy; `None` if there were none.
+    #[must_use]
+    pub fn left_out(&self) -> Option<String> {
+        self.left_out.warning()
+    }
+
     /// Pids of the watched processes, by space.
     #[must_use]
     pub fn pids(&self) -> Vec<(SpaceId, u32)> {
@@ -222,115 +238,6 @@ impl LiveMachine {
             _ => Ok(None),
         }
     }
-
-    /// Updates the spaces: processes that ended, executed another program, or joined.
-    fn refresh(&mut self) -> Result<()> {
-        self.left.clear();
-        self.end_lost()?;
-        let known: Vec<u32> = self.watched.iter().map(|w| w.pid).collect();
-        let members = self.roots.members(&self.proc, &known)?;
-        self.leave(|w| members.binary_search(&w.pid).is_err());
-        for pid in members {
-            if !self.watched.iter().any(|w| w.pid == pid) {
-                self.join(pid)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn end_lost(&mut self) -> Result<()> {
-        let mut lost = Vec::new();
-        for watched in &self.watched {
-            let attached = match &mut self.bits {
-                Ok(bits) => bits.is_here(watched.space)?,
-                Err(_) => true,
-            };
-            if !watched.lives(&self.proc)? || !attached {
-                lost.push(watched.space);
-            }
-        }
-        self.leave(|w| lost.binary_search(&w.space).is_ok());
-        Ok(())
-    }
-
-    /// Stops watching the processes that `gone` selects.
-    fn leave(&mut self, gone: impl Fn(&Process) -> bool) {
-        for watched in self.watched.extract_if(.., |w| gone(w)) {
-            self.ended_cpu += watched.cpu_time(&self.proc);
-            if let Ok(bits) = &mut self.bits {
-                bits.detach(watched.space);
-            }
-            self.left.push(watched.pid);
-            self.stale = true;
-            self.announce = true;
-        }
-    }
-
-    /// Watches a process as a new space, unless it has ended or shares its parent's memory.
-    fn join(&mut self, pid: u32) -> Result<()> {
-        let space = SpaceId(self.next_space);
-        let had_a_space = self.left.contains(&pid);
-        let born_here = |started| started > self.opened_ticks && !had_a_space;
-        let found = Process::look_up(&self.proc, pid, space, |stat| born_here(stat.started))?;
-        let Some(watched) = found.filter(|found| !self.shares_memory_of_parent(found)) else {
-            return Ok(());
-        };
-        if let Ok(bits) = &mut self.bits {
-            match bits.attach(space, pid, &watched.pidfd) {
-                Err(error) if error.kind() == ErrorKind::NoTarget => return Ok(()),
-                attached => attached?,
-            }
-        }
-        self.alarm.watch_exit(&watched.pidfd).map_err(|e| {
-            Error::new(ErrorKind::Other, format!("cannot wait for process {pid}"))
-                .cause(e)
-                .remedy("watch fewer processes")
-        })?;
-        self.watched.push(watched);
-        self.next_space += 1;
-        self.stale = true;
-        self.announce = true;
-        Ok(())
-    }
-
-    /// Between vfork and exec a child uses the memory of its parent, which is watched already: two
-    /// spaces would clear each other's ACCESSED bits.
-    fn shares_memory_of_parent(&self, child: &Process) -> bool {
-        let parent = self.watched.iter().find(|w| w.pid == child.parent);
-        parent.is_some_and(|parent| share_memory(parent.pid, child.pid))
-    }
-
-    /// Reads the mappings of all spaces; keeps the same `Arc` if the layout is unchanged.
-    fn read_mappings(&mut self) -> Result<()> {
-        let mut fresh = Mappings { taken: self.now(), ..Mappings::default() };
-        let mut processes = Vec::new();
-        for watched in &self.watched {
-            fresh.spaces.push(Space { id: watched.space, name: Arc::clone(&watched.name) });
-            // A process that is ending has no mappings; the next refresh ends its space.
-            let read = self.proc.maps(watched.pid, watched.space, &mut self.names)?;
-            processes.push(read.unwrap_or_default());
-        }
-        self.shared_memory.list(processes, &mut self.next_space, &mut fresh);
-        if !fresh.same_layout(&self.known) {
-            self.known = Arc::new(fresh);
-            self.names.tidy();
-            self.translation = Arc::new(Translation::of(&self.known));
-            if let Ok(bits) = &mut self.bits {
-                bits.share(Arc::clone(&self.translation));
-            }
-            let owners = self.publish_owners();
-            self.numa_usage.set(owners, Arc::clone(&self.known));
-            if let Some(tiering) = &mut self.tiering {
-                tiering.map(&self.known);
-            }
-        }
-        Ok(())
-    }
-
-    fn is_fresh(&self, max_age: Duration) -> bool {
-        let rest = (self.cost * READING_SHARE).min(max_age.saturating_mul(READING_LATE));
-        !self.stale && self.now().since(self.checked) <= max_age.max(rest)
-    }
 }
 
 impl Clock for LiveMachine {
@@ -343,7 +250,7 @@ impl Clock for LiveMachine {
         let mut due = self.now() >= until;
         loop {
             if self.bits.as_mut().is_ok_and(Bits::take_gone) {
-                self.refresh_with_deferred_error();
+                self.end_with_deferred_error();
             }
             let pending = due || self.announce || self.watched.is_empty();
             let heard = if pending {
@@ -362,7 +269,7 @@ impl Clock for LiveMachine {
                 then();
             }
             if heard.exit {
-                self.refresh_with_deferred_error();
+                self.end_with_deferred_error();
             }
             if self.watched.is_empty() && self.failed.is_none() {
                 return Wake::Gone;
@@ -381,8 +288,8 @@ impl Clock for LiveMachine {
 impl LiveMachine {
     /// A wait cannot fail: it reports that the target changed, and the next request for mappings
     /// returns the error.
-    fn refresh_with_deferred_error(&mut self) {
-        if let Err(error) = self.refresh() {
+    fn end_with_deferred_error(&mut self) {
+        if let Err(error) = self.end_exited() {
             self.failed = Some(error);
             self.stale = true;
             self.announce = true;
@@ -391,27 +298,24 @@ impl LiveMachine {
 }
 
 impl Target for LiveMachine {
-    /// If reading the mappings costs more than a hundredth of a CPU at the requested age, they are
-    /// read less often, down to a tenth as often.
+    /// If a process maps more or less memory than before, the mappings are read again earlier, at
+    /// an eighth of the requested age. If reading them costs more than a hundredth of a CPU, they
+    /// are read less often, down to a tenth as often as requested.
     fn mappings(&mut self, max_age: Duration) -> Result<Arc<Mappings>> {
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
-        if !self.is_fresh(max_age) {
-            let began = self.now();
-            self.refresh()?;
-            self.read_mappings()?;
-            self.stale = false;
-            self.checked = self.now();
-            self.cost = self.checked.since(began);
+        match self.is_fresh(max_age) {
+            true => self.take_out_ended(),
+            false => self.update(max_age)?,
         }
         Ok(Arc::clone(&self.known))
     }
 
-    /// Target: user and system time of its processes while they were watched, with the resolution
-    /// of a clock tick, 10 ms; time between the last reading and a process's end is not included.
+    /// Target: user and system time of its processes while they were watched; time between the last
+    /// reading and a process's end is not included if its parent has reaped it by then.
     fn cpu_time(&self) -> CpuTime {
-        let living: Duration = self.watched.iter().map(|w| w.cpu_time(&self.proc)).sum();
+        let living: Duration = self.watched.iter().map(Process::cpu_time).sum();
         CpuTime {
             profiler: clock::process_cpu().saturating_sub(self.own_cpu_before),
             target: self.ended_cpu + living,

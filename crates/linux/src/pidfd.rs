@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 /// A process, referred to by descriptor, which polls readable once the process has exited.
@@ -43,6 +44,13 @@ impl PidFd {
     }
 }
 
+/// Which processes have exited, reaped or not. Of an unlikely error of poll, the answer is none.
+pub(crate) fn exited<'a>(processes: impl Iterator<Item = &'a PidFd>) -> Vec<bool> {
+    let mut fds: Vec<_> = processes.map(|of| PollFd::new(of, PollFlags::IN)).collect();
+    let _ = poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+    fds.iter().map(|fd| fd.revents().contains(PollFlags::IN)).collect()
+}
+
 impl AsFd for PidFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
@@ -60,8 +68,11 @@ mod tests {
         let fd = PidFd::open(child.id()).unwrap();
         assert!(fd.holds_its_pid());
         drop(child.stdin.take());
+        let own = PidFd::open(std::process::id()).unwrap();
+        assert_eq!(exited([&own].into_iter()), [false]);
         child.wait().unwrap();
         assert!(!fd.holds_its_pid());
+        assert_eq!(exited([&own, &fd].into_iter()), [false, true]);
     }
 
     #[test]

@@ -5,10 +5,12 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tierscope_core::names::plain;
 use tierscope_core::{Error, ErrorKind, Result, SpaceId};
 
+use crate::clock;
 use crate::pidfd::PidFd;
-use crate::proc::{Proc, Stat};
+use crate::proc::{Proc, ProcessMaps, Stat};
 
 pub(crate) struct Process {
     pub(crate) space: SpaceId,
@@ -20,6 +22,10 @@ pub(crate) struct Process {
     pub(crate) pidfd: PidFd,
     /// Start time; distinguishes a reused pid.
     pub(crate) started: u64,
+    /// Pages that it mapped when its mappings were read last.
+    pub(crate) mapped: Cell<Option<u64>>,
+    /// Its mappings when they were read last, if there are other processes.
+    pub(crate) maps: Option<ProcessMaps>,
     /// CPU time that the process had used when watching began.
     before: Duration,
     /// CPU time at the last reading.
@@ -45,8 +51,9 @@ impl Process {
         if stat.has_ended() || stat.kernel_thread {
             return Ok(None);
         }
-        let before = if from_start(&stat) { Duration::ZERO } else { stat.cpu_time() };
-        let latest = Cell::new(stat.cpu_time());
+        let used = clock::cpu_of(pid).unwrap_or_default();
+        let before = if from_start(&stat) { Duration::ZERO } else { used };
+        let latest = Cell::new(used);
         let name = name(&stat, pid);
         Ok(Some(Self {
             space,
@@ -55,6 +62,8 @@ impl Process {
             name,
             pidfd,
             started: stat.started,
+            mapped: Cell::new(None),
+            maps: None,
             before,
             latest,
         }))
@@ -63,16 +72,15 @@ impl Process {
     /// Whether the process exists and has not ended.
     pub(crate) fn lives(&self, proc: &Proc) -> Result<bool> {
         let stat = proc.stat(self.pid)?.filter(|stat| stat.started == self.started);
-        if let Some(stat) = &stat {
-            self.latest.set(stat.cpu_time());
-        }
         Ok(stat.is_some_and(|stat| !stat.has_ended()))
     }
 
     /// CPU time while watched; of an ended process, as of the last reading.
-    pub(crate) fn cpu_time(&self, proc: &Proc) -> Duration {
-        // If stat cannot be read, the last value remains.
-        let _ = self.lives(proc);
+    pub(crate) fn cpu_time(&self) -> Duration {
+        // Not from stat: of hundreds of processes, that would take a hundredth of a CPU.
+        if let Some(used) = clock::cpu_of(self.pid).filter(|_| self.pidfd.holds_its_pid()) {
+            self.latest.set(used.max(self.latest.get()));
+        }
         self.latest.get().saturating_sub(self.before)
     }
 }
@@ -87,11 +95,9 @@ fn cannot_watch(pid: u32, error: &io::Error) -> Error {
         .remedy("each process watched needs two files: raise the limit with `ulimit -n`")
 }
 
-/// Display name of a process. Control characters in a program's name, which would break a line,
-/// become `?`.
+/// Display name of a process.
 fn name(stat: &Stat, pid: u32) -> Arc<str> {
-    let plain = |c: char| if c.is_control() { '?' } else { c };
-    format!("{}[{pid}]", stat.comm.chars().map(plain).collect::<String>()).into()
+    format!("{}[{pid}]", plain(&stat.comm)).into()
 }
 
 /// Whether two processes share one address space (vfork, CLONE_VM). `false` if the kernel lacks
@@ -108,9 +114,9 @@ mod tests {
     use crate::proc::parse_stat;
 
     #[test]
-    fn control_characters_in_a_name_are_replaced() {
+    fn control_characters_in_a_name_are_written_out() {
         let text = b"7 (a\nb) S 1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 1";
-        assert_eq!(&*name(&parse_stat(text).unwrap(), 7), "a?b[7]");
+        assert_eq!(&*name(&parse_stat(text).unwrap(), 7), "a\\u{a}b[7]");
     }
 
     #[test]

@@ -1,18 +1,18 @@
-//! The target as selected by the user, and its current processes.
+//! The target as selected by the user.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use tierscope_core::{Error, ErrorKind, Result};
+use tierscope_core::names::plain;
+use tierscope_core::{Error, ErrorKind, Result, Space};
 
-use crate::pidfd::PidFd;
+use crate::name_pattern::NamePattern;
 use crate::proc::{Cgroup, Proc, Stat};
-use crate::spawn::{Spawned, reap};
 
 /// Usual mount point of the cgroup v2 hierarchy.
-const CGROUP_MOUNT: &str = "/sys/fs/cgroup";
+pub(crate) const CGROUP_MOUNT: &str = "/sys/fs/cgroup";
 
-/// The target as selected by the user.
+/// The target as selected by the user. Tierscope itself is never a part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selection {
     /// A process, by pid.
@@ -22,24 +22,48 @@ pub enum Selection {
         /// Whether its descendants, including future ones, are watched, too.
         children: bool,
     },
-    /// All processes of a cgroup (version 2) and of the cgroups below it, except tierscope itself.
+    /// All processes of a cgroup (version 2) and of the cgroups below it, including future ones.
     Cgroup(PathBuf),
+    /// All user processes whose name matches, including future ones.
+    Name(NamePattern),
+    /// All user processes of the machine, including future ones.
+    All,
     /// A command to be started, and all its descendants.
     Command(Vec<OsString>),
+    /// Several targets; a process that is in two of them counts once.
+    Several(Vec<Selection>),
 }
 
 impl Selection {
+    /// Combines targets: one is that target, of equal ones the first remains.
+    #[must_use]
+    pub fn of(targets: Vec<Selection>) -> Self {
+        let mut several = Vec::with_capacity(targets.len());
+        for target in targets {
+            if !several.contains(&target) {
+                several.push(target);
+            }
+        }
+        match several.len() {
+            1 => several.remove(0),
+            _ => Selection::Several(several),
+        }
+    }
+
     /// Checks that the target can be watched; starts nothing.
     ///
     /// # Errors
-    /// [`ErrorKind::NoTarget`] if there is no such process or cgroup, or if the cgroup is empty;
-    /// [`ErrorKind::Usage`] for a thread, a kernel thread, or tierscope itself.
+    /// [`ErrorKind::NoTarget`] if there is no such process or cgroup, or if a cgroup or pattern has
+    /// no process; [`ErrorKind::Usage`] for a thread, a kernel thread, or tierscope itself.
     pub fn check(&self, proc: &Proc) -> Result<()> {
         match self {
             Selection::Process { pid, .. } => check_process(proc, *pid).map(drop),
             Selection::Cgroup(path) => check_cgroup(path),
+            Selection::Name(pattern) => check_name(proc, pattern),
+            Selection::All => check_all(proc),
             Selection::Command(command) if command.is_empty() => Err(no_command()),
             Selection::Command(_) => Ok(()),
+            Selection::Several(targets) => targets.iter().try_for_each(|of| of.check(proc)),
         }
     }
 
@@ -48,6 +72,54 @@ impl Selection {
     pub fn is_command(&self) -> bool {
         matches!(self, Selection::Command(_))
     }
+
+    /// The target's name for users, of which `spaces` are the spaces: `redis-server[4711]`, `cgroup
+    /// PATH`; of several targets the first ones: `postgres, redis-server and 3 more`.
+    #[must_use]
+    pub fn name(&self, spaces: &[Space]) -> String {
+        match self {
+            Selection::Process { .. } | Selection::Command(_) => {
+                spaces.first().map_or(String::new(), |space| space.name.to_string())
+            }
+            Selection::Cgroup(path) => plain(&format!("cgroup {}", path.display())).into(),
+            Selection::Name(pattern) => plain(&format!("processes called {pattern}")).into(),
+            Selection::All => "all processes".into(),
+            Selection::Several(targets) => {
+                limited(targets.iter().map(|target| target.short_name(spaces)))
+            }
+        }
+    }
+
+    /// The name next to those of other targets: processes without their pids.
+    fn short_name(&self, spaces: &[Space]) -> String {
+        match self {
+            Selection::Process { pid, .. } => {
+                let suffix = format!("[{pid}]");
+                let program = spaces.iter().find_map(|space| space.name.strip_suffix(&suffix));
+                program.map_or_else(|| format!("process {pid}"), str::to_owned)
+            }
+            Selection::Name(pattern) => plain(&pattern.to_string()).into(),
+            other => other.name(spaces),
+        }
+    }
+}
+
+/// Largest number of names in the name of several targets.
+const SHOWN: usize = 3;
+
+/// The distinct names, if they are few; else the first ones, and the number of the others.
+fn limited(names: impl Iterator<Item = String>) -> String {
+    let mut distinct: Vec<String> = Vec::new();
+    for name in names {
+        if !distinct.contains(&name) {
+            distinct.push(name);
+        }
+    }
+    if distinct.len() <= SHOWN {
+        return distinct.join(", ");
+    }
+    let others = distinct.split_off(SHOWN - 1).len();
+    format!("{} and {others} more", distinct.join(", "))
 }
 
 fn no_command() -> Error {
@@ -101,174 +173,109 @@ fn check_cgroup(path: &Path) -> Result<()> {
         .remedy("start one there first"))
 }
 
-/// An opened target: it keeps references to the processes.
-pub(crate) enum Roots {
-    Process {
-        pid: u32,
-        pidfd: PidFd,
-        children: bool,
-    },
-    Cgroup(Cgroup),
-    /// The command, and the children that tierscope had before.
-    Command {
-        spawned: Spawned,
-        earlier: Vec<u32>,
-    },
+fn check_name(proc: &Proc, pattern: &NamePattern) -> Result<()> {
+    if pattern.processes(proc)?.iter().any(|pid| *pid != std::process::id()) {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::NoTarget, format!("cannot watch processes called {pattern}"))
+        .cause("no process has such a name")
+        .remedy("list the names with `ps -A -o comm`, or start one first"))
 }
 
-impl Roots {
-    /// Opens the target; a command is started with signal mask `mask`, and stopped at its first
-    /// instruction.
-    pub(crate) fn take(selection: &Selection, proc: &Proc, mask: &libc::sigset_t) -> Result<Self> {
-        selection.check(proc)?;
-        Ok(match selection {
-            Selection::Process { pid, children } => {
-                // The process may have ended since the check.
-                let pidfd = PidFd::open(*pid).map_err(|e| {
-                    Error::new(ErrorKind::NoTarget, format!("cannot watch process {pid}"))
-                        .cause(e)
-                        .remedy(format!("check the pid with `ps -p {pid}`"))
-                })?;
-                Roots::Process { pid: *pid, pidfd, children: *children }
-            }
-            Selection::Cgroup(path) => Roots::Cgroup(Cgroup::find(path, Path::new(CGROUP_MOUNT))?),
-            Selection::Command(command) => {
-                let mut earlier = Vec::new();
-                proc.children(std::process::id(), &mut earlier)?;
-                Roots::Command { spawned: Spawned::hold(command, mask)?, earlier }
-            }
-        })
-    }
-
-    /// The target's cgroup, if it is one.
-    pub(crate) fn cgroup(&self) -> Option<Cgroup> {
-        match self {
-            Roots::Cgroup(cgroup) => Some(cgroup.clone()),
-            _ => None,
+fn check_all(proc: &Proc) -> Result<()> {
+    for pid in proc.pids()? {
+        if pid != std::process::id() && proc.is_user_process(pid)? {
+            return Ok(());
         }
     }
-
-    /// Lets a stopped command run.
-    pub(crate) fn release(&mut self) {
-        if let Roots::Command { spawned, .. } = self {
-            spawned.release();
-        }
-    }
-
-    /// Current processes of the target. `known` are its previous ones: a process that lost its
-    /// parent remains a member, with all its descendants. Some may be ending.
-    pub(crate) fn members(&self, proc: &Proc, known: &[u32]) -> Result<Vec<u32>> {
-        let mut members = Vec::new();
-        match self {
-            Roots::Process { pid, pidfd, children } => {
-                members.extend(pidfd.holds_its_pid().then_some(*pid));
-                if *children {
-                    members.extend(known);
-                    add_descendants(proc, &mut members)?;
-                }
-            }
-            Roots::Cgroup(cgroup) => cgroup.processes(&mut members)?,
-            Roots::Command { spawned, earlier } => {
-                members.push(spawned.pid());
-                members.extend(known);
-                members.extend(adopted(proc, spawned.pid(), earlier)?);
-                add_descendants(proc, &mut members)?;
-            }
-        }
-        members.sort_unstable();
-        members.dedup();
-        members.retain(|pid| *pid != std::process::id());
-        Ok(members)
-    }
-}
-
-/// Orphans of the command that were reparented to tierscope; zombies among them are reaped.
-fn adopted(proc: &Proc, command: u32, earlier: &[u32]) -> Result<Vec<u32>> {
-    let mut ours = Vec::new();
-    proc.children(std::process::id(), &mut ours)?;
-    ours.retain(|pid| *pid != command && !earlier.contains(pid));
-    for pid in &ours {
-        if proc.stat(*pid)?.is_some_and(|stat| stat.has_ended()) {
-            reap(*pid);
-        }
-    }
-    Ok(ours)
-}
-
-/// Appends all descendants of `members`, each process once.
-fn add_descendants(proc: &Proc, members: &mut Vec<u32>) -> Result<()> {
-    let mut seen: std::collections::HashSet<u32> = members.iter().copied().collect();
-    let mut next = 0;
-    let mut children = Vec::new();
-    while next < members.len() {
-        proc.children(members[next], &mut children)?;
-        members.extend(children.drain(..).filter(|child| seen.insert(*child)));
-        next += 1;
-    }
-    Ok(())
+    Err(Error::new(ErrorKind::NoTarget, "cannot watch all processes")
+        .cause("only tierscope and threads of the kernel run here")
+        .remedy("start a process first, or give its command after `--`"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
+    use crate::proc::fake_root::Root;
+    use tierscope_core::SpaceId;
 
-    /// A procfs with processes `(pid, tgid, flags, state, children)`.
-    fn root(processes: &[(u32, u32, u32, char, &str)]) -> (tempfile::TempDir, Proc) {
-        let dir = tempfile::tempdir().unwrap();
-        for (pid, tgid, flags, state, children) in processes {
-            let task = dir.path().join(format!("{pid}/task/{pid}"));
-            fs::create_dir_all(&task).unwrap();
-            fs::write(task.join("children"), children).unwrap();
-            let stat = format!("{pid} (x) {state} 1 1 1 0 -1 {flags} 0 0 0 0 0 0 0 0 20 0 1 0 5\n");
-            fs::write(dir.path().join(format!("{pid}/stat")), stat).unwrap();
-            let status = format!("Name:\tx\nTgid:\t{tgid}\n");
-            fs::write(dir.path().join(format!("{pid}/status")), status).unwrap();
-        }
-        let proc = Proc::at(dir.path());
-        (dir, proc)
-    }
-
-    fn refusal(proc: &Proc, pid: u32) -> (ErrorKind, String) {
-        let error = Selection::Process { pid, children: false }.check(proc).unwrap_err();
+    fn refused(proc: &Proc, selection: &Selection) -> (ErrorKind, String) {
+        let error = selection.check(proc).unwrap_err();
         (error.kind(), error.to_string())
     }
 
-    const KTHREAD: u32 = 0x20_0000;
+    fn process(pid: u32) -> Selection {
+        Selection::Process { pid, children: false }
+    }
+
+    fn called(pattern: &str) -> Selection {
+        Selection::Name(pattern.parse().unwrap())
+    }
 
     #[test]
     fn targets_that_are_no_process_are_refused() {
-        let (_dir, proc) =
-            root(&[(4, 4, KTHREAD, 'I', ""), (21, 20, 0, 'S', ""), (30, 30, 0, 'Z', "")]);
-        let (kind, text) = refusal(&proc, 9);
+        let root = Root::new();
+        root.process(4, "x", 'I').kernel_thread();
+        root.process(21, "x", 'S').group(20);
+        root.process(30, "x", 'Z');
+        let proc = root.proc();
+        let (kind, text) = refused(&proc, &process(9));
         assert_eq!(kind, ErrorKind::NoTarget);
         assert!(text.ends_with("there is no such process; check the pid with `ps -p 9`"), "{text}");
-        let (kind, text) = refusal(&proc, 4);
+        let (kind, text) = refused(&proc, &process(4));
         assert!(kind == ErrorKind::Usage && text.contains("thread of the kernel"), "{text}");
-        let (kind, text) = refusal(&proc, 21);
+        let (kind, text) = refused(&proc, &process(21));
         assert!(kind == ErrorKind::Usage && text.ends_with("-p 20"), "{text}");
-        let (kind, text) = refusal(&proc, 30);
+        let (kind, text) = refused(&proc, &process(30));
         assert!(kind == ErrorKind::NoTarget && text.contains("zombie"), "{text}");
-        let (kind, text) = refusal(&proc, std::process::id());
+        let (kind, text) = refused(&proc, &process(std::process::id()));
         assert!(kind == ErrorKind::Usage && text.contains("tierscope itself"), "{text}");
-        assert_eq!(Selection::Command(vec![]).check(&proc).unwrap_err().kind(), ErrorKind::Usage);
+        assert_eq!(refused(&proc, &Selection::Command(vec![])).0, ErrorKind::Usage);
     }
 
-    // Processes 2 and 3 are children of 1, 4 is a child of 2, and 8 is a child of 7, whose parent
-    // has ended.
+    // Tierscope itself, a thread of the kernel and a zombie are no target.
     #[test]
-    fn descendants_of_known_processes_are_members() {
-        let (_dir, proc) = root(&[
-            (1, 1, 0, 'S', "2 3 "),
-            (2, 2, 0, 'S', "4 "),
-            (3, 3, 0, 'S', ""),
-            (4, 4, 0, 'S', ""),
-            (7, 7, 0, 'S', "8 "),
-            (8, 8, 0, 'S', ""),
-        ]);
-        let mut members = vec![1, 2, 7];
-        add_descendants(&proc, &mut members).unwrap();
-        members.sort_unstable();
-        assert_eq!(members, [1, 2, 3, 4, 7, 8]);
+    fn patterns_and_machines_without_processes_are_refused() {
+        let root = Root::new();
+        root.process(2, "kthreadd", 'S').kernel_thread();
+        root.process(30, "redis-server", 'Z');
+        root.process(std::process::id(), "tierscope", 'R');
+        let (kind, text) = refused(&root.proc(), &called("tier*"));
+        let said = "cannot watch processes called tier*: no process has such a name; list the names \
+                    with `ps -A -o comm`, or start one first";
+        assert_eq!((kind, text.as_str()), (ErrorKind::NoTarget, said));
+        assert_eq!(refused(&root.proc(), &called("k*")).0, ErrorKind::NoTarget);
+        let (kind, text) = refused(&root.proc(), &Selection::All);
+        assert!(kind == ErrorKind::NoTarget && text.contains("only tierscope"), "{text}");
+        root.process(31, "redis-server", 'S');
+        assert_eq!(Selection::All.check(&root.proc()), Ok(()));
+        let both = Selection::of(vec![called("redis*"), process(31)]);
+        assert_eq!(both.check(&root.proc()), Ok(()));
+        let (kind, text) = refused(&root.proc(), &Selection::of(vec![process(31), process(9)]));
+        assert!(kind == ErrorKind::NoTarget && text.contains("process 9"), "{text}");
+    }
+
+    #[test]
+    fn equal_targets_are_one() {
+        assert_eq!(Selection::of(vec![process(1), process(1)]), process(1));
+        let two = Selection::of(vec![process(1), called("a"), process(1)]);
+        assert_eq!(two, Selection::Several(vec![process(1), called("a")]));
+    }
+
+    #[test]
+    fn the_name_of_several_targets_is_limited() {
+        let spaces = ["postgres[1]", "postgres[2]", "redis-server[30]"];
+        let space = |(id, name): (u32, &&str)| Space { id: SpaceId(id), name: (*name).into() };
+        let spaces: Vec<Space> = (0..).zip(&spaces).map(space).collect();
+        let name = |targets: &[Selection]| Selection::of(targets.to_vec()).name(&spaces);
+        assert_eq!(name(&[process(1)]), "postgres[1]");
+        assert_eq!(name(&[called("redis*")]), "processes called redis*");
+        assert_eq!(name(&[Selection::All]), "all processes");
+        assert_eq!(name(&[process(1), process(2), process(30)]), "postgres, redis-server");
+        let (web, cache) = (Selection::Cgroup("/web".into()), Selection::Cgroup("/cache".into()));
+        let three = [process(30), web.clone(), called("ng*")];
+        assert_eq!(name(&three), "redis-server, cgroup /web, ng*");
+        let five = [process(1), process(30), process(9), web, cache];
+        assert_eq!(name(&five), "postgres, redis-server and 3 more");
     }
 }

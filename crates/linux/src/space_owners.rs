@@ -58,31 +58,25 @@ impl SpaceOwners {
         Arc::clone(&self.lock().memory)
     }
 
-    /// The processes that map parts of `range`: the owner of its space, or the users of shared
-    /// memory, in the order of the memory.
+    /// The processes that map parts of `range`: the owner of its space, if it is a process's, and
+    /// those with views of it, in the order of the memory.
     pub(crate) fn users(&self, range: &Range) -> Vec<User> {
         let known = self.lock();
         let owner = |space: SpaceId| known.owners.iter().find(|owner| owner.space == space);
-        if !known.memory.is_shared(range.space) {
-            let owner = owner(range.space);
-            let user = |owner: &Owner| User {
-                owner: *owner,
-                range: *range,
-                at: range.start,
-                with_others: false,
-            };
-            return owner.map(user).into_iter().collect();
-        }
-        let user = |piece: crate::shared_memory::Piece| {
-            let end = piece.memory + piece.range.bytes();
+        let others = known.memory.users(range).filter_map(|piece| {
             Some(User {
                 owner: *owner(piece.range.space)?,
-                range: Range::new(range.space, piece.memory, end),
+                range: piece.listed(),
                 at: piece.range.start,
                 with_others: piece.writable,
             })
-        };
-        known.memory.users(range).filter_map(user).collect()
+        });
+        let mut users: Vec<User> = others.collect();
+        if let Some(owner) = owner(range.space) {
+            let with_others = users.iter().any(|user| user.with_others);
+            users.insert(0, User { owner: *owner, range: *range, at: range.start, with_others });
+        }
+        users
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {
@@ -97,7 +91,7 @@ impl User {
     }
 }
 
-/// The address at which memory is listed: that of the shared space for a view of it.
+/// The address at which memory is listed: that of another space for a view of it.
 pub(crate) fn listed(memory: &Translation, at: Addr) -> Addr {
     memory.shared_address(at).unwrap_or(at)
 }

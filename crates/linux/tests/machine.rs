@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use fake::Fake;
 use tierscope_core::{
-    Addr, Clock as _, ErrorKind, Level, Ports as _, Probe, SpaceId, State, Target as _, Time, Wake,
+    Addr, Clock as _, ErrorKind, Level, Mapping, Ports as _, Probe, SpaceId, State, Target as _,
+    Time, Wake,
 };
 use tierscope_linux::{LiveMachine, Selection};
 
@@ -95,6 +96,66 @@ fn answers_keep_the_order_of_the_batch_across_spaces() {
     ];
     let expected = [State::Young, State::Gone, State::Absent, State::Old];
     assert_eq!(states(&mut machine, batch), expected);
+}
+
+fn both(one: &Idle, other: &Idle) -> Selection {
+    let process = |idle: &Idle| Selection::Process { pid: idle.pid(), children: false };
+    Selection::of(vec![process(one), process(other)])
+}
+
+// One of two processes may not be watched: the other one is, and one warning counts the first,
+// however often the target is refreshed. Once permitted, it joins.
+#[test]
+fn a_process_that_cannot_be_watched_is_left_out() {
+    let (fake, one, other) = (Fake::default(), Idle::start(), Idle::start());
+    fake.0.borrow_mut().forbidden.push(one.pid());
+    let mut machine = LiveMachine::open(&both(&one, &other), fake.module()).unwrap();
+    for _ in 0..3 {
+        assert_eq!(machine.mappings(Duration::ZERO).unwrap().spaces.len(), 1);
+    }
+    assert_eq!(machine.pids(), [(SpaceId(0), other.pid())]);
+    let warning = machine.left_out().unwrap();
+    let begin = format!("1 process is left out: cannot attach to process {}: ", one.pid());
+    assert!(warning.starts_with(&begin), "{warning}");
+    fake.0.borrow_mut().forbidden.clear();
+    machine.mappings(Duration::ZERO).unwrap();
+    assert_eq!(machine.pids().len(), 2);
+}
+
+// A process of a watched group for which no descriptor is left does not end the recording.
+#[test]
+fn no_descriptor_left_is_not_the_end() {
+    let (fake, one, other) = (Fake::default(), Idle::start(), Idle::start());
+    fake.0.borrow_mut().forbidden.push(one.pid());
+    let mut machine = LiveMachine::open(&both(&one, &other), fake.module()).unwrap();
+    fake.0.borrow_mut().forbidden.clear();
+    fake.0.borrow_mut().open = Some(libc::EMFILE);
+    machine.mappings(Duration::ZERO).unwrap();
+    assert_eq!(machine.pids().len(), 1);
+    fake.0.borrow_mut().open = None;
+    machine.mappings(Duration::ZERO).unwrap();
+    assert_eq!(machine.pids().len(), 2);
+}
+
+#[test]
+fn the_reason_is_the_error_if_no_process_is_left() {
+    let (fake, one, other) = (Fake::default(), Idle::start(), Idle::start());
+    fake.0.borrow_mut().forbidden.extend([one.pid(), other.pid()]);
+    let error = LiveMachine::open(&both(&one, &other), fake.module()).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Permission);
+    assert!(error.to_string().contains(&format!("attach to process {}", one.pid())), "{error}");
+}
+
+// The soft limit that this program started with is raised to the hard one.
+#[test]
+fn the_limit_of_descriptors_is_raised() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let current = Some(maximum.map_or(512, |most| most.min(512)));
+    setrlimit(Resource::Nofile, Rlimit { current, maximum }).unwrap();
+    let idle = Idle::start();
+    drop(watch(idle.pid(), &Fake::default()));
+    assert_eq!(getrlimit(Resource::Nofile).current, maximum);
 }
 
 // The module reports levels 1..=4; the self-test proved 1..=3.
@@ -210,6 +271,96 @@ fn descendants_join_and_leave() {
     };
     assert_eq!(end, Wake::Gone);
     child.wait().unwrap();
+}
+
+// Two processes and a pattern that matches the second one: two spaces. The exit of one ends its
+// space alone, the exit of the other the target; a third one called `cat` joins before that.
+#[test]
+fn the_end_of_all_targets_is_the_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("meow-of-this-test");
+    std::fs::copy("/bin/cat", &program).unwrap();
+    let meow = || {
+        let mut command = Command::new(&program);
+        Idle(command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap())
+    };
+    let (mut one, mut other) = (Idle::start(), meow());
+    let process = |of: &Idle| Selection::Process { pid: of.pid(), children: false };
+    let called = Selection::Name("meow-of-th??-[a-z]est".parse().unwrap());
+    let all = Selection::of(vec![process(&one), called, process(&other), process(&one)]);
+    let mut machine = LiveMachine::open(&all, Fake::default().module()).unwrap();
+    let pids =
+        |machine: &LiveMachine| machine.pids().iter().map(|(_, pid)| *pid).collect::<Vec<_>>();
+    let mut expected = [one.pid(), other.pid()];
+    expected.sort_unstable();
+    assert_eq!(pids(&machine), expected);
+    let before = machine.mappings(AGE).unwrap();
+    assert_eq!(before.spaces.len(), 3, "their library is shared");
+    one.end();
+    assert_eq!(machine.wait(Time::NEVER), Wake::TargetChanged);
+    let rest = machine.mappings(AGE).unwrap();
+    assert!(rest.spaces.iter().all(|space| !space.name.ends_with(&format!("[{}]", one.pid()))));
+    let of_other = |id| before.space_name(id).ends_with(&format!("[{}]", other.pid()));
+    let kept = |of: &[Mapping]| of.iter().filter(|m| of_other(m.range.space)).count();
+    assert_eq!(kept(&rest.mappings), kept(&before.mappings));
+    let mut third = meow();
+    machine.mappings(Duration::ZERO).unwrap();
+    assert_eq!(pids(&machine), [other.pid(), third.pid()]);
+    assert_eq!(machine.wait(Time::NEVER), Wake::TargetChanged);
+    other.end();
+    assert_eq!(machine.wait(Time::NEVER), Wake::TargetChanged);
+    third.end();
+    assert_eq!(machine.wait(Time::NEVER), Wake::Gone);
+}
+
+// A process that maps more memory: its mappings are read again at an eighth of their age.
+#[test]
+fn a_target_that_grows_is_read_again_sooner() {
+    let mut shell = Command::new("sh");
+    shell.arg("-c").arg("read go; x=$(printf '%4000000s' x); echo grown; read end");
+    let mut child = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut machine = watch(child.id(), &Fake::default());
+    let age = Duration::from_secs(20);
+    let before = machine.mappings(age).unwrap();
+    let writer = child.stdin.as_mut().unwrap();
+    std::io::Write::write_all(writer, b"go\n").unwrap();
+    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut [0; 6]).unwrap();
+    let until = machine.now() + age / 4;
+    while machine.now() < until && Arc::ptr_eq(&before, &machine.mappings(age).unwrap()) {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let grown = machine.mappings(age).unwrap();
+    assert!(grown.bytes() >= before.bytes() + 2_000_000, "{} {}", grown.bytes(), before.bytes());
+    drop(child.stdin.take());
+    child.wait().unwrap();
+}
+
+// One process maps more, and the other one executes another program: only that one is read, until
+// the mappings are too old.
+#[test]
+fn a_new_program_is_read_alone() {
+    let mut shell = Command::new("sh");
+    shell.arg("-c").arg("echo ready; read go; x=$(printf '%4000000s' x); echo grown; read end");
+    let mut grows = Idle(shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
+    std::io::Read::read_exact(grows.0.stdout.as_mut().unwrap(), &mut [0; 6]).unwrap();
+    let (fake, idle) = (Fake::default(), Idle::start());
+    let mut machine = LiveMachine::open(&both(&grows, &idle), fake.module()).unwrap();
+    let bytes = |machine: &mut LiveMachine, age, space| {
+        let all = machine.mappings(age).unwrap();
+        let own = all.mappings.iter().filter(|mapping| mapping.range.space == SpaceId(space));
+        own.map(|mapping| mapping.range.bytes()).sum::<u64>()
+    };
+    let before = bytes(&mut machine, Duration::ZERO, 0);
+    std::io::Write::write_all(grows.0.stdin.as_mut().unwrap(), b"go\n").unwrap();
+    std::io::Read::read_exact(grows.0.stdout.as_mut().unwrap(), &mut [0; 6]).unwrap();
+    fake.0.borrow_mut().end(idle.pid());
+    let space = machine.pids()[1].0.0;
+    assert_eq!(states(&mut machine, vec![test_and_clear(space, 0x1000)]), [State::Gone]);
+    assert_eq!(machine.wait(Time::NEVER), Wake::TargetChanged);
+    let new = machine.pids().iter().find(|(_, pid)| *pid == idle.pid()).unwrap().0.0;
+    assert_eq!(bytes(&mut machine, AGE, 0), before);
+    assert!(new != space && bytes(&mut machine, AGE, new) > 0);
+    assert!(bytes(&mut machine, Duration::ZERO, 0) > before + 2_000_000);
 }
 
 #[test]

@@ -34,10 +34,6 @@ impl Store for Nowhere {
         Ok(())
     }
 
-    fn sync(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-
     fn name(&self) -> String {
         "nowhere".into()
     }

@@ -41,6 +41,9 @@ pub struct Commit {
     pub crcs: [u32; Table::PAYLOAD.len()],
     /// CRC-32 of this row, chained from the previous row's.
     pub row_crc: u32,
+    /// Windows known to be on the medium when the row was written: a hint, which no checksum
+    /// covers, since older readers do not know it.
+    pub synced: u64,
 }
 
 impl Commit {
@@ -80,6 +83,7 @@ impl Commit {
         columns.insert(3, half(self.samples));
         columns.extend(self.crcs.into_iter().map(half));
         columns.push(half(self.row_crc));
+        columns.push(word(self.synced));
         RecordBatch::try_new(schema, columns)
     }
 
@@ -115,6 +119,7 @@ impl Commit {
             ends,
             crcs,
             row_crc: half("row_crc")?,
+            synced: if columns.has("synced") { word("synced")? } else { 0 },
         })
     }
 }

@@ -1,11 +1,12 @@
-//! Decodes record batches into windows. Invalid data are an error, never a panic.
+//! Decodes record batches into windows. Invalid data are an error, never a panic; names are
+//! [plain], whatever the recording holds.
 
 use std::sync::Arc;
 
 use arrow_array::{Array, BooleanArray, Float32Array, UInt8Array, UInt64Array};
 use tierscope_core::{
     Action, ActionId, ActionKind, Addr, Backing, Failure, Level, Mapping, Object, Outcome, Range,
-    Rate, Region, SharedView, Space, SpaceId, Tier, Time, Unknown,
+    Rate, Region, SharedView, Space, SpaceId, Tier, Time, Unknown, names::plain,
 };
 
 use crate::columns::{Columns, optional};
@@ -97,10 +98,13 @@ fn level_of(number: u8) -> Result<Level, String> {
     Level::new(number).ok_or_else(|| format!("page-table level {number}"))
 }
 
-/// A row of a layout: a mapping, or a view of shared memory.
+/// A row of a layout.
 pub(crate) enum MappingRow {
     Mapping(Mapping),
-    View(SharedView),
+    /// A view of memory of the shared space.
+    Shared(SharedView),
+    /// A view of memory that was inherited by fork.
+    Inherited(SharedView),
 }
 
 pub(crate) fn mappings(columns: &Columns) -> Decoded<MappingRow> {
@@ -115,11 +119,14 @@ pub(crate) fn mappings(columns: &Columns) -> Decoded<MappingRow> {
     let memory_space = memory_space.transpose()?;
     let at = |column: Option<&UInt64Array>, row| column.and_then(|column| optional(column, row));
     let mapping = |row| {
-        let (range, name) = (ranges.get(row)?, Arc::from(name.value(row)));
+        let (range, name) = (ranges.get(row)?, Arc::from(plain(name.value(row))));
         let space = memory_space.and_then(|column| optional(column, row)).map(SpaceId);
         if let Some((space, start)) = space.zip(at(memory_start, row)) {
-            let memory = Addr { space, at: start };
-            return Ok(MappingRow::View(SharedView { range, memory, name }));
+            let view = SharedView { range, memory: Addr { space, at: start }, name };
+            return Ok(match backing_of(backing.value(row))? {
+                Backing::File => MappingRow::Shared(view),
+                _ => MappingRow::Inherited(view),
+            });
         }
         let object = at(device, row).zip(at(inode, row)).zip(at(offset, row));
         Ok(MappingRow::Mapping(Mapping {
@@ -147,7 +154,8 @@ fn backing_of(name: &str) -> Result<Backing, String> {
 pub(crate) fn spaces(columns: &Columns) -> Decoded<Space> {
     let id = columns.u32("space")?;
     let name = columns.text("name")?;
-    let space = |row| Ok(Space { id: SpaceId(id.value(row)), name: Arc::from(name.value(row)) });
+    let space =
+        |row| Ok(Space { id: SpaceId(id.value(row)), name: Arc::from(plain(name.value(row))) });
     (0..columns.rows()).map(space).collect()
 }
 
@@ -205,7 +213,7 @@ pub(crate) fn metrics(columns: &Columns) -> Decoded<Metric> {
     let value = columns.f64("value")?;
     let metric = |row| Metric {
         time: Time(time.value(row)),
-        name: name.value(row).into(),
+        name: plain(name.value(row)).into(),
         space: optional(space, row).map(SpaceId),
         value: value.value(row),
     };

@@ -8,8 +8,8 @@ use arrow_array::{
 };
 use arrow_schema::{ArrowError, SchemaRef};
 use tierscope_core::{
-    Action, ActionKind, Backing, Failure, Mappings, Object, Outcome, Range, Region, Space, SpaceId,
-    Time,
+    Action, ActionKind, Backing, Failure, Mappings, Object, Outcome, Range, Region, SharedView,
+    Space, SpaceId, Time,
 };
 
 use crate::batch::Batch;
@@ -52,7 +52,8 @@ pub(crate) fn regions(batch: &mut Batch, window: u64, regions: &[Region], stream
     batch.end(stream);
 }
 
-/// Mappings, followed by the views of shared memory, which are files without an object.
+/// Mappings, followed by the views: those of the shared space are files without an object, those of
+/// memory inherited by fork are anonymous.
 pub(crate) fn mappings(schema: SchemaRef, layout: u64, of: &Mappings) -> Encoded {
     let (mappings, views) = (&of.mappings, &of.views);
     let mut columns = vec![constant(layout, mappings.len() + views.len())];
@@ -63,14 +64,13 @@ pub(crate) fn mappings(schema: SchemaRef, layout: u64, of: &Mappings) -> Encoded
         let known = mappings.iter().map(|m| m.object.as_ref().map(number));
         Arc::new(known.chain(views.iter().map(|_| None)).collect::<UInt64Array>())
     };
+    let backing = |view: &SharedView| match of.shared == Some(view.memory.space) {
+        true => backing_name(Backing::File),
+        false => backing_name(Backing::Anonymous),
+    };
     let memory = || mappings.iter().map(|_| None).chain(views.iter().map(|v| Some(v.memory)));
     columns.extend::<[ArrayRef; 3]>([
-        text(
-            mappings
-                .iter()
-                .map(|m| backing_name(m.backing))
-                .chain(views.iter().map(|_| backing_name(Backing::File))),
-        ),
+        text(mappings.iter().map(|m| backing_name(m.backing)).chain(views.iter().map(backing))),
         text(mappings.iter().map(|m| &*m.name).chain(views.iter().map(|view| &*view.name))),
         Arc::new(
             mappings

@@ -6,10 +6,13 @@
 //! Invariant: written data are never changed, and only data covered by a commit row are read. A
 //! window is readable entirely or not at all.
 
+mod access;
+mod background;
 mod batch;
 mod columns;
 mod commit;
 mod decode;
+mod dir;
 mod encode;
 mod head;
 mod heat;
@@ -22,10 +25,13 @@ mod recording;
 mod residence;
 pub mod series;
 mod store;
+mod sync;
 mod table;
 mod tiles;
 
+pub use access::Access;
 pub use commit::Commit;
+pub use dir::DirStore;
 pub use encode::{Metric, action_name, backing_name, failure_name};
 pub use heat::{Heat, HeatPart};
 pub use meta::{Machine, Meta};
@@ -33,6 +39,6 @@ pub use recorder::Recorder;
 pub use recording::{Frame, Recording};
 pub use residence::{is_residence, residence_of};
 pub use series::civil;
-pub use store::{Memory, Source, Store};
+pub use store::{Medium, Memory, Source, Store};
 pub use table::{FORMAT, Table};
 pub use tiles::{BINS, Bin, FANOUT, share_of, windows_in};

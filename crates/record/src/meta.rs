@@ -109,17 +109,18 @@ impl Meta {
         map
     }
 
-    /// Decodes it from schema metadata.
+    /// Decodes it from schema metadata. All texts are [plain](names::plain).
     ///
     /// # Errors
     /// The missing or malformed key.
     pub fn from_map(map: &HashMap<String, String>) -> Result<Self, &'static str> {
+        let plain = |text: &str| names::plain(text).into_owned();
         let named = |prefix: &str| {
             let entry =
-                |(k, v): (&String, &String)| Some((k.strip_prefix(prefix)?.into(), v.clone()));
+                |(k, v): (&String, &String)| Some((plain(k.strip_prefix(prefix)?), plain(v)));
             map.iter().filter_map(entry).collect::<BTreeMap<String, String>>()
         };
-        let text = |key| map.get(key).cloned().unwrap_or_default();
+        let text = |key| map.get(key).map(|value| plain(value)).unwrap_or_default();
         let started = Duration::from_nanos(number(map, "tierscope.started_unix_ns")?);
         Ok(Self {
             instrument: names::kebab(&text("tierscope.instrument")),

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::path::Path;
+use std::sync::mpsc::channel;
 
 use arrow_array::RecordBatch;
 use arrow_ipc::CompressionType;
@@ -14,13 +15,17 @@ use tierscope_core::{
     Error, ErrorKind, Heat, Range, Region, Residence, Result, Snapshot, SpaceId, Time, Unknown,
 };
 
+use crate::access::Access;
+use crate::background::background;
 use crate::batch::Batch;
 use crate::commit::{Commit, nanos};
+use crate::dir::DirStore;
 use crate::encode::{self, Metric};
 use crate::meta::Meta;
 use crate::not_resident::{Layout, NotResident};
 use crate::residence;
-use crate::store::{DirStore, Store};
+use crate::store::{Store, end, sync_all};
+use crate::sync::{Order, Pass, Syncing};
 use crate::table::Table;
 use crate::tiles::Pyramid;
 
@@ -30,13 +35,13 @@ const ALIGNMENT: usize = 8;
 /// Writes a recording: a [`Sink`] for the drive loops.
 ///
 /// A window is committed by one row of `windows.arrows`, written after all data that it covers.
-/// Appends are passed to the kernel immediately, so that kill -9 loses at most the open window;
-/// only [`Recorder::sync`] and [`Recorder::finish`] flush them to the medium, since waiting for a
-/// disk would stall sampling. After a power failure the reader keeps the windows that reached the
-/// disk completely, by their checksums.
+/// Appends are passed to the kernel immediately, so that kill -9 loses at most the open window.
+/// [`Recorder::keep_synced`] has a thread force them to the medium every 10 s of recorded time,
+/// since waiting for a disk would stall sampling. After a power cut the reader keeps the windows
+/// that reached the medium completely, by their checksums.
 ///
 /// After an error nothing more is written: it would follow a torn message.
-pub struct Recorder<S: Store = Box<dyn Store>> {
+pub struct Recorder<S: Store = DirStore> {
     store: S,
     /// One stream per table, by table number.
     streams: Vec<Stream>,
@@ -46,18 +51,29 @@ pub struct Recorder<S: Store = Box<dyn Store>> {
     layout: Layout,
     last: Commit,
     committed: u64,
+    syncing: Option<Syncing>,
     failed: Option<Error>,
 }
 
 impl Recorder {
-    /// Begins a recording in the directory `dir`, which is created if necessary.
+    /// Begins a recording in the directory `dir`, which is created if necessary, for its owner
+    /// only. A failed start leaves nothing behind.
     ///
     /// # Errors
     /// [`ErrorKind::Usage`] if the directory is not empty; [`ErrorKind::Io`] if it cannot be
     /// written to.
     pub fn create(dir: impl AsRef<Path>, meta: &Meta) -> Result<Self> {
-        let store: Box<dyn Store> = Box::new(DirStore::create(dir.as_ref())?);
-        Recorder::create_in(store, meta)
+        Self::create_for(dir, meta, Access::default())
+    }
+
+    /// Begins a recording as [`Recorder::create`] does, with that access.
+    ///
+    /// # Errors
+    /// As there; [`ErrorKind::Permission`] if the files cannot be given to the group.
+    pub fn create_for(dir: impl AsRef<Path>, meta: &Meta, access: Access) -> Result<Self> {
+        let store = DirStore::create(dir.as_ref(), access)?;
+        let undo = store.undo();
+        Recorder::create_in(store, meta).inspect_err(|_| undo())
     }
 }
 
@@ -80,6 +96,7 @@ impl<S: Store> Recorder<S> {
             layout: Layout::default(),
             last: Commit::origin(meta.started_nanos()),
             committed: 0,
+            syncing: None,
             failed: None,
         };
         // `Table::ALL` ends with the windows: only their stream makes the directory a recording.
@@ -102,15 +119,32 @@ impl<S: Store> Recorder<S> {
         self.queued.push(metric);
     }
 
-    /// Flushes all committed data to the medium. May take long: not for a sampling thread.
+    /// Waits until the recording so far is on the medium, then has a thread sync it every 10 s of
+    /// recorded time.
     ///
     /// # Errors
-    /// The flush failed.
-    pub fn sync(&mut self) -> Result<()> {
-        self.store.sync().map_err(|e| self.io_error("sync", &e))
+    /// The first sync failed, or no thread can be started.
+    pub fn keep_synced(self) -> Result<Self> {
+        self.sync()?;
+        let (send, orders) = channel::<Order>();
+        let work = move || orders.into_iter().for_each(Order::carry_out);
+        background("sync", work)?;
+        // The thread ends with the recorder.
+        Ok(self.synced_by(Box::new(move |order| drop(send.send(order)))))
     }
 
-    /// Ends the recording cleanly: end-of-stream markers, then [`Recorder::sync`].
+    /// Waits until the recording so far is on the medium.
+    pub(crate) fn sync(&self) -> Result<()> {
+        sync_all(self.store.medium().as_ref()).map_err(|e| self.io_error("sync", &e))
+    }
+
+    /// Passes orders to sync this recording to `pass`.
+    pub(crate) fn synced_by(mut self, pass: Pass) -> Self {
+        self.syncing = Some(Syncing::begin(self.store.medium(), pass));
+        self
+    }
+
+    /// Ends the recording cleanly, and waits until all of it is on the medium.
     ///
     /// # Errors
     /// An earlier write error that stopped the recording, or one that occurs now.
@@ -118,16 +152,20 @@ impl<S: Store> Recorder<S> {
         if let Some(error) = self.failed {
             return Err(error);
         }
-        for table in Table::ALL {
-            self.streams[table as usize].writer.finish().map_err(|e| encoding(table, &e))?;
-            self.hand_over(table)?;
-        }
-        self.sync()
+        self.synced_windows()?;
+        end(&mut self.store).map_err(|e| self.io_error("end", &e))
+    }
+
+    /// Windows known to be on the medium.
+    fn synced_windows(&self) -> Result<u64> {
+        let windows = self.syncing.as_ref().map_or(Ok(0), Syncing::windows);
+        windows.map_err(|e| self.io_error("sync", &e))
     }
 
     fn commit(&mut self, window: &Window<'_>) -> Result<()> {
         let figures = figures(window.snapshot);
         let mut row = self.row_of(window, &figures);
+        row.synced = self.synced_windows()?;
         self.encode(window, &figures, &row).map_err(|(table, e)| encoding(table, &e))?;
         for (index, table) in Table::PAYLOAD.into_iter().enumerate() {
             row.crcs[index] = self.hand_over(table)?;
@@ -139,6 +177,9 @@ impl<S: Store> Recorder<S> {
         self.hand_over(Table::Windows)?;
         self.last = row;
         self.committed += 1;
+        if let Some(syncing) = &mut self.syncing {
+            syncing.after(self.committed, window.snapshot.end);
+        }
         Ok(())
     }
 
@@ -301,25 +342,33 @@ fn standard_metrics(window: &Window<'_>, figures: &[SpaceFigures]) -> Vec<Metric
     metrics
 }
 
-/// The metrics of resident memory, and of memory that is not resident. Regions may hold memory that
-/// was populated since the measurement: at least their bytes are resident.
+/// Resident memory, by node too, of which at least the bytes of the regions are resident: they may
+/// hold memory that was populated since the measurement, and older kernels count per thread.
+fn with_regions(residence: &Residence, figures: &[SpaceFigures]) -> Residence {
+    let mut residence = residence.clone();
+    for of in residence.spaces.iter_mut().filter(|of| of.extents.is_some()) {
+        let counted = figures.iter().find(|figures| figures.space == of.space);
+        of.set_bytes(of.bytes.max(counted.map_or(0, |figures| figures.bytes)));
+    }
+    residence
+}
+
+/// The metrics of resident memory, and of memory that is not resident.
 fn residence_metrics(
     window: &Window<'_>,
     residence: &Residence,
     figures: &[SpaceFigures],
     rest: &[NotResident],
 ) -> Vec<Metric> {
-    let mut residence = residence.clone();
-    for of in residence.spaces.iter_mut().filter(|of| of.extents.is_some()) {
-        let counted = figures.iter().find(|figures| figures.space == of.space);
-        of.bytes = of.bytes.max(counted.map_or(0, |figures| figures.bytes));
-    }
+    let residence = with_regions(residence, figures);
     let mut metrics = residence::metrics(&residence);
-    metrics.extend(residence.zswapped.map(|bytes| Metric {
+    let charges = residence.charges.iter().map(|(charge, value)| (charge.series(), *value));
+    let zswapped = residence.zswapped.map(|bytes| ("zswapped_bytes", bytes));
+    metrics.extend(zswapped.into_iter().chain(charges).map(|(name, value)| Metric {
         time: window.snapshot.end,
-        name: "zswapped_bytes".into(),
+        name: name.into(),
         space: None,
-        value: bytes as f64,
+        value: value as f64,
     }));
     for of in rest {
         let bytes = [
@@ -401,6 +450,7 @@ impl Commit {
             ends: [0; Table::PAYLOAD.len()],
             crcs: [0; Table::PAYLOAD.len()],
             row_crc: crc32fast::hash(&started_nanos.to_le_bytes()),
+            synced: 0,
         }
     }
 }
@@ -408,8 +458,7 @@ impl Commit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tierscope_core::Level;
-    use tierscope_core::Unknown;
+    use tierscope_core::{Level, Node, OnNode, Placed, SpaceResidence, Unknown};
 
     // Pages: 2 hot, 3 cold, 4 unknown though every probe found them accessed, 5 not observed.
     #[test]
@@ -433,5 +482,22 @@ mod tests {
         let pages =
             [of.bytes, of.hot, of.accessed, of.unknown, of.unseen].map(|bytes| bytes / 4096);
         assert_eq!(pages, [14, 2, 2, 4, 5]);
+    }
+
+    // Two pages on node 1 were resident when they were counted, a third belongs to a region since.
+    #[test]
+    fn bytes_by_node_add_up_to_resident_bytes() {
+        let space = SpaceId(0);
+        let nodes = vec![OnNode { node: Node(1), bytes: 8192 }];
+        let placed = Some(Placed { taken: Time(1), nodes, drawn: 0 });
+        let (taken, extents) = (Time(1), Some([].into()));
+        let of = SpaceResidence { space, taken, bytes: 8192, extents, placed };
+        let range = Range::new(space, 0, 3 * 4096);
+        let snapshot =
+            Snapshot { regions: vec![Region::sampled(range, 0.0, 1)], ..Snapshot::default() };
+        let found = Residence { spaces: vec![of], ..Residence::default() };
+        let of = with_regions(&found, &figures(&snapshot)).spaces.remove(0);
+        assert_eq!(of.bytes, 3 * 4096);
+        assert_eq!(of.placed.unwrap().nodes, [OnNode { node: Node(1), bytes: 3 * 4096 }]);
     }
 }

@@ -10,22 +10,24 @@ use arrow_schema::SchemaRef;
 use tierscope_core::drive::Window;
 use tierscope_core::{
     Action, CpuTime, Error, ErrorKind, Mappings, Outcome, Result, Snapshot, SpaceResidence, Time,
+    names,
 };
 
 use crate::columns::Columns;
 use crate::commit::Commit;
 use crate::decode::{self, MappingRow};
+use crate::dir::DirSource;
 use crate::encode::Metric;
 use crate::head::Head;
 use crate::heat::{self, Heat};
 use crate::message::{self, Framed};
 use crate::meta::Meta;
 use crate::residence::residence_of;
-use crate::store::{DirSource, Source};
+use crate::store::Source;
 use crate::table::Table;
 use crate::tiles::{Bin, windows_in};
 
-/// Bytes of commit rows per read.
+/// Bytes per read of commit rows, and of windows that are only checked.
 const PIECE: u64 = 4 << 20;
 
 /// A recording, opened for reading.
@@ -44,6 +46,8 @@ pub struct Recording {
     origin: u32,
     ended: bool,
     damage: Option<Error>,
+    /// Whether windows at the end were given up: no further ones are read.
+    torn: bool,
     /// Cache of the layout read last: consecutive windows mostly share it.
     layout: Mutex<Option<(u64, Arc<Mappings>)>>,
 }
@@ -114,10 +118,61 @@ impl Recording {
             origin,
             ended: false,
             damage: None,
+            torn: false,
             layout: Mutex::new(None),
         };
         recording.refresh()?;
+        recording.drop_torn_end();
         Ok(recording)
+    }
+
+    /// Gives up windows at the end that did not reach the medium before a power cut, though their
+    /// commit rows did.
+    fn drop_torn_end(&mut self) {
+        let count = self.commits.len();
+        let sound = if self.ended {
+            // The mark at the end vouches for the windows; a look at the last bytes costs little.
+            Table::PAYLOAD.into_iter().filter_map(|table| self.torn_end(table)).min()
+        } else {
+            let synced = self.commits.last().map_or(0, |row| row.synced.min(row.window));
+            (synced as usize..count).find(|index| self.torn_table(*index).is_some())
+        };
+        let sound = sound.unwrap_or(count);
+        if sound < count {
+            let (first, table) = (sound, self.torn_table(sound).unwrap_or(Table::Windows));
+            self.commits.truncate(first);
+            let cause = format!("window {first} does not have its checksum");
+            self.damage = Some(self.cut_off(table, &cause));
+            (self.torn, self.ended) = (true, false);
+        }
+    }
+
+    /// The first of the windows at the end of `table` that do not have their checksums there.
+    fn torn_end(&self, table: Table) -> Option<usize> {
+        let end = |index: usize| self.commits[index].ends[table as usize];
+        let written = |index: &usize| self.begin(table, *index) < end(*index);
+        let last = (0..self.commits.len()).rev().filter(written);
+        last.take_while(|index| self.is_torn(table, *index)).last()
+    }
+
+    /// The first table in which window `index` does not have its checksum.
+    fn torn_table(&self, index: usize) -> Option<Table> {
+        Table::PAYLOAD.into_iter().find(|table| self.is_torn(*table, index))
+    }
+
+    /// Whether the bytes of window `index` in `table` do not have their checksum. Bytes that cannot
+    /// be read are left to readers of the window.
+    fn is_torn(&self, table: Table, index: usize) -> bool {
+        let row = &self.commits[index];
+        let (mut at, end) = (self.begin(table, index), row.ends[table as usize]);
+        let mut sum = crc32fast::Hasher::new();
+        while at < end {
+            let piece = (end - at).min(PIECE);
+            let Ok(bytes) = self.source.read(table, at, piece as usize) else { return false };
+            sum.update(&bytes);
+            at += piece;
+        }
+        sum.finalize() != row.crcs[table as usize]
     }
 
     /// Reads the windows that were committed since the last call; returns their number.
@@ -125,6 +180,9 @@ impl Recording {
     /// # Errors
     /// [`ErrorKind::Io`] if reading fails.
     pub fn refresh(&mut self) -> Result<usize> {
+        if self.torn {
+            return Ok(0);
+        }
         let before = self.commits.len();
         self.damage = None;
         while !self.ended && self.read_piece()? {}
@@ -223,10 +281,10 @@ impl Recording {
         self.damage.as_ref()
     }
 
-    /// Name of the recording, for errors and titles.
+    /// Name of the recording, for errors and titles; [plain](names::plain).
     #[must_use]
     pub fn name(&self) -> String {
-        self.source.name()
+        names::plain(&self.source.name()).into()
     }
 
     /// From the first window's start to the last one's end.
@@ -341,10 +399,11 @@ impl Recording {
         for row in self.rows(Table::Mappings, index, decode::mappings)? {
             match row {
                 MappingRow::Mapping(mapping) => layout.mappings.push(mapping),
-                MappingRow::View(view) => {
+                MappingRow::Shared(view) => {
                     layout.shared = Some(view.memory.space);
                     layout.views.push(view);
                 }
+                MappingRow::Inherited(view) => layout.views.push(view),
             }
         }
         Ok(layout)
@@ -405,19 +464,23 @@ impl Recording {
     }
 
     fn batches(&self, table: Table, index: usize) -> Result<Vec<Columns>> {
-        let row = &self.commits[index];
-        let (begin, end) = (self.begin(table, index), row.ends[table as usize]);
-        if begin == end {
-            return Ok(Vec::new());
-        }
-        let bytes = self.source.read(table, begin, (end - begin) as usize);
-        let bytes = bytes.map_err(|e| self.unreadable(table, &e))?;
-        if crc32fast::hash(&bytes) != row.crcs[table as usize] {
+        let bytes = self.bytes(table, index)?;
+        if crc32fast::hash(&bytes) != self.commits[index].crcs[table as usize] {
             let cause = format!("window {index} does not have its checksum");
             return Err(self.damaged(table, &cause));
         }
         let failed = |e: String| self.damaged(table, &format!("window {index}: {e}"));
         self.head(table).batches(bytes).map_err(failed)
+    }
+
+    /// The bytes that window `index` added to `table`.
+    fn bytes(&self, table: Table, index: usize) -> Result<Vec<u8>> {
+        let (begin, end) = (self.begin(table, index), self.commits[index].ends[table as usize]);
+        if begin == end {
+            return Ok(Vec::new());
+        }
+        let bytes = self.source.read(table, begin, (end - begin) as usize);
+        bytes.map_err(|e| self.unreadable(table, &e))
     }
 
     /// The data that window `index` added to `table`, as record batches of [`Recording::schema`];
@@ -473,13 +536,24 @@ impl Recording {
     }
 
     fn damaged(&self, table: Table, cause: &str) -> Error {
+        match table {
+            Table::Windows => self.cut_off(table, cause),
+            _ => self
+                .damage_of(table, cause)
+                .remedy("choose a time range without that window, or restore the file"),
+        }
+    }
+
+    /// Damage that ends the recording.
+    fn cut_off(&self, table: Table, cause: &str) -> Error {
+        let kept = self.commits.len();
+        self.damage_of(table, cause).remedy(format!("the {kept} windows before can be read"))
+    }
+
+    fn damage_of(&self, table: Table, cause: &str) -> Error {
         let file = table.file_name();
         Error::new(ErrorKind::Data, format!("{file} of recording {} is damaged", self.name()))
             .cause(cause)
-            .remedy(match table {
-                Table::Windows => format!("the {} windows before can be read", self.commits.len()),
-                _ => "choose a time range without that window, or restore the file".into(),
-            })
     }
 }
 

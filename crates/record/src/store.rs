@@ -1,12 +1,8 @@
-//! Storage of a recording's bytes: a directory, or memory.
+//! Storage of a recording's bytes.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
-
-use tierscope_core::{Error, ErrorKind, Result};
+use std::io;
+use std::sync::Arc;
 
 use crate::table::Table;
 
@@ -19,14 +15,60 @@ pub trait Store {
     /// Not all bytes could be appended.
     fn append(&mut self, table: Table, bytes: &[u8]) -> io::Result<()>;
 
-    /// Waits until all appended bytes are on the medium.
-    ///
-    /// # Errors
-    /// The flush failed.
-    fn sync(&mut self) -> io::Result<()>;
+    /// The medium below, for threads that may wait for it. Memory has none to wait for.
+    fn medium(&self) -> Arc<dyn Medium> {
+        Arc::new(NoMedium)
+    }
 
     /// Name of the recording, for errors.
     fn name(&self) -> String;
+}
+
+/// The medium of a recording: what is synced survives a power cut. Other bytes may be lost, found
+/// as zeros, or kept in part.
+pub trait Medium: Send + Sync {
+    /// Waits until all bytes that were appended to `table` before this call are on the medium.
+    ///
+    /// # Errors
+    /// They could not be written.
+    fn sync(&self, table: Table) -> io::Result<()>;
+
+    /// Waits until the names of the files and of their directory are on the medium.
+    ///
+    /// # Errors
+    /// They could not be written.
+    fn sync_names(&self) -> io::Result<()>;
+}
+
+/// Syncs everything: commit rows after the data that they cover.
+pub(crate) fn sync_all(medium: &dyn Medium) -> io::Result<()> {
+    Table::ALL.into_iter().try_for_each(|table| medium.sync(table))?;
+    medium.sync_names()
+}
+
+/// End-of-stream marker of Arrow IPC.
+const END: [u8; 8] = [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0];
+
+/// Ends all streams. The mark of the commit rows vouches for the whole recording, so that it is
+/// written once everything else is on the medium.
+pub(crate) fn end(store: &mut impl Store) -> io::Result<()> {
+    Table::PAYLOAD.into_iter().try_for_each(|table| store.append(table, &END))?;
+    let medium = store.medium();
+    sync_all(medium.as_ref())?;
+    store.append(Table::Windows, &END)?;
+    medium.sync(Table::Windows)
+}
+
+struct NoMedium;
+
+impl Medium for NoMedium {
+    fn sync(&self, _: Table) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn sync_names(&self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Read access to a recording's bytes.
@@ -47,115 +89,6 @@ pub trait Source {
     fn name(&self) -> String;
 }
 
-/// Storage in a directory, for writing.
-pub(crate) struct DirStore {
-    path: PathBuf,
-    files: Vec<File>,
-}
-
-impl DirStore {
-    /// Creates the directory `path` and the files in it.
-    ///
-    /// # Errors
-    /// The directory is not empty: a recording is never appended to.
-    pub(crate) fn create(path: &Path) -> Result<Self> {
-        let failed = |e: io::Error| {
-            Error::new(ErrorKind::Io, format!("cannot create recording {}", path.display()))
-                .cause(e)
-                .remedy("choose a directory that you may write to, with -o DIR")
-        };
-        fs::create_dir_all(path).map_err(failed)?;
-        if fs::read_dir(path).map_err(failed)?.next().is_some() {
-            return Err(not_empty(path));
-        }
-        let create = |table: &Table| {
-            OpenOptions::new().append(true).create_new(true).open(path.join(table.file_name()))
-        };
-        let files = Table::ALL.iter().map(create).collect::<io::Result<_>>().map_err(failed)?;
-        Ok(Self { path: path.into(), files })
-    }
-}
-
-fn not_empty(path: &Path) -> Error {
-    Error::new(ErrorKind::Usage, format!("cannot create recording {}", path.display()))
-        .cause("the directory is not empty, and a recording is never appended to")
-        .remedy("choose a new directory, or remove this one first")
-}
-
-impl Store for DirStore {
-    fn append(&mut self, table: Table, bytes: &[u8]) -> io::Result<()> {
-        self.files[table as usize].write_all(bytes)
-    }
-
-    fn sync(&mut self) -> io::Result<()> {
-        // `Table::ALL` ends with the windows: commit rows reach the medium after the data that they
-        // cover.
-        self.files.iter().try_for_each(File::sync_data)?;
-        File::open(&self.path)?.sync_all()
-    }
-
-    fn name(&self) -> String {
-        self.path.display().to_string()
-    }
-}
-
-/// Storage in a directory, for reading.
-pub(crate) struct DirSource {
-    path: PathBuf,
-    files: Vec<Option<File>>,
-}
-
-impl DirSource {
-    /// Opens the existing files of `path`.
-    pub(crate) fn open(path: &Path) -> Result<Self> {
-        let is_dir = fs::metadata(path).map_err(|e| not_opened(path, e.kind(), &e))?.is_dir();
-        if !is_dir {
-            let kind = io::ErrorKind::NotADirectory;
-            return Err(not_opened(path, kind, &"it is not a directory"));
-        }
-        let open = |table: &Table| match File::open(path.join(table.file_name())) {
-            Ok(file) => Ok(Some(file)),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(not_opened(path, e.kind(), &format_args!("{}: {e}", table.file_name()))),
-        };
-        let files = Table::ALL.iter().map(open).collect::<Result<_>>()?;
-        Ok(Self { path: path.into(), files })
-    }
-
-    fn file(&self, table: Table) -> Option<&File> {
-        self.files[table as usize].as_ref()
-    }
-}
-
-fn not_opened(path: &Path, kind: io::ErrorKind, cause: &dyn std::fmt::Display) -> Error {
-    let (kind, remedy) = match kind {
-        io::ErrorKind::PermissionDenied => {
-            (ErrorKind::Permission, "read it as the user who recorded, or as root")
-        }
-        _ => (ErrorKind::Data, "give the directory that `tierscope record -o DIR` wrote"),
-    };
-    Error::new(kind, format!("cannot open recording {}", path.display()))
-        .cause(cause)
-        .remedy(remedy)
-}
-
-impl Source for DirSource {
-    fn len(&self, table: Table) -> io::Result<Option<u64>> {
-        self.file(table).map(|file| Ok(file.metadata()?.len())).transpose()
-    }
-
-    fn read(&self, table: Table, offset: u64, bytes: usize) -> io::Result<Vec<u8>> {
-        let file = self.file(table).ok_or(io::ErrorKind::NotFound)?;
-        let mut buffer = vec![0; bytes];
-        file.read_exact_at(&mut buffer, offset)?;
-        Ok(buffer)
-    }
-
-    fn name(&self) -> String {
-        self.path.display().to_string()
-    }
-}
-
 /// Storage in memory: for tests, and for reports without a recording on disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
@@ -166,10 +99,6 @@ pub struct Memory {
 impl Store for Memory {
     fn append(&mut self, table: Table, bytes: &[u8]) -> io::Result<()> {
         self.streams.entry(table).or_default().extend_from_slice(bytes);
-        Ok(())
-    }
-
-    fn sync(&mut self) -> io::Result<()> {
         Ok(())
     }
 
@@ -201,22 +130,8 @@ impl<S: Store> Store for &mut S {
         (**self).append(table, bytes)
     }
 
-    fn sync(&mut self) -> io::Result<()> {
-        (**self).sync()
-    }
-
-    fn name(&self) -> String {
-        (**self).name()
-    }
-}
-
-impl Store for Box<dyn Store> {
-    fn append(&mut self, table: Table, bytes: &[u8]) -> io::Result<()> {
-        (**self).append(table, bytes)
-    }
-
-    fn sync(&mut self) -> io::Result<()> {
-        (**self).sync()
+    fn medium(&self) -> Arc<dyn Medium> {
+        (**self).medium()
     }
 
     fn name(&self) -> String {

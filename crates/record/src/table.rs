@@ -87,6 +87,7 @@ impl Table {
             Table::Tiles => ["confidence", "unknown_share"].contains(&column),
             Table::Regions => REGIONS_SINCE_1.contains(&column),
             Table::Mappings => MAPPINGS_SINCE_1.contains(&column),
+            Table::Windows => column == "synced",
             _ => false,
         }
     }
@@ -205,6 +206,7 @@ fn window_fields() -> Vec<Field> {
     fields.extend(of_each("end", DataType::UInt64));
     fields.extend(of_each("crc", DataType::UInt32));
     fields.push(field("row_crc", DataType::UInt32));
+    fields.push(field("synced", DataType::UInt64));
     fields
 }
 

@@ -419,6 +419,16 @@ impl<'a> Prefix<'a> {
         }
     }
 
+    /// First and last address of the parts of `space` from `first` to `last`.
+    fn bounds(&self, space: SpaceId, first: u64, last: u64) -> Option<(u64, u64)> {
+        let begin = self.parts.partition_point(|p| (p.range.space, p.range.end) <= (space, first));
+        let rest = &self.parts[begin..];
+        let count = rest.partition_point(|p| (p.range.space, p.range.start) <= (space, last));
+        let parts = &rest[..count];
+        let (low, high) = (parts.first()?.range.start, parts.last()?.range.end - 1);
+        Some((low.max(first), high.min(last)))
+    }
+
     fn within(&self, space: SpaceId, first: u64, last: u64) -> Moments {
         let end = match last.checked_add(1) {
             Some(end) => self.below(space, end),
@@ -448,7 +458,11 @@ const ROUNDING: f64 = 1e-9;
 impl Block {
     fn new(prefix: &Prefix<'_>, time: u64, space: SpaceId, first: u64, shift: u8) -> Self {
         let last = first + ((1u64 << shift) - 1);
-        let sum = prefix.within(space, first, last);
+        Self::of(prefix.within(space, first, last), time, space, first, shift)
+    }
+
+    /// A block with these moments.
+    fn of(sum: Moments, time: u64, space: SpaceId, first: u64, shift: u8) -> Self {
         let all = time as f64 * (1u64 << shift) as f64;
         let (seen, hot) = (sum.seen as f64, sum.hot as f64 / ONE);
         let heat = if seen > 0.0 { sum.squares - hot * hot / seen } else { 0.0 };
@@ -459,13 +473,26 @@ impl Block {
         Self { space, first, shift, sum, error }
     }
 
-    /// Its halves, except unobserved ones.
+    /// Its halves, except unobserved ones, each narrowed.
     fn halves(&self, prefix: &Prefix<'_>, time: u64) -> impl Iterator<Item = Block> {
         let shift = self.shift - 1;
         [self.first, self.first + (1u64 << shift)]
             .map(|first| Block::new(prefix, time, self.space, first, shift))
             .into_iter()
             .filter(|half| half.sum.seen > 0 || half.sum.unknown > 0)
+            .map(move |half| half.narrowed(prefix, time))
+    }
+
+    /// The smallest aligned block with all parts of this one. An address space is mostly gaps:
+    /// halving them away takes dozens of steps for each mapping.
+    fn narrowed(self, prefix: &Prefix<'_>, time: u64) -> Block {
+        let last = self.first + ((1u64 << self.shift) - 1);
+        let Some((low, high)) = prefix.bounds(self.space, self.first, last) else { return self };
+        let differing = (64 - (low ^ high).leading_zeros()).max(PAGE_SHIFT) as u8;
+        match differing < self.shift {
+            true => Self::of(self.sum, time, self.space, low >> differing << differing, differing),
+            false => self,
+        }
     }
 
     fn bin(&self, time: u64) -> Bin {
@@ -564,6 +591,26 @@ mod tests {
             assert_eq!(hot, [&page], "zoom {}", tile.zoom);
             assert!(tile.bins.len() <= 29, "{} bins", tile.bins.len());
         }
+    }
+
+    // Pages 5 and 6, and a page of another space: 0x5000 to 0x6fff differ in 14 bits. A block that
+    // ends below page 6 holds page 5 alone.
+    #[test]
+    fn a_block_is_narrowed_to_its_parts() {
+        let of = |space, start: u64, end: u64| Part {
+            seen: 8,
+            ..Part::empty(Range::new(SpaceId(space), start << 12, end << 12))
+        };
+        let parts = [of(0, 5, 7), of(1, 0, 1)];
+        let prefix = Prefix::of(&parts);
+        let narrow = |shift| {
+            let block = Block::new(&prefix, 8, SpaceId(0), 0x4000, shift).narrowed(&prefix, 8);
+            (block.first, block.shift, block.sum.seen)
+        };
+        let whole = Block::new(&prefix, 8, SpaceId(0), 0, 40).narrowed(&prefix, 8);
+        assert_eq!((whole.first, whole.shift, whole.sum.seen), (0x4000, 14, 8 * 8192));
+        assert_eq!((narrow(14), narrow(13)), ((0x4000, 14, 8 * 8192), (0x5000, 12, 8 * 4096)));
+        assert!(whole.error > 0.0 && Block::new(&prefix, 8, SpaceId(0), 0x5000, 12).error == 0.0);
     }
 
     // Hot for one window in eight; the upper half observed in one window in eight.

@@ -8,11 +8,12 @@ use std::time::Duration;
 use serde::{Serialize, Serializer};
 use tierscope_core::metrics::HOT_FREQUENCY;
 use tierscope_core::units;
-use tierscope_core::{Backing, Mappings, Range, RangeSet, Result, Time};
+use tierscope_core::{Backing, Mappings, Range, Result, Time};
 use tierscope_record::{Heat, HeatPart, Recording, windows_in};
 
-use crate::areas::{self, Block};
-use crate::names::{label, space_name};
+use crate::blocks::{Block, Places, blocks};
+use crate::names::space_name;
+use crate::seen;
 use crate::style::{Color, DENSITY, DOUBT, FAINT, RESET, Style, background, step};
 use crate::text::{self, unless_closed};
 use crate::view::{View, since_start};
@@ -22,7 +23,7 @@ use crate::view::{View, since_start};
 pub struct Grid {
     /// Columns (time); fewer if there are fewer windows.
     pub columns: usize,
-    /// Approximate number of rows (addresses): every area has at least one row.
+    /// Maximum number of rows (addresses).
     pub rows: usize,
 }
 
@@ -111,14 +112,18 @@ impl Serialize for Cell {
     }
 }
 
-/// A row: a range of addresses over time.
+/// A row: addresses over time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     /// First byte of the row.
     pub start: u64,
-    /// One past the last byte.
+    /// One past the last byte of the same space. Memory in between that was never seen, or has a
+    /// block of its own, is not in the row.
     pub end: u64,
-    /// The mapping that covers most of it at the end of the time.
+    /// The ranges of the row, in order. Not in JSON.
+    #[serde(skip)]
+    pub parts: Vec<Range>,
+    /// Name of the mapping, as in [`Area::mapping`].
     pub mapping: String,
     /// One cell for each column.
     pub cells: Vec<Cell>,
@@ -134,14 +139,17 @@ pub struct Row {
     pub mean: Option<f64>,
 }
 
-/// Adjacent rows without a gap.
+/// The rows of a mapping, or of several small ones together, without gaps.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Area {
-    /// Number of the space.
-    pub space: u32,
-    /// Name of the space.
+    /// Number of the space; `None` for small mappings of several spaces.
+    pub space: Option<u32>,
+    /// Name of the space; empty without a space.
     pub name: String,
-    /// Bytes left out between the previous area of the same space and this one.
+    /// Name of the mapping in the last layout that has it, or how many small mappings there are.
+    pub mapping: String,
+    /// Bytes between the previous area of the same space and this one, which are not shown; `None`
+    /// for the first area of a space and for small mappings.
     pub gap_before: Option<u64>,
     /// The rows, in order of address.
     pub rows: Vec<Row>,
@@ -160,11 +168,13 @@ pub struct Heatmap {
     pub to_ns: u64,
     /// Number of windows in that time.
     pub windows: u64,
-    /// Bytes per row; the last row of an area may be shorter.
+    /// Resident bytes per row; the last row of an area may have fewer.
     pub row_bytes: u64,
     /// Number of columns.
     pub columns: usize,
-    /// The areas, ordered by space and address.
+    /// Bytes that were mapped at the end, and are in no row: not resident, or never probed.
+    pub left_out_bytes: u64,
+    /// The areas, ordered by space and address; short-lived processes and small mappings come last.
     pub areas: Vec<Area>,
 }
 
@@ -179,8 +189,8 @@ pub fn heatmap(recording: &Recording, view: &View, grid: Grid) -> Result<Heatmap
     let time = commits[0].start..commits[commits.len() - 1].end;
     let axis = Axis { time: time.clone(), columns };
     let layouts = layouts(recording, &windows, &axis)?;
-    let shown = shown(recording, &windows, view, &layouts)?;
-    let blocks = areas::blocks(&shown, grid.rows);
+    let memory = seen::memory(recording, &windows, view, &layouts)?;
+    let (blocks, row_bytes) = blocks(&memory, grid.rows);
     let mut canvas = Canvas::new(&blocks, columns);
     recording.heat(windows.clone(), coarsest(windows.len(), columns), |heat| {
         canvas.add(&heat, &axis, view);
@@ -193,8 +203,9 @@ pub fn heatmap(recording: &Recording, view: &View, grid: Grid) -> Result<Heatmap
         from_ns: nanos(time.start),
         to_ns: nanos(time.end),
         windows: windows.len() as u64,
-        row_bytes: blocks.first().map_or(0, |block| block.row_bytes),
+        row_bytes,
         columns,
+        left_out_bytes: canvas.left_out(layouts.last(), view),
         areas: canvas.areas(&blocks, &layouts),
     })
 }
@@ -230,51 +241,53 @@ impl Axis {
         self.time.end.0.saturating_sub(self.time.start.0).max(1) as f64
     }
 
-    /// End of a column.
-    fn end_of(&self, column: usize) -> Time {
-        let share = (column + 1) as f64 / self.columns as f64;
+    /// Start of a column; end of the one before.
+    fn start_of(&self, column: usize) -> Time {
+        let share = column as f64 / self.columns as f64;
         Time(self.time.start.0 + (self.length() * share) as u64)
     }
 }
 
-/// The layout at the end of each column.
+/// Two layouts for each column, in order: those of its first and of its last window.
 fn layouts(
     recording: &Recording,
     windows: &Span<usize>,
     axis: &Axis,
 ) -> Result<Vec<Arc<Mappings>>> {
     let commits = recording.commits();
-    let at = |column| {
-        let end = axis.end_of(column);
-        let index = commits.partition_point(|row| row.end <= end);
-        recording.layout(index.saturating_sub(1).clamp(windows.start, windows.end - 1))
-    };
-    (0..axis.columns).map(at).collect()
+    let first = |at: Time| commits.partition_point(|row| row.end <= at);
+    let last = |at: Time| commits.partition_point(|row| row.end < at);
+    let of = |column| [first(axis.start_of(column)), last(axis.start_of(column + 1))];
+    (0..axis.columns)
+        .flat_map(of)
+        .map(|index| recording.layout(index.clamp(windows.start, windows.end - 1)))
+        .collect()
 }
 
-/// The addresses to show: everything that was mapped in the view; in recordings without mappings,
-/// everything that was probed in the last window.
-pub(crate) fn shown(
-    recording: &Recording,
-    windows: &Span<usize>,
-    view: &View,
-    layouts: &[Arc<Mappings>],
-) -> Result<RangeSet> {
-    let mut distinct: Vec<&Arc<Mappings>> = layouts.iter().collect();
-    distinct.dedup_by(|a, b| Arc::ptr_eq(a, b));
-    let mappings = distinct.iter().flat_map(|layout| &layout.mappings);
-    let visible = mappings.filter(|mapping| mapping.backing != Backing::Kernel);
-    let mapped: RangeSet = visible.flat_map(|mapping| view.clip(&mapping.range)).collect();
-    if !mapped.is_empty() {
-        return Ok(mapped);
+/// Whether some of `parts` is mapped in one of the layouts; `None` if they hold no mappings.
+pub(crate) fn is_mapped(parts: &[Range], layouts: [&Mappings; 2]) -> Option<bool> {
+    let known = layouts.iter().any(|layout| !layout.mappings.is_empty());
+    let visible = |layout: &Mappings, part| {
+        layout.find(part).is_some_and(|mapping| mapping.backing != Backing::Kernel)
+    };
+    let mapped = || parts.iter().any(|part| layouts.iter().any(|layout| visible(layout, part)));
+    known.then(mapped)
+}
+
+/// The cell of memory that is mapped or not, as far as that is known: nothing is hot where nothing
+/// is mapped, although a tile of the zoom pyramid may reach beyond a mapping.
+pub(crate) fn masked(heat: Option<Cell>, mapped: Option<bool>) -> Cell {
+    match (heat, mapped) {
+        (_, Some(false)) | (None, None) => Cell::Unmapped,
+        (Some(cell), _) => cell,
+        (None, Some(true)) => Cell::NotLookedAt,
     }
-    let last = recording.snapshot(windows.end - 1)?;
-    Ok(last.regions.iter().flat_map(|region| view.clip(&region.range)).collect())
 }
 
 /// Sums of heat, by row and column.
 struct Canvas {
-    rows: Vec<Range>,
+    rows: Vec<Vec<Range>>,
+    places: Places,
     columns: usize,
     /// Ordered by row, then column.
     sums: Vec<Sum>,
@@ -282,9 +295,10 @@ struct Canvas {
 
 impl Canvas {
     fn new(blocks: &[Block], columns: usize) -> Self {
-        let rows: Vec<Range> = blocks.iter().flat_map(Block::rows).collect();
+        let rows: Vec<Vec<Range>> = blocks.iter().flat_map(Block::rows).collect();
+        let places = Places::of(rows.iter().map(Vec::as_slice));
         let sums = vec![Sum::default(); rows.len() * columns];
-        Self { rows, columns, sums }
+        Self { rows, places, columns, sums }
     }
 
     fn add(&mut self, heat: &Heat, axis: &Axis, view: &View) {
@@ -295,73 +309,69 @@ impl Canvas {
     }
 
     fn add_part(&mut self, range: &Range, part: &HeatPart, shares: &[(usize, f64)]) {
-        let key = (range.space, range.start);
-        let first = self.rows.partition_point(|row| (row.space, row.end) <= key);
-        for row in first..self.rows.len() {
-            let Some(common) = self.rows[row].intersect(range) else { break };
+        for (row, bytes) in self.places.shares(range) {
             for (column, nanos) in shares {
-                let sum = &mut self.sums[row * self.columns + column];
-                sum.add(part, common.bytes() as f64 * nanos);
+                self.sums[row * self.columns + column].add(part, bytes as f64 * nanos);
             }
         }
+    }
+
+    /// Bytes of a layout in the view that are in no row.
+    fn left_out(&self, layout: Option<&Arc<Mappings>>, view: &View) -> u64 {
+        let layouts: Vec<_> = layout.into_iter().cloned().collect();
+        let left_out = |range: &Range| {
+            let shown: u64 = self.places.shares(range).map(|(_, bytes)| bytes).sum();
+            range.bytes() - shown
+        };
+        seen::named(&layouts, view).iter().map(|named| left_out(&named.range)).sum()
     }
 
     fn areas(&self, blocks: &[Block], layouts: &[Arc<Mappings>]) -> Vec<Area> {
         let mut areas = Vec::with_capacity(blocks.len());
         let mut row = 0;
-        for (index, block) in blocks.iter().enumerate() {
-            let before = index.checked_sub(1).map(|before| blocks[before].range);
-            let before = before.filter(|before| before.space == block.range.space);
-            let count = block.rows().count();
-            let rows = (row..row + count).map(|row| self.row(row, layouts)).collect();
+        let mut before: Option<Range> = None;
+        for block in blocks {
+            let (first, last) = (block.parts[0], block.parts[block.parts.len() - 1]);
+            let follows = |before: &Range| before.space == first.space && before.end <= first.start;
+            let gap = before.filter(|before| follows(before) && !block.is_rest);
+            before = Some(last);
+            let count = block.count();
+            let rows = (row..row + count).map(|row| self.row(row, &block.name, layouts)).collect();
             row += count;
             areas.push(Area {
-                space: block.range.space.0,
-                name: space_name(layouts.iter(), block.range.space),
-                gap_before: before.map(|before| block.range.start - before.end),
+                space: block.space.map(|space| space.0),
+                name: block.space.map_or(String::new(), |space| space_name(layouts.iter(), space)),
+                mapping: block.name.clone(),
+                gap_before: gap.map(|before| first.start - before.end),
                 rows,
             });
         }
         areas
     }
 
-    fn row(&self, row: usize, layouts: &[Arc<Mappings>]) -> Row {
-        let range = self.rows[row];
+    fn row(&self, row: usize, name: &str, layouts: &[Arc<Mappings>]) -> Row {
+        let parts = &self.rows[row];
         let sums = &self.sums[row * self.columns..(row + 1) * self.columns];
+        let mapped = |of: &[Arc<Mappings>]| is_mapped(parts, [&*of[0], &*of[1]]);
+        let mapped: Vec<Option<bool>> = layouts.chunks_exact(2).map(mapped).collect();
         let cells = |known: fn(&Sum) -> Option<Cell>| {
-            let not_probed = |column: usize| match layouts[column].find(&range) {
-                Some(_) => Cell::NotLookedAt,
-                None => Cell::Unmapped,
-            };
-            let columns = sums.iter().enumerate();
-            columns.map(|(column, sum)| known(sum).unwrap_or_else(|| not_probed(column))).collect()
+            sums.iter().zip(&mapped).map(|(sum, mapped)| masked(known(sum), *mapped)).collect()
         };
-        let known: f64 = sums.iter().map(|sum| sum.known).sum();
-        let hot: f64 = sums.iter().map(|sum| sum.hot).sum();
-        let peak = sums.iter().map(|sum| sum.peak).fold(0.0, f64::max);
+        let shown = || sums.iter().zip(&mapped).filter(|(_, mapped)| **mapped != Some(false));
+        let known: f64 = shown().map(|(sum, _)| sum.known).sum();
+        let hot: f64 = shown().map(|(sum, _)| sum.hot).sum();
+        let peak = shown().map(|(sum, _)| sum.peak).fold(0.0, f64::max);
+        let end = parts.iter().take_while(|part| part.space == parts[0].space).last();
         Row {
-            start: range.start,
-            end: range.end,
-            mapping: mapping_name(&layouts[layouts.len() - 1], &range),
+            start: parts[0].start,
+            end: end.map_or(parts[0].end, |part| part.end),
+            parts: parts.clone(),
+            mapping: name.to_string(),
             cells: cells(Sum::cell),
             peaks: cells(Sum::peak),
             peak: (known > 0.0).then_some(peak),
             mean: (known > 0.0).then(|| (hot / known).min(1.0)),
         }
-    }
-}
-
-/// The name of the mapping that covers most of `range`.
-fn mapping_name(layout: &Mappings, range: &Range) -> String {
-    let from = layout
-        .mappings
-        .partition_point(|m| (m.range.space, m.range.end) <= (range.space, range.start));
-    let inside = layout.mappings[from..]
-        .iter()
-        .map_while(|mapping| Some((mapping.range.intersect(range)?.bytes(), mapping)));
-    match inside.max_by_key(|(bytes, _)| *bytes) {
-        Some((_, mapping)) => label(mapping).into(),
-        None => String::new(),
     }
 }
 
@@ -371,6 +381,11 @@ pub(crate) const NOT_LOOKED_AT: char = '?';
 pub(crate) const UNKNOWN: char = 'u';
 /// Legend for the character [`UNKNOWN`].
 pub(crate) const UNKNOWN_MEANS: &str = "unknown: too little evidence to tell hot from cold";
+
+/// Text on mapped bytes that are in no row.
+pub(crate) fn left_out_text(bytes: u64) -> String {
+    format!("no rows: {}, mapped but not resident or never seen", units::about_size(bytes))
+}
 
 impl Heatmap {
     /// Writes the report as text. A closed pipe is no error.
@@ -383,17 +398,34 @@ impl Heatmap {
 
     fn write(&self, out: &mut dyn Write, style: &Style) -> io::Result<()> {
         self.write_title(out)?;
-        let mut space = None;
-        for area in &self.areas {
-            if space != Some(area.space) {
-                let name = format!("space {} {}", area.space, area.name);
-                writeln!(out, "{name:<width$} peak mean", width = LEFT + self.columns)?;
-                space = Some(area.space);
-            }
-            self.write_area(out, area, style)?;
-        }
+        let name = match (self.has_one_space(), self.areas.first()) {
+            (true, Some(area)) => format!("space {} {}", area.space.unwrap_or(0), area.name),
+            _ => String::new(),
+        };
+        writeln!(out, "{name:<width$} peak mean", width = LEFT + self.columns)?;
+        self.areas.iter().try_for_each(|area| self.write_area(out, area, style))?;
         self.write_time_axis(out)?;
+        self.write_left_out(out)?;
         write_legend(out, style.color)
+    }
+
+    fn has_one_space(&self) -> bool {
+        let mut spaces = self.areas.iter().map(|area| area.space);
+        let first = spaces.next();
+        spaces.all(|space| Some(space) == first)
+    }
+
+    /// Name of the mapping, with that of its space if there are several, in `width` characters.
+    pub(crate) fn title(&self, area: &Area, width: usize) -> String {
+        let space = if self.has_one_space() { "" } else { &area.name };
+        text::two(&area.mapping, space, width)
+    }
+
+    fn write_left_out(&self, out: &mut dyn Write) -> io::Result<()> {
+        match self.left_out_bytes {
+            0 => Ok(()),
+            bytes => writeln!(out, "{:LEFT$}{}", "", left_out_text(bytes)),
+        }
     }
 
     fn write_title(&self, out: &mut dyn Write) -> io::Result<()> {
@@ -410,22 +442,17 @@ impl Heatmap {
     }
 
     fn write_area(&self, out: &mut dyn Write, area: &Area, style: &Style) -> io::Result<()> {
-        if let Some(gap) = area.gap_before {
-            writeln!(out, "{:>1$}~~ gap of {2} ~~", "", LEFT, units::about_size(gap))?;
-        }
         let room = style.width.saturating_sub(LEFT + self.columns + VALUES + 1).min(60);
-        let mut named = None;
-        for row in &area.rows {
+        for (index, row) in area.rows.iter().enumerate() {
             let address = format!("{:#x}", row.start);
             write!(out, "{address:>width$} ", width = LEFT - 1)?;
             write_cells(out, &row.peaks, style.color)?;
             let [peak, mean] = [row.peak, row.mean]
                 .map(|value| value.map_or_else(|| "-".into(), units::short_share));
             write!(out, " {peak:>4} {mean:>4}")?;
-            let is_named = named != Some(&row.mapping) && !row.mapping.is_empty() && room >= 8;
-            let name = if is_named { text::tail(&row.mapping, room) } else { String::new() };
+            let is_named = index == 0 && room >= 8 && !area.mapping.is_empty();
+            let name = if is_named { self.title(area, room) } else { String::new() };
             writeln!(out, "{}{name}", if is_named { " " } else { "" })?;
-            named = Some(&row.mapping);
         }
         Ok(())
     }

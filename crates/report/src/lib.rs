@@ -6,9 +6,10 @@
 //! Invariant: reports read recordings, never machines.
 
 mod ages;
-mod areas;
+mod blocks;
 mod figures;
 mod footprint;
+mod grain;
 mod heatmap;
 pub mod html;
 mod json;
@@ -16,8 +17,10 @@ pub mod live;
 mod mean;
 pub mod metrics;
 mod names;
+mod own_rows;
 mod ramp;
 mod regions;
+mod seen;
 mod split;
 mod style;
 mod summary;

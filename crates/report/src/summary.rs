@@ -8,11 +8,13 @@ use std::time::{Duration, UNIX_EPOCH};
 use serde::Serialize;
 use tierscope_core::metrics::HOT_FREQUENCY;
 use tierscope_core::units;
-use tierscope_core::{Mappings, Result, SpaceId};
+use tierscope_core::{Charge, Mappings, Result, SpaceId};
 use tierscope_record::{Commit, Metric, Recording, residence_of};
 
 use crate::figures;
+use crate::grain;
 use crate::heatmap::UNKNOWN_MEANS;
+use crate::own_rows::{Lives, OTHER, OwnRows};
 use crate::split::{Outside, Split, ZSWAPPED};
 use crate::style::Style;
 use crate::table::Align::{Left, Right};
@@ -81,8 +83,8 @@ pub struct MachineFacts {
 /// Figures of one space of the target.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SpaceSummary {
-    /// Number of the space.
-    pub space: u32,
+    /// Number of the space; `None` for the sum of short-lived ones.
+    pub space: Option<u32>,
     /// Name of the space.
     pub name: String,
     /// Bytes mapped at the end.
@@ -150,6 +152,9 @@ pub struct Summary {
     pub pages_drawn: u64,
     /// Bytes whose frequency is at least [`HOT_FREQUENCY`].
     pub hot_bytes: Spread,
+    /// The hot bytes of the last window by the size of the entries that they were seen by, in bytes
+    /// (`grain.rs`).
+    pub hot_bytes_by_entry: BTreeMap<u64, u64>,
     /// Bytes known and not hot: warm or cold. For older recordings, all states but hot are computed
     /// from up to 1024 windows.
     pub not_hot_bytes: Spread,
@@ -177,6 +182,12 @@ pub struct Summary {
     pub zswapped_bytes: Option<Spread>,
     /// Bytes of anonymous memory that were never populated.
     pub reserved_bytes: Option<Spread>,
+    /// Memory of the cgroup in no page table of its processes, which no ACCESSED bit shows and the
+    /// mapped bytes do not include: bytes by series ([`Charge::series`]). Empty for other targets,
+    /// and if only some addresses or one space are in the view; so is the next.
+    pub charged_bytes: BTreeMap<&'static str, Spread>,
+    /// Refaults and major faults of the cgroup from the first window to the last, by series.
+    pub faults: BTreeMap<&'static str, u64>,
     /// Sampling intervals of a window.
     pub samples: Spread,
     /// Number of windows that took more than 1.5 times as long as configured.
@@ -208,19 +219,31 @@ pub fn summary(recording: &Recording, view: &View) -> Result<Summary> {
     let commits = &recording.commits()[windows.clone()];
     let mut figures = Vec::with_capacity(commits.len());
     let (mut tiers, mut in_memory) = (Tiers::of(recording.meta()), Vec::new());
-    let mut zswapped = Vec::new();
+    let (mut zswapped, mut charges) = (Vec::new(), BTreeMap::<Charge, Vec<u64>>::new());
+    let mut lives = Lives::default();
     let is_whole = !view.is_partial() && view.space.is_none();
     for index in windows.clone() {
         let metrics = recording.metrics(index)?;
+        lives.take(&metrics);
         in_memory.extend(InMemory::of(&residence_of(&metrics), &mut tiers, view));
         let whole = metrics.iter().filter(|metric| is_whole && metric.name == ZSWAPPED);
         zswapped.extend(whole.map(|metric| metric.value as u64));
+        for metric in metrics.iter().filter(|_| is_whole) {
+            if let Some(charge) = Charge::of_series(&metric.name) {
+                charges.entry(charge).or_default().push(metric.value as u64);
+            }
+        }
         figures.push(figures_of(recording, index, &metrics, view)?);
     }
     let read = states_of_regions(recording, &windows, view)?;
     let states = read.as_ref().unwrap_or(&figures);
     let mapped: Vec<u64> = commits.iter().map(|row| row.mapped_bytes).collect();
+    let first = recording.layout(windows.start)?;
     let layout = recording.layout(windows.end - 1)?;
+    let own = match view.space {
+        Some(_) => OwnRows::default(),
+        None => lives.own_rows(&first, &layout),
+    };
     let (profiler_cpu, target_cpu) = cpu_shares(commits);
     let mut summary = about(recording);
     summary.windows = commits.len() as u64;
@@ -229,13 +252,15 @@ pub fn summary(recording: &Recording, view: &View) -> Result<Summary> {
     summary.partial = view.is_partial();
     summary.set_residence(&in_memory, &tiers);
     summary.hot_bytes = sum(&figures, |of| of.hot);
+    summary.hot_bytes_by_entry = grain::hot_by_entry(recording, windows.end - 1, view)?;
     summary.set_states(states);
     summary.zswapped_bytes = (!zswapped.is_empty()).then(|| Spread::of(&zswapped));
+    summary.set_charges(&charges);
     summary.set_windows(commits, recording.meta().window);
     summary.regions = sum(&figures, |of| of.regions);
     summary.profiler_cpu = profiler_cpu;
     summary.target_cpu = target_cpu;
-    summary.spaces = by_space(&figures, states, &layout, view);
+    summary.spaces = by_space(&figures, states, &layout, view, &own);
     name_ended(recording, &windows, &figures, &layout, &mut summary.spaces)?;
     Ok(summary)
 }
@@ -293,6 +318,7 @@ fn about(recording: &Recording) -> Summary {
         tiers: Vec::new(),
         pages_drawn: 0,
         hot_bytes: Spread::default(),
+        hot_bytes_by_entry: BTreeMap::new(),
         not_hot_bytes: Spread::default(),
         warm_bytes: Spread::default(),
         cold_bytes: Spread::default(),
@@ -304,6 +330,8 @@ fn about(recording: &Recording) -> Summary {
         swapped_bytes: None,
         zswapped_bytes: None,
         reserved_bytes: None,
+        charged_bytes: BTreeMap::new(),
+        faults: BTreeMap::new(),
         samples: Spread::default(),
         late_windows: 0,
         regions: Spread::default(),
@@ -350,6 +378,7 @@ fn by_space(
     states: &[BySpace],
     layout: &Mappings,
     view: &View,
+    own: &OwnRows,
 ) -> Vec<SpaceSummary> {
     let known = layout.spaces.iter().map(|space| space.id);
     let mut ids: Vec<SpaceId> =
@@ -357,23 +386,27 @@ fn by_space(
     ids.sort_unstable();
     ids.dedup();
     ids.retain(|space| view.shows(*space));
-    let spread = |windows: &[BySpace], space: SpaceId, of: fn(&Split) -> u64| {
-        let value = |f: &BySpace| f.get(&space).map_or(0, of);
-        Spread::of(&windows.iter().map(value).collect::<Vec<_>>())
+    let (ids, short): (Vec<SpaceId>, Vec<SpaceId>) =
+        ids.into_iter().partition(|space| own.has(*space));
+    let spread = |windows: &[BySpace], spaces: &[SpaceId], of: fn(&Split) -> u64| {
+        let value = |f: &BySpace| spaces.iter().filter_map(|space| f.get(space)).map(of).sum();
+        Spread::of(&windows.iter().map(value).collect::<Vec<u64>>())
     };
     let mapped = |space: SpaceId| {
         let mine = layout.mappings.iter().filter(|m| m.range.space == space);
-        mine.flat_map(|m| view.clip(&m.range)).map(|r| r.bytes()).sum()
+        mine.flat_map(|m| view.clip(&m.range)).map(|r| r.bytes()).sum::<u64>()
     };
-    let summary = |space: SpaceId| SpaceSummary {
-        space: space.0,
-        name: layout.space_name(space).to_string(),
-        mapped_bytes: mapped(space),
-        hot_bytes: spread(figures, space, |of| of.hot),
-        unknown_bytes: spread(states, space, |of| of.unknown),
-        regions: spread(figures, space, |of| of.regions),
+    let summary = |space: Option<u32>, name: &str, spaces: &[SpaceId]| SpaceSummary {
+        space,
+        name: name.into(),
+        mapped_bytes: spaces.iter().map(|space| mapped(*space)).sum(),
+        hot_bytes: spread(figures, spaces, |of| of.hot),
+        unknown_bytes: spread(states, spaces, |of| of.unknown),
+        regions: spread(figures, spaces, |of| of.regions),
     };
-    ids.into_iter().map(summary).collect()
+    let each = ids.iter().map(|id| summary(Some(id.0), &layout.space_name(*id), &[*id]));
+    let other = (!short.is_empty()).then(|| summary(None, OTHER, &short));
+    each.chain(other).collect()
 }
 
 /// Names spaces that have ended, as in their first window.
@@ -384,8 +417,8 @@ fn name_ended(
     last: &Mappings,
     spaces: &mut [SpaceSummary],
 ) -> Result<()> {
-    for space in spaces.iter_mut().filter(|space| !last.has_space(SpaceId(space.space))) {
-        let id = SpaceId(space.space);
+    for space in spaces {
+        let Some(id) = space.space.map(SpaceId).filter(|id| !last.has_space(*id)) else { continue };
         if let Some(index) = figures.iter().position(|spaces| spaces.contains_key(&id)) {
             let layout = recording.layout(windows.start + index)?;
             space.name = layout.space_name(id).to_string();
@@ -426,6 +459,17 @@ impl Summary {
         self.absent_bytes = spread(|outside| outside.absent);
         self.swapped_bytes = spread(|outside| outside.swapped);
         self.reserved_bytes = spread(|outside| outside.reserved);
+    }
+
+    fn set_charges(&mut self, charges: &BTreeMap<Charge, Vec<u64>>) {
+        for (charge, values) in charges {
+            if charge.is_count() {
+                let (first, last) = (values[0], values[values.len() - 1]);
+                self.faults.insert(charge.series(), last.saturating_sub(first));
+            } else {
+                self.charged_bytes.insert(charge.series(), Spread::of(values));
+            }
+        }
     }
 
     fn set_windows(&mut self, commits: &[Commit], window: Duration) {
@@ -563,16 +607,28 @@ impl Summary {
         for (name, spread) in self.states() {
             add(name, spread, size);
         }
+        for (charge, spread) in self.charged() {
+            add(charge.title(), spread, size);
+        }
         add("regions", &self.regions, |n| n.to_string());
         add("samples", &self.samples, |n| n.to_string());
         write!(out, "{table}")?;
         writeln!(out, "hot: frequency of at least {}", units::percent(self.hot_frequency))?;
+        if let Some(grains) = grain::line(&self.hot_bytes_by_entry) {
+            writeln!(out, "{grains}")?;
+        }
         writeln!(out, "{UNKNOWN_MEANS}")?;
         if let Some(meaning) = self.refusals() {
             writeln!(out, "{meaning}")?;
         }
         if self.absent_bytes.is_some() {
             writeln!(out, "{ALL_STATES}")?;
+        }
+        if !self.charged_bytes.is_empty() {
+            writeln!(out, "{CHARGED}")?;
+        }
+        if let Some(faults) = self.faults_text() {
+            writeln!(out, "cgroup: {faults}")?;
         }
         if self.late_windows > 0 {
             writeln!(out, "late windows: more than 1.5 times as long as configured")?;
@@ -612,6 +668,30 @@ impl Summary {
         self.states().into_iter().map(state).collect::<Vec<_>>().join(", ")
     }
 
+    /// Kinds of memory in no page table, with their bytes, in the order of reports.
+    fn charged(&self) -> impl Iterator<Item = (Charge, &Spread)> {
+        let known = |charge: Charge| Some((charge, self.charged_bytes.get(charge.series())?));
+        Charge::ALL.into_iter().filter_map(known)
+    }
+
+    /// The bytes in no page table at the end, as text; `None` if not recorded.
+    pub(crate) fn charged_text(&self) -> Option<String> {
+        let one = |(charge, of): (Charge, &Spread)| {
+            format!("{} {}", charge.title(), units::about_size(of.now))
+        };
+        let all: Vec<_> = self.charged().map(one).collect();
+        (!all.is_empty()).then(|| all.join(", "))
+    }
+
+    /// Refaults and major faults, as text; `None` if not recorded.
+    pub(crate) fn faults_text(&self) -> Option<String> {
+        let one = |charge: Charge| {
+            Some(format!("{} {}", self.faults.get(charge.series())?, charge.title()))
+        };
+        let all: Vec<_> = Charge::ALL.into_iter().filter_map(one).collect();
+        (!all.is_empty()).then(|| all.join(", "))
+    }
+
     /// Sampling intervals of a window, as text.
     pub(crate) fn samples_text(&self) -> String {
         format!("at least {} a window, {} in the median", self.samples.min, self.samples.p50)
@@ -619,8 +699,10 @@ impl Summary {
 
     /// Legend for the reasons of unknown memory other than too little evidence.
     fn refusals(&self) -> Option<String> {
-        let refused = "refused: the machine does not judge these pages";
-        let guest = "guest: memory of a virtual machine, which accesses it through its own tables";
+        let refused = "refused: the machine does not judge these pages; record with --instrument \
+                       kernel-damon";
+        let guest = "guest: memory of a virtual machine, which accesses it through its own tables; \
+                     run tierscope inside of it, or --instrument kernel-damon on its host";
         let reasons = [(&self.unknown_refused_bytes, refused), (&self.unknown_guest_bytes, guest)];
         let some: Vec<_> =
             reasons.into_iter().filter(|(of, _)| of.max > 0).map(|(_, text)| text).collect();
@@ -638,7 +720,8 @@ impl Summary {
         let mut table =
             Table::new([("space", Left)].into_iter().chain(heads.map(|head| (head, Right))));
         for space in &self.spaces {
-            let name = text::tail(&format!("{} {}", space.space, space.name), 28);
+            let number = space.space.map_or(String::new(), |number| format!("{number} "));
+            let name = text::tail(&format!("{number}{}", space.name), 28);
             let (hot, unknown) = (&space.hot_bytes, space.unknown_bytes.now);
             let bytes = [space.mapped_bytes, hot.now, hot.mean as u64, hot.max, unknown];
             let regions = space.regions.now.to_string();
@@ -651,6 +734,10 @@ impl Summary {
 /// Legend for the states of memory that is not resident.
 const ALL_STATES: &str = "not resident: of files and shared memory; reserved: anonymous memory never \
                           touched\nhot to reserved add up to mapped; cold memory is resident";
+
+/// Legend for memory in no page table.
+const CHARGED: &str = "page cache: of files read and not mapped; it and the kernel's memory are the \
+                       cgroup's,\nnot visible to ACCESSED bits, and not part of mapped";
 
 /// The instrument with its settings: `telescope (variant bounded)`.
 fn named(instrument: &str, settings: &BTreeMap<String, String>) -> String {

@@ -21,6 +21,19 @@ pub(crate) fn tail(text: &str, width: usize) -> String {
     format!("…{kept}")
 }
 
+/// Two names in `width` characters, each with its end; `second` may be empty. Both have at least
+/// half of the room.
+pub(crate) fn two(first: &str, second: &str, width: usize) -> String {
+    if second.is_empty() {
+        return tail(first, width);
+    }
+    let room = width.saturating_sub(1);
+    let [long, short] = [first, second].map(|name| name.chars().count());
+    let first = tail(first, room.saturating_sub(short).max(room / 2));
+    let second = tail(second, room.saturating_sub(long).max(room - room / 2));
+    format!("{first} {second}")
+}
+
 /// A bar chart of `width` characters for `most`: `part` as `#`, the rest of `all` as `-`.
 pub(crate) fn bar(part: u64, all: u64, most: u64, width: usize) -> String {
     let length = |bytes: u64| {
@@ -52,6 +65,15 @@ mod tests {
         assert_eq!(day(11_016), "2000-02-29 01:01:01 UTC");
         assert_eq!(day(11_017), "2000-03-01 01:01:01 UTC");
         assert_eq!(day(20_818), "2026-12-31 01:01:01 UTC");
+    }
+
+    #[test]
+    fn two_names_share_the_room() {
+        assert_eq!(two("[heap]", "", 4), "…ap]");
+        assert_eq!(two("[heap]", "redis[100]", 17), "[heap] redis[100]");
+        assert_eq!(two("[heap]", "redis[100]", 15), "[heap] …is[100]");
+        assert_eq!(two("/usr/lib/libc.so.6", "postgres[4711]", 21), "…libc.so.6 …res[4711]");
+        assert_eq!(two("/usr/lib/libc.so.6", "sh[4711]", 19), "…libc.so.6 sh[4711]");
     }
 
     #[test]

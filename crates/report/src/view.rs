@@ -77,7 +77,7 @@ impl View {
 }
 
 /// The subset of the sorted, disjoint `ranges` that may overlap `range`.
-fn overlapping<'a>(ranges: &'a [Range], range: &Range) -> &'a [Range] {
+pub(crate) fn overlapping<'a>(ranges: &'a [Range], range: &Range) -> &'a [Range] {
     let first = ranges.partition_point(|r| (r.space, r.end) <= (range.space, range.start));
     let end = ranges.partition_point(|r| (r.space, r.start) < (range.space, range.end));
     &ranges[first..end.max(first)]

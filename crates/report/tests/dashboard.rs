@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tierscope_core::drive::{Sink, Window};
 use tierscope_core::{
-    Backing, CpuTime, Extent, Mapping, Mappings, Node, OnNode, Placed, Range, Rate, Region,
+    Backing, Charge, CpuTime, Extent, Mapping, Mappings, Node, OnNode, Placed, Range, Rate, Region,
     Residence, Snapshot, Space, SpaceId, SpaceResidence, Time,
 };
 use tierscope_record::{Memory, Meta, Metric, Recorder, Recording};
@@ -39,7 +39,9 @@ fn exposition() -> String {
     let extents = Some([Extent { range, resident: 4096, swapped: 0 }].into());
     let placed = Some(Placed { taken: end, nodes: vec![on], drawn: 0 });
     let of = SpaceResidence { space: SpaceId(0), taken: end, bytes: 4096, placed, extents };
-    let residence = Residence { spaces: vec![of], zswapped: Some(0), ..Residence::default() };
+    let charges = vec![(Charge::PageCache, 4096), (Charge::MajorFaults, 1)];
+    let (spaces, zswapped) = (vec![of], Some(0));
+    let residence = Residence { spaces, zswapped, charges, ..Residence::default() };
     let residence = Some(&residence);
     let mappings = Some(&layout);
     recorder.window(&Window { mappings, cpu, residence, ..Window::of(&snapshot) }).unwrap();

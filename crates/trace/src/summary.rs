@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tierscope_core::Time;
+use tierscope_core::names::plain;
 
 use crate::access::{Access, Event, Kind};
 use crate::pages::{PAGE, Pages};
@@ -15,7 +16,7 @@ pub struct Thread {
     pub pid: u64,
     /// Its tid in the traced system.
     pub tid: u64,
-    /// Name for display.
+    /// Name for display, [plain].
     pub name: Arc<str>,
     /// Accesses by kind, in the order of [`Kind::ALL`].
     pub accesses: [u64; 4],
@@ -140,7 +141,8 @@ impl Tally {
             self.reach(at);
         }
         let accesses = self.threads[at].accesses;
-        self.threads[at] = Thread { pid: *pid, tid: *tid, name: Arc::clone(name), accesses };
+        let name = Arc::from(plain(name));
+        self.threads[at] = Thread { pid: *pid, tid: *tid, name, accesses };
         self.process_of[at] = self.process(*pid);
     }
 

@@ -1,6 +1,7 @@
 //! A table in shared memory that counts the touches of each page of each address space: one vCPU
 //! counts, another process reads and clears. A touch during a read is counted in this read or the
-//! next: none is lost.
+//! next: none is lost. With numbered intervals of time, the touches of a page in one interval count
+//! as one, as they do for an ACCESSED bit that is sampled once an interval.
 //!
 //! Words of 64 bits, little-endian, all accessed atomically:
 //!
@@ -9,7 +10,8 @@
 //!   8  the slots, 514 words each:
 //!        0  physical address of the top table | 1; 0 for a free slot
 //!        1  linear address / 2 MiB
-//!        2..514  touches of each page of 4 KiB
+//!        2..514  each page of 4 KiB: bits 0..40 its touches, bits 40..64 the interval of the last
+//!                one: 0 without intervals, else 1 + its number modulo 2^24 - 1
 //! ```
 //!
 //! Once taken, a slot keeps its 2 MiB range for good.
@@ -19,7 +21,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use tierscope_core::{Error, ErrorKind, Result};
 
-const MAGIC: u64 = u64::from_be_bytes(*b"tstouch\x03");
+const MAGIC: u64 = u64::from_be_bytes(*b"tstouch\x04");
 const SLOTS: usize = 1;
 const USED: usize = 2;
 const LOST: usize = 3;
@@ -27,6 +29,10 @@ const HEADER_WORDS: usize = 8;
 const SLOT_WORDS: usize = 514;
 const COUNTS: usize = 2;
 const VALID: u64 = 1;
+/// A page's touches in its word; the interval of the last one is above them.
+const TOUCHES: u64 = (1 << STAMP_SHIFT) - 1;
+const STAMP_SHIFT: u32 = 40;
+const STAMPS: u64 = (1 << 24) - 1;
 /// Slots that are probed before a touch counts as lost.
 const PROBES: usize = 64;
 /// Marks that a range has no slot.
@@ -69,9 +75,9 @@ impl<'a> Marker<'a> {
     }
 
     /// Counts a touch of the page of a linear address, in the address space with the top table at
-    /// `root`.
+    /// `root`; with the number of an interval, only the first touch in it.
     #[inline(always)]
-    pub fn mark(&mut self, root: u64, linear: u64) {
+    pub fn mark(&mut self, root: u64, linear: u64, interval: Option<u64>) {
         let range = linear >> 21;
         if (root, range) != (self.last.0, self.last.1) {
             self.last = (root, range, self.slot_of(root, range));
@@ -82,7 +88,11 @@ impl<'a> Marker<'a> {
             return;
         }
         let page = (linear >> 12 & 511) as usize;
-        self.region[slot + COUNTS + page].fetch_add(1, Relaxed);
+        let word = &self.region[slot + COUNTS + page];
+        match interval {
+            None => drop(word.fetch_add(1, Relaxed)),
+            Some(number) => mark_once(word, number % STAMPS + 1),
+        }
     }
 
     #[cold]
@@ -109,6 +119,16 @@ impl<'a> Marker<'a> {
         }
         NOWHERE
     }
+}
+
+/// Counts a touch unless the word's last one has the same stamp. The reader may clear the count at
+/// the same time.
+#[inline(always)]
+fn mark_once(word: &AtomicU64, stamp: u64) {
+    let once = |old: u64| {
+        (old >> STAMP_SHIFT != stamp).then_some(stamp << STAMP_SHIFT | ((old & TOUCHES) + 1))
+    };
+    let _ = word.fetch_update(Relaxed, Relaxed, once);
 }
 
 /// Touches of the pages of a 2 MiB range in one address space.
@@ -162,9 +182,9 @@ impl<'a> Touches<'a> {
             if key == 0 {
                 continue;
             }
-            let take = |word: &AtomicU64| match word.load(Relaxed) {
+            let take = |word: &AtomicU64| match word.load(Relaxed) & TOUCHES {
                 0 => 0,
-                _ => word.swap(0, Relaxed),
+                _ => word.fetch_and(!TOUCHES, Relaxed) & TOUCHES,
             };
             let counts: Vec<u64> = slot[COUNTS..].iter().map(take).collect();
             if counts.iter().any(|count| *count > 0) {
@@ -201,10 +221,10 @@ mod tests {
         let region = region(4);
         let mut marker = Marker::create(&region).unwrap();
         let touches = Touches::attach(&region).unwrap();
-        marker.mark(0x5000, 0x20_1234);
-        marker.mark(0x5000, 0x20_1000);
-        marker.mark(0x6000, 0x20_1000);
-        marker.mark(0x5000, u64::MAX);
+        marker.mark(0x5000, 0x20_1234, None);
+        marker.mark(0x5000, 0x20_1000, None);
+        marker.mark(0x6000, 0x20_1000, None);
+        marker.mark(0x5000, u64::MAX, None);
         let last_page = !0xfff;
         assert_eq!(
             taken(&touches),
@@ -215,17 +235,32 @@ mod tests {
             ])
         );
         assert_eq!(taken(&touches), BTreeMap::new());
-        marker.mark(0x6000, 0x20_1000);
+        marker.mark(0x6000, 0x20_1000, None);
         assert_eq!(taken(&touches), BTreeMap::from([((0x6000, 0x20_1000), 1)]));
         assert_eq!(touches.lost(), 0);
+    }
+
+    // Page 0 in intervals 3, 3, 4 and, after a read, 4 and 5; the interval of a read is not counted
+    // twice.
+    #[test]
+    fn touches_in_one_interval_count_once() {
+        let region = region(4);
+        let mut marker = Marker::create(&region).unwrap();
+        let touches = Touches::attach(&region).unwrap();
+        [3, 3, 4].into_iter().for_each(|number| marker.mark(0x5000, 0, Some(number)));
+        assert_eq!(taken(&touches), BTreeMap::from([((0x5000, 0), 2)]));
+        marker.mark(0x5000, 8, Some(4));
+        assert_eq!(taken(&touches), BTreeMap::new());
+        [5, 5 + STAMPS, 0].into_iter().for_each(|number| marker.mark(0x5000, 8, Some(number)));
+        assert_eq!(taken(&touches), BTreeMap::from([((0x5000, 0), 2)]));
     }
 
     #[test]
     fn touches_beyond_the_table_are_counted() {
         let region = region(2);
         let mut marker = Marker::create(&region).unwrap();
-        (0..3).for_each(|range| marker.mark(0x1000, range << 21));
-        marker.mark(0x1000, 2 << 21);
+        (0..3).for_each(|range| marker.mark(0x1000, range << 21, None));
+        marker.mark(0x1000, 2 << 21, None);
         let touches = Touches::attach(&region).unwrap();
         assert_eq!((taken(&touches).len(), touches.lost()), (2, 2));
     }
@@ -250,7 +285,7 @@ mod tests {
             let reader = Touches::attach(&region).unwrap();
             let mut expected = BTreeMap::new();
             for (root, page, look) in touches {
-                marker.mark(root << 12, page << 12);
+                marker.mark(root << 12, page << 12, None);
                 *expected.entry((root << 12, page << 12)).or_insert(0) += 1;
                 if look == 0 {
                     proptest::prop_assert_eq!(taken(&reader), std::mem::take(&mut expected));

@@ -7,6 +7,8 @@
 //! nodes = [{ path = "/dev/shm/tierscope-1/ram-0", bytes = 1073741824 }]
 //! ```
 
+use std::num::NonZeroU32;
+
 use serde::Deserialize;
 use tierscope_hw::Machine;
 use tierscope_hw::config::MemoryTier;
@@ -124,6 +126,8 @@ pub struct Options {
     /// Capacity of each vCPU's table of touched pages, in 2 MiB ranges.
     #[serde(default = "default_slots")]
     pub touched_slots: u64,
+    /// Microseconds in which the touches of a page by a vCPU count as one; without it, each counts.
+    pub touched_us: Option<NonZeroU32>,
     /// Maximum number of vCPUs, or of threads of a program.
     #[serde(default = "default_cpus")]
     pub cpus: u32,

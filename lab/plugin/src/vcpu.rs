@@ -67,6 +67,9 @@ const SEARCH_EVERY: u64 = 64;
 /// counter costs as much as the rest of a record.
 const CLOCK_EVERY: u64 = 8;
 
+/// Number of accesses between two reads of the clock for the interval of a touch, a power of two.
+const INTERVAL_EVERY: u64 = 32;
+
 /// Time for which a full ring waits for its first reader.
 const FIRST_READER_NS: u64 = 5_000_000_000;
 
@@ -159,6 +162,8 @@ pub struct Vcpu {
     accesses: u64,
     /// Last value read from the clock; 0: read it again.
     now: u64,
+    /// Number of the interval of the last touch, if touches count once an interval.
+    interval: u64,
     /// The TLB model was switched off, so its translations are outdated.
     forgets: bool,
     /// Line and kind of the previous access, and the parts switched off at that time.
@@ -184,6 +189,7 @@ impl Vcpu {
             function: 0,
             accesses: 0,
             now: 0,
+            interval: 0,
             forgets: false,
             last: NO_LINE,
             words: [Word::default(); WORDS],
@@ -327,10 +333,21 @@ impl Vcpu {
         if run.system { self.registers.map(Registers::root) } else { Some(0) }
     }
 
+    /// Number of the interval in which touches of a page count as one; None if each counts.
+    #[inline(always)]
+    fn interval(&mut self, run: &Run) -> Option<u64> {
+        let length = run.options.touched_us?;
+        if self.accesses & (INTERVAL_EVERY - 1) == 0 {
+            self.interval = run.clock.now() / (u64::from(length.get()) * 1000);
+        }
+        Some(self.interval)
+    }
+
     #[inline(always)]
     fn mark(&mut self, run: &Run, linear: u64) {
+        let interval = self.interval(run);
         if let (Some(root), Some(marker)) = (self.root(run), &mut self.marker) {
-            marker.mark(root, linear);
+            marker.mark(root, linear, interval);
         }
     }
 

@@ -49,6 +49,8 @@ struct Report {
     absent: u64,
     unmapped: u64,
     refused: u64,
+    /// Pages of a huge-page pool, young or old.
+    hugetlb: u64,
     cleared: u64,
     scans: u64,
     scanned_entries: u64,
@@ -174,6 +176,7 @@ fn sum(mut all: Report, one: Report) -> Report {
     all.absent += one.absent;
     all.unmapped += one.unmapped;
     all.refused += one.refused;
+    all.hugetlb += one.hugetlb;
     all.cleared += one.cleared;
     all.scans += one.scans;
     all.scanned_entries += one.scanned_entries;
@@ -382,6 +385,7 @@ impl<'a> Prober<'a> {
     fn count(&mut self, probe: &abi::Probe) {
         let report = &mut self.report;
         report.probes += 1;
+        report.hugetlb += u64::from(probe.kind == abi::KIND_HUGETLB);
         report.cleared +=
             u64::from(probe.state == abi::STATE_YOUNG && probe.op == abi::OP_TEST_AND_CLEAR);
         let counter = match probe.state {

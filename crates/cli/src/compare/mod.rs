@@ -11,7 +11,7 @@ use tierscope_evaluate::save;
 use tierscope_record::Recording;
 use tierscope_workloads::truth_dir::TruthDir;
 
-use crate::print::print_report;
+use crate::print::{note, print_report};
 use crate::units;
 
 /// Flags of `tierscope compare`.
@@ -50,11 +50,11 @@ pub struct CompareArgs {
 pub fn run(args: &CompareArgs) -> Result<()> {
     let recording = Recording::open(&args.recording)?;
     if let Some(damage) = recording.damage() {
-        eprintln!("tierscope: {damage}");
+        note!("{damage}");
     }
     let truth = TruthDir::open(&args.truth)?;
     if truth.end().is_none() {
-        eprintln!("tierscope: {} has no end: its program was killed, or still runs", truth.name());
+        note!("{} has no end: its program was killed, or still runs", truth.name());
     }
     let comparison = study(&recording, &truth, args.bar, !args.no_pages)?;
     if let Some(path) = &args.svg {

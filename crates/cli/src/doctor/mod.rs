@@ -4,40 +4,39 @@
 mod text;
 
 use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::Args;
 use serde_json::{Value, json};
 use tierscope_core::{Error, ErrorKind, Result};
 use tierscope_linux::doctor::{self, Answer, Scene, Verdict, WAYS};
-use tierscope_linux::proc::Cgroup;
+use tierscope_linux::proc::{Cgroup, Proc};
 
 use crate::print::{print, written};
+use crate::target_args::TargetArgs;
 
 /// Flags of `tierscope doctor`.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// Check the process PID, too
-    #[arg(short, long, value_name = "PID")]
-    pub pid: Option<u32>,
-
-    /// Check the processes of a cgroup (version 2), too
-    #[arg(long, value_name = "PATH", conflicts_with = "pid")]
-    pub cgroup: Option<PathBuf>,
+    /// Processes to check, too.
+    #[command(flatten)]
+    pub target: TargetArgs,
 
     /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
 
-/// Largest number of processes of a cgroup that are checked; the remaining ones are only counted.
+/// Largest number of processes that are checked; the remaining ones are only counted.
 const MOST: usize = 20;
 
 /// Findings about the machine, and about the requested processes.
 pub struct Report {
     machine: Vec<Answer>,
+    /// Of the memory of cgroups that no process maps.
+    cgroup: Vec<Answer>,
     processes: Vec<(u32, Vec<Answer>)>,
-    /// Number of processes of the cgroup that were not checked.
+    /// Number of processes of the targets that were not checked.
     others: usize,
 }
 
@@ -61,25 +60,27 @@ pub fn run(args: &DoctorArgs) -> Result<()> {
 /// Checks the machine and the targets in `args`.
 ///
 /// # Errors
-/// [`ErrorKind::NoTarget`] if there is no such cgroup.
+/// [`ErrorKind::NoTarget`] if a target has no process.
 fn look(scene: &Scene, args: &DoctorArgs) -> Result<Report> {
-    let mut pids: Vec<u32> = args.pid.into_iter().collect();
-    if let Some(path) = &args.cgroup {
-        Cgroup::find(path, Path::new("/sys/fs/cgroup"))?.processes(&mut pids)?;
-        pids.sort_unstable();
-        if pids.is_empty() {
-            return Err(Error::new(
-                ErrorKind::NoTarget,
-                format!("nothing is in {}", path.display()),
-            )
-            .cause("no process is in that cgroup or below it")
-            .remedy("start one there first"));
-        }
+    let mut cgroup = Vec::new();
+    for path in &args.target.cgroup {
+        let found = Cgroup::find(path, Path::new("/sys/fs/cgroup"))?;
+        cgroup.extend(doctor::cgroup(scene, &found.path().to_string_lossy()));
     }
+    let (mut pids, mut target) = (Vec::new(), args.target.clone());
+    if !target.children {
+        // The checks explain why a process cannot be watched.
+        pids.append(&mut target.pid);
+    }
+    if target.is_given() {
+        pids.append(&mut target.selection(Vec::new()).processes(&Proc::default())?);
+    }
+    pids.sort_unstable();
+    pids.dedup();
     let others = pids.len().saturating_sub(MOST);
     pids.truncate(MOST);
     let processes = pids.into_iter().map(|pid| (pid, doctor::process(scene, pid))).collect();
-    Ok(Report { machine: doctor::machine(scene), processes, others })
+    Ok(Report { machine: doctor::machine(scene), cgroup, processes, others })
 }
 
 impl Report {
@@ -128,6 +129,7 @@ impl Report {
             "can_record": self.verdict().is_ok(),
             "ways": WAYS.iter().map(way).collect::<Vec<_>>(),
             "machine": answers(&self.machine),
+            "cgroup": answers(&self.cgroup),
             "processes": self.processes.iter().map(process).collect::<Vec<_>>(),
             "processes_not_looked_at": self.others,
         })

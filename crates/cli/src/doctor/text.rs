@@ -9,7 +9,8 @@ use super::Report;
 
 /// Writes the report; each remedy is on the line below its finding.
 pub(super) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
-    let machine = report.machine.chunk_by(|a, b| a.group == b.group);
+    let grouped = [&report.machine, &report.cgroup].into_iter();
+    let machine = grouped.flat_map(|answers| answers.chunk_by(|a, b| a.group == b.group));
     let machine = machine.map(|answers| (answers[0].group.to_owned(), answers));
     let processes = report
         .processes

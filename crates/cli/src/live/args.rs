@@ -9,15 +9,12 @@ use tierscope_report::live::SPEEDS;
 
 use crate::color::When;
 use crate::instrument_args::InstrumentArgs;
-use crate::target_args::TargetArgs;
+use crate::target_args::{TARGETS, TargetArgs};
 use crate::units;
-
-/// Flags of a live target, which conflict with those of a replay.
-const TARGETS: [&str; 3] = ["pid", "cgroup", "program"];
 
 /// Flags of `tierscope live`.
 #[derive(Debug, Args)]
-#[command(group(ArgGroup::new("what").required(true).args(["pid", "cgroup", "replay", "program"])))]
+#[command(group(ArgGroup::new("what").required(true).multiple(true).args(TARGETS).args(["replay", "program"])))]
 pub struct LiveArgs {
     /// The processes to watch.
     #[command(flatten)]
@@ -25,21 +22,23 @@ pub struct LiveArgs {
 
     /// Start COMMAND and watch it with all its descendants; if it is still running at the end, it
     /// is ended with SIGTERM. Its standard input is empty
-    #[arg(last = true, value_name = "COMMAND", conflicts_with = "children")]
+    #[arg(last = true, value_name = "COMMAND")]
+    #[arg(conflicts_with_all = TARGETS, conflicts_with = "children")]
     pub program: Vec<OsString>,
 
     /// Show a recording instead; a recording in progress is followed
-    #[arg(long, value_name = "DIR", conflicts_with = "children")]
+    #[arg(long, value_name = "DIR")]
+    #[arg(conflicts_with_all = TARGETS, conflicts_with_all = ["children", "program"])]
     pub replay: Option<PathBuf>,
 
     /// With --replay: start position, as time since the recording began
     #[arg(short, long, value_name = "TIME", value_parser = units::time)]
-    #[arg(conflicts_with_all = TARGETS)]
+    #[arg(conflicts_with_all = TARGETS, conflicts_with = "program")]
     pub time: Option<Duration>,
 
     /// With --replay: speed relative to the recording
     #[arg(long, value_name = "N", default_value = "1", value_parser = speed)]
-    #[arg(conflicts_with_all = TARGETS)]
+    #[arg(conflicts_with_all = TARGETS, conflicts_with = "program")]
     pub speed: f64,
 
     /// Keep the recording in this directory, which must be new or empty; by default the recording
@@ -48,7 +47,7 @@ pub struct LiveArgs {
     pub output: Option<PathBuf>,
 
     /// File for the output of COMMAND; by default it is discarded, because the screen is in use
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["pid", "cgroup", "replay"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = TARGETS, conflicts_with = "replay")]
     pub command_output: Option<PathBuf>,
 
     /// The instrument and its settings.
@@ -89,15 +88,24 @@ mod tests {
     }
 
     #[test]
-    fn one_thing_to_show_and_no_more() {
-        for right in
-            ["-p 1", "--cgroup x", "-- sleep 1", "--replay d -t 3m --speed 0.5", "-p 1 -o d"]
-        {
+    fn a_target_or_a_recording_is_shown() {
+        for right in [
+            "-p 1",
+            "--cgroup x --name y",
+            "--all",
+            "-- sleep 1",
+            "--replay d -t 3m --speed 0.5",
+            "-p 1 -o d",
+        ] {
             assert!(live(right).is_ok(), "{right}");
         }
         for wrong in [
             "",
             "-p 1 --replay d",
+            "--all --replay d",
+            "--replay d -- sleep 1",
+            "--name x -- sleep 1",
+            "--name x --command-output f",
             "-p 1 -t 3m",
             "--replay d -o e",
             "--replay d --speed 0",

@@ -20,6 +20,7 @@ use super::events::{self, Event};
 use super::show::{Outcome, Windows, show};
 use super::terminal::{self, Screen};
 use crate::plan::Plan;
+use crate::print::note;
 use crate::record::{self, Done, News};
 
 const INSTEAD: &str = "use `tierscope record`, then `tierscope report`";
@@ -47,7 +48,7 @@ pub(crate) fn run(args: LiveArgs, line: String) -> Result<()> {
     let plan = Arc::clone(&recorder.plan);
     let Outcome { recorded, shown } = shown?;
     let done = recorded.unwrap_or_else(|| recorder.stop(&receiver))?;
-    eprintln!("tierscope: {}", shown.line());
+    note!("{}", shown.line());
     if keep {
         done.report(&plan);
     }

@@ -7,7 +7,7 @@ use clap::{ArgGroup, Args, ValueEnum};
 use tierscope_linux::reclaim;
 
 use crate::instrument_args::InstrumentArgs;
-use crate::target_args::TargetArgs;
+use crate::target_args::{TARGETS, TargetArgs};
 use crate::units;
 
 /// Where reclaimed memory is written.
@@ -30,7 +30,7 @@ impl From<Into> for reclaim::Into {
 
 /// Flags of `tierscope reclaim`.
 #[derive(Debug, Args)]
-#[command(group(ArgGroup::new("target").required(true).args(["pid", "cgroup"])))]
+#[command(group(ArgGroup::new("target").required(true).multiple(true).args(TARGETS)))]
 pub struct ReclaimArgs {
     /// The processes whose memory is reclaimed.
     #[command(flatten)]

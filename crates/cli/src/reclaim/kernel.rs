@@ -1,15 +1,16 @@
 //! The kernel's own choice of pages, by memory.reclaim of a cgroup: requested in small pieces,
 //! within the same limits.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::json;
-use tierscope_core::{Error, ErrorKind, Result};
+use tierscope_core::{Clock, Error, ErrorKind, Result, Time, Wake};
 use tierscope_linux::reclaim::{Reclaimable, Swap};
+use tierscope_linux::{HostClock, Selection};
 
 use super::args::ReclaimArgs;
 use super::directory;
-use crate::stop::Stop;
+use crate::print::note;
 use crate::units::about_size;
 
 /// Bytes per request: the amount that a kernel reclaims in about 100 ms.
@@ -36,10 +37,10 @@ struct Tally {
 /// # Errors
 /// No cgroup, no memory controller, no swap, or a target that exceeds the free swap.
 pub(super) fn run(args: &ReclaimArgs) -> Result<()> {
-    let Some(path) = &args.target.cgroup else {
+    let Selection::Cgroup(path) = &args.target.clone().selection(Vec::new()) else {
         return Err(Error::new(ErrorKind::Usage, "cannot ask the kernel")
             .cause("memory.reclaim is a cgroup's")
-            .remedy("name one with --cgroup PATH, or choose another policy"));
+            .remedy("name a single one with --cgroup PATH, or choose another policy"));
     };
     if args.dry_run {
         return Err(Error::new(ErrorKind::Usage, "cannot ask the kernel what it would do")
@@ -57,10 +58,10 @@ pub(super) fn run(args: &ReclaimArgs) -> Result<()> {
             .cause("its memory.swap.max is below that")
             .remedy("aim at less with --target, or raise the limit"));
     }
-    let stop = Stop::on_signals()?;
-    let (began, refaults) = (Instant::now(), cgroup.refaults());
-    let tally = hold(args, &cgroup, wanted, &stop)?;
-    print(args, began.elapsed(), &tally, cgroup.refaults() - refaults)
+    let mut clock = HostClock::new()?;
+    let (began, refaults) = (clock.now(), cgroup.refaults());
+    let tally = hold(args, &cgroup, wanted, &mut clock)?;
+    print(args, clock.now() - began, &tally, cgroup.refaults() - refaults)
 }
 
 /// Sends requests until the run ends.
@@ -68,14 +69,15 @@ fn hold(
     args: &ReclaimArgs,
     cgroup: &Reclaimable,
     wanted: Option<u64>,
-    stop: &Stop,
+    clock: &mut dyn Clock,
 ) -> Result<Tally> {
     let mut tally = Tally::default();
-    let until = args.duration.map(|duration| Instant::now() + duration);
-    let mut marks = (Instant::now(), cgroup.refaults(), 0);
-    while !stop.is_asked() && until.is_none_or(|until| Instant::now() < until) {
-        if marks.0.elapsed() >= SPAN {
-            marks = (Instant::now(), cgroup.refaults(), tally.reclaimed);
+    let until = args.duration.map_or(Time::NEVER, |duration| clock.now() + duration);
+    let mut marks = (clock.now(), cgroup.refaults(), 0);
+    let mut pause = Duration::ZERO;
+    while clock.wait((clock.now() + pause).min(until)) != Wake::Stop && clock.now() < until {
+        if clock.now() - marks.0 >= SPAN {
+            marks = (clock.now(), cgroup.refaults(), tally.reclaimed);
         }
         let back = cgroup.refaults().saturating_sub(marks.1) as f64;
         let too_many =
@@ -86,21 +88,21 @@ fn hold(
         let piece = args.rate.map_or(PIECE, |rate| rate / 10).clamp(4096, PIECE).min(left);
         if waits || held || too_many || piece < 4096 {
             tally.held += u64::from(waits || held || too_many);
-            std::thread::sleep(PAUSE);
+            pause = PAUSE;
             continue;
         }
         let asked = cgroup.reclaim(piece)?;
         tally.asked += piece;
         tally.reclaimed += asked.reclaimed;
         tally.short += u64::from(asked.short);
-        std::thread::sleep(if asked.short { REST } else { PAUSE });
+        pause = if asked.short { REST } else { PAUSE };
     }
     Ok(tally)
 }
 
 fn print(args: &ReclaimArgs, time: Duration, tally: &Tally, refaulted: u64) -> Result<()> {
-    eprintln!(
-        "tierscope: asked the kernel for {} in {:.1} s: {} reclaimed, {} refaulted",
+    note!(
+        "asked the kernel for {} in {:.1} s: {} reclaimed, {} refaulted",
         about_size(tally.asked),
         time.as_secs_f64(),
         about_size(tally.reclaimed),
@@ -121,4 +123,50 @@ fn print(args: &ReclaimArgs, time: Duration, tally: &Tally, refaulted: u64) -> R
         },
     });
     crate::print::print(&format!("{text:#}\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Command, parse};
+
+    /// Stops at a time.
+    struct Toy {
+        now: Time,
+        stop: Time,
+    }
+
+    impl Clock for Toy {
+        fn now(&self) -> Time {
+            self.now
+        }
+
+        fn wait(&mut self, until: Time) -> Wake {
+            self.now = self.now.max(until.min(self.stop));
+            if self.now == self.stop { Wake::Stop } else { Wake::Deadline }
+        }
+    }
+
+    fn requests(stop: Duration, files: &[&str]) -> (u64, u64) {
+        let dir = tempfile::tempdir().unwrap();
+        for file in ["memory.current", "memory.reclaim", "memory.swap.max"].iter().chain(files) {
+            std::fs::write(dir.path().join(file), "1").unwrap();
+        }
+        let hold = dir.path().join("hold").display().to_string();
+        let line = "tierscope reclaim --cgroup a --policy kernel --duration 1s --hold";
+        let words = line.split(' ').chain([&*hold]).map(Into::into);
+        let Command::Reclaim(args) = parse(words).unwrap().command else { panic!("it reclaims") };
+        let mut clock = Toy { now: Time(5), stop: Time(5) + stop };
+        let cgroup = Reclaimable::open(dir.path()).unwrap();
+        let tally = super::hold(&args, &cgroup, None, &mut clock).unwrap();
+        (tally.asked / PIECE, tally.held)
+    }
+
+    // A request each 100 ms: at 0, 100, 200, … 900 ms; a signal after 250 ms ends them.
+    #[test]
+    fn requests_have_pauses_until_the_end_or_a_signal() {
+        assert_eq!(requests(Duration::from_secs(9), &[]), (10, 0));
+        assert_eq!(requests(Duration::from_millis(250), &[]), (3, 0));
+        assert_eq!(requests(Duration::from_secs(9), &["hold"]), (0, 10));
+    }
 }

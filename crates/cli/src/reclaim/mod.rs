@@ -28,14 +28,12 @@ pub fn run(args: ReclaimArgs, line: String) -> Result<()> {
         return kernel::run(&args);
     }
     let (as_json, into, share) = (args.json, args.into, args.share);
-    let cgroup = args.target.cgroup.clone();
+    let cgroups = args.target.cgroup.clone();
     let plan = plan(args, line)?;
     let proc = Proc::default();
     plan.watch.selection.check(&proc)?;
     let room = Swap::default().check(into.into())?;
-    if let Some(dir) = &cgroup {
-        check_cgroup(&directory(dir))?;
-    }
+    cgroups.iter().try_for_each(|path| check_cgroup(&directory(path)))?;
     heap::return_large_buffers();
     let machine = LiveMachine::for_needs(&plan.watch.selection, &plan.needs())?;
     if let Some(share) = share {

@@ -1,11 +1,12 @@
 //! Follows a recording in progress, and keeps its metrics exposition ready for scrapes.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use tierscope_core::Result;
 use tierscope_record::Recording;
-use tierscope_record::series::{is_series, members};
+use tierscope_record::series::{is_series, members, newest};
 use tierscope_report::html;
 use tierscope_report::metrics::Collector;
 
@@ -25,21 +26,30 @@ pub(super) struct Ready {
 /// Result of the last poll: nothing recorded yet, a state, or an error.
 pub(super) type Found = Result<Option<Ready>>;
 
-/// The result of the last poll, shared with the server's threads.
+/// The result of the last poll and its time, shared with the server's threads.
 #[derive(Debug)]
-pub(super) struct Board(Mutex<Found>);
+pub(super) struct Board(Mutex<(Found, Instant)>);
 
 impl Board {
     pub(super) fn new() -> Self {
-        Self(Mutex::new(Ok(None)))
+        Self(Mutex::new((Ok(None), Instant::now())))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, (Found, Instant)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn read(&self) -> Found {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.lock().0.clone()
+    }
+
+    /// When the last poll ended.
+    pub(super) fn polled(&self) -> Instant {
+        self.lock().1
     }
 
     fn write(&self, found: Found) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = found;
+        self.lock().0 = found;
     }
 }
 
@@ -66,6 +76,7 @@ impl Follower {
             Ok(None) => board.write(self.ready()),
             found => board.write(found),
         }
+        board.lock().1 = Instant::now();
     }
 
     /// The new state, if there are new windows.
@@ -132,7 +143,10 @@ impl Follower {
             .collect();
         match at {
             Some(at) => paths.retain(|path| path.as_path() > at),
-            None => drop(paths.drain(..paths.len().saturating_sub(1))),
+            None => {
+                let newest = newest(&self.place)?;
+                paths.retain(|path| Some(path) == newest.as_ref());
+            }
         }
         Ok(paths)
     }
@@ -238,6 +252,25 @@ mod tests {
         let name = first.recording.file_name().unwrap().to_str().unwrap().to_owned();
         assert_ne!(shown().recording, first.recording);
         assert_eq!(shown().before, Some(name));
+    }
+
+    // What a power cut leaves of a recording that had just begun.
+    #[test]
+    fn the_newest_recording_with_a_window_is_served() {
+        let dir = tempfile::tempdir().unwrap();
+        let keep = Retention { age: Some(Duration::from_secs(48)), bytes: None };
+        let wall = || UNIX_EPOCH;
+        let mut series = SeriesRecorder::create(dir.path(), &Meta::default(), keep, wall).unwrap();
+        pass(&mut series, 0);
+        series.finish().unwrap();
+        let torn = dir.path().join("20261120T191500.000Z");
+        std::fs::create_dir(&torn).unwrap();
+        std::fs::write(torn.join("windows.arrows"), [0; 4096]).unwrap();
+        let (board, mut follower) = (Board::new(), Follower::new(dir.path().into()));
+        follower.look(&board);
+        assert_eq!(counted(&board), Some(1));
+        follower.look(&board);
+        assert_eq!(counted(&board), Some(1), "it is passed over again");
     }
 
     #[test]

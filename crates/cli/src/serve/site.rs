@@ -1,15 +1,18 @@
 //! Routes: the resource for each URL path.
 
 use std::path::PathBuf;
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use serde_json::json;
 use tierscope_core::{Error, Result};
+use tierscope_http::{Request, Response, Status};
 use tierscope_report::metrics;
 
-use super::follow::{Board, by_name};
-use super::http::{Request, Response, Status};
-use super::pages::{Pages, Part, Place};
+use super::follow::{Board, Ready, by_name};
+use super::pages::{Maker, Pages, Part, Place};
+
+/// Age of the last poll from which on the follower counts as stuck: ten polls.
+const STUCK: Duration = Duration::from_secs(10);
 
 /// All resources that the server offers.
 pub(super) struct Site {
@@ -19,8 +22,15 @@ pub(super) struct Site {
 }
 
 impl Site {
-    pub(super) fn new(place: PathBuf) -> Self {
-        Self { place, board: Board::new(), pages: Pages::default() }
+    /// The site of a recording or series, and the thread that makes its pages.
+    pub(super) fn new(place: PathBuf) -> (Self, Maker) {
+        let (pages, maker) = Pages::new();
+        (Self { place, board: Board::new(), pages }, maker)
+    }
+
+    /// Makes no more pages.
+    pub(super) fn close(&self) {
+        self.pages.close();
     }
 
     pub(super) fn board(&self) -> &Board {
@@ -32,24 +42,25 @@ impl Site {
         match request.path.as_str() {
             "/" => self.newest(Part::Page),
             "/data" => self.newest(Part::Data),
-            "/metrics" => self.metrics(),
-            "/healthz" => self.health(),
+            "/metrics" => self.current(Instant::now(), |ready| {
+                Response::ok(metrics::CONTENT_TYPE, ready.metrics).tagged(ready.tag)
+            }),
+            "/healthz" => self.current(Instant::now(), |_| Response::text(Status::Ok, "ok")),
             "/recordings" => self.recordings(),
             path => self.recording(path),
         }
     }
 
-    fn metrics(&self) -> Response {
-        match self.board.read() {
-            Ok(Some(ready)) => Response::ok(metrics::CONTENT_TYPE, ready.metrics).tagged(ready.tag),
-            Ok(None) => nothing_yet(),
-            Err(error) => failed(&error),
+    /// A response from the result of the last poll, unless that is old: a follower that has
+    /// panicked, or that a file system holds up, leaves it unchanged.
+    fn current(&self, now: Instant, respond: impl FnOnce(Ready) -> Response) -> Response {
+        let age = now.saturating_duration_since(self.board.polled());
+        if age >= STUCK {
+            let text = format!("the recording was last read {} s ago", age.as_secs());
+            return Response::text(Status::Unavailable, &text);
         }
-    }
-
-    fn health(&self) -> Response {
         match self.board.read() {
-            Ok(Some(_)) => Response::text(Status::Ok, "ok"),
+            Ok(Some(ready)) => respond(ready),
             Ok(None) => nothing_yet(),
             Err(error) => failed(&error),
         }
@@ -59,14 +70,14 @@ impl Site {
         match self.board.read() {
             Ok(Some(ready)) => {
                 let before = ready.before.map(|name| format!("recordings/{name}/"));
-                self.page(&Place { path: ready.recording, before }, part)
+                self.page(Place { path: ready.recording, before }, part)
             }
             Ok(None) => nothing_yet(),
             Err(error) => failed(&error),
         }
     }
 
-    fn page(&self, place: &Place, part: Part) -> Response {
+    fn page(&self, place: Place, part: Part) -> Response {
         self.pages.answer(place, part).unwrap_or_else(|error| failed(&error))
     }
 
@@ -86,7 +97,7 @@ impl Site {
             Some(Place { path: all[at].1.path.clone(), before })
         });
         match found {
-            Ok(Some(place)) => self.page(&place, part),
+            Ok(Some(place)) => self.page(place, part),
             Ok(None) => Response::text(Status::NotFound, "no such recording; see /recordings"),
             Err(error) => failed(&error),
         }
@@ -120,4 +131,32 @@ fn nothing_yet() -> Response {
 
 fn failed(error: &Error) -> Response {
     Response::text(Status::InternalError, &error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::follow::Follower;
+    use super::*;
+    use tierscope_core::drive::{Sink, Window};
+    use tierscope_core::{Snapshot, Time};
+    use tierscope_record::{Meta, Recorder};
+
+    #[test]
+    fn old_data_is_not_passed_off_as_current() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut recorder = Recorder::create(dir.path(), &Meta::default()).unwrap();
+        let snapshot = Snapshot { end: Time(1), ..Snapshot::default() };
+        recorder.window(&Window::of(&snapshot)).unwrap();
+        let (site, _) = Site::new(dir.path().into());
+        Follower::new(dir.path().into()).look(site.board());
+        let polled = site.board().polled();
+        let after = |millis: u64| {
+            let now = polled + Duration::from_millis(millis);
+            site.current(now, |_| Response::text(Status::Ok, "ok"))
+        };
+        assert_eq!(after(9_999).status, Status::Ok);
+        let stuck = after(10_000);
+        assert_eq!(stuck.status, Status::Unavailable);
+        assert_eq!(&*stuck.body, b"the recording was last read 10 s ago\n");
+    }
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{ArgGroup, Args};
+use clap::Args;
 
 use crate::instrument_args::InstrumentArgs;
 use crate::target_args::TargetArgs;
@@ -11,7 +11,6 @@ use crate::units;
 
 /// Flags of `tierscope tier`.
 #[derive(Debug, Args)]
-#[command(group(ArgGroup::new("target").args(["pid", "cgroup"])))]
 pub struct TierArgs {
     /// The processes whose memory is placed.
     #[command(flatten)]

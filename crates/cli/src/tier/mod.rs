@@ -20,7 +20,8 @@ use self::args::TierArgs;
 use self::plan::TierPlan;
 use self::progress::TierProgress;
 use crate::output::Output;
-use crate::record::{Recorded, check_complete, meta};
+use crate::print::{note, print_below};
+use crate::record::{Recorded, check_complete, meta, warn_of_left_out};
 
 /// Runs on this host.
 ///
@@ -41,7 +42,7 @@ pub fn run(args: TierArgs, line: String) -> Result<()> {
             Module::open()?;
         }
         let tiers: Vec<String> = nodes.iter().map(|tier| show_nodes(tier)).collect();
-        eprintln!("tierscope: configuration OK: {}; tiers: {}", plan.policy, tiers.join(" > "));
+        note!("configuration OK: {}; tiers: {}", plan.policy, tiers.join(" > "));
         return Ok(());
     }
     heap::return_large_buffers();
@@ -61,7 +62,9 @@ pub(crate) fn work(
     plan: &TierPlan,
     as_json: bool,
 ) -> Result<()> {
+    let before = warn_of_left_out(&machine, None);
     let done = place(&mut machine, plan, mover, &Proc::default().kernel_release()?)?;
+    warn_of_left_out(&machine, before);
     done.report(plan);
     if as_json {
         done.print(plan)?;
@@ -77,7 +80,7 @@ fn show_nodes(nodes: &[Node]) -> String {
 /// Reloads the limits on SIGHUP.
 fn hear_hangups(machine: &mut LiveMachine, plan: &TierPlan, mover: MoverHandle) {
     let Some((path, before)) = plan.config.clone() else {
-        machine.on_hangup(Box::new(|| eprintln!("tierscope: no configuration file to reload")));
+        machine.on_hangup(Box::new(|| note!("no configuration file to reload")));
         return;
     };
     let dry_run = plan.limits.dry_run;
@@ -86,12 +89,12 @@ fn hear_hangups(machine: &mut LiveMachine, plan: &TierPlan, mover: MoverHandle) 
         let reloaded =
             again.and_then(|(limits, restart)| mover.set_limits(limits).map(|()| restart));
         match reloaded {
-            Ok(false) => eprintln!("tierscope: {} reloaded", path.display()),
-            Ok(true) => eprintln!(
-                "tierscope: {} reloaded: limits are in force; other changes need a restart",
+            Ok(false) => note!("{} reloaded", path.display()),
+            Ok(true) => note!(
+                "{} reloaded: limits are in force; other changes need a restart",
                 path.display()
             ),
-            Err(error) => eprintln!("tierscope: nothing changed: {error}"),
+            Err(error) => note!("nothing changed: {error}"),
         }
     }));
 }
@@ -136,7 +139,8 @@ fn place(
     let recorded = ended.map(|ended| Recorded { ended, tally });
     if recorded.is_err() {
         // Completed moves stay in effect: the account is printed before the error.
-        eprint!("tierscope: until it failed:\n{}", account::text(&account));
+        note!("until it failed:");
+        print_below(&account::text(&account));
     }
     Ok(Done { recorded: recorded?, account, scans: machine.scans() })
 }
@@ -165,22 +169,23 @@ impl Done {
             Ended::Deadline => "over after",
         };
         let what = if plan.limits.dry_run { ", nothing was moved (dry run)" } else { "" };
-        eprint!(
-            "tierscope: {} {why} {:.1} s{what}; it took {:.2} s of CPU ({:.1} %)\n{}",
+        note!(
+            "{} {why} {:.1} s{what}; it took {:.2} s of CPU ({:.1} %)",
             plan.policy,
             tally.covered().as_secs_f64(),
             tally.cpu.profiler.as_secs_f64(),
             100.0 * tally.profiler_share(),
-            account::text(&self.account),
         );
+        let mut text = account::text(&self.account);
         if self.scans.scans > 0 {
-            eprintln!(
-                "  scanned {} entries in {} ranges, {:.3} s of CPU",
+            text += &format!(
+                "  scanned {} entries in {} ranges, {:.3} s of CPU\n",
                 self.scans.visited,
                 self.scans.scans,
                 self.scans.cpu.as_secs_f64()
             );
         }
+        print_below(&text);
     }
 
     fn print(&self, plan: &TierPlan) -> Result<()> {

@@ -65,7 +65,7 @@ impl TierPlan {
         if !has_target && !args.check {
             return Err(Error::new(ErrorKind::Usage, "cannot place memory")
                 .cause("no target is given")
-                .remedy("name a process with -p PID, or a cgroup with --cgroup PATH"));
+                .remedy("name one with -p PID, --cgroup PATH, --name PATTERN or --all"));
         }
         let mut how = args.how;
         if let Some(instrument) = &file.instrument {

@@ -15,7 +15,7 @@ use tierscope_tlb::capture::simulated::{Captured, Simulation};
 use tierscope_tlb::ptat::Boards;
 
 use super::source::page_size;
-use crate::print::print;
+use crate::print::{note, print};
 use crate::sim::{OverrideArgs, experiment};
 use crate::stop::stop_flag;
 use crate::ticker::Ticker;
@@ -111,7 +111,7 @@ fn of_guest(args: &CaptureArgs, experiment: &Experiment, size: PageSize) -> Resu
     directory.keep()?;
     let name = args.output.display();
     let stopped = if stop.load(Ordering::Relaxed) { ", as far as it came" } else { "" };
-    eprintln!("tierscope: captured {} accesses in a guest into {name}{stopped}", captured.accesses);
+    note!("captured {} accesses in a guest into {name}{stopped}", captured.accesses);
     if !args.json {
         return Ok(());
     }
@@ -125,10 +125,7 @@ fn of_guest(args: &CaptureArgs, experiment: &Experiment, size: PageSize) -> Resu
 fn summarize(args: &CaptureArgs, captured: &Captured, stopped: bool) -> Result<()> {
     let name = args.output.display();
     let stopped = if stopped { ", as far as it came" } else { "" };
-    eprintln!(
-        "tierscope: captured {} of simulated time into {name}{stopped}",
-        exact_time(captured.time)
-    );
+    note!("captured {} of simulated time into {name}{stopped}", exact_time(captured.time));
     if args.json {
         let said = json!({
             "capture": name.to_string(),

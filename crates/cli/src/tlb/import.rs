@@ -8,6 +8,8 @@ use tierscope_core::Result;
 use tierscope_exchange::PartialDir;
 use tierscope_tlb::capture::Survey;
 
+use crate::print::note;
+
 /// Flags of `tierscope tlb import`.
 #[derive(Debug, Args)]
 pub struct ImportArgs {
@@ -30,9 +32,6 @@ pub(super) fn run(args: &ImportArgs) -> Result<()> {
     survey.write(directory.path())?;
     directory.keep()?;
     let (walks, spaces) = (survey.walks, survey.spaces());
-    eprintln!(
-        "tierscope: wrote {walks} walks of {spaces} address spaces into {}",
-        args.output.display()
-    );
+    note!("wrote {walks} walks of {spaces} address spaces into {}", args.output.display());
     Ok(())
 }

@@ -24,7 +24,7 @@ use tierscope_tlb::record::{
 use tierscope_trace::compact::Writer;
 
 use super::source::{machine, page_size, size_name};
-use crate::print::print;
+use crate::print::{note, print};
 use crate::ticker::Ticker;
 use crate::units::about_size;
 
@@ -175,8 +175,8 @@ fn print_result(
     let rate = recorded.accesses as f64 / took.as_secs_f64();
     let each = recorded.bytes as f64 / recorded.accesses.max(1) as f64;
     let slower = alone.map(|alone| took.as_secs_f64() / alone.as_secs_f64().max(1e-9));
-    eprintln!(
-        "tierscope: {} accesses of {} threads in {:.2} s ({:.1} M a second){}",
+    note!(
+        "{} accesses of {} threads in {:.2} s ({:.1} M a second){}",
         recorded.accesses,
         recorded.threads,
         took.as_secs_f64(),
@@ -186,20 +186,18 @@ fn print_result(
     if let Some(walks) = recorded.walks {
         let share = 1000.0 * walks as f64 / recorded.accesses.max(1) as f64;
         let (machine, pages) = (&args.machine, size_name(args.pages));
-        eprintln!(
-            "tierscope: {walks} misses ({share:.3} of 1000) with pages of {pages} on {machine}"
-        );
+        note!("{walks} misses ({share:.3} of 1000) with pages of {pages} on {machine}");
     }
     if let Some(output) = &args.output {
         let size = about_size(recorded.bytes);
-        eprintln!("tierscope: wrote {}, {size}, {each:.3} bytes an access", output.display());
+        note!("wrote {}, {size}, {each:.3} bytes an access", output.display());
         if recorded.allocations > 0 {
-            eprintln!("tierscope: recorded {} heap allocations", recorded.allocations);
+            note!("recorded {} heap allocations", recorded.allocations);
         }
     }
     if seen.lost > 0 || seen.accesses > recorded.accesses {
         let missing = seen.lost.max(seen.accesses.saturating_sub(recorded.accesses));
-        eprintln!("tierscope: {missing} of {} accesses were lost", seen.accesses);
+        note!("{missing} of {} accesses were lost", seen.accesses);
     }
     if !args.json {
         return Ok(());

@@ -18,6 +18,7 @@ use tierscope_tlb::report::{Report, Watched};
 use super::export::Export;
 use super::source::{TraceArgs, machine, page_size, size_name};
 use crate::print;
+use crate::print::note;
 use crate::units::about_size;
 
 /// Flags of `tierscope tlb report`.
@@ -131,8 +132,8 @@ fn of_capture(args: &ReportArgs, machine: &Machine) -> Result<()> {
     match damage.first {
         None => Ok(()),
         Some(error) => {
-            eprintln!(
-                "tierscope: damaged in {} places, the first is reported below; the rest was used",
+            note!(
+                "damaged in {} places, the first is reported below; the rest was used",
                 damage.count
             );
             Err(error)

@@ -9,6 +9,7 @@ use tierscope_tlb::attribution::{Listener, Threads};
 use tierscope_tlb::ptat::{Capture, Damage, Files, Misses, Sink, open};
 use tierscope_trace::{Format, Options};
 
+use crate::print::note;
 use crate::stop::Stop;
 use crate::ticker::{self, Ticker};
 use crate::trace::{Read, read};
@@ -58,7 +59,7 @@ impl TraceArgs {
         let mut ticker = Ticker::new("reading", ticker::bytes);
         while capture.step(sink) {
             if stop.check("report").is_err() {
-                eprintln!("tierscope: stopped; this covers the part that was read");
+                note!("stopped; this covers the part that was read");
                 break;
             }
             ticker.tick(capture.read(), capture.bytes);

@@ -13,7 +13,7 @@ use tierscope_trace::{Batch, Kind, Summary, Trace};
 
 use super::input::{InputArgs, Read, read};
 use super::{info, parquet};
-use crate::print::print;
+use crate::print::{note, print};
 
 /// Flags of `tierscope trace convert`.
 #[derive(Debug, Args)]
@@ -120,7 +120,7 @@ fn to_file(args: &ConvertArgs, trace: &mut Trace, to: To) -> Result<()> {
     }
     partial.keep()?;
     let stopped = if read.stopped { ", as far as it was read" } else { "" };
-    eprintln!("tierscope: wrote {} accesses into {name}{stopped}", summary.total());
+    note!("wrote {} accesses into {name}{stopped}", summary.total());
     if args.json {
         let text = info::json(&args.output, to_name(to), bytes, &summary, read.damages);
         print(&format!("{text:#}\n"))?;

@@ -10,6 +10,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use tierscope_core::{Error, ErrorKind, Result};
 use tierscope_trace::{Batch, Format, Options, Trace};
 
+use crate::print::note;
 use crate::ticker::{self, Ticker};
 
 /// The trace to read.
@@ -65,9 +66,9 @@ impl Read {
     pub(crate) fn verdict(self, kept: &str) -> Result<()> {
         let Some(damage) = self.damage else { return Ok(()) };
         match self.damages {
-            1 => eprintln!("tierscope: {kept}"),
+            1 => note!("{kept}"),
             count => {
-                eprintln!("tierscope: damaged in {count} places, the first is named below; {kept}")
+                note!("damaged in {count} places, the first is named below; {kept}")
             }
         }
         Err(damage)
@@ -115,6 +116,6 @@ pub(crate) fn read(trace: &mut Trace, mut take: impl FnMut(&Batch) -> Result<()>
     }
     drop(ticker);
     read.to_the_end = trace.source.whole();
-    trace.source.notes().iter().for_each(|note| eprintln!("tierscope: {note}"));
+    trace.source.notes().iter().for_each(|note| note!("{note}"));
     Ok(read)
 }

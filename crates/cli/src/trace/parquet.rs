@@ -5,6 +5,7 @@ use tierscope_core::{Error, ErrorKind, Result};
 use tierscope_trace::Trace;
 
 use super::convert::ConvertArgs;
+use crate::print::note;
 
 #[cfg(not(feature = "parquet"))]
 pub(super) fn write(_: &ConvertArgs, _: &mut Trace) -> Result<()> {
@@ -63,6 +64,6 @@ pub(super) fn write(args: &ConvertArgs, trace: &mut Trace) -> Result<()> {
         Ok(())
     })?;
     part.finish()?;
-    eprintln!("tierscope: wrote {count} accesses of {host} into {}", args.output.display());
+    note!("wrote {count} accesses of {host} into {}", args.output.display());
     read.verdict("the readable part was written")
 }

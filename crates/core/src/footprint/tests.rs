@@ -76,6 +76,20 @@ fn accessed_memory_counts_before_it_is_measured() {
     assert_eq!(found, [(20, 24, HOT, None), (26, 30, HOT, None)]);
 }
 
+// A heap that grew into two further entries of 2 MiB, 512 to 1536, since its first one was found
+// resident: they count where each of them was seen by its entry, and not where a region was
+// sampled.
+#[test]
+fn accessed_entries_count_before_they_are_measured() {
+    let seen = |level| {
+        let grown = Region { level, ..region((0, 1536), Some(HOT)) };
+        let idle = Region { level, ..region((1536, 2048), Some(0.0)) };
+        fitted(vec![grown, idle], &[(0, 2048)], &[((0, 512), 512)])
+    };
+    assert_eq!(seen(Some(Level::PMD)), [(0, 1536, HOT, None)]);
+    assert_eq!(seen(None), [(0, 512, HOT, None)]);
+}
+
 // 4 to 8 are resident; the region lists 5 and 6.
 #[test]
 fn memory_that_no_region_lists_was_not_probed() {

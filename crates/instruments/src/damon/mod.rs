@@ -24,6 +24,8 @@
 //!   and not part of the algorithm: draws are 64 bits wide unless [`Config::narrow_draws`] is set.
 //! - The kernel monitors no space with fewer than two gaps (`__damon_va_three_regions`); here such
 //!   a space has one or two areas.
+//! - Memory that the machine cannot judge is left out of the areas and reported as unknown. While
+//!   there is any, and after a refused probe, regions are fitted once a second or more often.
 //! - A space that appears while the instrument runs gets its first regions at the next update; a
 //!   space that vanishes loses them at once. The kernel's targets are fixed.
 //! - In the kernel, tuning postpones the update of regions (`damon_set_attrs` restarts its count),
@@ -33,7 +35,7 @@ use std::time::Duration;
 
 use tierscope_core::{
     Instrument, Level, Mappings, Need, PAGE_SHIFT, Ports, Probe, Region, Result, Rng, Setting,
-    Snapshot, SpaceId, State, Step, Time,
+    Snapshot, SpaceId, State, Step, Time, Unknown,
 };
 
 mod areas;
@@ -41,6 +43,7 @@ mod regions;
 mod tune;
 
 use crate::checks::{intervals, region_limits};
+use crate::hidden::Hidden;
 use crate::registry::{Common, CostClass, Entry, Variant, set};
 use areas::three_areas;
 use regions::{SampledRegion, Splitter, initial, merge, set_areas, size_limit};
@@ -51,7 +54,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "damon",
     about: "region sampling at the leaves, as Linux v6.12 does it",
     needs: &[Need::AccessBits],
-    granularity: "4 KiB",
+    granularity: "regions",
     variants: &[
         Variant { name: "fixed", about: "the intervals given", cost: CostClass::Bounded },
         Variant {
@@ -83,6 +86,9 @@ fn make(variant: &str, common: &Common) -> Result<Box<dyn Instrument>> {
     set(&mut config.seed, &common.seed);
     Ok(Box::new(Damon::new(config)?))
 }
+
+/// Shortest time between two updates that hidden memory requires.
+const FIT_AGAIN: Duration = Duration::from_secs(1);
 
 /// Settings of the instrument (`struct damon_attrs`).
 #[derive(Clone, Debug, PartialEq)]
@@ -149,6 +155,7 @@ pub struct Damon {
     config: Config,
     rng: Rng,
     zones: Vec<SampledRegion>,
+    hidden: Hidden,
     /// Maximum size of merged regions, in bytes.
     limit: u64,
     splitter: Splitter,
@@ -163,6 +170,8 @@ pub struct Damon {
     /// Windows since the last tuning.
     untuned: u32,
     next_sample: Time,
+    /// Time of the last update.
+    fitted: Time,
     next_update: Time,
 }
 
@@ -178,6 +187,7 @@ impl Damon {
             sampling: config.sampling,
             config,
             zones: Vec::new(),
+            hidden: Hidden::default(),
             limit: 0,
             splitter: Splitter::default(),
             picks: Vec::new(),
@@ -186,6 +196,7 @@ impl Damon {
             samples: 0,
             untuned: 0,
             next_sample: Time(0),
+            fitted: Time(0),
             next_update: Time(0),
         })
     }
@@ -194,8 +205,9 @@ impl Damon {
     fn update(&mut self, mappings: &Mappings) {
         let mut zones = Vec::new();
         for space in mappings.mappings.chunk_by(|a, b| a.range.space == b.range.space) {
-            let areas = three_areas(space);
-            let known = self.zones.iter().filter(|zone| zone.range.space == areas[0].space);
+            let areas = self.hidden.cut(three_areas(space));
+            let Some(first) = areas.first() else { continue };
+            let known = self.zones.iter().filter(|zone| zone.range.space == first.space);
             let known: Vec<SampledRegion> = known.cloned().collect();
             zones.extend(if known.is_empty() {
                 initial(&areas, self.config.min_regions)
@@ -221,6 +233,9 @@ impl Damon {
             zone.judge(probe);
         }
         self.drop_gone();
+        if self.zones.iter().any(|zone| zone.refused) {
+            self.next_update = self.next_update.min(self.fitted + FIT_AGAIN);
+        }
         Ok(())
     }
 
@@ -233,6 +248,7 @@ impl Damon {
             return;
         }
         gone.dedup();
+        self.hidden.forget(&gone);
         self.zones.retain(|zone| !gone.contains(&zone.range.space));
         self.picks.retain(|pick| !gone.contains(&pick.at.space));
         self.limit = size_limit(&self.zones, self.config.min_regions);
@@ -259,11 +275,13 @@ impl Damon {
     /// The end of a window in `kdamond_fn`: merges, reports, tunes, resets, splits.
     fn close_window(&mut self, start: Time, end: Time) -> Snapshot {
         let samples = self.samples;
-        merge(&mut self.zones, self.limit, self.config.max_regions, samples);
-        let regions = self.zones.iter().map(|zone| region_of(zone, samples)).collect();
+        let most = self.config.max_regions.saturating_sub(self.hidden.count());
+        merge(&mut self.zones, self.limit, most, samples);
+        let mut regions = self.zones.iter().map(|zone| region_of(zone, samples)).collect();
+        self.hidden.add_to(&mut regions);
         self.tune();
         self.zones.iter_mut().for_each(SampledRegion::start_over);
-        self.splitter.split(&mut self.zones, self.config.max_regions, &mut self.rng);
+        self.splitter.split(&mut self.zones, most, &mut self.rng);
         self.samples = 0;
         Snapshot { start, end, samples, regions }
     }
@@ -284,9 +302,13 @@ impl Damon {
     }
 
     fn refresh(&mut self, ports: &mut dyn Ports) -> Result<()> {
-        let mappings = ports.mappings(self.config.update.min(Duration::from_secs(1)))?;
+        let mappings = ports.mappings(self.config.update.min(FIT_AGAIN))?;
+        self.hidden.update(ports, &mappings)?;
         self.update(&mappings);
-        self.next_update = ports.now() + self.config.update;
+        self.fitted = ports.now();
+        let every = self.config.update;
+        let every = if self.hidden.count() > 0 { every.min(FIT_AGAIN) } else { every };
+        self.next_update = self.fitted + every;
         Ok(())
     }
 
@@ -317,8 +339,9 @@ fn draw(rng: &mut Rng, bytes: u64, narrow: bool) -> u64 {
 }
 
 fn region_of(zone: &SampledRegion, samples: u32) -> Region {
-    let SampledRegion { range, accesses, age, level, .. } = *zone;
-    Region { age, level, ..Region::sampled(range, accesses as f32, samples) }
+    let SampledRegion { range, accesses, age, level, refused, .. } = *zone;
+    let unknown = refused.then_some(Unknown::Refused);
+    Region { age, level, unknown, ..Region::sampled(range, accesses as f32, samples) }
 }
 
 impl Instrument for Damon {
@@ -396,6 +419,19 @@ mod tests {
         assert!(refused(Config { max_regions: 9, ..Default::default() }));
         let goal = Goal { min_sampling: Duration::from_millis(6), ..Default::default() };
         assert!(refused(Config { auto_tune: Some(goal), ..Default::default() }));
+    }
+
+    #[test]
+    fn a_refused_zone_is_not_cold() {
+        let zone = SampledRegion::new(test_range(0, GIB));
+        let mut refused = zone.clone();
+        let mut probe = Probe::test(zone.range.at(0), Level::PTE);
+        probe.answer.state = State::Refused;
+        refused.judge(&probe);
+        assert_eq!(region_of(&zone, 20).unknown, None);
+        assert_eq!(region_of(&refused, 20).unknown, Some(Unknown::Refused));
+        refused.start_over();
+        assert_eq!(region_of(&refused, 20).unknown, None);
     }
 
     #[test]

@@ -16,11 +16,13 @@ pub(super) struct SampledRegion {
     pub(super) age: u32,
     /// Coarsest leaf found in this window.
     pub(super) level: Option<Level>,
+    /// The machine refused a probe of this window.
+    pub(super) refused: bool,
 }
 
 impl SampledRegion {
     pub(super) fn new(range: Range) -> Self {
-        Self { range, accesses: 0, last: 0, age: 0, level: None }
+        Self { range, accesses: 0, last: 0, age: 0, level: None, refused: false }
     }
 
     pub(super) fn judge(&mut self, probe: &Probe) {
@@ -28,6 +30,7 @@ impl SampledRegion {
             self.level = self.level.max(probe.answer.reached);
         }
         self.accesses += u32::from(probe.is_young());
+        self.refused |= probe.answer.state == State::Refused;
     }
 
     /// `kdamond_reset_aggregated`: resets the count.
@@ -35,6 +38,7 @@ impl SampledRegion {
         self.last = self.accesses;
         self.accesses = 0;
         self.level = None;
+        self.refused = false;
     }
 
     /// Rescales the age, which is counted in windows, to a new window length
@@ -62,6 +66,7 @@ impl SampledRegion {
         self.accesses = mean(self.accesses, next.accesses);
         self.age = mean(self.age, next.age);
         self.level = self.level.max(next.level);
+        self.refused |= next.refused;
         self.range.end = next.range.end;
     }
 }

@@ -86,7 +86,7 @@ impl Drawing {
             tables.insert(table.key(), table);
         }
         let mut tally = Tally::new(false);
-        tally.count(&[], &tables, &VisitOrder::new(&areas, 1));
+        tally.count(&[], &tables, &BTreeMap::new(), &VisitOrder::new(&areas, 1));
         Self { areas, tables, tally }
     }
 
@@ -105,6 +105,7 @@ impl Drawing {
             tally: &self.tally,
             samples: 40,
             windows: 1,
+            now: Time(60_000_000),
             expected,
             rebuilt: usize::MAX,
         };

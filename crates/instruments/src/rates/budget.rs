@@ -102,7 +102,7 @@ impl Work {
     /// Weight of a kind of work while all kinds have something to do. The share of an idle kind
     /// goes to the others: neither search nor refinement can starve the other.
     fn weight(self, shares: &Shares) -> f64 {
-        let &Shares { covered, begun, vast, .. } = shares;
+        let &Shares { covered, begun, vast, veiled, .. } = shares;
         match self {
             Work::Upper if !begun => 100.0,
             Work::Upper => 5.0,
@@ -114,7 +114,7 @@ impl Work {
             Work::Round => 80.0,
             Work::Refine if covered => 30.0,
             Work::Refine => 8.0,
-            Work::Leaves if covered => 10.0,
+            Work::Leaves if covered || veiled => 10.0,
             Work::Leaves => 4.0,
         }
     }
@@ -132,6 +132,8 @@ pub(super) struct Shares {
     /// Whether so much of level 3 is unvisited that it will flag more tables than full visits can
     /// cover.
     pub(super) vast: bool,
+    /// Whether it is unknown if the rates of entries hold for their pages.
+    pub(super) veiled: bool,
 }
 
 impl Shares {

@@ -21,7 +21,7 @@ use std::ops::Range;
 use tierscope_core::Time;
 
 use super::curve::{dot, exponentiate, normalise, running_sums, total};
-use super::grid::{CELLS, Curve, LookLikelihood, PER_DECADE, look_likelihood};
+use super::grid::{CELLS, Curve, LookLikelihood, PER_DECADE, look_likelihood, rate_of};
 use super::looks::{Look, Looks, SKETCH_STEP, WORDS, mask, sketched};
 
 /// Minimum length of a run of entries with the same bits that becomes one node.
@@ -50,6 +50,12 @@ const LASTING: f32 = 600.0;
 const TAIL: f32 = 0.05;
 /// Probability of each tail outside of the 60 % interval that decides between hot and cold.
 const CORE: f32 = 0.2;
+
+/// The same tails of the normal distribution, in standard deviations; and the largest standard
+/// deviation of a rate, in cells: a decade.
+const OF_TAIL: f32 = 1.645;
+const OF_CORE: f32 = 0.842;
+const WIDEST: f32 = 8.0;
 
 /// Prior knowledge of an entry's rate: the learned distribution of rates and probabilities of
 /// changes.
@@ -262,10 +268,34 @@ impl Segment {
         }
     }
 
+    /// Widens the bounds to what the looks say of one entry: entries accessed in bursts become
+    /// young together, so that a look at many of them is one observation. A look at `x` expected
+    /// accesses has the Fisher information x^2 / (e^x - 1) on the rate's logarithm.
+    pub(super) fn widen(&mut self, looks: &[Look]) {
+        let expected = |look: &Look| (rate_of(self.mean) * look.seconds).clamp(1e-3, 20.0);
+        let each = |x: f32| x * x / x.exp_m1();
+        let information: f32 = looks.iter().map(|look| each(expected(look))).sum();
+        let deviation = (PER_DECADE / std::f32::consts::LN_10 / information.sqrt()).min(WIDEST);
+        let within = |bounds: [f32; 2], deviations: f32| {
+            let reach = deviations * deviation;
+            [bounds[0].min(self.mean - reach), bounds[1].max(self.mean + reach)]
+        };
+        [self.low, self.high] = within([self.low, self.high], OF_TAIL);
+        self.core = within(self.core, OF_CORE);
+    }
+
     /// Cell of the rate as used in sums: the mean, limited to `VAGUE` cells above the lower bound,
     /// so that a rate without an upper bound counts no higher than the evidence requires.
     pub(super) fn believed(&self) -> f32 {
         self.mean.min(self.low + VAGUE)
+    }
+
+    /// Accesses per second of an entry, as far as they are believed; below the grid none.
+    pub(super) fn believed_rate(&self) -> f32 {
+        match self.believed() {
+            cell if cell <= 0.0 => 0.0,
+            cell => rate_of(cell),
+        }
     }
 }
 

@@ -12,9 +12,11 @@ pub(super) const DEPTH: usize = 8;
 /// Distance between two entries that a sketch probes.
 pub(super) const SKETCH_STEP: usize = 32;
 
-/// Minimum number of entries young in both of two looks, found or expected by chance, for an
-/// estimate of skew.
-const LEAST_SHARED: f64 = 4.0;
+/// Minimum number of entries young in both of two looks for an estimate of skew: as expected by
+/// chance; or as found, so many that fewer than those expected by chance would be skewed anyway: to
+/// stop at a few found ones would make even entries look skewed.
+const LEAST_EXPECTED: f64 = 4.0;
+const LEAST_FOUND: f64 = 12.0;
 
 /// A bit for each entry of a table.
 pub(super) type Bits = [u64; WORDS];
@@ -37,7 +39,7 @@ impl Look {
     }
 
     /// Number of young entries.
-    fn count(&self) -> u32 {
+    pub(super) fn count(&self) -> u32 {
         self.young.iter().map(|word| word.count_ones()).sum()
     }
 }
@@ -59,6 +61,40 @@ pub(super) struct Looks {
     kept: Vec<Look>,
 }
 
+/// Entries young in both of two looks, summed over pairs of looks: as found, and as expected if all
+/// entries were accessed alike. The expectation is right however few entries are young.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Shared {
+    pub(super) both: f64,
+    pub(super) chance: f64,
+}
+
+impl Shared {
+    fn of(looks: &[&Look], entries: usize) -> Self {
+        let mut all = Self::default();
+        for (index, one) in looks.iter().enumerate() {
+            for other in &looks[..index] {
+                let both = one.young.iter().zip(&other.young).map(|(a, b)| (a & b).count_ones());
+                let chance = f64::from(one.count()) * f64::from(other.count()) / entries as f64;
+                all.add(&Self { both: f64::from(both.sum::<u32>()), chance });
+            }
+        }
+        all
+    }
+
+    pub(super) fn add(&mut self, other: &Self) {
+        self.both += other.both;
+        self.chance += other.chance;
+    }
+
+    /// Skew of accesses over entries: the access-weighted mean rate (of the entry that an average
+    /// access falls on) over the mean rate; `None` if too few entries were young.
+    pub(super) fn skew(&self) -> Option<f64> {
+        let enough = self.both >= LEAST_FOUND || self.chance >= LEAST_EXPECTED;
+        (enough && self.chance > 0.0).then(|| (self.both / self.chance).max(1.0))
+    }
+}
+
 impl Looks {
     /// Adds a look, in place of the oldest one if there are `DEPTH` already.
     pub(super) fn add(&mut self, look: Look) {
@@ -78,21 +114,15 @@ impl Looks {
         &self.kept
     }
 
-    /// Skew of accesses over entries: the access-weighted mean rate (of the entry that an average
-    /// access falls on) over the mean rate. Estimated from pairs of looks: the number of entries
-    /// young in both, over the number expected by chance, whose expectation is right however few
-    /// entries are young; `None` if there are too few.
-    pub(super) fn unevenness(&self, entries: usize) -> Option<f64> {
-        let (mut both, mut chance) = (0.0, 0.0);
-        for (index, one) in self.kept.iter().enumerate() {
-            for other in &self.kept[..index] {
-                let shared = one.young.iter().zip(&other.young).map(|(a, b)| (a & b).count_ones());
-                both += f64::from(shared.sum::<u32>());
-                chance += f64::from(one.count()) * f64::from(other.count()) / entries as f64;
-            }
-        }
-        let enough = both >= LEAST_SHARED || chance >= LEAST_SHARED;
-        (enough && chance > 0.0).then(|| (both / chance).max(1.0))
+    /// Entries that its looks share: the fewest looks that are enough, those with the fewest young
+    /// entries first. The busiest entries are young in all looks after a long time, and so are most
+    /// others: such looks show little of the skew.
+    pub(super) fn shared(&self, entries: usize) -> Shared {
+        let mut looks: Vec<&Look> = self.kept.iter().collect();
+        looks.sort_by_key(|look| look.count());
+        let few = (2..looks.len()).map(|number| Shared::of(&looks[..number], entries));
+        let enough = few.into_iter().find(|shared| shared.skew().is_some());
+        enough.unwrap_or_else(|| Shared::of(&looks, entries))
     }
 
     /// Correlation over all pairs of looks: `own` is the number of entries young in both looks
@@ -212,11 +242,11 @@ mod tests {
     // Two looks, each with four of 512 entries young, share two: too few to judge. Four looks with
     // the same four entries share all four in each pair, by chance 1/32: a skew of 512 / 4.
     #[test]
-    fn unevenness_counts_shared_looks() {
+    fn skew_is_that_of_shared_entries() {
         let of = |sets: &[&[usize]]| {
             let mut looks = Looks::default();
             sets.iter().for_each(|set| looks.add(look(set)));
-            looks.unevenness(ENTRIES)
+            looks.shared(ENTRIES).skew()
         };
         assert_eq!(of(&[&[1, 2, 3, 4], &[3, 4, 5, 6]]), None);
         assert_eq!(of(&[&[1, 2, 3, 4][..]; 4]), Some(128.0));

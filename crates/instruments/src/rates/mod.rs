@@ -41,8 +41,10 @@ mod budget;
 mod chain;
 mod curve;
 mod grid;
+mod leaves;
 mod looks;
 mod regions;
+mod skew;
 mod table;
 mod tally;
 mod uncorrelated;
@@ -50,18 +52,21 @@ mod uncorrelated;
 #[doc(hidden)]
 pub mod bench;
 
+pub use tally::hot_rate;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::ops::Bound;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tierscope_core::{
-    AccessedSet, Addr, ErrorKind, Instrument, LeafKind, Level, Need, Ports, Probe, Range, Result,
-    Rng, ScanMode, Setting, Snapshot, State, Step, Time,
+    AccessedSet, Addr, ErrorKind, Instrument, LeafKind, Level, Mappings, Need, Ports, Probe, Range,
+    Result, Rng, ScanMode, Setting, Snapshot, State, Step, Time,
 };
 
-use crate::areas::refresh;
 use crate::checks::{intervals, refuse, require_lower_levels};
+use crate::hidden::Hidden;
 use crate::registry::{Common, CostClass, Entry, GONE, Variant, set};
 use budget::{Budget, Shares, Work};
 use chain::{Chain, Prior, Segment};
@@ -141,19 +146,8 @@ const DRAWN: usize = 2;
 const FITS: usize = 15;
 /// Maximum number of level-3 tables under visit at a time, until all have been visited.
 const AT_ONCE: usize = 64;
-/// Expected accesses of a page between clear and look if all pages of an entry are alike; and
-/// bounds of that time in seconds.
-const LEAF_MEASURE: f32 = 0.4;
-const LEAF_DISTANCES: (f32, f32) = (0.001, 0.5);
-/// Entries of 2 MiB whose leaves are visited: randomly chosen ones per second; the busiest ones per
-/// batch, if pages of an entry differ; and the maximum number of leaf tables kept.
-const LEAF_SAMPLES: usize = 8;
-const LEAF_BATCH: usize = 512;
-const MOST_LEAVES: usize = 8192;
 /// Distance in pages between two pages sampled for the fit of the distribution of page rates.
 const LEAF_STRIDE: usize = 61;
-/// Time after which the leaves of a randomly chosen entry may be visited again.
-const LEAVES_AGAIN: Duration = Duration::from_secs(10);
 /// Time after which a table with hot entries is visited again.
 const REVISIT: Duration = Duration::from_millis(1000);
 /// Time after which a table is visited again if it is undecided or its rates are not closely known.
@@ -186,6 +180,8 @@ const SHOWN_SHARE: f64 = 10.0;
 const REBUILT: f64 = 0.05;
 /// Reading mappings may take the budget divided by this.
 const MAPPINGS_SHARE: f64 = 5.0;
+/// Number of times per interval of updates that the machine is asked for newer mappings.
+const ASKED_AGAIN: u32 = 8;
 
 const CLEAR: ScanMode = ScanMode { clear: true, prune: false, present: false };
 
@@ -194,7 +190,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "rates",
     about: "access rates with credible intervals, from times between clear and look",
     needs: &[Need::AccessBits],
-    granularity: "2 MiB",
+    granularity: "4 KiB to 2 MiB",
     variants: &[Variant {
         name: "bayes",
         about: "rates by likelihood, within a share of one CPU",
@@ -324,6 +320,9 @@ pub struct Rates {
     /// Visits with accesses since the last fit, per prior.
     news: [u32; 3],
     areas: Vec<Range>,
+    hidden: Hidden,
+    /// The mappings that `areas` was made of.
+    mappings: Option<Arc<Mappings>>,
     /// Tables of level 3 (entries of 1 GiB), one for each 512 GiB; ascending.
     upper: Vec<Table>,
     /// Tables of level 2 (entries of 2 MiB) visited so far, by the GiB that they cover.
@@ -357,7 +356,7 @@ pub struct Rates {
     /// ones.
     refined: [BTreeSet<Key>; 2],
     /// Hot threshold for which `refined` was computed.
-    sorted: f32,
+    sorted: [f32; 2],
     /// Last table visited of each set of `refined`.
     refine_from: [Key; 2],
     refine_turn: u32,
@@ -377,8 +376,15 @@ pub struct Rates {
     chain: Chain,
     set: AccessedSet,
     probes: Vec<Probe>,
-    /// Whether the last scan found a huge page.
-    huge: bool,
+    /// Number of huge pages that the last scan found.
+    huge: u64,
+    /// Entry whose leaves were last checked for being outdated.
+    leaves_from: Key,
+}
+
+/// Whether a probed entry is a page, not a table.
+fn is_one_page(probe: &Probe) -> bool {
+    matches!(probe.answer.kind, LeafKind::Page | LeafKind::Hugetlb | LeafKind::Special)
 }
 
 /// Round-robin order over all GiB of the target, in which adjacent GiB are visited at distant
@@ -390,7 +396,7 @@ struct VisitOrder {
     count: u64,
     stride: u64,
     at: u64,
-    /// Visits since the last change of the areas.
+    /// Visits since the order was made.
     done: u64,
 }
 
@@ -427,6 +433,18 @@ impl VisitOrder {
     }
 }
 
+/// Bytes of the target's memory: the resident ones, where the machine knows them, else all of the
+/// areas.
+fn memory(ports: &mut dyn Ports, areas: &[Range]) -> u64 {
+    let mapped = areas.iter().map(Range::bytes).sum();
+    let Ok(residence) = ports.residence() else { return mapped };
+    let mut extents = residence.spaces.iter().filter_map(|space| space.extents.as_ref()).peekable();
+    if extents.peek().is_none() {
+        return mapped;
+    }
+    extents.flat_map(|all| all.iter()).map(|extent| extent.resident).sum::<u64>().min(mapped)
+}
+
 impl Rates {
     /// Makes the instrument with these settings.
     ///
@@ -443,10 +461,13 @@ impl Rates {
             shown: Duration::ZERO,
             news: [0; 3],
             areas: Vec::new(),
+            hidden: Hidden::default(),
+            mappings: None,
             upper: Vec::new(),
             lower: BTreeMap::new(),
             leaves: BTreeMap::new(),
             wanted: VecDeque::new(),
+            leaves_from: Key::default(),
             priors: [Prior::default(), Prior::default(), Prior::default()],
             tally: Tally::new(!config.flush),
             budget: Budget::new(BUDGETED * config.cpu),
@@ -461,7 +482,7 @@ impl Rates {
             number: 0,
             hints: Vec::new(),
             refined: Default::default(),
-            sorted: f32::MAX,
+            sorted: [f32::MAX; 2],
             refine_from: [(tierscope_core::SpaceId(0), 0); 2],
             refine_turn: 0,
             reconsidered: (tierscope_core::SpaceId(0), 0),
@@ -476,7 +497,7 @@ impl Rates {
             chain: Chain::default(),
             set: AccessedSet::default(),
             probes: Vec::new(),
-            huge: false,
+            huge: 0,
             config,
         })
     }
@@ -496,16 +517,22 @@ impl Rates {
         self.config.window * times as u32
     }
 
-    /// Reads the mappings if an update is due: at the configured interval, or less often, so that a
-    /// fifth of the budget pays for it.
+    /// Takes up new mappings, which are read at the configured interval, or earlier by a machine
+    /// that finds them outdated; less often if a fifth of the budget does not pay for it.
     fn read_mappings(&mut self, ports: &mut dyn Ports) -> Result<()> {
+        if ports.now() < self.next_update {
+            return Ok(());
+        }
         let before = ports.own_time();
-        let areas = refresh(ports, &mut self.next_update, self.config.update, MAX_AREAS)?;
-        let Some(areas) = areas else { return Ok(()) };
-        self.lay_out(areas);
+        let mappings = ports.mappings(self.config.update)?;
+        if self.mappings.as_ref().is_none_or(|known| !Arc::ptr_eq(known, &mappings)) {
+            let areas = self.hidden.areas(ports, &mappings, MAX_AREAS)?;
+            self.lay_out(areas);
+            self.mappings = Some(mappings);
+        }
         let cost = ports.own_time().saturating_sub(before);
         let pause = cost.mul_f64(MAPPINGS_SHARE / self.config.cpu);
-        self.next_update = ports.now() + self.config.update.max(pause);
+        self.next_update = ports.now() + (self.config.update / ASKED_AGAIN).max(pause);
         Ok(())
     }
 
@@ -541,8 +568,12 @@ impl Rates {
         self.upper_seen = 0;
         let whole: tierscope_core::RangeSet =
             self.areas.iter().map(|area| Level::PUD.align(area)).collect();
-        self.round = VisitOrder::new(whole.as_slice(), self.config.seed);
+        let round = VisitOrder::new(whole.as_slice(), self.config.seed);
+        if (&round.starts, round.count) != (&self.round.starts, self.round.count) {
+            self.round = round;
+        }
         let bytes: u64 = self.areas.iter().map(Range::bytes).sum();
+        self.tally.set_memory(bytes);
         self.priors[0].set_entries(bytes >> Level::PMD.shift());
     }
 
@@ -567,11 +598,32 @@ impl Rates {
         let range = Range::new(key.0, key.1, key.1 + (level.entry_bytes() << 9));
         let began = ports.now();
         let stats = ports.access_bits()?.scan(&range, level, CLEAR, &mut self.set)?;
-        self.huge = stats.leaves[1] > 0;
+        self.huge = stats.leaves[1];
         let ended = ports.now();
         let mut young: Bits = [0; WORDS];
         young.iter_mut().zip(&self.set.young).for_each(|(to, from)| *to = *from);
         Ok((began + ended.since(began) / 2, young))
+    }
+
+    /// Finds the entries of a table that are huge pages, if that matters and their number has
+    /// changed: their rates hold for all of their memory, however skewed accesses to small pages
+    /// are.
+    fn find_huge_pages(&mut self, ports: &mut dyn Ports, key: Key) -> Result<()> {
+        let Some(table) = self.lower.get_mut(&key) else { return Ok(()) };
+        let is_known = table.huge == table.known_huge;
+        let matters = self.tally.tells_huge_pages() || self.tally.veil(table) < f32::INFINITY;
+        if table.sketch || is_known || !matters {
+            return Ok(());
+        }
+        let at = |entry| Addr { space: key.0, at: table.entry(entry).1 };
+        self.probes.clear();
+        self.probes.extend(table.span.clone().map(|entry| Probe::test(at(entry), Level::PMD)));
+        ports.access_bits()?.probe(&mut self.probes)?;
+        (table.known_huge, table.whole, table.built) = (table.huge, [0; WORDS], None);
+        for (entry, probe) in table.span.clone().zip(&self.probes) {
+            table.whole[entry / 64] |= u64::from(is_one_page(probe)) << (entry % 64);
+        }
+        Ok(())
     }
 
     /// Probes and clears the entries of a sketch, in a level-2 table. Returns the time of the
@@ -585,7 +637,7 @@ impl Rates {
         let began = ports.now();
         ports.access_bits()?.probe(&mut self.probes)?;
         let ended = ports.now();
-        self.huge = self.probes.iter().any(|probe| probe.answer.kind == LeafKind::Page);
+        self.huge = self.probes.iter().filter(|probe| is_one_page(probe)).count() as u64;
         let mut young: Bits = [0; WORDS];
         for (entry, probe) in sketched().zip(&self.probes) {
             let bit = u64::from(probe.answer.state == State::Young);
@@ -608,7 +660,7 @@ impl Rates {
         let waited = self.flushed.get(next)?.since(cleared);
         let passed = now.since(cleared);
         let held = (passed.as_nanos() as u64) < SHORT
-            && self.table(visit.level, visit.key).is_some_and(|table| table.huge);
+            && self.table(visit.level, visit.key).is_some_and(|table| table.huge > 0);
         let unseen = if held { waited } else { waited / 2 };
         (waited <= passed / 4).then_some(cleared + unseen)
     }
@@ -648,24 +700,6 @@ impl Rates {
         table.huge = huge;
         table.look(since, at, young, false);
         self.cleared.push(visit);
-        Ok(true)
-    }
-
-    /// Whether the leaves to visit are a single huge page: clearing it would destroy the evidence
-    /// of its level-2 entry.
-    fn is_huge_page(&mut self, ports: &mut dyn Ports, visit: Visit) -> Result<bool> {
-        self.probes.clear();
-        self.probes.push(Probe::test(Addr { space: visit.key.0, at: visit.key.1 }, Level::PMD));
-        let now = ports.now();
-        ports.access_bits()?.probe(&mut self.probes)?;
-        if self.probes[0].answer.kind != LeafKind::Page {
-            return Ok(false);
-        }
-        if let Some(table) = self.leaves.get_mut(&visit.key) {
-            table.segments.clear();
-            (table.busy, table.seen) = (false, Some(now));
-        }
-        self.tally.note_leaves(1.0);
         Ok(true)
     }
 
@@ -725,6 +759,9 @@ impl Rates {
             Level::PTE => self.settle_leaves(visit, now),
             _ => self.settle_lower(visit, now),
         };
+        if visit.level == Level::PMD {
+            self.find_huge_pages(ports, visit.key)?;
+        }
         ports.charge(Duration::from_nanos(TABLE_NS + NODE_NS * nodes as u64));
         Ok(())
     }
@@ -739,7 +776,7 @@ impl Rates {
         let range = table.range;
         let inside = |key: &Key| key.0 == range.space && (range.start..range.end).contains(&key.1);
         if self.upper.iter().all(|table| table.visits > 0) && self.windows < FIRST_WINDOWS {
-            self.tally.count(&self.upper, &self.lower, &self.round);
+            self.tally.count(&self.upper, &self.lower, &self.leaves, &self.round);
         }
         let table = &self.upper[at];
         self.hints.retain(|(_, key)| !inside(key));
@@ -795,10 +832,11 @@ impl Rates {
 
     /// Recomputes the sets of tables to visit again if the hot threshold has changed.
     fn sort_all(&mut self, ports: &mut dyn Ports) {
-        if self.sorted == self.tally.hot_threshold() {
+        let now = [self.tally.hot_threshold(), self.tally.page_hot()];
+        if self.sorted == now {
             return;
         }
-        self.sorted = self.tally.hot_threshold();
+        self.sorted = now;
         let (mut segments, mut sorted) = (0, Vec::with_capacity(self.lower.len()));
         for (key, table) in &self.lower {
             segments += table.segments.len() as u64;
@@ -834,95 +872,6 @@ impl Rates {
             let cost = TABLE_NS + NODE_NS * nodes as u64;
             ports.charge(Duration::from_nanos(cost));
             left -= cost as f64;
-        }
-    }
-
-    /// Infers the rates of the pages of an entry of 2 MiB. Randomly chosen entries also yield the
-    /// skew of accesses within entries. Returns the work in nodes.
-    fn settle_leaves(&mut self, visit: Visit, now: Time) -> usize {
-        let Some(table) = self.leaves.get_mut(&visit.key) else { return 0 };
-        if self.huge {
-            table.segments.clear();
-            self.tally.note_leaves(1.0);
-            return 0;
-        }
-        let (changes, nodes) = table.infer(&mut self.chain, &self.priors[2], now, false);
-        self.priors[2].learn(&changes);
-        if let (true, Some(unevenness)) = (visit.sampled, table.looks.unevenness(table.span.len()))
-        {
-            self.tally.note_leaves(unevenness);
-        }
-        let above = Level::PUD.entry_of(Addr { space: visit.key.0, at: visit.key.1 });
-        if let Some(table) = self.lower.get_mut(&(visit.key.0, above.start)) {
-            table.built = None;
-        }
-        nodes
-    }
-
-    /// The next entry of 2 MiB whose leaves to visit, its rate, and whether it was chosen at
-    /// random.
-    fn next_leaves(&mut self, now: Time) -> Option<(Key, f32, bool)> {
-        while let Some((key, rate, sampled)) = self.wanted.pop_front() {
-            let known = self.leaves.get(&key);
-            if known.is_none_or(|table| {
-                let pause = if sampled { LEAVES_AGAIN } else { REVISIT };
-                !table.busy && table.seen.is_none_or(|seen| now.since(seen) >= pause)
-            }) {
-                return Some((key, rate, sampled));
-            }
-        }
-        None
-    }
-
-    /// Chooses entries whose leaves to visit: some at random, in proportion to their accesses; and
-    /// if pages within entries differ, also the busiest ones.
-    fn want_leaves(&mut self) {
-        if !self.wanted.is_empty() {
-            return;
-        }
-        let mut busy: Vec<(Key, f32)> = Vec::new();
-        let threshold = self.tally.worth_leaves();
-        let mut total = 0.0f64;
-        let mut next = self.rng.below(1 << 20) as f64 / f64::from(1 << 20);
-        let step = self.tally.total_rate() / LEAF_SAMPLES as f64;
-        let mut chosen = Vec::new();
-        for table in self.lower.values() {
-            let uneven = self.tally.is_uneven() && table.sums.most >= threshold;
-            if total + table.sums.rate < next * step && !uneven {
-                total += table.sums.rate;
-                continue;
-            }
-            for segment in table.segments.iter().filter(|segment| segment.mean > 0.0) {
-                let rate = rate_of(segment.believed());
-                let entry = |at: usize| {
-                    (table.cover(&(at..at + 1)).space, table.cover(&(at..at + 1)).start)
-                };
-                let before = total;
-                total += f64::from(rate) * segment.entries.len() as f64;
-                while next * step < total && chosen.len() < LEAF_SAMPLES {
-                    let into = ((next * step - before) / f64::from(rate)) as usize;
-                    let at = (segment.entries.start + into).min(segment.entries.end - 1);
-                    chosen.push((entry(at), rate, true));
-                    next += 1.0;
-                }
-                if uneven && segment.mean >= threshold && busy.len() < MOST_LEAVES {
-                    busy.extend(segment.entries.clone().map(|at| (entry(at), rate)));
-                }
-            }
-        }
-        busy.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
-        busy.truncate(LEAF_BATCH.max(self.leaves.len()));
-        let (leaves, tally) = (&self.leaves, &self.tally);
-        busy.retain(|(key, _)| leaves.get(key).is_none_or(|table| tally.wants_more_pages(table)));
-        busy.truncate(LEAF_BATCH);
-        self.wanted.extend(chosen);
-        self.wanted.extend(busy.into_iter().map(|(key, rate)| (key, rate, false)));
-        while self.leaves.len() > MOST_LEAVES {
-            let oldest = self.leaves.iter().filter(|(_, table)| !table.busy);
-            let Some(key) = oldest.min_by_key(|(_, table)| table.seen).map(|(key, _)| *key) else {
-                break;
-            };
-            self.leaves.remove(&key);
         }
     }
 
@@ -1019,40 +968,6 @@ impl Rates {
             prepaid: 0,
             sampled: false,
             sketch,
-        })
-    }
-
-    /// Chooses a visit to the leaves of an entry. The time to its look leaves two thirds of the
-    /// pages old if all are alike; or, in every other visit if hot pages are known, about half of
-    /// these.
-    fn choose_leaves(&mut self, now: Time) -> Option<Visit> {
-        let (key, rate, sampled) = self.next_leaves(now)?;
-        let areas = &self.areas;
-        let new = || Table::new(key.0, key.1, Level::PTE, areas);
-        let table = &*self.leaves.entry(key).or_insert_with(new);
-        let hot = self.tally.aims(table);
-        let visits = table.visits as usize;
-        // If few pages take all accesses, they become young sooner.
-        let sooner = if self.tally.is_uneven() { 4f32.powi((visits % 3) as i32) } else { 1.0 };
-        let alike = LEAF_MEASURE * 512.0 / rate / sooner;
-        let measured = !hot.is_empty() && visits % 2 == 1;
-        let distance = match measured {
-            true => (MEASURE / hot[visits / 2 % hot.len()]).clamp(DISTANCES.0, DISTANCES.1),
-            false => alike.clamp(LEAF_DISTANCES.0, LEAF_DISTANCES.1),
-        };
-        let distance = (distance * 1e9) as u64;
-        self.ladder = (self.ladder + 1) % LADDER.len();
-        let last_distance = (distance / (2 * LADDER[self.ladder])).max((DISTANCES.0 * 1e9) as u64);
-        Some(Visit {
-            level: Level::PTE,
-            key,
-            work: Work::Leaves,
-            distance,
-            last_distance,
-            looks: 2,
-            prepaid: 0,
-            sampled,
-            sketch: false,
         })
     }
 
@@ -1390,12 +1305,11 @@ impl Rates {
         let now = ports.now();
         self.windows += 1;
         let samples = (self.config.window.as_nanos() / self.config.sampling.as_nanos()) as u32;
-        self.tally.count(&self.upper, &self.lower, &self.round);
+        self.tally.set_memory(memory(ports, &self.areas));
+        self.tally.count(&self.upper, &self.lower, &self.leaves, &self.round);
         self.sort_all(ports);
         self.fit_priors(ports, now);
-        if self.windows % 5 == 2 {
-            self.want_leaves();
-        }
+        self.want_leaves(now);
         ports.charge(Duration::from_nanos(WALK_NS * self.lower.len() as u64));
         let before = ports.own_time();
         let elapsed = now.since(start).as_nanos() as f64;
@@ -1408,10 +1322,12 @@ impl Rates {
             tally: &self.tally,
             samples,
             windows: self.windows,
+            now,
             expected: self.regions,
             rebuilt,
         };
-        let (regions, [built, copied]) = input.regions();
+        let (mut regions, [built, copied]) = input.regions();
+        self.hidden.add_to(&mut regions);
         self.regions = regions.len();
         ports.charge(Duration::from_nanos(REGION_NS * built as u64 + COPY_NS * copied as u64));
         // Building regions is a cost of visits; the rest of the cost comes with every window.
@@ -1491,4 +1407,24 @@ impl Instrument for Rates {
 /// The rate of a cell per page of 4 KiB of an entry; 0 at or below the lowest cell.
 fn per_page(cell: f32, level: Level) -> f32 {
     if cell <= 0.0 { 0.0 } else { rate_of(cell) / (level.entry_bytes() >> 12) as f32 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tierscope_core::SpaceId;
+
+    // A heap that grows within its fifth GiB, and then beyond: a target that grows all the time
+    // would otherwise never be visited as a whole.
+    #[test]
+    fn the_order_of_visits_goes_on_while_the_same_gib_are_mapped() {
+        let mut rates = Rates::new(Config::default()).unwrap();
+        let mib = |end: u64| vec![Range::new(SpaceId(0), 0, end << 20)];
+        rates.lay_out(mib(4100));
+        assert_eq!((rates.round.count, rates.round.next().is_some()), (5, true));
+        rates.lay_out(mib(4200));
+        assert_eq!((rates.round.count, rates.round.done), (5, 1));
+        rates.lay_out(mib(5121));
+        assert_eq!((rates.round.count, rates.round.done), (6, 0));
+    }
 }

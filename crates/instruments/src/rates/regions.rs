@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use tierscope_core::{Level, Range, Rate, Region, Unknown};
+use std::time::Duration;
+
+use tierscope_core::{Level, Range, Rate, Region, Time, Unknown};
 
 use super::chain::Segment;
-use super::grid::rate_of;
+use super::grid::{cell_of, rate_of};
 use super::per_page;
 use super::table::{Key, Table};
-use super::tally::{DOUBT, Tally};
+use super::tally::{APART, DOUBT, LEAST_PAGE, MOST_OF_PAGE, Tally};
 
 /// Expected accesses per sample of an entry at the hot threshold: it is found accessed in 5 of 40
 /// samples.
@@ -26,6 +28,31 @@ const CLOSE_THRESHOLDS: f32 = 1.0;
 /// Accesses per second of a page below which rates are not distinguished: two per minute in 2 MiB.
 const NEGLIGIBLE: f32 = 6.5e-5;
 
+/// Age of the rates of an entry's pages up to which they are right where the entry's own rate
+/// contradicts them: it may also be that of a neighbour, where processes map shared memory at
+/// addresses that differ by less than an entry.
+const FRESH: Duration = Duration::from_secs(3);
+
+/// Share of the pages that are like the mean of all where accesses come in sweeps, and cells by
+/// which they may be below it; and age of the rates of pages from which that follows.
+const SWEPT: f64 = 0.6;
+const LIKE_PAGES: f32 = 4.0;
+/// Cells by which the rate of a page may exceed the highest one of its entry, which is known less
+/// closely in bursts.
+const ABOVE_ENTRY: f32 = 4.0;
+const RECENT: Duration = Duration::from_secs(10);
+
+/// What the rates of an entry's pages are good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pages {
+    /// Nothing: the entry's rate holds for all of them.
+    Alike,
+    /// They are reported separately.
+    Apart,
+    /// The entry's rate contradicts them, and they are old: one of the two is of another time.
+    Outdated,
+}
+
 /// Input from which regions are built.
 pub(super) struct RegionInput<'a> {
     pub(super) areas: &'a [Range],
@@ -35,6 +62,7 @@ pub(super) struct RegionInput<'a> {
     pub(super) tally: &'a Tally,
     pub(super) samples: u32,
     pub(super) windows: u32,
+    pub(super) now: Time,
     /// Expected number of regions: that of the last window.
     pub(super) expected: usize,
     /// Limit of rebuilt segments per window: beyond it, tables for which only the hot threshold has
@@ -77,8 +105,9 @@ impl RegionInput<'_> {
     /// hot threshold has changed, that may wait unless `at_once`. Returns the number of segments
     /// rebuilt.
     fn build_table(&self, table: &mut Table, at_once: bool) -> usize {
-        let is_current = |threshold| !at_once || self.is_current(threshold, &table.segments);
-        if table.built.as_ref().is_some_and(|(threshold, _)| is_current(*threshold)) {
+        let now = [self.tally.entry_hot(true), self.tally.veil(table), self.tally.entry_hot(false)];
+        let is_current = |built| !at_once || is_current(built, now, &table.segments);
+        if table.built.as_ref().is_some_and(|(built, _)| is_current(*built)) {
             return 0;
         }
         let hot = self.tally.hot_bits(table);
@@ -100,50 +129,119 @@ impl RegionInput<'_> {
         if at < table.range.end {
             list.add(self.unseen(Range { start: at, ..table.range }));
         }
-        table.built = Some((self.tally.hot_threshold(), list.regions));
+        table.built = Some((now, list.regions));
         table.segments.len()
-    }
-
-    /// Whether regions built for the hot threshold `built` are valid for the current one: the two
-    /// are close, and no bound of a segment is between them.
-    fn is_current(&self, built: f32, segments: &[Segment]) -> bool {
-        let threshold = self.tally.hot_threshold();
-        let sides = |cell: f32| (cell >= built) == (cell >= threshold);
-        let same = |s: &Segment| sides(s.core[0]) && sides(s.core[1]);
-        threshold == built
-            || (threshold - built).abs() < CLOSE_THRESHOLDS && segments.iter().all(same)
     }
 
     /// Adds the regions of a segment of 2 MiB entries; entries whose pages are known and differ are
     /// added by their pages.
     fn build_segment(&self, list: &mut RegionList, part: Range, segment: &Segment, table: &Table) {
         let mut at = part.start;
-        let known = self.leaves.range((part.space, part.start)..(part.space, part.end));
-        for leaves in known.map(|(_, leaves)| leaves) {
-            if leaves.segments.is_empty() || !self.is_spotted(leaves) {
+        let known = || {
+            let known = self.leaves.range((part.space, part.start)..(part.space, part.end));
+            known.map(|(_, leaves)| leaves).filter(|leaves| !leaves.segments.is_empty())
+        };
+        if let Some(swept) = self.swept(segment, table, known()) {
+            list.add(self.region(part, &swept, table, true));
+            return;
+        }
+        for leaves in known() {
+            let pages = self.pages(segment, leaves, table);
+            if pages == Pages::Alike {
                 continue;
             }
             if at < leaves.range.start {
                 let rest = Range { start: at, end: leaves.range.start, ..part };
-                list.add(self.region(rest, segment, table));
+                self.add_entries(list, rest, segment, table);
             }
-            for pages in &leaves.segments {
-                list.add(self.region(leaves.cover(&pages.entries), pages, leaves));
+            if pages == Pages::Outdated {
+                let entry = Region {
+                    unknown: Some(Unknown::Evidence),
+                    ..self.region(leaves.cover(&leaves.span), segment, table, false)
+                };
+                list.add(entry);
+            } else {
+                for pages in &leaves.segments {
+                    list.add(self.region(leaves.cover(&pages.entries), pages, leaves, false));
+                }
             }
             at = leaves.range.start + leaves.range.bytes();
         }
         if at < part.end {
-            list.add(self.region(Range { start: at, ..part }, segment, table));
+            self.add_entries(list, Range { start: at, ..part }, segment, table);
         }
     }
 
-    /// Whether the pages of an entry are worth reporting separately: some are hot and some are not,
-    /// or accesses within entries are skewed in general.
-    fn is_spotted(&self, leaves: &Table) -> bool {
-        let hot = |segment: &Segment| segment.core[0] >= self.tally.page_threshold();
-        let hot_pages: usize =
-            leaves.segments.iter().filter(|s| hot(s)).map(|s| s.entries.len()).sum();
-        self.tally.is_uneven() || (hot_pages > 0 && hot_pages < leaves.span.len())
+    /// Adds entries of a segment with the segment's rate; it holds for all of a huge page.
+    fn add_entries(&self, list: &mut RegionList, part: Range, segment: &Segment, table: &Table) {
+        if table.known_huge == 0 {
+            return list.add(self.region(part, segment, table, false));
+        }
+        let is_whole = |entry: usize| table.is_whole(&(entry..entry + 1));
+        let entries: Vec<usize> = table.entries_of(&part).collect();
+        for run in entries.chunk_by(|one, other| is_whole(*one) == is_whole(*other)) {
+            let range = table.cover(&(run[0]..run[run.len() - 1] + 1));
+            let Some(range) = range.intersect(&part) else { continue };
+            list.add(self.region(range, segment, table, false));
+        }
+    }
+
+    /// A segment whose pages are accessed in sweeps, with the mean rate of the pages that were
+    /// looked at lately: the accesses of a sweep over 2 MiB set the entry's bit once. Most pages
+    /// are alike, and together busier than their entries.
+    fn swept<'t>(
+        &self,
+        segment: &Segment,
+        table: &Table,
+        known: impl Iterator<Item = &'t Table>,
+    ) -> Option<Segment> {
+        if self.tally.is_hot(segment, table.is_whole(&segment.entries)) {
+            return None;
+        }
+        let known: Vec<&Table> = known.filter(|leaves| self.is_recent(leaves, RECENT)).collect();
+        let sum: f32 = known.iter().map(|leaves| leaves.limited_rate(MOST_OF_PAGE)).sum();
+        let pages: usize = known.iter().map(|leaves| leaves.span.len()).sum();
+        let each = cell_of(sum / pages.max(1) as f32);
+        let alike: usize = known.iter().map(|leaves| pages_above(leaves, each - LIKE_PAGES)).sum();
+        // Each sweep sets the entry's bit: no page is accessed more often than its entry.
+        let is_possible = each >= LEAST_PAGE && each <= segment.high + ABOVE_ENTRY;
+        let more = each + cell_of(512.0) - cell_of(1.0) - segment.mean;
+        let is_swept = more > APART && alike as f64 >= SWEPT * pages as f64;
+        (is_swept && is_possible && pages > 0).then(|| Segment {
+            entries: segment.entries.clone(),
+            low: segment.low + more,
+            mean: segment.mean + more,
+            high: segment.high + more,
+            core: segment.core.map(|cell| cell + more),
+            blunt: segment.blunt,
+        })
+    }
+
+    fn is_recent(&self, leaves: &Table, age: Duration) -> bool {
+        leaves.seen.is_some_and(|seen| self.now.since(seen) <= age)
+    }
+
+    /// Number of pages of an entry that are hot by themselves.
+    fn hot_pages(&self, leaves: &Table) -> usize {
+        let hot = |segment: &&Segment| segment.core[0] >= self.tally.page_threshold();
+        leaves.segments.iter().filter(hot).map(|segment| segment.entries.len()).sum()
+    }
+
+    /// What the rates of an entry's pages are good for: they are reported if some are hot and some
+    /// are not, if accesses within entries are skewed, or if the entry's rate is not theirs.
+    fn pages(&self, segment: &Segment, leaves: &Table, table: &Table) -> Pages {
+        let skew = self.tally.skew_in(table);
+        let idle = self.tally.is_idle(segment, &skew);
+        if self.tally.contradicts(segment, leaves, idle) {
+            let most = if is_swept(segment, leaves) { RECENT } else { FRESH };
+            return if self.is_recent(leaves, most) { Pages::Apart } else { Pages::Outdated };
+        }
+        if idle {
+            return Pages::Alike;
+        }
+        let hot_pages = self.hot_pages(leaves);
+        let differ = hot_pages > 0 && hot_pages < leaves.span.len();
+        if skew.is_uneven() || differ { Pages::Apart } else { Pages::Alike }
     }
 
     /// Adds the part of a table's regions inside an area; only the first one may merge with the
@@ -178,7 +276,7 @@ impl RegionInput<'_> {
                 if at < part.start {
                     list.add(self.unseen(Range { start: at, end: part.start, ..range }));
                 }
-                list.add(self.region(part, segment, table));
+                list.add(self.region(part, segment, table, false));
                 at = part.end;
             }
         }
@@ -202,7 +300,8 @@ impl RegionInput<'_> {
         }
     }
 
-    fn region(&self, range: Range, segment: &Segment, table: &Table) -> Region {
+    /// The region of a segment; `even` if its pages are known to be alike.
+    fn region(&self, range: Range, segment: &Segment, table: &Table, even: bool) -> Region {
         let rate = Rate {
             low: per_page(segment.low, table.level),
             mean: per_page(segment.mean, table.level),
@@ -211,10 +310,7 @@ impl RegionInput<'_> {
         let (threshold, hot, unknown) = match table.level {
             // The accesses of an entry of 1 GiB may be due to any 2 MiB of it: such memory is known
             // only if the entry is accessed too rarely to contain hot memory.
-            Level::PUD => {
-                let unknown = self.tally.blind || segment.high >= self.tally.hot_threshold();
-                (self.tally.hot_threshold(), false, unknown)
-            }
+            Level::PUD => (self.tally.hot_threshold(), false, !self.tally.is_quiet(segment)),
             Level::PTE => {
                 let threshold = self.tally.page_threshold();
                 let [low, high] = segment.core;
@@ -225,13 +321,14 @@ impl RegionInput<'_> {
                 )
             }
             _ => {
-                let veiled = self.tally.is_veiled(segment);
-                let hot = self.tally.is_hot(segment) && !veiled;
+                let whole = table.is_whole(&table.entries_of(&range));
+                let veiled = !even && !whole && segment.high >= self.tally.veil(table);
+                let hot = self.tally.is_hot(segment, whole) && !veiled;
                 // Without flushes the translation of a huge page in use may stay in a TLB: its
                 // entry looks idle.
-                let hidden = self.tally.blind && table.huge && !hot;
-                let unknown = veiled || hidden || self.tally.is_unknown(segment);
-                (self.tally.hot_threshold(), hot, unknown)
+                let hidden = self.tally.blind && table.huge > 0 && !hot;
+                let unknown = veiled || hidden || self.tally.is_unknown(segment, whole);
+                (self.tally.entry_hot(whole), hot, unknown)
             }
         };
         // Memory that may be at the mean rate is not reported as hot, however busy it appears.
@@ -256,6 +353,31 @@ impl RegionInput<'_> {
             resident: None,
         }
     }
+}
+
+/// Whether the pages of an entry are busier than the entry, and none of them by itself: sweeps over
+/// its pages set its bit once each.
+fn is_swept(entry: &Segment, leaves: &Table) -> bool {
+    let is_possible = |page: &Segment| page.low <= entry.high + ABOVE_ENTRY;
+    cell_of(leaves.bounds()[0]) > entry.high && leaves.segments.iter().all(is_possible)
+}
+
+/// Number of pages of an entry with at least this cell's rate.
+fn pages_above(leaves: &Table, least: f32) -> usize {
+    let above = leaves.segments.iter().filter(|segment| segment.mean >= least);
+    above.map(|segment| segment.entries.len()).sum()
+}
+
+/// Whether regions `built` for a threshold of huge pages, a veil and a threshold of pages are valid
+/// for those of `now`: the thresholds are close, and no bound of a segment is between them or
+/// between the veils.
+fn is_current(built: [f32; 3], now: [f32; 3], segments: &[Segment]) -> bool {
+    let sides = |of: usize, cell: f32| (cell >= built[of]) == (cell >= now[of]);
+    let same = |s: &Segment| {
+        [0, 2].iter().all(|of| sides(*of, s.core[0]) && sides(*of, s.core[1])) && sides(1, s.high)
+    };
+    let close = |of: usize| (now[of] - built[of]).abs() < CLOSE_THRESHOLDS;
+    built == now || close(0) && close(2) && segments.iter().all(same)
 }
 
 /// The list of regions; like neighbours merge when they are added.
@@ -306,5 +428,128 @@ fn alike(a: &Region, b: &Region) -> bool {
             a < ALIKE * b && b < ALIKE * a
         }
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rates::VisitOrder;
+    use crate::rates::table::Sums;
+    use tierscope_core::SpaceId;
+
+    /// The regions of the first GiB of space 0 in a window of 40 samples, 5 s after the start.
+    fn regions(
+        lower: &mut BTreeMap<Key, Table>,
+        leaves: &BTreeMap<Key, Table>,
+        tally: &Tally,
+    ) -> Vec<Region> {
+        let input = RegionInput {
+            areas: &[Range::new(SpaceId(0), 0, 1 << 30)],
+            upper: &[],
+            lower,
+            leaves,
+            tally,
+            samples: 40,
+            windows: 1,
+            now: Time(5_000_000_000),
+            expected: 1,
+            rebuilt: 100,
+        };
+        input.regions().0
+    }
+
+    /// Entries with the same rate, in accesses per second, known within two cells.
+    fn segment(entries: std::ops::Range<usize>, rate: f32) -> Segment {
+        let cell = cell_of(rate);
+        let (low, high, core) = (cell - 2.0, cell + 2.0, [cell; 2]);
+        Segment { entries, low, mean: cell, high, core, blunt: false }
+    }
+
+    // Entries of 2 MiB are accessed 100 times a second each, and the hot threshold is 200. The
+    // pages of one of them are accessed 39 times a second each, in sweeps: all ten entries of its
+    // segment are hot.
+    #[test]
+    fn memory_that_is_swept_is_as_hot_as_its_pages() {
+        let space = SpaceId(0);
+        let whole = Range::new(space, 0, 1 << 30);
+        let sums = |rate: f64| Sums {
+            entries: 512.0,
+            rate: 512.0 * rate,
+            square: 512.0 * rate * rate,
+            most: cell_of(rate as f32),
+        };
+        let mut table = Table::new(space, 0, Level::PMD, &[whole]);
+        (table.segments, table.sums) = (vec![segment(0..10, 100.0)], sums(100.0));
+        let mut lower = BTreeMap::from([((space, 0), table)]);
+        let mut tally = Tally::default();
+        tally.set_memory(1 << 30);
+        tally.count(
+            &[],
+            &lower,
+            &BTreeMap::new(),
+            &VisitOrder { count: 1, ..VisitOrder::default() },
+        );
+        let mut leaves = Table::new(space, 2 << 20, Level::PTE, &[whole]);
+        (leaves.segments, leaves.sums) = (vec![segment(0..512, 39.0)], sums(39.0));
+        leaves.seen = Some(Time(0));
+        let mut hot = |leaves: &BTreeMap<Key, Table>| {
+            lower.values_mut().for_each(|table| table.built = None);
+            let first = regions(&mut lower, leaves, &tally)[0];
+            (first.range.end, first.is_hot(0.125), first.rate.unwrap().mean.round())
+        };
+        assert_eq!(hot(&BTreeMap::new()), (20 << 20, false, 0.0));
+        let known = BTreeMap::from([((space, 2 << 20), leaves)]);
+        assert_eq!(hot(&known), (20 << 20, true, 39.0));
+    }
+
+    // Half of the pages of an entry were accessed 50 times a second each, 5 s ago; the entry is
+    // accessed 100 times a second. That is possible in sweeps, and the pages are known. An entry
+    // with 2 accesses a second cannot have them: they are of another time.
+    #[test]
+    fn pages_that_are_swept_stay_known() {
+        let space = SpaceId(0);
+        let whole = Range::new(space, 0, 1 << 30);
+        let mut leaves = Table::new(space, 0, Level::PTE, &[whole]);
+        leaves.segments = vec![segment(0..256, 50.0), segment(256..512, 0.01)];
+        leaves.seen = Some(Time(0));
+        let leaves = BTreeMap::from([((space, 0), leaves)]);
+        let ends = |rate| {
+            let mut table = Table::new(space, 0, Level::PMD, &[whole]);
+            table.segments = vec![segment(0..1, rate)];
+            table.sums.most = cell_of(rate);
+            let mut lower = BTreeMap::from([((space, 0), table)]);
+            let mut tally = Tally::default();
+            tally.set_memory(1 << 30);
+            let order = VisitOrder { count: 1, ..VisitOrder::default() };
+            tally.count(&[], &lower, &leaves, &order);
+            let first = &regions(&mut lower, &leaves, &tally)[0];
+            (first.range.end >> 20, first.is_hot(0.125), first.is_unknown())
+        };
+        assert_eq!([ends(100.0), ends(2.0)], [(1, true, false), (2, false, true)]);
+    }
+
+    // Entries 0..4 of 2 MiB are accessed 100 times a second each, at a hot threshold of one; 1 and
+    // 2 are huge pages. Accesses to other entries of the table are skewed: only of the huge pages
+    // is it known that all of their memory is hot.
+    #[test]
+    fn the_rate_of_a_huge_page_holds_next_to_skewed_entries() {
+        let space = SpaceId(0);
+        let whole = Range::new(space, 0, 1 << 30);
+        let (low, high, core) = (cell_of(80.0), cell_of(120.0), [cell_of(100.0); 2]);
+        let segment = Segment { entries: 0..4, low, mean: core[0], high, core, blunt: false };
+        let (low, high, core) = (-9.0, -9.0, [-9.0; 2]);
+        let idle = Segment { entries: 4..14, low, mean: low, high, core, blunt: false };
+        let mut table = Table::new(space, 0, Level::PMD, &[whole]);
+        (table.segments, table.known_huge, table.whole[0]) = (vec![segment, idle], 12, 0x3ff6);
+        (0..8).for_each(|_| table.skew.add(64.0));
+        let mut lower = BTreeMap::from([((space, 0), table)]);
+        let mut tally = Tally::default();
+        let order = VisitOrder { count: 1, ..VisitOrder::default() };
+        tally.count(&[], &lower, &BTreeMap::new(), &order);
+        let known = |r: &Region| (r.range.start >> 21, r.is_unknown(), r.is_hot(0.125));
+        let known: Vec<_> =
+            regions(&mut lower, &BTreeMap::new(), &tally)[..3].iter().map(known).collect();
+        assert_eq!(known, [(0, true, false), (1, false, true), (3, true, false)]);
     }
 }

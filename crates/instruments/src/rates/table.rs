@@ -6,7 +6,8 @@ use tierscope_core::{Level, Range, Region, SpaceId, Time};
 
 use super::chain::{Chain, ChangeCounts, Prior, Segment};
 use super::grid::{CELLS, rate_of};
-use super::looks::{Bits, ENTRIES, Look, Looks, WORDS};
+use super::looks::{Bits, ENTRIES, Look, Looks, Shared, WORDS, mask};
+use super::skew::Skew;
 use super::uncorrelated;
 
 /// Key of a table: its space and the first address that it covers.
@@ -15,9 +16,18 @@ pub(super) type Key = (SpaceId, u64);
 /// Maximum time in seconds from a clear to a look that is kept.
 const LONGEST: f32 = 100.0;
 
+/// Factor on the mean rate above which a page is one of the busiest.
+const BUSIEST: f64 = 4.0;
+
 /// Expected accesses at the soonest look at which nine of ten entries are young: busier entries
 /// would look the same.
 const BLUNT: f32 = 2.3;
+
+/// Standard deviations, and entries beyond them, by which a look may differ from what is expected.
+const SURE: f32 = 6.0;
+const FEW: f32 = 4.0;
+/// Number of looks without a contradiction after which accesses count as steady.
+const BURSTS: u8 = 16;
 
 /// Sums over entries of their rates, as far as these are believed ([`Segment::believed`]).
 #[derive(Clone, Copy, Debug, Default)]
@@ -36,15 +46,17 @@ impl Sums {
     fn of(segments: &[Segment]) -> Self {
         let mut sums = Self { most: f32::MIN, ..Self::default() };
         for segment in segments {
-            let entries = segment.entries.len() as f64;
-            let cell = segment.believed();
-            let rate = if cell <= 0.0 { 0.0 } else { f64::from(rate_of(cell)) };
-            sums.entries += entries;
-            sums.rate += entries * rate;
-            sums.square += entries * rate * rate;
+            sums.add_entries(segment.entries.len() as f64, f64::from(segment.believed_rate()));
             sums.most = sums.most.max(segment.mean);
         }
         sums
+    }
+
+    /// Adds a number of entries with the same rate, except to the highest one.
+    pub(super) fn add_entries(&mut self, entries: f64, rate: f64) {
+        self.entries += entries;
+        self.rate += entries * rate;
+        self.square += entries * rate * rate;
     }
 
     /// Adds the sums of another table.
@@ -53,6 +65,24 @@ impl Sums {
         self.rate += other.rate;
         self.square += other.square;
         self.most = self.most.max(other.most);
+    }
+}
+
+/// Groups of 64 entries, as bits, of which more or fewer are young than the inferred rates explain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Contradiction {
+    more: u8,
+    fewer: u8,
+}
+
+impl Contradiction {
+    fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Whether both find more entries of a group young than explained, or both fewer.
+    fn is_like(&self, other: &Self) -> bool {
+        self.more & other.more | self.fewer & other.fewer != 0
     }
 }
 
@@ -75,15 +105,24 @@ pub(super) struct Table {
     pub(super) sketch: bool,
     /// An outlier: a look that the inferred rates cannot explain, held back until a second one
     /// confirms it, since the target may have been kept from running.
-    pub(super) surprise: Option<Look>,
+    pub(super) surprise: Option<(Look, Contradiction)>,
+    /// Number of looks until its accesses count as steady again; 0 if they are.
+    pub(super) bursts: u8,
     /// Inferred rates, in order of entries; empty before the first inference.
     pub(super) segments: Vec<Segment>,
     /// Sums over `segments`.
     pub(super) sums: Sums,
+    /// Skew of accesses within its entries, if these are of 2 MiB.
+    pub(super) skew: Skew,
+    /// Its accesses per second when `skew` was begun.
+    skew_of: f64,
     /// Edition of the prior that the segments were inferred with.
     pub(super) edition: u32,
-    /// Whether some of its entries are huge pages.
-    pub(super) huge: bool,
+    /// Number of its entries that are huge pages, and the number and the entries themselves when
+    /// they were last looked for.
+    pub(super) huge: u64,
+    pub(super) known_huge: u64,
+    pub(super) whole: Bits,
     /// Number of completed visits.
     pub(super) visits: u32,
     /// Whether a visit is open or planned.
@@ -92,9 +131,9 @@ pub(super) struct Table {
     pub(super) changed: u32,
     /// Hot entries when its regions were last built.
     pub(super) hot: Bits,
-    /// The table's regions as last built, with the hot threshold that they were built for; `None`
-    /// if they must be rebuilt.
-    pub(super) built: Option<(f32, Vec<Region>)>,
+    /// The table's regions as last built, with the hot threshold, the veil (`Tally::veil`) and the
+    /// threshold of pages that they were built for; `None` if they must be rebuilt.
+    pub(super) built: Option<([f32; 3], Vec<Region>)>,
 }
 
 impl Table {
@@ -110,10 +149,15 @@ impl Table {
             looks: Looks::default(),
             sketch: false,
             surprise: None,
+            bursts: 0,
             segments: Vec::new(),
             sums: Sums::default(),
+            skew: Skew::default(),
+            skew_of: 0.0,
             edition: 0,
-            huge: false,
+            huge: 0,
+            known_huge: 0,
+            whole: [0; WORDS],
             visits: 0,
             busy: false,
             changed: 0,
@@ -143,6 +187,41 @@ impl Table {
         true
     }
 
+    /// Space and address of an entry.
+    pub(super) fn entry(&self, number: usize) -> Key {
+        let cover = self.cover(&(number..number + 1));
+        (cover.space, cover.start)
+    }
+
+    /// The sums of the lower and of the upper bounds of its entries' rates, in accesses per second.
+    pub(super) fn bounds(&self) -> [f32; 2] {
+        let sum = |bound: &dyn Fn(&Segment) -> f32| {
+            let all = self.segments.iter().map(|s| s.entries.len() as f32 * rate_of(bound(s)));
+            all.sum()
+        };
+        [sum(&|segment| segment.low), sum(&|segment| segment.high)]
+    }
+
+    /// Evidence of the skew of accesses over its entries, pages of an entry with `rate` accesses
+    /// per second: from pairs of looks, right also if few pages are young; and a lower bound from
+    /// rates, right also if the busiest pages are young in all looks.
+    pub(super) fn page_skew(&self, rate: f32) -> (Shared, f64) {
+        (self.looks.shared(self.span.len()), self.least_skew(rate))
+    }
+
+    /// Lower bound of the skew by the rates of the pages that are busier than the average one for
+    /// certain.
+    fn least_skew(&self, rate: f32) -> f64 {
+        let number = |segment: &Segment| segment.entries.len() as f64;
+        let low = |segment: &Segment| f64::from(rate_of(segment.low));
+        let entries: f64 = self.segments.iter().map(number).sum();
+        let all = self.segments.iter().map(|s| number(s) * low(s)).sum::<f64>();
+        let all = all.max(f64::from(rate)).max(f64::MIN_POSITIVE);
+        let busiest = self.segments.iter().filter(|s| low(s) * entries > BUSIEST * all);
+        let square: f64 = busiest.map(|s| number(s) * low(s) * low(s)).sum();
+        square * entries / (all * all)
+    }
+
     /// Whether nothing is known of the table, or only the result of a sketch.
     pub(super) fn is_new(&self) -> bool {
         self.sketch || self.looks.all().is_empty()
@@ -163,7 +242,7 @@ impl Table {
     pub(super) fn look(&mut self, since: Option<Time>, at: Time, young: Bits, chosen: bool) {
         if let Some(since) = since {
             let seconds = at.since(since).as_secs_f32();
-            let all = super::looks::mask(&self.span);
+            let all = mask(&self.span);
             let full = young.iter().zip(&all).all(|(young, all)| young & all == *all);
             if seconds <= LONGEST && (chosen || !full) {
                 self.take_in(Look { at, seconds, young });
@@ -173,24 +252,45 @@ impl Table {
         self.seen = Some(at);
     }
 
-    /// Adds a look to the evidence that rates are inferred from. If two successive looks cannot be
-    /// explained by the inferred rates, the rates have changed, and all earlier looks are
-    /// discarded; a single outlier is held back.
+    /// Adds a look to the evidence that rates are inferred from. If two successive looks contradict
+    /// the inferred rates in the same way, the rates have changed, and all earlier looks are
+    /// discarded. A single such look is held back until the next one shows whether that is so; if
+    /// not, accesses come in bursts, or the target was kept from running: all looks count, and the
+    /// rates are known less closely than the number of entries suggests.
     fn take_in(&mut self, look: Look) {
-        if !self.contradicts(look.seconds, &look.young) {
-            self.surprise = None;
-        } else if let Some(first) = self.surprise.take() {
-            self.looks = Looks::default();
+        if self.bursts > 0 {
+            self.bursts = if self.is_steady(&look) { self.bursts - 1 } else { BURSTS };
+            self.looks.add(look);
+            return;
+        }
+        let found = self.contradiction(look.seconds, &look.young);
+        if let Some((first, before)) = self.surprise.take() {
+            match found.is_like(&before) {
+                true => self.looks = Looks::default(),
+                false => self.bursts = BURSTS,
+            }
             self.looks.add(first);
-        } else {
-            self.surprise = Some(look);
+        } else if !found.is_none() {
+            self.surprise = Some((look, found));
             return;
         }
         self.looks.add(look);
     }
 
-    /// Whether a look cannot be explained by the inferred rates.
-    fn contradicts(&self, seconds: f32, young: &Bits) -> bool {
+    /// Whether a look finds about as many entries young as expected, over the whole table.
+    fn is_steady(&self, look: &Look) -> bool {
+        let likelihood = super::grid::look_likelihood(look.seconds);
+        let cell = |cell: f32| cell.round().clamp(0.0, (CELLS - 1) as f32) as usize;
+        let each = |s: &Segment| s.entries.len() as f32 * likelihood.young[cell(s.mean)];
+        let expected: f32 = self.segments.iter().map(each).sum();
+        let mapped = mask(&self.span);
+        let young = look.young.iter().zip(&mapped).map(|(young, mapped)| young & mapped);
+        let found = young.map(u64::count_ones).sum::<u32>() as f32;
+        (found - expected).abs() <= SURE * expected.sqrt() + FEW
+    }
+
+    /// How a look contradicts the inferred rates.
+    fn contradiction(&self, seconds: f32, young: &Bits) -> Contradiction {
         let likelihood = super::grid::look_likelihood(seconds);
         let mut expected = [(0.0f32, 0.0f32); WORDS];
         for segment in &self.segments {
@@ -206,16 +306,20 @@ impl Table {
                 at = end;
             }
         }
-        let mapped = super::looks::mask(&self.span);
-        !self.sketch
-            && !self.segments.is_empty()
-            && (0..WORDS).any(|word| {
-                let found = (young[word] & mapped[word]).count_ones() as f32;
-                let all = mapped[word].count_ones() as f32;
-                let (least, most) = expected[word];
-                found > most + 6.0 * most.sqrt() + 4.0
-                    || found < least - 6.0 * (all - least).max(0.0).sqrt() - 4.0
-            })
+        let mut found = Contradiction::default();
+        if self.sketch || self.segments.is_empty() {
+            return found;
+        }
+        let mapped = mask(&self.span);
+        for word in 0..WORDS {
+            let number = (young[word] & mapped[word]).count_ones() as f32;
+            let all = mapped[word].count_ones() as f32;
+            let (least, most) = expected[word];
+            let bit = |is: bool| u8::from(is) << word;
+            found.more |= bit(number > most + SURE * most.sqrt() + FEW);
+            found.fewer |= bit(number < least - SURE * (all - least).max(0.0).sqrt() - FEW);
+        }
+        found
     }
 
     /// Infers its segments as of `now`; entries are inferred separately if they are uncorrelated
@@ -237,11 +341,18 @@ impl Table {
             }
             false => chain.infer(looks, span, prior, now, segments),
         };
+        if self.bursts > 0 {
+            self.segments.iter_mut().for_each(|segment| segment.widen(looks.all()));
+        }
         let soonest = looks.all().iter().map(|look| look.seconds).fold(f32::MAX, f32::min);
         for segment in &mut self.segments {
             segment.blunt = segment.mean > 0.0 && rate_of(segment.mean) * soonest > BLUNT;
         }
         self.sums = Sums::of(&self.segments);
+        // Most accesses are new ones, of which the skew is not known.
+        if self.sums.rate > 2.0 * self.skew_of {
+            (self.skew, self.skew_of) = (Skew::default(), self.sums.rate);
+        }
         done
     }
 
@@ -264,6 +375,40 @@ impl Table {
             mean => segment.entries.len() as f32 * rate_of(mean),
         };
         self.segments.iter().map(each).sum()
+    }
+
+    /// Mean rate of an entry, if nine of ten were young in a look up to `seconds` after the clear:
+    /// such a look is too late.
+    pub(super) fn rate_if_young_at(&self, seconds: f32) -> Option<f32> {
+        let is_late = |look: &Look| {
+            look.seconds <= 1.1 * seconds && 10 * look.count() as usize >= 9 * self.span.len()
+        };
+        let rate = (self.sums.rate / self.sums.entries.max(1.0)) as f32;
+        (rate > 0.0 && self.looks.all().iter().any(is_late)).then_some(rate)
+    }
+
+    /// Accesses per second of all its entries together, each of them at most `most`.
+    pub(super) fn limited_rate(&self, most: f32) -> f32 {
+        let rate = |segment: &Segment| segment.believed_rate().min(most);
+        self.segments.iter().map(|s| s.entries.len() as f32 * rate(s)).sum()
+    }
+
+    /// The entries that cover a part of its range.
+    pub(super) fn entries_of(&self, part: &Range) -> Span<usize> {
+        let number = |at: u64| ((at - self.range.start) >> self.level.shift()) as usize;
+        number(part.start)..number(part.end - 1) + 1
+    }
+
+    /// Whether entries are known to be huge pages, all of them.
+    pub(super) fn is_whole(&self, entries: &Span<usize>) -> bool {
+        let is_set = |entry: usize| self.whole[entry / 64] >> (entry % 64) & 1 == 1;
+        self.known_huge > 0 && entries.clone().all(is_set)
+    }
+
+    /// Number of entries that are known to be huge pages.
+    pub(super) fn count_whole(&self, entries: &Span<usize>) -> f64 {
+        let whole = mask(entries).into_iter().zip(&self.whole);
+        f64::from(whole.map(|(here, whole)| (here & whole).count_ones()).sum::<u32>())
     }
 
     /// Addresses that a range of its entries covers.
@@ -311,7 +456,8 @@ mod tests {
     }
 
     // Four looks find all entries young. One look that finds none, as if the target had been kept
-    // from running, changes nothing; two in succession mean that the rates have changed.
+    // from running, changes nothing until the next one finds all young again: then it is one of
+    // six.
     #[test]
     fn one_look_alone_does_not_contradict_all_others() {
         let mut table = table();
@@ -323,7 +469,35 @@ mod tests {
         assert!(table.surprise.is_some() && (table.segments[0].low - busy).abs() < 0.5);
         look(&mut table, 600, true);
         assert!(table.surprise.is_none());
-        assert_eq!(table.looks.all().len(), 5);
+        assert_eq!((table.looks.all().len(), table.bursts), (6, BURSTS));
+    }
+
+    // All 512 entries are young in every other look, 10 ms after the clear: that is once per 14 ms.
+    // The looks of all are one observation each, and the rate is known within a factor of two or
+    // more.
+    #[test]
+    fn bursts_keep_their_looks_and_are_known_less_closely() {
+        let mut table = table();
+        (1..=3).for_each(|number| look(&mut table, 100 * number, false));
+        infer(&mut table, 300);
+        for number in 4..=24 {
+            look(&mut table, 100 * number, number % 2 == 0);
+            infer(&mut table, 100 * number);
+        }
+        assert!(table.bursts > 0 && table.looks.all().len() == 8);
+        let [segment] = &table.segments[..] else { panic!("{:?}", table.segments) };
+        assert!((rate_of(segment.mean) / 69.0 - 1.0).abs() < 0.2, "{}", rate_of(segment.mean));
+        assert!(rate_of(segment.high) / rate_of(segment.low) > 4.0, "{segment:?}");
+    }
+
+    // All entries young in four looks. Two looks in succession that find none of them young mean
+    // that the rates have changed.
+    #[test]
+    fn two_alike_looks_contradict_all_others() {
+        let mut table = table();
+        (1..=4).for_each(|number| look(&mut table, 100 * number, true));
+        infer(&mut table, 400);
+        let busy = table.segments[0].low;
         look(&mut table, 700, false);
         look(&mut table, 800, false);
         infer(&mut table, 800);

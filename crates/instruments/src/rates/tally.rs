@@ -8,6 +8,7 @@ use super::VisitOrder;
 use super::chain::{Segment, VAGUE};
 use super::grid::{cell_of, rate_of};
 use super::looks::{Bits, Correlation, Looks, mask};
+use super::skew::Skew;
 use super::table::{Key, Sums, Table};
 
 /// Hot threshold as a multiple of the access-weighted mean rate (the rate of the memory that an
@@ -23,8 +24,10 @@ const TWO_LEVELS: f64 = 2.0;
 const MOST_OVER_MEAN: f64 = 4.0;
 /// Upper limit of the rate assumed for unvisited tables, as a multiple of the mean rate by level 3.
 const REST: f64 = 2.0;
+/// Accesses per second of a page of 4 KiB that count: one per sampling interval of 5 ms.
+pub(super) const MOST_OF_PAGE: f32 = 200.0;
 /// Lowest hot threshold, in accesses per second of 2 MiB.
-const IDLE: f64 = 1.0;
+pub(super) const IDLE: f64 = 1.0;
 /// Width in cells of the central 60 % of the probability, above which a rate may be undecided.
 pub(super) const DOUBT: f32 = 4.0;
 /// Maximum width in cells of the interval of a hot page's rate; wider ones need another visit.
@@ -34,12 +37,14 @@ const VAGUE_PAGES: f32 = 3.0;
 const ABOVE_MEAN: f32 = 1.0;
 /// Changes of the hot threshold up to this number of cells are ignored.
 const STEADY: f32 = 0.25;
-/// Skew within entries up to which an entry's rate holds for its pages.
-const EVEN: f64 = 2.0;
-/// Minimum number of entries with visited leaves for an estimate of skew, and number of entries
-/// that the estimate averages.
-const LEAST_LEAVES: f64 = 4.0;
-const LEAF_MEMORY: f64 = 64.0;
+/// Accesses per second of an entry of 2 MiB below which it takes too long to find out whether
+/// accesses within entries are skewed; until that is known, they are taken to be even.
+pub(super) const RARE: f32 = 32.0;
+/// Lowest hot threshold of a page, as a cell: 0.03 accesses per second. Idle pages are in the
+/// lowest cells.
+pub(super) const LEAST_PAGE: f32 = 4.0;
+/// Cells by which the rate of an entry and the sum of the rates of its pages contradict each other.
+pub(super) const APART: f32 = 2.0;
 /// Number of tables over which correlation is averaged; and the weight of that average, in tables,
 /// when one table is judged.
 const KIN_TABLES: f64 = 64.0;
@@ -57,25 +62,83 @@ const EARLY: f64 = 0.05;
 /// Minimum rate of a level-3 entry that flags its table, as a multiple of the mean rate.
 const POINTED: f32 = 2.0;
 
+/// Rate from which memory is hot, given the mean rate and the access-weighted mean rate (of the
+/// memory that an average access falls on), in any unit.
+#[must_use]
+pub fn hot_rate(mean: f64, accessed: f64) -> f64 {
+    let (least, most) = LEAST_OVER_MEAN;
+    let evenly = TWO_LEVELS - accessed / mean.max(f64::MIN_POSITIVE);
+    let least = (least + evenly.max(0.0)).min(most);
+    (OF_ACCESSED * accessed).clamp(least * mean, MOST_OVER_MEAN * mean)
+}
+
+/// Rates of entries of 2 MiB whose pages are known, and the sums of the rates of their pages: more
+/// in sweeps, which set the bit of the entry once. Accesses to a page within a sampling interval
+/// count once: few pages of a program's own code, accessed millions of times a second, must not
+/// make all other memory cold.
+fn by_pages<'t>(
+    lower: &'t BTreeMap<Key, Table>,
+    leaves: &'t BTreeMap<Key, Table>,
+) -> impl Iterator<Item = (f64, f64)> + 't {
+    leaves.values().filter(|pages| !pages.segments.is_empty()).filter_map(|pages| {
+        let table = lower.get(&super::leaves::above(pages.key()))?;
+        let entry = table.segment(super::leaves::entry_of(pages.key()))?;
+        Some((f64::from(entry.believed_rate()), f64::from(pages.limited_rate(MOST_OF_PAGE))))
+    })
+}
+
+/// Rates of entries as their bits show them: those of an entry that points to pages count as that
+/// of one page does. A huge page has one bit for all of its parts, and counts in full, as does all
+/// of a table whose huge pages were not found yet.
+fn by_bits(table: &Table) -> Sums {
+    let limit = cell_of(MOST_OF_PAGE);
+    let is_unknown = table.huge > 0 && table.known_huge == 0;
+    if is_unknown || table.sums.most < limit {
+        return table.sums;
+    }
+    let mut sums = Sums::default();
+    for segment in &table.segments {
+        let rate = f64::from(segment.believed_rate());
+        let whole = table.count_whole(&segment.entries);
+        sums.add_entries(whole, rate);
+        sums.add_entries(segment.entries.len() as f64 - whole, rate.min(f64::from(MOST_OF_PAGE)));
+    }
+    sums
+}
+
+/// Sets a threshold to the cell of a rate. Regions depend on thresholds: small changes are not
+/// worth rebuilding them.
+fn set(threshold: &mut Option<f32>, rate: f64) {
+    let cell = cell_of(rate.max(IDLE) as f32);
+    if threshold.is_none_or(|known| (known - cell).abs() > STEADY) {
+        *threshold = Some(cell);
+    }
+}
+
 /// Rates over all memory, in entries of 2 MiB, and the hot threshold that follows.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
     /// Whether translations are not flushed: entries that look idle may be cached in TLBs.
     pub(super) blind: bool,
+    /// Size of the target's memory, in entries of 2 MiB.
+    entries: f64,
     mean: f64,
     /// Cell of the mean rate.
     mean_cell: Option<f32>,
-    /// Hot threshold: minimum rate of a hot entry of 2 MiB, as a cell.
+    /// Hot threshold: minimum rate of a hot entry of 2 MiB, as a cell; and that of which a hot page
+    /// takes its share.
     hot_threshold: Option<f32>,
+    page_hot: Option<f32>,
+    /// Hot threshold of huge pages, as a cell, once there are any.
+    whole_hot: Option<f32>,
     /// Mean rate of level-3 entries.
     above: f64,
     /// Accesses per second of all tables visited so far.
     total: f64,
-    /// Mean logarithm of the skew of accesses within an entry (`Looks::unevenness`), weighted by
-    /// accesses; and the number of entries averaged, fading.
-    uneven: (f64, f64),
-    /// Accesses per second of all visited tables when the average in `uneven` was started.
-    uneven_of: f64,
+    /// Skew of accesses within entries, weighted by accesses.
+    pub(super) skew: Skew,
+    /// Accesses per second of all visited tables when the average in `skew` was started.
+    skew_of: f64,
     /// Correlation of entries of 2 MiB, as a moving average over tables.
     correlation: Correlation,
 }
@@ -86,11 +149,20 @@ impl Tally {
         Self { blind, ..Self::default() }
     }
 
+    /// Sets the size of the memory over which the mean rate of pages is taken: what is resident,
+    /// where that is known. The mean rate of entries of 2 MiB is over all of every GiB that has a
+    /// mapping: entries are accessed by sweeps, which set the bit of each once, and by few pages, a
+    /// program's own code, which would make all other memory of a small program cold.
+    pub(super) fn set_memory(&mut self, bytes: u64) {
+        self.entries = bytes as f64 / Level::PMD.entry_bytes() as f64;
+    }
+
     /// Recomputes the rates over all memory and the hot threshold.
     pub(super) fn count(
         &mut self,
         upper: &[Table],
         lower: &BTreeMap<Key, Table>,
+        leaves: &BTreeMap<Key, Table>,
         round: &VisitOrder,
     ) {
         let mut above = Sums::default();
@@ -99,54 +171,57 @@ impl Tally {
         // Unvisited tables are assumed to be like the visited ones without hot entries: tables with
         // hot entries are visited first.
         let (mut seen, mut plain) = (Sums::default(), Sums::default());
+        let mut bits = Sums::default();
+        let has_huge = lower.values().any(|table| table.huge > 0);
         let mut tables = 0.0;
         for table in lower.values().filter(|table| !table.segments.is_empty()) {
             seen.add(&table.sums);
+            if has_huge {
+                bits.add(&by_bits(table));
+            }
             tables += 1.0;
             if table.visits > 0 && table.sums.most < self.hot_threshold() {
                 plain.add(&table.sums);
             }
         }
-        let all = (round.count as f64 * 512.0).max(seen.entries);
-        if tables >= 0.9 * (round.count as f64) {
+        let all_seen = tables >= 0.9 * (round.count as f64);
+        if all_seen {
             plain = Sums::default();
+        }
+        for (entry, pages) in by_pages(lower, leaves) {
+            seen.rate -= entry - pages;
+            seen.square -= entry * entry - pages * pages;
         }
         let rest = if plain.entries > 0.0 { plain.rate / plain.entries } else { 0.0 };
         // Unvisited tables are not assumed to be busier than level 3 reports: the first visited
         // tables are flagged ones.
         let rest = if self.above > 0.0 { rest.min(REST * self.above / 512.0) } else { rest };
+        let all = (round.count as f64 * 512.0).max(seen.entries);
         let rate = seen.rate + (all - seen.entries) * rest;
         let square = seen.square + (all - seen.entries) * rest * rest;
         // The mean rate by level 3 is used if it is above that of the tables visited so far.
-        self.mean = (rate / all).max(self.above / 512.0);
+        let least = if all_seen { 0.0 } else { self.above / 512.0 };
+        self.mean = (rate / all).max(least);
         self.mean_cell = Some(cell_of(self.mean as f32));
         self.total = seen.rate;
-        // The average skew was sampled from less than half of all accesses: start again, to include
-        // the leaves of the other entries.
-        if self.total > 2.0 * self.uneven_of {
-            (self.uneven, self.uneven_of) = ((0.0, 0.0), self.total);
+        // The average skew was sampled from less than half of all accesses: the leaves of other
+        // entries outweigh it soon.
+        if self.total > 2.0 * self.skew_of {
+            self.skew.doubt();
+            self.skew_of = self.total;
         }
         // The access-weighted mean rate of pages: within entries of 2 MiB, accesses may fall on few
         // pages.
-        let accessed = if rate > 0.0 { square / rate * self.unevenness() } else { 0.0 };
-        let (least, most) = LEAST_OVER_MEAN;
-        let evenly = TWO_LEVELS - accessed / self.mean.max(f64::MIN_POSITIVE);
-        let least = (least + evenly.max(0.0)).min(most);
-        let threshold =
-            (OF_ACCESSED * accessed).clamp(least * self.mean, MOST_OVER_MEAN * self.mean).max(IDLE);
-        // Regions depend on the hot threshold: small changes are not worth rebuilding them.
-        let threshold = cell_of(threshold as f32);
-        if self.hot_threshold.is_none_or(|known| (known - threshold).abs() > STEADY) {
-            self.hot_threshold = Some(threshold);
+        let accessed = if rate > 0.0 { square / rate * self.skew.mean() } else { 0.0 };
+        let accessed = accessed.min(512.0 * f64::from(MOST_OF_PAGE));
+        set(&mut self.hot_threshold, hot_rate(self.mean, accessed));
+        let memory = self.entries.clamp(1.0, all);
+        set(&mut self.page_hot, hot_rate(self.mean * all / memory, accessed));
+        if has_huge {
+            let rate = (bits.rate + (all - seen.entries) * rest).max(least * all);
+            let accessed = bits.square / bits.rate.max(f64::MIN_POSITIVE);
+            set(&mut self.whole_hot, hot_rate(rate / memory, accessed));
         }
-    }
-
-    /// Adds the skew of accesses within a randomly chosen entry to the average. By logarithms: of
-    /// hundreds of entries one is very skewed by chance, and must not outweigh the others.
-    pub(super) fn note_leaves(&mut self, unevenness: f64) {
-        let (mean, weight) = self.uneven;
-        let weight = (weight + 1.0).min(LEAF_MEMORY);
-        self.uneven = (mean + (unevenness.ln() - mean) / weight, weight);
     }
 
     /// Adds the correlation of entries in a table of a round-robin visit to the average.
@@ -180,21 +255,28 @@ impl Tally {
             && here.near + OTHERS * mean.near < STRANGERS * own
     }
 
-    /// Average skew of accesses over the pages of an entry; 1 until it is known.
-    fn unevenness(&self) -> f64 {
-        if self.uneven.1 < LEAST_LEAVES { 1.0 } else { self.uneven.0.exp().max(1.0) }
-    }
-
-    /// Whether accesses within entries are so skewed that an entry's rate does not hold for its
-    /// pages.
-    pub(super) fn is_uneven(&self) -> bool {
-        self.unevenness() > EVEN
+    /// Skew within the entries of a table of level 2.
+    pub(super) fn skew_in(&self, table: &Table) -> Skew {
+        table.skew.among(&self.skew)
     }
 
     /// Minimum cell of an entry of 2 MiB that may contain hot pages, given the skew within entries.
-    pub(super) fn worth_leaves(&self) -> f32 {
-        let most = self.unevenness() as f32;
-        self.hot_threshold() - cell_of(most.min(64.0)) + cell_of(1.0)
+    pub(super) fn worth_leaves(&self, skew: &Skew) -> f32 {
+        let least = self.page_hot().min(self.hot_threshold());
+        least - cell_of(skew.mean().min(64.0) as f32) + cell_of(1.0)
+    }
+
+    /// Whether an entry is accessed too rarely to contain hot pages.
+    pub(super) fn is_idle(&self, entry: &Segment, skew: &Skew) -> bool {
+        entry.high < self.worth_leaves(skew)
+    }
+
+    /// Whether an entry's rate and those of its pages cannot both be true, so that it matters: the
+    /// pages are the busier ones, by sweeps, which set the entry's bit once; or the entry, unless
+    /// it is `idle` anyway: it may also cover memory of others. Or one of them is of another time.
+    pub(super) fn contradicts(&self, entry: &Segment, leaves: &Table, idle: bool) -> bool {
+        let [low, high] = leaves.bounds().map(cell_of);
+        low - APART > entry.high || !idle && high + APART < entry.low
     }
 
     /// Accesses per second of all visited tables.
@@ -217,9 +299,29 @@ impl Tally {
         self.hot_threshold.unwrap_or(f32::MAX)
     }
 
-    /// Whether a segment is hot with a probability of at least four fifths.
-    pub(super) fn is_hot(&self, segment: &Segment) -> bool {
-        segment.core[0] >= self.hot_threshold()
+    /// The hot threshold of pages, for 512 of them, as a cell; `f32::MAX` while unknown.
+    pub(super) fn page_hot(&self) -> f32 {
+        self.page_hot.unwrap_or(f32::MAX)
+    }
+
+    /// Hot threshold of entries of 2 MiB, as a cell. The accesses of an entry that points to pages
+    /// are those of its pages; a huge page (`whole`) has one bit for all of its parts, and is
+    /// compared with the bits of all memory.
+    pub(super) fn entry_hot(&self, whole: bool) -> f32 {
+        match self.whole_hot.filter(|_| whole) {
+            Some(threshold) => threshold,
+            None => self.page_hot().max(self.hot_threshold()),
+        }
+    }
+
+    /// Whether huge pages and entries that point to pages have different hot thresholds.
+    pub(super) fn tells_huge_pages(&self) -> bool {
+        self.entry_hot(false) > self.entry_hot(true) + STEADY
+    }
+
+    /// Whether a segment of entries of 2 MiB is hot with a probability of at least four fifths.
+    pub(super) fn is_hot(&self, segment: &Segment, whole: bool) -> bool {
+        segment.core[0] >= self.entry_hot(whole)
     }
 
     /// Whether a segment is certainly above the mean rate.
@@ -227,10 +329,16 @@ impl Tally {
         self.mean_cell.is_none_or(|mean| segment.low >= mean + ABOVE_MEAN)
     }
 
-    /// Whether entries of 2 MiB may contain hot pages that their own rate does not show: accesses
-    /// within entries are skewed, and these pages were not looked at.
-    pub(super) fn is_veiled(&self, segment: &Segment) -> bool {
-        self.is_uneven() && segment.high >= self.worth_leaves()
+    /// Cell from which entries of a table may contain hot pages that their own rate does not show:
+    /// accesses within entries are skewed, or may be. Infinite if they are even.
+    pub(super) fn veil(&self, table: &Table) -> f32 {
+        let skew = self.skew_in(table);
+        let worth = self.worth_leaves(&skew);
+        match (skew.is_uneven(), skew.is_known()) {
+            (true, _) => worth,
+            (false, false) => worth.max(cell_of(RARE)),
+            (false, true) => f32::INFINITY,
+        }
     }
 
     /// Whether an entry's leaves need another visit: it is undecided which pages are hot, or their
@@ -246,41 +354,51 @@ impl Tally {
 
     /// Hot threshold of pages of 4 KiB, as a cell.
     pub(super) fn page_threshold(&self) -> f32 {
-        self.hot_threshold() - cell_of(512.0) + cell_of(1.0)
+        (self.page_hot() - cell_of(512.0) + cell_of(1.0)).max(LEAST_PAGE)
     }
 
     /// Whether a segment is undecided, hot or not: its rate is known no closer than within a factor
     /// of three, or no look came soon enough for an upper bound.
-    pub(super) fn is_unknown(&self, segment: &Segment) -> bool {
-        let [low, high] = segment.core;
-        low < self.hot_threshold()
-            && (segment.blunt || high - low > DOUBT && high >= self.hot_threshold())
+    pub(super) fn is_unknown(&self, segment: &Segment, whole: bool) -> bool {
+        let ([low, high], threshold) = (segment.core, self.entry_hot(whole));
+        low < threshold && (segment.blunt || high - low > DOUBT && high >= threshold)
     }
 
     /// Whether a table has hot entries, and whether it has undecided ones or an unconfirmed
     /// outlier.
     pub(super) fn wants_more(&self, table: &Table) -> [bool; 2] {
         let any = |is: &dyn Fn(&Segment) -> bool| table.segments.iter().any(is);
-        let doubtful = table.surprise.is_some() || any(&|segment| self.is_unknown(segment));
-        [any(&|segment| self.is_hot(segment)), doubtful]
+        let doubtful = table.surprise.is_some()
+            || any(&|segment| self.is_unknown(segment, table.is_whole(&segment.entries)));
+        [any(&|segment| self.is_hot(segment, table.is_whole(&segment.entries))), doubtful]
     }
 
-    /// Whether no entry beneath a level-3 entry with this rate can be hot.
+    /// Whether no entry beneath a level-3 entry with this rate can be hot. Accesses in bursts set
+    /// the bits of all levels at once: the entry of 1 GiB is then accessed no more often than its
+    /// parts, and only entries that are idle, or below the mean of their level, are passed over.
     pub(super) fn is_quiet(&self, above: &Segment) -> bool {
-        !self.blind && above.high < self.hot_threshold().max(cell_of(IDLE as f32))
+        let is_below = |rate: f32| above.high < cell_of(rate);
+        let cold = above.high < self.hot_threshold() && is_below(self.above as f32);
+        !self.blind && !above.blunt && (cold || is_below(IDLE as f32))
     }
 
     /// Rates at which to measure a table's hot and undecided segments, one for each group of like
     /// rates: for a rate with a wide interval its middle, so that a look halves the interval.
     pub(super) fn aims(&self, table: &Table) -> Vec<f32> {
-        let threshold =
-            if table.level == Level::PTE { self.page_threshold() } else { self.hot_threshold() };
+        let threshold = if table.level == Level::PTE {
+            self.page_threshold()
+        } else {
+            self.entry_hot(table.known_huge > 0)
+        };
         let step = |segment: &Segment| {
             let vague = segment.high - segment.low > 2.0 * VAGUE;
             let aim = if vague { (segment.low + segment.high) / 2.0 } else { segment.believed() };
             (aim / MUCH_ALIKE) as i32
         };
-        let wanted = |segment: &&Segment| segment.core[0] >= threshold || self.is_unknown(segment);
+        let wanted = |segment: &&Segment| {
+            segment.core[0] >= threshold
+                || self.is_unknown(segment, table.is_whole(&segment.entries))
+        };
         let mut steps: Vec<i32> = table.segments.iter().filter(wanted).map(step).collect();
         steps.sort_unstable();
         steps.dedup();
@@ -289,7 +407,11 @@ impl Tally {
 
     pub(super) fn hot_bits(&self, table: &Table) -> Bits {
         let mut hot = Bits::default();
-        for segment in table.segments.iter().filter(|segment| self.is_hot(segment)) {
+        for segment in table
+            .segments
+            .iter()
+            .filter(|segment| self.is_hot(segment, table.is_whole(&segment.entries)))
+        {
             let here = mask(&segment.entries);
             hot.iter_mut().zip(&here).for_each(|(word, here)| *word |= here);
         }
@@ -341,6 +463,79 @@ mod tests {
             looks.add(Look { at: Time(0), seconds: 0.1, young });
         }
         looks
+    }
+
+    // 20 processes wake up 13 times a second, and then touch all of their memory: 1 GiB is accessed
+    // as often as each of its parts. It is not passed over; what is accessed less often than the
+    // mean is.
+    #[test]
+    fn bursts_are_not_quiet() {
+        let above = |rate: f32| {
+            let cell = cell_of(rate);
+            let (low, high, core) = (cell - 1.0, cell + 1.0, [cell; 2]);
+            Segment { entries: 0..1, low, mean: cell, high, core, blunt: false }
+        };
+        let tally = Tally { above: 13.0, hot_threshold: Some(cell_of(60.0)), ..Tally::default() };
+        let quiet = [0.1, 2.0, 13.0, 100.0].map(|rate| tally.is_quiet(&above(rate)));
+        assert_eq!(quiet, [true, true, false, false]);
+        assert!(!tally.is_quiet(&Segment { blunt: true, ..above(2.0) }), "no upper bound");
+        let idle = Tally { above: 0.0, ..tally };
+        assert_eq!([0.1, 2.0].map(|rate| idle.is_quiet(&above(rate))), [true, false]);
+    }
+
+    // 3 entries with 10 accesses a second, one of them in each of 3 GiB that are mapped, of which 6
+    // MiB are resident: the mean of pages is 10 in 2 MiB, however large the holes are, and twice as
+    // much is hot. The mean of entries is over the holes, too.
+    #[test]
+    fn the_mean_of_pages_is_over_memory_not_over_holes() {
+        let mut tally = Tally::default();
+        tally.set_memory(6 << 20);
+        let sums = Sums { entries: 512.0, rate: 10.0, square: 100.0, most: cell_of(10.0) };
+        let gib = |number: u64| {
+            let key = (tierscope_core::SpaceId(0), number << 30);
+            let range = tierscope_core::Range::new(key.0, key.1, key.1 + (1 << 30));
+            let mut table = Table::new(key.0, key.1, Level::PMD, &[range]);
+            let (cell, core) = (cell_of(10.0), [cell_of(10.0); 2]);
+            let segment =
+                Segment { entries: 0..1, low: cell, mean: cell, high: cell, core, blunt: false };
+            (table.segments, table.sums, table.visits) = (vec![segment], sums, 1);
+            (key, table)
+        };
+        let lower: BTreeMap<Key, Table> = (0..3).map(gib).collect();
+        tally.count(
+            &[],
+            &lower,
+            &BTreeMap::new(),
+            &VisitOrder { count: 3, ..VisitOrder::default() },
+        );
+        assert_eq!([tally.page_hot(), tally.hot_threshold()], [cell_of(20.0), cell_of(1.0)]);
+    }
+
+    // All hot memory is swept 100 times a second: 4 of 16 huge pages, and 4 of 16 entries that
+    // point to pages, of which one is known to have 100 accesses a second to each of its pages. A
+    // mean of 25 by bits makes huge pages hot at 37.5; the one of pages, 1,622, would hide them.
+    #[test]
+    fn huge_pages_are_compared_by_bits() {
+        let (space, cell) = (tierscope_core::SpaceId(0), cell_of(100.0));
+        let whole = tierscope_core::Range::new(space, 0, 1 << 30);
+        let hot = |entries, cell| {
+            let (low, high, core) = (cell, cell, [cell; 2]);
+            Segment { entries, low, mean: cell, high, core, blunt: false }
+        };
+        let mut table = Table::new(space, 0, Level::PMD, &[whole]);
+        table.segments =
+            vec![hot(0..4, cell), hot(4..16, -9.0), hot(16..20, cell), hot(20..32, -9.0)];
+        table.sums = Sums { entries: 32.0, rate: 800.0, square: 80_000.0, most: cell };
+        (table.huge, table.known_huge, table.whole[0]) = (16, 16, 0xffff);
+        let mut pages = Table::new(space, 16 << 21, Level::PTE, &[whole]);
+        pages.segments = vec![hot(0..512, cell)];
+        let (lower, leaves) =
+            (BTreeMap::from([((space, 0), table)]), BTreeMap::from([((space, 16 << 21), pages)]));
+        let mut tally = Tally::default();
+        tally.set_memory(64 << 20);
+        tally.count(&[], &lower, &leaves, &VisitOrder { count: 1, ..VisitOrder::default() });
+        assert!((tally.entry_hot(true) - cell_of(37.5)).abs() < 0.5, "{}", tally.entry_hot(true));
+        assert!(tally.entry_hot(false) > cell_of(1_000.0), "{}", tally.entry_hot(false));
     }
 
     // In all tables the same few uncorrelated entries are young in every look: such tables are

@@ -1,8 +1,11 @@
 //! Blocks: scan results of the memory that the hand has passed.
 
-use tierscope_core::{Addr, Level, Range, RangeSet, Region};
+use tierscope_core::{
+    AccessedSet, Addr, Level, PAGE_SHIFT, PAGE_SIZE, Range, RangeSet, Region, Unknown,
+};
 
 use super::hand::overlaps;
+use super::spread::{Found, Spread, Trial, followed, number};
 
 /// Position of the hand.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,7 +16,7 @@ pub(super) struct Position {
     pub(super) next: Option<Addr>,
 }
 
-/// Scan results of one block: 12 bytes, because there are millions.
+/// Scan results of one block: 48 bytes, because there are millions.
 #[derive(Clone, Copy, Debug, Default)]
 struct Block {
     /// The last pass that found the block young; 0 if none did.
@@ -24,9 +27,12 @@ struct Block {
     hits: u16,
     /// Heat at the end of the last window.
     heat: u8,
+    /// Whether it was then hot by a few pages, as far as is known.
+    sparse: bool,
+    trial: Trial,
 }
 
-const _: () = assert!(size_of::<Block>() == 12);
+const _: () = assert!(size_of::<Block>() == 48);
 
 impl Block {
     /// Ends window number `window` after these passes; returns hits and samples.
@@ -38,8 +44,9 @@ impl Block {
             samples * u32::from(self.young == passes.after)
         };
         let heat = heat(hits, samples);
-        if heat != self.heat {
-            (self.heat, self.changed) = (heat, window);
+        let sparse = heat >= HOT && self.trial.spread() != Spread::Even;
+        if (heat, sparse) != (self.heat, self.sparse) {
+            (self.heat, self.sparse, self.changed) = (heat, sparse, window);
         }
         self.hits = 0;
         (hits, samples)
@@ -110,6 +117,9 @@ impl Group {
 /// [`metrics::HOT_FREQUENCY`]: tierscope_core::metrics::HOT_FREQUENCY
 const EIGHTHS: u32 = 8;
 
+/// The class of the coolest hot blocks.
+const HOT: u8 = 2;
+
 /// Heat class: 0 without a hit, else 1 + whole eighths of the frequency.
 fn heat(hits: u32, samples: u32) -> u8 {
     if hits == 0 { 0 } else { 1 + (EIGHTHS * hits / samples) as u8 }
@@ -134,6 +144,8 @@ struct Run {
     end: u64,
     samples: u32,
     heat: u8,
+    /// Hot by few pages, or not known to be hot all over.
+    sparse: bool,
     /// Sum of the hits of its blocks.
     hits: u64,
     /// The latest `changed` of its blocks.
@@ -141,9 +153,10 @@ struct Run {
 }
 
 impl Run {
-    /// Absorbs `next` if its samples and heat are the same; returns whether it did.
+    /// Absorbs `next` if its samples, heat and spread are the same; returns whether it did.
     fn absorb(&mut self, next: &Run) -> bool {
-        let alike = (self.samples, self.heat) == (next.samples, next.heat);
+        let alike =
+            (self.samples, self.heat, self.sparse) == (next.samples, next.heat, next.sparse);
         if alike {
             self.end = next.end;
             self.hits += next.hits;
@@ -188,6 +201,7 @@ impl RegionBuilder<'_> {
         let region = |range| Region {
             age: self.window - run.changed,
             level: if run.samples > 0 { self.level } else { None },
+            unknown: run.sparse.then_some(Unknown::Evidence),
             ..Region::sampled(range, (run.hits as f64 / blocks as f64) as f32, run.samples)
         };
         let range = Range { start: run.start, end: run.end, ..self.span };
@@ -270,6 +284,39 @@ impl Blocks {
         }
     }
 
+    /// Marks the blocks of `run`, which an upper leaf was found to cover.
+    pub(super) fn mark_whole(&mut self, run: &Range, pass: u32) {
+        self.mark(run, pass);
+        let all = Found::all(self.bytes >> PAGE_SHIFT);
+        for (first, part) in self.followed(run, pass) {
+            let many = (part.bytes() / self.bytes) as usize;
+            self.blocks[first..first + many].iter_mut().for_each(|block| {
+                block.trial.add(all, all);
+            });
+        }
+    }
+
+    /// The blocks of `run` whose trials pass number `pass` extends; none in the first.
+    fn followed(&self, run: &Range, pass: u32) -> Vec<(usize, Range)> {
+        if pass == 0 { Vec::new() } else { self.known(self.widen(run)).collect() }
+    }
+
+    /// Records the young pages of a scan of leaves in pass number `pass`, and which of the followed
+    /// pages of their blocks were present and young.
+    pub(super) fn record(&mut self, set: &AccessedSet, pass: u32) {
+        set.young_runs().for_each(|run| self.mark(&run, pass));
+        let pages = self.bytes >> PAGE_SHIFT;
+        for (first, part) in self.followed(&set.range, pass) {
+            let many = (part.bytes() / self.bytes) as usize;
+            let young = self.blocks[first..first + many].iter_mut().enumerate();
+            for (offset, block) in young.filter(|(_, block)| block.young == pass) {
+                let start = part.start + offset as u64 * self.bytes;
+                let (present, young) = found(set, start, pages);
+                block.trial.add(present, young);
+            }
+        }
+    }
+
     /// Index of the block at `next`: the number of blocks that begin below it.
     fn index(&self, next: Option<Addr>) -> usize {
         let Some(next) = next else { return 0 };
@@ -319,6 +366,37 @@ impl Blocks {
     }
 }
 
+/// The present and the young ones of the `pages` pages of the block at `start`, as far as a scan
+/// covers them.
+fn found(set: &AccessedSet, start: u64, pages: u64) -> (Found, Found) {
+    let end = start + pages * PAGE_SIZE;
+    let (from, to) = (start.max(set.range.start), end.min(set.range.end));
+    let entry = |at: u64| (at - set.range.start) >> PAGE_SHIFT;
+    let count = |words: &[u64]| Found { followed: 0, pages: ones(words, entry(from), entry(to)) };
+    let (mut present, mut young) = (count(&set.present), count(&set.young));
+    let block = start / (pages * PAGE_SIZE);
+    for index in 0..number(pages) {
+        let at = start + followed(block, index, pages) * PAGE_SIZE;
+        if (from..to).contains(&at) {
+            present.followed |= u64::from(set.is_present(entry(at))) << index;
+            young.followed |= u64::from(set.is_young(entry(at))) << index;
+        }
+    }
+    (present, young)
+}
+
+/// Number of bits set among bits `from..to`.
+fn ones(words: &[u64], from: u64, to: u64) -> u32 {
+    let here =
+        (from / 64..to.div_ceil(64)).filter_map(|word| Some((word, *words.get(word as usize)?)));
+    let clipped = here.map(|(word, bits)| {
+        let above = u64::MAX << from.saturating_sub(word * 64).min(63);
+        let below = u64::MAX >> ((word + 1) * 64).saturating_sub(to).min(63);
+        (bits & above & below).count_ones()
+    });
+    clipped.sum()
+}
+
 /// Ends the window for the blocks of a group, or for its part in one span: the blocks start with
 /// number `index` at address `at`.
 fn turn_group(
@@ -332,15 +410,16 @@ fn turn_group(
     if group.quiet && stretch.treats_alike(index, end) {
         let samples = stretch.passes(index).samples();
         let end = at + blocks.len() as u64 * builder.block;
-        builder.add(Run { start: at, end, samples, heat: 0, hits: 0, changed: group.changed });
+        let (heat, sparse, hits, changed) = (0, false, 0, group.changed);
+        builder.add(Run { start: at, end, samples, heat, sparse, hits, changed });
         return;
     }
     for (offset, block) in blocks.iter_mut().enumerate() {
         let (hits, samples) = block.turn(stretch.passes(index + offset), builder.window);
         let start = at + offset as u64 * builder.block;
         let (end, hits) = (start + builder.block, u64::from(hits));
-        let (heat, changed) = (block.heat, block.changed);
-        builder.add(Run { start, end, samples, heat, hits, changed });
+        let Block { heat, sparse, changed, .. } = *block;
+        builder.add(Run { start, end, samples, heat, sparse, hits, changed });
     }
     if blocks.len() == GROUP {
         *group = Group::of(blocks);
@@ -375,6 +454,14 @@ mod tests {
     fn told(blocks: &mut Blocks, from: Position, to: Position) -> Vec<(u64, u64, f32, u32, u32)> {
         let tell = |r: Region| (r.range.start / B, r.range.end / B, r.hits, r.samples, r.age);
         blocks.close_window(from, to, None).into_iter().map(tell).collect()
+    }
+
+    #[test]
+    fn bits_are_counted_up_to_their_borders() {
+        let words = [u64::MAX, 0b1011, u64::MAX];
+        let counts = [(0, 64), (60, 66), (3, 3), (63, 192), (64, 65), (128, 130)];
+        assert_eq!(counts.map(|(from, to)| ones(&words, from, to)), [64, 6, 0, 68, 1, 2]);
+        assert_eq!(ones(&[], 0, 64), 0);
     }
 
     #[test]

@@ -22,7 +22,9 @@
 //!   first pass on, and as cold until then.
 //!
 //! Neighbouring blocks become one region if they have the same samples and the same heat: no hit,
-//! or the same eighth of 0..1, in which 5/40 is a boundary ([`HOT_FREQUENCY`]). Hits of a region
+//! or the same eighth of 0..1, in which 5/40 is a boundary ([`HOT_FREQUENCY`]). A block that would
+//! be hot is unknown unless its pages are accessed evenly (`spread.rs`): one hot page does not make
+//! 2 MiB hot. Hits of a region
 //! are the mean over its blocks; its age is the number of windows in which no block of it changed
 //! its heat.
 //!
@@ -34,25 +36,26 @@
 //!
 //! # Memory
 //!
-//! 12 bytes per block and nothing that grows with time: with blocks of 2 MiB, 6 MiB per TiB mapped,
-//! 30 MiB at 5 TiB. A window's regions are extra, 48 bytes each: at worst one for each block.
+//! 48 bytes per block and nothing that grows with time: with blocks of 2 MiB, 24 MiB per TiB
+//! mapped, 120 MiB at 5 TiB. A window's regions are extra, 48 bytes each: at worst one for each
+//! block.
 //!
 //! [`HOT_FREQUENCY`]: tierscope_core::metrics::HOT_FREQUENCY
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tierscope_core::{
-    AccessBits, AccessedSet, Instrument, LeafKind, Level, Mappings, Need, PAGE_SIZE, Ports, Probe,
-    Range, Result, ScanMode, Setting, Snapshot, Step, Time,
+    AccessBits, AccessedSet, Instrument, LeafKind, Level, Need, PAGE_SIZE, Ports, Probe, Range,
+    Result, ScanMode, Setting, Snapshot, Step, Time,
 };
 
-use crate::areas::mapped_areas;
 use crate::checks::{intervals, refuse};
+use crate::hidden::Hidden;
 use crate::registry::{Common, CostClass, Entry, Variant, set};
 
 mod blocks;
 mod hand;
+mod spread;
 
 use blocks::{Blocks, Position};
 use hand::{Hand, Task, overlaps};
@@ -145,8 +148,7 @@ pub struct Scan {
     config: Config,
     hand: Hand,
     blocks: Blocks,
-    /// The mappings that `hand` and `blocks` were last fitted to.
-    fitted: Option<Arc<Mappings>>,
+    hidden: Hidden,
     set: AccessedSet,
     /// Start of the window, and the hand's position then; `None` before the first.
     window_start: Option<(Time, Position)>,
@@ -166,7 +168,7 @@ impl Scan {
             hand: Hand::new(config.block),
             blocks: Blocks::new(config.block),
             config,
-            fitted: None,
+            hidden: Hidden::default(),
             set: AccessedSet::default(),
             window_start: None,
             samples: 0,
@@ -176,21 +178,17 @@ impl Scan {
     }
 
     fn update(&mut self, ports: &mut dyn Ports) -> Result<()> {
-        let now = ports.now();
-        if now < self.next_update {
+        let (due, update) = (&mut self.next_update, self.config.update);
+        let Some(areas) = self.hidden.refresh(ports, due, update, usize::MAX)? else {
+            return Ok(());
+        };
+        if areas == self.blocks.areas() {
             return Ok(());
         }
-        self.next_update = now + self.config.update;
-        let mappings = ports.mappings(self.config.update)?;
-        if self.fitted.as_ref().is_some_and(|fitted| fitted.same_layout(&mappings)) {
-            return Ok(());
-        }
-        let areas = mapped_areas(&mappings.mappings, usize::MAX);
         let proven = ports.access_bits()?.radix().proven;
         let upper = proven.highest_first().filter(|level| self.config.prune && *level > Level::PTE);
         self.hand.fit(&areas, upper);
         self.blocks.fit(areas);
-        self.fitted = Some(mappings);
         Ok(())
     }
 
@@ -202,7 +200,7 @@ impl Scan {
         while let Some((range, task)) = self.hand.take(left, left == self.config.entries) {
             let entries = match task {
                 Task::Young => {
-                    self.blocks.mark(&range, self.hand.pass());
+                    self.blocks.mark_whole(&range, self.hand.pass());
                     0
                 }
                 Task::Scan(level) => {
@@ -218,15 +216,13 @@ impl Scan {
     }
 
     fn scan(&mut self, access: &mut dyn AccessBits, range: &Range, level: Level) -> Result<()> {
-        let mode = ScanMode { clear: true, ..Default::default() };
+        let mode = ScanMode { clear: true, present: level == Level::PTE, ..Default::default() };
         let stats = access.scan(range, level, mode, &mut self.set)?;
         let leaves = |level: Level| stats.leaves[usize::from(level.number()) - 1] > 0;
         if level > Level::PTE {
             return self.descend(access, level, leaves(level));
         }
-        for run in self.set.young_runs() {
-            self.blocks.mark(&run, self.hand.pass());
-        }
+        self.blocks.record(&self.set, self.hand.pass());
         // Scanning the first part of a leaf clears the whole leaf.
         if leaves(Level::PUD) {
             self.hand.keep_whole(Level::PUD);
@@ -265,7 +261,8 @@ impl Scan {
 
     fn close_window(&mut self, start: (Time, Position), end: Time) -> Snapshot {
         let level = (!self.config.prune).then_some(Level::PTE);
-        let regions = self.blocks.close_window(start.1, self.hand.position(), level);
+        let mut regions = self.blocks.close_window(start.1, self.hand.position(), level);
+        self.hidden.add_to(&mut regions);
         Snapshot { start: start.0, end, samples: self.samples, regions }
     }
 

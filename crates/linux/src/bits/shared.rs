@@ -1,7 +1,7 @@
-//! Probes and scans where processes share memory. What is asked of the shared space is asked of
-//! each process that maps the memory, and the answers are united. A scan of a process's own space
-//! leaves out its views of the shared space: a clear there would hide accesses from the scans of
-//! the shared space. Entries of upper levels that cover memory of both are judged by both.
+//! Probes and scans where processes share memory. What is asked of memory with views is asked of
+//! each process that maps it, and the answers are united. A scan of a process's own space leaves
+//! out its views: a clear there would hide accesses from the scans of the memory. Entries of upper
+//! levels that cover memory of both are judged by both.
 
 use tierscope_core::{
     AccessedSet, Judged, Level, Probe, ProbeOp, Range, Result, ScanMode, ScanStats, SpaceId, State,
@@ -35,9 +35,10 @@ impl Question {
 }
 
 impl Bits {
-    /// Whether a probe of the batch is about shared memory.
+    /// Whether a probe of the batch is about a space with memory that others map.
     pub(super) fn asks_for_shared(&self, probes: &[Probe]) -> bool {
-        !self.memory.is_empty() && probes.iter().any(|probe| self.memory.is_shared(probe.at.space))
+        let has_views = |probe: &Probe| self.memory.has_views_of(probe.at.space);
+        !self.memory.is_empty() && probes.iter().any(has_views)
     }
 
     /// Judges a batch with probes of the shared space. An entry is asked once, even if it answers
@@ -73,7 +74,6 @@ impl Bits {
         };
         if !self.memory.is_shared(probe.at.space) {
             out.push(question(probe.at.space, probe.at.at, true));
-            return;
         }
         for piece in self.memory.users(&level.entry_of(probe.at)) {
             let Range { space, start, end } = piece.range;
@@ -123,14 +123,16 @@ impl Bits {
             return None;
         }
         let whole = level.align(range);
+        let mut pieces: Vec<Piece> = self.memory.users(&whole).collect();
         if self.memory.is_shared(range.space) {
-            return Some(self.memory.users(&whole).collect());
+            return Some(pieces);
         }
-        self.memory.views(whole).next()?;
-        let mut pieces = Vec::new();
+        if pieces.is_empty() {
+            self.memory.views(whole).next()?;
+        }
         self.memory.split(&whole, |own, memory| {
             if own == memory {
-                pieces.push(Piece { range: own, memory: own.start, writable: true });
+                pieces.push(Piece { range: own, memory: own.at(0), writable: true });
             }
         });
         Some(pieces)

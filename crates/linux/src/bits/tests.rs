@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use tierscope_core::{AccessBits as _, Addr, Mappings};
+use tierscope_core::{AccessBits as _, Addr, Mappings, SharedView};
 
 use super::*;
 use crate::shared_memory::tests::one_object;
@@ -161,4 +161,57 @@ fn a_scan_of_a_process_leaves_out_its_views() {
     assert_eq!(bench.scan(&view, Level::PTE).0, []);
     let memory = bench.memory;
     assert_eq!(bench.scan(&memory, Level::PTE).0, [1]);
+}
+
+// Of 8 MiB that two processes map, the module refuses the first process's view, and then both; then
+// it refuses two probes of each, as if a lock were held for the moment.
+#[test]
+fn memory_is_hidden_if_the_module_refuses_it_in_all_processes() {
+    let (addresses, whole) = ([GIB, 5 * GIB], 8 * MIB);
+    let mappings = one_object(whole, &addresses);
+    let mut bench = Bench::new(whole, addresses);
+    let refuse = |bench: &Bench, process: usize, probes| {
+        let (pid, start) = (bench.pids[process], addresses[process]);
+        bench.fake.0.borrow_mut().refuse(pid, start, start + whole, probes);
+    };
+    bench.touch(1, 0);
+    assert_eq!(bench.bits.hidden(&mappings).unwrap(), []);
+    refuse(&bench, 0, u32::MAX);
+    assert_eq!(bench.bits.hidden(&mappings).unwrap(), []);
+    refuse(&bench, 1, u32::MAX);
+    let hidden = [(bench.memory, tierscope_core::Unknown::Refused)];
+    assert_eq!(bench.bits.hidden(&mappings).unwrap(), hidden);
+    assert_eq!(bench.states(vec![bench.probe(Level::PMD, 0)]), [State::Refused]);
+    (0..2).for_each(|process| refuse(&bench, process, 2));
+    assert_eq!(bench.bits.hidden(&mappings).unwrap(), []);
+}
+
+// The second process inherited pages 0 to 3 of the first one's eight: accesses of both count in
+// the first one's space, at probes and scans, and page 4 is the second process's own.
+#[test]
+fn inherited_memory_is_young_if_any_process_accessed_it() {
+    let mut bench = Bench::new(8 * PAGE, [GIB, GIB]);
+    let own = |space, pages: u64| Range::new(SpaceId(space), GIB, GIB + pages * PAGE);
+    let view = SharedView { range: own(1, 4), memory: own(0, 4).at(0), name: "".into() };
+    let mappings = Mappings { views: vec![view], ..Mappings::default() };
+    bench.bits.share(Arc::new(Translation::of(&mappings)));
+    for (process, page) in [(0, 0), (1, 1), (0, 2), (1, 2), (0, 4), (1, 4)] {
+        bench.touch(process, page * PAGE);
+    }
+    let whole = own(0, 8);
+    let probe = |space, page| Probe::test_and_clear(own(space, 8).at(page * PAGE), Level::PTE);
+    let batch: Vec<Probe> = (0..4).map(|page| probe(0, page)).collect();
+    let (young, old) = (State::Young, State::Old);
+    assert_eq!(bench.states(batch.clone()), [young, young, young, State::Absent]);
+    assert_eq!(bench.states(batch), [old, old, old, State::Absent]);
+    assert_eq!(bench.states(vec![probe(0, 4), probe(0, 4)]), [young, young]);
+    assert_eq!(bench.states(vec![probe(1, 4)]), [young], "a probe of one process asks no other");
+    bench.touch(1, PAGE);
+    bench.touch(0, 5 * PAGE);
+    bench.touch(1, 5 * PAGE);
+    assert_eq!(bench.scan(&whole, Level::PTE).0, [1, 5]);
+    assert_eq!(bench.scan(&own(1, 8), Level::PTE).0, [5]);
+    bench.fake.0.borrow_mut().end(bench.pids[1]);
+    bench.touch(0, 0);
+    assert_eq!(bench.states(vec![probe(0, 0)]), [young]);
 }

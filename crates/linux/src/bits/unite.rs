@@ -40,10 +40,10 @@ pub(super) fn add_bits(to: &mut AccessedSet, from: &AccessedSet, piece: &Piece) 
     let shift = to.level.shift();
     let first = (piece.range.start - from.range.start) >> shift;
     let end = ((piece.range.end - 1 - from.range.start) >> shift) + 1;
-    let aligned = piece.memory.wrapping_sub(piece.range.start).is_multiple_of(1 << shift);
+    let aligned = piece.memory.at.wrapping_sub(piece.range.start).is_multiple_of(1 << shift);
     let target = |address: u64| {
         let memory = address.clamp(piece.range.start, piece.range.end - 1) - piece.range.start;
-        (piece.memory + memory - to.range.start) >> shift
+        (piece.memory.at + memory - to.range.start) >> shift
     };
     let to_first = target(piece.range.start);
     let of_entry = |entry: u64| {
@@ -86,7 +86,7 @@ fn add_run(to: &mut [u64], to_first: u64, from: &[u64], first: u64, count: u64) 
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use tierscope_core::{Level, Range, SpaceId};
+    use tierscope_core::{Addr, Level, Range, SpaceId};
 
     fn judged(state: State, reached: Option<Level>, kind: LeafKind) -> Judged {
         Judged { state, reached, kind, dirty: false }
@@ -139,7 +139,7 @@ mod tests {
             to.reset(&range(4096 + 400 * entry), level, false);
             let piece = Piece {
                 range: Range::new(SpaceId(1), start << 12, end << 12),
-                memory: memory << 12,
+                memory: Addr { space: SpaceId(0), at: memory << 12 },
                 writable: true,
             };
             let mut expected = to.young.clone();

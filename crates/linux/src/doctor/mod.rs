@@ -6,6 +6,7 @@
 //!
 //! Invariant: a check changes nothing.
 
+mod cgroup;
 mod control;
 mod damon;
 mod kernel;
@@ -16,6 +17,7 @@ mod reclaim;
 mod sampling;
 mod scene;
 
+use tierscope_core::names::plain;
 use tierscope_core::{Error, Missing};
 
 pub use scene::{Live, ModuleFacts, Scene, System};
@@ -61,8 +63,10 @@ pub struct Finding {
 }
 
 impl Finding {
+    /// A finding of [plain] text: names of processes, files and cgroups may be in it.
     fn new(verdict: Verdict, found: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { verdict, found: found.into(), remedy: remedy.into() }
+        let [found, remedy] = [found.into(), remedy.into()].map(|text| plain(&text).into_owned());
+        Self { verdict, found, remedy }
     }
 
     fn present(found: impl Into<String>) -> Self {
@@ -162,6 +166,12 @@ pub fn process(scene: &Scene, pid: u32) -> Vec<Answer> {
     ask(process::checks(), scene, &pid)
 }
 
+/// Runs all checks of the cgroup with this directory.
+#[must_use]
+pub fn cgroup(scene: &Scene, directory: &str) -> Vec<Answer> {
+    ask(cgroup::checks(), scene, directory)
+}
+
 /// A recording method and the checks that it depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Way {
@@ -203,6 +213,7 @@ mod tests {
         let tree = Tree::new(&[]);
         let mut answers = machine(&tree.scene());
         answers.extend(process(&tree.scene(), 1));
+        answers.extend(cgroup(&tree.scene(), "/sys/fs/cgroup/app"));
         let mut ids: Vec<_> = answers.iter().map(|answer| answer.id).collect();
         for id in WAYS.iter().flat_map(|way| way.needs) {
             assert!(ids.contains(id), "{id}");

@@ -1,11 +1,13 @@
 //! Checks of one process: whether it can be watched, and which of its memory cannot be seen or
 //! moved.
 
-use tierscope_core::ErrorKind;
+use tierscope_core::{ErrorKind, Mappings, SpaceId};
 
 use super::scene::of;
 use super::{Check, Finding, Scene, Verdict, control};
 use crate::Selection;
+use crate::guest_memory::{guest_ram, runs_guest};
+use crate::proc::Names;
 
 const GROUP: &str = "process";
 
@@ -91,7 +93,9 @@ fn mappings(scene: &Scene, pid: &u32) -> Finding {
         return Finding::unknown("they cannot be read");
     };
     let status = |key| kib(scene, *pid, "status", key).unwrap_or(0);
-    let (count, mapped, resident) = (text.lines().count(), status("VmSize"), status("VmRSS"));
+    // The kernel counts huge pages of the pool apart.
+    let resident = status("VmRSS") + status("HugetlbPages");
+    let (count, mapped) = (text.lines().count(), status("VmSize"));
     if count == 0 {
         return Finding::missing("it has no memory of its own", "give the pid of a user process");
     }
@@ -106,32 +110,54 @@ fn mappings(scene: &Scene, pid: &u32) -> Finding {
 fn hugetlb(scene: &Scene, pid: &u32) -> Finding {
     let bytes = |key| kib(scene, *pid, "smaps_rollup", key);
     match (bytes("Shared_Hugetlb"), bytes("Private_Hugetlb")) {
-        (None, None) => Finding::unknown("/proc/PID/smaps_rollup cannot be read"),
-        (Some(shared @ 1..), _) => Finding::limited(
-            format!(
-                "{} shared: the module refuses them (others write the same tables)",
-                mib(shared)
-            ),
-            "use private hugetlb or huge pages of shmem, or leave these mappings out",
-        ),
-        (_, Some(private @ 1..)) => {
-            Finding::present(format!("{} private: evidence covers a whole page", mib(private)))
-        }
-        _ => Finding::present("none"),
+        (None, None) => return Finding::unknown("/proc/PID/smaps_rollup cannot be read"),
+        // To read smaps takes long: only if there is something to find.
+        (Some(1..), _) | (_, Some(1..)) => {}
+        _ => return Finding::present("none"),
     }
+    let Ok(Some(found)) = scene.proc().pool_bytes(*pid) else {
+        return Finding::unknown("/proc/PID/smaps cannot be read");
+    };
+    let private = format!("{} private: evidence covers a whole page", mib(found.private));
+    if found.shared == 0 {
+        return Finding::present(private);
+    }
+    let shared = mib(found.shared);
+    Finding::limited(
+        format!(
+            "{shared} in shared mappings: refused while the kernel changes their tables; {private}"
+        ),
+        "none needed; if reports show refused memory, use --instrument kernel-damon",
+    )
 }
 
+/// A process that runs a guest has a vCPU mapped; one that has only descriptors of a machine does
+/// not run it, or not yet.
 fn guest(scene: &Scene, pid: &u32) -> Finding {
-    let fd = of(*pid, "fd");
-    let is_guest = |name: &String| {
-        let link = scene.link(&format!("{fd}/{name}"));
-        link.is_some_and(|to| to.to_string_lossy().contains("anon_inode:kvm-vm"))
+    let remedy =
+        "run tierscope inside of the guest, or here with --instrument kernel-damon, which asks KVM";
+    let maps = scene.proc().maps(*pid, SpaceId(0), &mut Names::default()).ok().flatten();
+    let mappings = Mappings {
+        mappings: maps.map(|maps| maps.mappings).unwrap_or_default(),
+        ..Mappings::default()
     };
-    if scene.names(&fd).iter().any(is_guest) {
+    if runs_guest(&mappings) {
+        let ram = mib(guest_ram(&mappings).bytes());
         return Finding::limited(
-            "it runs a virtual machine: what the guest accesses is not in its page table",
-            "profile inside of the guest",
+            format!(
+                "it runs a virtual machine: {ram} in writable mappings of 64 MiB and more are \
+                 taken for the guest's RAM, whose accesses are not in its page table"
+            ),
+            remedy,
         );
+    }
+    let fd = of(*pid, "fd");
+    let is_machine = |name: &String| {
+        let link = scene.link(&format!("{fd}/{name}"));
+        link.is_some_and(|to| to.to_string_lossy().starts_with("anon_inode:kvm-v"))
+    };
+    if scene.names(&fd).iter().any(is_machine) {
+        return Finding::limited("it holds a virtual machine, and has no vCPU mapped", remedy);
     }
     Finding::present("none: its accesses are its own")
 }
@@ -191,6 +217,17 @@ mod tests {
         const THREAD: (&str, &str) =
             ("/proc/42/stat", "42 (k) S 1 1 1 0 -1 2097152 0 0 0 0 0 0 0 0 20 0 1 0 5\n");
         const ROLLUP: &str = "/proc/42/smaps_rollup";
+        const SMAPS: &str = "/proc/42/smaps";
+        // No other process maps the page of the shared mapping.
+        const SHARED: &str = "\
+            a00000-c00000 rw-s 0 0:f 7 /p\nPrivate_Hugetlb: 2048 kB\nVmFlags: rd wr sh ms ht \n\
+            c00000-1000000 rw-p 0 0:f 7 /p\nPrivate_Hugetlb: 4096 kB\nVmFlags: rd wr ht \n";
+        const PRIVATE: &str =
+            "c00000-1000000 rw-p 0 0:f 7 /p\nPrivate_Hugetlb: 4096 kB\nVmFlags: rd wr ht \n";
+        const MONITOR: (&str, &str) = (
+            "/proc/42/maps",
+            "40000000-60000000 rw-p 0 0:0 0\n70000000-70003000 rw-s 0 0:e 9 anon_inode:kvm-vcpu:0\n",
+        );
         const CGROUP: &str = "/proc/42/cgroup";
         const ROOT: (&str, &str) = ("/proc/self/status", "CapEff:\t000001ffffffffff\n");
         const NONE: (&str, &str) = ("/proc/self/status", "CapEff:\t0000000000000000\n");
@@ -203,6 +240,12 @@ mod tests {
                     &[STAT, (STATUS, "Tgid:\t42\n"), ("/proc/42/comm", "redis\n")],
                     Present,
                     "redis[42]",
+                ),
+                (
+                    "target",
+                    &[STAT, (STATUS, "Tgid:\t42\n"), ("/proc/42/comm", "a\u{1b}[2J\u{202e}\n")],
+                    Present,
+                    "a\\u{1b}[2J\\u{202e}[42]",
                 ),
                 ("target", &[STAT, (STATUS, "Tgid:\t7\n")], Missing, "-p 7"),
                 ("target", &[THREAD, (STATUS, "Tgid:\t42\n")], Missing, "thread of the kernel"),
@@ -227,7 +270,13 @@ mod tests {
                 ),
                 (
                     "mappings",
-                    &[MAPS, (STATUS, "VmSize:\t4194304 kB\nVmRSS:\t2097152 kB\n")],
+                    &[
+                        MAPS,
+                        (
+                            STATUS,
+                            "VmSize:\t4194304 kB\nVmRSS:\t524288 kB\nHugetlbPages:\t1572864 kB\n",
+                        ),
+                    ],
                     Present,
                     "2, 4096 MiB",
                 ),
@@ -236,16 +285,17 @@ mod tests {
                 ("mappings", &[], Unknown, "cannot be read"),
                 (
                     "shared-hugetlb",
-                    &[(ROLLUP, "Shared_Hugetlb:  2048 kB\n")],
+                    &[(ROLLUP, "Private_Hugetlb:  6144 kB\n"), (SMAPS, SHARED)],
                     Limited,
-                    "2 MiB shared",
+                    "2 MiB in shared mappings: refused while the kernel changes their tables; 4 MiB private",
                 ),
                 (
                     "shared-hugetlb",
-                    &[(ROLLUP, "Shared_Hugetlb: 0 kB\nPrivate_Hugetlb: 2048 kB\n")],
+                    &[(ROLLUP, "Private_Hugetlb: 2048 kB\n"), (SMAPS, PRIVATE)],
                     Present,
-                    "private",
+                    "4 MiB private",
                 ),
+                ("shared-hugetlb", &[(ROLLUP, "Private_Hugetlb: 2048 kB\n")], Unknown, "/smaps"),
                 (
                     "shared-hugetlb",
                     &[(ROLLUP, "Shared_Hugetlb: 0 kB\nPrivate_Hugetlb: 0 kB\n")],
@@ -257,8 +307,9 @@ mod tests {
                     "guest-memory",
                     &[("/proc/42/fd/9", "-> anon_inode:kvm-vm")],
                     Limited,
-                    "inside of the guest",
+                    "no vCPU mapped; run tierscope inside of the guest",
                 ),
+                ("guest-memory", &[MONITOR], Limited, "512 MiB in writable mappings"),
                 ("guest-memory", &[("/proc/42/fd/9", "-> /dev/null")], Present, "none"),
                 ("locked", &[(STATUS, "VmLck:\t2048 kB\n")], Limited, "2 MiB"),
                 ("locked", &[(STATUS, "VmLck:\t0 kB\n")], Present, "none"),
@@ -277,6 +328,12 @@ mod tests {
                     &[(CGROUP, "0::/a/b\n"), ("/sys/fs/cgroup/a/b/memory.current", "1")],
                     Present,
                     "/a/b",
+                ),
+                (
+                    "process-cgroup",
+                    &[(CGROUP, "0::/a\u{9b}b\n")],
+                    Limited,
+                    "/a\\u{9b}b/: memory is not",
                 ),
                 ("process-cgroup", &[(CGROUP, "1:cpu:/x\n0::/\n")], Limited, "not accounted"),
                 ("process-cgroup", &[], Missing, "no cgroup"),

@@ -93,7 +93,7 @@ fn hugetlb(scene: &Scene, (): &()) -> Finding {
         true => Finding::present("built in, no pages reserved"),
         false => Finding::limited(
             format!("{} reserved", pools.join(", ")),
-            "none: shared hugetlb mappings are refused by the module, the evidence of private ones covers a whole page",
+            "none needed: the evidence of their pages covers a whole page",
         ),
     }
 }

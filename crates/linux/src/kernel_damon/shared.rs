@@ -1,5 +1,5 @@
-//! Regions of processes that share memory: what lies in a view of the shared space becomes regions
-//! of the shared space, each part of which has the region with the most hits of all processes.
+//! Regions of processes that share memory: what lies in a view becomes regions where the memory is
+//! listed, each part of which has the region with the most hits of all processes.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,8 @@ pub(super) fn translated(regions: Vec<Region>, memory: &Translation) -> Vec<Regi
     let (mut out, mut shared) = (Vec::new(), Vec::new());
     for region in regions {
         memory.split(&region.range, |from, to| {
-            let list = if from == to { &mut out } else { &mut shared };
+            let own = from == to && memory.users(&to).next().is_none();
+            let list = if own { &mut out } else { &mut shared };
             list.push(Region { range: to, ..region });
         });
     }

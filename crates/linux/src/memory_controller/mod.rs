@@ -9,8 +9,6 @@
 
 mod controller_traffic;
 mod controllers;
-mod cpu_quota;
-mod interrupt_file;
 mod resctrl_traffic;
 mod telemetry_device;
 mod tenant_frames;
@@ -18,8 +16,6 @@ mod tlb_misses;
 
 pub use controller_traffic::ControllerTraffic;
 pub use controllers::{Controllers, controllers};
-pub use cpu_quota::CpuQuota;
-pub use interrupt_file::InterruptFile;
 pub use resctrl_traffic::ResctrlTraffic;
 pub use telemetry_device::{TelemetryDevice, find_device};
 pub use tlb_misses::{TlbMisses, root_of};

@@ -41,7 +41,11 @@ impl ResctrlTraffic {
         for number in 0..made.tenants.len() {
             let name = format!("tierscope-{}-{number}", std::process::id());
             let group = root.join("mon_groups").join(name);
-            fs::create_dir(&group).map_err(|cause| failed(&group, &cause))?;
+            match fs::create_dir(&group) {
+                // An ended process with the same pid left it.
+                Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => {}
+                result => result.map_err(|cause| failed(&group, &cause))?,
+            }
             made.groups.push(group);
         }
         made.refresh()?;
@@ -138,6 +142,24 @@ mod tests {
         put(&group.join("mon_data/mon_L3_00/mbm_total_bytes"), "Unavailable\n");
         let error = monitoring.take(&mut out).unwrap_err();
         assert!(error.to_string().contains("Unavailable"), "{error}");
+    }
+
+    #[test]
+    fn a_group_of_an_ended_process_with_the_same_pid_is_used() {
+        let root = tempfile::tempdir().unwrap();
+        put(&root.path().join("info/L3_MON/mon_features"), "mbm_total_bytes\n");
+        let group = format!("mon_groups/tierscope-{}-0", std::process::id());
+        let bytes = root.path().join(group).join("mon_data/mon_L3_00/mbm_total_bytes");
+        put(&bytes, "100\n");
+        for file in ["a/cgroup.procs", "a/cgroup.controllers"] {
+            put(&root.path().join(file), "");
+        }
+        let tenant = Cgroup::find(Path::new("a"), root.path()).unwrap();
+        let mut monitoring = ResctrlTraffic::open(root.path(), vec![tenant]).unwrap();
+        put(&bytes, "140\n");
+        let mut out = [0];
+        monitoring.take(&mut out).unwrap();
+        assert_eq!(out, [40]);
     }
 
     #[test]

@@ -157,9 +157,36 @@ pub(super) fn of_runs(
     extents.finish()
 }
 
+/// Extents of mappings of which only the sum of the resident bytes is known: spread evenly. The
+/// mappings are sorted.
+pub(super) fn spread(bytes: u64, mappings: &[Range]) -> Arc<[Extent]> {
+    let all: u64 = mappings.iter().map(Range::bytes).sum();
+    let up_to = |at: u64| u128::from(bytes.min(all)) * u128::from(at) / u128::from(all.max(1));
+    let mut at = 0;
+    let extents = mappings.iter().map(|range| {
+        let before = up_to(at);
+        at += range.bytes();
+        Extent { range: *range, resident: (up_to(at) - before) as u64, swapped: 0 }
+    });
+    extents.collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // 10 bytes of mappings of 30, 10 and 20; no more than is mapped.
+    #[test]
+    fn bytes_are_spread_evenly() {
+        let range = |start, end| Range::new(SpaceId(0), start, end);
+        let mappings = [range(0, 30), range(100, 110), range(200, 220)];
+        let resident = |bytes| -> Vec<u64> {
+            spread(bytes, &mappings).iter().map(|extent| extent.resident).collect()
+        };
+        assert_eq!(resident(10), [5, 1, 4]);
+        assert_eq!(resident(99), [30, 10, 20]);
+        assert!(spread(9, &[]).is_empty());
+    }
     use proptest::prelude::*;
 
     const PAGE: u64 = 4096;

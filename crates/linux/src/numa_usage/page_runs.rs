@@ -1,7 +1,7 @@
 //! Which pages of a process are in memory or swapped: `/proc/PID/pagemap`, by its ioctl
 //! PAGEMAP_SCAN (Linux 6.7), which walks page tables and skips what was never populated, or by
 //! reading its entries (Documentation/admin-guide/mm/pagemap.rst). Neither sets or clears ACCESSED
-//! bits.
+//! bits. The entries also show which pages no other process maps.
 
 use std::fs::File;
 use std::io;
@@ -19,6 +19,16 @@ pub(super) struct PageRun {
     pub(super) swapped: bool,
 }
 
+/// Numbers of pages of a process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct PageCount {
+    /// Pages in memory.
+    pub(super) present: u64,
+    /// Those of them that no other process maps.
+    pub(super) exclusive: u64,
+    pub(super) swapped: u64,
+}
+
 /// Categories of pages in PAGEMAP_SCAN (include/uapi/linux/fs.h).
 const IS_PRESENT: u64 = 1 << 3;
 const IS_SWAPPED: u64 = 1 << 4;
@@ -27,6 +37,8 @@ const IS_ZERO_PAGE: u64 = 1 << 5;
 /// Bits of an entry of pagemap.
 const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
+/// The page is mapped once.
+const EXCLUSIVE: u64 = 1 << 56;
 
 /// Answers per ioctl.
 const ANSWERS: usize = 1024;
@@ -110,6 +122,22 @@ impl PageMap {
         Ok(())
     }
 
+    /// Counts the pages from `start` to `end`, up to 32 MiB.
+    ///
+    /// # Errors
+    /// If the process is gone.
+    pub(super) fn count(&mut self, start: u64, end: u64) -> io::Result<PageCount> {
+        let (first, last) = (start >> PAGE_SHIFT, end.div_ceil(PAGE_SIZE));
+        self.entries.resize(((last - first).min(ENTRIES) * 8) as usize, 0);
+        self.file.read_exact_at(&mut self.entries, first * 8)?;
+        let holds = |bits: u64| {
+            let entries = entries(&self.entries);
+            entries.filter(|entry| entry & bits == bits).count() as u64
+        };
+        let (present, exclusive) = (holds(PRESENT), holds(PRESENT | EXCLUSIVE));
+        Ok(PageCount { present, exclusive, swapped: holds(SWAPPED) })
+    }
+
     /// Fills in answers; returns their number and the address up to which they go.
     fn scan_once(&mut self, start: u64, end: u64) -> io::Result<(usize, u64)> {
         let mut argument = ScanArgument {
@@ -158,15 +186,18 @@ fn runs_of_answers(answers: &[Answer], take: &mut dyn FnMut(PageRun)) {
     }
 }
 
+fn entries(bytes: &[u8]) -> impl Iterator<Item = u64> {
+    bytes.chunks_exact(8).map(|bytes| u64::from_le_bytes(bytes.try_into().unwrap_or_default()))
+}
+
 /// Passes the runs in entries of pagemap, those of page `first` and the next ones, to `take`.
 fn runs_of_entries(bytes: &[u8], first: u64, take: &mut dyn FnMut(PageRun)) {
-    let entry = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap_or_default());
     let state = |entry: u64| match entry {
         entry if entry & PRESENT != 0 => Some(false),
         entry if entry & SWAPPED != 0 => Some(true),
         _ => None,
     };
-    let states: Vec<_> = bytes.chunks_exact(8).map(|bytes| state(entry(bytes))).collect();
+    let states: Vec<_> = entries(bytes).map(state).collect();
     let mut page = first;
     for same in states.chunk_by(|a, b| a == b) {
         let end = page + same.len() as u64;

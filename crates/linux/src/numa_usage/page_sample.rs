@@ -26,9 +26,8 @@ pub(super) struct PageSample {
 impl PageSample {
     /// Distributes `bytes` over the nodes in proportion.
     pub(super) fn distribute(&self, bytes: u64) -> Vec<OnNode> {
-        let share =
-            |hits: u64| (u128::from(bytes) * u128::from(hits) / u128::from(self.pages)) as u64;
-        self.hits.iter().map(|(node, hits)| OnNode { node: *node, bytes: share(*hits) }).collect()
+        let hit = |(node, hits): (&Node, &u64)| OnNode { node: *node, bytes: *hits };
+        tierscope_core::distribute(bytes, &self.hits.iter().map(hit).collect::<Vec<_>>())
     }
 }
 

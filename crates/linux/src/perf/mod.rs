@@ -11,7 +11,6 @@ mod ring;
 use std::io;
 use std::mem::offset_of;
 use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use memmap2::{MmapOptions, MmapRaw};
@@ -22,6 +21,7 @@ pub use event::Source;
 pub(crate) use event::{EventOpener, PerfEventOpen};
 pub use ring::{Losses, Record, parse};
 
+use crate::cpus::online;
 use crate::open::Host;
 use crate::space_owners::{SpaceOwners, listed};
 
@@ -145,16 +145,6 @@ impl Samples for PerfSamples {
     }
 }
 
-/// Numbers of the online CPUs.
-fn online(sys: &Path) -> Vec<u32> {
-    let text = std::fs::read_to_string(sys.join("devices/system/cpu/online")).unwrap_or_default();
-    let span = |part: &str| {
-        let (first, last) = part.trim().split_once('-').unwrap_or((part.trim(), part.trim()));
-        Some(first.parse::<u32>().ok()?..=last.parse::<u32>().ok()?.min(1 << 16))
-    };
-    text.split(',').filter_map(span).flatten().collect()
-}
-
 fn refused(source: Source, error: &io::Error) -> Error {
     let what = match source {
         Source::Precise => "cannot sample loads and stores (PEBS)",
@@ -183,16 +173,6 @@ mod tests {
 
     use super::*;
     use crate::space_owners::Owner;
-
-    #[test]
-    fn cpus_are_listed() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("devices/system/cpu/online");
-        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
-        std::fs::write(&file, "0-2,5\n").unwrap();
-        assert_eq!(online(dir.path()), [0, 1, 2, 5]);
-        assert!(online(Path::new("/no/such")).is_empty());
-    }
 
     fn open(pid: u32) -> Option<PerfSamples> {
         let owners = SpaceOwners::default();

@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::sync::Arc;
 
+use tierscope_core::names::plain;
 use tierscope_core::{Backing, Mapping, Object, Range, Result, SpaceId};
 
 use super::{Proc, each_line, open};
@@ -56,10 +57,12 @@ impl MapsLine<'_> {
     }
 
     /// Whether the process sees the same memory as the others that map the object: not where it
-    /// gets copies of the pages that it writes to.
+    /// gets copies of the pages that it writes to, and not where the inode is that of all anonymous
+    /// descriptors (vCPUs, rings of perf_event and io_uring).
     fn is_shareable(&self) -> bool {
         let memory = self.object().is_some() && self.backing() == Backing::File;
-        memory && (self.shared || !self.writable)
+        let own_inode = !self.name.starts_with(b"anon_inode:");
+        memory && own_inode && (self.shared || !self.writable)
     }
 
     /// Whether it is in the process's page table: vsyscall is listed in every process, but belongs
@@ -123,12 +126,12 @@ pub struct Names {
 }
 
 impl Names {
-    /// Interns `name`. Bytes that are not UTF-8 become U+FFFD.
+    /// Interns `name`, made [plain]. Bytes that are not UTF-8 become U+FFFD.
     pub fn share(&mut self, name: &[u8]) -> Arc<str> {
         match &self.last {
             Some(last) if last.as_bytes() == name => Arc::clone(last),
             _ => {
-                let shared = self.look_up(&String::from_utf8_lossy(name));
+                let shared = self.look_up(&plain(&String::from_utf8_lossy(name)));
                 self.last = Some(Arc::clone(&shared));
                 shared
             }
@@ -297,12 +300,14 @@ mod tests {
         assert_eq!(objects, expected);
     }
 
-    // Shareable: shared memory, and private mappings of files unless they are writable.
+    // Shareable: shared memory, and private mappings of files unless they are writable; not memory
+    // of anonymous descriptors, which all have one inode.
     #[test]
     fn memory_without_copies_is_shareable() {
         let text = b"1000-2000 r-xp 0 fe:1 9 /a\n2000-3000 rw-p 0 fe:1 9 /a\n\
             3000-4000 rw-s 0 fe:1 8 /b\n4000-5000 rw-p 0 0:0 0 [heap]\n\
-            5000-6000 r--p 0 0:0 0 [vvar]\n6000-7000 rw-s 0 0:1 0 /SYSV00000000 (deleted)";
+            5000-6000 r--p 0 0:0 0 [vvar]\n6000-7000 rw-s 0 0:1 0 /SYSV00000000 (deleted)\n\
+            7000-8000 rw-s 0 0:e 9 anon_inode:kvm-vcpu:0";
         assert_eq!(read_all(text).unwrap().shareable, [0, 2, 5]);
     }
 
@@ -311,6 +316,12 @@ mod tests {
         let text = b"1000-2000 r--p 0 0:0 5 /a\n2000-3000 r--p 0 0:0 0\n3000-4000 r--p 0 0:0 5 /a";
         let maps = read(text).unwrap();
         assert!(Arc::ptr_eq(&maps[0].name, &maps[2].name));
+    }
+
+    #[test]
+    fn names_that_steer_a_terminal_are_written_out() {
+        let maps = read(b"1000-2000 r--p 0 0:0 5 /tmp/\x1b[2J\xe2\x80\xae").unwrap();
+        assert_eq!(&*maps[0].name, "/tmp/\\u{1b}[2J\\u{202e}");
     }
 
     #[test]

@@ -1,8 +1,11 @@
 //! Parsers of `/proc` files and cgroup directories. Each takes a root path, so that tests can
 //! create their own root; each error contains path, line and item.
 
+#[cfg(test)]
+pub(crate) mod fake_root;
 mod maps;
 mod numa_maps;
+mod processes;
 mod smaps;
 mod stat;
 mod status;
@@ -17,6 +20,7 @@ use tierscope_core::{Error, ErrorKind, Result};
 pub use maps::{MapsLine, Names, ProcessMaps, parse_line};
 pub use numa_maps::{ByNode, parse_numa_line};
 pub use stat::{Stat, parse_stat};
+pub use status::Resident;
 pub use tree::Cgroup;
 
 /// A mounted procfs, or a directory that a test uses as one.
@@ -71,7 +75,7 @@ fn open(path: &Path) -> Result<Option<File>> {
 const ROOM: usize = 4096;
 
 /// Reads a file of a process; `None` if the process is gone.
-fn read_whole(path: &Path) -> Result<Option<Vec<u8>>> {
+pub(crate) fn read_whole(path: &Path) -> Result<Option<Vec<u8>>> {
     let Some(file) = open(path)? else { return Ok(None) };
     let mut bytes = Vec::with_capacity(ROOM);
     // Files of procfs have no size worth querying.

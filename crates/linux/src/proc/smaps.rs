@@ -23,6 +23,51 @@ impl Proc {
     }
 }
 
+/// Bytes in pages of a huge-page pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PoolBytes {
+    /// Of shared mappings, whether or not other processes map the pages now.
+    pub(crate) shared: u64,
+    /// Of private mappings.
+    pub(crate) private: u64,
+}
+
+impl Proc {
+    /// Bytes of process `pid` in pages of a huge-page pool, by the flags of their mappings: the
+    /// fields `Shared_Hugetlb` and `Private_Hugetlb` say how many processes map a page; `None` if
+    /// it is gone.
+    ///
+    /// # Errors
+    /// Same as [`Proc::populated`].
+    pub(crate) fn pool_bytes(&self, pid: u32) -> Result<Option<PoolBytes>> {
+        let path = self.path(pid, "smaps");
+        let Some(file) = open(&path)? else { return Ok(None) };
+        pool_bytes(BufReader::new(file), &path)
+    }
+}
+
+fn pool_bytes(text: impl BufRead, path: &Path) -> Result<Option<PoolBytes>> {
+    let (mut found, mut of_mapping) = (PoolBytes::default(), 0u64);
+    let read = each_line(text, path, |line| {
+        if let Some(flags) = line.strip_prefix(b"VmFlags:") {
+            let has = |flag: &[u8]| flags.split(|b| *b == b' ').any(|word| word == flag);
+            // Flag `sh` is absent where the file is not writable; the memory is shared even so.
+            let bytes = std::mem::take(&mut of_mapping);
+            let kind = match has(b"sh") || has(b"ms") {
+                true => &mut found.shared,
+                false => &mut found.private,
+            };
+            *kind = kind.saturating_add(if has(b"ht") { bytes } else { 0 });
+        } else if line.starts_with(b"Shared_Hugetlb:") || line.starts_with(b"Private_Hugetlb:") {
+            let (_, rest) = line.split_at(line.iter().position(|b| *b == b':').unwrap_or(0) + 1);
+            let kib = size(rest).ok_or("size")?;
+            of_mapping = of_mapping.saturating_add(kib.saturating_mul(1024));
+        }
+        Ok(())
+    })?;
+    Ok(read.map(|()| found))
+}
+
 fn populated(text: impl BufRead, path: &Path) -> Result<Option<Vec<(u64, u64)>>> {
     let (mut ranges, mut current) = (Vec::new(), None);
     let read = each_line(text, path, |line| {
@@ -65,6 +110,21 @@ mod tests {
         let found = populated(text.as_bytes(), Path::new("smaps")).unwrap().unwrap();
         assert_eq!(found, [(0x1000, 0x3000), (0x6000, 0x8000), (0xa0_0000, 0xc0_0000)]);
         let broken = populated("1000-3000 rw-p\nRss: many kB\n".as_bytes(), Path::new("smaps"));
+        assert_eq!(broken.unwrap_err().kind(), ErrorKind::Data);
+    }
+
+    // A shared mapping whose 2 MiB no other process maps, a shared one that is only read, with 4 of
+    // its 8 MiB mapped by others, a private one; and memory that is of no pool.
+    #[test]
+    fn pool_pages_are_shared_if_their_mapping_is() {
+        let text = "\
+            a00000-c00000 rw-s 0 00:0f 7 /anon_hugepage\nPrivate_Hugetlb:  2048 kB\nVmFlags: rd wr sh mr mw me ms de ht sd \n\
+            c00000-1400000 r--s 0 00:0f 7 /p\nShared_Hugetlb: 4096 kB\nPrivate_Hugetlb: 4096 kB\nVmFlags: rd mr me ms de ht \n\
+            2000000-2400000 rw-p 0 00:0f 7 /p\nPrivate_Hugetlb: 4096 kB\nVmFlags: rd wr mr mw me de ht \n\
+            3000000-3400000 rw-s 0 00:0f 9 /shm\nRss: 8 kB\nPrivate_Hugetlb: 0 kB\nVmFlags: rd wr sh ms \n";
+        let found = pool_bytes(text.as_bytes(), Path::new("smaps")).unwrap().unwrap();
+        assert_eq!(found, PoolBytes { shared: 10 << 20, private: 4 << 20 });
+        let broken = pool_bytes("Private_Hugetlb: many kB\n".as_bytes(), Path::new("smaps"));
         assert_eq!(broken.unwrap_err().kind(), ErrorKind::Data);
     }
 

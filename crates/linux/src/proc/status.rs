@@ -5,6 +5,15 @@ use tierscope_core::Result;
 
 use super::{Proc, malformed, read_whole};
 
+/// Resident bytes of a process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Resident {
+    /// All: anonymous, file, shared, and hugetlb, which the kernel counts separately.
+    pub bytes: u64,
+    /// All but anonymous memory: other processes may map the same pages.
+    pub shareable: u64,
+}
+
 impl Proc {
     /// The thread group that `tid` belongs to; `None` if there is no such thread or process.
     ///
@@ -17,12 +26,11 @@ impl Proc {
         tgid.map(Some).ok_or_else(|| malformed(&path, 1, "Tgid", &text))
     }
 
-    /// Resident bytes of process `pid`: anonymous, file, shared, and hugetlb, which the kernel
-    /// counts separately. `None` if it is gone, ending, or a kernel thread.
+    /// Resident bytes of process `pid`. `None` if it is gone, ending, or a kernel thread.
     ///
     /// # Errors
     /// If the file exists, but cannot be read.
-    pub fn resident(&self, pid: u32) -> Result<Option<u64>> {
+    pub fn resident(&self, pid: u32) -> Result<Option<Resident>> {
         let path = self.path(pid, "status");
         let Some(text) = read_whole(&path)? else { return Ok(None) };
         let bytes = |name: &'static str| match field(&text, name) {
@@ -34,7 +42,19 @@ impl Proc {
         };
         let Some(resident) = bytes("VmRSS:")? else { return Ok(None) };
         // Kernels without hugetlb have no such line.
-        Ok(Some(resident.saturating_add(bytes("HugetlbPages:")?.unwrap_or(0))))
+        let pool = bytes("HugetlbPages:")?.unwrap_or(0);
+        let anonymous = bytes("RssAnon:")?.unwrap_or(0);
+        let shareable = resident.saturating_sub(anonymous).saturating_add(pool);
+        Ok(Some(Resident { bytes: resident.saturating_add(pool), shareable }))
+    }
+}
+
+impl Proc {
+    /// Number of pages that process `pid` maps: the first figure of `statm` (fs/proc/array.c:
+    /// `proc_pid_statm`). `None` if it cannot be read.
+    pub(crate) fn mapped_pages(&self, pid: u32) -> Option<u64> {
+        let text = read_whole(&self.path(pid, "statm")).ok()??;
+        std::str::from_utf8(&text).ok()?.split_ascii_whitespace().next()?.parse().ok()
     }
 }
 
@@ -65,11 +85,15 @@ mod tests {
     #[test]
     fn resident_bytes_include_huge_page_pools() {
         let resident = |status| of(status).resident(7);
+        let kib = |bytes: u64, shareable: u64| Resident {
+            bytes: bytes << 10,
+            shareable: shareable << 10,
+        };
         assert_eq!(
-            resident("Name:\tx\nVmRSS:\t     12 kB\nHugetlbPages:\t 2048 kB\n"),
-            Ok(Some(2060 << 10))
+            resident("Name:\tx\nVmRSS:\t 12 kB\nRssAnon:\t 8 kB\nHugetlbPages:\t 2048 kB\n"),
+            Ok(Some(kib(2060, 2052)))
         );
-        assert_eq!(resident("Name:\tx\nVmRSS:\t     12 kB\n"), Ok(Some(12 << 10)));
+        assert_eq!(resident("Name:\tx\nVmRSS:\t     12 kB\n"), Ok(Some(kib(12, 12))));
         assert_eq!(resident("Name:\tkthreadd\nTgid:\t2\n"), Ok(None));
         assert_eq!(resident("VmRSS:\tmany kB\n").unwrap_err().kind(), ErrorKind::Data);
         assert_eq!(of("").resident(8), Ok(None));
@@ -87,7 +111,9 @@ mod tests {
     fn reads_this_process() {
         let pid = std::process::id();
         assert_eq!(Proc::default().thread_group(pid), Ok(Some(pid)));
-        assert!(Proc::default().resident(pid).unwrap().is_some_and(|bytes| bytes > 4096));
+        assert!(Proc::default().resident(pid).unwrap().is_some_and(|of| of.bytes > of.shareable));
         assert_eq!(Proc::default().thread_group(u32::MAX), Ok(None));
+        assert!(Proc::default().mapped_pages(pid).is_some_and(|pages| pages > 1));
+        assert_eq!(Proc::default().mapped_pages(u32::MAX), None);
     }
 }

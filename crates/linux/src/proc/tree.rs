@@ -71,15 +71,6 @@ impl Cgroup {
         &self.path
     }
 
-    /// Swapped bytes of the cgroup that zswap holds compressed in memory, at their original size;
-    /// `None` if the kernel has no such figure.
-    pub(crate) fn zswapped(&self) -> Option<u64> {
-        let text = read_whole(&self.path.join("memory.stat")).ok()??;
-        let mut lines = text.split(|byte| *byte == b'\n');
-        let value = lines.find_map(|line| line.strip_prefix(b"zswapped "))?;
-        std::str::from_utf8(value).ok()?.parse().ok()
-    }
-
     /// Appends the processes of the cgroup and of those below it. Processes of another pid
     /// namespace, which the kernel shows as 0, are omitted.
     ///
@@ -100,7 +91,7 @@ impl Cgroup {
 }
 
 /// Paths of a directory's entries; none if it is gone.
-fn list(directory: &Path) -> Result<Vec<PathBuf>> {
+pub(super) fn list(directory: &Path) -> Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,
         Err(error) if vanished(&error) => return Ok(Vec::new()),
@@ -129,18 +120,6 @@ mod tests {
         let path = root.join(file);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
-    }
-
-    // Excerpt of a memory.stat of Linux 6.12; kernels without zswap lack the last two lines.
-    #[test]
-    fn zswapped_memory_is_read() {
-        let root = tempfile::tempdir().unwrap();
-        let cgroup = Cgroup { path: root.path().into() };
-        assert_eq!(cgroup.zswapped(), None);
-        put(root.path(), "memory.stat", "anon 4096\nfile 0\n");
-        assert_eq!(cgroup.zswapped(), None);
-        put(root.path(), "memory.stat", "anon 4096\nfile 0\nzswap 1024\nzswapped 8192\n");
-        assert_eq!(cgroup.zswapped(), Some(8192));
     }
 
     #[test]

@@ -1,27 +1,33 @@
-//! Memory that several processes of the target share, as one space.
+//! Memory that several processes of the target share: each is listed once.
 //!
 //! A file or shared memory that two or more processes map is listed once, in the shared space,
 //! whose addresses are no process's. What a process maps of it is a view of that space. An object
 //! stays there as long as any process maps it, so that its addresses do not change when the
-//! second-last user ends.
+//! second-last user ends. Anonymous memory that processes inherited by fork is a view as well, of
+//! the space of one of them.
 //!
 //! | file | contents |
 //! | --- | --- |
 //! | `slots.rs` | addresses of objects |
+//! | `forks.rs` | memory inherited by fork |
 //! | `translation.rs` | from the shared space to processes, and back |
 //!
 //! Copies that a process made of pages of a private mapping before it was write-protected
 //! (relocations of libraries) are taken for the object's memory: some pages a library.
 
+mod forks;
 mod slots;
 mod translation;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tierscope_core::{Addr, Mapping, Mappings, Object, Range, SharedView, Space, SpaceId};
+use tierscope_core::{
+    Addr, Mapping, Mappings, Object, Range, RangeSet, SharedView, Space, SpaceId,
+};
 
 use crate::proc::ProcessMaps;
+use forks::{Forks, Relatives};
 use slots::{Part, Slots, Use};
 pub(crate) use translation::{Piece, Translation};
 
@@ -48,6 +54,7 @@ impl Key {
 #[derive(Debug, Default)]
 pub(crate) struct SharedMemory {
     slots: Slots<Key>,
+    forks: Forks,
     /// The shared space, from the first shared object on.
     space: Option<SpaceId>,
 }
@@ -72,9 +79,27 @@ struct Segment {
 }
 
 impl SharedMemory {
+    /// The processes that inherited memory by fork, now or before.
+    pub(crate) fn heirs(&self) -> impl Iterator<Item = SpaceId> {
+        self.forks.heirs()
+    }
+
     /// Lists the mappings of the processes in `out`, which has their spaces already; mappings of
-    /// shared memory in the shared space, whose id is `next` when there is the first one.
-    pub(crate) fn list(&mut self, processes: Vec<ProcessMaps>, next: &mut u32, out: &mut Mappings) {
+    /// shared memory in the shared space, whose id is `next` when there is the first one. What was
+    /// inherited by fork is listed once, apart from `copied`.
+    pub(crate) fn list(
+        &mut self,
+        processes: Vec<ProcessMaps>,
+        copied: &RangeSet,
+        next: &mut u32,
+        out: &mut Mappings,
+    ) {
+        let relatives = Relatives::of(&processes);
+        self.list_objects(processes, next, out);
+        self.forks.list(&relatives, copied, out);
+    }
+
+    fn list_objects(&mut self, processes: Vec<ProcessMaps>, next: &mut u32, out: &mut Mappings) {
         if !self.update(&processes) {
             out.mappings = all_mappings(processes);
             return;

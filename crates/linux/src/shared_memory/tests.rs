@@ -30,10 +30,19 @@ fn separated(memory: &mut SharedMemory, processes: &[ProcessMaps]) -> Separated 
     memory.separate(SHARED, processes.to_vec())
 }
 
+fn list(
+    memory: &mut SharedMemory,
+    processes: Vec<ProcessMaps>,
+    next: &mut u32,
+    out: &mut Mappings,
+) {
+    memory.list(processes, &RangeSet::default(), next, out);
+}
+
 /// Mappings as the machine reports them; the shared space is the last one.
 fn layout(memory: &mut SharedMemory, processes: &[ProcessMaps]) -> Mappings {
     let mut mappings = Mappings::default();
-    memory.list(processes.to_vec(), &mut SHARED.0.clone(), &mut mappings);
+    list(memory, processes.to_vec(), &mut SHARED.0.clone(), &mut mappings);
     mappings
 }
 
@@ -57,13 +66,13 @@ fn mappings_are_in_the_order_of_the_spaces() {
     let space = |id| Space { id: SpaceId(id), name: "".into() };
     let spaces = vec![space(0), space(2)];
     let (mut next, mut out) = (1, Mappings { spaces, ..Mappings::default() });
-    memory.list(vec![maps(0), maps(2)], &mut next, &mut out);
+    list(&mut memory, vec![maps(0), maps(2)], &mut next, &mut out);
     assert_eq!((next, out.shared), (2, Some(SpaceId(1))));
     assert_eq!(out.spaces.iter().map(|of| of.id.0).collect::<Vec<_>>(), [0, 1, 2]);
     let spaces: Vec<u32> = out.mappings.iter().map(|of| of.range.space.0).collect();
     assert_eq!(spaces, [0, 1, 2]);
     let mut one = Mappings::default();
-    memory.list(vec![process(vec![own(0)])], &mut next, &mut one);
+    list(&mut memory, vec![process(vec![own(0)])], &mut next, &mut one);
     assert_eq!((one.shared, one.mappings.len(), one.views.len()), (None, 1, 0));
 }
 

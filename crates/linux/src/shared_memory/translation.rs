@@ -1,4 +1,4 @@
-//! From addresses of the shared space to those of processes, and back.
+//! From the addresses at which memory is listed to those of processes that map it, and back.
 
 use tierscope_core::{Addr, Mappings, Range, SpaceId};
 
@@ -7,36 +7,37 @@ use tierscope_core::{Addr, Mappings, Range, SpaceId};
 pub(crate) struct Piece {
     /// Addresses of the process.
     pub(crate) range: Range,
-    /// Address of the first byte in the space that the memory is listed in.
-    pub(crate) memory: u64,
+    /// Where the first byte is listed.
+    pub(crate) memory: Addr,
     /// Whether processes share what they write to it: shared mappings of which one is writable.
     pub(crate) writable: bool,
 }
 
 impl Piece {
-    fn memory_end(&self) -> u64 {
-        self.memory + self.range.bytes()
+    /// The range that the memory is listed at.
+    pub(crate) fn listed(&self) -> Range {
+        let Addr { space, at } = self.memory;
+        Range::new(space, at, at + self.range.bytes())
     }
 
-    /// The part of it that maps `start..end` of the memory.
-    fn of_memory(&self, start: u64, end: u64) -> Option<Self> {
-        let (from, to) = (start.max(self.memory), end.min(self.memory_end()));
-        (from < to).then(|| {
-            let start = self.range.start + (from - self.memory);
-            let range = Range::new(self.range.space, start, start + (to - from));
-            Self { range, memory: from, writable: self.writable }
-        })
+    /// The part of it that maps `range` of the memory.
+    fn of_memory(&self, range: &Range) -> Option<Self> {
+        let listed = self.listed().intersect(range)?;
+        let start = self.range.start + (listed.start - self.memory.at);
+        let range = Range::new(self.range.space, start, start + listed.bytes());
+        Some(Self { range, memory: listed.at(0), writable: self.writable })
     }
 
     /// The part of it inside of `start..end` of the process.
     fn of_process(&self, range: &Range) -> Option<Self> {
         let range = self.range.intersect(range)?;
-        let memory = self.memory + (range.start - self.range.start);
+        let memory = self.memory.at + (range.start - self.range.start);
+        let memory = Addr { at: memory, ..self.memory };
         Some(Self { range, memory, writable: self.writable })
     }
 }
 
-/// Views of the shared space, indexed from both sides.
+/// Views of memory that is listed in another space, indexed from both sides.
 #[derive(Debug, Default)]
 pub(crate) struct Translation {
     shared: Option<SpaceId>,
@@ -44,15 +45,14 @@ pub(crate) struct Translation {
     views: Vec<Piece>,
     /// Sorted by memory.
     users: Vec<Piece>,
-    /// The greatest end of the memory of `users[..=i]`.
-    reach: Vec<u64>,
+    /// The greatest end of the memory of `users[..=i]`, with its space.
+    reach: Vec<(SpaceId, u64)>,
 }
 
-/// The parts of processes that map a range of the shared space; see [`Translation::users`].
+/// The views of a range; see [`Translation::users`].
 pub(crate) struct Users<'a> {
     rest: &'a [Piece],
-    start: u64,
-    end: u64,
+    range: Range,
 }
 
 impl Iterator for Users<'_> {
@@ -60,12 +60,12 @@ impl Iterator for Users<'_> {
 
     fn next(&mut self) -> Option<Piece> {
         while let Some((first, rest)) = self.rest.split_first() {
-            if first.memory >= self.end {
+            if (first.memory.space, first.memory.at) >= (self.range.space, self.range.end) {
                 self.rest = &[];
                 return None;
             }
             self.rest = rest;
-            if let Some(piece) = first.of_memory(self.start, self.end) {
+            if let Some(piece) = first.of_memory(&self.range) {
                 return Some(piece);
             }
         }
@@ -81,14 +81,14 @@ impl Translation {
             .map(|view| {
                 let first = Range::new(view.memory.space, view.memory.at, view.memory.at + 1);
                 let writable = mappings.find(&first).is_some_and(|memory| memory.writable);
-                Piece { range: view.range, memory: view.memory.at, writable }
+                Piece { range: view.range, memory: view.memory, writable }
             })
             .collect();
         let mut users = views.clone();
-        users.sort_by_key(|piece| (piece.memory, piece.range));
-        let mut end = 0;
+        users.sort_by_key(|piece| (piece.listed().space, piece.listed().start, piece.range));
+        let mut end = (SpaceId(0), 0);
         let reach = users.iter().map(|piece| {
-            end = piece.memory_end().max(end);
+            end = (piece.memory.space, piece.listed().end).max(end);
             end
         });
         Self { shared: mappings.shared, views, reach: reach.collect(), users }
@@ -104,13 +104,18 @@ impl Translation {
         self.shared == Some(space)
     }
 
-    /// The parts of processes that map `range`, a range of the shared space, in the order of the
-    /// memory. A process appears once for each of its views.
+    /// Whether memory of `space` has views: that of the shared space, and of processes that
+    /// others were forked from.
+    pub(crate) fn has_views_of(&self, space: SpaceId) -> bool {
+        let whole = Range::new(space, 0, u64::MAX);
+        self.users(&whole).next().is_some()
+    }
+
+    /// The views of `range`, in the order of the memory. A process appears once for each of its
+    /// views; the process whose space it is does not.
     pub(crate) fn users(&self, range: &Range) -> Users<'_> {
-        let mine = self.is_shared(range.space);
-        let first = self.reach.partition_point(|end| *end <= range.start);
-        let rest = if mine { &self.users[first..] } else { &[] };
-        Users { rest, start: range.start, end: range.end }
+        let first = self.reach.partition_point(|end| *end <= (range.space, range.start));
+        Users { rest: &self.users[first..], range: *range }
     }
 
     /// The views inside of `range`, a range of a process, in order.
@@ -120,15 +125,14 @@ impl Translation {
         self.views[first..].iter().map_while(move |piece| piece.of_process(&range))
     }
 
-    /// The address in the shared space of a process's address; `None` outside of views.
+    /// Where a process's address is listed; `None` outside of views.
     pub(crate) fn shared_address(&self, at: Addr) -> Option<Addr> {
         let here = Range::new(at.space, at.at, at.at.checked_add(1)?);
-        let piece = self.views(here).next()?;
-        Some(Addr { space: self.shared?, at: piece.memory })
+        Some(self.views(here).next()?.memory)
     }
 
     /// Splits a range of a process into parts outside of views, which keep their address, and
-    /// views, with addresses of the shared space; in order of the process's addresses.
+    /// views, with the addresses at which they are listed; in order of the process's addresses.
     pub(crate) fn split(&self, range: &Range, mut out: impl FnMut(Range, Range)) {
         let mut at = range.start;
         for piece in self.views(*range) {
@@ -136,8 +140,7 @@ impl Translation {
                 let own = Range { start: at, end: piece.range.start, ..*range };
                 out(own, own);
             }
-            let space = self.shared.unwrap_or(range.space);
-            out(piece.range, Range::new(space, piece.memory, piece.memory_end()));
+            out(piece.range, piece.listed());
             at = piece.range.end;
         }
         if at < range.end {

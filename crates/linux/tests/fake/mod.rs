@@ -18,6 +18,8 @@ type Entries = BTreeSet<(u8, u64)>;
 struct Tables {
     present: Entries,
     young: Entries,
+    /// Start and end of memory that the module refuses, until it has refused this many probes.
+    refused: Option<(u64, u64, u32)>,
 }
 
 /// State shared by all open files of the fake.
@@ -28,6 +30,8 @@ pub(crate) struct Kernel {
     pub(crate) open: Option<i32>,
     /// Errno that ATTACH returns, if any.
     pub(crate) attach: Option<i32>,
+    /// Pids that ATTACH refuses with EPERM.
+    pub(crate) forbidden: Vec<u32>,
     /// Whether PROBE is interrupted after two probes, and SCAN after each word.
     pub(crate) interrupted: bool,
     /// Batch sizes of the PROBE calls so far.
@@ -48,6 +52,7 @@ impl Default for Kernel {
             abi: abi::ABI_VERSION,
             open: None,
             attach: None,
+            forbidden: Vec::new(),
             interrupted: false,
             batches: Vec::new(),
             flush: Vec::new(),
@@ -67,6 +72,11 @@ impl Kernel {
             tables.present.insert(entry);
             tables.young.insert(entry);
         }
+    }
+
+    /// Refuses `probes` probes of a process's memory between two addresses.
+    pub(crate) fn refuse(&mut self, pid: u32, start: u64, end: u64, probes: u32) {
+        self.tables.entry(pid as i32).or_default().refused = Some((start, end, probes));
     }
 
     /// The process exits or executes another program.
@@ -144,6 +154,9 @@ impl Channel for File {
         if let Some(number) = kernel.attach {
             return Err(error(number));
         }
+        if kernel.forbidden.contains(&(attach.pid as u32)) {
+            return Err(error(libc::EPERM));
+        }
         attach.proven_levels = 0b0111;
         self.attached = Some((attach.pid, kernel.ended.get(&attach.pid).copied().unwrap_or(0)));
         Ok(())
@@ -207,6 +220,14 @@ impl Channel for File {
 }
 
 fn judge(tables: &mut Tables, probe: &mut abi::Probe) {
+    if let Some((start, end, left)) = &mut tables.refused
+        && (*start..*end).contains(&probe.addr)
+        && *left > 0
+    {
+        *left -= 1;
+        (probe.state, probe.kind, probe.reached) = (abi::STATE_REFUSED, abi::KIND_NONE, 0);
+        return;
+    }
     let entry = (probe.level, probe.addr >> Level::new(probe.level).unwrap().shift());
     probe.reached = probe.level;
     probe.kind = if probe.level == 1 { abi::KIND_PAGE } else { abi::KIND_TABLE };

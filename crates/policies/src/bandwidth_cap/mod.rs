@@ -8,13 +8,15 @@
 //!
 //! Bandwidth is CPU time multiplied by an access rate that depends on the tenant, so both changes
 //! are factors: the loop converges to an average equal to the cap, however fast the tenant's memory
-//! is.
+//! is. The quota never exceeds what the tenant is entitled to without the policy.
 
+mod feedback;
 mod held;
 
 use std::time::Duration;
 
 pub use held::Held;
+use tierscope_core::{TenantPolicy, TenantUse};
 
 /// Parameters of the feedback loop.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -29,131 +31,89 @@ pub struct Settings {
     pub rate: f64,
     /// Minimum CPU quota, in CPUs: the tenant is slowed, never stopped.
     pub least: f64,
-    /// Maximum CPU quota, in CPUs.
-    pub most: f64,
 }
 
 impl Settings {
-    /// A cap with the assumed weight and rate, for a tenant entitled to `cpus`.
+    /// A cap with the assumed weight and rate.
     #[must_use]
-    pub fn new(cap: f64, cpus: f64) -> Self {
-        Self { cap, weight: 0.5, rate: 0.5, least: 0.01, most: cpus }
+    pub fn new(cap: f64) -> Self {
+        Self { cap, weight: 0.5, rate: 0.5, least: 0.01 }
     }
 }
 
-/// State of the feedback loop of one tenant.
-#[derive(Clone, Debug, PartialEq)]
+/// The policy: caps the bandwidth of each tenant.
+#[derive(Clone, Debug)]
 pub struct BandwidthCap {
-    settings: Settings,
-    /// Average bandwidth in bytes per second; `None` before the first epoch.
-    average: Option<f64>,
-    /// Current CPU quota, in CPUs.
-    quota: f64,
+    epoch: Duration,
+    held: Vec<Held>,
 }
 
 impl BandwidthCap {
-    /// Starts with the maximum quota and no bandwidth average.
+    /// Caps one tenant by each of `settings`, with epochs of this length.
     #[must_use]
-    pub fn new(settings: Settings) -> Self {
-        Self { settings, average: None, quota: settings.most }
+    pub fn new(epoch: Duration, settings: impl IntoIterator<Item = Settings>) -> Self {
+        Self { epoch, held: settings.into_iter().map(Held::new).collect() }
     }
 
-    /// Current CPU quota, in CPUs.
+    /// The tenants, in order.
     #[must_use]
-    pub fn quota(&self) -> f64 {
-        self.quota
+    pub fn held(&self) -> &[Held] {
+        &self.held
+    }
+}
+
+impl TenantPolicy for BandwidthCap {
+    fn epoch(&self) -> Duration {
+        self.epoch
     }
 
-    /// Average bandwidth in bytes per second; 0 before the first epoch.
-    #[must_use]
-    pub fn average(&self) -> f64 {
-        self.average.unwrap_or(0.0)
+    fn notified(
+        &mut self,
+        elapsed: Duration,
+        tenants: &[TenantUse],
+        limits: &mut [Option<f64>],
+    ) -> bool {
+        let mut exceeded = false;
+        for ((held, tenant), limit) in self.held.iter_mut().zip(tenants).zip(limits) {
+            exceeded |= held.look(tenant, elapsed, self.epoch);
+            *limit = held.quota();
+        }
+        exceeded
     }
 
-    /// Bytes that the tenant may transfer per epoch: the threshold of its notification.
-    #[must_use]
-    pub fn allowance(&self, epoch: Duration) -> u64 {
-        (self.settings.cap * epoch.as_secs_f64()) as u64
-    }
-
-    /// Ends an epoch in which the tenant transferred `bytes`. Returns the new quota.
-    pub fn epoch(&mut self, bytes: u64, time: Duration) -> f64 {
-        self.learn(bytes as f64 / time.as_secs_f64().max(f64::EPSILON));
-        let gap = (self.settings.cap - self.average()) / self.settings.cap;
-        self.scale(1.0 + self.settings.rate * gap.clamp(-1.0, 1.0))
-    }
-
-    /// Handles a notification: the tenant used up the epoch's allowance after `elapsed`. Returns
-    /// the new quota, with which the allowance would have lasted the whole epoch.
-    pub fn exceeded(&mut self, elapsed: Duration, epoch: Duration) -> f64 {
-        let part = (elapsed.as_secs_f64() / epoch.as_secs_f64()).clamp(0.01, 1.0);
-        self.learn(self.settings.cap / part);
-        self.scale(part)
-    }
-
-    fn learn(&mut self, bandwidth: f64) {
-        let weight = self.settings.weight;
-        self.average = Some(self.average.map_or(bandwidth, |old| old + weight * (bandwidth - old)));
-    }
-
-    fn scale(&mut self, factor: f64) -> f64 {
-        self.quota = (self.quota * factor).clamp(self.settings.least, self.settings.most);
-        self.quota
+    fn epoch_ended(&mut self, time: Duration, tenants: &[TenantUse], limits: &mut [Option<f64>]) {
+        for ((held, tenant), limit) in self.held.iter_mut().zip(tenants).zip(limits) {
+            held.end_of_epoch(tenant, time);
+            *limit = held.quota();
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     const EPOCH: Duration = Duration::from_millis(50);
 
-    /// Bytes per epoch of a tenant that transfers `full` bytes a second with a whole CPU.
-    fn moved(full: f64, cap: &BandwidthCap) -> u64 {
-        (full * cap.quota().min(1.0) * EPOCH.as_secs_f64()) as u64
-    }
-
-    // 1 GB/s allowed, 4 GB/s used: the gap is clamped to -1, so the quota is halved.
+    // Both may move 1 GB/s, which is 50 MB an epoch. The first has moved that after half of the
+    // epoch, the second, of 4 CPUs, moves four times as much in the next epoch: the gap is clamped
+    // to -1, and corrected by half.
     #[test]
-    fn the_cap_is_approached_in_proportion() {
-        let mut cap = BandwidthCap::new(Settings::new(1e9, 1.0));
-        assert_eq!(cap.epoch(200_000_000, EPOCH), 0.5);
-        // 2 GB/s now: the average is 3, the gap -2, clamped to -1.
-        assert_eq!((cap.epoch(100_000_000, EPOCH), cap.average()), (0.25, 3e9));
-    }
-
-    #[test]
-    fn a_notification_shrinks_the_quota_to_the_allowance() {
-        let mut cap = BandwidthCap::new(Settings::new(1e9, 2.0));
-        assert_eq!(cap.allowance(EPOCH), 50_000_000);
-        assert_eq!(cap.exceeded(Duration::from_micros(12_500), EPOCH), 0.5);
-        assert_eq!(cap.average(), 4e9);
-    }
-
-    #[test]
-    fn without_samples_the_quota_returns() {
-        let mut cap = BandwidthCap::new(Settings::new(1e9, 1.0));
-        (0..20).for_each(|_| _ = cap.epoch(200_000_000, EPOCH));
-        assert_eq!(cap.quota(), 0.01, "slowed, never stopped");
-        (0..40).for_each(|_| _ = cap.epoch(0, EPOCH));
-        assert_eq!(cap.quota(), 1.0);
-    }
-
-    proptest! {
-        // A tenant that could use 1.2 to 50 times its cap is held to the cap within 5 % from the
-        // second second on.
-        #[test]
-        fn it_settles_at_the_cap(times in 1.2f64..50.0) {
-            let mut cap = BandwidthCap::new(Settings::new(1e9, 1.0));
-            let mut late = 0;
-            for epoch in 0..80 {
-                let bytes = moved(times * 1e9, &cap);
-                cap.epoch(bytes, EPOCH);
-                late += if epoch >= 40 { bytes } else { 0 };
-            }
-            let bandwidth = late as f64 / (40.0 * EPOCH.as_secs_f64());
-            prop_assert!((bandwidth / 1e9 - 1.0).abs() < 0.05, "{bandwidth}");
-        }
+    fn each_tenant_has_a_limit_of_its_own() {
+        let mut cap = BandwidthCap::new(EPOCH, [Settings::new(1e9), Settings::new(1e9)]);
+        let of = |first, second| {
+            [(first, 2.0), (second, 4.0)].map(|(bytes, entitled)| TenantUse { bytes, entitled })
+        };
+        let mut limits = [None, None];
+        assert!(!cap.notified(EPOCH / 2, &of(49_000_000, 0), &mut limits), "early");
+        assert_eq!(limits, [None, None]);
+        assert!(cap.notified(EPOCH / 2, &of(50_000_000, 0), &mut limits));
+        assert_eq!(limits, [Some(1.0), None]);
+        cap.epoch_ended(EPOCH, &of(75_000_000, 0), &mut limits);
+        assert_eq!(limits, [Some(1.0), None], "judged once an epoch");
+        cap.epoch_ended(EPOCH, &of(0, 400_000_000), &mut limits);
+        assert_eq!(limits[1], Some(2.0));
+        let [first, second] = cap.held() else { panic!("two tenants") };
+        assert_eq!((first.bytes, second.bytes), (75_000_000, 400_000_000));
     }
 }

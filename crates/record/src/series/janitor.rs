@@ -1,74 +1,146 @@
-//! Slow operations, kept off the sampling thread: flushing ended recordings to the medium, removing
-//! old ones.
+//! Slow operations, kept off the sampling thread: syncing recordings to the medium, ending and
+//! removing them.
 
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread::{self, JoinHandle};
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::thread::JoinHandle;
 use std::time::SystemTime;
 
-use tierscope_core::{Error, ErrorKind, Result};
+use tierscope_core::{Result, Time};
 
-use super::directory::{members, remove};
+use super::ages::{Ages, is_plausible};
+use super::directory::{Member, members, remove};
 use super::retention::Retention;
-use crate::recorder::Recorder;
-use crate::store::DirStore;
+use crate::background::background;
+use crate::dir::DirStore;
+use crate::store::end;
+use crate::sync::Order;
 
-/// Ended recordings that may be queued while a disk is slow. Further ones are not finished: they
-/// are complete up to their last window, but without their end marker.
-const WAITING: usize = 4;
+/// Work for the janitor. It holds no open files: while a disk hangs any amount may wait.
+pub(super) enum Work {
+    /// Sync the recording being written.
+    Sync(Order),
+    /// End a recording whose files are closed.
+    End(Ended),
+}
 
-/// An ended recording, and the time of its end.
-type Ended = (Recorder<DirStore>, SystemTime);
+/// A recording that has got its last window.
+pub(super) struct Ended {
+    /// Its directory.
+    pub(super) path: PathBuf,
+    /// Start of its first window.
+    pub(super) first: Time,
+    /// End of its last window.
+    pub(super) end: Time,
+    /// The wall clock's time, if it counts for ages.
+    pub(super) wall: Option<SystemTime>,
+}
 
-/// The background thread, and its queue.
-pub(super) struct Janitor {
+/// Passes work to the janitor; never blocks.
+pub(super) type Pass = Arc<dyn Fn(Work) + Send + Sync>;
+
+/// Ends recordings and removes old ones.
+#[derive(Debug)]
+pub(super) struct Keeper {
     dir: PathBuf,
     retention: Retention,
-    ended: SyncSender<Ended>,
-    thread: JoinHandle<()>,
+    ages: Ages,
+}
+
+impl Keeper {
+    pub(super) fn new(dir: &Path, retention: Retention) -> Self {
+        Self { dir: dir.into(), retention, ages: Ages::default() }
+    }
+
+    /// Removes expired recordings before the first one of this run begins.
+    pub(super) fn begin(&mut self, now: SystemTime) {
+        let Ok(members) = members(&self.dir) else { return };
+        self.ages = Ages::after(&members);
+        self.prune(&members, is_plausible(&members, now).then_some(now));
+    }
+
+    /// Removes some recordings that expired by the wall clock, right or wrong: the disk is full.
+    /// Returns their number.
+    pub(super) fn make_room(&mut self, now: SystemTime) -> usize {
+        members(&self.dir).map_or(0, |members| self.prune(&members, Some(now)))
+    }
+
+    /// Carries out work that may wait for the disk.
+    pub(super) fn carry_out(&mut self, work: Work) {
+        match work {
+            Work::Sync(order) => order.carry_out(),
+            Work::End(ended) => {
+                // The error is ignored: if the medium fails, the current recorder will report it.
+                let _ = end_at(&ended.path);
+                self.ages.ended(&ended.path, ended.first, ended.end);
+                self.prune_all(ended.wall);
+            }
+        }
+    }
+
+    /// Removes expired recordings after the end of the last one.
+    pub(super) fn finish(&mut self, last: Option<Ended>) {
+        if let Some(Ended { path, first, end, .. }) = last {
+            self.ages.ended(&path, first, end);
+        }
+        self.prune_all(None);
+    }
+
+    fn prune_all(&mut self, wall: Option<SystemTime>) {
+        if let Ok(members) = members(&self.dir) {
+            self.prune(&members, wall);
+        }
+    }
+
+    /// Removes expired recordings; returns their number. A failed removal is retried after the next
+    /// recording.
+    fn prune(&mut self, members: &[Member], wall: Option<SystemTime>) -> usize {
+        let expired = self.ages.expired(self.retention.age, wall);
+        let doomed = self.retention.doomed(members, expired);
+        let removed: Vec<_> = doomed.iter().filter(|m| remove(&m.path).is_ok()).collect();
+        removed.iter().for_each(|member| self.ages.forget(&member.path));
+        removed.len()
+    }
+}
+
+fn end_at(path: &Path) -> io::Result<()> {
+    end(&mut DirStore::reopen(path)?)
+}
+
+/// The background thread.
+pub(super) struct Janitor {
+    pass: Pass,
+    thread: Option<JoinHandle<Keeper>>,
 }
 
 impl Janitor {
-    /// Starts the thread, which first removes expired recordings.
-    pub(super) fn start(dir: PathBuf, retention: Retention, now: SystemTime) -> Result<Self> {
-        let (ended, queue) = sync_channel(WAITING);
-        let for_thread = dir.clone();
-        let work = move || work(&for_thread, &retention, now, &queue);
-        let thread = thread::Builder::new().name("janitor".into()).spawn(work).map_err(|e| {
-            Error::new(ErrorKind::Other, "cannot start a thread")
-                .cause(e)
-                .remedy("raise the limit of processes with `ulimit -u`")
-        })?;
-        Ok(Self { dir, retention, ended, thread })
+    pub(super) fn start(mut keeper: Keeper) -> Result<Self> {
+        let (send, queue) = channel();
+        let work = move || {
+            queue.into_iter().for_each(|work| keeper.carry_out(work));
+            keeper
+        };
+        let thread = Some(background("janitor", work)?);
+        // The thread ends when the last of these is dropped.
+        Ok(Self { pass: Arc::new(move |work| drop(send.send(work))), thread })
     }
 
-    /// Queues an ended recording; never blocks.
-    pub(super) fn take(&self, recorder: Recorder<DirStore>, now: SystemTime) {
-        // If the queue is full the recorder is dropped, which closes its files.
-        let _ = self.ended.try_send((recorder, now));
+    /// Passes work on as `pass` does, without a thread.
+    #[cfg(test)]
+    pub(super) fn by(pass: Pass) -> Self {
+        Self { pass, thread: None }
     }
 
-    /// Waits until the queue is empty, then removes expired recordings.
-    pub(super) fn finish(self, now: SystemTime) {
-        drop(self.ended);
-        let _ = self.thread.join();
-        prune(&self.dir, &self.retention, now);
+    pub(super) fn pass(&self) -> Pass {
+        Arc::clone(&self.pass)
     }
-}
 
-fn work(dir: &Path, retention: &Retention, now: SystemTime, queue: &Receiver<Ended>) {
-    prune(dir, retention, now);
-    for (recorder, now) in queue {
-        // The error is ignored: if the medium fails, the current recorder will report it.
-        let _ = recorder.finish();
-        prune(dir, retention, now);
-    }
-}
-
-/// Removes expired recordings. A failed removal is retried after the next recording.
-fn prune(dir: &Path, retention: &Retention, now: SystemTime) {
-    let Ok(members) = members(dir) else { return };
-    for member in &members[..retention.doomed(&members, now)] {
-        let _ = remove(&member.path);
+    /// Waits until all work is done; all passes must have been dropped. `None` if the thread broke
+    /// down.
+    pub(super) fn finish(self) -> Option<Keeper> {
+        drop(self.pass);
+        self.thread?.join().ok()
     }
 }

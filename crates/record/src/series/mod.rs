@@ -11,13 +11,17 @@
 //! neighbours does not affect it. Killing the recorder loses the open window at most; the next
 //! start begins a new recording alongside the old ones, which still count for [`Retention`].
 //!
-//! Invariant: only recordings, recognised by their names, are removed, and never the newest.
+//! Invariant: only recordings, recognised by their names, are removed, and never the newest one
+//! with a window. Clocks that jump: `ages.rs`.
 
+mod ages;
 mod directory;
 mod janitor;
 mod name;
 mod recorder;
 mod retention;
+#[cfg(test)]
+mod tests;
 
 pub use directory::{Member, is_series, members, newest};
 pub use name::civil;

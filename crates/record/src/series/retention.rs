@@ -1,11 +1,11 @@
 //! Retention of a series: maximum age and size.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use super::directory::Member;
 
 /// Maximum duration of a recording of a series.
-const LONGEST: Duration = Duration::from_secs(3600);
+pub(super) const LONGEST: Duration = Duration::from_secs(3600);
 /// Minimum number of recordings that the retained data are divided into: a removal deletes a whole
 /// recording.
 const PIECES: u32 = 24;
@@ -32,18 +32,18 @@ impl Retention {
         self.bytes.map_or(u64::MAX, |bytes| bytes / u64::from(PIECES))
     }
 
-    /// Number of `members`, from the oldest on, to remove at the time `now`. The last member is the
-    /// one being written, which may yet grow to [`Retention::piece_bytes`].
-    pub(super) fn doomed(&self, members: &[Member], now: SystemTime) -> usize {
-        let ended = members.len().saturating_sub(1);
-        self.too_old(members, now).max(self.too_much(&members[..ended])).min(ended)
-    }
-
-    /// Number of recordings that ended before the age limit; a recording ends when the next one
-    /// begins.
-    fn too_old(&self, members: &[Member], now: SystemTime) -> usize {
-        let Some(oldest) = self.age.and_then(|age| now.checked_sub(age)) else { return 0 };
-        members.iter().skip(1).take_while(|next| next.began <= oldest).count()
+    /// The `members` to remove, of which `expired` tells those beyond the maximum age. The last one
+    /// stays: it is being written, and may yet grow to [`Retention::piece_bytes`], or it is the
+    /// newest of an earlier run.
+    pub(super) fn doomed<'m>(
+        &self,
+        members: &'m [Member],
+        mut expired: impl FnMut(&Member) -> bool,
+    ) -> Vec<&'m Member> {
+        let ended = &members[..members.len().saturating_sub(1)];
+        let much = self.too_much(ended);
+        let goes = |(index, member): &(usize, &Member)| *index < much || expired(member);
+        ended.iter().enumerate().filter(goes).map(|(_, member)| member).collect()
     }
 
     fn too_much(&self, ended: &[Member]) -> usize {
@@ -65,15 +65,23 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3600);
 
-    /// Hourly recordings of these sizes; the returned time is the end of the last one.
-    fn members(bytes: &[u64]) -> (Vec<Member>, SystemTime) {
-        let at = |hour: usize| UNIX_EPOCH + HOUR * hour as u32;
-        let member = |(hour, bytes): (usize, &u64)| Member {
-            path: format!("{hour}").into(),
-            began: at(hour),
+    /// Recordings of these sizes, named by their index.
+    fn members(bytes: &[u64]) -> Vec<Member> {
+        let member = |(index, bytes): (usize, &u64)| Member {
+            path: format!("{index}").into(),
+            began: UNIX_EPOCH,
+            written: UNIX_EPOCH,
             bytes: *bytes,
         };
-        (bytes.iter().enumerate().map(member).collect(), at(bytes.len()))
+        bytes.iter().enumerate().map(member).collect()
+    }
+
+    /// Names of the doomed recordings, if those of `expired` are too old.
+    fn doomed(retention: Retention, bytes: &[u64], expired: &str) -> String {
+        let members = members(bytes);
+        let expired = |member: &Member| expired.contains(member.path.to_str().unwrap());
+        let doomed = retention.doomed(&members, expired);
+        doomed.iter().map(|member| member.path.to_str().unwrap()).collect()
     }
 
     #[test]
@@ -86,36 +94,28 @@ mod tests {
         assert_eq!((by_bytes.span(), by_bytes.piece_bytes()), (HOUR, 100));
     }
 
-    // Six recordings end 5, 4, … 1, 0 hours ago.
     #[test]
-    fn expired_recordings_are_removed() {
-        let (members, now) = members(&[1; 6]);
-        let doomed =
-            |hours| Retention { age: Some(hours * HOUR), bytes: None }.doomed(&members, now);
-        assert_eq!([9, 6, 5, 3, 1].map(doomed), [0, 0, 1, 3, 5]);
-        assert_eq!(doomed(0), 5, "never the one being written");
+    fn expired_recordings_are_removed_but_the_last() {
+        let by_age = Retention { age: Some(HOUR), bytes: None };
+        assert_eq!(doomed(by_age, &[1; 6], ""), "");
+        assert_eq!(doomed(by_age, &[1; 6], "01"), "01");
+        assert_eq!(doomed(by_age, &[1; 6], "1345"), "134");
     }
 
     // 2400 bytes: a piece is 100, so that 2300 are left for ended recordings.
     #[test]
     fn recordings_beyond_the_size_are_removed() {
         let retention = Retention { age: None, bytes: Some(2400) };
-        let doomed = |bytes: &[u64]| {
-            let (members, now) = members(bytes);
-            retention.doomed(&members, now)
-        };
-        assert_eq!(doomed(&[100, 2200, 100, 7]), 1);
-        assert_eq!(doomed(&[100, 2200, 7]), 0);
-        assert_eq!(doomed(&[2301, 7]), 1);
-        assert_eq!(doomed(&[9999]), 0, "never the one being written");
-        assert_eq!(doomed(&[]), 0);
+        assert_eq!(doomed(retention, &[100, 2200, 100, 7], ""), "0");
+        assert_eq!(doomed(retention, &[100, 2200, 7], ""), "");
+        assert_eq!(doomed(retention, &[2301, 7], ""), "0");
+        assert_eq!(doomed(retention, &[9999], ""), "", "never the last");
+        assert_eq!(doomed(retention, &[], ""), "");
     }
 
     #[test]
-    fn the_stricter_limit_applies() {
-        let (members, now) = members(&[1000; 4]);
-        let both = |age, bytes| Retention { age: Some(age * HOUR), bytes: Some(bytes) };
-        assert_eq!(both(9, 2400).doomed(&members, now), 1);
-        assert_eq!(both(1, 24_000).doomed(&members, now), 3);
+    fn either_limit_removes() {
+        let both = Retention { age: Some(HOUR), bytes: Some(2400) };
+        assert_eq!(doomed(both, &[1000; 4], "2"), "02");
     }
 }

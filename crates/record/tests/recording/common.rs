@@ -6,8 +6,9 @@ use std::time::{Duration, UNIX_EPOCH};
 use proptest::prelude::*;
 use tierscope_core::drive::Sink;
 use tierscope_core::{
-    Action, ActionId, ActionKind, Backing, CpuTime, Failure, Level, Mapping, Mappings, Object,
-    Outcome, Range, Rate, Region, Snapshot, Space, SpaceId, Tier, Time, Unknown,
+    Action, ActionId, ActionKind, Addr, Backing, CpuTime, Failure, Level, Mapping, Mappings,
+    Object, Outcome, Range, Rate, Region, SharedView, Snapshot, Space, SpaceId, Tier, Time,
+    Unknown,
 };
 use tierscope_record::{Frame, Memory, Meta, Recorder, Recording};
 
@@ -89,16 +90,31 @@ fn mapping(range: Range) -> impl Strategy<Value = Mapping> {
     )
 }
 
+/// Space 99 is the shared space.
+fn view(range: Range) -> impl Strategy<Value = SharedView> {
+    (prop::sample::select(vec![7, 99]), any::<u64>(), "[a-z/ü]{0,12}").prop_map(
+        move |(space, at, name)| SharedView {
+            range,
+            memory: Addr { space: SpaceId(space), at },
+            name: name.into(),
+        },
+    )
+}
+
 fn mappings() -> impl Strategy<Value = Mappings> {
     let each = |ranges: Vec<Range>| ranges.into_iter().map(mapping).collect::<Vec<_>>();
     let spaces = prop::collection::btree_map(0u32..20, "[a-z]{0,8}", 0..3);
-    (any::<u64>(), spaces, ranges(3).prop_flat_map(each)).prop_map(|(taken, spaces, mappings)| {
+    let views = ranges(3).prop_flat_map(|ranges| ranges.into_iter().map(view).collect::<Vec<_>>());
+    let all = (any::<u64>(), spaces, ranges(3).prop_flat_map(each), views);
+    all.prop_map(|(taken, spaces, mappings, views)| {
+        let shared = views.iter().map(|view| view.memory.space).find(|space| space.0 == 99);
         let space = |(id, name): (u32, String)| Space { id: SpaceId(id), name: name.into() };
         Mappings {
             taken: Time(taken),
             spaces: spaces.into_iter().map(space).collect(),
             mappings,
-            ..Mappings::default()
+            shared,
+            views,
         }
     })
 }

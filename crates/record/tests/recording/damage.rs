@@ -48,35 +48,159 @@ pub(crate) fn ten() -> Vec<Frame> {
     (0..10).map(frame).collect()
 }
 
-/// Opens `memory` and compares it with the recorded windows: it must hold a prefix of `frames`,
-/// each window equal or, if its bytes were changed, refused. Returns the prefix's length.
-fn read_prefix(memory: &Memory, frames: &[Frame]) -> Result<usize, String> {
-    let recording = match open(memory) {
+/// Compares `damaged` with the recording `whole` of `frames`: it must hold a prefix of the windows.
+/// A window whose bytes are all there must be readable and equal, others are refused. Returns the
+/// length of the prefix.
+///
+/// Damage from `at` on in the file of commit rows must not cost windows whose rows end before; in
+/// another stream, it may cost the windows at the end that it touches, and none before.
+fn read_prefix(
+    damaged: &Memory,
+    whole: &Memory,
+    frames: &[Frame],
+    (table, at): (Table, usize),
+) -> Result<usize, String> {
+    let extents = Extents::of(whole);
+    let least = extents.before(table, at);
+    let recording = match open(damaged) {
         Ok(recording) => recording,
-        Err(e) if e.kind() == ErrorKind::Data => return Ok(0),
+        Err(e) if e.kind() == ErrorKind::Data && at < extents.head(table) => return Ok(0),
         Err(e) => return Err(format!("{e}")),
     };
     let count = recording.commits().len();
-    if count > frames.len() {
-        return Err(format!("{count} windows of {}", frames.len()));
+    if count < least || count > frames.len() {
+        return Err(format!("{count} windows of {}, at least {least}", frames.len()));
     }
-    for (index, frame) in frames[..count].iter().enumerate() {
-        match recording.window(index) {
-            Ok(read) if read == *frame => {}
-            Ok(read) => return Err(format!("window {index} is {read:?}, not {frame:?}")),
-            Err(e) if e.kind() == ErrorKind::Data => {}
-            Err(e) => return Err(format!("{e}")),
+    for (index, frame) in frames.iter().enumerate() {
+        let same = extents.is_same(damaged, whole, index);
+        if index >= count {
+            // All that follow the first lost window may be lost with it.
+            let first = count == index && same && table != Table::Windows;
+            if first && (index..frames.len()).all(|index| extents.is_same(damaged, whole, index)) {
+                return Err(format!(
+                    "window {index} and all after it are whole, but are not there"
+                ));
+            }
+            continue;
         }
-        recording.metrics(index).err();
+        match recording.window(index) {
+            Ok(read) if read != *frame => {
+                return Err(format!("window {index} is {read:?}, not {frame:?}"));
+            }
+            Ok(_) if !extents.is_same_frame(damaged, whole, index) => {
+                return Err(format!("window {index} is damaged, and not refused"));
+            }
+            Err(e) if same || e.kind() != ErrorKind::Data => return Err(format!("{e}")),
+            Ok(_) | Err(_) => {}
+        }
+        let metrics = recording.metrics(index);
+        if same && metrics.as_ref().ok() != open(whole).unwrap().metrics(index).ok().as_ref() {
+            return Err(format!("the metrics of window {index} are {metrics:?}"));
+        }
     }
     recording.heat(0..count, 20, |_| Ok(())).err();
     Ok(count)
+}
+
+/// The extents of windows in the streams of a recording.
+struct Extents {
+    heads: Vec<usize>,
+    /// By window and table; those in the file of commit rows, too.
+    ends: Vec<Vec<usize>>,
+}
+
+impl Extents {
+    fn of(whole: &Memory) -> Self {
+        let empty = record(&[], false);
+        let heads: Vec<usize> = Table::ALL.iter().map(|table| empty.streams[table].len()).collect();
+        let rows = open(whole).unwrap();
+        let count = rows.commits().len();
+        // Commit rows are all of one length; a mark of eight bytes may follow.
+        let all = whole.streams[&Table::Windows].len() - heads[Table::Windows as usize];
+        let row = all / count.max(1);
+        let ends = rows.commits().iter().enumerate().map(|(index, commit)| {
+            let ends = commit.ends.iter().map(|end| *end as usize);
+            ends.chain([heads[Table::Windows as usize] + (index + 1) * row]).collect()
+        });
+        let ends = ends.collect();
+        Self { heads, ends }
+    }
+
+    fn head(&self, table: Table) -> usize {
+        self.heads[table as usize]
+    }
+
+    fn begin(&self, table: Table, index: usize) -> usize {
+        index.checked_sub(1).map_or(self.head(table), |i| self.ends[i][table as usize])
+    }
+
+    /// Number of windows that end before `at` in `table`.
+    fn before(&self, table: Table, at: usize) -> usize {
+        self.ends.iter().take_while(|ends| ends[table as usize] <= at).count()
+    }
+
+    /// Whether the window has the same bytes in both.
+    fn is_same(&self, a: &Memory, b: &Memory, index: usize) -> bool {
+        self.are_same(&Table::PAYLOAD, a, b, index)
+    }
+
+    /// Whether the parts that make a [`Frame`] have.
+    fn is_same_frame(&self, a: &Memory, b: &Memory, index: usize) -> bool {
+        let (metrics, tiles) = (Table::Metrics as usize, Table::Tiles as usize);
+        let tables = &Table::PAYLOAD[..metrics.min(tiles)];
+        self.are_same(tables, a, b, index)
+    }
+
+    fn are_same(&self, tables: &[Table], a: &Memory, b: &Memory, index: usize) -> bool {
+        tables.iter().all(|table| {
+            let table = *table;
+            let part = self.begin(table, index)..self.ends[index][table as usize];
+            a.streams[&table].get(part.clone()) == b.streams[&table].get(part)
+        })
+    }
 }
 
 /// Length of a table's stream when each window was committed.
 fn ends(memory: &Memory, table: Table) -> Vec<u64> {
     let recording = open(memory).unwrap();
     recording.commits().iter().map(|row| row.ends[table as usize]).collect()
+}
+
+// A byte of each window in each stream, one after the other: the nine others stay readable. The
+// last window is given up.
+#[test]
+fn a_changed_byte_costs_one_window() {
+    let frames = ten();
+    let whole = record(&frames, true);
+    let extents = Extents::of(&whole);
+    let mut changed = 0;
+    for table in Table::PAYLOAD {
+        for index in 0..frames.len() {
+            let end = extents.ends[index][table as usize];
+            if end == extents.begin(table, index) {
+                continue;
+            }
+            changed += 1;
+            let mut damaged = whole.clone();
+            damaged.streams.get_mut(&table).unwrap()[end - 1] ^= 1;
+            let recording = open(&damaged).unwrap();
+            let is_last = (index..frames.len() - 1).all(|index| {
+                extents.ends[index][table as usize] == extents.ends[9][table as usize]
+            });
+            let kept = if is_last { index } else { frames.len() };
+            assert_eq!(recording.commits().len(), kept, "{} of window {index}", table.name());
+            for (other, frame) in frames[..kept].iter().enumerate() {
+                let read = recording.window(other);
+                let metrics_only = [Table::Metrics, Table::Tiles].contains(&table);
+                if other == index && !metrics_only {
+                    assert_eq!(read.unwrap_err().kind(), ErrorKind::Data);
+                } else {
+                    assert_eq!(read.unwrap(), *frame);
+                }
+            }
+        }
+    }
+    assert_eq!(changed, 10 + 1 + 1 + 10 + 1, "regions, mappings, spaces, metrics, a tile");
 }
 
 // Cuts any payload stream at any byte: the windows that it still holds completely are readable.
@@ -129,33 +253,36 @@ proptest! {
     #![proptest_config(config(256))]
 
     #[test]
-    fn changed_bytes_are_detected(
+    fn changed_bytes_cost_the_windows_they_belong_to(
         table in prop::sample::select(Table::ALL.to_vec()),
         at in any::<prop::sample::Index>(),
         bytes in prop::collection::vec(any::<u8>(), 1..40),
+        ended in any::<bool>(),
     ) {
         let frames = ten();
-        let mut memory = record(&frames, true);
-        let stream = memory.streams.get_mut(&table).unwrap();
+        let whole = record(&frames, ended);
+        let mut damaged = whole.clone();
+        let stream = damaged.streams.get_mut(&table).unwrap();
         let at = at.index(stream.len());
         let end = stream.len().min(at + bytes.len());
         stream[at..end].copy_from_slice(&bytes[..end - at]);
-        read_prefix(&memory, &frames).map_err(TestCaseError::fail)?;
+        read_prefix(&damaged, &whole, &frames, (table, at)).map_err(TestCaseError::fail)?;
     }
 
     #[test]
-    fn any_bytes_in_any_stream_do_not_panic(
+    fn any_bytes_at_the_end_of_a_stream_cost_nothing_before_them(
         table in prop::sample::select(Table::ALL.to_vec()),
         keep in any::<prop::sample::Index>(),
         tail in prop::collection::vec(any::<u8>(), 0..300),
     ) {
         let frames = ten();
-        let mut memory = record(&frames, false);
-        let stream = memory.streams.get_mut(&table).unwrap();
+        let whole = record(&frames, false);
+        let mut damaged = whole.clone();
+        let stream = damaged.streams.get_mut(&table).unwrap();
         let keep = keep.index(stream.len());
         stream.truncate(keep);
         stream.extend(tail);
-        read_prefix(&memory, &frames).map_err(TestCaseError::fail)?;
+        read_prefix(&damaged, &whole, &frames, (table, keep)).map_err(TestCaseError::fail)?;
     }
 
     // The disk fills up at any byte: the recorder reports an error, committed windows stay, and
@@ -202,10 +329,6 @@ impl Store for Disk {
         if fits < bytes.len() {
             return Err(io::Error::from_raw_os_error(28));
         }
-        Ok(())
-    }
-
-    fn sync(&mut self) -> io::Result<()> {
         Ok(())
     }
 

@@ -80,10 +80,6 @@ impl Store for Shared {
         self.0.lock().unwrap().append(table, bytes)
     }
 
-    fn sync(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-
     fn name(&self) -> String {
         "shared".into()
     }

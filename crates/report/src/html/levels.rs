@@ -6,7 +6,7 @@ use std::ops::Range as Span;
 use miniz_oxide::deflate::compress_to_vec;
 use serde::Serialize;
 use tierscope_core::Result;
-use tierscope_record::{BINS, Heat, Recording, windows_in};
+use tierscope_record::{BINS, Heat, HeatPart, Recording, windows_in};
 
 use super::base64;
 use super::ruler::Ruler;
@@ -125,23 +125,26 @@ impl<'a> Packer<'a> {
     }
 
     fn add(&mut self, heat: &Heat) {
+        let (ruler, view) = (self.ruler, self.view);
+        let clipped = |part: &HeatPart| view.clip(&part.range).collect::<Vec<_>>();
+        let all =
+            heat.parts.iter().flat_map(|part| clipped(part).into_iter().map(move |r| (r, part)));
+        let place = |(range, part)| ruler.place(range).map(move |units| (units, part));
+        let mut placed: Vec<((u32, u32), &HeatPart)> = all.flat_map(place).collect();
+        placed.sort_by_key(|(units, _)| *units);
         let (mut end, mut count) = (0, 0);
-        for part in &heat.parts {
-            for range in self.view.clip(&part.range) {
-                for (first, past) in self.ruler.place(range) {
-                    // A region that begins inside a unit shares that unit with the previous region.
-                    let first = first.max(end);
-                    if past <= first {
-                        continue;
-                    }
-                    push_number(&mut self.gaps, first - end);
-                    push_number(&mut self.lengths, past - first);
-                    self.heats.push(in_255ths(part.heat));
-                    self.seens.push(in_255ths(part.seen));
-                    self.unknowns.push(in_255ths(part.unknown));
-                    (end, count) = (past, count + 1);
-                }
+        for ((first, past), part) in placed {
+            // A region that begins inside a unit shares that unit with the previous region.
+            let first = first.max(end);
+            if past <= first {
+                continue;
             }
+            push_number(&mut self.gaps, first - end);
+            push_number(&mut self.lengths, past - first);
+            self.heats.push(in_255ths(part.heat));
+            self.seens.push(in_255ths(part.seen));
+            self.unknowns.push(in_255ths(part.unknown));
+            (end, count) = (past, count + 1);
         }
         self.parts.push(count);
     }

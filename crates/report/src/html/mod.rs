@@ -11,21 +11,19 @@ mod levels;
 mod parts;
 mod ruler;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::resume_unwind;
-use std::sync::Arc;
 use std::thread;
 
 use serde::Serialize;
 use tierscope_core::metrics::HOT_FREQUENCY;
-use tierscope_core::{Error, ErrorKind, Mappings, Result};
+use tierscope_core::{Error, ErrorKind, Range, Result, SpaceId};
 use tierscope_record::Recording;
 
-use crate::areas;
-use crate::heatmap;
+use crate::blocks::{Block, blocks};
 use crate::svg::{self, escaped};
 use crate::view::{View, since_start};
-use crate::{names, ramp};
+use crate::{names, ramp, seen};
 use layouts::Layouts;
 use levels::Level;
 use parts::parts;
@@ -70,8 +68,8 @@ impl Options {
     }
 }
 
-/// Rows for which areas are cut: more than the map has, because it can be zoomed into.
-const ROWS: usize = 1000;
+/// Rows of a heatmap that no terminal limits: of the page, without JavaScript and with it.
+const ROWS: usize = 90;
 
 /// The data that the page's JavaScript draws.
 #[derive(Serialize)]
@@ -86,6 +84,8 @@ struct Document {
     from_ns: u64,
     to_ns: u64,
     unit_bytes: u64,
+    /// Names of the spaces.
+    spaces: Vec<String>,
     areas: Vec<Area>,
     layouts: Layouts,
     levels: Vec<Level>,
@@ -93,15 +93,20 @@ struct Document {
     parts: BTreeMap<&'static str, String>,
 }
 
-/// A contiguous range of addresses.
+/// A block of addresses: the memory of a mapping, or of several small ones.
 #[derive(Serialize)]
 struct Area {
-    space: u32,
-    name: String,
-    /// First address in hexadecimal: JSON numbers are not wide enough.
-    start: String,
+    /// Name of the mapping.
+    mapping: String,
+    /// Whether it holds several small mappings.
+    rest: bool,
+    /// Rows that it takes of a heatmap with [`ROWS`] rows.
+    rows: usize,
     first: u32,
     units: u32,
+    /// Of each part: first address in hexadecimal (JSON numbers are not wide enough), first unit,
+    /// and index in `spaces`.
+    parts: Vec<(String, u32, usize)>,
 }
 
 /// The whole page.
@@ -171,9 +176,12 @@ fn document(
     let windows = view.windows(recording)?;
     let seen = names::distinct(recording, &windows, layouts::MOMENTS)?;
     let all: Vec<_> = seen.iter().map(|(_, layout)| layout.clone()).collect();
-    let shown = heatmap::shown(recording, &windows, view, &all)?;
-    let blocks = areas::blocks(&shown, ROWS);
-    let ruler = Ruler::new(blocks.into_iter().map(|block| block.range).collect());
+    let memory = seen::memory(recording, &windows, view, &all)?;
+    let (blocks, _) = blocks(&memory, ROWS);
+    let ruler = Ruler::new(blocks.iter().map(|block| block.parts.as_slice()));
+    let spaces: BTreeSet<SpaceId> =
+        blocks.iter().flat_map(|block| block.parts.iter().map(|part| part.space)).collect();
+    let spaces: Vec<SpaceId> = spaces.into_iter().collect();
     let commits = recording.commits();
     let nanos = |time| since_start(recording, time).as_nanos() as u64;
     let window = recording.meta().window.as_millis() as u64;
@@ -188,22 +196,28 @@ fn document(
         from_ns: nanos(commits[windows.start].start),
         to_ns: nanos(commits[windows.end - 1].end),
         unit_bytes: ruler.unit_bytes(),
-        areas: areas(&ruler, &all),
+        areas: areas(&ruler, &blocks, &spaces),
+        spaces: spaces.iter().map(|space| names::space_name(all.iter(), *space)).collect(),
         layouts: layouts::layouts(recording, &seen, view, &ruler),
         levels: levels::levels(recording, &windows, view, &ruler, options.budget)?,
         parts,
     })
 }
 
-fn areas(ruler: &Ruler, layouts: &[Arc<Mappings>]) -> Vec<Area> {
-    let area = |(range, first, units): (&tierscope_core::Range, u32, u32)| Area {
-        space: range.space.0,
-        name: names::space_name(layouts.iter(), range.space),
-        start: format!("{:#x}", range.start),
-        first,
-        units,
+fn areas(ruler: &Ruler, blocks: &[Block], spaces: &[SpaceId]) -> Vec<Area> {
+    let mut next = 0;
+    let mut area = |block: &Block| {
+        let first = next;
+        let part = |part: &Range| {
+            let here = next;
+            next += ruler.units_of(part);
+            (format!("{:#x}", part.start), here, spaces.partition_point(|s| *s < part.space))
+        };
+        let parts = block.parts.iter().map(part).collect();
+        let (mapping, rest, rows) = (block.name.clone(), block.is_rest, block.count());
+        Area { mapping, rest, rows, first, units: next - first, parts }
     };
-    ruler.areas().map(area).collect()
+    blocks.iter().map(&mut area).collect()
 }
 
 fn to_json(document: &Document) -> Result<String> {

@@ -7,8 +7,8 @@
   const context = canvas.getContext("2d");
   const source = $("data");
   const LEFT = 122, BOTTOM = 24, TOP = 4;
-  // An area is never thinner than this share of the map: the stack of a terabyte can be seen.
-  const LEAST_AREA = 0.012;
+  // Pixels of a row, and the least of an area: room for its name.
+  const ROW = 5, LINE = 14;
 
   let model = null;
   let view = null;
@@ -52,22 +52,35 @@
     };
   }
 
-  // Areas on an axis from 0 to 1.
-  function laidOut(areas) {
-    const units = areas.reduce((sum, area) => sum + area.units, 0) || 1;
-    const weight = (area) => Math.max(area.units / units, LEAST_AREA);
+  // Areas on an axis from 0 to 1, by the rows that they have in other heatmaps.
+  function laidOut({ areas, spaces }) {
+    const weight = (area) => Math.max(area.rows * ROW, LINE);
     const all = areas.reduce((sum, area) => sum + weight(area), 0) || 1;
+    $("plot").style.minHeight = `${all + TOP + BOTTOM}px`;
     let top = 0;
     return areas.map((area) => {
       const share = weight(area) / all;
-      const laid = { ...area, past: area.first + area.units, top, share, address: BigInt(area.start) };
+      const parts = area.parts.map(([start, first, space]) => ({ address: BigInt(start), first, space: spaces[space] }));
+      const one = parts.every((part) => part.space === parts[0].space);
+      const title = spaces.length > 1 && one ? two(area.mapping, parts[0].space, 24) : area.mapping;
+      const laid = { ...area, parts, title, past: area.first + area.units, top, share };
       top += share;
       return laid;
     });
   }
 
+  // The part of an area that holds a unit.
+  function partOf(area, unit) {
+    return area.parts[Math.max(0, firstWhere(0, area.parts.length, (i) => area.parts[i].first > unit) - 1)];
+  }
+
+  function addressOf(area, unit) {
+    const part = partOf(area, unit);
+    return part.address + BigInt(unit - part.first) * BigInt(model.unit_bytes);
+  }
+
   async function load(doc) {
-    const next = { ...doc, areas: laidOut(doc.areas), levels: [], packed: null };
+    const next = { ...doc, areas: laidOut(doc), levels: [], packed: null };
     for (const level of doc.levels) {
       next.levels.push(await unpack(level));
       if (next.levels.length === 1) adopt(next);
@@ -212,6 +225,7 @@
         for (let x = x0, at = row * columns + x0; x < x1; x++) pixels[at++] = colour[row];
       }
     }
+    clearUnmapped(pixels, columns, rows, visible);
     context.putImageData(image, Math.round(LEFT * scale), Math.round(TOP * scale));
   }
 
@@ -273,22 +287,44 @@
     return moments[Math.max(0, firstWhere(0, moments.length, (i) => moments[i].from > t) - 1)];
   }
 
-  function fillMapped(pixels, columns, visible) {
+  // The pixel columns of each moment, with it and the next one: what is mapped in neither is not
+  // mapped there.
+  function eachMoment(columns, act) {
     const moments = model.layouts.moments;
     const perNano = columns / (view.t1 - view.t0);
     moments.forEach((moment, i) => {
-      const until = i + 1 < moments.length ? moments[i + 1].from : model.to_ns;
+      const next = moments[i + 1];
       const x0 = Math.max(0, Math.floor((moment.from - view.t0) * perNano));
-      const x1 = Math.min(columns, Math.ceil((until - view.t0) * perNano));
-      if (x1 <= x0) return;
-      for (const band of visible) {
-        for (const [first, past] of moment.mappings) {
-          if (past <= band.area.first || first >= band.area.past) continue;
-          const from = Math.floor(Math.max(band.low, first * band.scale + band.offset));
-          const to = Math.min(band.high, past * band.scale + band.offset);
-          for (let row = from; row < to; row++) pixels.fill(colours.unseen, row * columns + x0, row * columns + x1);
-        }
+      const x1 = Math.min(columns, Math.ceil(((next ? next.from : model.to_ns) - view.t0) * perNano));
+      if (x1 > x0) act(x0, x1, next ? [moment, next] : [moment]);
+    });
+  }
+
+  // The pixel rows of what is mapped at a moment.
+  function eachMapped(moment, visible, act) {
+    for (const band of visible) {
+      for (const [first, past] of moment.mappings) {
+        if (past <= band.area.first || first >= band.area.past) continue;
+        const from = Math.floor(Math.max(band.low, first * band.scale + band.offset));
+        const to = Math.min(band.high, past * band.scale + band.offset);
+        for (let row = from; row < to; row++) act(row);
       }
+    }
+  }
+
+  function fillMapped(pixels, columns, visible) {
+    eachMoment(columns, (x0, x1, [moment]) => eachMapped(moment, visible, (row) => {
+      pixels.fill(colours.unseen, row * columns + x0, row * columns + x1);
+    }));
+  }
+
+  // Nothing is hot where nothing is mapped, although a piece of the pyramid may reach beyond.
+  function clearUnmapped(pixels, columns, rows, visible) {
+    if (!model.layouts.names.length) return;
+    eachMoment(columns, (x0, x1, moments) => {
+      const mapped = new Uint8Array(rows + 1);
+      for (const moment of moments) eachMapped(moment, visible, (row) => { mapped[row] = 1; });
+      for (let row = 0; row < rows; row++) if (!mapped[row]) pixels.fill(0, row * columns + x0, row * columns + x1);
     });
   }
 
@@ -298,7 +334,6 @@
   function drawAreas() {
     context.textAlign = "right";
     context.textBaseline = "middle";
-    const unit = BigInt(model.unit_bytes);
     let free = -Infinity;
     for (const { area, low, high, scale, offset } of bands(plotHeight())) {
       context.fillStyle = colours.faint;
@@ -311,8 +346,7 @@
         if (y >= high || at >= area.past) break;
         if (y >= low - 1 && y - free >= 14) {
           context.fillStyle = colours.faint;
-          const text = hex(area.address + BigInt(Math.round(at - area.first)) * unit);
-          context.fillText(text, LEFT - 8, TOP + Math.min(Math.max(y, 6), plotHeight() - 4));
+          context.fillText(hex(addressOf(area, Math.round(at))), LEFT - 8, TOP + Math.min(Math.max(y, 6), plotHeight() - 4));
           context.fillRect(LEFT - 4, TOP + y, 4, 1);
           free = y;
         }
@@ -323,24 +357,35 @@
   }
 
   const nameOf = (mapping) => model.layouts.names[mapping[2]];
+  // Two names, each with its end and at least half of the room.
+  function two(first, second, width) {
+    const half = (width - 1) >> 1;
+    const [a, b] = [width - 1 - second.length, width - 1 - first.length];
+    return `${shortened(first, Math.max(half, a))} ${shortened(second, Math.max(width - 1 - half, b))}`;
+  }
+
   const shortened = (name, room) => (name.length > room ? "…" + name.slice(1 - room) : name);
 
-  // The names of what is mapped at the end of the time shown, at the right where there is room.
+  // The names of the areas, at the right where there is room; small mappings have their own names
+  // where they are large enough.
   function drawNames() {
     const moment = momentAt(view.t1 - 1);
     if (right() < 100 || !moment) return;
     context.textAlign = "left";
     context.fillStyle = colours.faint;
-    let free = -Infinity, before = null;
+    let free = -Infinity;
     for (const band of bands(plotHeight())) {
-      for (const mapping of moment.mappings) {
-        if (mapping[1] <= band.area.first || mapping[0] >= band.area.past) continue;
-        const from = Math.max(band.low, mapping[0] * band.scale + band.offset);
-        const to = Math.min(band.high, mapping[1] * band.scale + band.offset);
+      const { area } = band;
+      const inside = (mapping) => mapping[1] > area.first && mapping[0] < area.past;
+      const named = moment.mappings.filter(inside).map((mapping) => [mapping[0], mapping[1], nameOf(mapping)]);
+      const many = area.rest && band.high - band.low > 13 * named.length;
+      for (const [first, past, name] of many ? named : [[area.first, area.past, area.title]]) {
+        const from = Math.max(band.low, first * band.scale + band.offset);
+        const to = Math.min(band.high, past * band.scale + band.offset);
         const y = Math.max(from + 6, free + 13);
-        if (to <= from || y > Math.max(to, from + 7) || (nameOf(mapping) === before && from - free < 60)) continue;
-        context.fillText(shortened(nameOf(mapping), 24), LEFT + plotWidth() + 8, TOP + y, right() - 10);
-        free = y; before = nameOf(mapping);
+        if (to <= from || y > Math.max(to, from + 7)) continue;
+        context.fillText(shortened(name, 24), LEFT + plotWidth() + 8, TOP + y, right() - 10);
+        free = y;
       }
     }
   }
@@ -407,10 +452,9 @@
   }
 
   function describe(here) {
-    const address = here.area.address + BigInt(here.unit - here.area.first) * BigInt(model.unit_bytes);
     const percent = (share) => `${(share * 100).toFixed(1)} %`;
-    const lines = [`${here.name ?? "not mapped"} · ${here.area.name}`];
-    lines.push(`${hex(address)} at ${duration(here.t, 100)}`);
+    const lines = [`${here.name ?? "not mapped"} · ${partOf(here.area, here.unit).space}`];
+    lines.push(`${hex(addressOf(here.area, here.unit))} at ${duration(here.t, 100)}`);
     if (here.heat === undefined) lines.push("not looked at, or not resident");
     else {
       const hot = here.heat >= model.hot_frequency ? ", hot" : "";

@@ -5,11 +5,12 @@ use std::fmt::Write;
 use std::time::{Duration, UNIX_EPOCH};
 
 use tierscope_core::Result;
-use tierscope_core::units;
+use tierscope_core::{SpaceId, units};
 use tierscope_record::Recording;
 
 use crate::ages::{Ages, ages};
-use crate::heatmap::{Grid, UNKNOWN_MEANS, heatmap};
+use crate::heatmap::{Grid, Heatmap, UNKNOWN_MEANS, heatmap, left_out_text};
+use crate::own_rows::{OTHER, OwnRows, Owner};
 use crate::regions::{RATE_MEANS, RegionRow, Regions, RegionsOptions, RowRate, regions};
 use crate::summary::{Spread, Summary, summary};
 use crate::svg::{self, escaped};
@@ -19,7 +20,7 @@ use crate::wss::{Wss, wss};
 use super::Options;
 
 /// Size of the static heatmap, shown without JavaScript.
-const MAP: Grid = Grid { columns: 160, rows: 90 };
+const MAP: Grid = Grid { columns: 160, rows: super::ROWS };
 /// Rows of the table of the hottest mappings.
 const HOTTEST: usize = 15;
 
@@ -34,16 +35,17 @@ pub(super) fn parts(recording: &Recording, options: &Options) -> Result<Parts> {
     let ages = ages(recording, view)?;
     let regions = regions(recording, view, &RegionsOptions::default())?;
     let map = heatmap(recording, view, MAP)?;
+    let own = OwnRows::of(recording, &view.windows(recording)?, view)?;
     Ok(BTreeMap::from([
         ("subtitle", subtitle(&summary)),
         ("before", options.before.as_deref().map_or(String::new(), |at| before(&summary, at))),
         ("map", svg::within_page(&map)),
-        ("legend", svg::legend()),
+        ("legend", legend(&map)),
         ("footprint", footprint(&wss)),
         ("tiers", by_tier(&wss, &summary)),
         ("wss", working_set(&wss)),
         ("ages", by_age(&ages)),
-        ("hottest", hottest(&regions)),
+        ("hottest", hottest(&regions, &own)),
         ("about", about(&summary)),
     ]))
 }
@@ -65,6 +67,14 @@ fn before(summary: &Summary, at: &str) -> String {
     let began = text::date(UNIX_EPOCH + Duration::from_nanos(summary.started_unix_ns));
     let at = escaped(at);
     format!("A new recording began at {began}: <a href=\"{at}\">the one before</a> ended then.")
+}
+
+fn legend(map: &Heatmap) -> String {
+    let left_out = match map.left_out_bytes {
+        0 => String::new(),
+        bytes => left_out_text(bytes),
+    };
+    format!("{}{left_out}", svg::legend())
 }
 
 fn footprint(wss: &Wss) -> String {
@@ -149,18 +159,27 @@ impl Share {
     }
 }
 
-fn hottest(regions: &Regions) -> String {
-    let mut shares = BTreeMap::<(u32, String), Share>::new();
+/// The hottest mappings; those of short-lived spaces are one row.
+fn hottest(regions: &Regions, own: &OwnRows) -> String {
+    let mut shares = BTreeMap::<(Owner, String), Share>::new();
     for row in &regions.regions {
-        shares.entry((row.space, RegionRow::label(row))).or_default().add(row);
+        let name = match own.owner(SpaceId(row.space)) {
+            owner @ Owner::Space(_) => (owner, RegionRow::label(row)),
+            Owner::Other => (Owner::Other, OTHER.into()),
+        };
+        shares.entry(name).or_default().add(row);
     }
     let rated = shares.values().any(|share| share.rate.is_some());
     let mut shares: Vec<_> = shares.into_iter().collect();
     shares.sort_by_key(|(_, share)| std::cmp::Reverse((share.hot, share.heat as u64)));
-    let row = |((space, name), share): &((u32, String), Share)| {
+    let row = |((owner, name), share): &((Owner, String), Share)| {
+        let space = match owner {
+            Owner::Space(space) => space.0.to_string(),
+            Owner::Other => String::new(),
+        };
         let mut cells = vec![
             name.clone(),
-            space.to_string(),
+            space,
             units::about_size(share.known + share.unknown),
             units::about_size(share.hot),
             units::about_size(share.unknown),
@@ -181,9 +200,15 @@ fn hottest(regions: &Regions) -> String {
     table(&caption, heads, shares.iter().take(HOTTEST).map(row))
 }
 
+/// Command lines of a summary's facts: their arguments may hold secrets, and pages are passed on.
+const COMMANDS: [&str; 2] = ["command", "import-command"];
+
 fn about(summary: &Summary) -> String {
     let mut facts = summary.facts();
+    facts.retain(|(name, _)| !COMMANDS.contains(name));
     facts.push(("at the end", summary.states_text()));
+    facts.extend(summary.charged_text().map(|text| ("not visible to ACCESSED bits", text)));
+    facts.extend(summary.faults_text().map(|text| ("faults of the cgroup", text)));
     facts.push(("samples", summary.samples_text()));
     facts.push(("CPU", summary.cpu()));
     let mut html = String::from("<table>\n");

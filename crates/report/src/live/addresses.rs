@@ -1,11 +1,29 @@
 //! The addresses in view: a part of the domain, cut into rows.
 //!
-//! The *domain* is the set of all addresses of the scope, taken as one sequence of bytes with gaps
-//! left out: scrolling and zooming never show empty space.
+//! The *domain* is the seen memory of the scope, taken as one sequence of bytes with gaps left out:
+//! scrolling and zooming never show empty space. What is in view is laid out as in other heatmaps
+//! ([`crate::blocks`]): a block of rows for each mapping, small ones together.
 
-use tierscope_core::{Addr, PAGE_SIZE, Range, RangeSet};
+use tierscope_core::{Addr, PAGE_SIZE, Range, RangeSet, SpaceId};
 
-use crate::areas::{self, Block};
+use crate::blocks::{Block, Memory, blocks};
+
+/// A row of addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Row {
+    /// The ranges of the row, in order.
+    pub(crate) parts: Vec<Range>,
+    /// Name of its block and the block's space, in the first row of a block.
+    pub(crate) title: Option<(String, Option<SpaceId>)>,
+    /// Whether it holds several small mappings.
+    is_rest: bool,
+}
+
+impl Row {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.parts.iter().map(Range::bytes).sum()
+    }
+}
 
 /// A scale of addresses.
 ///
@@ -13,7 +31,8 @@ use crate::areas::{self, Block};
 /// domain has that many.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Addresses {
-    domain: RangeSet,
+    /// The domain and its mappings.
+    memory: Memory,
     /// Bytes of the domain before each of its ranges.
     before: Vec<u128>,
     total: u128,
@@ -23,20 +42,18 @@ pub(crate) struct Addresses {
     from: u128,
     /// Bytes in view.
     length: u128,
-    rows: Vec<Range>,
-    /// Number of rows that did not fit.
-    left_out: usize,
+    rows: Vec<Row>,
 }
 
 impl Addresses {
     /// The rows, in order; at most as many as fit.
-    pub(crate) fn rows(&self) -> &[Range] {
+    pub(crate) fn rows(&self) -> &[Row] {
         &self.rows
     }
 
-    /// Number of rows that did not fit: there are more spaces in view than lines.
-    pub(crate) fn left_out(&self) -> usize {
-        self.left_out
+    /// Bytes of the largest row.
+    pub(crate) fn row_bytes(&self) -> u64 {
+        self.rows.iter().map(Row::bytes).max().unwrap_or(0)
     }
 
     /// Bytes in view.
@@ -49,25 +66,42 @@ impl Addresses {
         self.length == self.total
     }
 
+    /// Changes the domain if `memory` has at least a row that is not in it, if a small mapping
+    /// became hot, or a process no longer counts as short-lived: rows should not move with every
+    /// page that the target populates.
+    pub(crate) fn grow(&mut self, memory: Memory) {
+        let more = memory.seen.minus(self.domain()).bytes();
+        let rest = self.rows.iter().filter(|row| row.is_rest);
+        let rest: RangeSet = rest.flat_map(|row| row.parts.iter().copied()).collect();
+        let is_hot = memory.hot != self.memory.hot && !rest.intersect(&memory.hot).is_empty();
+        if more >= self.row_bytes().max(1) || is_hot || memory.own != self.memory.own {
+            self.set_domain(memory);
+        }
+    }
+
     /// Changes the domain: shows all of it if all of the old one was in view, else keeps the first
     /// address.
-    pub(crate) fn set_domain(&mut self, domain: RangeSet) {
-        if domain == self.domain {
+    pub(crate) fn set_domain(&mut self, memory: Memory) {
+        if memory == self.memory {
             return;
         }
         let anchor = (!self.is_whole()).then(|| self.address_at(self.from)).flatten();
         self.before.clear();
         self.total = 0;
-        for range in domain.as_slice() {
+        for range in memory.seen.as_slice() {
             self.before.push(self.total);
             self.total += u128::from(range.bytes());
         }
-        self.domain = domain;
+        self.memory = memory;
         match anchor {
             Some(anchor) => self.from = self.offset_of(anchor),
             None => self.length = self.total,
         }
         self.settle();
+    }
+
+    fn domain(&self) -> &RangeSet {
+        &self.memory.seen
     }
 
     /// Sets the number of rows that fit.
@@ -101,8 +135,7 @@ impl Addresses {
 
     /// Scrolls by rows, to higher addresses if positive.
     pub(crate) fn scroll(&mut self, rows: i64) {
-        let step = self.rows.iter().map(Range::bytes).max().unwrap_or(0);
-        let bytes = u128::from(step) * u128::from(rows.unsigned_abs());
+        let bytes = u128::from(self.row_bytes()) * u128::from(rows.unsigned_abs());
         self.from = match rows < 0 {
             true => self.from.saturating_sub(bytes),
             false => self.from.saturating_add(bytes),
@@ -119,10 +152,9 @@ impl Addresses {
     fn settle(&mut self) {
         self.length = self.length.clamp(self.least(), self.total);
         self.from = self.from.min(self.total - self.length);
-        let mut rows = fitting(&self.in_view(), self.room);
-        self.left_out = rows.len().saturating_sub(self.room);
-        rows.truncate(self.room);
-        self.rows = rows;
+        let (blocks, _) =
+            blocks(&Memory { seen: self.in_view(), ..self.memory.clone() }, self.room);
+        self.rows = blocks.iter().flat_map(rows_of).take(self.room).collect();
     }
 
     fn in_view(&self) -> RangeSet {
@@ -132,19 +164,19 @@ impl Addresses {
             let end = to.saturating_sub(*before).min(range.bytes().into()) as u64;
             Range { start: range.start + start, end: range.start + end, ..*range }
         };
-        self.domain.as_slice().iter().zip(&self.before).map(part).collect()
+        self.domain().as_slice().iter().zip(&self.before).map(part).collect()
     }
 
     fn address_at(&self, offset: u128) -> Option<Addr> {
         let index = self.before.partition_point(|before| *before <= offset).checked_sub(1)?;
-        let range = self.domain.as_slice()[index];
+        let range = self.domain().as_slice()[index];
         let inside = (offset - self.before[index]).min(range.bytes().into()) as u64;
         Some(Addr { space: range.space, at: range.start + inside })
     }
 
     /// Offset of `addr` in the domain; of the next address in it if `addr` is in a gap.
     fn offset_of(&self, addr: Addr) -> u128 {
-        let ranges = self.domain.as_slice();
+        let ranges = self.domain().as_slice();
         let index = ranges.partition_point(|r| (r.space, r.end) <= (addr.space, addr.at));
         let Some(range) = ranges.get(index) else { return self.total };
         let inside = match range.space == addr.space {
@@ -157,46 +189,24 @@ impl Addresses {
 
 const PAGE: u128 = PAGE_SIZE as u128;
 
-/// Rows of the same scale, at most `room` of them unless there are more spaces than that. Each area
-/// has a row of its own, however small it is.
-fn fitting(shown: &RangeSet, room: usize) -> Vec<Range> {
-    let areas = areas(shown.as_slice(), room.max(1));
-    let total: u128 = areas.iter().map(|area| u128::from(area.bytes())).sum();
-    let mut bytes = areas::round(u64::try_from(total / room.max(1) as u128).unwrap_or(u64::MAX));
-    loop {
-        let count: u64 = areas.iter().map(|area| area.bytes().div_ceil(bytes)).sum();
-        let least = areas.len() as u64;
-        let next = areas::round(bytes.saturating_add(1));
-        if count <= (room as u64).max(least) || next == bytes {
-            let block = |range: &Range| Block { range: *range, row_bytes: bytes };
-            return areas.iter().flat_map(|area| block(area).rows().collect::<Vec<_>>()).collect();
-        }
-        bytes = next;
-    }
-}
-
-/// The ranges, joined over all but the widest gaps: only gaps wider than a row are kept, and at
-/// most half as many as there are rows, so that areas have enough room. Borders between spaces are
-/// always kept.
-fn areas(shown: &[Range], room: usize) -> Vec<Range> {
-    let gap = |a: &Range, b: &Range| (a.space == b.space).then(|| b.start - a.end);
-    let bytes: u128 = shown.iter().map(|range| u128::from(range.bytes())).sum();
-    let row = u64::try_from(bytes / room as u128).unwrap_or(u64::MAX).max(1);
-    let mut gaps: Vec<u64> = shown.windows(2).filter_map(|pair| gap(&pair[0], &pair[1])).collect();
-    gaps.retain(|gap| *gap >= row);
-    gaps.sort_unstable_by(|a, b| b.cmp(a));
-    let borders = shown.windows(2).filter(|pair| pair[0].space != pair[1].space).count();
-    let most = (room / 2).max(1).min(room.saturating_sub(borders + 1));
-    let least = gaps.get(most).map_or(row, |crowded| crowded.saturating_add(1));
-    let joins = |a: &Range, b: &Range| gap(a, b).is_some_and(|gap| gap < least);
-    shown.chunk_by(joins).map(|run| Range { end: run[run.len() - 1].end, ..run[0] }).collect()
+fn rows_of(block: &Block) -> impl Iterator<Item = Row> {
+    let (is_rest, title) = (block.is_rest, (block.name.clone(), block.space));
+    let titles = std::iter::once(Some(title)).chain(std::iter::repeat(None));
+    block.rows().into_iter().zip(titles).map(move |(parts, title)| Row { parts, title, is_rest })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::blocks::Named;
     use proptest::prelude::*;
-    use tierscope_core::SpaceId;
+
+    /// One mapping for each space.
+    fn memory(ranges: &[(u32, u64, u64)]) -> Memory {
+        let seen = pages(ranges);
+        let name = |range: &Range| Named { range: *range, name: "".into(), file: Some((0, 0)) };
+        Memory { named: seen.as_slice().iter().map(name).collect(), seen, ..Memory::default() }
+    }
 
     fn pages(ranges: &[(u32, u64, u64)]) -> RangeSet {
         let page = |(space, start, end): &(u32, u64, u64)| {
@@ -207,13 +217,13 @@ mod tests {
 
     fn rows(addresses: &Addresses) -> Vec<(u64, u64)> {
         let page = |r: &Range| (r.start / PAGE_SIZE, r.end / PAGE_SIZE);
-        addresses.rows().iter().map(page).collect()
+        addresses.rows().iter().flat_map(|row| row.parts.iter().map(page)).collect()
     }
 
     fn of(ranges: &[(u32, u64, u64)], room: usize) -> Addresses {
         let mut addresses = Addresses::default();
         addresses.set_room(room);
-        addresses.set_domain(pages(ranges));
+        addresses.set_domain(memory(ranges));
         addresses
     }
 
@@ -249,31 +259,55 @@ mod tests {
         let mut addresses = of(&[(0, 100, 116)], 4);
         addresses.zoom_in();
         assert_eq!(rows(&addresses)[0].0, 104);
-        addresses.set_domain(pages(&[(0, 0, 50), (0, 100, 116)]));
+        addresses.set_domain(memory(&[(0, 0, 50), (0, 100, 116)]));
         assert_eq!(rows(&addresses)[0].0, 104);
-        addresses.set_domain(pages(&[(0, 0, 3)]));
+        addresses.set_domain(memory(&[(0, 0, 3)]));
         assert!(addresses.is_whole() && rows(&addresses) == [(0, 1), (1, 2), (2, 3)]);
     }
 
-    // Heap and stack of two processes, each stack terabytes above its heap: 18 pages in eight rows
-    // are three pages per row.
+    // 8 pages in a heap and one in a stack, of each of two processes: in eight rows, a row is three
+    // pages, and a stack is smaller than half of that.
     #[test]
-    fn every_area_has_a_row_and_none_shows_a_gap() {
+    fn every_mapping_is_a_block_and_small_ones_are_one_together() {
         let far = 1 << 33;
-        let process = |space| [(space, 0, 8), (space, far, far + 1)];
-        let addresses = of(&[process(0), process(1)].concat(), 8);
-        let expected = [(0, 3), (3, 6), (6, 8), (far, far + 1)];
-        assert_eq!(rows(&addresses), [expected, expected].concat());
+        let mut memory = memory(&[(0, 0, 8), (0, far, far + 1), (1, 0, 8), (1, far, far + 1)]);
+        for (named, name) in memory.named.iter_mut().zip(["heap", "stack"].iter().cycle()) {
+            (named.name, named.file) = ((*name).into(), None);
+        }
+        let mut addresses = Addresses::default();
+        addresses.set_room(8);
+        addresses.set_domain(memory.clone());
+        let heap = [(0, 3), (3, 6), (6, 8)];
+        let small = [(far, far + 1); 2];
+        assert_eq!(rows(&addresses), [&heap[..], &heap, &small].concat());
+        let titles = addresses.rows().iter().filter_map(|row| row.title.clone());
+        let names: Vec<(String, Option<SpaceId>)> = titles.collect();
+        let space = |number| Some(SpaceId(number));
+        let heap = |number| ("heap".to_string(), space(number));
+        assert_eq!(names, [heap(0), heap(1), ("2 small mappings".into(), None)]);
+        // The stack of the second process becomes hot.
+        memory.hot = pages(&[(1, far, far + 1)]);
+        addresses.grow(memory.clone());
+        let last = addresses.rows().last().and_then(|row| row.title.clone());
+        assert_eq!(last, Some(("stack".into(), space(1))));
+        // A page is less than a row.
+        let more = pages(&[(0, 8, 9), (1, 0, 1)]);
+        memory.named[0].range.end += PAGE_SIZE;
+        memory.seen = memory.seen.as_slice().iter().chain(more.as_slice()).copied().collect();
+        addresses.grow(memory);
+        assert_eq!(rows(&addresses)[2], (6, 8));
     }
 
     #[test]
-    fn more_spaces_than_rows_say_so() {
+    fn more_spaces_than_rows_share_one() {
         let spaces: Vec<_> = (0..10).map(|space| (space, 0, 1)).collect();
         let mut addresses = of(&spaces, 4);
-        assert_eq!((addresses.rows().len(), addresses.left_out()), (4, 6));
+        let name = |addresses: &Addresses| addresses.rows()[0].title.clone().map(|title| title.0);
+        assert_eq!(name(&addresses).as_deref(), Some("10 small mappings"));
         addresses.zoom_in();
         addresses.zoom_in();
-        assert_eq!(addresses.left_out(), 0);
+        assert_eq!(addresses.rows().len(), 4);
+        assert_eq!(name(&addresses).as_deref(), Some(""));
     }
 
     #[derive(Clone, Debug)]
@@ -298,14 +332,14 @@ mod tests {
         ]
     }
 
-    fn domain(parts: &[(u64, u64)]) -> RangeSet {
+    fn domain(parts: &[(u64, u64)]) -> Memory {
         let mut at = 0;
         let ranges = parts.iter().map(|(gap, pages)| {
             let start = at + gap;
             at = start + pages;
             (0, start, at)
         });
-        pages(&ranges.collect::<Vec<_>>())
+        memory(&ranges.collect::<Vec<_>>())
     }
 
     proptest! {
@@ -323,11 +357,12 @@ mod tests {
                     Do::Domain(parts) => addresses.set_domain(domain(&parts)),
                 }
                 let view = addresses.in_view();
-                prop_assert_eq!(view.minus(&addresses.domain).bytes(), 0);
+                prop_assert_eq!(view.minus(addresses.domain()).bytes(), 0);
                 prop_assert_eq!(u128::from(view.bytes()), addresses.length);
                 prop_assert!(addresses.from + addresses.length <= addresses.total);
                 prop_assert!(addresses.rows.len() <= addresses.room);
-                prop_assert!(addresses.rows.windows(2).all(|pair| pair[0].end <= pair[1].start));
+                let parts: Vec<Range> = addresses.rows.iter().flat_map(|row| row.parts.clone()).collect();
+                prop_assert!(parts.windows(2).all(|pair| pair[0].end <= pair[1].start));
                 prop_assert!(addresses.total == 0 || addresses.room == 0 || !addresses.rows.is_empty());
             }
         }

@@ -6,10 +6,12 @@ use std::collections::BTreeMap;
 use std::ops::Range as Span;
 use std::sync::Arc;
 
-use tierscope_core::{Backing, Mappings, Range, Result};
+use tierscope_core::{Mappings, Result};
 use tierscope_record::{BINS, Heat, Recording, windows_in};
 
-use crate::heatmap::{Cell, Sum};
+use super::addresses::Row;
+use crate::blocks::Places;
+use crate::heatmap::{Cell, Sum, is_mapped, masked};
 
 /// Limit of one call of [`Columns::fill`] beyond the first column, in parts of heat.
 const PARTS_AT_ONCE: u64 = 200_000;
@@ -27,7 +29,8 @@ struct Column {
 /// Columns of cells, for given rows of addresses and a given number of windows per column.
 #[derive(Debug, Default)]
 pub(crate) struct Columns {
-    rows: Vec<Range>,
+    rows: Vec<Row>,
+    places: Places,
     per_column: usize,
     columns: BTreeMap<usize, Column>,
     /// Recently used layouts, by number.
@@ -36,8 +39,9 @@ pub(crate) struct Columns {
 
 impl Columns {
     /// Sets rows and windows per column. If they differ from before, all columns are read again.
-    pub(crate) fn set(&mut self, rows: &[Range], per_column: usize) {
+    pub(crate) fn set(&mut self, rows: &[Row], per_column: usize) {
         if self.rows != rows || self.per_column != per_column {
+            self.places = Places::of(rows.iter().map(|row| row.parts.as_slice()));
             self.rows = rows.to_vec();
             self.per_column = per_column;
             self.columns.clear();
@@ -86,12 +90,14 @@ impl Columns {
         let mut parts = 0;
         recording.heat(column.through..windows.end, coarsest(self.per_column), |heat| {
             parts += heat.parts.len() as u64;
-            add(&mut column.sums, &self.rows, &heat);
+            add(&mut column.sums, &self.places, &heat);
             Ok(())
         })?;
         column.through = windows.end;
-        let layout = self.layout(recording, windows.end - 1)?;
-        let cell = |(sum, row)| cell(sum, row, &layout);
+        let first = self.layout(recording, windows.start.saturating_sub(1))?;
+        let last = self.layout(recording, windows.end - 1)?;
+        let mapped = |row: &Row| is_mapped(&row.parts, [&*first, &*last]);
+        let cell = |(sum, row): (&Sum, &Row)| masked(sum.cell(), mapped(row));
         column.cells = column.sums.iter().zip(&self.rows).map(cell).collect();
         self.columns.insert(index, column);
         Ok(parts)
@@ -123,26 +129,13 @@ fn coarsest(per_column: usize) -> u8 {
     (0..u8::MAX).take_while(|zoom| windows_in(*zoom) <= per_column as u64).last().unwrap_or(0)
 }
 
-fn add(sums: &mut [Sum], rows: &[Range], heat: &Heat) {
+fn add(sums: &mut [Sum], places: &Places, heat: &Heat) {
     let nanos = heat.time.end.since(heat.time.start).as_nanos().max(1) as f64;
-    let mut first = 0;
     for part in &heat.parts {
-        let key = (part.range.space, part.range.start);
-        while rows.get(first).is_some_and(|row| (row.space, row.end) <= key) {
-            first += 1;
-        }
-        for (row, sum) in rows.iter().zip(&mut *sums).skip(first) {
-            let Some(common) = row.intersect(&part.range) else { break };
-            sum.add(part, common.bytes() as f64 * nanos);
-        }
+        places
+            .shares(&part.range)
+            .for_each(|(row, bytes)| sums[row].add(part, bytes as f64 * nanos));
     }
-}
-
-fn cell(sum: &Sum, row: &Range, layout: &Mappings) -> Cell {
-    sum.cell().unwrap_or_else(|| match layout.find(row) {
-        Some(mapping) if mapping.backing != Backing::Kernel => Cell::NotLookedAt,
-        _ => Cell::Unmapped,
-    })
 }
 
 /// A single tile must stay well below [`PARTS_AT_ONCE`].

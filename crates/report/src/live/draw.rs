@@ -5,8 +5,9 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color as Paint, Modifier, Style};
 
-use tierscope_core::units;
+use tierscope_core::{SpaceId, units};
 
+use super::focus::Scope;
 use super::help::KEYS;
 use super::screen::{Live, Pane, Shown};
 use super::table::{self, Kind, Row};
@@ -175,42 +176,44 @@ impl Live {
         for (index, row) in rows.iter().enumerate() {
             let y = ABOVE + index as u16;
             let first = index == 0;
-            let gap = !first && !rows[index - 1].touches(row);
+            let last = if first { None } else { rows[index - 1].parts.last() };
+            let gap = last.is_some_and(|last| !last.touches(&row.parts[0]));
             let mark = if gap { '┆' } else { ' ' };
-            canvas.text(0, y, &format!("{:>#14x}{mark}", row.start), FAINT);
+            canvas.text(0, y, &format!("{:>#14x}{mark}", row.parts[0].start), FAINT);
             let cells = columns
                 .clone()
                 .map(|column| self.columns.cells(column).and_then(|cells| cells.get(index)));
             let from = LEFT + layout.columns - columns.len() as u16;
             cells.zip(from..).for_each(|(cell, x)| canvas.cell(x, y, cell));
-            let name = if self.is_space_border(index) {
-                self.space_name(row.space)
-            } else {
-                table::label(&shown.layout, row)
-            };
             let x = LEFT + layout.columns + 1;
-            canvas.text(x, y, &text::tail(&name, usize::from(layout.names) - 1), FAINT);
+            let room = usize::from(layout.names) - 1;
+            let title = row.title.as_ref();
+            let name = title.map_or(String::new(), |(name, space)| {
+                text::two(
+                    name,
+                    &space.map_or(String::new(), |space| self.block_space(space, shown)),
+                    room,
+                )
+            });
+            canvas.text(x, y, &name, FAINT);
         }
         self.draw_time(canvas, layout);
     }
 
-    /// Whether the row is the first of its space, if several spaces are in view.
-    fn is_space_border(&self, index: usize) -> bool {
-        let rows = self.addresses.rows();
-        let many = rows.first().map(|row| row.space) != rows.last().map(|row| row.space);
-        many && (index == 0 || rows[index - 1].space != rows[index].space)
+    /// Name of the space of a block, if there are several.
+    fn block_space(&self, space: SpaceId, shown: &Shown) -> String {
+        match shown.layout.spaces.len() > 1 && self.scope() == Scope::All {
+            true => self.space_name(space),
+            false => String::new(),
+        }
     }
 
     fn draw_heatmap_title(&self, canvas: &mut Canvas<'_>) {
         let path: String = self.path().map(|name| format!(" ▸ {name}")).collect();
-        let row = self.addresses.rows().iter().map(|row| row.bytes()).max().unwrap_or(0);
+        let row = self.addresses.row_bytes();
         let part = if self.addresses.is_whole() { "" } else { ", zoomed" };
-        let more = match self.addresses.left_out() {
-            0 => String::new(),
-            rows => format!(", {rows} rows more below: zoom in with +"),
-        };
         let title = format!(
-            "heat of all{path}: {}{part}, {} a row, {} a column{more}",
+            "heat of all{path}: {}{part}, {} a row, {} a column",
             units::about_size(self.addresses.bytes()),
             units::about_size(row),
             match self.timeline.per_column() {
@@ -267,7 +270,7 @@ impl Live {
     fn row_name(&self, row: &Row, shown: &Shown) -> String {
         let name = table::name(self.table.kind, &shown.layout, row);
         let many = shown.layout.spaces.len() > 1 && self.table.kind != Kind::Processes;
-        match many && matches!(self.scope(), super::focus::Scope::All) {
+        match many && !row.is_other && matches!(self.scope(), Scope::All) {
             true => format!("{name}  {}", self.space_name(row.range.space)),
             false => name,
         }

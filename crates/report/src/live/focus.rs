@@ -1,8 +1,9 @@
 //! Scope of the live screen: everything, a process, one of its mappings, or a region.
 
-use tierscope_core::{Backing, Mappings, Range, RangeSet, Region, SpaceId};
+use tierscope_core::{Range, SpaceId};
 
 use super::table::Kind;
+use crate::view::View;
 
 /// A step of narrowing: from everything to a space, then to a range of it.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,13 +37,14 @@ impl Scope {
         }
     }
 
-    /// The addresses of the scope: its mappings; in recordings without mappings, the regions.
-    pub(crate) fn domain(&self, layout: &Mappings, regions: &[Region]) -> RangeSet {
-        let visible = layout.mappings.iter().filter(|mapping| mapping.backing != Backing::Kernel);
-        let mapped: RangeSet = visible.filter_map(|mapping| self.clip(&mapping.range)).collect();
-        if !mapped.is_empty() {
-            return mapped;
+    /// The scope as the view of a report.
+    pub(crate) fn view(&self) -> View {
+        match self {
+            Scope::All => View::default(),
+            Scope::Space(space) => View { space: Some(*space), ..View::default() },
+            Scope::Range(Range { space, start, end }) => {
+                View { space: Some(*space), addresses: Some(*start..*end), ..View::default() }
+            }
         }
-        regions.iter().filter_map(|region| self.clip(&region.range)).collect()
     }
 }

@@ -13,8 +13,12 @@ use super::focus::{Scope, Step};
 use super::key::Key;
 use super::table::{self, Kind, Table};
 use super::timeline::{Motion, Timeline};
+use crate::blocks::Memory;
+use crate::own_rows::OwnRows;
+use crate::seen::Seen;
 use crate::split::Outside;
 use crate::style::Color;
+use crate::view::View;
 
 /// Start position of a screen.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -49,6 +53,8 @@ pub(crate) struct Shown {
     pub(crate) residence: Vec<SpaceResidence>,
     /// Mapped bytes that are not resident, if recorded.
     pub(crate) outside: Option<Outside>,
+    /// Spaces with rows of their own.
+    pub(crate) own: OwnRows,
 }
 
 /// A live screen of a recording.
@@ -57,6 +63,8 @@ pub struct Live {
     pub(crate) color: Color,
     pub(crate) timeline: Timeline,
     pub(crate) addresses: Addresses,
+    /// Memory seen in the windows displayed so far.
+    seen: Seen,
     pub(crate) columns: Columns,
     pub(crate) table: Table,
     pub(crate) pane: Pane,
@@ -90,6 +98,7 @@ impl Live {
             color,
             timeline: Timeline::new(resume, speed),
             addresses: Addresses::default(),
+            seen: Seen::default(),
             columns: Columns::default(),
             table: Table::default(),
             pane: Pane::default(),
@@ -242,6 +251,9 @@ impl Live {
     /// Narrows the scope to the selected row: from process to mapping to region.
     fn step_down(&mut self) {
         let (Some(row), Some(shown)) = (self.table.selected(), &self.shown) else { return };
+        if row.is_other {
+            return;
+        }
         let before = self.table.kind;
         let name = match before {
             Kind::Regions => format!("{:#x}-{:#x}", row.range.start, row.range.end),
@@ -315,7 +327,7 @@ impl Live {
         let Some(shown) = &self.shown else { return Ok(true) };
         if std::mem::take(&mut self.stale) {
             let scope = self.scope();
-            self.table.rebuild(&shown.layout, &shown.snapshot.regions, &scope);
+            self.table.rebuild(&shown.layout, &shown.snapshot.regions, &scope, &shown.own);
         }
         self.columns.set(self.addresses.rows(), self.timeline.per_column());
         self.columns.fill(&self.recording, self.timeline.columns(), head)
@@ -327,25 +339,40 @@ impl Live {
             return Ok(());
         }
         let snapshot = self.recording.snapshot(head)?;
+        // Before the layout: the recording keeps the one that was read last.
+        let own = OwnRows::at(&self.recording, head)?;
         let layout = self.recording.layout(head)?;
         let same = self.shown.as_ref().is_some_and(|shown| {
             Arc::ptr_eq(&shown.layout, &layout) && !layout.mappings.is_empty()
         });
         let metrics = self.recording.metrics(head)?;
         let (residence, outside) = (residence_of(&metrics), Outside::of(&metrics));
-        self.shown = Some(Shown { index: head, layout, snapshot, residence, outside });
+        self.seen.add(&snapshot.regions, &View::default());
+        self.seen.keep(&layout);
+        self.shown = Some(Shown { index: head, layout, snapshot, residence, outside, own });
         self.stale = true;
-        if !same {
-            self.set_domain();
+        match self.memory() {
+            Some(memory) if same => self.addresses.grow(memory),
+            _ => self.set_domain(),
         }
         Ok(())
     }
 
     fn set_domain(&mut self) {
-        if let Some(shown) = &self.shown {
-            let domain = self.scope().domain(&shown.layout, &shown.snapshot.regions);
-            self.addresses.set_domain(domain);
+        if let Some(memory) = self.memory() {
+            self.addresses.set_domain(memory);
         }
+    }
+
+    /// The memory of the scope.
+    fn memory(&self) -> Option<Memory> {
+        let shown = self.shown.as_ref()?;
+        let own = match self.scope() {
+            Scope::All => shown.own.clone(),
+            Scope::Space(_) | Scope::Range(_) => OwnRows::default(),
+        };
+        let layouts = std::slice::from_ref(&shown.layout);
+        Some(self.seen.memory(layouts, &self.scope().view(), own))
     }
 
     /// The name of a space in the displayed window.

@@ -5,6 +5,7 @@ use tierscope_core::{Level, Mappings, Range, Region, SpaceId};
 
 use super::focus::Scope;
 use crate::names;
+use crate::own_rows::{OTHER, OwnRows};
 use crate::regions::RowRate;
 
 /// Kind of rows.
@@ -67,7 +68,7 @@ impl Order {
 /// A row: a range, and its figures in the displayed window.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Row {
-    /// The address range, from its first to its last byte.
+    /// The address range, from its first to its last byte; of short-lived spaces, the first one.
     pub(crate) range: Range,
     /// Bytes of it that are mapped, or resident in the region.
     pub(crate) bytes: u64,
@@ -85,17 +86,39 @@ pub(crate) struct Row {
     pub(crate) age: Option<u32>,
     /// The page-table level of the evidence; for regions.
     pub(crate) level: Option<Level>,
+    /// Whether it is the sum of all short-lived spaces.
+    pub(crate) is_other: bool,
 }
 
 impl Row {
     fn new(range: Range, bytes: u64) -> Self {
-        let (known, unknown, hot, heat, rate) = (0, 0, 0, 0.0, None);
-        Self { range, bytes, known, unknown, hot, heat, rate, age: None, level: None }
+        Self {
+            range,
+            bytes,
+            known: 0,
+            unknown: 0,
+            hot: 0,
+            heat: 0.0,
+            rate: None,
+            age: None,
+            level: None,
+            is_other: false,
+        }
     }
 
     /// Mean frequency of the known bytes; `None` if there are none.
     pub(crate) fn frequency(&self) -> Option<f64> {
         (self.known > 0).then(|| self.heat / self.known as f64)
+    }
+
+    /// Adds the row of another short-lived space.
+    fn merge(&mut self, row: &Row) {
+        self.bytes += row.bytes;
+        self.known += row.known;
+        self.unknown += row.unknown;
+        self.hot += row.hot;
+        self.heat += row.heat;
+        self.is_other = true;
     }
 
     fn add(&mut self, region: &Region, bytes: u64) {
@@ -128,12 +151,18 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// Makes the rows for the memory in `scope`.
-    pub(crate) fn rebuild(&mut self, layout: &Mappings, regions: &[Region], scope: &Scope) {
-        let before = self.selected().filter(|_| self.chosen).map(|row| row.range);
+    /// Makes the rows for the memory in `scope`; spaces without rows of their own share one.
+    pub(crate) fn rebuild(
+        &mut self,
+        layout: &Mappings,
+        regions: &[Region],
+        scope: &Scope,
+        own: &OwnRows,
+    ) {
+        let before = self.chosen_row();
         self.rows = match self.kind {
-            Kind::Processes => processes(layout, regions, scope),
-            Kind::Mappings => mappings(layout, regions, scope),
+            Kind::Processes => with_other(processes(layout, regions, scope), scope, own),
+            Kind::Mappings => with_other(mappings(layout, regions, scope), scope, own),
             Kind::Regions => rows_of(regions, scope),
         };
         self.sort(before);
@@ -141,12 +170,17 @@ impl Table {
 
     /// Changes the order of the rows.
     pub(crate) fn set_order(&mut self, order: Order) {
-        let before = self.selected().filter(|_| self.chosen).map(|row| row.range);
+        let before = self.chosen_row();
         self.order = order;
         self.sort(before);
     }
 
-    fn sort(&mut self, before: Option<Range>) {
+    /// The row that the user chose.
+    fn chosen_row(&self) -> Option<Row> {
+        self.selected().filter(|_| self.chosen).cloned()
+    }
+
+    fn sort(&mut self, before: Option<Row>) {
         match self.order {
             Order::Address => self.rows.sort_unstable_by_key(|row| row.range),
             order => self.rows.sort_unstable_by(|a, b| {
@@ -156,7 +190,8 @@ impl Table {
                     .then(a.range.cmp(&b.range))
             }),
         }
-        let again = before.and_then(|range| self.rows.iter().position(|row| holds(row, &range)));
+        let again =
+            before.as_ref().and_then(|old| self.rows.iter().position(|row| holds(row, old)));
         self.selected = again.unwrap_or(if before.is_some() { self.selected } else { 0 });
         self.settle();
     }
@@ -225,10 +260,28 @@ fn key(order: Order, row: &Row) -> f64 {
     }
 }
 
-fn holds(row: &Row, range: &Range) -> bool {
-    row.range.space == range.space
-        && row.range.start <= range.start
-        && range.start < row.range.end.max(row.range.start + 1)
+/// Whether `row` shows the memory at which the row `old` began.
+fn holds(row: &Row, old: &Row) -> bool {
+    let (new, old_range) = (row.range, old.range);
+    let begins_here = new.space == old_range.space
+        && new.start <= old_range.start
+        && old_range.start < new.end.max(new.start + 1);
+    row.is_other == old.is_other && (row.is_other || begins_here)
+}
+
+/// Sums the rows of short-lived spaces in one, at the end.
+fn with_other(rows: Vec<Row>, scope: &Scope, own: &OwnRows) -> Vec<Row> {
+    if *scope != Scope::All {
+        return rows;
+    }
+    let (mut rows, short): (Vec<Row>, Vec<Row>) =
+        rows.into_iter().partition(|row| own.has(row.range.space));
+    if let Some(first) = short.first() {
+        let mut other = Row::new(first.range, 0);
+        short.iter().for_each(|row| other.merge(row));
+        rows.push(other);
+    }
+    rows
 }
 
 fn rows_of(regions: &[Region], scope: &Scope) -> Vec<Row> {
@@ -298,6 +351,7 @@ pub(crate) fn label(layout: &Mappings, range: &Range) -> String {
 /// Display name of a row of this kind.
 pub(crate) fn name(kind: Kind, layout: &Mappings, row: &Row) -> String {
     match kind {
+        _ if row.is_other => OTHER.into(),
         Kind::Processes => space_label(layout, row.range.space),
         Kind::Mappings | Kind::Regions => label(layout, &row.range),
     }
@@ -357,7 +411,7 @@ mod tests {
 
     fn table(kind: Kind, order: Order, scope: Scope) -> Vec<(String, u64, u64, f64)> {
         let mut table = Table { kind, order, ..Table::default() };
-        table.rebuild(&layout(), &regions(), &scope);
+        table.rebuild(&layout(), &regions(), &scope, &OwnRows::default());
         let row = |r: &Row| {
             (name(kind, &layout(), r), r.bytes / PAGE, r.hot / PAGE, r.frequency().unwrap_or(-1.0))
         };
@@ -382,6 +436,38 @@ mod tests {
         assert_eq!(one, ("one[1]".into(), 14, 9, 6.0 / 14.0));
     }
 
+    // Space 0 has rows of its own. 1 and 2 are short-lived: a row of 12 pages, of which the 4 of
+    // space 2 are hot.
+    #[test]
+    fn short_lived_spaces_are_one_row() {
+        let mut layout = layout();
+        layout.mappings.push(mapping(2, 0, 4, "[heap]"));
+        let mut regions = regions();
+        regions.push(region(2, 0, 4, 40.0));
+        let own = OwnRows::only([SpaceId(0)]);
+        for (kind, count) in [(Kind::Processes, 2), (Kind::Mappings, 3)] {
+            let mut table = Table { kind, order: Order::Address, ..Table::default() };
+            table.set_room(9);
+            table.rebuild(&layout, &regions, &Scope::All, &own);
+            let other = table.rows[count - 1].clone();
+            assert_eq!(name(kind, &layout, &other), "other");
+            let figures = (other.bytes / PAGE, other.hot / PAGE, other.frequency());
+            assert_eq!((table.rows.len(), figures), (count, (12, 4, Some(1.0 / 3.0))));
+            // The chosen row is still "other" when it begins in another space.
+            table.select(9);
+            layout.mappings.retain(|mapping| mapping.range.space != SpaceId(1));
+            table.rebuild(&layout, &regions[4..], &Scope::All, &own);
+            assert!(table.selected().unwrap().is_other);
+            layout.mappings.insert(2, mapping(1, 0, 8, ""));
+        }
+        let rows = with_other(
+            processes(&layout, &regions, &Scope::Space(SpaceId(2))),
+            &Scope::Space(SpaceId(2)),
+            &own,
+        );
+        assert!(!rows[0].is_other);
+    }
+
     #[test]
     fn a_scope_cuts_regions() {
         let rows = table(Kind::Regions, Order::Address, Scope::Range(range(0, 8, 22)));
@@ -393,13 +479,13 @@ mod tests {
     fn a_chosen_row_stays_chosen_and_the_hottest_is_otherwise() {
         let mut table = Table::default();
         table.set_room(2);
-        table.rebuild(&layout(), &regions(), &Scope::All);
+        table.rebuild(&layout(), &regions(), &Scope::All, &OwnRows::default());
         table.select(1);
         let chosen = table.selected().unwrap().range;
         let mut colder = regions();
         colder[2].hits = 0.0;
         colder[3].hits = 20.0;
-        table.rebuild(&layout(), &colder, &Scope::All);
+        table.rebuild(&layout(), &colder, &Scope::All, &OwnRows::default());
         assert_eq!(table.selected().unwrap().range, chosen);
         assert_eq!(table.in_view().filter(|(_, selected)| *selected).count(), 1);
         table.select(i64::MAX);

@@ -243,6 +243,7 @@ mod tests {
             ends: Default::default(),
             crcs: Default::default(),
             row_crc: 0,
+            synced: 0,
         };
         (0..count).map(row).collect()
     }

@@ -1,14 +1,35 @@
 //! Follows recordings, window by window, and renders the last window.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tierscope_core::{CpuTime, Result};
-use tierscope_record::{Commit, Recording};
+use tierscope_core::{CpuTime, Mappings, Result, Snapshot, SpaceId};
+use tierscope_record::{Commit, Metric, Recording};
 
 use super::families;
-use super::figures::figures;
+use super::figures::{Spaces, add, figures};
 use super::text::Text;
+use crate::own_rows::OwnRows;
 use crate::windows::is_late;
+
+/// Largest number of spaces with series of their own, of some sixty each; the sum of the others is
+/// one more. Each exec has a new space.
+const MOST_SPACES: usize = 100;
+
+/// Bytes in regions of every space that the window knows.
+fn bytes_by_space(
+    snapshot: &Snapshot,
+    layout: &Mappings,
+    metrics: &[Metric],
+) -> BTreeMap<SpaceId, u64> {
+    let mapped = layout.spaces.iter().map(|space| space.id).chain(layout.shared);
+    let known = mapped.chain(metrics.iter().filter_map(|metric| metric.space));
+    let mut bytes: BTreeMap<_, _> = known.map(|space| (space, 0)).collect();
+    for region in &snapshot.regions {
+        add(bytes.entry(region.range.space).or_default(), region.bytes());
+    }
+    bytes
+}
 
 /// Cumulative counters over all recordings that were followed.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -69,14 +90,19 @@ impl Collector {
         families::about(&mut text, recording);
         families::counters(&mut text, &self.counters);
         if let Some(last) = recording.commits().len().checked_sub(1) {
+            // Processes that began in this window have no series yet.
             let (snapshot, layout) = (recording.snapshot(last)?, recording.layout(last)?);
-            let window = recording.meta().window.as_secs_f64();
-            let figures = figures(&snapshot, &layout, window);
-            families::spaces(&mut text, &families::labelled(&figures, &layout));
             let metrics = recording.metrics(last)?;
-            families::residence(&mut text, &metrics, &layout, recording.meta());
-            families::not_resident(&mut text, &metrics, &layout);
-            families::series(&mut text, &metrics, &layout);
+            let own = OwnRows::at(recording, last)?;
+            let own = own.at_most(MOST_SPACES, &bytes_by_space(&snapshot, &layout, &metrics));
+            let spaces = &Spaces { layout: &layout, own: &own };
+            let window = recording.meta().window.as_secs_f64();
+            let figures = figures(&snapshot, spaces, window);
+            families::spaces(&mut text, &families::labelled(&figures, spaces));
+            families::residence(&mut text, &metrics, spaces, recording.meta());
+            families::not_resident(&mut text, &metrics, spaces);
+            families::charges(&mut text, &metrics);
+            families::series(&mut text, &metrics, spaces);
         }
         Ok(text.finish())
     }
@@ -85,8 +111,10 @@ impl Collector {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::own_rows::OTHER;
+    use std::collections::BTreeSet;
     use tierscope_core::drive::{Sink, Window};
-    use tierscope_core::{Snapshot, Time};
+    use tierscope_core::{Range, Region, Space, Time};
     use tierscope_record::{Memory, Meta, Recorder};
 
     /// A recording of windows with these start and end times in milliseconds, configured for 200
@@ -126,6 +154,47 @@ mod tests {
             collector.advance(&recording(&[(0, 200), (200, 400)]));
         }
         assert_eq!(collector.counters.windows, 4);
+    }
+
+    /// Values of the label `space` after windows that each have a region of a page in these spaces.
+    fn labels(windows: &[Vec<u32>]) -> BTreeSet<String> {
+        let mut memory = Memory::default();
+        let mut recorder = Recorder::create_in(&mut memory, &Meta::default()).unwrap();
+        for (index, spaces) in windows.iter().enumerate() {
+            let at = |index: usize| Time(index as u64 * 200_000_000);
+            let ranges = spaces.iter().map(|space| Range::new(SpaceId(*space), 0, 4096));
+            let regions = ranges.map(|range| Region::sampled(range, 1.0, 40)).collect();
+            let snapshot = Snapshot { start: at(index), end: at(index + 1), samples: 40, regions };
+            let space = |id: &u32| Space { id: SpaceId(*id), name: format!("x[{id}]").into() };
+            let spaces = spaces.iter().map(space).collect();
+            let layout = Mappings { spaces, taken: at(index), ..Mappings::default() };
+            let mappings = Some(&layout);
+            recorder.window(&Window { mappings, ..Window::of(&snapshot) }).unwrap();
+        }
+        recorder.finish().unwrap();
+        let recording = Recording::from_source(Box::new(memory)).unwrap();
+        let text = Collector::default().render(&recording).unwrap();
+        let label = |line: &str| Some(line.split_once("space=\"")?.1.split_once('"')?.0.to_owned());
+        text.lines().filter_map(label).collect()
+    }
+
+    // Space 1 is there from the second window to the fifth, like a process between two execs.
+    #[test]
+    fn series_of_ended_spaces_end() {
+        let windows = [vec![0], vec![0, 1], vec![0, 1], vec![0, 1], vec![0, 1], vec![0]];
+        let of = |windows: &[Vec<u32>]| labels(windows).into_iter().collect::<Vec<_>>();
+        assert_eq!(of(&windows[..5]), ["0", "1"]);
+        assert_eq!(of(&windows), ["0"]);
+    }
+
+    #[test]
+    fn the_number_of_series_is_bounded() {
+        let few: Vec<u32> = (0..100).collect();
+        assert_eq!(labels(&[few.clone(), few]).len(), MOST_SPACES);
+        let many: Vec<u32> = (0..1000).collect();
+        let labels = labels(&[many.clone(), many]);
+        assert_eq!(labels.len(), MOST_SPACES + 1);
+        assert!(labels.contains(OTHER));
     }
 
     #[test]

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tierscope_core::{Mappings, SpaceId, SpaceResidence, Unknown};
+use tierscope_core::{Charge, Node, Unknown};
 use tierscope_record::{Meta, Metric, Recording, is_residence, residence_of};
 
 use super::collector::Counters;
-use super::figures::{AGES, Figures, Heat};
+use super::figures::{AGES, Figures, HeatLabel, Spaces, add};
 use super::text::{Kind, Label, Text, number};
+use crate::own_rows::Owner;
 use crate::split::{NOT_RESIDENT, ZSWAPPED};
 use crate::tiers::Tiers;
 
@@ -99,13 +100,12 @@ impl Labelled<'_> {
 
 /// Adds the label values of its space to each set of figures.
 pub(super) fn labelled<'a>(
-    figures: &'a BTreeMap<SpaceId, Figures>,
-    layout: &Mappings,
+    figures: &'a BTreeMap<Owner, Figures>,
+    spaces: &Spaces<'_>,
 ) -> Vec<Labelled<'a>> {
-    let labelled = |(space, figures): (&SpaceId, &'a Figures)| Labelled {
-        space: space.0.to_string(),
-        process: layout.space_name(*space).to_string(),
-        figures,
+    let labelled = |(owner, figures): (&Owner, &'a Figures)| {
+        let [space, process] = spaces.labels(*owner);
+        Labelled { space, process, figures }
     };
     figures.iter().map(labelled).collect()
 }
@@ -139,12 +139,12 @@ fn mapped(text: &mut Text, spaces: &[Labelled<'_>]) {
 
 fn memory(text: &mut Text, spaces: &[Labelled<'_>]) {
     let help = "Resident bytes in regions, by backing and by heat in the last window: hot \
-                (frequency of at least 5/40), cold (accessed, but not hot), idle (not accessed), \
+                (frequency of at least 5/40), warm (accessed, but not hot), cold (not accessed), \
                 unknown (hot and cold cannot be separated), unseen (not looked at).";
     let mut family = text.family("tierscope_memory_bytes", Kind::Gauge, Some("bytes"), help);
     for of in spaces {
         for (backing, bytes) in &of.figures.bytes {
-            for heat in Heat::ALL {
+            for heat in HeatLabel::ALL {
                 let labels = of.with(&[("backing", backing), ("heat", heat.name())]);
                 family.sample(&labels, bytes.0[heat as usize]);
             }
@@ -164,7 +164,7 @@ fn unknown(text: &mut Text, spaces: &[Labelled<'_>]) {
 }
 
 /// Mapped bytes that are not resident; nothing if the recording does not have them.
-pub(super) fn not_resident(text: &mut Text, metrics: &[Metric], layout: &Mappings) {
+pub(super) fn not_resident(text: &mut Text, metrics: &[Metric], spaces: &Spaces<'_>) {
     let families = [
         (
             "absent_bytes",
@@ -180,17 +180,37 @@ pub(super) fn not_resident(text: &mut Text, metrics: &[Metric], layout: &Mapping
     ];
     for (series, name, help) in families {
         let mut family = text.family(name, Kind::Gauge, Some("bytes"), help);
+        let mut sums = BTreeMap::<Owner, u64>::new();
         for metric in metrics.iter().filter(|metric| metric.name == series) {
             let Some(space) = metric.space else { continue };
-            let (number, process) = (space.0.to_string(), layout.space_name(space));
-            let labels = [("space", &*number), ("process", &*process)];
-            family.sample(&labels, metric.value as u64);
+            add(sums.entry(spaces.own.owner(space)).or_default(), metric.value as u64);
+        }
+        for (owner, bytes) in sums {
+            let [space, process] = spaces.labels(owner);
+            family.sample(&[("space", &space), ("process", &process)], bytes);
         }
     }
     let help = "Swapped bytes that zswap holds compressed in memory.";
     let mut family = text.family("tierscope_zswapped_bytes", Kind::Gauge, Some("bytes"), help);
     for metric in metrics.iter().filter(|metric| metric.name == ZSWAPPED) {
         family.sample(&[], metric.value as u64);
+    }
+}
+
+/// Memory of the target in none of its page tables; nothing if the recording does not have it.
+pub(super) fn charges(text: &mut Text, metrics: &[Metric]) {
+    let charges = || metrics.iter().filter_map(|m| Some((Charge::of_series(&m.name)?, m.value)));
+    let help = "Bytes of the cgroup in no page table of its processes, not visible to ACCESSED bits: \
+                page cache that is not mapped, and memory of the kernel.";
+    let mut family = text.family("tierscope_charged_bytes", Kind::Gauge, Some("bytes"), help);
+    for (charge, value) in charges().filter(|(charge, _)| !charge.is_count()) {
+        let kind = charge.series().trim_end_matches("_bytes");
+        family.sample(&[("kind", kind)], value as u64);
+    }
+    let help = "Refaults and major faults of the cgroup since it was made.";
+    let mut family = text.family("tierscope_cgroup_faults", Kind::Counter, None, help);
+    for (charge, value) in charges().filter(|(charge, _)| charge.is_count()) {
+        family.sample(&[("kind", charge.series())], value as u64);
     }
 }
 
@@ -201,7 +221,7 @@ fn accesses(text: &mut Text, spaces: &[Labelled<'_>]) {
     let name = "tierscope_accesses_per_second";
     let mut family = text.family(name, Kind::Gauge, None, help);
     for of in spaces {
-        for (heat, rate) in Heat::ALL[..3].iter().zip(of.figures.accesses.iter().flatten()) {
+        for (heat, rate) in HeatLabel::ALL[..3].iter().zip(of.figures.accesses.iter().flatten()) {
             family.sample(&of.with(&[("heat", heat.name())]), number(*rate));
         }
     }
@@ -214,7 +234,7 @@ fn working_set(text: &mut Text, spaces: &[Labelled<'_>]) {
 }
 
 fn idle_ages(text: &mut Text, spaces: &[Labelled<'_>]) {
-    let help = "Idle bytes, by the seconds for which they have been idle.";
+    let help = "Cold bytes, by the seconds for which they have not been accessed.";
     let name = "tierscope_idle_age_seconds";
     let mut family = text.family(name, Kind::GaugeHistogram, Some("seconds"), help);
     for of in spaces {
@@ -224,44 +244,53 @@ fn idle_ages(text: &mut Text, spaces: &[Labelled<'_>]) {
 }
 
 /// Resident bytes by tier and node, as last measured; nothing if the recording has no such data.
-pub(super) fn residence(text: &mut Text, metrics: &[Metric], layout: &Mappings, meta: &Meta) {
-    let (tiers, spaces) = (Tiers::of(meta), residence_of(metrics));
-    let named = |of: &SpaceResidence| {
-        (of.space.0.to_string(), layout.space_name(of.space).to_string(), of.clone())
-    };
-    let spaces: Vec<_> = spaces.iter().map(named).collect();
+pub(super) fn residence(text: &mut Text, metrics: &[Metric], spaces: &Spaces<'_>, meta: &Meta) {
+    let mut resident = BTreeMap::<Owner, u64>::new();
+    let mut placed = BTreeMap::<(Owner, Node), u64>::new();
+    for of in residence_of(metrics) {
+        let owner = spaces.own.owner(of.space);
+        add(resident.entry(owner).or_default(), of.bytes);
+        for on in of.placed.iter().flat_map(|placed| &placed.nodes) {
+            add(placed.entry((owner, on.node)).or_default(), on.bytes);
+        }
+    }
     let help = "Bytes in memory, those of huge-page pools included. What processes share counts in \
                 each of them.";
     let mut family = text.family("tierscope_resident_bytes", Kind::Gauge, Some("bytes"), help);
-    for (space, process, of) in &spaces {
-        family.sample(&[("space", space), ("process", process)], of.bytes);
+    for (owner, bytes) in resident {
+        let [space, process] = spaces.labels(owner);
+        family.sample(&[("space", &space), ("process", &process)], bytes);
     }
     let help = "Of the bytes in memory those on each node, and the tier that the node is in, 0 being \
                 the fastest. Looked at every ten seconds or less often.";
     let mut family = text.family("tierscope_node_bytes", Kind::Gauge, Some("bytes"), help);
-    for (space, process, of) in &spaces {
-        for on in of.placed.iter().flat_map(|placed| &placed.nodes) {
-            let (node, tier) = (on.node.0.to_string(), tiers.label_of(on.node));
-            let own = [("space", &**space), ("process", process), ("node", &node), ("tier", &tier)];
-            family.sample(&own, on.bytes);
-        }
+    let tiers = Tiers::of(meta);
+    for ((owner, node), bytes) in placed {
+        let [space, process] = spaces.labels(owner);
+        let (number, tier) = (node.0.to_string(), tiers.label_of(node));
+        let labels =
+            [("space", &*space), ("process", &process), ("node", &number), ("tier", &tier)];
+        family.sample(&labels, bytes);
     }
 }
 
-/// The recording's other series, under their own names.
-pub(super) fn series(text: &mut Text, metrics: &[Metric], layout: &Mappings) {
-    let others: BTreeMap<_, _> = metrics
+/// The recording's other series, under their own names; those of short-lived spaces are summed.
+pub(super) fn series(text: &mut Text, metrics: &[Metric], spaces: &Spaces<'_>) {
+    let mut sums = BTreeMap::<(&str, Option<Owner>), f64>::new();
+    let others = metrics
         .iter()
         .filter(|metric| !KNOWN.contains(&&*metric.name) && !is_residence(&metric.name))
         .filter(|metric| !NOT_RESIDENT.contains(&&*metric.name) && metric.name != ZSWAPPED)
-        .map(|metric| ((&metric.name, metric.space), metric.value))
-        .collect();
+        .filter(|metric| Charge::of_series(&metric.name).is_none());
+    for metric in others {
+        let owner = metric.space.map(|space| spaces.own.owner(space));
+        *sums.entry((&metric.name, owner)).or_default() += metric.value;
+    }
     let help = "Other series of the recording, by their own names, unit last.";
     let mut family = text.family("tierscope_series", Kind::Gauge, None, help);
-    for ((name, space), value) in others {
-        let number_of = space.map_or(String::new(), |space| space.0.to_string());
-        let process = space.map_or("".into(), |space| layout.space_name(space));
-        let labels = [("name", name.as_str()), ("space", &number_of), ("process", &process)];
+    for ((name, owner), value) in sums {
+        let [space, process] = owner.map_or_else(Default::default, |owner| spaces.labels(owner));
+        let labels = [("name", name), ("space", &*space), ("process", &process)];
         family.sample(&labels, number(value));
     }
 }

@@ -1,46 +1,43 @@
-//! Bytes of a window by space, by backing, and by heat.
+//! Bytes of a window by space, by backing, and by heat; short-lived spaces are summed.
 
 use std::collections::BTreeMap;
 
-use tierscope_core::metrics::HOT_FREQUENCY;
-use tierscope_core::{Backing, Mapping, Mappings, PAGE_SIZE, Region, Snapshot, SpaceId, Unknown};
+use tierscope_core::{Backing, Heat, Mapping, Mappings, PAGE_SIZE, Region, Snapshot, Unknown};
 
-/// Heat class of memory in the last window.
+use crate::own_rows::{OTHER, OwnRows, Owner};
+
+/// States of memory in the last window, as labels: those of [`Region::heat`], unknown memory in
+/// one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Heat {
-    /// Frequency of at least [`HOT_FREQUENCY`], confirmed.
+pub(super) enum HeatLabel {
     Hot,
-    /// Accessed, below the hot frequency.
+    Warm,
     Cold,
-    /// Probed and not accessed.
-    Idle,
-    /// Probed, with too little evidence to classify.
     Unknown,
-    /// Not probed.
     Unseen,
 }
 
-impl Heat {
-    pub(super) const ALL: [Heat; 5] =
-        [Heat::Hot, Heat::Cold, Heat::Idle, Heat::Unknown, Heat::Unseen];
+impl HeatLabel {
+    pub(super) const ALL: [HeatLabel; 5] =
+        [HeatLabel::Hot, HeatLabel::Warm, HeatLabel::Cold, HeatLabel::Unknown, HeatLabel::Unseen];
 
     pub(super) fn of(region: &Region) -> Self {
-        match region {
-            r if r.is_unseen() => Heat::Unseen,
-            r if r.is_unknown() => Heat::Unknown,
-            r if r.is_hot(HOT_FREQUENCY) => Heat::Hot,
-            r if r.is_cold() => Heat::Idle,
-            _ => Heat::Cold,
+        match region.heat() {
+            Heat::Hot => HeatLabel::Hot,
+            Heat::Warm => HeatLabel::Warm,
+            Heat::Cold => HeatLabel::Cold,
+            Heat::Unknown(_) => HeatLabel::Unknown,
+            Heat::Unseen => HeatLabel::Unseen,
         }
     }
 
     pub(super) fn name(self) -> &'static str {
         match self {
-            Heat::Hot => "hot",
-            Heat::Cold => "cold",
-            Heat::Idle => "idle",
-            Heat::Unknown => "unknown",
-            Heat::Unseen => "unseen",
+            HeatLabel::Hot => "hot",
+            HeatLabel::Warm => "warm",
+            HeatLabel::Cold => "cold",
+            HeatLabel::Unknown => "unknown",
+            HeatLabel::Unseen => "unseen",
         }
     }
 }
@@ -48,12 +45,12 @@ impl Heat {
 /// Upper bounds of the idle-age buckets, in seconds.
 pub(super) const AGES: [f64; 8] = [1.0, 10.0, 60.0, 300.0, 1800.0, 3600.0, 14400.0, f64::INFINITY];
 
-/// Label for regions that no mapping covers any more: unmapped since the region was made.
+/// HeatLabel for regions that no mapping covers any more: unmapped since the region was made.
 const NO_BACKING: &str = "none";
 
 /// Bytes by heat, for one backing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct ByHeat(pub(super) [u64; Heat::ALL.len()]);
+pub(super) struct ByHeat(pub(super) [u64; HeatLabel::ALL.len()]);
 
 /// Figures of one space.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -66,7 +63,7 @@ pub(super) struct Figures {
     /// Unknown bytes, by reason in the order of [`Unknown::ALL`].
     pub(super) unknown: [u64; Unknown::ALL.len()],
     /// Estimated accesses per second, by heat; `None` if no region has a known rate.
-    pub(super) accesses: Option<[f64; Heat::ALL.len()]>,
+    pub(super) accesses: Option<[f64; HeatLabel::ALL.len()]>,
     /// Resident bytes in regions, by backing.
     pub(super) bytes: BTreeMap<&'static str, ByHeat>,
     /// Idle bytes by age, one for each bucket of [`AGES`].
@@ -75,27 +72,44 @@ pub(super) struct Figures {
     pub(super) age_sum: f64,
 }
 
+/// The spaces of a window, and which of them have series of their own.
+pub(super) struct Spaces<'a> {
+    pub(super) layout: &'a Mappings,
+    pub(super) own: &'a OwnRows,
+}
+
+impl Spaces<'_> {
+    /// Values of the labels `space` and `process`.
+    pub(super) fn labels(&self, owner: Owner) -> [String; 2] {
+        match owner {
+            Owner::Space(space) => [space.0.to_string(), self.layout.space_name(space).to_string()],
+            Owner::Other => [OTHER.into(), OTHER.into()],
+        }
+    }
+}
+
 /// Figures of every space that is mapped or has regions. `window` is the window length in seconds,
 /// to convert ages of regions, which are in windows.
 pub(super) fn figures(
     snapshot: &Snapshot,
-    mappings: &Mappings,
+    spaces: &Spaces<'_>,
     window: f64,
-) -> BTreeMap<SpaceId, Figures> {
-    let mut spaces = BTreeMap::<SpaceId, Figures>::new();
-    for space in &mappings.spaces {
-        spaces.entry(space.id).or_default();
+) -> BTreeMap<Owner, Figures> {
+    let (layout, owner) = (spaces.layout, |space| spaces.own.owner(space));
+    let mut figures = BTreeMap::<Owner, Figures>::new();
+    for space in &layout.spaces {
+        figures.entry(owner(space.id)).or_default();
     }
-    for mapping in &mappings.mappings {
-        let mapped = &mut spaces.entry(mapping.range.space).or_default().mapped;
+    for mapping in &layout.mappings {
+        let mapped = &mut figures.entry(owner(mapping.range.space)).or_default().mapped;
         add(mapped.entry(backing(mapping.backing)).or_default(), mapping.range.bytes());
     }
-    let mut rest = mappings.mappings.as_slice();
+    let mut rest = layout.mappings.as_slice();
     for region in &snapshot.regions {
         rest = not_before(rest, region);
-        spaces.entry(region.range.space).or_default().take(region, rest, window);
+        figures.entry(owner(region.range.space)).or_default().take(region, rest, window);
     }
-    spaces
+    figures
 }
 
 /// Skips the mappings that end before `region` begins: both lists are sorted.
@@ -107,21 +121,21 @@ fn not_before<'a>(mappings: &'a [Mapping], region: &Region) -> &'a [Mapping] {
 
 impl Figures {
     fn take(&mut self, region: &Region, mappings: &[Mapping], window: f64) {
-        let (heat, bytes) = (Heat::of(region), region.bytes());
+        let (heat, bytes) = (HeatLabel::of(region), region.bytes());
         self.regions += 1;
         match heat {
-            Heat::Hot | Heat::Cold => add(&mut self.working_set, bytes),
-            Heat::Unknown => {
+            HeatLabel::Hot | HeatLabel::Warm => add(&mut self.working_set, bytes),
+            HeatLabel::Unknown => {
                 let why = region.unknown.unwrap_or(Unknown::Evidence);
                 add(&mut self.unknown[why as usize], bytes);
             }
-            Heat::Idle | Heat::Unseen => {}
+            HeatLabel::Cold | HeatLabel::Unseen => {}
         }
         if let Some(rate) = region.rate.filter(|_| !region.is_unknown()) {
             let accesses = self.accesses.get_or_insert_default();
             accesses[heat as usize] += f64::from(rate.mean) * bytes as f64 / PAGE_SIZE as f64;
         }
-        if heat == Heat::Idle {
+        if heat == HeatLabel::Cold {
             let age = f64::from(region.age) * window;
             let bucket = AGES.iter().position(|bound| age <= *bound).expect("the last is endless");
             add(&mut self.ages[bucket], bytes);
@@ -139,13 +153,13 @@ impl Figures {
         }
     }
 
-    fn count(&mut self, backing: &'static str, heat: Heat, bytes: u64) {
+    fn count(&mut self, backing: &'static str, heat: HeatLabel, bytes: u64) {
         add(&mut self.bytes.entry(backing).or_default().0[heat as usize], bytes);
     }
 }
 
 /// Adds without overflow, for spaces of up to 2^64 bytes.
-fn add(sum: &mut u64, bytes: u64) {
+pub(super) fn add(sum: &mut u64, bytes: u64) {
     *sum = sum.saturating_add(bytes);
 }
 
@@ -157,7 +171,7 @@ fn backing(backing: Backing) -> &'static str {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use tierscope_core::{Range, Rate, Space};
+    use tierscope_core::{Range, Rate, Space, SpaceId};
 
     fn region(start: u64, end: u64, hits: f32, age: u32) -> Region {
         let range = Range::new(SpaceId(0), start, end);
@@ -173,7 +187,8 @@ mod tests {
         let spaces = vec![Space { id: SpaceId(0), name: "toy[1]".into() }];
         let mappings = Mappings { spaces, mappings, ..Mappings::default() };
         let snapshot = Snapshot { samples: 40, regions, ..Snapshot::default() };
-        figures(&snapshot, &mappings, 0.2).remove(&SpaceId(0)).unwrap()
+        let spaces = Spaces { layout: &mappings, own: &OwnRows::default() };
+        figures(&snapshot, &spaces, 0.2).remove(&Owner::Space(SpaceId(0))).unwrap()
     }
 
     // Heap 0..100, stack 150..160. Regions: 0..50 hot, 50..120 cold (20 of it unmapped),
@@ -261,7 +276,7 @@ mod tests {
                 for byte in region.range.start..region.range.end {
                     let holds = |m: &&Mapping| m.range.start <= byte && byte < m.range.end;
                     let name = mappings.iter().find(holds).map_or("none", |m| backing(m.backing));
-                    naive.entry(name).or_default().0[Heat::of(region) as usize] += 1;
+                    naive.entry(name).or_default().0[HeatLabel::of(region) as usize] += 1;
                 }
             }
             prop_assert_eq!(of(regions, mappings).bytes, naive);

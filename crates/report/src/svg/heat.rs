@@ -7,20 +7,25 @@ use std::time::Duration;
 use tierscope_core::metrics::HOT_FREQUENCY;
 
 use super::{Anchor, Svg, short, tick_time, time_ticks};
-use crate::heatmap::{Area, Cell, Heatmap, Row, UNKNOWN_MEANS};
-use crate::{ramp, text};
+use crate::heatmap::{Area, Cell, Heatmap, Row, UNKNOWN_MEANS, left_out_text};
+use crate::ramp;
 use tierscope_core::units;
 
 const WIDTH: f64 = 960.0;
 const LEFT: f64 = 122.0;
 const RIGHT: f64 = 170.0;
 const TOP: f64 = 28.0;
-const BOTTOM: f64 = 80.0;
+const BOTTOM: f64 = 94.0;
 const ROW: f64 = 5.0;
 /// Pixels between two areas.
-const GAP: f64 = 16.0;
+const GAP: f64 = 3.0;
 /// Labels closer than this, in pixels, would overlap.
 const LINE: f64 = 13.0;
+
+/// Height of an area: at least a line, so that each has its name.
+fn height(area: &Area) -> f64 {
+    (area.rows.len() as f64 * ROW).max(LINE)
+}
 
 /// The heatmap as an SVG file for white paper: addresses downwards, time to the right, a legend.
 #[must_use]
@@ -33,8 +38,12 @@ pub fn heatmap(map: &Heatmap) -> String {
         units::about_size(map.row_bytes)
     );
     svg.text(LEFT, 16.0, Anchor::Start, "head", &title);
-    let y = svg.height - 40.0;
+    let y = svg.height - 54.0;
     draw_legend(&mut svg, LEFT, y);
+    if map.left_out_bytes > 0 {
+        let text = left_out_text(map.left_out_bytes);
+        svg.text(LEFT, y + 44.0, Anchor::Start, "faint", &text);
+    }
     svg.file()
 }
 
@@ -51,31 +60,31 @@ pub(crate) fn legend() -> String {
 }
 
 fn drawn(map: &Heatmap, top: f64, bottom: f64) -> Svg {
-    let rows: usize = map.areas.iter().map(|area| area.rows.len()).sum();
-    let gaps = map.areas.len().saturating_sub(1) as f64 * GAP;
-    let height = top + rows as f64 * ROW + gaps + bottom;
-    let mut svg = Svg::new(WIDTH, height, &format!("Heat of {} by address and time", map.target));
+    let areas: f64 = map.areas.iter().map(|area| height(area) + GAP).sum();
+    let mut svg = Svg::new(
+        WIDTH,
+        top + areas + bottom,
+        &format!("Heat of {} by address and time", map.target),
+    );
     let mut y = top;
-    for (index, area) in map.areas.iter().enumerate() {
-        if index > 0 {
-            draw_gap(&mut svg, area, y);
-            y += GAP;
-        }
-        draw_cells(&mut svg, &area.rows, y);
-        draw_labels(&mut svg, area, y);
-        y += area.rows.len() as f64 * ROW;
+    for area in &map.areas {
+        draw_cells(&mut svg, &area.rows, y, height(area));
+        draw_labels(&mut svg, area, &map.title(area, 22), y);
+        y += height(area) + GAP;
     }
     draw_time(&mut svg, map, y);
     svg
 }
 
 /// Draws one path for each colour; a run of like cells is one rectangle of it.
-fn draw_cells(svg: &mut Svg, rows: &[Row], top: f64) {
+fn draw_cells(svg: &mut Svg, rows: &[Row], top: f64, height: f64) {
     let mut paths = BTreeMap::<usize, String>::new();
     let columns = rows.first().map_or(1, |row| row.peaks.len()).max(1);
+    let step = height / rows.len().max(1) as f64;
+    let tall = short(step);
     let x = |column: usize| LEFT + column as f64 / columns as f64 * (WIDTH - LEFT - RIGHT);
     for (index, row) in rows.iter().enumerate() {
-        let y = top + index as f64 * ROW;
+        let y = top + index as f64 * step;
         let mut column = 0;
         for run in row.peaks.chunk_by(|a, b| class(a) == class(b)) {
             let (from, to) = (x(column), x(column + run.len()));
@@ -84,7 +93,7 @@ fn draw_cells(svg: &mut Svg, rows: &[Row], top: f64) {
             let path = paths.entry(class).or_default();
             // Writing to a string does not fail.
             let _ =
-                write!(path, "M{} {}H{}v{ROW}H{}z", short(from), short(y), short(to), short(from));
+                write!(path, "M{} {}H{}v{tall}H{}z", short(from), short(y), short(to), short(from));
         }
     }
     for (class, path) in paths {
@@ -112,34 +121,19 @@ fn class(cell: &Cell) -> Option<usize> {
     }
 }
 
-fn draw_gap(svg: &mut Svg, area: &Area, y: f64) {
-    let middle = y + GAP / 2.0 + 4.0;
-    let text = match area.gap_before {
-        Some(gap) => format!("gap of {}", units::about_size(gap)),
-        None => area.name.clone(),
-    };
-    svg.text((LEFT + WIDTH - RIGHT) / 2.0, middle, Anchor::Middle, "faint", &text);
-}
-
-/// Draws addresses at the left and names of mappings at the right, leaving out labels that would
-/// overlap.
-fn draw_labels(svg: &mut Svg, area: &Area, top: f64) {
-    let (mut address, mut name) = (f64::NEG_INFINITY, f64::NEG_INFINITY);
-    let mut before = None;
+/// Draws addresses at the left, as far as there is room, and the name at the right.
+fn draw_labels(svg: &mut Svg, area: &Area, name: &str, top: f64) {
+    let step = height(area) / area.rows.len().max(1) as f64;
+    let mut address = f64::NEG_INFINITY;
     for (index, row) in area.rows.iter().enumerate() {
-        let y = top + index as f64 * ROW;
+        let y = top + index as f64 * step;
         if y - address >= 3.0 * LINE {
             svg.line((LEFT - 5.0, y), (LEFT, y), "axis");
-            svg.text(LEFT - 8.0, y + 8.0, Anchor::End, "faint", &format!("{:#x}", row.start));
+            svg.text(LEFT - 8.0, y + 9.0, Anchor::End, "faint", &format!("{:#x}", row.start));
             address = y;
         }
-        if before != Some(&row.mapping) && !row.mapping.is_empty() && y - name >= LINE {
-            let text = text::tail(&row.mapping, 22);
-            svg.text(WIDTH - RIGHT + 8.0, y + 8.0, Anchor::Start, "faint", &text);
-            name = y;
-        }
-        before = Some(&row.mapping);
     }
+    svg.text(WIDTH - RIGHT + 8.0, top + 9.0, Anchor::Start, "faint", name);
 }
 
 fn draw_time(svg: &mut Svg, map: &Heatmap, y: f64) {

@@ -238,12 +238,12 @@ fn a_scrape_has_a_gauge_of_it() {
     for (reason, count) in [("evidence", 5), ("refused", 0), ("guest", 0)] {
         gauge("tierscope_unknown_bytes", &format!(r#",reason="{reason}""#), mib(count));
     }
-    let states = [("hot", 3), ("cold", 0), ("idle", 4), ("unknown", 5), ("unseen", 4)];
+    let states = [("hot", 3), ("warm", 0), ("cold", 4), ("unknown", 5), ("unseen", 4)];
     for (heat, count) in states {
         let labels = format!(r#",backing="heap",heat="{heat}""#);
         gauge("tierscope_memory_bytes", &labels, mib(count));
     }
     gauge("tierscope_accesses_per_second", r#",heat="hot""#, 768.0 * 1238.4);
-    gauge("tierscope_accesses_per_second", r#",heat="idle""#, 1024.0 * 0.5);
+    gauge("tierscope_accesses_per_second", r#",heat="cold""#, 1024.0 * 0.5);
     assert!(!text.contains(r#"name="unknown_bytes""#), "it has a family of its own");
 }

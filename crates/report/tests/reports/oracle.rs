@@ -116,6 +116,19 @@ fn numbers(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
     })
 }
 
+/// The page of each unit of an area.
+fn pages_of_units(area: &Value) -> Vec<u64> {
+    let units = area["units"].as_u64().unwrap();
+    let parts = area["parts"].as_array().unwrap();
+    let page = |unit: u64| {
+        let part = parts.iter().rfind(|part| part[1].as_u64().unwrap() <= unit).unwrap();
+        let start = part[0].as_str().unwrap().strip_prefix("0x").unwrap();
+        let start = u64::from_str_radix(start, 16).unwrap();
+        (start - BASE) / PAGE + unit - part[1].as_u64().unwrap()
+    };
+    (0..units).map(page).collect()
+}
+
 fn any_state() -> impl Strategy<Value = State> {
     prop_oneof![Just(State::Known), Just(State::Unknown), Just(State::Unseen)]
 }
@@ -141,7 +154,11 @@ proptest! {
         let recording = record(&plans);
         let data = html::data(&recording, &html::Options::default()).unwrap();
         let data: Value = serde_json::from_str(&data).unwrap();
-        prop_assert_eq!(&data["areas"][0]["units"], PAGES);
+        let page_of = pages_of_units(&data["areas"][0]);
+        let seen = |page: &u64| plans.iter().flat_map(regions).any(|r| {
+            (r.range.start..r.range.end).contains(&(BASE + page * PAGE))
+        });
+        prop_assert_eq!(&page_of, &(0..PAGES).filter(seen).collect::<Vec<_>>());
         let pieces = unpacked(data["levels"].as_array().unwrap().last().unwrap());
         prop_assert_eq!(pieces.len(), plans.len());
         for (plan, parts) in plans.iter().zip(pieces) {
@@ -152,7 +169,9 @@ proptest! {
                 let (heat, shares) = if region.unknown.is_some() { (0, [0, 255]) } else { (heat, [255, 0]) };
                 (unit(region.range.start), unit(region.range.end), heat, shares)
             }).collect();
-            prop_assert_eq!(parts, want);
+            let page = |unit: u64| page_of[unit as usize];
+            let of_pages = |(start, past, heat, shares)| (page(start), page(past - 1) + 1, heat, shares);
+            prop_assert_eq!(parts.into_iter().map(of_pages).collect::<Vec<_>>(), want);
         }
     }
 

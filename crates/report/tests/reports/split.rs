@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tierscope_core::drive::{Sink, Window};
 use tierscope_core::{
-    Backing, Extent, Mapping, Mappings, Range, Region, Residence, Snapshot, Space, SpaceId,
+    Backing, Charge, Extent, Mapping, Mappings, Range, Region, Residence, Snapshot, Space, SpaceId,
     SpaceResidence, Time, Unknown, footprint,
 };
 use tierscope_record::{Memory, Meta, Recorder, Recording};
@@ -56,7 +56,6 @@ fn recording() -> Recording {
     ];
     let (space, taken, extents) = (SpaceId(0), Time(0), Some(extents.into()));
     let of = SpaceResidence { space, taken, bytes: 13 * MIB, extents, placed: None };
-    let residence = Residence { spaces: vec![of], zswapped: Some(MIB), ..Residence::default() };
     let mut memory = Memory::default();
     let mut recorder = Recorder::create_in(&mut memory, &Meta::default()).unwrap();
     for number in 0..4 {
@@ -72,6 +71,14 @@ fn recording() -> Recording {
         let at = |window: u64| Time(window * 200_000_000);
         // The last window is late, and has a quarter of the samples.
         let (end, samples) = if number == 3 { (at(6), 10) } else { (at(number + 1), 40) };
+        // Page cache grows by a MiB in each window, with two refaults.
+        let charges = vec![
+            (Charge::PageCache, (60 + number) * MIB),
+            (Charge::Slab, MIB),
+            (Charge::FileRefaults, 100 + 2 * number),
+        ];
+        let (spaces, zswapped) = (vec![of.clone()], Some(MIB));
+        let residence = Residence { spaces, zswapped, charges, ..Residence::default() };
         let mut snapshot = Snapshot { start: at(number), end, samples, regions: listed };
         footprint::fit(&mut snapshot, &layout, &residence);
         let mappings = (number == 0).then_some(&layout);
@@ -125,6 +132,42 @@ fn a_summary_adds_up_to_what_is_mapped() {
     assert_eq!(json["reserved_bytes"]["now"], 10 * MIB);
 }
 
+#[test]
+fn memory_in_no_page_table_has_rows_of_its_own() {
+    let recording = recording();
+    let all = summary(&recording, &View::default()).unwrap();
+    let cache = all.charged_bytes["page_cache_bytes"];
+    assert_eq!((cache.now, cache.min, all.charged_bytes.len()), (63 * MIB, 60 * MIB, 2));
+    assert_eq!(all.faults, [("file_refaults", 6)].into());
+    let shown = text(|out| all.write_text(out, &Style::default()).unwrap());
+    for part in [
+        "\npage cache ",
+        "\nslab ",
+        "not visible to ACCESSED bits",
+        "\ncgroup: 6 refaults of files\n",
+    ] {
+        assert!(shown.contains(part), "no {part:?} in\n{shown}");
+    }
+    let json = text(|out| write_json(&all, out).unwrap());
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["charged_bytes"]["page_cache_bytes"]["now"], 63 * MIB);
+    assert_eq!(json["faults"]["file_refaults"], 6);
+    let one = View { space: Some(SpaceId(0)), ..View::default() };
+    assert!(summary(&recording, &one).unwrap().charged_bytes.is_empty());
+    let page = html::page(&recording, &html::Options::default(), html::Data::Inline).unwrap();
+    assert!(page.contains("page cache 63 MiB, slab 1 MiB"));
+    let mut collector = Collector::default();
+    collector.advance(&recording);
+    let scrape = collector.render(&recording).unwrap();
+    for line in [
+        r#"tierscope_charged_bytes{kind="page_cache"} 66060288"#,
+        r#"tierscope_cgroup_faults_total{kind="file_refaults"} 106"#,
+    ] {
+        assert!(scrape.contains(line), "no {line} in {scrape}");
+    }
+    assert!(!scrape.contains(r#"name="slab_bytes""#), "it has a family of its own");
+}
+
 // The same with the figures computed from regions, for some addresses only.
 #[test]
 fn a_part_counts_resident_memory() {
@@ -176,12 +219,12 @@ fn a_scrape_counts_idle_memory_that_is_resident() {
         let value: f64 = line.unwrap_or_else(|| panic!("no {start} in {text}")).parse().unwrap();
         assert_eq!(value as u64, mib * MIB, "{start}");
     };
-    let states = [("hot", 2), ("cold", 4), ("idle", 2), ("unknown", 3), ("unseen", 1)];
+    let states = [("hot", 2), ("warm", 4), ("cold", 2), ("unknown", 3), ("unseen", 1)];
     for (heat, mib) in states {
         let labels = format!(r#",backing="heap",heat="{heat}""#);
         gauge("tierscope_memory_bytes", &labels, mib);
     }
-    gauge("tierscope_memory_bytes", r#",backing="file",heat="idle""#, 1);
+    gauge("tierscope_memory_bytes", r#",backing="file",heat="cold""#, 1);
     for reason in ["evidence", "refused", "guest"] {
         gauge("tierscope_unknown_bytes", &format!(r#",reason="{reason}""#), 1);
     }

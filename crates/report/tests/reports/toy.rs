@@ -150,6 +150,46 @@ pub(crate) fn family() -> Recording {
     Recording::from_source(Box::new(memory)).expect("it was just written")
 }
 
+/// `make`, and in every window after the first a compiler that runs in that window only; all of
+/// the memory is hot. Even compilers still run at the end of their window.
+pub(crate) fn build(windows: u32) -> Recording {
+    let space = |id: u32, name: &str| Space { id: SpaceId(id), name: name.into() };
+    let heap = |id: u32| Range::new(SpaceId(id), HEAP, HEAP + MIB);
+    let mut memory = Memory::default();
+    let mut recorder = Recorder::create_in(&mut memory, &meta()).expect("memory takes all");
+    for number in 0..windows {
+        let all = if number == 0 { vec![0] } else { vec![0, number] };
+        let region =
+            |id: &u32| Region { range: heap(*id), ..region(HEAP, MIB, 40.0, 0, Level::PTE) };
+        let start = Time(u64::from(number) * 200_000_000);
+        let end = start + Duration::from_millis(200);
+        let regions = all.iter().map(region).collect();
+        let snapshot = Snapshot { start, end, samples: 40, regions };
+        let living: Vec<u32> = all.into_iter().filter(|id| id % 2 == 0).collect();
+        let named = |id: &u32| match id {
+            0 => space(0, "make[10]"),
+            _ => space(*id, &format!("cc1[{}]", 10 + id)),
+        };
+        let mapping = |id: &u32| Mapping {
+            range: heap(*id),
+            backing: Backing::Heap,
+            name: "[heap]".into(),
+            writable: true,
+            object: None,
+        };
+        let layout = Mappings {
+            taken: start,
+            spaces: living.iter().map(named).collect(),
+            mappings: living.iter().map(mapping).collect(),
+            ..Mappings::default()
+        };
+        let window = Window { mappings: Some(&layout), ..Window::of(&snapshot) };
+        recorder.window(&window).expect("memory takes all");
+    }
+    recorder.finish().expect("memory takes all");
+    Recording::from_source(Box::new(memory)).expect("it was just written")
+}
+
 /// 56 MiB of heap, cold but for one page in its third quarter that is accessed in every sample.
 pub(crate) fn one_hot_page(windows: u64) -> Recording {
     let (end, hot) = (HEAP + 56 * MIB, HEAP + 35 * MIB);

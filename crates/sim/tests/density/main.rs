@@ -1,10 +1,12 @@
 //! The density machine from outside: the conformance suite, its three laws, its draws compared with
 //! the model, placement and moves of memory, and every instrument on it.
 
+mod bursts;
 mod counters;
 mod instruments;
 mod laws;
 mod placement;
+mod sparse;
 mod statistics;
 mod swap;
 

@@ -134,9 +134,10 @@ impl Trial {
         let rows = &table.rows;
         let mut all: Vec<(usize, &Object)> = Vec::new();
         for row in rows {
+            // A call site may have the name and start of the mapping that it allocates in.
+            let identity = |of: &Object| (of.pid, of.start, of.allocated.is_some());
             let same = |object: &Object| {
-                (object.pid, object.start, &object.name)
-                    == (row.object.pid, row.object.start, &row.object.name)
+                identity(object) == identity(&row.object) && object.name == row.object.name
             };
             all.extend(objects.list.iter().position(same).map(|number| (number, &row.object)));
         }

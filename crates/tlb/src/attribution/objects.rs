@@ -1,10 +1,12 @@
 //! The objects that addresses belong to: mappings, named symbols within them, and heap allocations,
-//! grouped by call site.
+//! grouped by call site. Their names are [plain], whatever the trace holds.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
+use tierscope_core::names::plain;
 use tierscope_core::{Backing, Result};
 use tierscope_trace::{Batch, Event, Options, read_all};
 
@@ -78,7 +80,7 @@ impl Objects {
             }
             Event::Symbol { pid, start, bytes, name } => {
                 let end = start.saturating_add(*bytes);
-                let at = self.add(*pid, *start, end, name);
+                let at = self.add(*pid, *start, end, &shown(name));
                 cut(&mut self.symbols, *pid, *start, end);
                 self.symbols.insert((*pid, *start), (end, at));
             }
@@ -94,7 +96,7 @@ impl Objects {
         let at = match self.call_sites.get(&(pid, Arc::clone(site))) {
             Some(at) => *at,
             None => {
-                let name = Arc::clone(site);
+                let name = shown(site);
                 self.list.push(Object { pid, name, start, end, allocated: Some((0, 0)) });
                 self.call_sites.insert((pid, Arc::clone(site)), self.list.len() - 1);
                 self.list.len() - 1
@@ -182,7 +184,15 @@ fn called(name: &Arc<str>, backing: Backing) -> Arc<str> {
         ("", Backing::Heap) => "[heap]".into(),
         ("", Backing::Stack) => "[stack]".into(),
         ("", _) => "[anonymous]".into(),
-        _ => Arc::clone(name),
+        _ => shown(name),
+    }
+}
+
+/// The name as it is shown.
+fn shown(name: &Arc<str>) -> Arc<str> {
+    match plain(name) {
+        Cow::Borrowed(_) => Arc::clone(name),
+        Cow::Owned(shown) => shown.into(),
     }
 }
 

@@ -5,14 +5,18 @@
 //! instrument after the other. Rows are identified by case and instrument: those already in
 //! target/bench/accuracy.json are not measured again. Comparisons and charts are in
 //! target/bench/accuracy/CASE. Simulated scenarios run first, with names `noise ...` and `resident
-//! ...`; real servers last, with names `served ...`.
+//! ...`; then ordinary targets, with names `shared ...` and `target ...`; real servers and programs
+//! last, with names `served ...` and `program ...`.
 
 mod case;
+mod claims;
 mod figures;
+mod programs;
 mod rows;
 mod scenarios;
 mod served;
 mod simulated;
+mod targets;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -56,9 +60,12 @@ pub(super) fn bench(matrix: &Matrix, choice: &Choice) -> Result<()> {
     let simulated = simulated::chosen(&choice.only);
     let served = served::SERVED.iter().filter(|(name, _)| name.contains(&choice.only));
     let served: Vec<_> = served.collect();
-    if chosen.is_empty() && simulated.is_empty() && served.is_empty() {
+    let programs = programs::chosen(&choice.only);
+    let targets = targets::chosen(&choice.only);
+    let others = [simulated.len(), served.len(), programs.len(), targets.len()];
+    if chosen.is_empty() && others == [0; 4] {
         let mut names: Vec<&str> = CASES.iter().map(|case| case.name).collect();
-        names.extend(["noise", "resident", "served"]);
+        names.extend(["noise", "resident", "shared", "target", "served", "program"]);
         return Err(Error::new(Kind::Usage, format!("--only {}", choice.only), "no such case")
             .remedy(format!("one of: {}", names.join(", "))));
     }
@@ -71,12 +78,17 @@ pub(super) fn bench(matrix: &Matrix, choice: &Choice) -> Result<()> {
             failed.push(case.name.to_owned());
         }
     }
+    let inputs = Inputs { matrix, work: &results(&path) };
+    failed.extend(targets::bench(&targets, &inputs, &mut table, &path)?);
     for (name, server) in served {
-        let inputs = Inputs { matrix, work: &results(&path) };
         if let Err(error) = served::bench(name, server, &inputs, &mut table, &path) {
             eprintln!("lab: {error}");
             failed.push((*name).to_owned());
         }
+    }
+    failed.extend(programs::bench(&programs, &inputs, &mut table, &path)?);
+    if !targets.is_empty() || !programs.is_empty() {
+        claims::sum_up(&mut table, &path)?;
     }
     match failed.as_slice() {
         [] => Ok(()),

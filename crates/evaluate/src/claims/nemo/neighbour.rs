@@ -1,25 +1,28 @@
 //! The noisy neighbour (section 5.3): a store, and a neighbour that streams cache-bypassing stores,
-//! on the exact machine. The code of `tierscope qos` ([`Held`]) caps the neighbour's bandwidth, on
-//! notifications from a simulated counting controller, or by polling. Its CPU time is limited in
-//! the manner of `cpu.max`.
+//! on the exact machine. Policy and drive loop of `tierscope qos` ([`BandwidthCap`], [`cap`]) limit
+//! the neighbour's bandwidth, on notifications from a simulated counting controller, or by polling.
+//! Its CPU time is limited in the manner of `cpu.max`.
 //!
 //! The processor's bandwidth monitoring is taken to have the controller's counts: NEMO's section
 //! 5.3.1 finds the two equal within 0.1 %. The cost of capping is counted: wake-ups, limits
 //! written, polls and register accesses, each at the experiment's cost.
 
 use std::fmt::Write as _;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde::Deserialize;
+use tierscope_core::drive::{Course, cap};
 use tierscope_core::units::{self, about_size};
 use tierscope_core::{
     BusRecord, Clock, Compare, Counters, Error, ErrorKind, Filter, Frames, Key, Operand, Operator,
-    ReadEffect, RequestKind, Result, Rule, RuleId, SpaceId, Target, Time, Trigger,
+    ReadEffect, RequestKind, Result, Rule, RuleId, SpaceId, Target, TenantUse, Tenants, Time,
+    Trigger, Wake,
 };
 use tierscope_nemo::{Driver, Functional};
-use tierscope_policies::bandwidth_cap::{Held, Settings};
+use tierscope_policies::bandwidth_cap::{BandwidthCap, Held, Settings};
 use tierscope_sim::exact::Machine;
 use tierscope_sim::experiment::{Experiment, File, read};
 
@@ -79,6 +82,12 @@ struct Hold {
     limit: Duration,
     poll: Duration,
     source: String,
+}
+
+impl Hold {
+    fn settings(&self) -> Settings {
+        Settings::new(self.cap as f64)
+    }
 }
 
 impl HoldText {
@@ -186,17 +195,23 @@ struct RegimeResult {
 #[derive(Default)]
 struct Spent(Duration);
 
-/// The machine with both programs, and the state of the cap.
+/// The machine with both programs; the neighbour is its only tenant.
 struct Stage<'a> {
     machine: Machine<Driver<Functional>>,
     hold: &'a Hold,
+    regime: Regime,
     neighbour: SpaceId,
+    /// Threads of the neighbour: CPUs that it uses without a limit.
+    threads: f64,
     rule: RuleId,
-    held: Held,
     limit: Option<Duration>,
     spent: Spent,
     /// Lines counted up to the last reading.
     counted: u64,
+    /// A notification arrived, and was not rearmed.
+    notified: bool,
+    /// Time that the machine has reached, for the progress display.
+    reached: &'a AtomicU64,
 }
 
 /// Rule that counts all requests to the neighbour's pages, and notifies when they reach an epoch's
@@ -219,6 +234,7 @@ impl<'a> Stage<'a> {
         hold: &'a Hold,
         regime: Regime,
         stop: &Arc<AtomicBool>,
+        reached: &'a AtomicU64,
     ) -> Result<Self> {
         let physical = experiment.setup.physical();
         let machine = Machine::observed(&experiment.setup, controllers(&physical)?)?;
@@ -229,14 +245,23 @@ impl<'a> Stage<'a> {
             spaces.push(machine.start(process)?);
         }
         let neighbour = spaces[present - 1];
-        let cpus = f64::from(experiment.processes[present - 1].threads);
-        let held = Held::new(Settings::new(hold.cap as f64, cpus));
+        let threads = f64::from(experiment.processes[present - 1].threads);
         let end = physical.iter().map(|(_, end)| *end).max().unwrap_or(0);
-        let rule = rule(end, held.allowance(hold.epoch));
+        let rule = rule(end, Held::new(hold.settings()).allowance(hold.epoch));
         let rule = machine.observer().register_states(&rule, 1)?;
-        let spent = Spent::default();
-        let (limit, counted) = (None, 0);
-        let mut stage = Self { machine, hold, neighbour, rule, held, limit, spent, counted };
+        let mut stage = Self {
+            machine,
+            hold,
+            regime,
+            neighbour,
+            threads,
+            rule,
+            limit: None,
+            spent: Spent::default(),
+            counted: 0,
+            notified: false,
+            reached,
+        };
         if regime != Regime::Alone {
             stage.translate()?;
         }
@@ -260,7 +285,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Reads and resets the counter: bytes since the last reading.
-    fn take(&mut self) -> Result<u64> {
+    fn read(&mut self) -> Result<u64> {
         let mut lines = [0];
         let (driver, rule) = (self.machine.observer(), self.rule);
         driver.read(rule, &mut lines)?;
@@ -269,76 +294,36 @@ impl<'a> Stage<'a> {
         Ok(lines[0] * BusRecord::BYTES)
     }
 
-    fn peek(&mut self) -> Result<u64> {
-        let mut lines = [0];
-        self.machine.observer().peek(self.rule, 0, &mut lines)?;
-        Ok(lines[0] * BusRecord::BYTES)
+    fn tenant(&self, bytes: u64) -> TenantUse {
+        TenantUse { bytes, entitled: self.threads }
     }
 
-    /// Applies the quota to the machine if it has changed.
-    fn limit(&mut self) {
-        let quota = quota_of(self.held.quota());
-        if self.limit.replace(quota) != Some(quota) {
-            self.spent.0 += self.hold.limit;
-            self.machine.limit(self.neighbour, quota, PERIOD);
-        }
-    }
-
-    /// Runs the machine for one step; false if a stop was requested.
-    fn step(&mut self, reached: &AtomicU64) -> bool {
-        let next = self.machine.now() + STEP;
-        let wake = self.machine.wait(next);
-        reached.store(self.machine.now().0, Ordering::Relaxed);
-        wake != tierscope_core::Wake::Stop
-    }
-
-    /// Runs until `end`; the cap is enforced at the end of each epoch, and on notifications.
-    fn run(&mut self, regime: Regime, end: Time, reached: &AtomicU64) -> Result<()> {
-        let every = match regime {
-            Regime::Alone | Regime::Free => None,
-            Regime::Notified => Some(self.hold.epoch),
-            Regime::Polled(every) => Some(every),
-        };
-        let mut began = self.machine.now();
-        let mut deaf = false;
-        while self.machine.now() < end && self.step(reached) {
-            let Some(every) = every else { continue };
-            let elapsed = self.machine.now() - began;
-            if elapsed >= every {
-                let bytes = self.take()?;
-                self.spent.0 += self.hold.wake;
-                if matches!(regime, Regime::Polled(_)) {
-                    self.spent.0 += self.hold.poll;
-                }
-                if self.held.end_of_epoch(bytes, elapsed) {
-                    self.limit();
-                }
-                (began, deaf) = (self.machine.now(), false);
-            } else if regime == Regime::Notified && !deaf {
-                deaf = self.answer(elapsed)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Handles a pending notification. Returns whether the neighbour has exceeded its allowance.
-    fn answer(&mut self, elapsed: Duration) -> Result<bool> {
+    /// Takes a pending notification.
+    fn take_notification(&mut self) -> bool {
         let mut notices = Vec::new();
         self.machine.observer().notifications(&mut notices);
-        if notices.is_empty() {
-            return Ok(false);
-        }
-        self.spent.0 += self.hold.wake;
-        let bytes = self.peek()?;
-        let enough = self.held.look(bytes, elapsed, self.hold.epoch);
-        if enough {
-            self.limit();
-        }
-        Ok(enough)
+        !notices.is_empty()
     }
 
-    fn measure(&mut self, regime: Regime) -> Result<RegimeResult> {
-        self.take()?;
+    /// Runs until `end`, and returns the neighbour's state under the cap, if there is a cap.
+    fn run(&mut self, end: Time) -> Result<Option<Held>> {
+        let epoch = match self.regime {
+            Regime::Alone | Regime::Free => {
+                self.wait(end);
+                return Ok(None);
+            }
+            Regime::Notified => self.hold.epoch,
+            Regime::Polled(every) => every,
+        };
+        let mut policy = BandwidthCap::new(epoch, [self.hold.settings()]);
+        let course = Course { until: end, mappings_age: Duration::MAX };
+        cap(self, &mut policy, &course, &mut |_| Ok(ControlFlow::Continue(())))?;
+        Ok(policy.held().first().cloned())
+    }
+
+    fn measure(&mut self, held: Option<&Held>) -> Result<RegimeResult> {
+        let regime = self.regime;
+        self.read()?;
         let account = self.machine.account();
         let seconds = self.machine.now().seconds();
         let of = |process: usize| account.done.get(process);
@@ -347,8 +332,7 @@ impl<'a> Stage<'a> {
                 .remedy("choose a longer time")
         })?;
         let stores = of(1).map(|done| done.operations as f64);
-        let held = (regime != Regime::Alone && regime != Regime::Free)
-            .then_some((self.held.notices, self.held.least));
+        let held = held.and_then(|held| Some((held.notices, held.least?)));
         // The machine accounts for register accesses of the controller; there are none for the
         // processor's own counters.
         let registers = match regime {
@@ -366,6 +350,77 @@ impl<'a> Stage<'a> {
             cpu: held.map(|_| (self.spent.0 + registers).as_secs_f64() / seconds),
             held,
         })
+    }
+}
+
+/// Interrupts are checked after each [`STEP`] but the last one.
+impl Clock for Stage<'_> {
+    fn now(&self) -> Time {
+        self.machine.now()
+    }
+
+    fn wait(&mut self, until: Time) -> Wake {
+        while self.now() < until {
+            let wake = self.machine.wait(self.now() + STEP);
+            self.reached.store(self.now().0, Ordering::Relaxed);
+            if wake == Wake::Stop {
+                return wake;
+            }
+            if self.regime == Regime::Notified && self.now() < until && !self.notified {
+                self.notified = self.take_notification();
+                if self.notified {
+                    return Wake::Event;
+                }
+            }
+        }
+        Wake::Deadline
+    }
+}
+
+/// Each call is charged as the experiment says.
+impl Tenants for Stage<'_> {
+    fn count(&self) -> usize {
+        1
+    }
+
+    fn refresh(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn take(&mut self, out: &mut [TenantUse]) -> Result<()> {
+        let bytes = self.read()?;
+        out[0] = self.tenant(bytes);
+        self.notified = false;
+        self.spent.0 += self.hold.wake;
+        if matches!(self.regime, Regime::Polled(_)) {
+            self.spent.0 += self.hold.poll;
+        }
+        Ok(())
+    }
+
+    fn peek(&mut self, out: &mut [TenantUse]) -> Result<bool> {
+        self.spent.0 += self.hold.wake;
+        let mut lines = [0];
+        self.machine.observer().peek(self.rule, 0, &mut lines)?;
+        out[0] = self.tenant(lines[0] * BusRecord::BYTES);
+        Ok(true)
+    }
+
+    fn listen(&mut self) -> Result<()> {
+        self.notified = false;
+        Ok(())
+    }
+
+    fn limit(&mut self, cpus: &[Option<f64>]) -> Result<()> {
+        if cpus[0].is_none() && self.limit.is_none() {
+            return Ok(());
+        }
+        let quota = quota_of(cpus[0].unwrap_or(self.threads));
+        if self.limit.replace(quota) != Some(quota) {
+            self.spent.0 += self.hold.limit;
+            self.machine.limit(self.neighbour, quota, PERIOD);
+        }
+        Ok(())
     }
 }
 
@@ -459,9 +514,9 @@ impl chapter::Planned for Planned {
         let nanos: Vec<u64> = jobs.iter().map(|(e, _)| e.time.as_nanos() as u64).collect();
         let results = runner.side_by_side(&nanos, |index, reached| {
             let (experiment, regime) = jobs[index];
-            let mut stage = Stage::new(experiment, &self.hold, regime, runner.stop())?;
-            stage.run(regime, Time(0) + experiment.time, reached)?;
-            stage.measure(regime)
+            let mut stage = Stage::new(experiment, &self.hold, regime, runner.stop(), reached)?;
+            let held = stage.run(Time(0) + experiment.time)?;
+            stage.measure(held.as_ref())
         })?;
         let results: Vec<RegimeResult> = results.into_iter().flatten().collect();
         if runner.is_stopped() || results.len() < jobs.len() {
@@ -546,10 +601,11 @@ most = 1.0
     fn measure(planned: &Planned, regime: Regime) -> RegimeResult {
         let stop = Arc::new(AtomicBool::new(false));
         let experiment = &planned.cases[0].1;
-        let mut stage = Stage::new(experiment, &planned.hold, regime, &stop).expect("it fits");
-        let end = Time(0) + experiment.time;
-        stage.run(regime, end, &AtomicU64::new(0)).expect("it runs");
-        stage.measure(regime).expect("requests are completed")
+        let reached = AtomicU64::new(0);
+        let stage = Stage::new(experiment, &planned.hold, regime, &stop, &reached);
+        let mut stage = stage.expect("it fits");
+        let held = stage.run(Time(0) + experiment.time).expect("it runs");
+        stage.measure(held.as_ref()).expect("requests are completed")
     }
 
     // Two cores reach some 5 GiB/s. The quota has a period of 100 ms, so that short runs can exceed

@@ -23,6 +23,7 @@ impl Os {
             tiers: (0..self.frames.tiers() as u32).map(|tier| vec![Node(tier)]).collect(),
             spaces: alive.map(of).collect(),
             zswapped: None,
+            charges: Vec::new(),
         }
     }
 
