@@ -58,16 +58,24 @@ int ts_attach(struct ts_session *session, struct tierscope_attach *arg)
 	struct mm_struct *mm;
 	int err;
 
-	if (arg->flags || arg->pid <= 0)
+	arg->owner = 0;
+	if ((arg->flags & ~TIERSCOPE_ATTACH_SHARED) || arg->reserved ||
+	    arg->pid <= 0)
 		return -EINVAL;
 	if (session->mm)
-		return -EBUSY;
+		return -EALREADY;
 	err = ts_selftest(arg->selftest_addr, &arg->proven_levels);
 	if (err)
 		return err;
 	mm = grab_mm(arg->pid);
 	if (IS_ERR(mm))
 		return PTR_ERR(mm);
+	err = ts_claim(session, mm, arg->flags & TIERSCOPE_ATTACH_SHARED,
+		       &arg->owner);
+	if (err) {
+		mmdrop(mm);
+		return err;
+	}
 	session->proven = arg->proven_levels;
 	session->mm = mm;
 	return 0;

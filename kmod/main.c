@@ -29,6 +29,7 @@ static int ts_release(struct inode *inode, struct file *file)
 {
 	struct ts_session *session = file->private_data;
 
+	ts_unclaim(session);
 	if (session->mm)
 		mmdrop(session->mm);
 	mutex_destroy(&session->lock);
@@ -79,11 +80,12 @@ static long ioctl_attach(struct ts_session *session, void __user *user)
 	struct tierscope_attach arg;
 	int err = fetch(&arg, user, sizeof(arg));
 
-	if (!err)
-		err = ts_attach(session, &arg);
 	if (err)
 		return err;
-	return copy_to_user(user, &arg, sizeof(arg)) ? -EFAULT : 0;
+	err = ts_attach(session, &arg);
+	if (err && err != -EBUSY)
+		return err;
+	return copy_to_user(user, &arg, sizeof(arg)) ? -EFAULT : err;
 }
 
 /* ENXIO before ATTACH, ESRCH when the last user of the address space is gone. */

@@ -57,6 +57,17 @@ static unsigned int count_valid(const struct ts_session *session,
 	return i;
 }
 
+/* How many of the first @n probes, answered, have cleared a bit. */
+static u64 count_cleared(const struct tierscope_probe *probes, unsigned int n)
+{
+	u64 cleared = 0;
+
+	for (; n--; probes++)
+		cleared += probes->op == TIERSCOPE_OP_TEST_AND_CLEAR &&
+			   probes->state == TIERSCOPE_STATE_YOUNG;
+	return cleared;
+}
+
 /* Answer @n probes of the session's chunk; @done says how many, also on error. */
 static int probe_chunk(struct ts_hold *hold, unsigned int n, unsigned int *done)
 {
@@ -93,6 +104,7 @@ static int probe_next(struct ts_hold *hold, struct tierscope_probes *arg)
 	n = count_valid(session, n, &invalid);
 	err = probe_chunk(hold, n, &done);
 	session->stats.probes += done;
+	ts_count_cleared(session, count_cleared(session->probes, done));
 	if (copy_to_user(user, session->probes, done * sizeof(*user)))
 		return -EFAULT;
 	arg->done += done;
@@ -115,5 +127,6 @@ int ts_probe(struct ts_session *session, struct tierscope_probes *arg)
 	}
 	arg->lock_holds = hold.count;
 	arg->lock_ns_max = hold.ns_max;
+	arg->cleared_by_others = ts_cleared_by_others(session);
 	return err;
 }

@@ -34,6 +34,7 @@
  * @arg: the caller's struct, copied
  * @shift: log2 of the bytes that an entry of the scanned level maps
  * @clear: TIERSCOPE_SCAN_CLEAR
+ * @cleared: bits found set and cleared
  * @pos: next address to look at
  * @limit: end of the chunk that starts at @arg->cursor
  */
@@ -42,6 +43,7 @@ struct scanner {
 	struct tierscope_scan *arg;
 	unsigned int shift;
 	bool clear;
+	u64 cleared;
 	u64 pos;
 	u64 limit;
 };
@@ -78,8 +80,10 @@ static u64 remember(struct scanner *s, int level, struct ts_verdict v)
 {
 	u64 memory = entry_base(s->pos, level) | TIERSCOPE_JUDGED;
 
-	if (v.state == TIERSCOPE_STATE_YOUNG)
+	if (v.state == TIERSCOPE_STATE_YOUNG) {
 		memory |= TIERSCOPE_JUDGED_YOUNG;
+		s->cleared += s->clear;
+	}
 	if (v.kind != TIERSCOPE_KIND_TABLE) {
 		memory |= TIERSCOPE_JUDGED_LEAF;
 		s->arg->leaves[level - 1]++;
@@ -171,6 +175,8 @@ static unsigned int scan_run(struct scanner *s, const struct vm_area_struct *vma
 	session->young[first / 64] |= run.young << first % 64;
 	s->arg->leaves[w->level - 1] += hweight64(run.leaf);
 	s->arg->visited += n;
+	if (s->clear)
+		s->cleared += hweight64(run.young);
 	s->pos = s->arg->cursor + ((u64)(first + n) << s->shift);
 	return n;
 }
@@ -388,6 +394,8 @@ int ts_scan(struct ts_session *session, struct tierscope_scan *arg)
 	s.shift = ts_level_shift(arg->level);
 	err = scan(&s);
 	session->stats.scanned += arg->visited - visited;
+	ts_count_cleared(session, s.cleared);
+	arg->cleared_by_others = ts_cleared_by_others(session);
 	arg->lock_holds += s.hold.count;
 	arg->lock_ns_max = max(arg->lock_ns_max, s.hold.ns_max);
 	return err;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * tierscope: what the files of the module share. Read tierscope_abi.h first,
- * then walk.c, hold.c, probe.c, scan.c, flush.c, attach.c, selftest.c and main.c.
+ * then walk.c, hold.c, claim.c, probe.c, scan.c, flush.c, attach.c, selftest.c and main.c.
  */
 #ifndef TIERSCOPE_H
 #define TIERSCOPE_H
@@ -44,6 +44,9 @@
  * @lock: one call at a time
  * @mm: the target, NULL before ATTACH. Between calls only the struct is held
  *	(mm_count), never its memory (mm_users): the target dies when it wants to
+ * @claim: the session's part in @mm, NULL before ATTACH
+ * @others_before: bits that other sessions of @mm had cleared at ATTACH
+ * @cleared: bits that this session has cleared
  * @proven: levels that the self-test has proven, bit (level - 1)
  * @stats: see tierscope_abi.h
  * @flush_due: before this time (ktime_get_ns()) no flush
@@ -55,6 +58,9 @@
 struct ts_session {
 	struct mutex lock;
 	struct mm_struct *mm;
+	struct ts_claim *claim;
+	u64 others_before;
+	u64 cleared;
 	u32 proven;
 	struct tierscope_stats stats;
 	u64 flush_due;
@@ -145,6 +151,14 @@ int ts_hold_begin(struct ts_hold *hold);
 bool ts_hold_spent(struct ts_hold *hold, unsigned int entries);
 void ts_hold_end(struct ts_hold *hold);
 struct vm_area_struct *ts_hold_vma(struct ts_hold *hold, unsigned long addr);
+
+/* claim.c: one clearing session for each address space */
+
+int ts_claim(struct ts_session *session, struct mm_struct *mm, bool shared,
+	     u32 *owner);
+void ts_unclaim(struct ts_session *session);
+void ts_count_cleared(struct ts_session *session, u64 bits);
+u64 ts_cleared_by_others(const struct ts_session *session);
 
 /* attach.c, selftest.c, probe.c, scan.c, flush.c: the calls, session->lock held */
 

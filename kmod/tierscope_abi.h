@@ -11,8 +11,12 @@
  *  - open("/dev/tierscope") needs CAP_SYS_PTRACE and CAP_SYS_ADMIN (EPERM).
  *  - INFO works before ATTACH. Its first two fields never move, so that any
  *    two versions can tell each other apart.
- *  - One file descriptor watches one address space: ATTACH once (EBUSY on the
+ *  - One file descriptor watches one address space: ATTACH once (EALREADY on the
  *    second), then PROBE, SCAN, FLUSH and STATS. Before ATTACH they fail with ENXIO.
+ *  - One address space is watched by one file descriptor, since a cleared bit is lost
+ *    to all others: ATTACH to a second one fails with EBUSY and the pid of the first,
+ *    unless it has TIERSCOPE_ATTACH_SHARED. PROBE and SCAN count the bits that other
+ *    file descriptors have cleared.
  *  - Every struct begins with its size. Any other size is refused (EINVAL):
  *    nothing is guessed. Reserved fields and unknown flags must be zero.
  *  - After the target exits or executes another program every call but INFO
@@ -34,13 +38,15 @@
  *          EINVAL      wrong size, a reserved field or unknown flag is set, or as below
  *          ENOTTY      no call of this interface
  *  INFO    EPROTO      the caller's struct is of another ABI
- *  ATTACH  EBUSY       this file descriptor is attached already
+ *  ATTACH  EALREADY    this file descriptor is attached
+ *          EBUSY       another one is attached to the address space: @owner
  *          EFAULT      @selftest_addr is not readable
  *          EINVAL      @pid is not positive or a kernel thread's; @selftest_addr is
  *                      in a shared mapping
  *          EOPNOTSUPP  hardware sets ACCESSED at no level that could be tested
  *          ESRCH       no such thread group, or it has no memory any more (a zombie)
  *          EINTR       killed while waiting
+ *          ENOMEM
  *  PROBE,  ENXIO       before ATTACH
  *  SCAN    ESRCH       the target is gone
  *          EOPNOTSUPP  the level is not among @proven_levels
@@ -54,7 +60,7 @@
  *          EAGAIN      too soon: @flush_interval_us after the last one have not passed
  *  STATS   ENXIO       before ATTACH
  * PROBE and SCAN fill in their struct on every error of their own (from EOPNOTSUPP
- * on). ATTACH does not, and leaves the descriptor free for another try.
+ * on). ATTACH does with EBUSY only; any error leaves the descriptor free for another try.
  */
 #ifndef TIERSCOPE_ABI_H
 #define TIERSCOPE_ABI_H
@@ -62,7 +68,7 @@
 #include <linux/ioctl.h>
 #include <linux/types.h>
 
-#define TIERSCOPE_ABI_VERSION	2
+#define TIERSCOPE_ABI_VERSION	3
 #define TIERSCOPE_DEVICE_NAME	"tierscope"
 #define TIERSCOPE_MAX_LEVELS	5
 
@@ -97,6 +103,9 @@ struct tierscope_info {
 	__u32 flush_interval_us;
 };
 
+/* tierscope_attach.flags */
+#define TIERSCOPE_ATTACH_SHARED		(1U << 0) /* beside other file descriptors too */
+
 /*
  * struct tierscope_attach - bind this file descriptor to an address space
  * @size: in
@@ -106,9 +115,12 @@ struct tierscope_info {
  *	module clears ACCESSED on the way to it, flushes this CPU, reads the
  *	page and looks again. A huge page leaves the levels below it unproven: use
  *	one that was mapped by itself, with MADV_NOHUGEPAGE
- * @flags: in, zero
+ * @flags: in, TIERSCOPE_ATTACH_*
  * @proven_levels: out, bit (level - 1) set: the self-test saw hardware set the bit.
  *	PROBE and SCAN at another level answer EOPNOTSUPP
+ * @owner: out, with EBUSY: thread group that attached first, in the caller's pid
+ *	namespace, or 0 if it is not there
+ * @reserved: zero
  */
 struct tierscope_attach {
 	__u32 size;
@@ -116,6 +128,8 @@ struct tierscope_attach {
 	__u64 selftest_addr;
 	__u32 flags;
 	__u32 proven_levels;
+	__u32 owner;
+	__u32 reserved;
 };
 
 /* tierscope_probe.op */
@@ -165,6 +179,8 @@ struct tierscope_probe {
  * @done: out, probes answered; less than count only with an error
  * @lock_holds: out, how often the mmap lock was taken
  * @lock_ns_max: out, longest single hold of the mmap lock
+ * @cleared_by_others: out, bits of the address space that other file descriptors have
+ *	found set and cleared since ATTACH: accesses that this one cannot see any more
  */
 struct tierscope_probes {
 	__u32 size;
@@ -173,6 +189,7 @@ struct tierscope_probes {
 	__u32 done;
 	__u32 lock_holds;
 	__u64 lock_ns_max;
+	__u64 cleared_by_others;
 };
 
 /* tierscope_scan.flags */
@@ -213,6 +230,7 @@ struct tierscope_probes {
  * @leaves: in/out, present leaves met, by level
  * @lock_holds: in/out, how often the mmap lock was taken
  * @lock_ns_max: in/out, longest single hold of the mmap lock
+ * @cleared_by_others: out, as in struct tierscope_probes
  */
 struct tierscope_scan {
 	__u32 size;
@@ -232,6 +250,7 @@ struct tierscope_scan {
 	__u64 leaves[TIERSCOPE_MAX_LEVELS];
 	__u64 lock_holds;
 	__u64 lock_ns_max;
+	__u64 cleared_by_others;
 };
 
 /*

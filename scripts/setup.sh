@@ -31,6 +31,7 @@ tests=(
     chromium-headless-shell:chromium-headless-shell
     dkms:dkms
     memcached:memcached
+    systemd-analyze:systemd
     /usr/bin/python3:python3-minimal
 )
 # Only what benches compare with, or record: `setup.sh bench`.

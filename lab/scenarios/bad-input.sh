@@ -154,6 +154,29 @@ kill -INT "$recorder"
 wait "$recorder"
 holds /tmp/stopped 5
 
+# A second session on a process is refused, with the pid of the first one. With --share-bits both
+# count what the other one cleared.
+yes >/dev/null &
+busy=$!
+tierscope record -p "$target" -p "$busy" --duration 60s -o /tmp/first &
+recorder=$!
+sleep 2
+fails 10 tierscope record -p "$target" --duration 1s -o /tmp/second
+because "process $recorder watches it"
+[ ! -e /tmp/second ]
+tierscope record -p "$busy" --share-bits --duration 3s -o /tmp/second
+kill -INT "$recorder"
+wait "$recorder"
+for session in first second; do
+    tierscope report wss /tmp/$session >/tmp/printed 2>&1
+    grep 'accesses are missing: other sessions cleared' /tmp/printed
+done
+# The first session ended: nothing is left of its claim.
+tierscope record -p "$busy" --duration 1s -o /tmp/third
+tierscope report wss /tmp/third >/tmp/printed 2>&1
+! grep missing /tmp/printed || exit 1
+kill "$busy"
+
 # Not a recording; the output is taken.
 mkdir /tmp/foreign
 echo hello >/tmp/foreign/windows.arrows

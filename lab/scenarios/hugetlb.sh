@@ -1,6 +1,6 @@
 set -eo pipefail
 insmod /lab/tierscope.ko
-echo 96 >/proc/sys/vm/nr_hugepages
+echo 128 >/proc/sys/vm/nr_hugepages
 mkdir /pool
 mount -t hugetlbfs none /pool
 : >/pool/object

@@ -17,7 +17,7 @@ pub struct Exit {
 pub const OK: u8 = 0;
 
 /// Table of all exit codes.
-pub const EXITS: [Exit; 10] = [
+pub const EXITS: [Exit; 11] = [
     Exit { code: OK, meaning: "done; stopped by Ctrl-C or SIGTERM", kinds: &[] },
     Exit { code: 1, meaning: "any other error", kinds: &[ErrorKind::Other] },
     Exit { code: 2, meaning: "the arguments make no sense", kinds: &[ErrorKind::Usage] },
@@ -49,6 +49,11 @@ pub const EXITS: [Exit; 10] = [
         kinds: &[ErrorKind::Io],
     },
     Exit { code: 9, meaning: "not a recording, or a damaged one", kinds: &[ErrorKind::Data] },
+    Exit {
+        code: 10,
+        meaning: "another session of tierscope clears the ACCESSED bits of the target",
+        kinds: &[ErrorKind::Busy],
+    },
 ];
 
 /// The exit code of an error.
@@ -60,7 +65,7 @@ pub fn code_of(kind: ErrorKind) -> u8 {
 /// The table as text, for `--help`.
 #[must_use]
 pub fn help() -> String {
-    let line = |exit: &Exit| format!("  {}  {}\n", exit.code, exit.meaning);
+    let line = |exit: &Exit| format!("  {:<2} {}\n", exit.code, exit.meaning);
     format!("Exit codes:\n{}", EXITS.iter().map(line).collect::<String>())
 }
 
@@ -80,6 +85,7 @@ mod tests {
             (ErrorKind::Gone, 7),
             (ErrorKind::Io, 8),
             (ErrorKind::Data, 9),
+            (ErrorKind::Busy, 10),
         ];
         for (kind, code) in kinds {
             assert_eq!(code_of(kind), code, "{kind:?}");
@@ -89,8 +95,8 @@ mod tests {
     #[test]
     fn help_names_every_code_once() {
         let help = help();
-        for code in 0..=9 {
-            assert_eq!(help.matches(&format!("\n  {code}  ")).count(), 1);
+        for code in 0..=10 {
+            assert_eq!(help.matches(&format!("\n  {code:<2} ")).count(), 1);
         }
     }
 }

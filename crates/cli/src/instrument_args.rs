@@ -14,8 +14,10 @@ use crate::{instruments, units};
 #[derive(Clone, Debug, Args)]
 pub struct InstrumentArgs {
     /// Instrument to watch with
-    #[arg(long, value_name = "NAME", default_value = "rates", value_parser = names())]
-    pub instrument: String,
+    ///
+    /// [default: rates]
+    #[arg(long, value_name = "NAME", value_parser = names())]
+    pub instrument: Option<String>,
 
     /// Variant of the instrument; the help text lists them.
     #[arg(long, value_name = "NAME", help = variants())]
@@ -55,10 +57,18 @@ pub struct InstrumentArgs {
     #[arg(long)]
     pub no_flush: bool,
 
+    /// Watch processes of which another session of tierscope clears the ACCESSED bits, too: each
+    /// sees fewer accesses then, and records how many bits the others cleared
+    #[arg(long)]
+    pub share_bits: bool,
+
     /// Seed of the random sampling addresses
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 }
+
+/// The instrument unless another one is chosen.
+pub const DEFAULT: &str = "rates";
 
 /// Parser of instrument names, for clap.
 fn names() -> Names {

@@ -1,6 +1,5 @@
 //! `tierscope nemo`: resource estimates for telemetry in the memory controller (NEMO).
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
@@ -197,7 +196,7 @@ fn text_of(words: &str) -> Result<String> {
     if !Path::new(words).exists() {
         return Ok(words.to_owned());
     }
-    fs::read_to_string(&path).map_err(|error| {
+    tierscope_workloads::text_file::read(&path).map_err(|error| {
         Error::new(ErrorKind::Io, format!("cannot read {}", path.display())).cause(error)
     })
 }

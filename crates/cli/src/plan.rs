@@ -8,11 +8,12 @@ use std::time::Duration;
 use clap::{ArgGroup, Args};
 use tierscope_core::{Error, ErrorKind, Instrument, Need, Result};
 use tierscope_instruments::registry::{Common, Entry};
+use tierscope_linux::module::Sharing;
 use tierscope_linux::{Selection, check_needs};
 use tierscope_record::Access;
 use tierscope_record::series::Retention;
 
-use crate::instrument_args::InstrumentArgs;
+use crate::instrument_args::{DEFAULT, InstrumentArgs};
 use crate::retention_args::RetentionArgs;
 use crate::target_args::{TARGETS, TargetArgs};
 use crate::units::{self, exact_time};
@@ -92,6 +93,8 @@ pub struct Plan {
     pub cpu: f64,
     /// Whether the target's TLB entries are never flushed.
     pub no_flush: bool,
+    /// Whether other sessions may clear the target's ACCESSED bits.
+    pub sharing: Sharing,
     /// Seed of all random choices.
     pub seed: u64,
     /// Duration; `None` records until the target ends.
@@ -137,7 +140,7 @@ impl Plan {
     ) -> Result<Self> {
         Ok(Self {
             selection,
-            instrument: instruments::by_name(&how.instrument)?,
+            instrument: instruments::by_name(how.instrument.as_deref().unwrap_or(DEFAULT))?,
             variant: how.variant,
             sampling: how.sampling,
             window: how.window,
@@ -146,6 +149,7 @@ impl Plan {
             max_regions: how.max_regions,
             cpu: how.cpu,
             no_flush: how.no_flush,
+            sharing: if how.share_bits { Sharing::Shared } else { Sharing::Alone },
             seed: how.seed,
             duration: None,
             output,

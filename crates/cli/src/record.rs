@@ -83,7 +83,8 @@ pub fn on_this_host(
         let losses = kernel_damon::losses(&machine);
         return Ok(Done { recorded, status: None, losses });
     }
-    let mut machine = LiveMachine::for_needs(&plan.selection, plan.instrument.needs)?;
+    let needs = plan.instrument.needs;
+    let mut machine = LiveMachine::for_needs(&plan.selection, needs, plan.sharing)?;
     let before = warn_of_left_out(&machine, None);
     let recorded = record(&mut machine)?;
     warn_of_left_out(&machine, before);

@@ -204,6 +204,9 @@ fn open(args: &ReportArgs) -> Result<Recording> {
     if let Some(damage) = recording.damage() {
         note!("{damage}");
     }
+    if let Some(sentence) = reports::shared_bits(&recording)? {
+        note!("{sentence}");
+    }
     Ok(recording)
 }
 

@@ -99,6 +99,60 @@ fn the_tenants_services_command_lines_are_understood() {
     );
 }
 
+/// Exposure of a unit in tenths, by `systemd-analyze security`, with a drop-in.
+fn exposure(unit: &str, drop_in: Option<&str>) -> u32 {
+    let dir = tempfile::tempdir().unwrap();
+    let name = unit.replace('@', "@x");
+    let text = read(&format!("packaging/{unit}")).replace("@PREFIX@", "/usr");
+    fs::write(dir.path().join(&name), text).unwrap();
+    if let Some(drop_in) = drop_in {
+        let beside = dir.path().join(format!("{name}.d"));
+        fs::create_dir(&beside).unwrap();
+        fs::write(beside.join(drop_in), read(&format!("packaging/{drop_in}"))).unwrap();
+    }
+    let mut analyze = Command::new("systemd-analyze");
+    analyze.args(["security", "--offline=true", "--no-pager"]).arg(dir.path().join(name));
+    let output = analyze.output().expect("scripts/setup.sh installs systemd");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let line = text.lines().rfind(|line| line.contains("Overall exposure level")).unwrap();
+    let level = line.split_whitespace().find_map(|word| word.parse::<f64>().ok()).unwrap();
+    (level * 10.0).round() as u32
+}
+
+// Bars: 2.0 with a socket in the file system only, 2.8 by TCP, 3.3 for tiering.
+#[test]
+fn units_allow_what_the_program_needs_and_no_more() {
+    let units = [
+        ("tierscope@.service", Some("socket-only.conf"), 20),
+        ("tierscope@.service", None, 28),
+        ("tierscope-tier@.service", None, 33),
+        ("tierscope-qos@.service", None, 33),
+    ];
+    for (unit, drop_in, most) in units {
+        let level = exposure(unit, drop_in);
+        println!("{unit} {}: {level} tenths", drop_in.unwrap_or_default());
+        assert!(level <= most, "{unit} {drop_in:?}: {level} of {most} tenths");
+    }
+}
+
+// Nodes of pages (move_pages) are known, and page maps of processes of other users are read.
+#[test]
+fn units_allow_what_reports_and_the_mover_call() {
+    let after_deny = |unit: &str| {
+        let text = read(&format!("packaging/{unit}"));
+        let filters = text.lines().filter_map(|line| line.strip_prefix("SystemCallFilter="));
+        let filters: Vec<String> = filters.map(str::to_owned).collect();
+        assert!(filters[0].starts_with('@') && filters[1].starts_with('~'), "{filters:?}");
+        (text, filters.get(2).cloned().unwrap_or_default())
+    };
+    let (_, record) = after_deny("tierscope@.service");
+    assert!(record.contains("move_pages") && record.contains("fchown"), "{record}");
+    let (text, tier) = after_deny("tierscope-tier@.service");
+    assert!(tier.contains("move_pages") && tier.contains("perf_event_open"), "{tier}");
+    assert!(text.contains("CAP_DAC_READ_SEARCH") && text.contains("LimitMEMLOCK=infinity"));
+    after_deny("tierscope-qos@.service");
+}
+
 fn install(dest: &Path, uninstall: bool) {
     let built = Path::new(env!("CARGO_BIN_EXE_tierscope-assets")).parent().unwrap();
     let mut command = Command::new(root().join("scripts/install"));

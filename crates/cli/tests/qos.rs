@@ -13,7 +13,8 @@ const TIERSCOPE: &str = env!("CARGO_BIN_EXE_tierscope");
 /// Makes the counter of the first tenant in a monitoring group, as the kernel would, then becomes
 /// `tierscope`.
 const SCRIPT: &str = r#"
-group="$1/sys/fs/resctrl/mon_groups/tierscope-$$-0/mon_data/mon_L3_00"
+started=$(cut -d ' ' -f 22 /proc/$$/stat)
+group="$1/sys/fs/resctrl/mon_groups/tierscope-$$-$started-0/mon_data/mon_L3_00"
 mkdir -p "$group"
 echo 0 >"$group/mbm_total_bytes"
 root=$1 program=$2
@@ -72,7 +73,9 @@ impl Machine {
             serde_json::from_str::<Value>(&line).unwrap()["cpus"].as_f64().unwrap()
         };
         assert_eq!(cpus(), 2.0, "what the administrator allows, of four CPUs");
-        let group = format!("sys/fs/resctrl/mon_groups/tierscope-{}-0", child.id());
+        let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+        let started = stat.split(' ').nth(21).unwrap();
+        let group = format!("sys/fs/resctrl/mon_groups/tierscope-{}-{started}-0", child.id());
         self.put(&format!("{group}/mon_data/mon_L3_00/mbm_total_bytes"), "1000000000000000\n");
         while cpus() > 0.01 {}
         assert_eq!(self.limit(), "1000 100000");

@@ -4,11 +4,13 @@
 //! given as a function. It is the naive oracle that faster machines are compared with.
 //! [`access_bits`] checks the ACCESSED bits of any machine, [`residency`] how they show a
 //! continuously running workload, [`instrument`] any instrument. [`tiers`] gives the toy tiered
-//! memory and a mover; [`policy`] checks any policy on it.
+//! memory and a mover; [`policy`] checks any policy on it. [`peak`] measures the memory that a test
+//! takes.
 
 pub mod access_bits;
 pub mod counters;
 pub mod instrument;
+pub mod peak;
 pub mod policy;
 pub mod residency;
 pub mod tiers;

@@ -31,6 +31,10 @@ pub struct Window<'a> {
     pub cpu: CpuTime,
     /// Resident memory of the target, where the machine reports it.
     pub residence: Option<&'a Residence>,
+    /// ACCESSED bits that other sessions cleared so far ([`AccessBits::cleared_by_others`]).
+    ///
+    /// [`AccessBits::cleared_by_others`]: crate::AccessBits::cleared_by_others
+    pub cleared_by_others: u64,
 }
 
 impl<'a> Window<'a> {
@@ -38,7 +42,8 @@ impl<'a> Window<'a> {
     #[must_use]
     pub fn of(snapshot: &'a Snapshot) -> Self {
         let (mappings, residence, cpu) = (None, None, CpuTime::default());
-        Self { snapshot, mappings, actions: &[], outcomes: &[], cpu, residence }
+        let (actions, outcomes) = (&[][..], &[][..]);
+        Self { snapshot, mappings, actions, outcomes, cpu, residence, cleared_by_others: 0 }
     }
 }
 
@@ -203,7 +208,9 @@ fn commit(
     // Residence is optional: a machine without that port is recorded without it.
     let residence = measured.or_else(|| ports.residence().ok());
     let (mappings, residence) = (changed.as_deref(), residence.as_deref());
-    sink.window(&Window { snapshot, mappings, actions, outcomes, cpu, residence })
+    let cleared_by_others = ports.access_bits().map_or(0, |bits| bits.cleared_by_others());
+    let of = Window::of(snapshot);
+    sink.window(&Window { mappings, actions, outcomes, cpu, residence, cleared_by_others, ..of })
 }
 
 /// Detects mappings that changed since they were last committed.

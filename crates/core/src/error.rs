@@ -16,6 +16,8 @@ pub enum ErrorKind {
     Permission,
     /// There is no such target.
     NoTarget,
+    /// Another program uses it, and it cannot be shared.
+    Busy,
     /// Two parts of tierscope have different versions.
     Version,
     /// The target is gone.

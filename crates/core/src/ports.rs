@@ -314,6 +314,12 @@ pub trait AccessBits {
         Ok(Vec::new())
     }
 
+    /// ACCESSED bits of the target that other sessions found set and cleared while this one
+    /// watched: accesses that it cannot see.
+    fn cleared_by_others(&self) -> u64 {
+        0
+    }
+
     /// Drops the target's translations from the TLBs and paging-structure caches of the CPUs that
     /// run it. After that, the first access to a page walks the table, and the first access beneath
     /// an upper entry reads that entry, so that bits cleared earlier are set again. Returns before

@@ -7,14 +7,15 @@
 //! few crates.
 
 use std::fs::File;
-use std::io::Read;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use object::LittleEndian;
-use object::elf::{FileHeader64, PT_GNU_EH_FRAME, PT_LOAD, SHT_DYNSYM, SHT_SYMTAB};
-use object::elf::{STT_FUNC, STT_OBJECT, SectionType};
-use object::read::StringTable;
-use object::read::elf::{FileHeader as _, ProgramHeader as _, SectionTable, Sym as _};
+use object::elf::{FileHeader64, ProgramHeader64, SectionHeader64, Sym64};
+use object::elf::{
+    PT_GNU_EH_FRAME, PT_LOAD, SHN_UNDEF, SHT_DYNSYM, SHT_SYMTAB, STT_FUNC, STT_OBJECT,
+};
+use object::pod::{Pod, from_bytes, slice_from_all_bytes};
 
 /// A loadable segment of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +62,14 @@ const MAGIC: [u8; 6] = *b"\x7fELF\x02\x01";
 const UNWIND_KIND: [u8; 4] = [1, 0x1b, 3, 0x3b];
 /// The only byte order.
 const ORDER: LittleEndian = LittleEndian;
+/// Largest table that is read: a hostile file may claim any length, and be sparse. The symbols of
+/// the largest browsers take 40 MB.
+const MOST: u64 = 64 << 20;
+/// Longest name that is kept.
+const LONGEST_NAME: usize = 64 << 10;
+
+/// Reads a part of a file: offset and length. `None` beyond its end, or beyond [`MOST`].
+type Read<'r> = &'r dyn Fn(u64, u64) -> Option<Vec<u8>>;
 
 impl Elf {
     /// Reads a file by its path; `None` if it is not such an ELF file, or cannot be read. Other
@@ -71,41 +80,58 @@ impl Elf {
         if !std::fs::metadata(path).ok()?.is_file() {
             return None;
         }
-        let mut file = File::open(path).ok()?;
-        let mut bytes = vec![0; MAGIC.len()];
-        file.read_exact(&mut bytes).ok()?;
-        if bytes != MAGIC {
-            return None;
-        }
-        file.read_to_end(&mut bytes).ok()?;
-        Self::read(&bytes)
+        let file = File::open(path).ok()?;
+        let length = file.metadata().ok()?.len();
+        Self::parse(&|offset, bytes| {
+            if bytes > MOST || offset.checked_add(bytes)? > length {
+                return None;
+            }
+            let mut part = vec![0; bytes as usize];
+            file.read_exact_at(&mut part, offset).ok()?;
+            Some(part)
+        })
     }
 
     /// Parses a file; `None` if it is not a little-endian 64-bit ELF file, or its headers are
-    /// damaged.
+    /// damaged. Of a file of n bytes, at most 10 n bytes of memory are used; symbols beyond 64 MiB
+    /// of their table, and names longer than 64 KiB, are left out.
     #[must_use]
     pub fn read(bytes: &[u8]) -> Option<Self> {
+        Self::parse(&|offset, length| {
+            let rest = bytes.get(usize::try_from(offset).ok()?..)?;
+            Some(
+                rest.get(..usize::try_from(length).ok().filter(|of| *of as u64 <= MOST)?)?.to_vec(),
+            )
+        })
+    }
+
+    fn parse(read: Read<'_>) -> Option<Self> {
+        let bytes = read(0, size_of::<FileHeader64<LittleEndian>>() as u64)?;
         if !bytes.starts_with(&MAGIC) {
             return None;
         }
-        let header = FileHeader64::<LittleEndian>::parse(bytes).ok()?;
+        let header: &FileHeader64<LittleEndian> = from_bytes(&bytes).ok()?.0;
         let mut elf = Self::default();
-        for program in header.program_headers(ORDER, bytes).ok()? {
-            let (offset, address) = (program.p_offset(ORDER), program.p_vaddr(ORDER));
-            match program.p_type(ORDER) {
+        let count = u64::from(header.e_phnum.get(ORDER));
+        let programs: Vec<ProgramHeader64<_>> = table(read, header.e_phoff.get(ORDER), count)?;
+        for program in programs {
+            let (offset, address) = (program.p_offset.get(ORDER), program.p_vaddr.get(ORDER));
+            match program.p_type.get(ORDER) {
                 PT_LOAD => {
-                    elf.segments.push(Segment { offset, address, bytes: program.p_filesz(ORDER) });
+                    let bytes = program.p_filesz.get(ORDER);
+                    elf.segments.push(Segment { offset, address, bytes });
                 }
                 PT_GNU_EH_FRAME => {
-                    elf.functions = unwound(bytes, offset, address).unwrap_or_default();
+                    elf.functions = unwound(read, offset, address).unwrap_or_default();
                 }
                 _ => {}
             }
         }
         // A file without section headers has no symbols.
-        elf.symbols = symbols(header, bytes, SHT_SYMTAB).unwrap_or_default();
+        let sections = sections(read, header).unwrap_or_default();
+        elf.symbols = symbols(read, &sections, SHT_SYMTAB).unwrap_or_default();
         if elf.symbols.is_empty() {
-            elf.symbols = symbols(header, bytes, SHT_DYNSYM).unwrap_or_default();
+            elf.symbols = symbols(read, &sections, SHT_DYNSYM).unwrap_or_default();
         }
         let named = elf.symbols.iter().filter(|symbol| symbol.function);
         elf.functions.extend(named.map(|symbol| symbol.address));
@@ -128,40 +154,75 @@ impl Elf {
     }
 }
 
+/// Reads a table of `count` entries at `offset`.
+fn table<T: Pod>(read: Read<'_>, offset: u64, count: u64) -> Option<Vec<T>> {
+    let bytes = read(offset, count.checked_mul(size_of::<T>() as u64)?)?;
+    slice_from_all_bytes(&bytes).ok().map(<[T]>::to_vec)
+}
+
+/// The section headers; their number is in the first one if the file's header has no room for it.
+fn sections(
+    read: Read<'_>,
+    header: &FileHeader64<LittleEndian>,
+) -> Option<Vec<SectionHeader64<LittleEndian>>> {
+    let (offset, count) = (header.e_shoff.get(ORDER), u64::from(header.e_shnum.get(ORDER)));
+    if offset == 0 {
+        return None;
+    }
+    let first: Vec<SectionHeader64<LittleEndian>> = table(read, offset, 1)?;
+    let count = if count == 0 { first[0].sh_size.get(ORDER) } else { count };
+    table(read, offset, count)
+}
+
 /// First addresses of the functions with unwind information: reads the table at `offset` of the
 /// file, which is mapped at `section`.
-fn unwound(bytes: &[u8], offset: u64, section: u64) -> Option<Vec<u64>> {
-    let table = bytes.get(usize::try_from(offset).ok()?..)?.strip_prefix(&UNWIND_KIND)?;
-    let (count, pairs) = table.get(4..)?.split_first_chunk()?;
-    let length = usize::try_from(u32::from_le_bytes(*count)).ok()?.checked_mul(8)?;
+fn unwound(read: Read<'_>, offset: u64, section: u64) -> Option<Vec<u64>> {
+    const HEAD: u64 = 12;
+    let head = read(offset, HEAD)?;
+    let count = u32::from_le_bytes(*head.strip_prefix(&UNWIND_KIND)?.get(4..)?.first_chunk()?);
+    let pairs = read(offset.checked_add(HEAD)?, u64::from(count) * 8)?;
     let first = |pair: &[u8]| {
         let relative = i32::from_le_bytes(*pair.first_chunk()?);
         Some(section.wrapping_add_signed(relative.into()))
     };
-    pairs.get(..length)?.chunks_exact(8).map(first).collect()
+    pairs.chunks_exact(8).map(first).collect()
 }
 
-/// Functions and objects of known length and name, of the first section of that type.
+/// Functions and objects of known length and name, of the first section of that type. Their names
+/// may overlap: they are kept up to four times the length of the table of names.
 fn symbols(
-    header: &FileHeader64<LittleEndian>,
-    bytes: &[u8],
-    kind: SectionType,
+    read: Read<'_>,
+    sections: &[SectionHeader64<LittleEndian>],
+    kind: object::elf::SectionType,
 ) -> Option<Vec<Symbol>> {
-    let sections = header.section_headers(ORDER, bytes).ok()?;
-    let sections: SectionTable<'_, FileHeader64<LittleEndian>> =
-        SectionTable::new(sections, StringTable::default());
-    let table = sections.symbols(ORDER, bytes, kind).ok()?;
-    let known = table.iter().filter_map(|symbol| {
-        let (address, bytes) = (symbol.st_value(ORDER), symbol.st_size(ORDER));
+    let section = sections.iter().find(|section| section.sh_type.get(ORDER) == kind)?;
+    let names = sections.get(section.sh_link.get(ORDER) as usize)?;
+    let (offset, bytes) = (section.sh_offset.get(ORDER), section.sh_size.get(ORDER));
+    let count = bytes / size_of::<Sym64<LittleEndian>>() as u64;
+    let table: Vec<Sym64<LittleEndian>> = table(read, offset, count)?;
+    let names = read(names.sh_offset.get(ORDER), names.sh_size.get(ORDER))?;
+    let mut left = 4 * names.len();
+    let mut known = Vec::new();
+    for symbol in &table {
         let function = symbol.st_type() == STT_FUNC;
-        if !(function || symbol.st_type() == STT_OBJECT) || bytes == 0 || symbol.is_undefined(ORDER)
-        {
-            return None;
+        let bytes = symbol.st_size.get(ORDER);
+        let defined = symbol.st_shndx.get(ORDER) != SHN_UNDEF;
+        if !(function || symbol.st_type() == STT_OBJECT) || bytes == 0 || !defined {
+            continue;
         }
-        let name = std::str::from_utf8(symbol.name(ORDER, table.strings()).ok()?).ok()?;
-        (!name.is_empty()).then(|| Symbol { address, bytes, function, name: name.to_owned() })
-    });
-    Some(known.collect())
+        let Some(name) = name_at(&names, symbol.st_name.get(ORDER)) else { continue };
+        left = left.checked_sub(name.len())?;
+        let (address, name) = (symbol.st_value.get(ORDER), name.to_owned());
+        known.push(Symbol { address, bytes, function, name });
+    }
+    Some(known)
+}
+
+/// The name at an offset of the table of names; `None` if it is empty, too long or no text.
+fn name_at(names: &[u8], at: u32) -> Option<&str> {
+    let rest = names.get(at as usize..)?;
+    let length = rest.iter().take(LONGEST_NAME + 1).position(|byte| *byte == 0)?;
+    std::str::from_utf8(&rest[..length]).ok().filter(|name| !name.is_empty())
 }
 
 #[cfg(test)]
@@ -195,6 +256,38 @@ mod tests {
         bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
         bytes[417..422].copy_from_slice(b"main\0");
         bytes
+    }
+
+    // A table of names of 64 bytes, in which 200 symbols name all but its first byte.
+    #[test]
+    fn names_that_overlap_take_no_more_than_four_times_their_table() {
+        let sections = |symbols: u64| {
+            let mut bytes = vec![0; 3 * 64 + 64];
+            let mut put = |at: usize, value: u64, length: usize| {
+                bytes[at..at + length].copy_from_slice(&value.to_le_bytes()[..length]);
+            };
+            let of_symbols = [(64 + 4, 2, 4), (64 + 24, 256, 8), (64 + 32, 24 * symbols, 8)];
+            let of_names = [(64 + 40, 2, 4), (128 + 24, 192, 8), (128 + 32, 64, 8)];
+            of_symbols
+                .iter()
+                .chain(&of_names)
+                .for_each(|(at, value, size)| put(*at, *value, *size));
+            bytes[193..255].fill(b'a');
+            for _ in 0..symbols {
+                let symbol = [&[1, 0, 0, 0, 2, 0, 1, 0][..], &9u64.to_le_bytes(), &[1], &[0; 7]];
+                bytes.extend(symbol.concat());
+            }
+            bytes
+        };
+        let named = |count: u64| {
+            let bytes = sections(count);
+            let read = |at: u64, length: u64| {
+                bytes.get(at as usize..(at + length) as usize).map(<[u8]>::to_vec)
+            };
+            let headers: Vec<SectionHeader64<LittleEndian>> = table(&read, 0, 3).unwrap();
+            symbols(&read, &headers, SHT_SYMTAB).map(|symbols| symbols.len())
+        };
+        assert_eq!((named(4), named(5)), (Some(4), None));
     }
 
     #[test]

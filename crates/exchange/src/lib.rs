@@ -20,6 +20,7 @@ mod partial;
 pub mod partitions;
 mod perf;
 mod place;
+mod short_texts;
 mod spool;
 mod tables;
 

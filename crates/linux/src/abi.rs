@@ -3,7 +3,7 @@
 //! `tests/abi.rs` compiles the header and compares every size, offset and constant.
 
 /// `TIERSCOPE_ABI_VERSION`: the version that this build uses.
-pub const ABI_VERSION: u32 = 2;
+pub const ABI_VERSION: u32 = 3;
 /// `TIERSCOPE_DEVICE_NAME`: the device's name below /dev.
 pub const DEVICE_NAME: &str = "tierscope";
 /// `TIERSCOPE_MAX_LEVELS`: the most levels that a page table has.
@@ -38,6 +38,9 @@ pub struct Info {
     pub flush_interval_us: u32,
 }
 
+/// `TIERSCOPE_ATTACH_SHARED`: attach beside other file descriptors, too.
+pub const ATTACH_SHARED: u32 = 1 << 0;
+
 /// `struct tierscope_attach`: bind a file descriptor to an address space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
@@ -48,10 +51,14 @@ pub struct Attach {
     pub pid: i32,
     /// Address of a readable, private, resident page of the caller.
     pub selftest_addr: u64,
-    /// Reserved flags, must be zero.
+    /// Set of `ATTACH_*` bits.
     pub flags: u32,
     /// Out, bit `level - 1`: the self-test saw hardware set ACCESSED there.
     pub proven_levels: u32,
+    /// Out, with EBUSY: process that attached first, or 0 if this pid namespace does not have it.
+    pub owner: u32,
+    /// Reserved, must be zero.
+    pub reserved: u32,
 }
 
 /// `TIERSCOPE_OP_TEST`: test ACCESSED.
@@ -117,6 +124,8 @@ pub struct Probes {
     pub lock_holds: u32,
     /// Out: longest hold of the mmap lock.
     pub lock_ns_max: u64,
+    /// Out: bits of the address space that other file descriptors cleared since ATTACH.
+    pub cleared_by_others: u64,
 }
 
 /// `TIERSCOPE_SCAN_CLEAR`: clear ACCESSED after testing it.
@@ -169,6 +178,8 @@ pub struct Scan {
     pub lock_holds: u64,
     /// Longest hold of the mmap lock.
     pub lock_ns_max: u64,
+    /// Out: as in [`Probes`].
+    pub cleared_by_others: u64,
 }
 
 /// `struct tierscope_flush`: flush the target's TLB entries.

@@ -24,6 +24,8 @@ pub(crate) struct Bits {
     module: Module,
     /// Sorted: ids only increase.
     attached: Vec<(SpaceId, Attachment)>,
+    /// Bits that other sessions cleared in spaces that were detached.
+    cleared_in_detached: u64,
     /// Spaces were found gone since [`Bits::take_gone`] was called last.
     gone: bool,
     /// Indices into the batch, sorted by space; kept to reuse its memory.
@@ -58,6 +60,7 @@ impl Bits {
         Self {
             module,
             attached: Vec::new(),
+            cleared_in_detached: 0,
             gone: false,
             order: Vec::new(),
             batch: Vec::new(),
@@ -86,7 +89,9 @@ impl Bits {
     }
 
     pub(crate) fn detach(&mut self, space: SpaceId) {
-        self.attached.retain(|(id, _)| *id != space);
+        for (_, attachment) in self.attached.extract_if(.., |(id, _)| *id == space) {
+            self.cleared_in_detached += attachment.cleared_by_others();
+        }
     }
 
     /// Whether a space was found gone since the last call; resets it.
@@ -227,6 +232,11 @@ impl AccessBits for Bits {
 
     fn hidden(&mut self, mappings: &Mappings) -> Result<Vec<(Range, Unknown)>> {
         self.hidden_parts(mappings)
+    }
+
+    fn cleared_by_others(&self) -> u64 {
+        let of_each = self.attached.iter().map(|(_, attachment)| attachment.cleared_by_others());
+        self.cleared_in_detached + of_each.sum::<u64>()
     }
 
     /// Flushes every space. A CPU that runs several of the spaces is counted once for each.

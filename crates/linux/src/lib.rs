@@ -23,6 +23,7 @@ pub mod kernel_damon;
 mod latest;
 mod left_out;
 mod machine;
+mod maker;
 pub mod memory_controller;
 pub mod module;
 mod mover;

@@ -22,6 +22,19 @@ pub struct Module {
     device: Box<dyn Device>,
     info: abi::Info,
     page: SelfTestPage,
+    sharing: Sharing,
+}
+
+/// Whether an address space may have other sessions. Each sees only the accesses between its own
+/// clear of an ACCESSED bit and the next one's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sharing {
+    /// A space that has a session is refused.
+    #[default]
+    Alone,
+    /// A space that has sessions is attached to as well, and all of them count what the others
+    /// clear ([`Attachment::cleared_by_others`]).
+    Shared,
 }
 
 /// Whether an address space still exists.
@@ -56,7 +69,14 @@ impl Module {
             return Err(other_version(info.abi));
         }
         answer.map_err(|e| refused("read the version of the kernel module", &e))?;
-        Ok(Self { device, info, page: SelfTestPage::new()? })
+        Ok(Self { device, info, page: SelfTestPage::new()?, sharing: Sharing::default() })
+    }
+
+    /// Attaches this way from now on.
+    #[must_use]
+    pub fn with_sharing(mut self, sharing: Sharing) -> Self {
+        self.sharing = sharing;
+        self
     }
 
     /// Facts of the running kernel.
@@ -82,7 +102,8 @@ impl Module {
     ///
     /// # Errors
     /// [`ErrorKind::NoTarget`] if there is no such process or it has no memory of its own,
-    /// [`ErrorKind::Permission`] without the capabilities.
+    /// [`ErrorKind::Permission`] without the capabilities, [`ErrorKind::Busy`] if another session
+    /// watches the process and [`Sharing`] does not allow it.
     pub fn attach(&self, pid: u32) -> Result<Attachment> {
         let pidfd = PidFd::open(pid).map_err(|e| refused(&attach_to(pid), &e))?;
         self.attach_as(pid, &pidfd)
@@ -99,16 +120,23 @@ impl Module {
             size: size_of::<abi::Attach>() as u32,
             pid: pid as i32,
             selftest_addr: self.page.touched(),
+            flags: if self.sharing == Sharing::Shared { abi::ATTACH_SHARED } else { 0 },
             ..Default::default()
         };
-        channel.attach(&mut attach).map_err(|e| refused(&attach_to(pid), &e))?;
+        let answer = channel.attach(&mut attach);
+        answer.map_err(|e| match e.raw_os_error() {
+            Some(libc::EBUSY) if attach.owner == std::process::id() => watched_already(pid),
+            Some(libc::EBUSY) => busy(pid, attach.owner),
+            _ => refused(&attach_to(pid), &e),
+        })?;
         if !pidfd.holds_its_pid() {
             let reused = io::Error::from_raw_os_error(libc::ESRCH);
             return Err(refused(&attach_to(pid), &reused));
         }
         let proven = level_set(attach.proven_levels);
         let max_probes = self.info.max_probes.max(1) as usize;
-        Ok(Attachment { channel, proven, max_probes, flush_interval: self.flush_interval() })
+        let flush_interval = self.flush_interval();
+        Ok(Attachment { channel, proven, max_probes, flush_interval, cleared_by_others: 0 })
     }
 }
 
@@ -122,6 +150,7 @@ pub struct Attachment {
     proven: LevelSet,
     max_probes: usize,
     flush_interval: Duration,
+    cleared_by_others: u64,
 }
 
 /// Fraction of the flush interval after which a flush that was too early is retried.
@@ -135,6 +164,13 @@ impl Attachment {
     #[must_use]
     pub fn proven(&self) -> LevelSet {
         self.proven
+    }
+
+    /// ACCESSED bits of the space that other sessions found set and cleared, from the beginning of
+    /// this one until its last probe or scan: accesses that this one cannot see.
+    #[must_use]
+    pub fn cleared_by_others(&self) -> u64 {
+        self.cleared_by_others
     }
 
     /// Judges a batch in order, and writes the answers into `probes`. A batch larger than the
@@ -157,6 +193,7 @@ impl Attachment {
             let mut header =
                 abi::Probes { size: size_of::<abi::Probes>() as u32, ..Default::default() };
             let answer = self.channel.probe(&mut header, part);
+            self.cleared_by_others = self.cleared_by_others.max(header.cleared_by_others);
             match answer.as_ref().map_err(|e| e.raw_os_error()) {
                 Err(Some(libc::EINTR)) => {
                     let done = part.len().min(header.done as usize);
@@ -192,6 +229,7 @@ impl Attachment {
         };
         loop {
             let answer = self.channel.scan(&mut scan, &mut set.young, &mut set.present);
+            self.cleared_by_others = self.cleared_by_others.max(scan.cleared_by_others);
             match answer.as_ref().map_err(|e| e.raw_os_error()) {
                 Err(Some(libc::EINTR)) => {}
                 Err(Some(libc::ESRCH)) => {
@@ -318,6 +356,27 @@ fn not_open(device: &str, error: &io::Error) -> Error {
             .remedy("each process watched needs two files: raise the limit with `ulimit -n`"),
         _ => Error::new(ErrorKind::Io, what).cause(error).remedy("see `dmesg`"),
     }
+}
+
+/// The error of a process that uses the memory of another one which this program watches: no target
+/// of its own.
+fn watched_already(pid: u32) -> Error {
+    Error::new(ErrorKind::NoTarget, format!("cannot {}", attach_to(pid)))
+        .cause("this program watches its memory already, as that of another process")
+        .remedy("watch only one of the processes that share their memory")
+}
+
+/// The error of a space that has a session of `owner`, a process, or 0 if it cannot be named.
+fn busy(pid: u32, owner: u32) -> Error {
+    let owner = match owner {
+        0 => "a process of another pid namespace".into(),
+        owner => format!("process {owner}"),
+    };
+    Error::new(ErrorKind::Busy, format!("cannot {}", attach_to(pid)))
+        .cause(format!(
+            "{owner} watches it, and each would clear ACCESSED bits that the other needs"
+        ))
+        .remedy("end that one, or count what each loses with --share-bits")
 }
 
 fn other_version(theirs: u32) -> Error {

@@ -2,11 +2,12 @@
 //! opened, for all commands.
 
 use std::path::Path;
+use std::rc::Rc;
 
 use tierscope_core::{Error, ErrorKind, Need, Result, SpaceId};
 
 use crate::memory_controller::{TlbMisses, controllers, root_of};
-use crate::module::Module;
+use crate::module::{Module, Sharing};
 use crate::perf::{self, EventOpener, PerfEventOpen, Source};
 use crate::{LiveMachine, Selection};
 
@@ -17,12 +18,12 @@ const COMMANDS: usize = 1;
 pub(crate) struct Host<'h> {
     /// Root of sysfs.
     pub(crate) sys: &'h Path,
-    pub(crate) events: &'h dyn EventOpener,
+    pub(crate) events: Rc<dyn EventOpener>,
 }
 
 impl Default for Host<'static> {
     fn default() -> Self {
-        Self { sys: Path::new("/sys"), events: &PerfEventOpen }
+        Self { sys: Path::new("/sys"), events: Rc::new(PerfEventOpen) }
     }
 }
 
@@ -49,18 +50,24 @@ pub fn check_needs(what: &str, needs: &[Need]) -> Result<()> {
 impl LiveMachine {
     /// Opens the target with the ports that `needs` lists, and no others: the kernel module for
     /// ACCESSED bits, perf_event (or the telemetry device) for samples, the controllers of the
-    /// telemetry device for counters.
+    /// telemetry device for counters. `sharing`: whether other sessions may clear the ACCESSED
+    /// bits.
     ///
     /// # Errors
     /// Those of [`LiveMachine::open`] and [`check_needs`]; a port that is needed and missing.
-    pub fn for_needs(selection: &Selection, needs: &[Need]) -> Result<Self> {
-        Self::on_host(&Host::default(), selection, needs)
+    pub fn for_needs(selection: &Selection, needs: &[Need], sharing: Sharing) -> Result<Self> {
+        Self::on_host(&Host::default(), selection, needs, sharing)
     }
 
-    fn on_host(host: &Host<'_>, selection: &Selection, needs: &[Need]) -> Result<Self> {
+    fn on_host(
+        host: &Host<'_>,
+        selection: &Selection,
+        needs: &[Need],
+        sharing: Sharing,
+    ) -> Result<Self> {
         check_needs("this run", needs)?;
         let module = match needs.contains(&Need::AccessBits) {
-            true => Ok(Module::open()?),
+            true => Ok(Module::open()?.with_sharing(sharing)),
             false => Err(not_needed()),
         };
         let counters = match needs.contains(&Need::Counters) {
@@ -130,7 +137,7 @@ mod tests {
     #[test]
     fn ports_without_need_are_not_opened() {
         let selection = Selection::Command(vec!["cat".into()]);
-        let mut machine = LiveMachine::for_needs(&selection, &[]).unwrap();
+        let mut machine = LiveMachine::for_needs(&selection, &[], Sharing::Alone).unwrap();
         let missing = machine.access_bits().err().expect("no port was opened");
         assert!(missing.cause.starts_with("neither instrument nor policy"), "{missing:?}");
     }
@@ -170,9 +177,15 @@ mod tests {
     }
 
     /// Opens a process on a machine with file-backed rings, by the needs of PEBS.
-    fn open_by_needs_of_pebs(sys: &Path, rings: &FileRings, of: &Waiting) -> Result<LiveMachine> {
+    fn open_by_needs_of_pebs(
+        sys: &Path,
+        rings: &Rc<FileRings>,
+        of: &Waiting,
+    ) -> Result<LiveMachine> {
+        let events: Rc<dyn EventOpener> = Rc::clone(rings) as _;
         let selection = Selection::Process { pid: of.0.id(), children: false };
-        LiveMachine::on_host(&Host { sys, events: rings }, &selection, by_name("pebs")?.needs)
+        let needs = by_name("pebs")?.needs;
+        LiveMachine::on_host(&Host { sys, events }, &selection, needs, Sharing::Alone)
     }
 
     /// Steps the instrument until its next snapshot.
@@ -194,7 +207,7 @@ mod tests {
     // `record --instrument pebs` below the command line: opener, rings, samples port, instrument.
     #[test]
     fn pebs_counts_the_samples_of_the_rings() {
-        let (sys, rings, process) = (sysfs(true), FileRings::default(), Waiting::start());
+        let (sys, rings, process) = (sysfs(true), Rc::new(FileRings::default()), Waiting::start());
         let mut machine = open_by_needs_of_pebs(sys.path(), &rings, &process).unwrap();
         let (loads, stores) = (0x81D0, 0x82D0);
         let opened = [(loads, 5000, 0), (stores, 5000, 0), (loads, 5000, 1), (stores, 5000, 1)];
@@ -223,7 +236,7 @@ mod tests {
 
     #[test]
     fn samples_lost_in_the_rings_are_counted() {
-        let (sys, rings, process) = (sysfs(true), FileRings::default(), Waiting::start());
+        let (sys, rings, process) = (sysfs(true), Rc::new(FileRings::default()), Waiting::start());
         let mut machine = open_by_needs_of_pebs(sys.path(), &rings, &process).unwrap();
         rings.lose(1, 40);
         rings.lose(2, 2);
@@ -232,10 +245,38 @@ mod tests {
         assert!(samples.is_empty());
     }
 
+    // CPU 1 goes, and CPU 3 comes; then CPU 1 returns, with events of its own.
+    #[test]
+    fn cpus_that_come_are_sampled() {
+        let (sys, rings, process) = (sysfs(true), Rc::new(FileRings::default()), Waiting::start());
+        let mut machine = open_by_needs_of_pebs(sys.path(), &rings, &process).unwrap();
+        let set_online = |cpus: &str| {
+            fs::write(sys.path().join("devices/system/cpu/online"), cpus).unwrap();
+        };
+        let mut drain = || {
+            let mut samples = Vec::new();
+            for _ in 0..100 {
+                machine.samples().unwrap().drain(&mut samples);
+            }
+            samples.len()
+        };
+        assert_eq!((drain(), rings.events().len()), (0, 4));
+        set_online("0,3\n");
+        rings.sample(2, process.0.id(), 4096);
+        assert_eq!(drain(), 1, "a sample of a CPU before it went");
+        let cpus = |rings: &FileRings| rings.events().iter().map(|of| of.2).collect::<Vec<_>>();
+        assert_eq!(cpus(&rings), [0, 0, 1, 1, 3, 3]);
+        set_online("0-1,3\n");
+        drain();
+        assert_eq!(cpus(&rings), [0, 0, 1, 1, 3, 3, 1, 1]);
+        (0..8).for_each(|ring| rings.sample(ring, process.0.id(), 4096));
+        assert_eq!(drain(), 6, "all but the two rings that were closed");
+    }
+
     // The telemetry device is missing, too; the cause is the PMU.
     #[test]
     fn a_machine_without_a_pmu_is_refused_with_the_reason() {
-        let (sys, rings, process) = (sysfs(false), FileRings::default(), Waiting::start());
+        let (sys, rings, process) = (sysfs(false), Rc::new(FileRings::default()), Waiting::start());
         let error = open_by_needs_of_pebs(sys.path(), &rings, &process).err().unwrap();
         assert_eq!(error.kind(), ErrorKind::Missing);
         let text = error.to_string();

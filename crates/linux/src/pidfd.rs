@@ -23,11 +23,15 @@ impl PidFd {
         Ok(Self(pidfd_open(pid, PidfdFlags::empty())?))
     }
 
-    /// Whether the process has not been reaped yet: if signal 0 succeeds, its pid has not been
-    /// reused.
+    /// Whether the process has not been reaped yet: if signal 0 finds it, its pid has not been
+    /// reused. Without CAP_KILL, as in our services, processes of other users are found and may not
+    /// be signalled.
     #[must_use]
     pub fn holds_its_pid(&self) -> bool {
-        self.signal(0).is_ok()
+        match self.signal(0) {
+            Ok(()) => true,
+            Err(error) => error.raw_os_error() == Some(libc::EPERM),
+        }
     }
 
     /// Sends a signal; 0 only checks that the process exists.
@@ -61,6 +65,19 @@ impl AsFd for PidFd {
 mod tests {
     use super::*;
     use std::process::{Command, Stdio};
+
+    // A process of another user, for a thread that may not signal it.
+    #[test]
+    fn a_process_that_may_not_be_signalled_is_there() {
+        let init = PidFd::open(1).unwrap();
+        let other = std::thread::spawn(move || {
+            // SAFETY: the system call changes the user of this thread only.
+            unsafe { libc::syscall(libc::SYS_setresuid, 65_534, 65_534, -1) };
+            let denied = init.signal(0).map_err(|error| error.raw_os_error());
+            (denied, init.holds_its_pid())
+        });
+        assert_eq!(other.join().unwrap(), (Err(Some(libc::EPERM)), true));
+    }
 
     #[test]
     fn a_reaped_process_no_longer_holds_its_pid() {

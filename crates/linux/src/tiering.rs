@@ -7,6 +7,7 @@ use std::time::Duration;
 use tierscope_core::{Mappings, Node, PlacementView, Pressure, Result, Tier, TierPressure, Time};
 
 use crate::mover::Layout;
+pub use crate::mover::brakes;
 use crate::mover::kernel::{Kernel, RunningKernel, watermarks};
 pub use crate::mover::{Account, Cause, Limits, LiveMover, MoverHandle};
 use crate::page_tiers::PageTiers;
@@ -30,6 +31,8 @@ pub(crate) struct Tiering {
     zones: PathBuf,
     layout: Layout,
     known: Pressure,
+    /// Whether the kernel had PSI at the start.
+    has_psi: bool,
     stalled: Option<Time>,
     /// Low and high watermark of each tier, and the time of their reading.
     marks: (Vec<(u64, u64)>, Option<Time>),
@@ -71,12 +74,14 @@ impl Tiering {
         limits: Limits,
         owners: SpaceOwners,
     ) -> Result<(Self, LiveMover)> {
+        brakes::check(&limits)?;
         let zones = PathBuf::from("/proc/zoneinfo");
         let text = fs::read_to_string(&zones).unwrap_or_default();
         let mark = |node: Node| (node, watermarks(&text, node).0);
         let tiers = tiers.into_iter().map(|tier| tier.into_iter().map(mark).collect()).collect();
         let layout = Layout { tiers };
         let kernel = || RunningKernel::new(owners.clone());
+        let has_psi = kernel().stalled().is_some();
         let mut page_tiers = PageTiers::new(kernel(), layout.clone(), capacity);
         page_tiers.set_keep_free(limits.keep_free);
         let mover = LiveMover::start(owners.clone(), layout.clone(), limits)?;
@@ -87,6 +92,7 @@ impl Tiering {
             zones,
             layout,
             known: Pressure::default(),
+            has_psi,
             stalled: None,
             marks: (Vec::new(), None),
             refreshed: None,
@@ -139,7 +145,8 @@ impl Tiering {
         let mut stalled = self.known.stalled;
         if self.stalled.is_none_or(|read| now.since(read) >= STALLS) {
             self.stalled = Some(now);
-            stalled = self.kernel.stalled().unwrap_or(0.0);
+            // PSI was there at the start, unless no limit depends on it.
+            stalled = self.kernel.stalled().unwrap_or(if self.has_psi { 1.0 } else { 0.0 });
         }
         Pressure { tiers, stalled }
     }

@@ -43,13 +43,18 @@ fn rust_layout() -> Layout {
             flush_interval_us,
         ]
     );
-    layout!(out, "tierscope_attach", abi::Attach, [size, pid, selftest_addr, flags, proven_levels]);
+    layout!(
+        out,
+        "tierscope_attach",
+        abi::Attach,
+        [size, pid, selftest_addr, flags, proven_levels, owner, reserved]
+    );
     layout!(out, "tierscope_probe", abi::Probe, [addr, level, op, state, reached, kind, reserved]);
     layout!(
         out,
         "tierscope_probes",
         abi::Probes,
-        [size, count, probes, done, lock_holds, lock_ns_max,]
+        [size, count, probes, done, lock_holds, lock_ns_max, cleared_by_others,]
     );
     layout!(
         out,
@@ -73,6 +78,7 @@ fn rust_layout() -> Layout {
             leaves,
             lock_holds,
             lock_ns_max,
+            cleared_by_others,
         ]
     );
     layout!(out, "tierscope_flush", abi::Flush, [size, cpus]);
@@ -91,6 +97,7 @@ fn rust_layout() -> Layout {
             FEATURE_PTI,
             FEATURE_LA57,
             FEATURE_HANDBACK,
+            ATTACH_SHARED,
             OP_TEST,
             OP_TEST_AND_CLEAR,
             STATE_UNMAPPED,

@@ -2,6 +2,7 @@
 
 mod fake;
 
+use std::io::{Read as _, Write as _};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,18 +12,22 @@ use tierscope_core::{
     Addr, Clock as _, ErrorKind, Level, Mapping, Ports as _, Probe, SpaceId, State, Target as _,
     Time, Wake,
 };
+use tierscope_linux::module::Sharing;
 use tierscope_linux::{LiveMachine, Selection};
 
 /// Any age of the mappings is acceptable.
 const AGE: Duration = Duration::MAX;
 
-/// A child that does nothing until it is ended, and ends with the test.
+/// A child that has mapped all its memory, does nothing until it is ended, and ends with the test.
 struct Idle(Child);
 
 impl Idle {
     fn start() -> Self {
-        let child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn();
-        Self(child.unwrap())
+        let mut child =
+            Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        Self(child)
     }
 
     fn pid(&self) -> u32 {
@@ -120,6 +125,42 @@ fn a_process_that_cannot_be_watched_is_left_out() {
     fake.0.borrow_mut().forbidden.clear();
     machine.mappings(Duration::ZERO).unwrap();
     assert_eq!(machine.pids().len(), 2);
+}
+
+// Two processes use one memory, as after vfork: the second one is no target, and no warning.
+#[test]
+fn a_process_whose_memory_is_watched_already_is_skipped() {
+    let (fake, one, other) = (Fake::default(), Idle::start(), Idle::start());
+    let module = fake.module().unwrap();
+    let _watched = module.attach(other.pid()).unwrap();
+    fake.0.borrow_mut().owner = std::process::id();
+    let mut machine = LiveMachine::open(&both(&one, &other), fake.module()).unwrap();
+    machine.mappings(Duration::ZERO).unwrap();
+    assert_eq!(machine.pids(), [(SpaceId(0), one.pid())]);
+    assert_eq!(machine.left_out(), None);
+}
+
+// The second machine shares the process; the first one's clear is lost to it, also after the end of
+// the process.
+#[test]
+fn machines_that_share_a_process_count_the_bits_of_each_other() {
+    let (fake, idle) = (Fake::default(), Idle::start());
+    let mut first = watch(idle.pid(), &fake);
+    let selection = Selection::Process { pid: idle.pid(), children: false };
+    assert_eq!(
+        LiveMachine::open(&selection, fake.module()).err().map(|error| error.kind()),
+        Some(ErrorKind::Busy)
+    );
+    let module = fake.module().map(|module| module.with_sharing(Sharing::Shared));
+    let mut second = LiveMachine::open(&selection, module).unwrap();
+    fake.0.borrow_mut().touch(idle.pid(), 0x1000);
+    assert_eq!(states(&mut first, vec![test_and_clear(0, 0x1000)]), [State::Young]);
+    assert_eq!(states(&mut second, vec![test_and_clear(0, 0x1000)]), [State::Old]);
+    let lost = |machine: &mut LiveMachine| machine.access_bits().unwrap().cleared_by_others();
+    assert_eq!((lost(&mut first), lost(&mut second)), (0, 1));
+    fake.0.borrow_mut().end(idle.pid());
+    assert_eq!(states(&mut second, vec![test_and_clear(0, 0x1000)]), [State::Gone]);
+    assert_eq!(lost(&mut second), 1);
 }
 
 // A process of a watched group for which no descriptor is left does not end the recording.

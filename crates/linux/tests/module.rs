@@ -7,7 +7,7 @@ use std::time::Duration;
 use fake::Fake;
 use tierscope_core::{AccessedSet, ErrorKind, Level, Range, ScanMode, SpaceId};
 use tierscope_linux::abi;
-use tierscope_linux::module::{Attachment, Presence};
+use tierscope_linux::module::{Attachment, Presence, Sharing};
 
 /// Attaches to this process; the fake does not access its memory.
 fn attached(fake: &Fake) -> Attachment {
@@ -32,7 +32,7 @@ fn another_version_is_named_with_both_numbers() {
     let (kind, text) = refusal(|kernel| kernel.abi = 7);
     assert_eq!(kind, ErrorKind::Version);
     assert!(
-        text.contains("version 7") && text.contains("version 2") && text.contains("same release")
+        text.contains("version 7") && text.contains("version 3") && text.contains("same release")
     );
 }
 
@@ -46,6 +46,50 @@ fn refusals_have_kind_cause_and_remedy() {
     assert_eq!(refusal(|kernel| kernel.attach = Some(libc::ESRCH)).0, ErrorKind::NoTarget);
     let (kind, text) = refusal(|kernel| kernel.attach = Some(libc::EOPNOTSUPP));
     assert!(kind == ErrorKind::Missing && text.contains("SUPPORT.md"), "{text}");
+}
+
+// The first session holds the process alone; the second one is refused by name of the first.
+#[test]
+fn a_second_session_is_refused_with_the_first_ones_pid() {
+    let fake = Fake::default();
+    let first = attached(&fake);
+    fake.0.borrow_mut().owner = 4711;
+    let attach = || fake.module().unwrap().attach(std::process::id());
+    let error = attach().err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Busy);
+    let text = error.to_string();
+    assert!(text.contains("process 4711 watches it") && text.contains("--share-bits"), "{text}");
+    fake.0.borrow_mut().owner = 0;
+    let text = attach().err().unwrap().to_string();
+    assert!(text.contains("a process of another pid namespace watches it"), "{text}");
+    drop(first);
+    assert!(attach().is_ok());
+}
+
+// Two sessions share a process of three young pages. The first one clears two of them, which become
+// young again, and the second one all three: 3 and 2 bits are lost to them.
+#[test]
+fn sessions_that_share_count_the_bits_of_the_others() {
+    let (fake, pid) = (Fake::default(), std::process::id());
+    let shared = || fake.module().unwrap().with_sharing(Sharing::Shared).attach(pid).unwrap();
+    let (mut one, mut other) = (attached(&fake), shared());
+    let touch = |pages: &[u64]| {
+        pages.iter().for_each(|page| fake.0.borrow_mut().touch(pid, page << 12));
+    };
+    touch(&[1, 2, 3]);
+    assert_eq!(one.probe(&mut probes(&[0x1000, 0x2000])), Ok(Presence::Here));
+    assert_eq!((one.cleared_by_others(), other.cleared_by_others()), (0, 0));
+    touch(&[1, 2]);
+    let (range, mut set) = (Range::new(SpaceId(0), 0x1000, 0x4000), AccessedSet::default());
+    let clear = ScanMode { clear: true, ..ScanMode::default() };
+    other.scan(&range, Level::PTE, clear, &mut set).unwrap();
+    assert_eq!((set.young_count(), other.cleared_by_others()), (3, 2));
+    assert_eq!(one.presence(), Ok(Presence::Here));
+    assert_eq!(one.cleared_by_others(), 3);
+    // What was cleared before ATTACH is lost to nobody.
+    let mut third = shared();
+    assert_eq!(third.presence(), Ok(Presence::Here));
+    assert_eq!(third.cleared_by_others(), 0);
 }
 
 #[test]

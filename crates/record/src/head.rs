@@ -52,6 +52,7 @@ impl Head {
     /// Decodes the record batches in `bytes`, which end with a complete one.
     pub(crate) fn batches(&self, bytes: Vec<u8>) -> Result<Vec<Columns>, String> {
         let bytes = Buffer::from_vec(bytes);
+        let mut room = message::most_unpacked(bytes.len());
         let (mut batches, mut at) = (Vec::new(), 0);
         while at < bytes.len() {
             let Framed::Whole(framing) = message::frame(&bytes, at)? else {
@@ -60,7 +61,8 @@ impl Head {
                     self.table.name()
                 ));
             };
-            let batch = message::batch(&bytes, &framing, &self.schema, &self.columns)?;
+            let (schema, columns) = (&self.schema, &self.columns);
+            let batch = message::batch(&bytes, &framing, schema, columns, &mut room)?;
             batches.push(Columns(batch));
             at = framing.end();
         }
@@ -73,7 +75,8 @@ impl Head {
         bytes: &Buffer,
         framing: &message::Framing,
     ) -> Result<Columns, String> {
-        message::batch(bytes, framing, &self.schema, &self.columns).map(Columns)
+        let mut room = message::most_unpacked(framing.bytes());
+        message::batch(bytes, framing, &self.schema, &self.columns, &mut room).map(Columns)
     }
 }
 

@@ -17,11 +17,15 @@ pub(crate) const PREFIX: usize = 8;
 /// Limit on a message's metadata; annotations are the largest part.
 const MAX_METADATA: u64 = 16 << 20;
 
-/// Limit on an uncompressed buffer, far above any of a window.
-const MAX_BUFFER: u64 = 4 << 30;
+/// Limit on the uncompressed buffers of `bytes` of messages together: 64 MiB, and 16 bytes for each
+/// byte, but 256 MiB at most. Real windows are compressed to a third; LZ4 itself allows 255:1.
+pub(crate) fn most_unpacked(bytes: usize) -> u64 {
+    let (always, ratio, most) = (64 << 20, 16, 256 << 20);
+    (always + ratio * bytes as u64).min(most)
+}
 
-/// Limit on the rows of a batch.
-const MAX_ROWS: i64 = 1 << 30;
+/// Limit on the rows of a batch: a window has at most as many regions.
+pub(crate) const MAX_ROWS: i64 = 1 << 21;
 
 /// Result of parsing at an offset.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +46,11 @@ pub(crate) struct Framing {
 }
 
 impl Framing {
+    /// Length of the message's body.
+    pub(crate) fn bytes(&self) -> usize {
+        self.body.len()
+    }
+
     /// One past the message's last byte.
     pub(crate) fn end(&self) -> usize {
         self.body.end
@@ -87,12 +96,14 @@ pub(crate) fn schema(bytes: &[u8], framing: &Framing) -> Result<SchemaRef, Strin
     Ok(try_fb_to_schema(schema).map_err(|e| e.to_string())?.into())
 }
 
-/// Decodes `columns` of the record batch at `framing`.
+/// Decodes `columns` of the record batch at `framing`, whose uncompressed buffers are taken from
+/// `room` ([`most_unpacked`]).
 pub(crate) fn batch(
     bytes: &Buffer,
     framing: &Framing,
     schema: &SchemaRef,
     columns: &[usize],
+    room: &mut u64,
 ) -> Result<RecordBatch, String> {
     let message = parse(&bytes[framing.metadata.clone()])?;
     if message.header_type() != MessageHeader::RecordBatch {
@@ -100,7 +111,7 @@ pub(crate) fn batch(
     }
     let batch = message.header_as_record_batch().ok_or("a record batch without a header")?;
     let body = bytes.slice_with_length(framing.body.start, framing.body.len());
-    check(&batch, &body)?;
+    check(&batch, &body, room)?;
     let version = MetadataVersion::V5;
     let none = HashMap::new();
     let schema = schema.clone();
@@ -109,7 +120,7 @@ pub(crate) fn batch(
 }
 
 /// Checks that every length and offset lies within the body.
-fn check(batch: &arrow_ipc::RecordBatch<'_>, body: &[u8]) -> Result<(), String> {
+fn check(batch: &arrow_ipc::RecordBatch<'_>, body: &[u8], room: &mut u64) -> Result<(), String> {
     let rows = batch.length();
     if !(0..=MAX_ROWS).contains(&rows) {
         return Err(format!("a batch claims {rows} rows"));
@@ -124,7 +135,9 @@ fn check(batch: &arrow_ipc::RecordBatch<'_>, body: &[u8]) -> Result<(), String> 
         let part = slice(body, buffer.offset(), buffer.length());
         let part = part.ok_or("a buffer lies outside of its message")?;
         if compressed && !part.is_empty() {
-            check_compressed(part)?;
+            let length = unpacked_length(part)?;
+            let left = room.checked_sub(length);
+            *room = left.ok_or_else(|| format!("a buffer claims {length} bytes uncompressed"))?;
         }
     }
     Ok(())
@@ -136,10 +149,12 @@ fn slice(body: &[u8], offset: i64, length: i64) -> Option<&[u8]> {
     body.get(offset..offset.checked_add(length)?)
 }
 
-/// Checks the header of a compressed buffer: its uncompressed length, or -1 for "not compressed".
-fn check_compressed(part: &[u8]) -> Result<(), String> {
+/// The uncompressed length in the header of a compressed buffer; 0 for one that is not compressed
+/// (-1).
+fn unpacked_length(part: &[u8]) -> Result<u64, String> {
     let prefix = part.first_chunk().ok_or("a compressed buffer without a length")?;
-    let length = i64::from_le_bytes(*prefix);
-    let sane = length == -1 || u64::try_from(length).is_ok_and(|length| length <= MAX_BUFFER);
-    if sane { Ok(()) } else { Err(format!("a buffer claims {length} bytes uncompressed")) }
+    match i64::from_le_bytes(*prefix) {
+        -1 => Ok(0),
+        length => u64::try_from(length).map_err(|_| format!("a buffer claims {length} bytes")),
+    }
 }

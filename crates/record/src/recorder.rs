@@ -21,6 +21,7 @@ use crate::batch::Batch;
 use crate::commit::{Commit, nanos};
 use crate::dir::DirStore;
 use crate::encode::{self, Metric};
+use crate::message::MAX_ROWS;
 use crate::meta::Meta;
 use crate::not_resident::{Layout, NotResident};
 use crate::residence;
@@ -163,6 +164,12 @@ impl<S: Store> Recorder<S> {
     }
 
     fn commit(&mut self, window: &Window<'_>) -> Result<()> {
+        let regions = window.snapshot.regions.len();
+        if regions > MAX_ROWS as usize {
+            return Err(Error::new(ErrorKind::Data, "cannot record a window")
+                .cause(format!("it has {regions} regions, and readers take {MAX_ROWS} at most"))
+                .remedy("watch fewer processes, or limit the regions with --max-regions"));
+        }
         let figures = figures(window.snapshot);
         let mut row = self.row_of(window, &figures);
         row.synced = self.synced_windows()?;
@@ -319,6 +326,10 @@ fn encoding(table: Table, cause: &ArrowError) -> Error {
         .remedy("this is a fault of tierscope: please report it")
 }
 
+/// Series: ACCESSED bits of the target that other sessions cleared so far. Not recorded while there
+/// are none.
+pub const CLEARED_BY_OTHERS: &str = "cleared_by_others";
+
 /// The metrics recorded for every window.
 fn standard_metrics(window: &Window<'_>, figures: &[SpaceFigures]) -> Vec<Metric> {
     let time = window.snapshot.end;
@@ -327,6 +338,9 @@ fn standard_metrics(window: &Window<'_>, figures: &[SpaceFigures]) -> Vec<Metric
         metric("profiler_cpu_seconds", None, nanos(window.cpu.profiler) as f64 / 1e9),
         metric("target_cpu_seconds", None, nanos(window.cpu.target) as f64 / 1e9),
     ];
+    if window.cleared_by_others > 0 {
+        metrics.push(metric(CLEARED_BY_OTHERS, None, window.cleared_by_others as f64));
+    }
     for of in figures {
         let space = Some(of.space);
         metrics.push(metric("regions", space, of.regions as f64));

@@ -30,6 +30,10 @@ use crate::tiles::{Bin, windows_in};
 /// Bytes per read of commit rows, and of windows that are only checked.
 const PIECE: u64 = 4 << 20;
 
+/// Most bytes that a window may have added to a table: a sparse file can be as long as its commit
+/// row says.
+const MOST_BYTES: u64 = 256 << 20;
+
 /// A recording, opened for reading.
 ///
 /// Holds only its commit rows (about 250 bytes a window); windows and tiles are read on request,
@@ -72,12 +76,11 @@ impl Frame {
     #[must_use]
     pub fn as_window(&self) -> Window<'_> {
         Window {
-            snapshot: &self.snapshot,
             mappings: self.mappings.as_deref(),
             actions: &self.actions,
             outcomes: &self.outcomes,
             cpu: self.cpu,
-            residence: None,
+            ..Window::of(&self.snapshot)
         }
     }
 }
@@ -229,6 +232,9 @@ impl Recording {
             }
         };
         let columns = self.head(Table::Windows).batch(bytes, &framing)?;
+        if columns.rows() != 1 {
+            return Err(format!("a commit of {} rows", columns.rows()));
+        }
         for row in Commit::from_batch(&columns)? {
             self.check(&row, lengths)?;
             self.commits.push(row);
@@ -478,6 +484,10 @@ impl Recording {
         let (begin, end) = (self.begin(table, index), self.commits[index].ends[table as usize]);
         if begin == end {
             return Ok(Vec::new());
+        }
+        if end - begin > MOST_BYTES {
+            let cause = format!("window {index} claims {} bytes", end - begin);
+            return Err(self.damaged(table, &cause));
         }
         let bytes = self.source.read(table, begin, (end - begin) as usize);
         bytes.map_err(|e| self.unreadable(table, &e))

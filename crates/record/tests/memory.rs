@@ -1,33 +1,14 @@
 //! Memory use of a recorder: a burst of many regions does not increase it permanently.
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
+use tierscope_conformance::peak::{Peak, live};
 use tierscope_core::drive::{Sink, Window};
 use tierscope_core::{Range, Region, Snapshot, SpaceId, Time};
 use tierscope_record::{BINS, FANOUT, Meta, Recorder, Store, Table};
 
-/// Allocator that counts the bytes allocated and not freed.
-struct Counting;
-
-static LIVE: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: all calls are forwarded to the system's allocator; the counter does not affect them.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        LIVE.fetch_add(layout.size(), Ordering::Relaxed);
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: Peak = Peak;
 
 /// A store that discards everything.
 struct Nowhere;
@@ -66,7 +47,7 @@ fn memory_of_a_burst_of_regions_is_released() {
             recorder.window(&Window::of(&snapshot(window, regions))).unwrap();
             window += 1;
         }
-        LIVE.load(Ordering::Relaxed)
+        live()
     };
     let before = pass(512, 300);
     let burst = pass(31, 4000);

@@ -15,6 +15,7 @@ use crate::figures;
 use crate::grain;
 use crate::heatmap::UNKNOWN_MEANS;
 use crate::own_rows::{Lives, OTHER, OwnRows};
+use crate::shared_bits;
 use crate::split::{Outside, Split, ZSWAPPED};
 use crate::style::Style;
 use crate::table::Align::{Left, Right};
@@ -192,6 +193,9 @@ pub struct Summary {
     pub samples: Spread,
     /// Number of windows that took more than 1.5 times as long as configured.
     pub late_windows: u64,
+    /// ACCESSED bits of the target that other sessions cleared until the last window, of the whole
+    /// target: accesses that the figures lack.
+    pub cleared_by_others: u64,
     /// Number of regions.
     pub regions: Spread,
     /// Frequency from which a region counts as hot.
@@ -220,11 +224,12 @@ pub fn summary(recording: &Recording, view: &View) -> Result<Summary> {
     let mut figures = Vec::with_capacity(commits.len());
     let (mut tiers, mut in_memory) = (Tiers::of(recording.meta()), Vec::new());
     let (mut zswapped, mut charges) = (Vec::new(), BTreeMap::<Charge, Vec<u64>>::new());
-    let mut lives = Lives::default();
+    let (mut lives, mut cleared_by_others) = (Lives::default(), 0);
     let is_whole = !view.is_partial() && view.space.is_none();
     for index in windows.clone() {
         let metrics = recording.metrics(index)?;
         lives.take(&metrics);
+        cleared_by_others = cleared_by_others.max(shared_bits::cleared_by_others(&metrics));
         in_memory.extend(InMemory::of(&residence_of(&metrics), &mut tiers, view));
         let whole = metrics.iter().filter(|metric| is_whole && metric.name == ZSWAPPED);
         zswapped.extend(whole.map(|metric| metric.value as u64));
@@ -257,6 +262,7 @@ pub fn summary(recording: &Recording, view: &View) -> Result<Summary> {
     summary.zswapped_bytes = (!zswapped.is_empty()).then(|| Spread::of(&zswapped));
     summary.set_charges(&charges);
     summary.set_windows(commits, recording.meta().window);
+    summary.cleared_by_others = cleared_by_others;
     summary.regions = sum(&figures, |of| of.regions);
     summary.profiler_cpu = profiler_cpu;
     summary.target_cpu = target_cpu;
@@ -334,6 +340,7 @@ fn about(recording: &Recording) -> Summary {
         faults: BTreeMap::new(),
         samples: Spread::default(),
         late_windows: 0,
+        cleared_by_others: 0,
         regions: Spread::default(),
         hot_frequency: HOT_FREQUENCY,
         profiler_cpu: None,
@@ -553,6 +560,7 @@ impl Summary {
         ];
         facts.extend(self.annotations.iter().map(|(name, value)| (name.as_str(), value.clone())));
         facts.extend(self.damage.iter().map(|damage| ("damage", damage.clone())));
+        facts.extend(shared_bits::sentence(self.cleared_by_others).map(|text| ("shared", text)));
         facts.retain(|(_, value)| !value.is_empty());
         facts
     }

@@ -157,7 +157,7 @@ impl Compression {
         let buffered = io::BufReader::with_capacity(1 << 17, bytes);
         let bytes: Box<dyn Read + Send> = match self {
             Compression::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(buffered)),
-            Compression::Xz => Box::new(liblzma::bufread::XzDecoder::new_multi_decoder(buffered)),
+            Compression::Xz => Box::new(xz(&name, buffered)?),
             Compression::Lz4 => Box::new(lz4_flex::frame::FrameDecoder::new(buffered)),
             Compression::Snappy => Box::new(snap::read::FrameDecoder::new(buffered)),
             Compression::Zip => {
@@ -177,6 +177,18 @@ impl Compression {
 
 fn refused(name: &str, cause: &str) -> tierscope_core::Error {
     malformed(name, Place::Whole, cause, "decompress it, and give `-` for standard input")
+}
+
+/// Most memory that an xz stream may ask for: `xz -9` asks for 65 MiB.
+#[cfg(feature = "archives")]
+const XZ_MEMORY: u64 = 128 << 20;
+
+#[cfg(feature = "archives")]
+fn xz<R: io::BufRead>(name: &str, input: R) -> Result<liblzma::bufread::XzDecoder<R>> {
+    let stream =
+        liblzma::stream::Stream::new_stream_decoder(XZ_MEMORY, liblzma::stream::CONCATENATED);
+    let stream = stream.map_err(|e| refused(name, &format!("xz: {e}")))?;
+    Ok(liblzma::bufread::XzDecoder::new_stream(input, stream))
 }
 
 #[cfg(feature = "archives")]

@@ -62,7 +62,7 @@ pub fn load(text: &str, mode: Mode) -> Result<Workload> {
             generate::from_spec(text)
         };
     }
-    let content = std::fs::read_to_string(path).map_err(|e| {
+    let content = crate::text_file::read(path).map_err(|e| {
         Error::new(ErrorKind::Io, format!("cannot read workload {text}")).cause(e).remedy(format!(
             "give a TOML file, a masim configuration, or NAME:key=value,… with one of {}",
             work::listed(work::names())

@@ -33,6 +33,7 @@ pub mod stand_in_spec;
 pub mod store;
 pub mod stream;
 mod team;
+pub mod text_file;
 pub mod truth_dir;
 pub mod work;
 pub mod ycsb;

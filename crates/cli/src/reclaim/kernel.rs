@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 use tierscope_core::{Clock, Error, ErrorKind, Result, Time, Wake};
 use tierscope_linux::reclaim::{Reclaimable, Swap};
+use tierscope_linux::tiering::brakes::{self, Switch};
 use tierscope_linux::{HostClock, Selection};
 
 use super::args::ReclaimArgs;
@@ -58,10 +59,16 @@ pub(super) fn run(args: &ReclaimArgs) -> Result<()> {
             .cause("its memory.swap.max is below that")
             .remedy("aim at less with --target, or raise the limit"));
     }
+    if let Some(path) = &args.hold {
+        brakes::check_switch(path)?;
+    }
+    if args.until_psi.is_none_or(|limit| limit < 1.0) && cgroup.stalled().is_none() {
+        return Err(brakes::no_pressure("the cgroup's memory.pressure cannot be read"));
+    }
     let mut clock = HostClock::new()?;
     let (began, refaults) = (clock.now(), cgroup.refaults());
     let tally = hold(args, &cgroup, wanted, &mut clock)?;
-    print(args, clock.now() - began, &tally, cgroup.refaults() - refaults)
+    print(args, clock.now() - began, &tally, cgroup.refaults().saturating_sub(refaults))
 }
 
 /// Sends requests until the run ends.
@@ -82,8 +89,9 @@ fn hold(
         let back = cgroup.refaults().saturating_sub(marks.1) as f64;
         let too_many =
             back > args.refaults * (tally.reclaimed - marks.2) as f64 && back > 131_072.0;
-        let waits = cgroup.stalled().unwrap_or(0.0) > args.until_psi.unwrap_or(0.1);
-        let held = args.hold.as_ref().is_some_and(|file| file.exists());
+        let limit = args.until_psi.unwrap_or(0.1);
+        let waits = limit < 1.0 && cgroup.stalled().is_none_or(|share| share > limit);
+        let held = args.hold.as_deref().is_some_and(|file| Switch::at(file).holds());
         let left = wanted.map_or(PIECE, |wanted| wanted.saturating_sub(cgroup.swapped()));
         let piece = args.rate.map_or(PIECE, |rate| rate / 10).clamp(4096, PIECE).min(left);
         if waits || held || too_many || piece < 4096 {
@@ -147,8 +155,17 @@ mod tests {
         }
     }
 
+    const IDLE: &str = "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n";
+
     fn requests(stop: Duration, files: &[&str]) -> (u64, u64) {
+        requests_under(Some(IDLE), stop, files)
+    }
+
+    fn requests_under(psi: Option<&str>, stop: Duration, files: &[&str]) -> (u64, u64) {
         let dir = tempfile::tempdir().unwrap();
+        if let Some(text) = psi {
+            std::fs::write(dir.path().join("memory.pressure"), text).unwrap();
+        }
         for file in ["memory.current", "memory.reclaim", "memory.swap.max"].iter().chain(files) {
             std::fs::write(dir.path().join(file), "1").unwrap();
         }
@@ -168,5 +185,14 @@ mod tests {
         assert_eq!(requests(Duration::from_secs(9), &[]), (10, 0));
         assert_eq!(requests(Duration::from_millis(250), &[]), (3, 0));
         assert_eq!(requests(Duration::from_secs(9), &["hold"]), (0, 10));
+    }
+
+    #[test]
+    fn requests_wait_under_pressure_and_without_psi() {
+        let long = Duration::from_secs(9);
+        let busy = IDLE.replacen("0.00", "12.00", 1);
+        assert_eq!(requests_under(Some(&busy), long, &[]), (0, 10));
+        assert_eq!(requests_under(Some("damaged"), long, &[]), (0, 10));
+        assert_eq!(requests_under(None, long, &[]), (0, 10));
     }
 }

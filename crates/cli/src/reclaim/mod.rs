@@ -35,7 +35,8 @@ pub fn run(args: ReclaimArgs, line: String) -> Result<()> {
     let room = Swap::default().check(into.into())?;
     cgroups.iter().try_for_each(|path| check_cgroup(&directory(path)))?;
     heap::return_large_buffers();
-    let machine = LiveMachine::for_needs(&plan.watch.selection, &plan.needs())?;
+    let sharing = plan.watch.sharing;
+    let machine = LiveMachine::for_needs(&plan.watch.selection, &plan.needs(), sharing)?;
     if let Some(share) = share {
         let pids: Vec<u32> = machine.pids().into_iter().map(|(_, pid)| pid).collect();
         check_target(share, &pids, &room)?;

@@ -21,7 +21,6 @@
 //! that it needs a restart.
 
 use std::fmt::{self, Formatter};
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -98,7 +97,7 @@ impl Config {
     /// # Errors
     /// The file cannot be read or parsed: with line and column.
     pub fn load(path: &Path) -> Result<Self> {
-        let text = fs::read_to_string(path).map_err(|e| {
+        let text = tierscope_workloads::text_file::read(path).map_err(|e| {
             Error::new(ErrorKind::Usage, format!("cannot read {}", path.display()))
                 .cause(e)
                 .remedy("give a file with --config, or leave it out")

@@ -38,6 +38,7 @@ pub fn run(args: TierArgs, line: String) -> Result<()> {
     let nodes = tiering::check(&plan.tiers)?;
     let needs = plan.needs();
     if check {
+        tiering::brakes::check(&plan.limits)?;
         if needs.contains(&Need::AccessBits) {
             Module::open()?;
         }
@@ -46,7 +47,7 @@ pub fn run(args: TierArgs, line: String) -> Result<()> {
         return Ok(());
     }
     heap::return_large_buffers();
-    let machine = LiveMachine::for_needs(&plan.watch.selection, &needs)?;
+    let machine = LiveMachine::for_needs(&plan.watch.selection, &needs, plan.watch.sharing)?;
     let (mut machine, mover) = machine.with_tiers(&plan.tiers, plan.limits.clone())?;
     hear_hangups(&mut machine, &plan, mover.handle());
     work(machine, mover, &plan, as_json)

@@ -68,10 +68,11 @@ impl TierPlan {
                 .remedy("name one with -p PID, --cgroup PATH, --name PATTERN or --all"));
         }
         let mut how = args.how;
-        if let Some(instrument) = &file.instrument {
-            how.instrument.clone_from(instrument);
+        // The file's variant is one of the file's instrument.
+        if how.instrument.is_none() {
+            how.instrument.clone_from(&file.instrument);
+            how.variant = how.variant.or_else(|| file.variant.clone());
         }
-        how.variant = how.variant.or_else(|| file.variant.clone());
         if entry.reclaims {
             return Err(Error::new(
                 ErrorKind::Usage,
@@ -299,6 +300,8 @@ mod tests {
         let file = of("--dry-run");
         assert_eq!((&*file.policy, file.watch.instrument.name), ("static", "damon"));
         assert_eq!((file.limits.stalled, file.limits.dry_run), (0.5, true));
+        assert_eq!(of("--instrument telescope").watch.instrument.name, "telescope");
+        assert_eq!(of("--instrument rates").watch.instrument.name, "rates", "also the default");
         assert_eq!(of("--policy hot-region").policy, "hot-region");
         assert_eq!(of("--policy hot_region:verify_pages=4").policy, "hot-region:verify-pages=4");
         let before = &file.config.as_ref().unwrap().1;

@@ -74,7 +74,7 @@ pub(super) fn machine(text: &str) -> Result<Machine> {
     if !Path::new(text).is_file() {
         return Machine::ready_made(text);
     }
-    let content = std::fs::read_to_string(text).map_err(|e| {
+    let content = tierscope_workloads::text_file::read(text).map_err(|e| {
         Error::new(ErrorKind::Io, format!("cannot read {text}")).cause(e).remedy("check the file")
     })?;
     Machine::parse(text, &content)

@@ -12,6 +12,7 @@ use tierscope_record::Meta;
 
 use super::quantity;
 use crate::place::{Place, malformed, unreadable};
+use crate::short_texts::ShortTexts;
 use crate::spool::{
     Age, ForeignRegion, Hits, Origin, Ours, Refusal, SnapshotHead, Spool, StreamId,
 };
@@ -19,7 +20,7 @@ use crate::spool::{
 /// Reads an array of damo records into `spool`.
 pub(crate) fn read(file: &str, input: &mut dyn Read, spool: &mut Spool) -> Result<()> {
     let mut reading = Reading { spool, scratch: None };
-    let mut json = serde_json::Deserializer::from_reader(input);
+    let mut json = serde_json::Deserializer::from_reader(ShortTexts::new(input));
     let read = Records(&mut reading).deserialize(&mut json).and_then(|()| json.end());
     let scratch = reading.scratch.take();
     match (read, scratch) {
@@ -194,9 +195,38 @@ struct OurRecord {
 struct Snapshot {
     start_time: Option<Nanos>,
     end_time: Nanos,
+    #[serde(deserialize_with = "few")]
     regions: Vec<Region>,
     sample_interval_us: Option<Micros>,
     tierscope: Option<OurSnapshot>,
+}
+
+/// Most regions of a snapshot; damo's default is 1000. A snapshot of as many takes some 60 MB.
+const MOST_REGIONS: usize = 1 << 18;
+
+/// A list of at most [`MOST_REGIONS`] regions.
+fn few<'de, T: Deserialize<'de>, D: Deserializer<'de>>(json: D) -> Result<Vec<T>, D::Error> {
+    struct Few<T>(std::marker::PhantomData<T>);
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Few<T> {
+        type Value = Vec<T>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an array of regions")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Vec<T>, A::Error> {
+            let mut list = Vec::new();
+            while let Some(item) = items.next_element()? {
+                if list.len() == MOST_REGIONS {
+                    let cause = format_args!("a snapshot has more than {MOST_REGIONS} regions");
+                    return Err(de::Error::custom(cause));
+                }
+                list.push(item);
+            }
+            Ok(list)
+        }
+    }
+    json.deserialize_seq(Few(std::marker::PhantomData))
 }
 
 /// tierscope's additions to a snapshot.
@@ -206,7 +236,7 @@ struct OurSnapshot {
     samples: u32,
     profiler_ns: u64,
     target_ns: u64,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "few")]
     unknown: Vec<UnknownRegion>,
 }
 

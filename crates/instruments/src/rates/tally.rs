@@ -89,21 +89,27 @@ fn by_pages<'t>(
 
 /// Rates of entries as their bits show them: those of an entry that points to pages count as that
 /// of one page does. A huge page has one bit for all of its parts, and counts in full, as does all
-/// of a table whose huge pages were not found yet.
-fn by_bits(table: &Table) -> Sums {
-    let limit = cell_of(MOST_OF_PAGE);
-    let is_unknown = table.huge > 0 && table.known_huge == 0;
-    if is_unknown || table.sums.most < limit {
-        return table.sums;
+/// of a table whose huge pages were not found yet. Also returns as how many entries those that
+/// point to pages count, busy ones in full: of most of them, a program's own code and stack, only
+/// few pages are resident.
+fn by_bits(table: &Table) -> (Sums, f64) {
+    let most = f64::from(MOST_OF_PAGE);
+    if table.huge > 0 && table.known_huge == 0 {
+        return (table.sums, 0.0);
     }
-    let mut sums = Sums::default();
+    if table.huge == 0 && table.sums.most < cell_of(MOST_OF_PAGE) {
+        return (table.sums, table.sums.rate / most);
+    }
+    let (mut sums, mut pointing) = (Sums::default(), 0.0);
     for segment in &table.segments {
         let rate = f64::from(segment.believed_rate());
         let whole = table.count_whole(&segment.entries);
         sums.add_entries(whole, rate);
-        sums.add_entries(segment.entries.len() as f64 - whole, rate.min(f64::from(MOST_OF_PAGE)));
+        let (rest, limited) = (segment.entries.len() as f64 - whole, rate.min(most));
+        sums.add_entries(rest, limited);
+        pointing += rest * limited / most;
     }
-    sums
+    (sums, pointing)
 }
 
 /// Sets a threshold to the cell of a rate. Regions depend on thresholds: small changes are not
@@ -171,13 +177,15 @@ impl Tally {
         // Unvisited tables are assumed to be like the visited ones without hot entries: tables with
         // hot entries are visited first.
         let (mut seen, mut plain) = (Sums::default(), Sums::default());
-        let mut bits = Sums::default();
+        let (mut bits, mut pointing) = (Sums::default(), 0.0);
         let has_huge = lower.values().any(|table| table.huge > 0);
         let mut tables = 0.0;
         for table in lower.values().filter(|table| !table.segments.is_empty()) {
             seen.add(&table.sums);
             if has_huge {
-                bits.add(&by_bits(table));
+                let (sums, busy) = by_bits(table);
+                bits.add(&sums);
+                pointing += busy;
             }
             tables += 1.0;
             if table.visits > 0 && table.sums.most < self.hot_threshold() {
@@ -220,7 +228,7 @@ impl Tally {
         if has_huge {
             let rate = (bits.rate + (all - seen.entries) * rest).max(least * all);
             let accessed = bits.square / bits.rate.max(f64::MIN_POSITIVE);
-            set(&mut self.whole_hot, hot_rate(rate / memory, accessed));
+            set(&mut self.whole_hot, hot_rate(rate / (memory + pointing), accessed));
         }
     }
 
@@ -536,6 +544,31 @@ mod tests {
         tally.count(&[], &lower, &leaves, &VisitOrder { count: 1, ..VisitOrder::default() });
         assert!((tally.entry_hot(true) - cell_of(37.5)).abs() < 0.5, "{}", tally.entry_hot(true));
         assert!(tally.entry_hot(false) > cell_of(1_000.0), "{}", tally.entry_hot(false));
+    }
+
+    // Half of 32 huge pages are swept 300 times a second. Code and stack are in 5 more entries,
+    // that point to few pages, accessed all the time. They do not make accesses even: of a mean of
+    // 155, 1.7 times as much is hot; over resident memory alone, 1.9 times 178 would be.
+    #[test]
+    fn few_pages_of_code_do_not_hide_huge_pages() {
+        let space = tierscope_core::SpaceId(0);
+        let range = tierscope_core::Range::new(space, 0, 1 << 30);
+        let segment = |entries, rate| {
+            let cell = cell_of(rate);
+            Segment { entries, low: cell, mean: cell, high: cell, core: [cell; 2], blunt: false }
+        };
+        let mut table = Table::new(space, 0, Level::PMD, &[range]);
+        table.segments =
+            vec![segment(0..16, 300.0), segment(16..32, 0.01), segment(100..105, 10_000.0)];
+        table.sums = Sums { entries: 37.0, rate: 54_800.0, square: 5e8, most: cell_of(10_000.0) };
+        (table.huge, table.known_huge, table.whole[0]) = (32, 32, 0xffff_ffff);
+        let lower = BTreeMap::from([((space, 0), table)]);
+        let mut tally = Tally::default();
+        tally.set_memory(65 << 20);
+        let round = VisitOrder { count: 1, ..VisitOrder::default() };
+        tally.count(&[], &lower, &BTreeMap::new(), &round);
+        let threshold = rate_of(tally.entry_hot(true));
+        assert!((235.0..265.0).contains(&threshold), "{threshold}");
     }
 
     // In all tables the same few uncorrelated entries are young in every look: such tables are

@@ -25,8 +25,9 @@ fn sysfs(scene: &Scene, (): &()) -> Finding {
     match scene.text(&format!("{ADMIN}/kdamonds/nr_kdamonds")).as_deref() {
         Some("0") => Finding::present("free to use"),
         Some(count) => Finding::limited(
-            format!("in use: {count} kdamonds are set up, by damo or another tool"),
-            "end that tool first: one at a time can use DAMON's sysfs",
+            format!("in use: {count} kdamonds are set up"),
+            "end the tool that set them up, such as damo: one at a time can use DAMON's sysfs; what a \
+             killed tierscope left goes with the next start of kernel-damon",
         ),
         None if scene.is_closed(ADMIN) => {
             Finding::forbidden("it may not be read by this user", "run as root")

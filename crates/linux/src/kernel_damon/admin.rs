@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tierscope_core::{Error, ErrorKind, Missing, Result};
 
+use super::mark::{self, Mark};
 use super::{Config, Goal};
 use crate::proc::Proc;
 
@@ -18,15 +19,22 @@ const PORT: &str = "regions of the kernel's DAMON";
 pub(crate) struct Admin {
     root: PathBuf,
     pid: u32,
+    mark: Mark,
 }
 
 impl Admin {
-    /// Sets up one kdamond that monitors the processes `pids`, and turns it on.
+    /// Sets up one kdamond that monitors the processes `pids`, and turns it on. What a killed
+    /// process left, by its mark in `marks`, is cleared before.
     ///
     /// # Errors
     /// [`ErrorKind::Missing`] if the kernel has no DAMON or lacks a feature that `config` needs;
     /// [`ErrorKind::Other`] if DAMON is already in use.
-    pub(crate) fn start(root: &Path, proc: &Path, config: &Config, pids: &[u32]) -> Result<Self> {
+    pub(crate) fn start(
+        (root, proc, marks): (&Path, &Path, &Path),
+        config: &Config,
+        pids: &[u32],
+    ) -> Result<Self> {
+        mark::clear_left(marks, root)?;
         let nr_kdamonds = root.join("kdamonds/nr_kdamonds");
         match fs::read_to_string(&nr_kdamonds) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(no_damon().into()),
@@ -35,8 +43,9 @@ impl Admin {
             Ok(_) => {}
         }
         check_no_kdamond_runs(proc)?;
-        let mut admin = Self { root: root.to_owned(), pid: 0 };
+        let mut admin = Self { root: root.to_owned(), pid: 0, mark: Mark::put(marks)? };
         admin.set("kdamonds/nr_kdamonds", 1)?;
+        admin.mark.note(&root.join("kdamonds/0"))?;
         admin.configure(config, pids)?;
         admin.turn("on")?;
         admin.pid = admin.read("kdamonds/0/pid")?.parse().unwrap_or(0);
@@ -203,6 +212,7 @@ fn malformed(path: &Path, text: &str) -> Error {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use std::os::unix::fs::MetadataExt;
 
     /// Creates the files that the kernel creates on `echo 1 > nr_*`.
     pub(crate) fn fake(root: &Path, goal: bool) {
@@ -231,12 +241,20 @@ pub(crate) mod tests {
         tempfile::tempdir().unwrap()
     }
 
+    fn marks(root: &Path) -> PathBuf {
+        root.join("marks")
+    }
+
+    fn start(root: &Path, config: &Config, pids: &[u32]) -> Result<Admin> {
+        Admin::start((root, no_processes().path(), &marks(root)), config, pids)
+    }
+
     #[test]
     fn settings_are_written_and_restored() {
         let root = tempfile::tempdir().unwrap();
         fake(root.path(), false);
         let config = Config { min_regions: 1000, max_regions: 20_000, ..Config::default() };
-        let admin = Admin::start(root.path(), no_processes().path(), &config, &[42, 43]).unwrap();
+        let admin = start(root.path(), &config, &[42, 43]).unwrap();
         let in_context = |file: &str| said(root.path(), &format!("kdamonds/0/contexts/0/{file}"));
         assert_eq!(in_context("operations"), "vaddr");
         assert_eq!(in_context("monitoring_attrs/intervals/sample_us"), "5000");
@@ -248,6 +266,22 @@ pub(crate) mod tests {
         drop(admin);
         assert_eq!(said(root.path(), "kdamonds/0/state"), "off");
         assert_eq!(said(root.path(), "kdamonds/nr_kdamonds"), "0");
+        assert_eq!(marks(root.path()).read_dir().unwrap().count(), 0);
+    }
+
+    // A process was killed while its kdamond ran.
+    #[test]
+    fn what_a_killed_process_left_does_not_keep_the_next_from_starting() {
+        let root = tempfile::tempdir().unwrap();
+        fake(root.path(), false);
+        let put = |file: &str, text: &str| fs::write(root.path().join(file), text).unwrap();
+        put("kdamonds/nr_kdamonds", "1\n");
+        put("kdamonds/0/state", "on\n");
+        fs::create_dir(marks(root.path())).unwrap();
+        let inode = root.path().join("kdamonds/0").metadata().unwrap().ino();
+        put(&format!("marks/{}", crate::maker::tests::ENDED), &format!("{inode}\n"));
+        let admin = start(root.path(), &Config::default(), &[42]).unwrap();
+        assert_eq!(admin.runs(), Ok(true));
     }
 
     #[test]
@@ -255,8 +289,7 @@ pub(crate) mod tests {
         let root = tempfile::tempdir().unwrap();
         fake(root.path(), false);
         fs::remove_dir(root.path().join("kdamonds/0/contexts/0/targets/1")).unwrap();
-        Admin::start(root.path(), no_processes().path(), &Config::default(), &[42, 43])
-            .unwrap_err();
+        start(root.path(), &Config::default(), &[42, 43]).unwrap_err();
         assert_eq!(said(root.path(), "kdamonds/nr_kdamonds"), "0");
     }
 
@@ -266,8 +299,7 @@ pub(crate) mod tests {
         fake(root.path(), false);
         fs::write(root.path().join("kdamonds/nr_kdamonds"), "1\n").unwrap();
         fs::write(root.path().join("kdamonds/0/state"), "on\n").unwrap();
-        let error = Admin::start(root.path(), no_processes().path(), &Config::default(), &[42])
-            .unwrap_err();
+        let error = start(root.path(), &Config::default(), &[42]).unwrap_err();
         assert!(error.to_string().contains("another program's kdamond 0 runs"), "{error}");
         assert_eq!(said(root.path(), "kdamonds/0/state"), "on\n");
         assert_eq!(said(root.path(), "kdamonds/nr_kdamonds"), "1\n");
@@ -281,7 +313,12 @@ pub(crate) mod tests {
         fs::create_dir(proc.path().join("9")).unwrap();
         let stat = "9 (kdamond.0) S 2 0 0 0 -1 2129984 0 0 0 0 0 9 0 0 20 0 1 0 5 0 0 0";
         fs::write(proc.path().join("9/stat"), stat).unwrap();
-        let error = Admin::start(root.path(), proc.path(), &Config::default(), &[42]).unwrap_err();
+        let error = Admin::start(
+            (root.path(), proc.path(), &marks(root.path())),
+            &Config::default(),
+            &[42],
+        )
+        .unwrap_err();
         assert!(error.to_string().contains("pid 9"), "{error}");
         assert_eq!(said(root.path(), "kdamonds/nr_kdamonds"), "0\n");
     }
@@ -289,9 +326,7 @@ pub(crate) mod tests {
     #[test]
     fn missing_kernel_features_are_reported() {
         let root = tempfile::tempdir().unwrap();
-        let start = |config: &Config| {
-            Admin::start(root.path(), no_processes().path(), config, &[42]).unwrap_err()
-        };
+        let start = |config: &Config| start(root.path(), config, &[42]).unwrap_err();
         assert!(start(&Config::default()).to_string().contains("CONFIG_DAMON_SYSFS"));
         fake(root.path(), false);
         let error = start(&Config { goal: Some(Goal::default()), ..Config::default() });
@@ -304,7 +339,7 @@ pub(crate) mod tests {
         let root = tempfile::tempdir().unwrap();
         fake(root.path(), true);
         let config = Config { goal: Some(Goal::default()), ..Config::default() };
-        let admin = Admin::start(root.path(), no_processes().path(), &config, &[42]).unwrap();
+        let admin = start(root.path(), &config, &[42]).unwrap();
         let intervals = "kdamonds/0/contexts/0/monitoring_attrs/intervals";
         assert_eq!(said(root.path(), &format!("{intervals}/intervals_goal/access_bp")), "400");
         let tuned = (Duration::from_millis(5), Duration::from_millis(200));

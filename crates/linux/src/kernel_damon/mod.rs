@@ -8,6 +8,7 @@
 mod admin;
 mod event;
 mod machine;
+mod mark;
 mod ring;
 mod shared;
 mod tracing;
@@ -93,6 +94,8 @@ pub struct Roots {
     pub tracing: PathBuf,
     /// Mount point of procfs.
     pub proc: PathBuf,
+    /// Directory of the marks of kdamonds.
+    pub marks: PathBuf,
 }
 
 impl Default for Roots {
@@ -101,6 +104,7 @@ impl Default for Roots {
             admin: Path::new("/sys/kernel/mm/damon/admin").into(),
             tracing: Path::new("/sys/kernel/tracing").into(),
             proc: Path::new("/proc").into(),
+            marks: Path::new("/run/tierscope/kernel-damon").into(),
         }
     }
 }
@@ -110,8 +114,7 @@ const SILENT_WINDOWS: u32 = 10;
 
 /// A kdamond that monitors processes. Dropping this turns DAMON off and restores sysfs and tracefs;
 /// so does Ctrl-C if it ends waits instead of the process, as on a live machine. Only a process
-/// that is killed leaves its kdamond running: the error of the next start contains the commands
-/// that turn it off.
+/// that is killed leaves its kdamond running: the next start turns it off.
 pub struct KernelDamon {
     admin: Admin,
     trace: Instance,
@@ -146,7 +149,8 @@ impl KernelDamon {
         let trace = Instance::new(&roots.tracing, config.max_regions as u64)?;
         let pids: Vec<u32> = targets.iter().map(|(pid, _)| *pid).collect();
         let started = clock::monotonic().0;
-        let admin = Admin::start(&roots.admin, &roots.proc, &config, &pids)?;
+        let places = (&*roots.admin, &*roots.proc, &*roots.marks);
+        let admin = Admin::start(places, &config, &pids)?;
         Ok(Self {
             admin,
             trace,
@@ -281,7 +285,8 @@ mod tests {
     fn fake() -> Fake {
         let root = tempfile::tempdir().unwrap();
         let at = |name: &str| root.path().join(name);
-        let roots = Roots { admin: at("admin"), tracing: at("tracing"), proc: at("proc") };
+        let (proc, marks) = (at("proc"), at("marks"));
+        let roots = Roots { admin: at("admin"), tracing: at("tracing"), proc, marks };
         fs::create_dir(&roots.proc).unwrap();
         admin::tests::fake(&roots.admin, false);
         let ours = tracing::tests::fake(&roots.tracing);

@@ -9,6 +9,8 @@ use tierscope_core::{Error, ErrorKind, Result};
 
 use super::event::{Event, Format};
 use super::ring;
+use crate::maker::{self, Maker};
+use crate::proc::Proc;
 
 const EVENT: &str = "events/damon/damon_aggregated";
 /// Size of an event in the ring buffer, its header included.
@@ -18,7 +20,7 @@ const WINDOWS: u64 = 4;
 /// Read size; the kernel splits larger buffer pages into parts of this size.
 const PAGE: usize = 4096;
 
-/// A tracefs instance, removed when this is dropped.
+/// A tracefs instance, removed when this is dropped, or by the next start if the process is killed.
 #[derive(Debug)]
 pub(crate) struct Instance {
     path: PathBuf,
@@ -35,7 +37,9 @@ impl Instance {
     /// denied.
     pub(crate) fn new(root: &Path, regions: u64) -> Result<Self> {
         let format = read_format(&root.join(EVENT).join("format"))?;
-        let path = root.join("instances").join(format!("tierscope-{}", std::process::id()));
+        let (instances, proc) = (root.join("instances"), Proc::default());
+        maker::left_in(&instances, &proc).iter().for_each(|left| remove(left));
+        let path = instances.join(format!("{}{}", maker::PREFIX, Maker::own(&proc)?.name()));
         fs::create_dir_all(&path).map_err(|e| not_ours(&path, &e))?;
         let mut instance = Self { path, format, cpus: Vec::new() };
         let kib = (regions * EVENT_BYTES * WINDOWS).div_ceil(1024).max(256);
@@ -89,12 +93,16 @@ impl Instance {
 }
 
 impl Drop for Instance {
-    /// An instance is removed by rmdir of its directory, which is busy while its files are open.
     fn drop(&mut self) {
         self.cpus.clear();
-        let _ = self.set(&format!("{EVENT}/enable"), "0");
-        let _ = fs::remove_dir(&self.path);
+        remove(&self.path);
     }
+}
+
+/// Removes an instance, by rmdir of its directory, which is busy while its files are open.
+fn remove(path: &Path) {
+    let _ = fs::write(path.join(EVENT).join("enable"), "0");
+    let _ = fs::remove_dir(path);
 }
 
 /// Reads a page of the ring buffer; `None` if no data is available now.
@@ -148,7 +156,8 @@ pub(crate) mod tests {
 
     /// Creates a fake tracefs of two CPUs, and returns the directory of our instance.
     pub(crate) fn fake(root: &Path) -> PathBuf {
-        let ours = root.join("instances").join(format!("tierscope-{}", std::process::id()));
+        let name = Maker::own(&Proc::default()).unwrap().name();
+        let ours = root.join("instances").join(format!("tierscope-{name}"));
         for directory in ["per_cpu/cpu0", "per_cpu/cpu1", EVENT] {
             fs::create_dir_all(ours.join(directory)).unwrap();
         }
@@ -185,6 +194,19 @@ pub(crate) mod tests {
         // 20,000 regions of 56 bytes, times 4 windows.
         assert_eq!(said("buffer_size_kb"), "4375");
         assert_eq!(said("events/damon/damon_aggregated/enable"), "1");
+    }
+
+    // The instance of a killed process goes, that of another program stays.
+    #[test]
+    fn instances_of_ended_processes_are_removed() {
+        let root = tempfile::tempdir().unwrap();
+        fake(root.path());
+        let at = |name: &str| root.path().join("instances").join(name);
+        let left = at(&format!("tierscope-{}", maker::tests::ENDED));
+        fs::create_dir(&left).unwrap();
+        fs::create_dir(at("trace-cmd")).unwrap();
+        let _instance = Instance::new(root.path(), 1000).unwrap();
+        assert!(!left.exists() && at("trace-cmd").exists());
     }
 
     #[test]

@@ -9,6 +9,7 @@ use tierscope_core::{Clock as _, Error, ErrorKind, Mappings, Result, Space, Spac
 use super::LiveMachine;
 use crate::left_out::check_room;
 use crate::pidfd;
+use crate::proc::ProcessMaps;
 use crate::process::{Process, share_memory};
 use crate::shared_memory::Translation;
 
@@ -151,7 +152,7 @@ impl LiveMachine {
     /// unchanged.
     fn read_mappings(&mut self, all: bool) -> Result<()> {
         let mut fresh = Mappings { taken: self.now(), ..Mappings::default() };
-        let mut processes = Vec::new();
+        let (mut processes, mut unreadable) = (Vec::new(), Vec::new());
         let keep = self.watched.len() > 1;
         for watched in &mut self.watched {
             fresh.spaces.push(Space { id: watched.space, name: Arc::clone(&watched.name) });
@@ -160,17 +161,33 @@ impl LiveMachine {
                 None => {
                     watched.mapped.set(self.proc.mapped_pages(watched.pid));
                     // A process that is ending has no mappings; the next refresh ends its space.
-                    let read = self.proc.maps(watched.pid, watched.space, &mut self.names)?;
-                    read.unwrap_or_default()
+                    let read = self.proc.maps(watched.pid, watched.space, &mut self.names);
+                    read.map(Option::unwrap_or_default).unwrap_or_else(|why| {
+                        unreadable.push((watched.pid, why));
+                        ProcessMaps::default()
+                    })
                 }
             };
             watched.maps = keep.then(|| maps.clone());
             processes.push(maps);
         }
+        self.leave_out_unreadable(unreadable)?;
         let copied = self.numa_usage.copied();
         self.shared_memory.list(processes, &copied, &mut self.next_space, &mut fresh);
         if !fresh.same_layout(&self.known) {
             self.publish(fresh);
+        }
+        Ok(())
+    }
+
+    /// Counts processes whose mappings cannot be read as left out; an error if there are no others.
+    fn leave_out_unreadable(&mut self, unreadable: Vec<(u32, Error)>) -> Result<()> {
+        let all = unreadable.len() == self.watched.len();
+        for (pid, why) in unreadable {
+            if all {
+                return Err(why);
+            }
+            self.left_out.add(pid, why);
         }
         Ok(())
     }

@@ -8,9 +8,11 @@ use std::path::{Path, PathBuf};
 use tierscope_core::{Error, ErrorKind, Result};
 
 use super::Traffic;
-use crate::proc::Cgroup;
+use crate::maker::{self, Maker};
+use crate::proc::{Cgroup, Proc};
 
-/// Monitoring groups, one per tenant. They are removed when this is dropped.
+/// Monitoring groups, one per tenant. They are removed when this is dropped, or by the next start
+/// if the process is killed: processors have few of them.
 #[derive(Debug)]
 pub struct ResctrlTraffic {
     groups: Vec<PathBuf>,
@@ -37,12 +39,17 @@ impl ResctrlTraffic {
         if !text.lines().any(|feature| feature == "mbm_total_bytes") {
             return Err(missing(format!("{} has no mbm_total_bytes", features.display())));
         }
+        let (groups, proc) = (root.join("mon_groups"), Proc::default());
+        for left in maker::left_in(&groups, &proc) {
+            // If it cannot be removed, so that none is free, the next directory cannot be created.
+            let _ = fs::remove_dir(left);
+        }
+        let prefix = format!("{}{}", maker::PREFIX, Maker::own(&proc)?.name());
         let mut made = Self { groups: Vec::new(), last: vec![0; tenants.len()], tenants };
         for number in 0..made.tenants.len() {
-            let name = format!("tierscope-{}-{number}", std::process::id());
-            let group = root.join("mon_groups").join(name);
+            let group = groups.join(format!("{prefix}-{number}"));
             match fs::create_dir(&group) {
-                // An ended process with the same pid left it.
+                // This process has made it before.
                 Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => {}
                 result => result.map_err(|cause| failed(&group, &cause))?,
             }
@@ -145,10 +152,14 @@ mod tests {
     }
 
     #[test]
-    fn a_group_of_an_ended_process_with_the_same_pid_is_used() {
+    fn groups_of_ended_processes_are_removed() {
         let root = tempfile::tempdir().unwrap();
         put(&root.path().join("info/L3_MON/mon_features"), "mbm_total_bytes\n");
-        let group = format!("mon_groups/tierscope-{}-0", std::process::id());
+        let left = root.path().join(format!("mon_groups/tierscope-{}-1", maker::tests::ENDED));
+        let other = root.path().join("mon_groups/of_another_program");
+        [&left, &other].into_iter().for_each(|group| fs::create_dir_all(group).unwrap());
+        let own = Maker::own(&Proc::default()).unwrap().name();
+        let group = format!("mon_groups/tierscope-{own}-0");
         let bytes = root.path().join(group).join("mon_data/mon_L3_00/mbm_total_bytes");
         put(&bytes, "100\n");
         for file in ["a/cgroup.procs", "a/cgroup.controllers"] {
@@ -160,6 +171,7 @@ mod tests {
         let mut out = [0];
         monitoring.take(&mut out).unwrap();
         assert_eq!(out, [40]);
+        assert!(!left.exists() && other.exists());
     }
 
     #[test]

@@ -25,6 +25,10 @@ pub enum Cause {
     PingPong,
     /// The kill switch is on.
     Switched,
+    /// It is not known whether the kill switch is on.
+    SwitchUnreadable,
+    /// There is no such tier.
+    UnknownTier,
     /// The mover was stopped before the action was completed.
     Stopped,
     /// A dry run moves nothing.
@@ -41,7 +45,7 @@ pub enum Cause {
 
 impl Cause {
     /// All causes that have a name.
-    pub const NAMED: [Cause; 13] = [
+    pub const NAMED: [Cause; 15] = [
         Cause::Shared,
         Cause::Busy,
         Cause::NoRoom,
@@ -50,6 +54,8 @@ impl Cause {
         Cause::Offline,
         Cause::PingPong,
         Cause::Switched,
+        Cause::SwitchUnreadable,
+        Cause::UnknownTier,
         Cause::Stopped,
         Cause::DryRun,
         Cause::Locked,
@@ -85,10 +91,12 @@ impl Cause {
             Cause::Busy | Cause::PingPong | Cause::Locked | Cause::Other(_) => Failure::Busy,
             Cause::NoRoom | Cause::NoSwap => Failure::NoRoom,
             Cause::Gone => Failure::Gone,
-            Cause::Permission | Cause::Switched | Cause::Stopped | Cause::DryRun => {
-                Failure::Permission
-            }
-            Cause::Offline | Cause::Unsupported => Failure::Unsupported,
+            Cause::Permission
+            | Cause::Switched
+            | Cause::SwitchUnreadable
+            | Cause::Stopped
+            | Cause::DryRun => Failure::Permission,
+            Cause::Offline | Cause::UnknownTier | Cause::Unsupported => Failure::Unsupported,
         }
     }
 }
@@ -105,6 +113,8 @@ impl fmt::Display for Cause {
             Cause::Offline => "node offline or not allowed",
             Cause::PingPong => "moved twice within the limit",
             Cause::Switched => "kill switch",
+            Cause::SwitchUnreadable => "kill switch cannot be read",
+            Cause::UnknownTier => "no such tier",
             Cause::Stopped => "stopped before its turn",
             Cause::DryRun => "dry run",
             Cause::Locked => "locked, or of a kind that stays",

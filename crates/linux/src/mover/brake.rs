@@ -1,4 +1,5 @@
-//! Pauses the mover while tasks of the host stall on memory.
+//! Pauses the mover while tasks of the host stall on memory, or while it is not known whether they
+//! do.
 
 use tierscope_core::Time;
 
@@ -23,8 +24,8 @@ impl Brake {
     ) -> Option<Time> {
         if self.looked.is_none_or(|looked| now.0 >= looked.0 + PAUSE) {
             self.looked = Some(now);
-            let share = stalled().unwrap_or(0.0);
-            self.on = limit < 1.0 && share > if self.on { limit / 2.0 } else { limit };
+            let limit_now = if self.on { limit / 2.0 } else { limit };
+            self.on = limit < 1.0 && stalled().is_none_or(|share| share > limit_now);
         }
         let next = Time(self.looked.map_or(now.0, |looked| looked.0) + PAUSE);
         self.on.then_some(next)
@@ -53,7 +54,8 @@ mod tests {
         assert_eq!(brake.until(at(500), 0.1, || Some(0.11)), Some(at(1000)));
         assert_eq!(brake.until(at(1000), 0.1, || Some(0.06)), Some(at(1500)));
         assert_eq!(brake.until(at(1500), 0.1, || Some(0.04)), None);
-        assert_eq!(brake.until(at(2000), 0.1, || None), None, "a kernel without PSI");
+        assert_eq!(brake.until(at(2000), 0.1, || None), Some(at(2500)), "PSI cannot be read");
         assert_eq!(brake.until(at(2500), 1.0, || Some(1.0)), None, "switched off");
+        assert_eq!(brake.until(at(3000), 1.0, || None), None, "switched off, without PSI");
     }
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use tierscope_core::{Node, Range, SpaceId, Time};
 
+use super::brakes::Switch;
 use super::kernel::{Kernel, NodeMemory};
 use super::paging::Paged;
 use crate::space_owners::{Owner, User};
@@ -34,8 +35,11 @@ pub(crate) struct Fake {
     /// The process ends after this number of further pages has moved.
     pub(crate) dies_after: Option<u64>,
     pub(crate) offline: Option<u32>,
-    pub(crate) stalled: f64,
+    /// PSI; `None` for a kernel without.
+    pub(crate) stalled: Option<f64>,
     pub(crate) files: BTreeSet<PathBuf>,
+    /// Files of which nobody may know whether they exist.
+    pub(crate) hidden: BTreeSet<PathBuf>,
     /// Time that moving a page takes, in ns.
     pub(crate) page_ns: u64,
     /// Start, end and moved bytes of each call.
@@ -77,7 +81,7 @@ impl Fake {
     pub(crate) fn with_pages(pages: u64, node: i32) -> Self {
         let pages: BTreeMap<u64, i32> = (0..pages).map(|number| (page(number), node)).collect();
         let room = [pages.len() as u64; 2];
-        Self { pages, room, page_ns: 2000, ..Self::default() }
+        Self { pages, room, page_ns: 2000, stalled: Some(0.0), ..Self::default() }
     }
 
     /// Sets the number of pages that are free in swap.
@@ -242,7 +246,7 @@ impl Kernel for Fake {
     }
 
     fn stalled(&mut self) -> Option<f64> {
-        Some(self.stalled)
+        self.stalled
     }
 
     fn paged(&mut self, pid: u32, first: u64, pages: &mut [Paged]) -> io::Result<()> {
@@ -281,7 +285,11 @@ impl Kernel for Fake {
         Some(self.swap_room * 4096)
     }
 
-    fn exists(&mut self, path: &Path) -> bool {
-        self.files.contains(path)
+    fn switch(&mut self, path: &Path) -> Switch {
+        match self.files.contains(path) {
+            _ if self.hidden.contains(path) => Switch::Unreadable(libc::EACCES),
+            true => Switch::On,
+            false => Switch::Off,
+        }
     }
 }

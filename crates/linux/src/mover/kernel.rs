@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use tierscope_core::{Node, PAGE_SHIFT, PAGE_SIZE, Range, Time};
 
+use super::brakes::Switch;
 use super::paging::Paged;
 use crate::clock;
 use crate::pidfd::PidFd;
@@ -76,8 +77,8 @@ pub(crate) trait Kernel {
     /// Free bytes of swap; `None` if the kernel does not report them.
     fn swap_free(&mut self) -> Option<u64>;
 
-    /// Whether a file exists.
-    fn exists(&mut self, path: &Path) -> bool;
+    /// State of the kill switch at a path.
+    fn switch(&mut self, path: &Path) -> Switch;
 }
 
 /// The running kernel.
@@ -116,12 +117,22 @@ impl RunningKernel {
         }
     }
 
-    fn map_of(&mut self, pid: u32) -> io::Result<&File> {
-        if self.map.as_ref().is_none_or(|(known, _)| *known != pid) {
-            self.map = Some((pid, File::open(format!("/proc/{pid}/pagemap"))?));
+    /// Reads entries of a process's pagemap, from the page at `first` on.
+    ///
+    /// An open pagemap is that of the program that ran when it was opened: after an exec, or if the
+    /// pid was reused, it is empty for ever. So a file that cannot be read is opened once more.
+    fn read_map(&mut self, pid: u32, first: u64, bytes: &mut [u8]) -> io::Result<()> {
+        let offset = (first >> PAGE_SHIFT) * 8;
+        if let Some((_, map)) = self.map.as_ref().filter(|(known, _)| *known == pid)
+            && map.read_exact_at(bytes, offset).is_ok()
+        {
+            return Ok(());
         }
-        let none = || io::Error::from_raw_os_error(libc::ESRCH);
-        self.map.as_ref().map(|(_, map)| map).ok_or_else(none)
+        self.map = None;
+        let map = File::open(format!("/proc/{pid}/pagemap"))?;
+        map.read_exact_at(bytes, offset)?;
+        self.map = Some((pid, map));
+        Ok(())
     }
 
     /// Whether a process still runs the program that was watched.
@@ -141,8 +152,9 @@ impl RunningKernel {
     fn frame(&mut self, pid: u32, page: u64) -> Option<u64> {
         const PRESENT: u64 = 1 << 63; // bit of an entry: Documentation/admin-guide/mm/pagemap.rst
         const FRAME: u64 = (1 << 55) - 1;
-        let map = self.map_of(pid).ok()?;
-        let entry = word(map, page >> PAGE_SHIFT)?;
+        let mut bytes = [0; 8];
+        self.read_map(pid, page, &mut bytes).ok()?;
+        let entry = u64::from_ne_bytes(bytes);
         (entry & PRESENT != 0 && entry & FRAME != 0).then_some(entry & FRAME)
     }
 }
@@ -212,15 +224,15 @@ impl Kernel for RunningKernel {
     }
 
     fn paged(&mut self, pid: u32, first: u64, pages: &mut [Paged]) -> io::Result<()> {
-        let esrch = || io::Error::from_raw_os_error(libc::ESRCH);
-        let map = match self.map_of(pid) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(esrch()),
-            map => map?,
-        };
         let mut bytes = vec![0; pages.len() * 8];
         // The pagemap of a process that has ended is empty, and so are reads beyond the last
         // address.
-        map.read_exact_at(&mut bytes, (first >> PAGE_SHIFT) * 8).map_err(|_| esrch())?;
+        self.read_map(pid, first, &mut bytes).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof => {
+                io::Error::from_raw_os_error(libc::ESRCH)
+            }
+            _ => error,
+        })?;
         for (page, entry) in pages.iter_mut().zip(bytes.chunks_exact(8)) {
             *page = Paged::of_entry(entry.try_into().map_or(0, u64::from_ne_bytes));
         }
@@ -243,8 +255,8 @@ impl Kernel for RunningKernel {
         swap_free(&fs::read_to_string("/proc/meminfo").ok()?)
     }
 
-    fn exists(&mut self, path: &Path) -> bool {
-        path.exists()
+    fn switch(&mut self, path: &Path) -> Switch {
+        Switch::at(path)
     }
 }
 
@@ -290,7 +302,9 @@ fn page_out(process: &PidFd, mut at: u64, bytes: u64) -> io::Result<()> {
             libc::syscall(libc::SYS_process_madvise, fd, &raw const range, 1, libc::MADV_PAGEOUT, 0)
         };
         match u64::try_from(done) {
-            Ok(0) | Err(_) => return Err(io::Error::last_os_error()),
+            Err(_) => return Err(io::Error::last_os_error()),
+            // Nothing of the range was advised, and no reason given.
+            Ok(0) => return Err(io::Error::from_raw_os_error(libc::EAGAIN)),
             Ok(done) => at += done,
         }
     }
@@ -373,6 +387,37 @@ mod tests {
     fn free_swap_is_read() {
         let text = "MemFree: 1 kB\nSwapTotal:  16 kB\nSwapFree:  8 kB\n";
         assert_eq!((swap_free(text), swap_free("SwapFree: many\n")), (Some(8192), None));
+    }
+
+    // An open pagemap is that of the program that ran when it was opened.
+    #[test]
+    fn after_an_exec_the_new_programs_pages_are_read() {
+        use std::io::Write;
+        use std::process::{Command, Stdio};
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "read line; exec cat"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = shell.spawn().unwrap();
+        let (pid, mut kernel) = (child.id(), RunningKernel::new(SpaceOwners::default()));
+        let stack = || {
+            let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+            let line = maps.lines().find(|line| line.ends_with("[stack]")).unwrap().to_owned();
+            let end = line.split(['-', ' ']).nth(1).unwrap();
+            u64::from_str_radix(end, 16).unwrap() - 4096
+        };
+        let mut page = [Paged::Absent];
+        if let Err(error) = kernel.paged(pid, stack(), &mut page) {
+            // Without the capability, as in a test of another user.
+            assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+        }
+        let mut input = child.stdin.take().unwrap();
+        // `cat` answers once it runs.
+        input.write_all(b"go\nx").unwrap();
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut [0]).unwrap();
+        page = [Paged::Absent];
+        kernel.paged(pid, stack(), &mut page).unwrap();
+        assert!(page[0].is_present());
+        drop(input);
+        child.wait().unwrap();
     }
 
     // The running kernel's pagemap, for a page of this process.

@@ -9,6 +9,7 @@
 //! | `users.rs` | the process through which pages of shared memory are moved |
 //! | `worker.rs` | processes actions batch by batch, subject to all limits |
 //! | `rate.rs`, `brake.rs`, `repeat.rs` | bytes per second; pressure; ping-pong |
+//! | `brakes.rs` | kill switch and PSI have to be readable |
 //! | `limits.rs`, `account.rs` | configured limits; outcome of every byte |
 //!
 //! The leaves have been checked before a promotion: page-granular policies decide by leaf bits or
@@ -17,6 +18,7 @@
 mod account;
 mod batch;
 mod brake;
+pub mod brakes;
 #[cfg(test)]
 pub(crate) mod fake;
 pub(crate) mod kernel;
@@ -79,6 +81,7 @@ impl MoverHandle {
     /// If the new limits are invalid; the old ones remain in force.
     pub fn set_limits(&self, limits: Limits) -> Result<()> {
         limits.check()?;
+        brakes::check(&limits)?;
         let mut queue = self.0.queue();
         (queue.limits, queue.changed) = (limits, true);
         self.0.wakeup.notify_all();

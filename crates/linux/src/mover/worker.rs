@@ -12,6 +12,7 @@ use tierscope_core::{
 use super::account::{Account, Cause};
 use super::batch::{BatchResult, Fate, carry};
 use super::brake::Brake;
+use super::brakes::Switch;
 use super::kernel::Kernel;
 use super::limits::{BATCH, Limits};
 use super::paging;
@@ -200,12 +201,14 @@ impl<K: Kernel> Worker<K> {
         if stop {
             return give_up(job, account, Cause::Stopped);
         }
-        let switch = self.limits.kill_switch.clone();
-        if switch.is_some_and(|path| self.kernel.exists(&path)) {
-            return give_up(job, account, Cause::Switched);
+        let switch = self.limits.kill_switch.as_deref().map(|path| self.kernel.switch(path));
+        match switch {
+            None | Some(Switch::Off) => {}
+            Some(Switch::On) => return give_up(job, account, Cause::Switched),
+            Some(Switch::Unreadable(_)) => return give_up(job, account, Cause::SwitchUnreadable),
         }
         if to.is_some_and(|to| usize::from(to.0) >= self.layout.tiers.len()) {
-            return give_up(job, account, Cause::NoRoom);
+            return give_up(job, account, Cause::UnknownTier);
         }
         let kernel = &mut self.kernel;
         if let Some(until) = self.brake.until(now, self.limits.stalled, || kernel.stalled()) {

@@ -1,7 +1,7 @@
 //! Sampled accesses by perf_event: Intel PEBS, AMD IBS, or page faults on machines without either.
 //!
 //! Events are open on every CPU, for all processes; samples of processes that are not watched are
-//! dropped when the rings are read. Samples that the kernel lost are counted.
+//! dropped when the rings are read. Samples that the kernel lost are counted. CPUs may come and go.
 
 mod event;
 #[cfg(test)]
@@ -11,6 +11,8 @@ mod ring;
 use std::io;
 use std::mem::offset_of;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use memmap2::{MmapOptions, MmapRaw};
@@ -45,13 +47,14 @@ struct Ring {
     /// The event ends when this is closed.
     _fd: OwnedFd,
     access: Access,
+    cpu: u32,
 }
 
 impl Ring {
-    fn map(fd: OwnedFd, access: Access) -> io::Result<Self> {
+    fn map(fd: OwnedFd, access: Access, cpu: u32) -> io::Result<Self> {
         let page = rustix::param::page_size();
         let memory = MmapOptions::new().len((PAGES + 1) * page).map_raw(&fd)?;
-        Ok(Self { memory, page, _fd: fd, access })
+        Ok(Self { memory, page, _fd: fd, access, cpu })
     }
 
     fn word(&self, at: usize) -> &AtomicU64 {
@@ -76,10 +79,36 @@ impl Ring {
 /// Samples of watched processes.
 pub struct PerfSamples {
     rings: Vec<Ring>,
+    opener: Opener,
+    /// CPUs that were online when they were looked at last.
+    cpus: Vec<u32>,
+    /// Drains since then.
+    drains: u32,
     owners: SpaceOwners,
     row: Vec<u8>,
     losses: Losses,
 }
+
+/// Opens the rings of a CPU.
+struct Opener {
+    sys: PathBuf,
+    events: Rc<dyn EventOpener>,
+    source: Source,
+    frequency: u64,
+}
+
+impl Opener {
+    fn open(&self, cpu: u32, rings: &mut Vec<Ring>) -> io::Result<()> {
+        for event in self.source.events(&self.sys) {
+            let fd = self.events.open(event.attr(self.frequency), cpu)?;
+            rings.push(Ring::map(fd, event.access, cpu)?);
+        }
+        Ok(())
+    }
+}
+
+/// Number of drains after which the online CPUs are looked at again.
+const CPUS_AFTER: u32 = 32;
 
 impl PerfSamples {
     /// Opens `source` on every online CPU of `host`, at `frequency` samples per second and CPU.
@@ -93,15 +122,37 @@ impl PerfSamples {
         frequency: u64,
         owners: SpaceOwners,
     ) -> Result<Self> {
+        let (sys, events) = (host.sys.to_owned(), Rc::clone(&host.events));
+        let (opener, cpus) = (Opener { sys, events, source, frequency }, online(host.sys));
         let mut rings = Vec::new();
-        for cpu in online(host.sys) {
-            for event in source.events(host.sys) {
-                let fd = host.events.open(event.attr(frequency), cpu);
-                let fd = fd.map_err(|e| refused(source, &e))?;
-                rings.push(Ring::map(fd, event.access).map_err(|e| refused(source, &e))?);
+        let open = |cpu: &u32| opener.open(*cpu, &mut rings);
+        cpus.iter().try_for_each(open).map_err(|e| refused(source, &e))?;
+        let (row, losses) = (Vec::new(), Losses::default());
+        Ok(Self { rings, opener, cpus, drains: 0, owners, row, losses })
+    }
+
+    /// Closes the rings of CPUs that went offline, whose events the kernel has ended, and opens
+    /// those of CPUs that came. One that cannot be opened is tried again.
+    fn follow_cpus(&mut self) {
+        self.drains += 1;
+        if self.drains < CPUS_AFTER {
+            return;
+        }
+        self.drains = 0;
+        let now = online(&self.opener.sys);
+        if now == self.cpus || now.is_empty() {
+            return;
+        }
+        self.rings.retain(|ring| now.contains(&ring.cpu));
+        self.cpus.retain(|cpu| now.contains(cpu));
+        for cpu in now {
+            let mut rings = Vec::new();
+            if !self.cpus.contains(&cpu) && self.opener.open(cpu, &mut rings).is_ok() {
+                self.rings.append(&mut rings);
+                self.cpus.push(cpu);
             }
         }
-        Ok(Self { rings, owners, row: Vec::new(), losses: Losses::default() })
+        self.cpus.sort_unstable();
     }
 
     /// Counts of lost and throttled samples since opening.
@@ -141,6 +192,7 @@ impl Samples for PerfSamples {
         }
         self.losses.lost += lost;
         out[first..].sort_by_key(|sample| sample.time);
+        self.follow_cpus();
         Lost(lost)
     }
 }

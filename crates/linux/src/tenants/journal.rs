@@ -20,6 +20,7 @@ use tierscope_core::{Error, ErrorKind, Result};
 
 use super::cpu_max::CpuMax;
 use super::group::Group;
+use crate::maker::Maker;
 use crate::proc::Proc;
 
 /// Maximum size of a journal in bytes; more is not read.
@@ -100,40 +101,6 @@ pub(super) fn not_restored(failed: &[(&Entry, io::Error)]) -> Error {
         .remedy(format!("run as root: {}", commands.join("; ")))
 }
 
-/// A process, identified beyond its life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Owner {
-    pub(super) pid: u32,
-    started: u64,
-}
-
-impl Owner {
-    /// This process.
-    pub(super) fn own(proc: &Proc) -> Result<Self> {
-        let pid = std::process::id();
-        let stat = proc.stat(pid)?.ok_or_else(|| {
-            Error::new(ErrorKind::Missing, "cannot find this process in /proc")
-                .cause("it shows another pid namespace, or hides processes")
-                .remedy("mount the /proc of this namespace, without hidepid")
-        })?;
-        Ok(Self { pid, started: stat.started })
-    }
-
-    fn parse(name: &str) -> Option<Self> {
-        let (pid, started) = name.split_once('-')?;
-        Some(Self { pid: pid.parse().ok()?, started: started.parse().ok()? })
-    }
-
-    fn name(self) -> String {
-        format!("{}-{}", self.pid, self.started)
-    }
-
-    fn runs(self, proc: &Proc) -> Result<bool> {
-        let stat = proc.stat(self.pid)?;
-        Ok(stat.is_some_and(|stat| stat.started == self.started && !stat.has_ended()))
-    }
-}
-
 /// The journals of all owners, locked: of two programs that start, one waits for the other.
 pub(super) struct Journals {
     directory: PathBuf,
@@ -143,7 +110,7 @@ pub(super) struct Journals {
 /// A journal of another owner, or what remains of one.
 pub(super) struct Found {
     path: PathBuf,
-    pub(super) owner: Owner,
+    pub(super) owner: Maker,
     pub(super) runs: bool,
     /// The entries; `None` if the journal is damaged.
     pub(super) entries: Option<Vec<Entry>>,
@@ -182,7 +149,7 @@ impl Journals {
             let path = entry.map_err(failed)?.path();
             let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
             let whole = name.strip_suffix(".new").unwrap_or(name);
-            let Some(owner) = Owner::parse(whole) else { continue };
+            let Some(owner) = Maker::parse(whole) else { continue };
             let runs = owner.runs(proc)?;
             if whole == name {
                 let entries = read(&path).ok().and_then(|text| parse(&text, root));
@@ -196,7 +163,7 @@ impl Journals {
     }
 
     /// A journal of `owner`, which writes it without a lock.
-    pub(super) fn journal(&self, owner: Owner) -> Result<Journal> {
+    pub(super) fn journal(&self, owner: Maker) -> Result<Journal> {
         let failed = |cause: io::Error| unusable(&self.directory, cause);
         let directory = self.lock.try_clone().map_err(failed)?;
         Ok(Journal { path: self.directory.join(owner.name()), directory })

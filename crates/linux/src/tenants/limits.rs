@@ -8,8 +8,9 @@ use tierscope_core::{Error, ErrorKind, Result};
 
 use super::Places;
 use super::group::Group;
-use super::journal::{Entry, Found, Journal, Journals, Owner, not_restored};
+use super::journal::{Entry, Found, Journal, Journals, not_restored};
 use crate::cpus::online;
+use crate::maker::Maker;
 use crate::proc::{Cgroup, Proc};
 
 /// CPU limits of some cgroups, which no other program limits meanwhile. A limit is never above the
@@ -49,7 +50,7 @@ impl CpuLimits {
             }
         }
         running.iter().try_for_each(|other| limits.check_free(other))?;
-        limits.journal = Some(journals.journal(Owner::own(&proc)?)?);
+        limits.journal = Some(journals.journal(Maker::own(&proc)?)?);
         limits.look()?;
         limits.write_journal()?;
         Ok((limits, warnings))

@@ -18,6 +18,10 @@ type Entries = BTreeSet<(u8, u64)>;
 struct Tables {
     present: Entries,
     young: Entries,
+    /// Open files that are attached.
+    sessions: u32,
+    /// Young entries that they cleared.
+    cleared: u64,
     /// Start and end of memory that the module refuses, until it has refused this many probes.
     refused: Option<(u64, u64, u32)>,
 }
@@ -32,6 +36,8 @@ pub(crate) struct Kernel {
     pub(crate) attach: Option<i32>,
     /// Pids that ATTACH refuses with EPERM.
     pub(crate) forbidden: Vec<u32>,
+    /// Pid that ATTACH returns with EBUSY.
+    pub(crate) owner: u32,
     /// Whether PROBE is interrupted after two probes, and SCAN after each word.
     pub(crate) interrupted: bool,
     /// Batch sizes of the PROBE calls so far.
@@ -53,6 +59,7 @@ impl Default for Kernel {
             open: None,
             attach: None,
             forbidden: Vec::new(),
+            owner: 1,
             interrupted: false,
             batches: Vec::new(),
             flush: Vec::new(),
@@ -99,7 +106,7 @@ impl Device for Fake {
     fn open(&self) -> io::Result<Box<dyn Channel>> {
         match self.0.borrow().open {
             Some(error) => Err(io::Error::from_raw_os_error(error)),
-            None => Ok(Box::new(File { kernel: Rc::clone(&self.0), attached: None })),
+            None => Ok(Box::new(File { kernel: Rc::clone(&self.0), attached: None, mine: 0 })),
         }
     }
 
@@ -112,6 +119,17 @@ struct File {
     kernel: Rc<RefCell<Kernel>>,
     /// Pid, and its number of execs and exits at ATTACH.
     attached: Option<(i32, u32)>,
+    /// Entries cleared before ATTACH, or by itself.
+    mine: u64,
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = self.with_tables(|tables, _| {
+            tables.sessions -= 1;
+            Ok(())
+        });
+    }
 }
 
 fn error(number: i32) -> io::Error {
@@ -130,6 +148,22 @@ impl File {
         }
         let interrupted = kernel.interrupted;
         work(kernel.tables.entry(pid).or_default(), interrupted)
+    }
+
+    /// Like `with_tables`, for work that clears entries; returns the number that others cleared.
+    fn clearing(
+        &mut self,
+        work: impl FnOnce(&mut Tables, bool) -> io::Result<()>,
+    ) -> (io::Result<()>, u64) {
+        let mut counted = (0, 0);
+        let answer = self.with_tables(|tables, interrupted| {
+            let before = tables.cleared;
+            let answer = work(tables, interrupted);
+            counted = (tables.cleared - before, tables.cleared);
+            answer
+        });
+        self.mine += counted.0;
+        (answer, counted.1.saturating_sub(self.mine))
     }
 }
 
@@ -150,13 +184,20 @@ impl Channel for File {
     fn attach(&mut self, attach: &mut abi::Attach) -> io::Result<()> {
         assert_eq!(attach.size as usize, size_of::<abi::Attach>());
         assert!(attach.selftest_addr != 0 && attach.selftest_addr.is_multiple_of(4096));
-        let kernel = self.kernel.borrow();
+        let kernel = &mut *self.kernel.borrow_mut();
         if let Some(number) = kernel.attach {
             return Err(error(number));
         }
         if kernel.forbidden.contains(&(attach.pid as u32)) {
             return Err(error(libc::EPERM));
         }
+        let tables = kernel.tables.entry(attach.pid).or_default();
+        if tables.sessions > 0 && attach.flags & abi::ATTACH_SHARED == 0 {
+            attach.owner = kernel.owner;
+            return Err(error(libc::EBUSY));
+        }
+        tables.sessions += 1;
+        self.mine = tables.cleared;
         attach.proven_levels = 0b0111;
         self.attached = Some((attach.pid, kernel.ended.get(&attach.pid).copied().unwrap_or(0)));
         Ok(())
@@ -165,7 +206,7 @@ impl Channel for File {
     fn probe(&mut self, header: &mut abi::Probes, probes: &mut [abi::Probe]) -> io::Result<()> {
         assert!(probes.len() <= 4, "more than max_probes");
         self.kernel.borrow_mut().batches.push(probes.len() as u32);
-        self.with_tables(|tables, interrupted| {
+        let (answer, others) = self.clearing(|tables, interrupted| {
             for probe in probes {
                 if interrupted && header.done == 2 {
                     return Err(error(libc::EINTR));
@@ -174,7 +215,9 @@ impl Channel for File {
                 header.done += 1;
             }
             Ok(())
-        })
+        });
+        header.cleared_by_others = others;
+        answer
     }
 
     fn scan(
@@ -185,7 +228,7 @@ impl Channel for File {
     ) -> io::Result<()> {
         assert_eq!(scan.size as usize, size_of::<abi::Scan>());
         let shift = Level::new(scan.level as u8).unwrap().shift();
-        self.with_tables(|tables, interrupted| {
+        let (answer, others) = self.clearing(|tables, interrupted| {
             while scan.cursor < scan.end {
                 scan_word(tables, scan, shift, young, present);
                 if interrupted && scan.cursor < scan.end {
@@ -193,7 +236,9 @@ impl Channel for File {
                 }
             }
             Ok(())
-        })
+        });
+        scan.cleared_by_others = others;
+        answer
     }
 
     fn flush(&mut self, flush: &mut abi::Flush) -> io::Result<()> {
@@ -237,7 +282,7 @@ fn judge(tables: &mut Tables, probe: &mut abi::Probe) {
         (true, true) => abi::STATE_YOUNG,
     };
     if probe.op == abi::OP_TEST_AND_CLEAR {
-        tables.young.remove(&entry);
+        tables.cleared += u64::from(tables.young.remove(&entry));
     }
 }
 
@@ -259,7 +304,7 @@ fn scan_word(
         present_bits |= u64::from(tables.present.contains(&entry)) << bit;
         young_bits |= u64::from(tables.young.contains(&entry)) << bit;
         if scan.flags & abi::SCAN_CLEAR != 0 {
-            tables.young.remove(&entry);
+            tables.cleared += u64::from(tables.young.remove(&entry));
         }
         scan.visited += 1;
         scan.cursor += 1 << shift;

@@ -49,7 +49,8 @@ fn named<T>(
     if !text.ends_with(".toml") {
         return ready(text).map_err(said);
     }
-    let content = std::fs::read_to_string(text).map_err(|error| format!("{text}: {error}"))?;
+    let content =
+        tierscope_workloads::text_file::read(text).map_err(|error| format!("{text}: {error}"))?;
     parse(text, &content).map_err(said)
 }
 

@@ -226,7 +226,7 @@ pub fn read<T: for<'de> Deserialize<'de>>(name: &str, text: &str) -> Result<T> {
 /// # Errors
 /// The file cannot be read.
 pub fn read_file(path: &Path) -> Result<String> {
-    std::fs::read_to_string(path).map_err(|error| {
+    tierscope_workloads::text_file::read(path).map_err(|error| {
         Error::new(ErrorKind::Io, format!("cannot read experiment {}", path.display()))
             .cause(error)
             .remedy("give a TOML file; see experiments/ for some that work")

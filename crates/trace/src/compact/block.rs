@@ -17,11 +17,15 @@ pub(super) const FILE_HEADER: usize = 16;
 pub(super) const MARK: [u8; 4] = *b"\xb1TSB";
 /// Bytes of a block header.
 pub(super) const HEADER: usize = 48;
-/// Limit on a payload's bytes, packed or not.
-pub(super) const LONGEST: u32 = 1 << 26;
+/// Limit on a payload's bytes, packed or not; of the end block, whose summary lists all pages.
+pub(super) const LONGEST: u32 = 1 << 24;
+pub(super) const LONGEST_END: u32 = 1 << 26;
 
-/// Limit on a block's accesses or events.
+/// Limit on a block's accesses.
 pub(super) const MOST: u32 = 1 << 20;
+/// Limit on a block's events, and on places and allocations among its accesses: in memory each
+/// takes some twenty times its bytes.
+pub(super) const MOST_EVENTS: u32 = 1 << 17;
 
 /// The content of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,12 +103,14 @@ impl Header {
             time: u64_at(32),
             checksum: u32_at(40),
         };
+        let most = if holds == Holds::Events { MOST_EVENTS } else { MOST };
+        let longest = if holds == Holds::End { LONGEST_END } else { LONGEST };
         let sound = bytes[5] <= 1
             && bytes[6..8] == [0, 0]
-            && header.length <= LONGEST
-            && header.unpacked <= LONGEST
+            && header.length <= longest
+            && header.unpacked <= longest
             && header.thread < MAX_THREADS
-            && header.count <= MOST
+            && header.count <= most
             && (header.packed || header.length == header.unpacked);
         sound.then_some(header)
     }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use tierscope_core::Time;
 
+use super::block::MOST_EVENTS;
 use super::varint;
 use crate::access::{Access, Batch, Event, Kind};
 
@@ -188,11 +189,17 @@ impl Encoder {
 struct Sites {
     names: Vec<Arc<str>>,
     given: u64,
+    /// Tokens of both kinds so far.
+    tokens: u32,
 }
 
 impl Sites {
     /// Decodes the operands of a SITE or GIVEN token.
     fn take(&mut self, token: u8, bytes: &mut &[u8], thread: u32) -> Option<Option<Event>> {
+        self.tokens += 1;
+        if self.tokens > MOST_EVENTS {
+            return None;
+        }
         if token == SITE {
             self.names.push(varint::take_text(bytes)?.into());
             return Some(None);
@@ -328,6 +335,10 @@ mod tests {
         assert_eq!(decode(&[0xf2, 1, b'x', 0xf3, 0, 2, 3], 0), Some(()));
         assert_eq!(decode(&[0xf2, 1, b'x', 0xf3, 1, 2, 3], 0), None, "an unknown site");
         assert_eq!(decode(&[0xf1, 4, 0x10], 1), None, "cut short");
+        let given = |count| [&[0xf2, 1, b'x'][..], &[0xf3, 0, 2, 3].repeat(count)].concat();
+        let most = MOST_EVENTS as usize - 1;
+        assert_eq!(decode(&given(most), 0), Some(()));
+        assert_eq!(decode(&given(most + 1), 0), None, "more allocations than a block may have");
     }
 
     proptest! {

@@ -1,5 +1,6 @@
 //! The end block: the trace's summary. FORMAT.md has the layout.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use tierscope_core::Time;
@@ -8,6 +9,10 @@ use super::varint::{put, put_text, take, take_text};
 use crate::access::MAX_THREADS;
 use crate::pages::BLOCK_BYTES;
 use crate::summary::{Footprint, Summary, Thread};
+
+/// Most blocks of footprints that are kept, 8 TiB with a page in each 2 MiB; of more, none are: the
+/// footprints can be recomputed from the accesses.
+const MOST_BLOCKS: usize = 1 << 22;
 
 /// Appends a summary.
 pub(super) fn encode(summary: &Summary, out: &mut Vec<u8>) {
@@ -55,10 +60,15 @@ pub(super) fn decode(mut bytes: &[u8]) -> Option<Summary> {
         let (pid, tid, accesses) = (take(bytes)?, take(bytes)?, four(bytes)?);
         Some(Thread { pid, tid, accesses, name: Arc::from(take_text(bytes)?) })
     })?;
-    let footprints = list(bytes, MAX_THREADS.into(), |bytes| {
+    let room = Cell::new(MOST_BLOCKS);
+    let mut footprints = list(bytes, MAX_THREADS.into(), |bytes| {
         let pid = take(bytes)?;
-        Some(Footprint { pid, data: decode_blocks(bytes)?, code: decode_blocks(bytes)? })
+        let (data, code) = (decode_blocks(bytes, &room)?, decode_blocks(bytes, &room)?);
+        Some(Footprint { pid, data, code })
     })?;
+    if room.get() == 0 {
+        footprints.clear();
+    }
     // Totals must not overflow.
     let counts = threads.iter().flat_map(|thread| &thread.accesses);
     counts.into_iter().try_fold(0u64, |sum, count| sum.checked_add(*count))?;
@@ -74,17 +84,23 @@ fn list<T>(bytes: &mut &[u8], most: u64, item: impl Fn(&mut &[u8]) -> Option<T>)
     (0..count).map(|_| item(bytes)).collect()
 }
 
-fn decode_blocks(bytes: &mut &[u8]) -> Option<Vec<(u64, u64)>> {
+/// Decodes blocks, and keeps them while there is `room`.
+fn decode_blocks(bytes: &mut &[u8], room: &Cell<usize>) -> Option<Vec<(u64, u64)>> {
     let count = take(bytes)?;
-    let mut next = 0u64;
-    let block = |_| {
+    let (mut next, mut blocks) = (0u64, Vec::new());
+    for _ in 0..count {
         let block = next.checked_add(take(bytes)?)?;
         let pages = take(bytes)?;
         next = block.checked_add(1)?;
-        let sound = block <= u64::MAX / BLOCK_BYTES && (1..=512).contains(&pages);
-        sound.then_some((block, pages))
-    };
-    (0..count).map(block).collect()
+        if block > u64::MAX / BLOCK_BYTES || !(1..=512).contains(&pages) {
+            return None;
+        }
+        if room.get() > 0 {
+            room.set(room.get() - 1);
+            blocks.push((block, pages));
+        }
+    }
+    Some(blocks)
 }
 
 #[cfg(test)]
@@ -115,6 +131,19 @@ mod tests {
         assert_eq!(decode(&out), Some(summary()));
         out.push(0);
         assert_eq!(decode(&out), None, "something is left");
+    }
+
+    #[test]
+    fn footprints_beyond_the_limit_are_left_out() {
+        let of = |blocks: u64| {
+            let data = (0..blocks).map(|block| (block, 1)).collect();
+            let mut long = summary();
+            long.footprints = vec![Footprint { pid: 1, data, code: Vec::new() }];
+            let mut out = Vec::new();
+            encode(&long, &mut out);
+            decode(&out).unwrap().footprints.len()
+        };
+        assert_eq!((of(MOST_BLOCKS as u64 - 1), of(MOST_BLOCKS as u64)), (1, 0));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tierscope_core::{Error, ErrorKind, Result};
 
-use super::block::{Header, Holds, LONGEST, file_header, pack};
+use super::block::{Header, Holds, LONGEST_END, file_header, pack};
 use super::code::Encoder;
 use super::{end, events};
 use crate::access::{Access, Batch, Event, MAX_THREADS};
@@ -135,7 +135,7 @@ impl<W: Write> Writer<W> {
         let mut summary = self.tally.summary(whole);
         let mut plain = Vec::new();
         end::encode(&summary, &mut plain);
-        if plain.len() > LONGEST as usize {
+        if plain.len() > LONGEST_END as usize {
             // Sparse accesses over tens of terabytes: too many footprint blocks for one payload;
             // they can be recomputed from the accesses.
             summary.footprints.clear();

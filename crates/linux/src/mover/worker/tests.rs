@@ -185,10 +185,6 @@ fn every_cause_is_reported() {
     bench.order_bytes(page(4), page(5), ActionKind::Split);
     bench.run();
     assert_eq!(bench.outcomes(), [(0, 1, Some(Failure::Unsupported))]);
-    // An order for a tier that does not exist.
-    bench.order(4..5, 7);
-    bench.run();
-    assert_eq!(bench.outcomes(), [(0, 1, Some(Failure::NoRoom))]);
 }
 
 // The target exits after 512 of 2048 pages: those are counted as moved, the others as failed.
@@ -240,6 +236,29 @@ fn the_kill_switch_ends_a_move_within_two_mebibytes() {
     assert_eq!((pages_of(account.promoted), account.failed[&Cause::Switched]), (512, 1536 << 12));
 }
 
+// It is not known whether the switch is on: nothing more moves, and the account says why.
+#[test]
+fn a_kill_switch_that_cannot_be_read_ends_moves() {
+    let switch = PathBuf::from("/home/ops/hold");
+    let limits = Limits { kill_switch: Some(switch.clone()), ..Limits::default() };
+    let mut bench = Bench::new(Fake::with_pages(2048, 1), limits);
+    bench.order(0..2048, 0);
+    assert_eq!(bench.step(), Next::Go);
+    bench.worker.kernel.hidden.insert(switch);
+    let account = bench.run();
+    assert_eq!(pages_of(account.promoted), 512);
+    assert_eq!(account.failed, [(Cause::SwitchUnreadable, 1536 << 12)].into());
+}
+
+#[test]
+fn an_order_to_an_unknown_tier_moves_nothing() {
+    let mut bench = Bench::new(Fake::with_pages(8, 1), Limits::default());
+    bench.order(0..8, 7);
+    assert_eq!(bench.run().failed, [(Cause::UnknownTier, 8 << 12)].into());
+    assert_eq!(bench.outcomes(), [(0, 8, Some(Failure::Unsupported))]);
+    assert_eq!(bench.worker.kernel.on(1), 8);
+}
+
 #[test]
 fn stopping_fails_the_rest() {
     let mut bench = Bench::new(Fake::with_pages(2048, 1), Limits::default());
@@ -266,12 +285,15 @@ fn a_dry_run_moves_nothing() {
 #[test]
 fn the_mover_waits_under_pressure() {
     let mut bench = Bench::new(Fake::with_pages(8, 1), Limits::default());
-    bench.worker.kernel.stalled = 0.5;
+    bench.worker.kernel.stalled = Some(0.5);
     bench.order(0..8, 0);
     assert_eq!(bench.step(), Next::At(Time(500_000_000)));
     assert_eq!(bench.account().waiting, 8 << 12);
     bench.worker.kernel.now = 500_000_000;
-    bench.worker.kernel.stalled = 0.01;
+    bench.worker.kernel.stalled = None;
+    assert_eq!(bench.step(), Next::At(Time(1_000_000_000)), "PSI cannot be read any more");
+    bench.worker.kernel.now = 1_000_000_000;
+    bench.worker.kernel.stalled = Some(0.01);
     assert_eq!(pages_of(bench.run().promoted), 8);
 }
 
