@@ -2,8 +2,8 @@
 /*
  * One session clears the ACCESSED bits of an address space: two would each see
  * the accesses only that fell between the other's clear and its own. A second
- * session is refused, or admitted on request; then each is told how many bits
- * the others have cleared.
+ * session is refused, or admitted on request; then the calls of each return how
+ * many bits the others have cleared.
  */
 #include <linux/atomic.h>
 #include <linux/hashtable.h>

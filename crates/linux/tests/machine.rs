@@ -3,6 +3,7 @@
 mod fake;
 
 use std::io::{Read as _, Write as _};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,8 +24,13 @@ struct Idle(Child);
 
 impl Idle {
     fn start() -> Self {
-        let mut child =
-            Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        Self::of("cat".as_ref())
+    }
+
+    /// Runs `program`, a copy of `cat`.
+    fn of(program: &Path) -> Self {
+        let mut command = Command::new(program);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
         child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
         Self(child)
@@ -321,10 +327,7 @@ fn the_end_of_all_targets_is_the_end() {
     let dir = tempfile::tempdir().unwrap();
     let program = dir.path().join("meow-of-this-test");
     std::fs::copy("/bin/cat", &program).unwrap();
-    let meow = || {
-        let mut command = Command::new(&program);
-        Idle(command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap())
-    };
+    let meow = || Idle::of(&program);
     let (mut one, mut other) = (Idle::start(), meow());
     let process = |of: &Idle| Selection::Process { pid: of.pid(), children: false };
     let called = Selection::Name("meow-of-th??-[a-z]est".parse().unwrap());

@@ -29,6 +29,8 @@ pub enum Cause {
     SwitchUnreadable,
     /// There is no such tier.
     UnknownTier,
+    /// Too many orders waited already.
+    TooMany,
     /// The mover was stopped before the action was completed.
     Stopped,
     /// A dry run moves nothing.
@@ -45,7 +47,7 @@ pub enum Cause {
 
 impl Cause {
     /// All causes that have a name.
-    pub const NAMED: [Cause; 15] = [
+    pub const NAMED: [Cause; 16] = [
         Cause::Shared,
         Cause::Busy,
         Cause::NoRoom,
@@ -56,6 +58,7 @@ impl Cause {
         Cause::Switched,
         Cause::SwitchUnreadable,
         Cause::UnknownTier,
+        Cause::TooMany,
         Cause::Stopped,
         Cause::DryRun,
         Cause::Locked,
@@ -88,7 +91,9 @@ impl Cause {
     pub(crate) fn failure(self) -> Failure {
         match self {
             Cause::Shared => Failure::Shared,
-            Cause::Busy | Cause::PingPong | Cause::Locked | Cause::Other(_) => Failure::Busy,
+            Cause::Busy | Cause::PingPong | Cause::TooMany | Cause::Locked | Cause::Other(_) => {
+                Failure::Busy
+            }
             Cause::NoRoom | Cause::NoSwap => Failure::NoRoom,
             Cause::Gone => Failure::Gone,
             Cause::Permission
@@ -115,6 +120,7 @@ impl fmt::Display for Cause {
             Cause::Switched => "kill switch",
             Cause::SwitchUnreadable => "kill switch cannot be read",
             Cause::UnknownTier => "no such tier",
+            Cause::TooMany => "too many orders waiting",
             Cause::Stopped => "stopped before its turn",
             Cause::DryRun => "dry run",
             Cause::Locked => "locked, or of a kind that stays",

@@ -436,6 +436,42 @@ mod tests {
         assert_eq!(error.raw_os_error(), Some(libc::ESRCH));
     }
 
+    /// Memory of this process, at most one huge page of it, and whether the kernel made one.
+    fn memory(advice: memmap2::Advice) -> (memmap2::MmapMut, u64, bool) {
+        let mut memory = memmap2::MmapMut::map_anon(4 << 20).unwrap();
+        memory.advise(advice).unwrap();
+        let block = (memory.as_ptr() as u64).next_multiple_of(2 << 20);
+        let at = (block - memory.as_ptr() as u64) as usize;
+        memory[at..at + (2 << 20)].fill(1);
+        let smaps = fs::read_to_string("/proc/self/smaps").unwrap();
+        let mapping = smaps.split("\nVmFlags:").find(|mapping| {
+            let lines = mapping.lines();
+            let range = lines.filter_map(|line| line.split_once(' ')?.0.split_once('-'));
+            let mut ends = range.filter_map(|(start, end)| {
+                Some((u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?))
+            });
+            ends.any(|(start, end)| (start..end).contains(&block))
+        });
+        let huge = mapping.is_some_and(|mapping| mapping.contains("AnonHugePages:      2048 kB"));
+        (memory, block, huge)
+    }
+
+    // The last page of a block of 2 MiB, of a huge page and of small pages.
+    #[test]
+    fn a_huge_page_of_this_process_is_one() {
+        let (mut kernel, own) = (RunningKernel::new(SpaceOwners::default()), std::process::id());
+        let (huge, at, is_one) = memory(memmap2::Advice::HugePage);
+        let sees_frames = kernel.frame(own, at).is_some_and(|frame| frame > 0);
+        if sees_frames && kernel.flags.is_some() {
+            assert_eq!(kernel.is_huge(own, at + (511 << PAGE_SHIFT)), is_one);
+        } else {
+            eprintln!("skipped: page frame numbers need CAP_SYS_ADMIN");
+        }
+        drop(huge);
+        let (_small, at, is_one) = memory(memmap2::Advice::NoHugePage);
+        assert!(!is_one && !kernel.is_huge(own, at + (511 << PAGE_SHIFT)));
+    }
+
     // Two zones on node 0, one on node 1; the values are pages.
     #[test]
     fn watermarks_add_up_over_zones() {

@@ -42,6 +42,7 @@ pub use limits::Limits;
 pub(crate) use worker::Layout;
 use worker::{Next, Queue, Worker};
 
+use crate::clock;
 use crate::space_owners::SpaceOwners;
 
 #[derive(Debug, Default)]
@@ -145,10 +146,7 @@ impl Drop for LiveMover {
 impl Mover for LiveMover {
     fn submit(&mut self, actions: &[Action], budget: Budget) -> Result<()> {
         let mut queue = self.shared.queue();
-        let bytes: u64 = actions.iter().map(|action| action.range.bytes()).sum();
-        queue.account.submitted += bytes;
-        queue.account.waiting += bytes;
-        queue.waiting.extend(actions);
+        queue.order(actions, clock::monotonic());
         queue.budget = budget.bytes;
         self.shared.wakeup.notify_all();
         Ok(())

@@ -39,6 +39,28 @@ pub(crate) struct Queue {
     pub(crate) stop: bool,
 }
 
+/// Most actions that wait: while a brake holds, a policy may go on ordering for hours.
+const MOST_WAITING: usize = 1 << 16;
+
+impl Queue {
+    /// Takes orders; those for which there is no room fail at once.
+    pub(crate) fn order(&mut self, actions: &[Action], now: Time) {
+        for action in actions {
+            let bytes = action.range.bytes();
+            self.account.submitted += bytes;
+            if self.waiting.len() < MOST_WAITING {
+                self.account.waiting += bytes;
+                self.waiting.push_back(*action);
+                continue;
+            }
+            self.account.fail(Cause::TooMany, bytes);
+            self.account.actions += 1;
+            let why = Some(Cause::TooMany.failure());
+            self.outcomes.push(Outcome { id: action.id, time: now, done: 0, failed: bytes, why });
+        }
+    }
+}
+
 /// Runs a closure with the shared state locked.
 pub(crate) type LockedQueue<'a> = dyn Fn(&mut dyn FnMut(&mut Queue)) + 'a;
 

@@ -36,6 +36,8 @@ pub(crate) struct Kernel {
     pub(crate) attach: Option<i32>,
     /// Pids that ATTACH refuses with EPERM.
     pub(crate) forbidden: Vec<u32>,
+    /// Whether real execs and exits end spaces; else only [`Kernel::end`] does.
+    pub(crate) follows_execs: bool,
     /// Pid that ATTACH returns with EBUSY.
     pub(crate) owner: u32,
     /// Whether PROBE is interrupted after two probes, and SCAN after each word.
@@ -59,6 +61,7 @@ impl Default for Kernel {
             open: None,
             attach: None,
             forbidden: Vec::new(),
+            follows_execs: false,
             owner: 1,
             interrupted: false,
             batches: Vec::new(),
@@ -106,7 +109,12 @@ impl Device for Fake {
     fn open(&self) -> io::Result<Box<dyn Channel>> {
         match self.0.borrow().open {
             Some(error) => Err(io::Error::from_raw_os_error(error)),
-            None => Ok(Box::new(File { kernel: Rc::clone(&self.0), attached: None, mine: 0 })),
+            None => Ok(Box::new(File {
+                kernel: Rc::clone(&self.0),
+                attached: None,
+                stack: None,
+                mine: 0,
+            })),
         }
     }
 
@@ -119,16 +127,24 @@ struct File {
     kernel: Rc<RefCell<Kernel>>,
     /// Pid, and its number of execs and exits at ATTACH.
     attached: Option<(i32, u32)>,
+    /// Where the stack of the program began at ATTACH: another program has another one.
+    stack: Option<String>,
     /// Entries cleared before ATTACH, or by itself.
     mine: u64,
 }
 
 impl Drop for File {
     fn drop(&mut self) {
-        let _ = self.with_tables(|tables, _| {
+        let Some((pid, ended)) = self.attached else { return };
+        let kernel = &mut *self.kernel.borrow_mut();
+        if kernel.ended.get(&pid).copied().unwrap_or(0) == ended
+            && let Some(tables) = kernel.tables.get_mut(&pid)
+        {
             tables.sessions -= 1;
-            Ok(())
-        });
+            if tables.sessions == 0 && tables.present.is_empty() && tables.refused.is_none() {
+                kernel.tables.remove(&pid);
+            }
+        }
     }
 }
 
@@ -142,6 +158,9 @@ impl File {
         work: impl FnOnce(&mut Tables, bool) -> io::Result<T>,
     ) -> io::Result<T> {
         let (pid, ended) = self.attached.ok_or_else(|| error(libc::ENXIO))?;
+        if self.stack.is_some() && stack_of(pid) != self.stack {
+            return Err(error(libc::ESRCH));
+        }
         let mut kernel = self.kernel.borrow_mut();
         if kernel.ended.get(&pid).copied().unwrap_or(0) != ended {
             return Err(error(libc::ESRCH));
@@ -190,6 +209,9 @@ impl Channel for File {
         }
         if kernel.forbidden.contains(&(attach.pid as u32)) {
             return Err(error(libc::EPERM));
+        }
+        if kernel.follows_execs {
+            self.stack = Some(stack_of(attach.pid).ok_or_else(|| error(libc::ESRCH))?);
         }
         let tables = kernel.tables.entry(attach.pid).or_default();
         if tables.sessions > 0 && attach.flags & abi::ATTACH_SHARED == 0 {
@@ -262,6 +284,13 @@ impl Channel for File {
         stats.hold_ns_max = 4200;
         Ok(())
     }
+}
+
+/// `startstack` of /proc/PID/stat: a random address, other for each program that is executed.
+fn stack_of(pid: i32) -> Option<String> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let rest = stat.rsplit(')').next()?;
+    rest.split_whitespace().nth(25).filter(|at| *at != "0").map(str::to_owned)
 }
 
 fn judge(tables: &mut Tables, probe: &mut abi::Probe) {

@@ -30,10 +30,8 @@ impl Bench {
     fn order_range(&mut self, range: Range, kind: ActionKind) {
         let id = ActionId(self.actions);
         self.actions += 1;
-        let queue = self.queue.get_mut();
-        queue.waiting.push_back(Action { id, after: None, range, kind });
-        queue.account.submitted += range.bytes();
-        queue.account.waiting += range.bytes();
+        let now = self.worker.kernel.now();
+        self.queue.get_mut().order(&[Action { id, after: None, range, kind }], now);
     }
 
     fn order(&mut self, pages: std::ops::Range<u64>, tier: u8) {
@@ -257,6 +255,18 @@ fn an_order_to_an_unknown_tier_moves_nothing() {
     assert_eq!(bench.run().failed, [(Cause::UnknownTier, 8 << 12)].into());
     assert_eq!(bench.outcomes(), [(0, 8, Some(Failure::Unsupported))]);
     assert_eq!(bench.worker.kernel.on(1), 8);
+}
+
+// A brake holds while a policy orders a page 70,000 times: 65,536 orders wait, the others fail.
+#[test]
+fn orders_that_pile_up_are_refused() {
+    let mut bench = Bench::new(Fake::with_pages(1, 1), Limits::default());
+    bench.worker.kernel.stalled = None;
+    (0..70_000).for_each(|_| bench.order(0..1, 0));
+    let account = bench.account();
+    assert_eq!(account.failed, [(Cause::TooMany, (70_000 - 65_536) << 12)].into());
+    assert_eq!((account.waiting, account.adds_up()), (65_536 << 12, true));
+    assert_eq!(bench.outcomes().len(), 70_000 - 65_536);
 }
 
 #[test]
