@@ -93,6 +93,16 @@ bench-traces: build ## traces: readers, a bus monitor's captures, recording comp
 	@scripts/setup.sh bench
 	@$(LAB) bench traces
 
+bench-chaos: build ## kill at every call that changes a file, and at random times: target/bench/chaos.json, resumable
+	@scripts/setup.sh chaos
+	@$(LAB) bench chaos
+
+fuzz: build ## fuzz all readers of foreign bytes until nothing new comes, resumable: docs/fuzz.txt (MINUTES=N to stop earlier)
+	@scripts/setup.sh fuzz
+	@rustup toolchain list | grep -q nightly || rustup toolchain install nightly --profile minimal
+	@cargo fuzz --version >/dev/null 2>&1 || cargo install --locked cargo-fuzz
+	@scripts/fuzz_campaign.py $(TARGET) $(MINUTES)
+
 test-spark: build ## many machines' TLB misses, merged by Spark, compared with our own parser (installs PySpark into target/venv)
 	@scripts/setup.sh spark
 	@scripts/test-spark $(TARGET)
@@ -104,5 +114,5 @@ test-damo: build ## damo from PyPI reads our export, and we its recording of a V
 clean: ## remove everything that was built, fetched and recorded
 	rm -rf target $(TARGET)
 
-.PHONY: help setup build run test test-all lint bench-module bench-accuracy bench-reports bench-sim bench-vm bench-counters bench-tiering bench-traces bench-reclaim figures test-spark test-damo release install uninstall deb clean
+.PHONY: help setup build run test test-all lint bench-module bench-accuracy bench-reports bench-sim bench-vm bench-counters bench-tiering bench-traces bench-reclaim bench-chaos figures fuzz test-spark test-damo release install uninstall deb clean
 .DEFAULT_GOAL := help

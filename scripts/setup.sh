@@ -48,6 +48,14 @@ spark=(
     java:default-jre-headless
     /usr/share/doc/python3-venv:python3-venv
 )
+# Only what fuzzing takes: `setup.sh fuzz`, and cargo-fuzz with a nightly Rust.
+fuzz=(
+    g++:g++
+)
+# Only what `make bench-chaos` takes: `setup.sh chaos`.
+chaos=(
+    strace:strace
+)
 # Only what damo takes: `setup.sh damo`.
 damo=(
     file:file
@@ -57,6 +65,8 @@ damo=(
 [ "${1:-}" = run ] || needs+=("${tests[@]}")
 [ "${1:-}" = bench ] && needs+=("${peers[@]}")
 [ "${1:-}" = spark ] && needs+=("${spark[@]}")
+[ "${1:-}" = fuzz ] && needs+=("${fuzz[@]}")
+[ "${1:-}" = chaos ] && needs+=("${chaos[@]}")
 [ "${1:-}" = damo ] && needs+=("${damo[@]}")
 # The oldest Rust that builds tierscope; Debian 12 has a newer one for its browsers.
 rust_minor=88

@@ -6,6 +6,7 @@ insmod /lab/tierscope_device.ko
 # Another reader of ACCESSED bits would make the comparison void.
 echo 0 >/proc/sys/kernel/numa_balancing
 echo 0 >/sys/kernel/mm/lru_gen/enabled
+echo "$thp" >/sys/kernel/mm/transparent_hugepage/enabled
 cgroup=/sys/fs/cgroup/target
 mkdir $cgroup
 

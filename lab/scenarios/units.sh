@@ -61,7 +61,10 @@ until wget -q -O /tmp/metrics http://127.0.0.1:9464/metrics && grep -q '^tiersco
     active tierscope@default
     sleep 0.5
 done
-grep '^tierscope_node_bytes' /tmp/metrics
+until wget -q -O /tmp/metrics http://127.0.0.1:9464/metrics && grep '^tierscope_node_bytes' /tmp/metrics; do
+    active tierscope@default
+    sleep 0.5
+done
 [ "$(stat -c %a $root/var/lib/tierscope/default)" = 700 ]
 
 # A socket in the file system only.
@@ -72,7 +75,6 @@ cp $root/etc/tierscope/socket.conf $root/etc/tierscope/watched.conf
 systemctl stop tierscope@default
 systemctl daemon-reload
 systemctl start tierscope@socket
-until [ -S $root/run/tierscope/socket.sock ]; do active tierscope@socket; sleep 0.5; done
 cat >$root/run/ask <<'P'
 import socket
 s = socket.socket(socket.AF_UNIX)
@@ -83,8 +85,11 @@ while part := s.recv(65536):
     text += part
 print(text.decode())
 P
-in_host python3 /run/ask >/tmp/metrics
-grep -q '^tierscope_windows_total' /tmp/metrics
+# Until the first window there is an answer, and no metrics.
+until in_host python3 /run/ask >/tmp/metrics && grep -q '^tierscope_windows_total [1-9]' /tmp/metrics; do
+    active tierscope@socket
+    sleep 0.5
+done
 systemctl stop tierscope@socket
 echo "sockets after $(cut -d ' ' -f 1 /proc/uptime) s"
 

@@ -3,6 +3,7 @@
 
 pub mod accuracy;
 mod boot;
+mod chaos;
 mod counters;
 mod module;
 mod outputs;
@@ -43,7 +44,7 @@ enum Contents {
 use Contents::{Own, Sections};
 
 /// All chapters: what they measure, and how.
-const CHAPTERS: [(&str, Contents); 9] = [
+const CHAPTERS: [(&str, Contents); 10] = [
     ("module", Own(module::bench)),
     ("accuracy", Own(accuracy::bench)),
     ("reports", Sections(reports::SECTIONS)),
@@ -53,6 +54,7 @@ const CHAPTERS: [(&str, Contents); 9] = [
     ("tiering", Sections(tiering::SECTIONS)),
     ("traces", Sections(traces::SECTIONS)),
     ("reclaim", Sections(reclaim::SECTIONS)),
+    ("chaos", Sections(chaos::SECTIONS)),
 ];
 
 /// Names of the chapters.

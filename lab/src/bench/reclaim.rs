@@ -248,6 +248,9 @@ fn reads(load: &Value) -> Result<(f64, f64)> {
     Ok((reads / seconds, middle))
 }
 
+/// Most refaults for each hot page in the suite's case: giving back all memory takes one or more.
+const MOST_REFAULTS: f64 = 0.2;
+
 /// Checks a run of the scenario: memory was reclaimed, the byte account adds up, every value was
 /// read back.
 ///
@@ -260,6 +263,10 @@ pub fn check(out: &Path, scenario: &Scenario) -> Result<()> {
         let run = Run::read(&out.join(policy), hot)?;
         if run.reached < 0.4 || run.reclaimed <= 0.0 {
             return Err(broken(format!("{policy} gave {:.2} of what is cold back", run.reached)));
+        }
+        if run.hot_refaults > MOST_REFAULTS {
+            let share = run.hot_refaults;
+            return Err(broken(format!("{policy}: {share:.2} refaults for each hot page")));
         }
         if run.checked < share(scenario, "keys")? {
             return Err(broken(format!("{policy}: {} values were read back", run.checked)));

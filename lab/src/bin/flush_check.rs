@@ -5,7 +5,7 @@
 //! spinning on a CPU of its own (the interrupt drops its translations), and sleeping during the
 //! FLUSH (it drops them when it wakes). Its system calls in the second case use a page or two of
 //! its TLB, so that upper levels are judged in the first case only. Under page-table isolation only
-//! the state after a FLUSH is judged.
+//! the state after a FLUSH is judged. Also checked: cleared bits are handed back to their pages.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
@@ -71,6 +71,7 @@ struct Found {
 fn check() -> Outcome<()> {
     pin(0)?;
     refusals()?;
+    hands_back()?;
     // With page-table isolation and without PCIDs, which emulated CPUs lack, every entry into the
     // kernel drops translations.
     let turns_over = Module::open()?.info().features & abi::FEATURE_PTI != 0;
@@ -86,6 +87,38 @@ fn check() -> Outcome<()> {
         }
     }
     pace_and_end()
+}
+
+/// Checks that cleared bits of leaves are handed back to their pages, where the module says so: the
+/// kernel counts such pages as referenced (`Referenced` of smaps), and ages them as before.
+fn hands_back() -> Outcome<()> {
+    let promised = Module::open()?.info().features & abi::FEATURE_HANDBACK != 0;
+    let mut watched = Watched::start("serve")?;
+    watched.use_set()?;
+    let (young, _) = watched.look(abi::OP_TEST_AND_CLEAR)?;
+    let (left, _) = watched.look(abi::OP_TEST)?;
+    let referenced = referenced(watched.child.id(), watched.start)? * 1024 / PAGE;
+    println!(
+        "handed back: {referenced} of {young} pages, {left} still young, promised: {promised}"
+    );
+    let holds = young == PAGES && left == 0 && (referenced >= PAGES) == promised;
+    if holds { Ok(()) } else { Err("young pages are not handed back as promised".into()) }
+}
+
+/// KiB that the kernel counts as referenced of the mapping that contains an address.
+fn referenced(pid: u32, address: u64) -> Outcome<usize> {
+    let smaps = std::fs::read_to_string(format!("/proc/{pid}/smaps"))?;
+    let mut here = false;
+    for line in smaps.lines() {
+        let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+        if let Some((start, end)) = range {
+            let hex = |text| u64::from_str_radix(text, 16);
+            here = (hex(start)?..hex(end)?).contains(&address);
+        } else if let Some(text) = line.strip_prefix("Referenced:").filter(|_| here) {
+            return Ok(text.trim().trim_end_matches(" kB").parse()?);
+        }
+    }
+    Err("the set is in no mapping".into())
 }
 
 /// Checks errors of FLUSH that do not depend on a target.

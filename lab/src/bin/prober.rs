@@ -15,7 +15,7 @@ use tierscope_core::{AccessedSet, Error, ErrorKind, Level, Range, Result, Rng, S
 use tierscope_lab::guest::leaks::{Held, settle};
 use tierscope_lab::guest::unload::{Unload, unload};
 use tierscope_linux::abi;
-use tierscope_linux::module::{Attachment, Module, Presence};
+use tierscope_linux::module::{Attachment, Module, Presence, Sharing};
 
 /// Stress the kernel module. Exit codes: 0 all checks pass, 1 a check fails, 2 wrong use.
 #[derive(Parser)]
@@ -307,7 +307,9 @@ struct Prober<'a> {
 impl<'a> Prober<'a> {
     fn new(herd: &'a Herd, seed: u64) -> Result<Self> {
         let (report, set) = (Report::default(), AccessedSet::default());
-        Ok(Prober { herd, module: Module::open()?, rng: Rng::seeded(seed), report, set })
+        // Several sessions of one target at a time are a part of the test.
+        let module = Module::open()?.with_sharing(Sharing::Shared);
+        Ok(Prober { herd, module, rng: Rng::seeded(seed), report, set })
     }
 
     fn until_done(mut self, task: &Task) -> Result<Report> {

@@ -25,9 +25,10 @@ use crate::bench::section::Inputs;
 use crate::error::{Context, Error, Kind, Result};
 use crate::instrumented::referee::{PAGES, Pages};
 use crate::progress::say;
+use crate::scenario::Scenario;
 
-/// Values of the scenario's parameter `program`.
-const PROGRAMS: [&str; 9] = [
+/// Values of the scenario's parameter `program`, as shipped, that is with huge pages; and without.
+const PROGRAMS: [&str; 17] = [
     "java",
     "python",
     "redis",
@@ -37,7 +38,17 @@ const PROGRAMS: [&str; 9] = [
     "postgres-huge",
     "rocksdb",
     "nginx",
+    "java, small pages",
+    "python, small pages",
+    "redis, small pages",
+    "memcached, small pages",
+    "postgres16, small pages",
+    "postgres100, small pages",
+    "rocksdb, small pages",
+    "nginx, small pages",
 ];
+/// End of the names of cases without huge pages.
+const SMALL: &str = ", small pages";
 
 /// Maximum factor between the bytes reported hot and the truth's.
 const HOT: Bar = Bar::Most(1.5);
@@ -80,9 +91,15 @@ pub(super) fn bench(
             continue;
         }
         say(&name);
-        let set = format!("program={program}");
-        let out = boot(inputs, "programs", &format!("-{program}"), |it| it.assign(&set));
-        match out.and_then(|out| rows_of(&name, &out, &command_of("programs", &set))) {
+        let sets = match program.strip_suffix(SMALL) {
+            None => vec![format!("program={program}")],
+            Some(program) => vec![format!("program={program}"), "thp=never".to_owned()],
+        };
+        let label = format!("-{}", program.replace(", ", "-").replace(' ', "-"));
+        let assign = |it: &mut Scenario| sets.iter().try_for_each(|set| it.assign(set));
+        let out = boot(inputs, "programs", &label, assign);
+        let command = command_of("programs", &sets.join("' --set '"));
+        match out.and_then(|out| rows_of(&name, &out, &command)) {
             Ok(rows) => table.add(rows, path)?,
             Err(error) => {
                 eprintln!("lab: {error}");
