@@ -85,6 +85,7 @@ fn five_levels_are_no_obstacle() {
     let truth: RangeSet = [hot].into_iter().collect();
     let accuracy = Accuracy::of(&tierscope_core::metrics::hot(last, HOT_FREQUENCY), &truth);
     assert!(accuracy.recall() >= Some(0.9), "{accuracy:?}");
+    assert!(accuracy.precision() >= Some(0.9), "{accuracy:?}");
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! The last looks at a table: which of its 512 entries were young, and when.
 
+use std::time::Duration;
+
 use tierscope_core::{Level, Time};
 
 /// Number of entries of a table.
@@ -104,7 +106,20 @@ impl Looks {
         self.kept.push(look);
     }
 
-    /// Whether the next look will replace the oldest one.
+    /// Adds a look; if there are `DEPTH` already, in place of the oldest one if that is older than
+    /// `most`, or of the one that is closest to both of its neighbours in time: what is kept spans
+    /// work and naps.
+    pub(super) fn add_apart(&mut self, look: Look, most: Duration) {
+        if self.kept.len() == DEPTH {
+            let gap = |at: usize| self.kept[at + 1].at.since(self.kept[at - 1].at);
+            let closest = (1..DEPTH - 1).min_by_key(|at| gap(*at)).unwrap_or(0);
+            let is_late = look.at.since(self.kept[0].at) > most;
+            self.kept.remove(if is_late { 0 } else { closest });
+        }
+        self.kept.push(look);
+    }
+
+    /// Whether the next look will replace another one.
     pub(super) fn is_full(&self) -> bool {
         self.kept.len() == DEPTH
     }

@@ -142,8 +142,7 @@ impl RegionInput<'_> {
             known.map(|(_, leaves)| leaves).filter(|leaves| !leaves.segments.is_empty())
         };
         if let Some(swept) = self.swept(segment, table, known()) {
-            list.add(self.region(part, &swept, table, true));
-            return;
+            return self.build_swept(list, part, (&swept, table), known());
         }
         for leaves in known() {
             let pages = self.pages(segment, leaves, table);
@@ -169,6 +168,36 @@ impl RegionInput<'_> {
         }
         if at < part.end {
             self.add_entries(list, Range { start: at, ..part }, segment, table);
+        }
+    }
+
+    /// Adds the regions of a segment whose pages are swept: all with the mean rate of the pages
+    /// that were looked at, but for those that are certainly accessed less often than others of
+    /// their entry. Entries cannot be compared: their looks were at other times, in a burst or
+    /// between two.
+    fn build_swept<'t>(
+        &self,
+        list: &mut RegionList,
+        part: Range,
+        (swept, table): (&Segment, &Table),
+        known: impl Iterator<Item = &'t Table>,
+    ) {
+        let mut at = part.start;
+        let is_steady = |leaves: &&Table| leaves.bursts == 0 && self.is_recent(leaves, RECENT);
+        for leaves in known.filter(|leaves| table.bursts == 0 && is_steady(leaves)) {
+            let most = leaves.segments.iter().map(|pages| pages.low).fold(f32::MIN, f32::max);
+            for pages in leaves.segments.iter().filter(|pages| pages.high < most - LIKE_PAGES) {
+                let range = leaves.cover(&pages.entries);
+                if at < range.start {
+                    let rest = Range { start: at, end: range.start, ..part };
+                    list.add(self.region(rest, swept, table, true));
+                }
+                list.add(self.region(range, pages, leaves, false));
+                at = range.end;
+            }
+        }
+        if at < part.end {
+            list.add(self.region(Range { start: at, ..part }, swept, table, true));
         }
     }
 
@@ -499,8 +528,12 @@ mod tests {
             (first.range.end, first.is_hot(0.125), first.rate.unwrap().mean.round())
         };
         assert_eq!(hot(&BTreeMap::new()), (20 << 20, false, 0.0));
-        let known = BTreeMap::from([((space, 2 << 20), leaves)]);
+        let known = BTreeMap::from([((space, 2 << 20), leaves.clone())]);
         assert_eq!(hot(&known), (20 << 20, true, 39.0));
+        // A hundred of the pages are known to be idle: they are reported as they are.
+        leaves.segments = vec![segment(0..412, 39.0), segment(412..512, 0.01)];
+        let known = BTreeMap::from([((space, 2 << 20), leaves)]);
+        assert_eq!(hot(&known).0, (2 << 20) + (412 << 12));
     }
 
     // Half of the pages of an entry were accessed 50 times a second each, 5 s ago; the entry is

@@ -1,6 +1,7 @@
 //! A table (a page of page table): its looks, and the rates inferred from them.
 
 use std::ops::Range as Span;
+use std::time::Duration;
 
 use tierscope_core::{Level, Range, Region, SpaceId, Time};
 
@@ -28,6 +29,10 @@ const SURE: f32 = 6.0;
 const FEW: f32 = 4.0;
 /// Number of looks without a contradiction after which accesses count as steady.
 const BURSTS: u8 = 16;
+/// Rates that change twice within this time are those of bursts.
+const SOON: Duration = Duration::from_secs(4);
+/// So long after a change between work and naps, the looks that are kept span both.
+const NAPS: Duration = Duration::from_secs(20);
 
 /// Sums over entries of their rates, as far as these are believed ([`Segment::believed`]).
 #[derive(Clone, Copy, Debug, Default)]
@@ -108,6 +113,10 @@ pub(super) struct Table {
     pub(super) surprise: Option<(Look, Contradiction)>,
     /// Number of looks until its accesses count as steady again; 0 if they are.
     pub(super) bursts: u8,
+    /// Time when its rates last changed, or its accesses came in bursts.
+    turned: Option<Time>,
+    /// Time of the last change between work and naps.
+    napped: Option<Time>,
     /// Inferred rates, in order of entries; empty before the first inference.
     pub(super) segments: Vec<Segment>,
     /// Sums over `segments`.
@@ -150,6 +159,8 @@ impl Table {
             sketch: false,
             surprise: None,
             bursts: 0,
+            turned: None,
+            napped: None,
             segments: Vec::new(),
             sums: Sums::default(),
             skew: Skew::default(),
@@ -256,19 +267,31 @@ impl Table {
     /// the inferred rates in the same way, the rates have changed, and all earlier looks are
     /// discarded. A single such look is held back until the next one shows whether that is so; if
     /// not, accesses come in bursts, or the target was kept from running: all looks count, and the
-    /// rates are known less closely than the number of entries suggests.
+    /// rates are known less closely than the number of entries suggests. Rates that change again
+    /// soon are bursts, too, of a program that works and naps.
     fn take_in(&mut self, look: Look) {
         if self.bursts > 0 {
-            self.bursts = if self.is_steady(&look) { self.bursts - 1 } else { BURSTS };
-            self.looks.add(look);
+            let naps = self.napped.is_some_and(|napped| look.at.since(napped) < NAPS);
+            if !self.is_steady(&look) {
+                (self.bursts, self.turned) = (BURSTS + 1, Some(look.at));
+                self.napped = self.turned.filter(|_| naps);
+            }
+            self.bursts -= 1;
+            match naps {
+                true => self.looks.add_apart(look, SOON),
+                false => self.looks.add(look),
+            }
             return;
         }
         let found = self.contradiction(look.seconds, &look.young);
         if let Some((first, before)) = self.surprise.take() {
-            match found.is_like(&before) {
-                true => self.looks = Looks::default(),
-                false => self.bursts = BURSTS,
+            let again = self.turned.is_some_and(|turned| look.at.since(turned) < SOON);
+            match (found.is_like(&before), again) {
+                (true, false) => self.looks = Looks::default(),
+                (true, true) => (self.bursts, self.napped) = (BURSTS, Some(look.at)),
+                (false, _) => self.bursts = BURSTS,
             }
+            self.turned = Some(look.at);
             self.looks.add(first);
         } else if !found.is_none() {
             self.surprise = Some((look, found));
@@ -503,6 +526,25 @@ mod tests {
         infer(&mut table, 800);
         assert_eq!(table.looks.all().len(), 2);
         assert!(table.segments[0].high < busy, "{:?}", table.segments);
+    }
+
+    // Entries are young in three looks, then in none of eight, and so on. At first, the rates
+    // change; when they change again within a second, these are bursts, and looks of both kinds are
+    // kept: three of eleven 10 ms after the clear are 32 a second.
+    #[test]
+    fn rates_that_change_again_soon_are_bursts() {
+        let mut table = table();
+        for number in 1..=66 {
+            look(&mut table, 100 * number, number % 11 < 3);
+            infer(&mut table, 100 * number);
+        }
+        assert!(table.bursts > 0);
+        let looks = table.looks.all();
+        let young = looks.iter().filter(|look| !look.is_old()).count();
+        assert!((1..=4).contains(&young), "{looks:?}");
+        assert!(looks[0].at < Time(4_000_000_000), "{looks:?}");
+        let rate = rate_of(table.segments[0].mean);
+        assert!((32.0 / 2.5..32.0 * 2.5).contains(&rate), "{rate}");
     }
 
     // Half of the entries young after 10 ms means some 70 accesses per second; all of them young,
