@@ -1,6 +1,6 @@
 //! Errors that name the cause and the remedy.
 
-use std::fmt;
+use std::{fmt, io};
 
 use crate::names::plain;
 
@@ -28,6 +28,17 @@ pub enum ErrorKind {
     Data,
     /// Any other error.
     Other,
+}
+
+/// The kind of a failed use of a file that the caller has to have: no permission, or any other
+/// failure.
+impl From<&io::Error> for ErrorKind {
+    fn from(cause: &io::Error) -> Self {
+        match cause.kind() {
+            io::ErrorKind::PermissionDenied => Self::Permission,
+            _ => Self::Io,
+        }
+    }
 }
 
 /// An error message: what failed, why, and the remedy.

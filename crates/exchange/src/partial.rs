@@ -131,11 +131,7 @@ fn refuse_existing(path: &Path) -> Result<()> {
 }
 
 pub(crate) fn not_written(path: &Path, cause: &io::Error) -> Error {
-    let kind = match cause.kind() {
-        io::ErrorKind::PermissionDenied => ErrorKind::Permission,
-        _ => ErrorKind::Io,
-    };
-    Error::new(kind, format!("cannot write {}", path.display()))
+    Error::new(cause.into(), format!("cannot write {}", path.display()))
         .cause(cause)
         .remedy("choose a place that you may write to and that has room, with -o")
 }

@@ -86,7 +86,7 @@ fn sessions_that_share_count_the_bits_of_the_others() {
     assert_eq!((set.young_count(), other.cleared_by_others()), (3, 2));
     assert_eq!(one.presence(), Ok(Presence::Here));
     assert_eq!(one.cleared_by_others(), 3);
-    // What was cleared before ATTACH is lost to nobody.
+    // What was cleared before ATTACH does not count as lost.
     let mut third = shared();
     assert_eq!(third.presence(), Ok(Presence::Here));
     assert_eq!(third.cleared_by_others(), 0);

@@ -13,6 +13,7 @@ use clap::Parser;
 use serde::Serialize;
 use tierscope_core::Rng;
 use tierscope_lab::guest::leaks::{Held, settle};
+use tierscope_lab::guest::outcome::outcome;
 use tierscope_lab::guest::unload::{Unload, unload};
 use tierscope_linux::abi;
 use tierscope_linux::module::{Module, Presence};
@@ -84,18 +85,7 @@ struct Report {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    match run(&cli) {
-        Ok(report) => {
-            println!("{}", serde_json::to_string(&report).unwrap_or_default());
-            report.failures.iter().for_each(|failure| eprintln!("call-fuzz: {failure}"));
-            ExitCode::from(u8::from(!report.failures.is_empty()))
-        }
-        Err(error) => {
-            eprintln!("call-fuzz: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    outcome("call-fuzz", run(&Cli::parse()), |report| &report.failures)
 }
 
 fn run(cli: &Cli) -> Result<Report, Box<dyn std::error::Error>> {

@@ -13,6 +13,7 @@ use clap::Parser;
 use serde::Serialize;
 use tierscope_core::{AccessedSet, Error, ErrorKind, Level, Range, Result, Rng, ScanMode, SpaceId};
 use tierscope_lab::guest::leaks::{Held, settle};
+use tierscope_lab::guest::outcome::outcome;
 use tierscope_lab::guest::unload::{Unload, unload};
 use tierscope_linux::abi;
 use tierscope_linux::module::{Attachment, Module, Presence, Sharing};
@@ -68,18 +69,7 @@ struct Report {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    match run(&cli) {
-        Ok(report) => {
-            println!("{}", serde_json::to_string(&report).unwrap_or_default());
-            report.failures.iter().for_each(|failure| eprintln!("prober: {failure}"));
-            ExitCode::from(u8::from(!report.failures.is_empty()))
-        }
-        Err(error) => {
-            eprintln!("prober: {error}");
-            ExitCode::from(1)
-        }
-    }
+    outcome("prober", run(&Cli::parse()), |report| &report.failures)
 }
 
 fn run(cli: &Cli) -> Result<Report> {

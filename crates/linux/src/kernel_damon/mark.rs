@@ -92,11 +92,7 @@ fn clear(root: &Path) -> io::Result<()> {
 }
 
 fn unusable(path: &Path, cause: &io::Error) -> Error {
-    let kind = match cause.kind() {
-        io::ErrorKind::PermissionDenied => ErrorKind::Permission,
-        _ => ErrorKind::Io,
-    };
-    Error::new(kind, format!("cannot keep the mark of a kdamond: {}", path.display()))
+    Error::new(cause.into(), format!("cannot keep the mark of a kdamond: {}", path.display()))
         .cause(cause)
         .remedy("run as root; DAMON is not used without a mark")
 }

@@ -31,12 +31,8 @@ fn identity(function: &Path) -> Option<(u16, u16)> {
 pub(super) fn map(function: &Path) -> Result<Shared> {
     let path = function.join("resource2");
     Shared::open(&path, 0).map_err(|cause| {
-        let kind = match cause.kind() {
-            std::io::ErrorKind::PermissionDenied => ErrorKind::Permission,
-            _ => ErrorKind::Io,
-        };
         let what = format!("cannot map {}", path.display());
-        Error::new(kind, what).cause(cause).remedy("run as root")
+        Error::new((&cause).into(), what).cause(cause).remedy("run as root")
     })
 }
 

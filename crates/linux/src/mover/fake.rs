@@ -38,7 +38,7 @@ pub(crate) struct Fake {
     /// PSI; `None` for a kernel without.
     pub(crate) stalled: Option<f64>,
     pub(crate) files: BTreeSet<PathBuf>,
-    /// Files of which nobody may know whether they exist.
+    /// Files in directories that may not be searched.
     pub(crate) hidden: BTreeSet<PathBuf>,
     /// Time that moving a page takes, in ns.
     pub(crate) page_ns: u64,

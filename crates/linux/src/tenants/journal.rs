@@ -250,11 +250,7 @@ impl Journal {
 }
 
 fn unusable(path: &Path, cause: io::Error) -> Error {
-    let kind = match cause.kind() {
-        io::ErrorKind::PermissionDenied => ErrorKind::Permission,
-        _ => ErrorKind::Io,
-    };
-    Error::new(kind, format!("cannot keep a journal of limits in {}", path.display()))
+    Error::new((&cause).into(), format!("cannot keep a journal of limits in {}", path.display()))
         .cause(cause)
         .remedy("run as root; limits are not changed without a journal")
 }

@@ -248,11 +248,7 @@ impl CpuQuota {
     }
 
     fn failed(&self, cause: io::Error) -> Error {
-        let kind = match cause.kind() {
-            io::ErrorKind::PermissionDenied => ErrorKind::Permission,
-            _ => ErrorKind::Io,
-        };
-        Error::new(kind, format!("cannot use {}", self.path.join("cpu.max").display()))
+        Error::new((&cause).into(), format!("cannot use {}", self.path.join("cpu.max").display()))
             .cause(cause)
             .remedy("run as root, or as the cgroup's owner; cpu.max.burst must be 0")
     }

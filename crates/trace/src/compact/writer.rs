@@ -241,11 +241,7 @@ impl<W: Write> Writer<W> {
 /// The error for a failed write to `name`.
 #[must_use]
 pub fn not_written(name: &str, cause: &std::io::Error) -> Error {
-    let kind = match cause.kind() {
-        std::io::ErrorKind::PermissionDenied => ErrorKind::Permission,
-        _ => ErrorKind::Io,
-    };
-    Error::new(kind, format!("cannot write the trace {name}"))
+    Error::new(cause.into(), format!("cannot write the trace {name}"))
         .cause(cause)
         .remedy("choose a place that has room")
 }
