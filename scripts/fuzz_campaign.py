@@ -3,9 +3,9 @@
 
 TARGET is cargo's target directory. Each fuzz target runs until 20 minutes of CPU time have passed
 since the last new edge, with limits of length and memory; two run at a time. The totals are
-written to docs/fuzz.txt, from which a campaign goes on where the last one ended, after MINUTES or
-Ctrl-C. Inputs with new edges are merged into fuzz/corpus, which plain tests replay; what a finding
-needs to be repeated lies in TARGET/fuzz.
+written to docs/fuzz.txt after each run, from which a campaign goes on where the last one ended.
+Inputs with new edges are merged into fuzz/corpus at the end, after MINUTES, or with Ctrl-C; plain
+tests replay them. What a finding needs to be repeated lies in TARGET/fuzz.
 """
 
 import concurrent.futures
@@ -91,9 +91,9 @@ def write(all_targets):
         lines.append(f"{target.name:12} {minutes[0]:8.1f} {minutes[1]:10.1f} {reached['edges']:8} {inputs:8}  {found}")
     open_targets = [t.name for t in all_targets if not t.done()]
     lines += ["", f"not at {ENOUGH // 60} minutes yet: {', '.join(open_targets) or 'none'}"]
-    TOTALS.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    print("\n".join(lines))
-    return open_targets
+    scratch = TOTALS.with_suffix(".new")
+    scratch.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    scratch.replace(TOTALS)
 
 
 def main():
@@ -110,11 +110,13 @@ def main():
             with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
                 for line in pool.map(lambda t: t.run(release / t.name, left()), waiting[:JOBS]):
                     print(line, flush=True)
+            write(found)
     except KeyboardInterrupt:
         pass
     for target in found:
         target.merge(release / target.name)
     write(found)
+    print(TOTALS.read_text(encoding="utf-8"), end="")
     sys.exit(1 if any(t.findings() for t in found) else 0)
 
 

@@ -188,11 +188,13 @@ fn fit(
     snapshot: &mut Option<Snapshot>,
 ) -> Result<Option<Arc<Residence>>> {
     let Some(snapshot) = snapshot else { return Ok(None) };
+    // First the mappings: the residence is that of the latest ones.
+    let mappings = ports.mappings(course.mappings_age)?;
     let Ok(residence) = ports.residence() else { return Ok(None) };
     if residence.spaces.iter().all(|of| of.extents.is_none()) {
         return Ok(None);
     }
-    footprint::fit(snapshot, &*ports.mappings(course.mappings_age)?, &residence);
+    footprint::fit(snapshot, &mappings, &residence);
     Ok(Some(residence))
 }
 

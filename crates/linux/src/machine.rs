@@ -62,11 +62,15 @@ pub struct LiveMachine {
     ended_cpu: Duration,
     names: Names,
     known: Arc<Mappings>,
-    /// Time of the last refresh of `known`, and how long it took; and of the last comparison of its
-    /// size with the processes'.
+    /// When all mappings were read last, and the CPU time that it took.
     checked: Time,
+    checking: Duration,
+    /// The same of the last reading of any.
+    read: Time,
+    reading: Duration,
+    /// The same of the last comparison of the processes' sizes.
     compared: Time,
-    cost: Duration,
+    comparing: Duration,
     /// Spaces joined since `known` was read.
     stale: bool,
     /// Spaces of `known` ended.
@@ -111,8 +115,11 @@ impl LiveMachine {
             names: Names::default(),
             known: Arc::default(),
             checked: Time(0),
+            checking: Duration::ZERO,
+            read: Time(0),
+            reading: Duration::ZERO,
             compared: Time(0),
-            cost: Duration::ZERO,
+            comparing: Duration::ZERO,
             stale: true,
             ended: false,
             announce: false,
@@ -210,8 +217,7 @@ impl LiveMachine {
 
     /// Updates the shared list of space owners.
     fn publish_owners(&self) -> Vec<Owner> {
-        let owner = |w: &Process| Owner { space: w.space, pid: w.pid, started: w.started };
-        let owners: Vec<Owner> = self.watched.iter().map(owner).collect();
+        let owners: Vec<Owner> = self.watched.iter().map(Process::owner).collect();
         self.owners.set(&owners, Arc::clone(&self.translation));
         owners
     }
@@ -298,9 +304,9 @@ impl LiveMachine {
 }
 
 impl Target for LiveMachine {
-    /// If a process maps more or less memory than before, the mappings are read again earlier, at
-    /// an eighth of the requested age. If reading them costs more than a hundredth of a CPU, they
-    /// are read less often, down to a tenth as often as requested.
+    /// The mappings of a process that maps more or less memory than before are read again earlier,
+    /// as far as a hundredth of a CPU allows. If reading all of them costs more than that, they are
+    /// read less often, down to a tenth as often as requested.
     fn mappings(&mut self, max_age: Duration) -> Result<Arc<Mappings>> {
         if let Some(error) = self.failed.take() {
             return Err(error);
@@ -369,8 +375,9 @@ impl Ports for LiveMachine {
 
     fn residence(&mut self) -> Result<Arc<Residence>, Missing> {
         let shared = self.known.shared;
-        let lives = |space| shared == Some(space) || self.watched.iter().any(|w| w.space == space);
-        Ok(self.numa_usage.found(lives))
+        let owner = |space| self.watched.iter().find(|w| w.space == space).map(Process::owner);
+        let lives = |space| shared == Some(space) || owner(space).is_some();
+        Ok(self.numa_usage.found(&self.known, owner, lives))
     }
 }
 

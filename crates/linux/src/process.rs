@@ -11,6 +11,7 @@ use tierscope_core::{Error, ErrorKind, Result, SpaceId};
 use crate::clock;
 use crate::pidfd::PidFd;
 use crate::proc::{Proc, ProcessMaps, Stat};
+use crate::space_owners::Owner;
 
 pub(crate) struct Process {
     pub(crate) space: SpaceId,
@@ -23,7 +24,7 @@ pub(crate) struct Process {
     /// Start time; distinguishes a reused pid.
     pub(crate) started: u64,
     /// Pages that it mapped when its mappings were read last.
-    pub(crate) mapped: Cell<Option<u64>>,
+    pub(crate) mapped: Option<u64>,
     /// Its mappings when they were read last, if there are other processes.
     pub(crate) maps: Option<ProcessMaps>,
     /// CPU time that the process had used when watching began.
@@ -62,11 +63,16 @@ impl Process {
             name,
             pidfd,
             started: stat.started,
-            mapped: Cell::new(None),
+            mapped: None,
             maps: None,
             before,
             latest,
         }))
+    }
+
+    /// This process as the owner of its space.
+    pub(crate) fn owner(&self) -> Owner {
+        Owner { space: self.space, pid: self.pid, started: self.started }
     }
 
     /// Whether the process exists and has not ended.

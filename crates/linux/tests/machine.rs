@@ -30,10 +30,16 @@ impl Idle {
     /// Runs `program`, a copy of `cat`.
     fn of(program: &Path) -> Self {
         let mut command = Command::new(program);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
-        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
-        Self(child)
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut idle = Self(child);
+        idle.echo(b"x");
+        idle
+    }
+
+    /// Writes `text` to it, and waits until it has written something.
+    fn echo(&mut self, text: &[u8]) {
+        self.0.stdin.as_mut().unwrap().write_all(text).unwrap();
+        self.0.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
     }
 
     fn pid(&self) -> u32 {
@@ -357,7 +363,7 @@ fn the_end_of_all_targets_is_the_end() {
     assert_eq!(machine.wait(Time::NEVER), Wake::Gone);
 }
 
-// A process that maps more memory: its mappings are read again at an eighth of their age.
+// A process that maps more memory: its mappings are read again long before they are too old.
 #[test]
 fn a_target_that_grows_is_read_again_sooner() {
     let mut shell = Command::new("sh");
@@ -377,6 +383,32 @@ fn a_target_that_grows_is_read_again_sooner() {
     assert!(grown.bytes() >= before.bytes() + 2_000_000, "{} {}", grown.bytes(), before.bytes());
     drop(child.stdin.take());
     child.wait().unwrap();
+}
+
+// `sh` becomes `cat`, which maps another number of pages: that is found long before the mappings
+// are too old, and `cat` is not taken for a `sh` that has grown.
+#[test]
+fn a_new_program_is_no_growth() {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "echo; read go; exec cat"]);
+    let child = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let (mut shell, idle, fake) = (Idle(child), Idle::start(), Fake::default());
+    shell.echo(b"");
+    let mut machine = LiveMachine::open(&both(&idle, &shell), fake.module()).unwrap();
+    let age = Duration::from_secs(20);
+    machine.mappings(age).unwrap();
+    let pid = shell.pid();
+    let space = |machine: &LiveMachine| {
+        machine.pids().iter().find(|(_, of)| *of == pid).map(|(space, _)| *space)
+    };
+    let before = space(&machine);
+    shell.echo(b"go\nx");
+    fake.0.borrow_mut().end(pid);
+    let until = machine.now() + age / 4;
+    while machine.now() < until && space(&machine) == before {
+        machine.mappings(age).unwrap();
+    }
+    assert!(space(&machine).is_some() && space(&machine) != before);
 }
 
 // One process maps more, and the other one executes another program: only that one is read, until

@@ -74,20 +74,22 @@ enum Kill {
 
 /// Runs a command until it is killed, or ends; returns what it printed.
 fn killed(command: &[String], kill: Kill) -> Result<Output> {
-    let mut strace = Command::new("strace");
-    strace.args(["-f", "-qq", "-o", "/dev/null"]);
-    match kill {
+    let mut killer = match kill {
         Kill::At(call, n) => {
-            strace.arg("-e").arg(format!("trace={call}"));
+            let mut strace = Command::new("strace");
+            strace.args(["-f", "-qq", "-o", "/dev/null", "-e"]).arg(format!("trace={call}"));
             strace.arg("-e").arg(format!("inject={call}:signal=KILL:when={n}"));
+            strace
         }
         Kill::After(time) => {
+            let mut timeout = Command::new("timeout");
+            // Otherwise it kills itself too, and does not wait until the command has ended.
             let seconds = format!("{:.3}", time.as_secs_f64());
-            strace = Command::new("timeout");
-            strace.args(["-s", "KILL", &seconds]);
+            timeout.args(["--foreground", "-s", "KILL", &seconds]);
+            timeout
         }
-    }
-    strace.args(command).stdin(Stdio::null()).output().map_err(broken)
+    };
+    killer.args(command).stdin(Stdio::null()).output().map_err(broken)
 }
 
 /// How often a thread of a command makes each call, at most.
@@ -281,7 +283,8 @@ fn limits(inputs: &Inputs<'_>) -> Result<Vec<Row>> {
             .output()
             .map_err(broken)?;
         if !restored.status.success() || limit(&root) != ALLOWED {
-            say(format!("{kill:?}: {}, the limit is {}", restored.status, limit(&root)));
+            let said = String::from_utf8_lossy(&restored.stderr);
+            say(format!("{kill:?}: {}, the limit is {}: {said}", restored.status, limit(&root)));
             left += u32::from(limit(&root) != ALLOWED);
             failed += u32::from(!restored.status.success());
         }

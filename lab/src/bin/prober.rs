@@ -13,6 +13,7 @@ use clap::Parser;
 use serde::Serialize;
 use tierscope_core::{AccessedSet, Error, ErrorKind, Level, Range, Result, Rng, ScanMode, SpaceId};
 use tierscope_lab::guest::leaks::{Held, settle};
+use tierscope_lab::guest::new_tables::answers_about_tables;
 use tierscope_lab::guest::outcome::outcome;
 use tierscope_lab::guest::unload::{Unload, unload};
 use tierscope_linux::abi;
@@ -60,6 +61,8 @@ struct Report {
     attaches: u64,
     gone: u64,
     mutators: u64,
+    /// Probes of pages that were answered about a table.
+    about_tables: u64,
     seconds: f64,
     unload_in_use: String,
     unload_after: String,
@@ -76,8 +79,10 @@ fn run(cli: &Cli) -> Result<Report> {
     let before = Held::now();
     let started = Instant::now();
     let module = Module::open()?;
+    let about_tables = answers_about_tables(&module)?;
     let herd = Herd::new(cli)?;
     let mut report = probe_all(cli, &herd)?;
+    report.about_tables = about_tables;
     report.seconds = started.elapsed().as_secs_f64();
     report.mutators = u64::from(herd.born.load(Ordering::Relaxed));
     let attachment = herd.attach(&module, 0)?;
@@ -98,6 +103,7 @@ fn failures(cli: &Cli, report: &Report, freed: bool) -> Vec<String> {
     let checks = [
         (report.probes >= cli.probes, "fewer probes were made than asked for"),
         (report.young > 0 && report.old > 0, "no entry was seen young and none old"),
+        (report.about_tables == 0, "a probe of a page was answered about a table"),
         (report.flushes > 0, "no translations were flushed"),
         (report.gone > 0, "no target ended or executed another program while watched"),
         (

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tierscope_core::{Clock as _, Error, ErrorKind, Mappings, Result, Space, SpaceId};
 
 use super::LiveMachine;
+use crate::clock;
 use crate::left_out::check_room;
 use crate::pidfd;
 use crate::proc::ProcessMaps;
@@ -18,7 +19,7 @@ const READING_SHARE: u32 = 100;
 /// Maximum age of mappings, as a multiple of the requested age, if reading them takes long.
 const READING_LATE: u32 = 10;
 /// Part of the requested age after which mappings are read again if a process maps more or less.
-const GROWN: u32 = 8;
+const GROWN: u32 = 64;
 
 impl LiveMachine {
     /// Updates the spaces: processes that ended, executed another program, or joined.
@@ -131,25 +132,36 @@ impl LiveMachine {
     }
 
     /// Updates the spaces, and reads the mappings of all of them. If they are not due, only those
-    /// of new processes are read: a target of hundreds of processes has new ones all the time.
+    /// of new processes, and of processes that grew, are read: of hundreds of processes, some do
+    /// all the time.
     pub(super) fn update(&mut self, max_age: Duration) -> Result<()> {
-        let began = self.now();
-        let all = !self.stale || self.is_old(max_age) || self.known.spaces.is_empty();
+        let before = clock::thread_cpu();
+        let all = self.is_old(max_age) || self.known.spaces.is_empty() || self.has_new_program()?;
         if all {
             self.refresh()?;
         }
         self.read_mappings(all)?;
         (self.stale, self.ended) = (false, false);
-        if !all {
-            return Ok(());
+        (self.read, self.reading) = (self.now(), clock::thread_cpu().saturating_sub(before));
+        if all {
+            (self.checked, self.checking, self.compared) = (self.read, self.reading, self.read);
         }
-        self.checked = self.now();
-        (self.compared, self.cost) = (self.checked, self.checked.since(began));
         Ok(())
     }
 
-    /// Reads the mappings of all spaces, or of new ones; keeps the same `Arc` if the layout is
-    /// unchanged.
+    /// Whether a process of those whose mappings are not known has executed another program.
+    fn has_new_program(&mut self) -> Result<bool> {
+        let Ok(bits) = &mut self.bits else { return Ok(false) };
+        for watched in self.watched.iter().filter(|w| w.maps.is_none()) {
+            if !bits.is_here(watched.space)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Reads the mappings of all spaces, or of those whose mappings are not known; keeps the same
+    /// `Arc` if the layout is unchanged.
     fn read_mappings(&mut self, all: bool) -> Result<()> {
         let mut fresh = Mappings { taken: self.now(), ..Mappings::default() };
         let (mut processes, mut unreadable) = (Vec::new(), Vec::new());
@@ -159,7 +171,7 @@ impl LiveMachine {
             let maps = match watched.maps.take().filter(|_| !all) {
                 Some(known) => known,
                 None => {
-                    watched.mapped.set(self.proc.mapped_pages(watched.pid));
+                    watched.mapped = self.proc.mapped_pages(watched.pid);
                     // A process that is ending has no mappings; the next refresh ends its space.
                     let read = self.proc.maps(watched.pid, watched.space, &mut self.names);
                     read.map(Option::unwrap_or_default).unwrap_or_else(|why| {
@@ -229,25 +241,32 @@ impl LiveMachine {
         if self.stale || self.is_old(max_age) {
             return false;
         }
-        let (age, rest) = (self.now().since(self.checked), self.cost * READING_SHARE);
+        let (age, rest) = (self.now().since(self.read), self.reading * READING_SHARE);
         let soon = max_age / GROWN;
-        age < soon.max(rest) || !self.has_grown(soon)
+        age < soon.max(rest) || !self.has_grown(soon.max(self.comparing * READING_SHARE))
     }
 
     /// Whether all mappings have to be read again.
     fn is_old(&self, max_age: Duration) -> bool {
-        let (age, rest) = (self.now().since(self.checked), self.cost * READING_SHARE);
+        let (age, rest) = (self.now().since(self.checked), self.checking * READING_SHARE);
         age > max_age.max(rest.min(max_age.saturating_mul(READING_LATE)))
     }
 
-    /// Whether a process maps more or less memory than when its mappings were read; `false` if that
-    /// was compared less than `pause` ago.
+    /// Whether processes map more or less memory than when their mappings were read, which are read
+    /// again then; `false` if that was compared less than `pause` ago.
     fn has_grown(&mut self, pause: Duration) -> bool {
-        let now = self.now();
-        if now.since(self.compared) < pause {
+        if self.now().since(self.compared) < pause {
             return false;
         }
-        self.compared = now;
-        self.watched.iter().any(|w| self.proc.mapped_pages(w.pid) != w.mapped.get())
+        let (before, mut any) = (clock::thread_cpu(), false);
+        for watched in &mut self.watched {
+            if self.proc.mapped_pages(watched.pid) != watched.mapped {
+                watched.maps = None;
+                any = true;
+            }
+        }
+        self.compared = self.now();
+        self.comparing = clock::thread_cpu().saturating_sub(before);
+        any
     }
 }

@@ -4,11 +4,13 @@
 //! Resident bytes are read once a second, as are the extents of resident and swapped memory, and
 //! the placement every ten seconds; each less often if it would take more than 1/500 of a CPU.
 //! Extents of large targets are found in steps, and are even until they are found; those of new
-//! processes, and of what others have mapped since, at once, so that the extents follow a target
-//! that grows. The pages of a space of up to [`COUNTED`] are counted one by one (`numa_maps`),
-//! which holds the mmap lock for as long as it takes; of a larger space some thousand pages are
-//! sampled instead.
+//! processes, and of what others have mapped since, at once, and those of the newest mappings are
+//! estimated (`current`), so that the extents follow a target that grows.
+//!
+//! The pages of a space of up to [`COUNTED`] are counted one by one (`numa_maps`), which holds the
+//! mmap lock for as long as it takes; of a larger space some thousand pages are sampled instead.
 
+mod current;
 mod extents;
 mod page_runs;
 mod page_sample;
@@ -33,6 +35,7 @@ use crate::latest::Latest;
 use crate::proc::{ByNode, Cgroup, Proc, Resident};
 use crate::space_owners::Owner;
 use crate::tiers;
+use current::{Current, Found};
 use survey::{Survey, Surveyed};
 
 /// Spaces with more resident bytes than this are sampled instead of counted: for 2^20 pages of 4
@@ -72,7 +75,10 @@ struct Target {
 
 /// Handle of the observing thread, which ends when this is dropped.
 pub(crate) struct NumaMonitor {
-    latest: Latest<Residence>,
+    proc: Proc,
+    latest: Latest<Found>,
+    /// What was found last, brought up to the mappings in use.
+    current: Current,
     copied: Latest<RangeSet>,
     targets: Sender<Target>,
 }
@@ -82,9 +88,10 @@ impl NumaMonitor {
     /// own memory is observed: zswapped, or in no page table.
     pub(crate) fn start(proc: Proc, cgroup: Option<Cgroup>) -> Result<Self> {
         let tiers = tiers::tiers(Path::new("/sys"));
-        let latest = Latest::new(Residence { tiers, ..Residence::default() });
+        let residence = Residence { tiers, ..Residence::default() };
+        let latest = Latest::new(Found { residence: residence.into(), ..Found::default() });
         let (targets, updates) = channel();
-        let observer = Observer { cgroup, ..Observer::new(proc, latest.clone()) };
+        let observer = Observer { cgroup, ..Observer::new(proc.clone(), latest.clone()) };
         let copied = observer.copied.clone();
         let name = "tierscope-nodes".to_owned();
         thread::Builder::new().name(name).spawn(move || observe(observer, &updates)).map_err(
@@ -94,7 +101,7 @@ impl NumaMonitor {
                     .remedy("raise the limit of processes with `ulimit -u`")
             },
         )?;
-        Ok(Self { latest, copied, targets })
+        Ok(Self { proc, latest, current: Current::default(), copied, targets })
     }
 
     /// Sets the processes to observe, their mappings, and which of them inherited memory by fork.
@@ -113,9 +120,16 @@ impl NumaMonitor {
         self.copied.get()
     }
 
-    /// The latest result, restricted to the spaces for which `lives` holds.
-    pub(crate) fn found(&self, lives: impl Fn(SpaceId) -> bool) -> Arc<Residence> {
-        let found = self.latest.get();
+    /// The latest result, brought up to the mappings in use, and restricted to the spaces for which
+    /// `lives` holds.
+    pub(crate) fn found(
+        &mut self,
+        mappings: &Arc<Mappings>,
+        owner: impl Fn(SpaceId) -> Option<Owner>,
+        lives: impl Fn(SpaceId) -> bool,
+    ) -> Arc<Residence> {
+        let read = |space| Some(read_resident(&self.proc, &owner(space)?)?.bytes);
+        let found = self.current.at(&self.latest.get(), mappings, read);
         if found.spaces.iter().all(|of| lives(of.space)) {
             return found;
         }
@@ -173,7 +187,7 @@ struct Observer {
     proc: Proc,
     cgroup: Option<Cgroup>,
     cgroup_memory: CgroupMemory,
-    latest: Latest<Residence>,
+    latest: Latest<Found>,
     copied: Latest<RangeSet>,
     target: Target,
     found: BTreeMap<SpaceId, SpaceResidence>,
@@ -195,7 +209,7 @@ struct Observer {
 }
 
 impl Observer {
-    fn new(proc: Proc, latest: Latest<Residence>) -> Self {
+    fn new(proc: Proc, latest: Latest<Found>) -> Self {
         Self {
             proc,
             cgroup: None,
@@ -298,10 +312,7 @@ impl Observer {
         let mut found = BTreeMap::new();
         self.read.clear();
         for owner in &self.target.owners {
-            let Ok(Some(read)) = self.proc.resident(owner.pid) else { continue };
-            if !is_still(&self.proc, owner) {
-                continue;
-            }
+            let Some(read) = read_resident(&self.proc, owner) else { continue };
             let placed = self.found.remove(&owner.space).and_then(|before| before.placed);
             let (space, bytes, extents) = (owner.space, read.bytes, None);
             self.read.insert(space, read);
@@ -440,7 +451,7 @@ impl Observer {
     }
 
     fn publish(&self) {
-        let tiers = self.latest.get().tiers.clone();
+        let tiers = self.latest.get().residence.tiers.clone();
         let mapped = bytes_by_space(&self.target.mappings);
         let spaces = self.found.values().cloned().map(|mut of| {
             // Of a process that was not surveyed yet, it is not known what counts elsewhere; copies
@@ -452,7 +463,10 @@ impl Observer {
         });
         let spaces = spaces.collect();
         let CgroupMemory { zswapped, charges } = self.cgroup_memory.clone();
-        self.latest.publish(Residence { tiers, spaces, zswapped, charges });
+        let residence = Arc::new(Residence { tiers, spaces, zswapped, charges });
+        let read = self.read.iter().map(|(space, read)| (*space, read.bytes)).collect();
+        let mappings = Arc::clone(&self.target.mappings);
+        self.latest.publish(Found { residence, mappings, read });
     }
 }
 
@@ -514,6 +528,11 @@ fn by_node(bytes: &ByNode) -> Vec<OnNode> {
     bytes.iter().map(|(node, bytes)| OnNode { node: *node, bytes: *bytes }).collect()
 }
 
+/// Resident bytes of a process; `None` if it has ended or cannot be read.
+fn read_resident(proc: &Proc, owner: &Owner) -> Option<Resident> {
+    proc.resident(owner.pid).ok().flatten().filter(|_| is_still(proc, owner))
+}
+
 /// Whether the pid still refers to the same process.
 fn is_still(proc: &Proc, owner: &Owner) -> bool {
     proc.stat(owner.pid).is_ok_and(|stat| stat.is_some_and(|stat| stat.started == owner.started))
@@ -538,7 +557,7 @@ mod tests {
     }
 
     fn published(observer: &Observer) -> Arc<Residence> {
-        observer.latest.get()
+        Arc::clone(&observer.latest.get().residence)
     }
 
     // A survey that takes more than its first step of 100 ms goes on after 2 s, not after 50 s.
@@ -750,11 +769,13 @@ mod tests {
 
     #[test]
     fn only_living_spaces_are_reported() {
-        let monitor = NumaMonitor::start(Proc::default(), None).unwrap();
+        let mut monitor = NumaMonitor::start(Proc::default(), None).unwrap();
         monitor.set(vec![me(started())], Arc::default(), BTreeSet::new());
-        while monitor.found(|_| true).spaces.is_empty() {
+        let mut found =
+            |lives: fn(SpaceId) -> bool| monitor.found(&Arc::default(), |_| None, lives);
+        while found(|_| true).spaces.is_empty() {
             thread::yield_now();
         }
-        assert!(monitor.found(|space| space != SpaceId(3)).spaces.is_empty());
+        assert!(found(|space| space != SpaceId(3)).spaces.is_empty());
     }
 }
