@@ -110,6 +110,7 @@ pub fn conforms_on(stage: &dyn Stage, make: &dyn Fn() -> Box<dyn Instrument>, tr
     a_busy_target_is_hot_where_it_is_busy(stage, make);
     follows_the_layout(stage, make, traits.layout_age);
     survives_a_vanishing_space(stage, make);
+    survives_windows_without_memory(stage, make, traits.layout_age);
     says_what_it_misses(stage, make);
     stops_when_asked(stage, make);
 }
@@ -251,6 +252,29 @@ fn survives_a_vanishing_space(stage: &dyn Stage, make: &dyn Fn() -> Box<dyn Inst
     assert_eq!(ended, Ended::Deadline);
     let last = kept.snapshots.last().expect("three seconds give windows");
     assert!(last.regions.iter().all(|region| region.range.space == SpaceId(0)));
+}
+
+/// All processes of a target end, or execute another program, and some time later there is a new
+/// one.
+fn survives_windows_without_memory(
+    stage: &dyn Stage,
+    make: &dyn Fn() -> Box<dyn Instrument>,
+    age: Duration,
+) {
+    let new = r(1, 0, 64 * MIB);
+    let (gone, back) = (Time(500_000_000), Time(3_000_000_000) + age);
+    let events = vec![(gone, Event::Layout(vec![])), (back, Event::Layout(vec![new]))];
+    let mut machine = stage.build(&[r(0, 0, 64 * MIB)], idle(), events);
+    let (ended, kept) = run(&mut *machine, &mut *make(), 6.0 + 2.0 * age.as_secs_f64());
+    assert_eq!(ended, Ended::Deadline);
+    let last_before = |time| kept.snapshots.iter().rev().find(|of| of.end < time);
+    let regions = |time| -> RangeSet {
+        let snapshot = last_before(time).expect("seconds give windows");
+        snapshot.regions.iter().map(|region| region.range).collect()
+    };
+    assert!(regions(back).is_empty(), "nothing is mapped: {:?}", regions(back));
+    let all: RangeSet = [new].into_iter().collect();
+    assert_eq!(regions(Time::NEVER), all);
 }
 
 /// A machine without optional ports: only clock and target.

@@ -50,7 +50,8 @@ pub type Workload = Box<dyn FnMut(Time, Time, &mut dyn FnMut(Addr))>;
 /// An event that happens to the target at a set time.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// The target's mappings are replaced by these. A space without a mapping is gone.
+    /// The target's mappings are replaced by these. A space without a mapping is gone; the target
+    /// itself, if it gets no other mappings later.
     Layout(Vec<Range>),
     /// The user requests a stop.
     Stop,
@@ -273,7 +274,9 @@ impl Clock for Toy {
             Event::Stop => Wake::Stop,
             Event::Layout(layout) => {
                 self.map(&layout);
-                if layout.is_empty() { Wake::Gone } else { Wake::TargetChanged }
+                let returns =
+                    self.events.iter().any(|(_, event)| matches!(event, Event::Layout(_)));
+                if layout.is_empty() && !returns { Wake::Gone } else { Wake::TargetChanged }
             }
         }
     }

@@ -203,7 +203,7 @@ impl Tally {
         // Unvisited tables are not assumed to be busier than level 3 reports: the first visited
         // tables are flagged ones.
         let rest = if self.above > 0.0 { rest.min(REST * self.above / 512.0) } else { rest };
-        let all = (round.count as f64 * 512.0).max(seen.entries);
+        let all = (round.count as f64 * 512.0).max(seen.entries).max(1.0);
         let rate = seen.rate + (all - seen.entries) * rest;
         let square = seen.square + (all - seen.entries) * rest * rest;
         // The mean rate by level 3 is used if it is above that of the tables visited so far.

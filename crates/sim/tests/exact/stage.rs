@@ -120,7 +120,12 @@ impl<B: BusObserver> Clock for Driven<B> {
             Event::Layout(layout) => {
                 self.remap(&layout);
                 let now = self.now();
-                self.machine.wait(now)
+                let returns =
+                    self.events.iter().any(|(_, event)| matches!(event, Event::Layout(_)));
+                match self.machine.wait(now) {
+                    Wake::Gone if returns => Wake::TargetChanged,
+                    wake => wake,
+                }
             }
         }
     }
