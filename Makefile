@@ -93,9 +93,10 @@ bench-traces: build ## traces: readers, a bus monitor's captures, recording comp
 	@scripts/setup.sh bench
 	@$(LAB) bench traces
 
-bench-chaos: build ## kill at every call that changes a file, and at random times: target/bench/chaos.json, resumable
+bench-chaos: build ## kill at every call that changes a file, and at random times; long lives: docs/chaos.txt, resumable
 	@scripts/setup.sh chaos
 	@$(LAB) bench chaos
+	@scripts/stored.py chaos $(TARGET)/bench/chaos.json
 
 fuzz: build ## fuzz all readers of foreign bytes until nothing new comes, resumable: docs/fuzz.txt (MINUTES=N to stop earlier)
 	@scripts/setup.sh fuzz

@@ -10,7 +10,22 @@ insmod "$brd" rd_nr=1 rd_size=$((256 * 1024))
 mkswap /dev/ram0
 swapon /dev/ram0
 # All that a policy orders is moved, again and again.
-printf '[limits]\nbytes-per-second = "1GiB"\nping-pong = "0s"\nstalled = 1.0\nkill-switch = "/run/hold"\n' >/tmp/tier.toml
+cat >/tmp/tier.toml <<'T'
+[limits]
+bytes-per-second = "1GiB"
+keep-free = "16MiB"
+ping-pong = "0s"
+stalled = 1.0
+kill-switch = "/run/hold"
+T
+place="tierscope tier --policy amp-random:interval=1s,batch=8192 --config /tmp/tier.toml --sampling 100ms --window 400ms --cpu 50%"
+reclaim="tierscope reclaim --policy mglru --into swap --until-psi 100% --target 30% --cpu 20%"
+
+# Half of the data fits into the fast tier.
+mkdir -p /tmp/node0
+mount -t tmpfs -o mpol=bind:0,size=100% taken /tmp/node0
+free=$(sed -n 's/^Node 0 MemFree: *\([0-9]*\) kB/\1/p' /sys/devices/system/node/node0/meminfo)
+dd if=/dev/zero of=/tmp/node0/taken bs=1M count=$((free / 1024 - 110)) 2>/dev/null
 
 server=/sys/fs/cgroup/server
 mkdir -p $server
@@ -20,7 +35,7 @@ mkdir -p $server
 ) &
 server_pid=$!
 until [ -S /tmp/server ]; do sleep 0.1; done
-data="--keys $keys --value-bytes 65000 --hot-keys 0.1"
+data="--keys $keys --value-bytes 65000 --hot-keys 1"
 to="--server /tmp/server --dialect memcached"
 redis-load fill $data $to
 stat_of() { awk -v name="$1" '$1 == name { print $2 }' /proc/vmstat; }
@@ -54,20 +69,53 @@ killed() {
     wait $victim 2>/dev/null || true
     judge /tmp/out "$what"
 }
+# The calls that change a file.
+calls=write,writev,pwrite64,pwritev,ftruncate,fallocate,fsync,fdatasync,rename,renameat,renameat2,link,linkat,unlink,unlinkat,mkdir,mkdirat,rmdir,fchmod,fchmodat,fchown,flock,utimensat
+# at_calls WHAT COMMAND...: kills the command at each of its calls, as often as a thread makes it.
+at_calls() {
+    what=$1
+    shift
+    strace -f -qq --seccomp-bpf -o /tmp/calls -e trace=$calls "$@" >/dev/null 2>/tmp/said || true
+    tierscope report summary /tmp/out >/dev/null || { cat /tmp/said; exit 1; }
+    rm -rf /tmp/out
+    awk '$2 ~ /^[a-z0-9_]+\(/ { sub(/\(.*/, "", $2); n[$1 " " $2]++ }
+        END { for (of in n) { split(of, part, " "); if (n[of] > most[part[2]]) most[part[2]] = n[of] } for (call in most) print call, most[call] }' \
+        /tmp/calls >/tmp/counts
+    echo "$what: $(tr '\n' ' ' </tmp/counts)"
+    while read -r call most; do
+        n=0
+        while [ "$n" -lt "$most" ]; do
+            n=$((n + 1))
+            strace -f -qq --seccomp-bpf -o /dev/null -e "trace=$call" -e "inject=$call:signal=KILL:when=$n" "$@" </dev/null >/dev/null 2>&1 || true
+            judge /tmp/out "$what at $call $n"
+        done
+    done </tmp/counts
+}
+if [ "$at" = calls ]; then
+    at_calls tier $place --cgroup $server -o /tmp/out --duration 1s
+    at_calls reclaim $reclaim --cgroup $server -o /tmp/out --duration 1s
+    serve="tierscope serve --cgroup $server --cpu 20% -o /tmp/out --listen unix:/tmp/socket"
+    at_calls serve timeout -s INT 2 $serve
+    # A socket that a kill leaves does not hinder the next start.
+    timeout -s INT 2 $serve >/dev/null 2>/tmp/said || true
+    tierscope report summary /tmp/out >/dev/null || { cat /tmp/said; left=$((left + 1)); }
+    rm -rf /tmp/out
+fi
 n=0
-while [ "$n" -lt "$points" ]; do
+while [ "$at" = random ] && [ "$n" -lt "$points" ]; do
     n=$((n + 1))
     killed record tierscope record --cgroup $server --cpu 20% -o /tmp/out
     killed series tierscope record --cgroup $server --cpu 20% --retention 1h -o /tmp/out
-    killed tier tierscope tier --cgroup $server --policy amp-random --config /tmp/tier.toml --sampling 100ms --window 400ms --cpu 20% -o /tmp/out
-    killed reclaim tierscope reclaim --cgroup $server --policy mglru --into swap --until-psi 100% --target 30% --cpu 20% -o /tmp/out
+    killed tier $place --cgroup $server -o /tmp/out
+    killed reclaim $reclaim --cgroup $server -o /tmp/out
     killed serve tierscope serve --cgroup $server --cpu 20% -o /tmp/out --listen 127.0.0.1:9464
 done
 # Under load: pages move and go to swap while values are read; every byte is compared.
 redis-load load $data $to --seconds "$seconds" >/out/load.json &
 load=$!
 while kill -0 $load 2>/dev/null; do
-    timeout 20 tierscope tier --cgroup $server --policy amp-random --config /tmp/tier.toml --sampling 100ms --window 400ms --cpu 20% >/dev/null 2>&1 || true
+    timeout 40 $place --cgroup $server >>/out/moves.txt 2>&1 || true
+    timeout 5 $reclaim --cgroup $server >>/out/moves.txt 2>&1 || true
 done
 wait $load
 redis-load check $data $to | tee /out/check.json || wrong=1

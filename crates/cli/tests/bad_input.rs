@@ -56,7 +56,9 @@ fn fresh(dir: &tempfile::TempDir) -> String {
 fn has_module() -> bool {
     let there = Path::new("/dev/tierscope").exists();
     if there {
-        eprintln!("skipped: the kernel module is loaded; unload it with `rmmod tierscope`");
+        tierscope_conformance::skip::skipped(
+            "the kernel module is loaded; unload it with `rmmod tierscope`",
+        );
     }
     there
 }
@@ -125,7 +127,7 @@ fn no_such_target() {
 fn kernel_threads_are_no_target() {
     let stat = fs::read_to_string("/proc/2/stat").unwrap_or_default();
     if !stat.contains("(kthreadd)") {
-        eprintln!("skipped: no kernel thread is to be seen here (pid namespace)");
+        tierscope_conformance::skip::skipped("no kernel thread is to be seen here (pid namespace)");
         return;
     }
     let dir = tempfile::tempdir().unwrap();

@@ -376,7 +376,9 @@ fn without_a_terminal_the_reports_are_the_remedy() {
 #[test]
 fn without_a_module_no_temporary_recording_stays_and_no_command_is_started() {
     if Path::new("/dev/tierscope").exists() {
-        eprintln!("skipped: the kernel module is loaded; unload it with `rmmod tierscope`");
+        tierscope_conformance::skip::skipped(
+            "the kernel module is loaded; unload it with `rmmod tierscope`",
+        );
         return;
     }
     let dir = tempfile::tempdir().unwrap();

@@ -88,7 +88,7 @@ fn mistakes_in_a_configuration_are_reported_with_their_place() {
 #[test]
 fn without_a_second_tier_nothing_is_touched() {
     if nodes() != 1 {
-        eprintln!("skipped: this machine has {} memory nodes", nodes());
+        tierscope_conformance::skip::skipped(format!("this machine has {} memory nodes", nodes()));
         return;
     }
     let mut target = Idle::start();

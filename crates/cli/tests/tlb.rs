@@ -373,8 +373,8 @@ fn plugin() -> Option<std::path::PathBuf> {
 fn an_unmodified_program_is_recorded() {
     let dir = tempfile::tempdir().unwrap();
     let Some(plugin) = plugin() else {
-        println!(
-            "skipped: there is no libtierscope_plugin.so next to the program; `make build` makes it"
+        tierscope_conformance::skip::skipped(
+            "there is no libtierscope_plugin.so next to the program; `make build` makes it",
         );
         return;
     };

@@ -5,7 +5,7 @@
 //! [`access_bits`] checks the ACCESSED bits of any machine, [`residency`] how they show a
 //! continuously running workload, [`instrument`] any instrument. [`tiers`] gives the toy tiered
 //! memory and a mover; [`policy`] checks any policy on it. [`peak`] measures the memory that a test
-//! takes.
+//! takes, [`skip`] reports that a machine cannot run one.
 
 pub mod access_bits;
 pub mod counters;
@@ -13,5 +13,6 @@ pub mod instrument;
 pub mod peak;
 pub mod policy;
 pub mod residency;
+pub mod skip;
 pub mod tiers;
 pub mod toy;

@@ -180,7 +180,7 @@ fn c_layout(kmod: &Path, names: &[String]) -> Layout {
 #[test]
 fn the_rust_twin_equals_the_header() {
     if Command::new("cc").arg("--version").output().is_err() {
-        eprintln!("skipped: there is no C compiler `cc` to read the header with");
+        tierscope_conformance::skip::skipped("there is no C compiler `cc` to read the header with");
         return;
     }
     let kmod = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kmod");

@@ -28,6 +28,8 @@ pub(super) const SECTIONS: &[Section] = &[
     },
     Section { name: "qos", measure: limits },
     Section { name: "machine", measure: machine },
+    Section { name: "calls", measure: calls },
+    Section { name: "lives", measure: lives },
 ];
 
 /// Calls that change a file. A kill at the one that follows `openat` covers what that creates.
@@ -301,29 +303,97 @@ fn limits(inputs: &Inputs<'_>) -> Result<Vec<Row>> {
 }
 
 /// Kills programs in a machine, on a real kernel, while a server's memory is recorded, moved and
-/// reclaimed; then moves pages under load.
+/// reclaimed: at random times, and then moves pages under load.
 fn machine(inputs: &Inputs<'_>) -> Result<Vec<Row>> {
-    let out = boot(inputs, "chaos", "", |_| Ok(()))?;
+    let (mut rows, figures) = in_machine(inputs, "random", 5.0 * RANDOM as f64)?;
+    let moved = number(&figures, "/moved")?;
+    let of = |what: &str, value, least| {
+        let name = format!("machine, killed at random: {what}");
+        row(name, value, "pages", Bar::Least(least), "lab run chaos --kernel 6.12")
+    };
+    rows.push(of("pages moved", moved, 1e6));
+    rows.push(of("pages swapped out", number(&figures, "/swapped")?, 1.0));
+    Ok(rows)
+}
+
+/// Kills them at every call that changes a file.
+fn calls(inputs: &Inputs<'_>) -> Result<Vec<Row>> {
+    Ok(in_machine(inputs, "calls", 100.0)?.0)
+}
+
+/// Rows of a run, and its figures.
+fn in_machine(inputs: &Inputs<'_>, at: &str, least: f64) -> Result<(Vec<Row>, serde_json::Value)> {
+    let out = boot(inputs, "chaos", &format!("-{at}"), |scenario| {
+        scenario.set.insert("at".into(), at.into());
+        Ok(())
+    })?;
     let path = out.join("chaos.json");
     let figures = outputs::figures(&fs::read_to_string(&path).at(path.display())?);
-    let repeat = "lab run chaos --kernel 6.12";
+    let repeat = format!("lab run chaos --set at={at}");
     let of = |what: &str, key: &str, unit: &str, bar: Bar| -> Result<Row> {
         let value = number(&figures, key)?;
-        Ok(row(format!("machine, killed at random: {what}"), value, unit, bar, repeat))
+        Ok(row(format!("machine, killed at {at}: {what}"), value, unit, bar, &repeat))
     };
-    Ok(vec![
-        of("kills", "/kills", "kills", Bar::Least(5.0 * RANDOM as f64))?,
+    let rows = vec![
+        of("kills", "/kills", "kills", Bar::Least(least))?,
         of("reports that fail", "/reports_failed", "reports", Bar::Most(0.0))?,
         of("values with wrong bytes", "/values_wrong", "checks", Bar::Most(0.0))?,
         of("objects left", "/left", "objects", Bar::Most(0.0))?,
-        of("pages moved", "/moved", "pages", Bar::Least(1e6))?,
-        of("pages swapped out", "/swapped", "pages", Bar::Least(1.0))?,
+    ];
+    Ok((rows, figures))
+}
+
+/// Descriptors and memory of a recorder whose target executes and forks: on this host, with a fake
+/// module, and for a shorter time in a machine.
+fn lives(inputs: &Inputs<'_>) -> Result<Vec<Row>> {
+    let example = example("tierscope-linux", "long_life")?;
+    let here = Command::new(example).stdin(Stdio::null()).output().map_err(broken)?;
+    let here = String::from_utf8_lossy(&here.stdout);
+    let mut rows = Vec::new();
+    for (what, line, least) in [("execs", 0, 1e5), ("forks", 1, 1e6)] {
+        let figures = outputs::figures(here.lines().nth(line).unwrap_or_default());
+        rows.extend(flat(
+            &format!("host, {what}"),
+            &figures,
+            least,
+            "lab bench chaos --only lives",
+        )?);
+    }
+    let path = boot(inputs, "long-life", "", |_| Ok(()))?.join("long-life.json");
+    let there: serde_json::Value = outputs::figures(&fs::read_to_string(&path).at(path.display())?);
+    for (what, least) in [("execs", 5e3), ("forks", 2e4)] {
+        let repeat = "lab run long-life --kernel 6.12";
+        rows.extend(flat(&format!("machine, {what}"), &there[what], least, repeat)?);
+    }
+    Ok(rows)
+}
+
+/// Rows of a number of events, and of what is held after them, more than after the first of them.
+fn flat(name: &str, figures: &serde_json::Value, least: f64, repeat: &str) -> Result<Vec<Row>> {
+    let more = |key: &str| -> Result<f64> {
+        Ok(number(figures, &format!("/{key}/1"))? - number(figures, &format!("/{key}/0"))?)
+    };
+    let of = |what: &str| format!("{name}: {what}");
+    let count = number(figures, "/count")?;
+    let (descriptors, kib) = (more("descriptors")?, more("kib")?);
+    Ok(vec![
+        row(of("count"), count, "events", Bar::Least(least), repeat),
+        row(of("descriptors more than at first"), descriptors, "files", Bar::Most(2.0), repeat),
+        row(of("memory more than at first"), kib, "KiB", Bar::Most(2048.0), repeat),
     ])
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_held_is_compared_with_the_beginning() {
+        let figures = serde_json::json!({"count": 9, "descriptors": [3, 4], "kib": [100, 90]});
+        let rows = flat("toy", &figures, 9.0, "").unwrap();
+        assert_eq!(rows.iter().map(|row| row.value).collect::<Vec<_>>(), [9.0, 1.0, -10.0]);
+        assert!(rows.iter().all(|row| row.holds));
+    }
 
     #[test]
     fn the_last_window_that_was_printed_counts() {

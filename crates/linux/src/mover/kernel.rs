@@ -429,7 +429,9 @@ mod tests {
         let mut pages = [Paged::Absent; 1];
         match kernel.paged(std::process::id(), at, &mut pages) {
             Ok(()) => assert_eq!(pages, [Paged::Own]),
-            Err(error) => eprintln!("skipped: /proc/self/pagemap: {error}"),
+            Err(error) => {
+                tierscope_conformance::skip::skipped(format!("/proc/self/pagemap: {error}"))
+            }
         }
         let mut none = [Paged::Absent; 1];
         let error = kernel.paged(u32::MAX, at, &mut none).unwrap_err();
@@ -465,7 +467,7 @@ mod tests {
         if sees_frames && kernel.flags.is_some() {
             assert_eq!(kernel.is_huge(own, at + (511 << PAGE_SHIFT)), is_one);
         } else {
-            eprintln!("skipped: page frame numbers need CAP_SYS_ADMIN");
+            tierscope_conformance::skip::skipped("page frame numbers need CAP_SYS_ADMIN");
         }
         drop(huge);
         let (_small, at, is_one) = memory(memmap2::Advice::NoHugePage);

@@ -231,7 +231,7 @@ mod tests {
         let mut node = [-1];
         let mut kernel = RunningKernel::new(owners.clone());
         if kernel.locate(pid, &[at], &mut node).is_err() {
-            eprintln!("skipped: the kernel has no NUMA");
+            tierscope_conformance::skip::skipped("the kernel has no NUMA");
             return;
         }
         let here = Node(u32::try_from(node[0]).unwrap());

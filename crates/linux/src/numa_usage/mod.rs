@@ -726,7 +726,7 @@ mod tests {
         observer.target.mappings = Arc::new(mappings);
         let mut one = [0];
         if !page_sample::locate(std::process::id(), &[range.start], &mut one) {
-            eprintln!("skipped: this kernel has no move_pages, or forbids it");
+            tierscope_conformance::skip::skipped("this kernel has no move_pages, or forbids it");
             return;
         }
         let (nodes, drawn) = observer.sample(&me(0), 1000).unwrap();
