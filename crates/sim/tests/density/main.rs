@@ -9,6 +9,7 @@ mod placement;
 mod sparse;
 mod statistics;
 mod swap;
+mod threads;
 
 use std::time::Duration;
 
