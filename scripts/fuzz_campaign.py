@@ -73,10 +73,11 @@ class Target:
         return f"{self.name}: {edges} edges, {reached['since_new'] / 60:.0f} min since the last new one, {len(self.findings())} findings"
 
     def merge(self, binary):
-        """Moves inputs with new edges into the corpus that lives with the code."""
+        """Copies few and short inputs with new edges to the corpus that lives with the code."""
         kept = ROOT / "fuzz/corpus" / self.name
         kept.mkdir(exist_ok=True)
-        subprocess.run([binary, "-merge=1", *LIMITS, kept, self.directory / "corpus"], check=False, capture_output=True)
+        command = [binary, "-set_cover_merge=1", "-use_counters=0", *LIMITS, "-max_len=4096", kept, self.directory / "corpus"]
+        subprocess.run(command, check=False, capture_output=True)
 
 
 def write(all_targets):
