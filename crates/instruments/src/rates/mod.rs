@@ -338,8 +338,6 @@ pub struct Rates {
     shares: Shares,
     /// The thread's CPU time at the end of the last step.
     last_time: Option<Duration>,
-    /// CPU time of the profiler's other threads at the end of the last window.
-    others: Option<Duration>,
     /// CPU time of a round besides its visits, averaged over recent rounds.
     overhead: Duration,
     /// CPU time to open a visit, averaged over recent visits; and its value in the current plan.
@@ -475,7 +473,6 @@ impl Rates {
             budget: Budget::new(BUDGETED * config.cpu),
             shares: Shares::default(),
             last_time: None,
-            others: None,
             overhead: Duration::ZERO,
             price: Duration::from_micros(30),
             planned: Duration::ZERO,
@@ -1304,13 +1301,6 @@ impl Rates {
         self.tally.blind = true;
     }
 
-    /// Charges the CPU time that the profiler's other threads have spent since the last window.
-    fn charge_other_threads(&mut self, ports: &dyn Ports) {
-        let now = ports.cpu_time().profiler.saturating_sub(ports.own_time());
-        self.budget.spend_elsewhere(now.saturating_sub(self.others.unwrap_or(now)));
-        self.others = Some(now);
-    }
-
     fn close_window(&mut self, ports: &mut dyn Ports, start: Time) -> Snapshot {
         let now = ports.now();
         self.windows += 1;
@@ -1403,7 +1393,6 @@ impl Instrument for Rates {
         self.flush(ports)?;
         if ports.now() >= start + self.window() {
             snapshot = Some(self.close_window(ports, start));
-            self.charge_other_threads(ports);
             self.window_start = snapshot.as_ref().map(|snapshot| snapshot.end);
         }
         self.pay_rest(ports, spent);

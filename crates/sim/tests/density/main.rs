@@ -9,7 +9,6 @@ mod placement;
 mod sparse;
 mod statistics;
 mod swap;
-mod threads;
 
 use std::time::Duration;
 
