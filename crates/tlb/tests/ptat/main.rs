@@ -1,5 +1,8 @@
 //! Captures of a bus monitor, from simulated events to misses by page.
 
+#[path = "../../../../fuzz/verdict.rs"]
+mod verdict;
+
 mod corpus;
 mod damage;
 mod saved;

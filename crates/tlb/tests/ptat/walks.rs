@@ -25,7 +25,7 @@ fn walks_are_read_or_refused() {
     assert!(seeds.len() >= 8, "{}", seeds.len());
     for (name, bytes) in seeds {
         let read = walks_input::read(&bytes);
-        assert_eq!(read.is_some(), name.starts_with("good"), "{name}");
+        crate::verdict::judge(&name, read.is_some());
     }
 }
 
