@@ -35,6 +35,15 @@ pub struct Mapping {
     pub object: Option<Object>,
 }
 
+impl Mapping {
+    /// Plain anonymous memory that the target may write to.
+    #[must_use]
+    pub fn anonymous(range: Range) -> Self {
+        let backing = Backing::Anonymous;
+        Self { range, backing, name: "".into(), writable: true, object: None }
+    }
+}
+
 /// Memory with an identity of its own, which several processes may map: a file, shared memory, a
 /// hugetlb pool's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

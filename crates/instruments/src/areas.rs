@@ -130,13 +130,7 @@ mod tests {
     }
 
     fn mappings(ranges: &[Range]) -> Vec<Mapping> {
-        let mapping = |range: &Range| Mapping {
-            range: *range,
-            backing: Backing::Anonymous,
-            name: "".into(),
-            writable: true,
-            object: None,
-        };
+        let mapping = |range: &Range| Mapping::anonymous(*range);
         ranges.iter().map(mapping).collect()
     }
 

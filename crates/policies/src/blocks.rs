@@ -127,7 +127,7 @@ pub(crate) fn tier_of(view: &dyn PlacementView, range: &Range) -> Option<Tier> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tierscope_core::{Backing, Mapping, SpaceId};
+    use tierscope_core::{Mapping, SpaceId};
 
     fn r(start: u64, end: u64) -> Range {
         Range::new(SpaceId(0), start << 20, end << 20)
@@ -144,13 +144,7 @@ mod tests {
     }
 
     fn mappings(ranges: &[Range]) -> Mappings {
-        let mapping = |range: &Range| Mapping {
-            range: *range,
-            backing: Backing::Anonymous,
-            name: "".into(),
-            writable: true,
-            object: None,
-        };
+        let mapping = |range: &Range| Mapping::anonymous(*range);
         Mappings { mappings: ranges.iter().map(mapping).collect(), ..Default::default() }
     }
 

@@ -66,7 +66,7 @@ impl Current {
 mod tests {
     use super::*;
     use std::cell::Cell;
-    use tierscope_core::{Backing, Extent, Mapping, Range, Space, Time};
+    use tierscope_core::{Extent, Mapping, Range, Space, Time};
 
     const SPACE: SpaceId = SpaceId(3);
 
@@ -75,13 +75,7 @@ mod tests {
     }
 
     fn mapped(ranges: &[Range]) -> Arc<Mappings> {
-        let mapping = |range: &Range| Mapping {
-            range: *range,
-            backing: Backing::Anonymous,
-            name: "".into(),
-            writable: true,
-            object: None,
-        };
+        let mapping = |range: &Range| Mapping::anonymous(*range);
         let spaces = vec![Space { id: SPACE, name: "toy".into() }];
         let mappings = ranges.iter().map(mapping).collect();
         Arc::new(Mappings { spaces, mappings, ..Mappings::default() })

@@ -542,7 +542,7 @@ fn is_still(proc: &Proc, owner: &Owner) -> bool {
 mod tests {
     use super::*;
     use crate::proc::fake_root::Root;
-    use tierscope_core::{Backing, Mapping, Node, SharedView, Space};
+    use tierscope_core::{Mapping, Node, SharedView, Space};
 
     fn observer(proc: Proc) -> Observer {
         Observer::new(proc, Latest::default())
@@ -676,12 +676,8 @@ mod tests {
     fn extents_of_new_memory_are_found_at_once() {
         let touched = std::hint::black_box(vec![1u8; 16 << 20]);
         let start = (touched.as_ptr() as u64 & !4095) + 4096;
-        let mapping = |from: u64, to: u64| Mapping {
-            range: Range::new(SpaceId(3), start + (from << 20), start + (to << 20)),
-            backing: Backing::Anonymous,
-            name: "".into(),
-            writable: true,
-            object: None,
+        let mapping = |from: u64, to: u64| {
+            Mapping::anonymous(Range::new(SpaceId(3), start + (from << 20), start + (to << 20)))
         };
         let target = |end: u64| {
             let spaces = vec![tierscope_core::Space { id: SpaceId(3), name: "toy".into() }];
@@ -715,13 +711,7 @@ mod tests {
         let at = touched.as_ptr() as u64 & !4095;
         let mut observer = observer(Proc::default());
         let range = Range::new(SpaceId(3), at + 4096, at + (16 << 20));
-        let mapping = Mapping {
-            range,
-            backing: tierscope_core::Backing::Anonymous,
-            name: "".into(),
-            writable: true,
-            object: None,
-        };
+        let mapping = Mapping::anonymous(range);
         let mappings = Mappings { mappings: vec![mapping], ..Mappings::default() };
         observer.target.mappings = Arc::new(mappings);
         let mut one = [0];

@@ -114,7 +114,7 @@ pub(crate) fn frames() -> Vec<Frame> {
 
 /// All steps of a recording of [`frames`]. The recorder goes on while a thread syncs, as it is
 /// ordered before the first window and after windows 3, 6 and 9, and waits for it after the next
-/// one: two syncs at a time could not be told apart in the steps.
+/// one: the steps of two syncs at a time cannot be separated.
 pub(crate) fn steps(frames: &[Frame]) -> Vec<Step> {
     let (disk, synced) = Disk::new();
     let recorder = Recorder::create_in(disk.clone(), &Meta::default()).unwrap();
