@@ -292,11 +292,13 @@ impl Segment {
 
     /// Accesses per second of an entry, as far as they are believed; below the grid none.
     pub(super) fn believed_rate(&self) -> f32 {
-        match self.believed() {
-            cell if cell <= 0.0 => 0.0,
-            cell => rate_of(cell),
-        }
+        known_rate(self.believed())
     }
+}
+
+/// Accesses per second at a cell; below the grid none.
+pub(super) fn known_rate(cell: f32) -> f32 {
+    if cell <= 0.0 { 0.0 } else { rate_of(cell) }
 }
 
 /// Consecutive entries that share a likelihood: a step of the chain.

@@ -215,34 +215,40 @@ impl RegionInput<'_> {
         }
     }
 
-    /// A segment whose pages are accessed in sweeps, with the mean rate of the pages that were
-    /// looked at lately: the accesses of a sweep over 2 MiB set the entry's bit once. Most pages
-    /// are alike, and together busier than their entries.
+    /// A segment whose pages were looked at lately, with the mean rate of these: where accesses come
+    /// in sweeps, which set the bit of an entry once each, so that its pages are together busier;
+    /// or where the looks at its entries came too late to decide. Most pages are alike.
     fn swept<'t>(
         &self,
         segment: &Segment,
         table: &Table,
         known: impl Iterator<Item = &'t Table>,
     ) -> Option<Segment> {
-        if self.tally.is_hot(segment, table.is_whole(&segment.entries)) {
+        let whole = table.is_whole(&segment.entries);
+        if self.tally.is_hot(segment, whole) {
             return None;
         }
         let known: Vec<&Table> = known.filter(|leaves| self.is_recent(leaves, RECENT)).collect();
-        let sum: f32 = known.iter().map(|leaves| leaves.limited_rate(MOST_OF_PAGE)).sum();
         let pages: usize = known.iter().map(|leaves| leaves.span.len()).sum();
-        let each = cell_of(sum / pages.max(1) as f32);
+        let mean = |cell: &dyn Fn(&Segment) -> f32| {
+            let sum: f32 = known.iter().map(|leaves| leaves.limited(MOST_OF_PAGE, cell)).sum();
+            cell_of(sum / pages.max(1) as f32)
+        };
+        let each = mean(&Segment::believed);
         let alike: usize = known.iter().map(|leaves| pages_above(leaves, each - LIKE_PAGES)).sum();
         // Each sweep sets the entry's bit: no page is accessed more often than its entry.
         let is_possible = each >= LEAST_PAGE && each <= segment.high + ABOVE_ENTRY;
-        let more = each + cell_of(512.0) - cell_of(1.0) - segment.mean;
-        let is_swept = more > APART && alike as f64 >= SWEPT * pages as f64;
-        (is_swept && is_possible && pages > 0).then(|| Segment {
+        let of_entry = cell_of(512.0) - cell_of(1.0);
+        let more = each + of_entry - segment.mean;
+        let least = if self.tally.is_unknown(segment, whole) { -APART } else { APART };
+        let is_alike = more > least && alike as f64 >= SWEPT * pages as f64;
+        (is_alike && is_possible && pages > 0).then(|| Segment {
             entries: segment.entries.clone(),
-            low: segment.low + more,
+            low: mean(&|page| page.low) + of_entry,
             mean: segment.mean + more,
-            high: segment.high + more,
-            core: segment.core.map(|cell| cell + more),
-            blunt: segment.blunt,
+            high: mean(&|page| page.high) + of_entry,
+            core: [0, 1].map(|end| mean(&|page| page.core[end]) + of_entry),
+            blunt: known.iter().any(|leaves| leaves.segments.iter().any(|page| page.blunt)),
         })
     }
 
@@ -534,6 +540,38 @@ mod tests {
         leaves.segments = vec![segment(0..412, 39.0), segment(412..512, 0.01)];
         let known = BTreeMap::from([((space, 2 << 20), leaves)]);
         assert_eq!(hot(&known).0, (2 << 20) + (412 << 12));
+    }
+
+    // Ten entries are accessed at least 2,000 times a second each, at a hot threshold of 17,000: all
+    // looks came too late for an upper bound. The pages of one of them are accessed 5,000 times a
+    // second each, of which 200 count: all ten are hot, since accesses come in sweeps.
+    #[test]
+    fn pages_decide_where_looks_at_entries_came_too_late() {
+        let space = SpaceId(0);
+        let whole = Range::new(space, 0, 1 << 30);
+        let [low, mean, high] = [2_000.0, 40_000.0, 500_000.0].map(cell_of);
+        let core = [cell_of(2_500.0), cell_of(200_000.0)];
+        let busy = Segment { entries: 0..10, low, mean, high, core, blunt: true };
+        let mut leaves = Table::new(space, 2 << 20, Level::PTE, &[whole]);
+        leaves.segments = vec![Segment { blunt: true, ..segment(0..512, 5_000.0) }];
+        leaves.seen = Some(Time(0));
+        let hot = |leaves: &BTreeMap<Key, Table>| {
+            let mut table = Table::new(space, 0, Level::PMD, &[whole]);
+            let idle = segment(10..512, 0.01);
+            (table.segments, table.sums.most) = (vec![busy.clone(), idle], mean);
+            (table.sums.entries, table.sums.rate) = (512.0, 10.0 * 102_400.0);
+            (table.visits, table.sums.square) = (1, 10.0 * 102_400.0f64.powi(2));
+            let mut lower = BTreeMap::from([((space, 0), table)]);
+            let mut tally = Tally::default();
+            tally.set_memory(1 << 30);
+            let order = VisitOrder { count: 1, ..VisitOrder::default() };
+            tally.count(&[], &lower, &BTreeMap::new(), &order);
+            let first = regions(&mut lower, leaves, &tally)[0];
+            (first.range.end >> 20, first.is_unknown(), first.is_hot(0.125))
+        };
+        assert_eq!(hot(&BTreeMap::new()), (20, true, false));
+        let known = BTreeMap::from([((space, 2 << 20), leaves)]);
+        assert_eq!(hot(&known), (20, false, true));
     }
 
     // Half of the pages of an entry were accessed 50 times a second each, 5 s ago; the entry is

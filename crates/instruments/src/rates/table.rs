@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tierscope_core::{Level, Range, Region, SpaceId, Time};
 
-use super::chain::{Chain, ChangeCounts, Prior, Segment};
+use super::chain::{Chain, ChangeCounts, Prior, Segment, known_rate};
 use super::grid::{CELLS, rate_of};
 use super::looks::{Bits, ENTRIES, Look, Looks, Shared, WORDS, mask};
 use super::skew::Skew;
@@ -412,7 +412,12 @@ impl Table {
 
     /// Accesses per second of all its entries together, each of them at most `most`.
     pub(super) fn limited_rate(&self, most: f32) -> f32 {
-        let rate = |segment: &Segment| segment.believed_rate().min(most);
+        self.limited(most, Segment::believed)
+    }
+
+    /// The sum over its entries of the rate of a cell of their segment, each of them at most `most`.
+    pub(super) fn limited(&self, most: f32, cell: impl Fn(&Segment) -> f32) -> f32 {
+        let rate = |segment: &Segment| known_rate(cell(segment)).min(most);
         self.segments.iter().map(|s| s.entries.len() as f32 * rate(s)).sum()
     }
 
