@@ -1381,7 +1381,7 @@ impl Rates {
         self.want_leaves(now);
         ports.charge(Duration::from_nanos(WALK_NS * self.lower.len() as u64));
         while self.next_turn <= now {
-            self.next_turn = self.next_turn + self.config.window;
+            self.next_turn += self.config.window;
         }
     }
 

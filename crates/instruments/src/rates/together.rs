@@ -2,9 +2,9 @@
 //! is hardly more evidence than a look at one.
 //!
 //! With independent accesses the number of young entries of a segment has the variance of the
-//! binomial distribution. Where entries become young together it is larger, by a factor of 1 + (n -
-//! 1) c for n entries with the correlation c, which is estimated by Pearson's statistic over the
-//! looks. The variance of the rate is larger by that factor (quasi-likelihood: Wedderburn,
+//! binomial distribution. Where entries become young together it is larger: for n entries with the
+//! correlation c by the factor `1 + (n - 1) c`, where c is estimated by Pearson's statistic over
+//! the looks. The variance of the rate is larger by that factor (quasi-likelihood: Wedderburn,
 //! Biometrika 61, 1974; McCullagh and Nelder, "Generalized Linear Models", 1989, chapter 4.5).
 
 use std::ops::Range;
@@ -128,9 +128,9 @@ pub(super) fn as_one(looks: &[Look], parts: &[Range<usize>]) -> Curve {
 fn add(sum: &mut Curve, looks: &[Look], entries: &Range<usize>, factor: f32) {
     for (likelihood, young) in counts(looks, entries) {
         let old = entries.len() as f32 - young;
-        for cell in 0..CELLS {
+        for (cell, sum) in sum.iter_mut().enumerate() {
             let each = young * likelihood.ln_young[cell] + old * likelihood.ln_old[cell];
-            sum[cell] += factor * each;
+            *sum += factor * each;
         }
     }
 }
@@ -218,7 +218,7 @@ mod tests {
         all.learn(&Together { sum: 1.0, looks: 1.0 });
         assert!((all.with(&Together::NONE) - 50.5 / 100.0).abs() < 1e-3);
         all.renew(&Together::NONE, 10.0);
-        assert!((all.looks - 100.0 / 2.718).abs() < 0.1);
+        assert!((all.looks - 100.0 / std::f32::consts::E).abs() < 0.1);
     }
 
     // Four looks at 512 entries, half of them young: the rate is known within a cell. If they are
