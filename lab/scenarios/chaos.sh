@@ -69,8 +69,6 @@ killed() {
     wait $victim 2>/dev/null || true
     judge /tmp/out "$what"
 }
-# The calls that change a file.
-calls=write,writev,pwrite64,pwritev,ftruncate,fallocate,fsync,fdatasync,rename,renameat,renameat2,link,linkat,unlink,unlinkat,mkdir,mkdirat,rmdir,fchmod,fchmodat,fchown,flock,utimensat
 # at_calls WHAT COMMAND...: kills the command at each of its calls, as often as a thread makes it.
 at_calls() {
     what=$1
@@ -111,6 +109,7 @@ while [ "$at" = random ] && [ "$n" -lt "$points" ]; do
     killed serve tierscope serve --cgroup $server --cpu 20% -o /tmp/out --listen 127.0.0.1:9464
 done
 # Under load: pages move and go to swap while values are read; every byte is compared.
+[ "$at" = random ] || seconds=1
 redis-load load $data $to --seconds "$seconds" >/out/load.json &
 load=$!
 while kill -0 $load 2>/dev/null; do

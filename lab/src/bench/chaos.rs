@@ -17,6 +17,7 @@ use crate::bench::section::{Inputs, Section};
 use crate::error::{Context, Error, Kind, Result};
 use crate::paths;
 use crate::progress::say;
+use crate::scenario::Scenario;
 
 pub(super) const SECTIONS: &[Section] = &[
     Section { name: "record", measure: |inputs| recordings(inputs, "record", &[]) },
@@ -32,33 +33,6 @@ pub(super) const SECTIONS: &[Section] = &[
     Section { name: "lives", measure: lives },
 ];
 
-/// Calls that change a file. A kill at the one that follows `openat` covers what that creates.
-const CALLS: [&str; 24] = [
-    "write",
-    "writev",
-    "pwrite64",
-    "pwritev",
-    "ftruncate",
-    "fallocate",
-    "fsync",
-    "fdatasync",
-    "sync_file_range",
-    "rename",
-    "renameat",
-    "renameat2",
-    "link",
-    "linkat",
-    "unlink",
-    "unlinkat",
-    "mkdir",
-    "mkdirat",
-    "rmdir",
-    "fchmod",
-    "fchmodat",
-    "fchown",
-    "flock",
-    "utimensat",
-];
 /// Kills at random times, besides those at every call.
 const RANDOM: u64 = 200;
 
@@ -67,15 +41,15 @@ fn broken(cause: impl std::fmt::Display) -> Error {
 }
 
 /// A point at which a program is killed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Kill {
     /// At the n-th time that a thread makes a call.
-    At(&'static str, u32),
+    At(String, u32),
     After(Duration),
 }
 
 /// Runs a command until it is killed, or ends; returns what it printed.
-fn killed(command: &[String], kill: Kill) -> Result<Output> {
+fn killed(command: &[String], kill: &Kill) -> Result<Output> {
     let mut killer = match kill {
         Kill::At(call, n) => {
             let mut strace = Command::new("strace");
@@ -94,32 +68,40 @@ fn killed(command: &[String], kill: Kill) -> Result<Output> {
     killer.args(command).stdin(Stdio::null()).output().map_err(broken)
 }
 
+/// The calls that change a file, as in the scenario.
+fn calls_that_change_a_file() -> Result<Vec<String>> {
+    let scenario = Scenario::load("chaos")?;
+    let calls = scenario.set.get("calls").and_then(|calls| calls.as_str()).unwrap_or_default();
+    Ok(calls.split(',').map(String::from).collect())
+}
+
 /// How often a thread of a command makes each call, at most.
-fn count(command: &[String], log: &Path) -> Result<Vec<(&'static str, u32)>> {
+fn count(command: &[String], log: &Path) -> Result<Vec<(String, u32)>> {
+    let calls = calls_that_change_a_file()?;
     let mut strace = Command::new("strace");
-    strace.args(["-f", "-qq", "-o", text(log)?, "-e"]).arg(format!("trace={}", CALLS.join(",")));
+    strace.args(["-f", "-qq", "-o", text(log)?, "-e"]).arg(format!("trace={}", calls.join(",")));
     strace.args(command).stdin(Stdio::null()).output().map_err(broken)?;
     let lines = fs::read_to_string(log).at(log.display())?;
     let mut counts = BTreeMap::<(&str, &str), u32>::new();
     for line in lines.lines() {
         let mut words = line.split_whitespace();
         let (Some(thread), Some(call)) = (words.next(), words.next()) else { continue };
-        let Some(call) = CALLS.iter().find(|known| call.starts_with(&format!("{known}("))) else {
-            continue;
-        };
+        let is_it = |known: &&String| call.starts_with(&format!("{known}("));
+        let Some(call) = calls.iter().find(is_it) else { continue };
         *counts.entry((thread, call)).or_default() += 1;
     }
-    let most = |call: &&'static str| {
+    let most = |call: &String| {
         let of = counts.iter().filter(|((_, known), _)| known == call).map(|(_, count)| *count);
-        Some((*call, of.max()?))
+        Some((call.clone(), of.max()?))
     };
-    Ok(CALLS.iter().filter_map(most).collect())
+    Ok(calls.iter().filter_map(most).collect())
 }
 
 /// All points at which a command is killed: at every call, and at random times before its end.
 fn points(command: &[String], log: &Path, lasts: Duration) -> Result<Vec<Kill>> {
     let counts = count(command, log)?;
-    let calls = counts.iter().flat_map(|(call, count)| (1..=*count).map(|n| Kill::At(call, n)));
+    let calls =
+        counts.iter().flat_map(|(call, count)| (1..=*count).map(|n| Kill::At(call.clone(), n)));
     let mut rng = Rng::seeded(1);
     let random = (0..RANDOM)
         .map(|_| Kill::After(Duration::from_micros(rng.below(lasts.as_micros() as u64))));
@@ -183,10 +165,10 @@ fn recordings(inputs: &Inputs<'_>, name: &str, flags: &[&str]) -> Result<Vec<Row
     let mut lost = Lost::default();
     for kill in points {
         let _ = fs::remove_dir_all(&dir);
-        let output = killed(&command(&dir)?, kill)?;
-        judge(&dir, committed(&output.stdout), kill, &mut lost)?;
+        let output = killed(&command(&dir)?, &kill)?;
+        judge(&dir, committed(&output.stdout), &kill, &mut lost)?;
         if !flags.is_empty() {
-            go_on(&dir, &command(&dir)?, kill, &mut lost)?;
+            go_on(&dir, &command(&dir)?, &kill, &mut lost)?;
         }
     }
     let _ = fs::remove_dir_all(&dir);
@@ -202,7 +184,7 @@ fn recordings(inputs: &Inputs<'_>, name: &str, flags: &[&str]) -> Result<Vec<Row
 
 /// Judges what a killed recorder left. Before the first window there need not be a recording, but
 /// a report must say so.
-fn judge(dir: &Path, committed: u64, kill: Kill, lost: &mut Lost) -> Result<()> {
+fn judge(dir: &Path, committed: u64, kill: &Kill, lost: &mut Lost) -> Result<()> {
     lost.kills += 1;
     let (windows, code) = read(dir)?;
     let is_explained = matches!(code, Some(0 | 5 | 8 | 9 | 2));
@@ -218,7 +200,7 @@ fn judge(dir: &Path, committed: u64, kill: Kill, lost: &mut Lost) -> Result<()> 
 
 /// A series goes on after a kill: the next start adds its windows, and leaves no recording without
 /// one.
-fn go_on(dir: &Path, command: &[String], kill: Kill, lost: &mut Lost) -> Result<()> {
+fn go_on(dir: &Path, command: &[String], kill: &Kill, lost: &mut Lost) -> Result<()> {
     let output = Command::new(&command[0]).args(&command[1..]).output().map_err(broken)?;
     let (windows, _) = read(dir)?;
     let entries = fs::read_dir(dir).at(dir.display())?.flatten();
@@ -277,7 +259,7 @@ fn limits(inputs: &Inputs<'_>) -> Result<Vec<Row>> {
     let (mut kills, mut changed, mut left, mut failed) = (0, 0, 0, 0);
     for kill in points {
         fake_machine(&root)?;
-        killed(&script, kill)?;
+        killed(&script, &kill)?;
         kills += 1;
         changed += u32::from(limit(&root) != ALLOWED);
         let restored = Command::new(&program)

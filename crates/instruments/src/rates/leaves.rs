@@ -290,7 +290,7 @@ impl Rates {
         let after = (Bound::Excluded(self.leaves_from), Bound::Unbounded);
         let up_to = (Bound::Unbounded, Bound::Included(self.leaves_from));
         let checked = self.leaves.range(after).chain(self.leaves.range(up_to)).take(LEAF_CHECKS);
-        let vague = |leaves: &Table| self.tally.wants_more_pages(leaves);
+        let vague = |leaves: &Table| !leaves.is_together() && self.tally.wants_more_pages(leaves);
         let again = |leaves: &Table| if vague(leaves) { REVISIT } else { LEAVES_SKEWED };
         let (mut contradicted, mut old) = (Vec::new(), Vec::new());
         let mut last = self.leaves_from;

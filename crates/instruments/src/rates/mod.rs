@@ -31,11 +31,12 @@
 //! The time from clear to look depends on the rates: short enough for cold entries to stay old,
 //! long enough for hot ones to become young; for tables with known hot entries, the time that
 //! leaves about half of these old, where a look is most informative. Weighted fair shares of the
-//! budget decide which tables are visited (`budget.rs`): level-3 rates order the visits, and
-//! exclude only tables too rarely accessed to contain hot memory; all other tables are visited
-//! round-robin, hot and undecided ones repeatedly. The budget is a share of a CPU and covers all
-//! work of the instrument. With large memory the time to an answer grows, and the answer is marked:
-//! memory without enough looks is *unknown*.
+//! budget decide which tables are visited (`budget.rs`): level-3 rates order the visits, and put
+//! off only tables too rarely accessed to contain hot memory; all other tables are visited
+//! round-robin, hot and undecided ones repeatedly, the more often the more memory a visit covers
+//! for its price. The budget is a share of a CPU and covers all work of the instrument. With large
+//! memory the time to an answer grows, and the answer is marked: memory without enough looks is
+//! *unknown*.
 
 mod budget;
 mod chain;
@@ -155,6 +156,9 @@ const LEAF_STRIDE: usize = 61;
 const REVISIT: Duration = Duration::from_millis(1000);
 /// Time after which a table is visited again if it is undecided or its rates are not closely known.
 const REVISIT_VAGUE: Duration = Duration::from_millis(200);
+/// The same of a table whose entries become young together: looks are kept of four seconds, and
+/// more of them would not make its rates known more closely.
+const REVISIT_TOGETHER: Duration = Duration::from_millis(500);
 /// Maximum width in cells of the interval of a closely known rate: a factor of 1.8.
 const CLOSE: f32 = 2.0;
 
@@ -176,9 +180,11 @@ const BUDGETED: f64 = 0.98;
 /// beat.
 const OVERHEAD_SHARE: f64 = 10.0;
 const LONGEST_BEAT: Duration = Duration::from_secs(1);
-/// The output of windows, here and in the drive loop, may take the budget divided by this: with
-/// many regions or processes, windows become longer.
+/// Output of regions may take the budget divided by this: with many regions, windows become longer.
 const SHOWN_SHARE: f64 = 10.0;
+/// The same of all output of a window, also by the drive loop: with many processes, windows become
+/// longer.
+const OUTPUT_SHARE: f64 = 4.0;
 /// Factor by which tables of little memory, or expensive ones, may be visited less often.
 const SELDOM: f64 = 16.0;
 /// Number of tables considered for a round-robin visit.
@@ -326,11 +332,13 @@ pub struct Rates {
     /// time of the next one.
     turns: u32,
     next_turn: Time,
-    /// Number of regions of the last window, and the CPU time of the output of recent windows; of
-    /// the last one without what the drive loop does, until that is known.
+    /// Number of regions of the last window, and the CPU time of their output.
     regions: usize,
     shown: Duration,
-    showing: Option<Duration>,
+    /// CPU time of all output of a window, averaged over recent ones; and whether what the drive
+    /// loop does with the last one is still to be added.
+    output: Duration,
+    is_output: bool,
     /// Visits with accesses since the last fit, per prior.
     news: [u32; 3],
     areas: Vec<Range>,
@@ -481,7 +489,8 @@ impl Rates {
             next_turn: Time(0),
             regions: 0,
             shown: Duration::ZERO,
-            showing: None,
+            output: Duration::ZERO,
+            is_output: false,
             news: [0; 3],
             areas: Vec::new(),
             hidden: Hidden::default(),
@@ -536,9 +545,10 @@ impl Rates {
     }
 
     /// Length of a window: the configured one, or the multiple of it in which a tenth of the budget
-    /// pays for its output.
+    /// pays for the output of its regions, and a quarter for all of its output.
     fn window(&self) -> Duration {
-        let affordable = self.shown.mul_f64(SHOWN_SHARE / self.config.cpu);
+        let shown = self.shown.mul_f64(SHOWN_SHARE / self.config.cpu);
+        let affordable = shown.max(self.output.mul_f64(OUTPUT_SHARE / self.config.cpu));
         let times = affordable.as_nanos().div_ceil(self.config.window.as_nanos()).max(1);
         self.config.window * times as u32
     }
@@ -1082,7 +1092,11 @@ impl Rates {
         let due = |key: &Key| {
             let table = self.lower.get(key).filter(|table| !table.busy)?;
             let vague = table.segments.iter().any(|s| s.high - s.low > CLOSE);
-            let pause = if vague { REVISIT_VAGUE } else { pauses[set] };
+            let pause = match vague {
+                true if table.is_together() => REVISIT_TOGETHER,
+                true => REVISIT_VAGUE,
+                false => pauses[set],
+            };
             let Some(seen) = table.seen else { return Some(f64::INFINITY) };
             let times = now.since(seen).div_duration_f64(pause);
             (times >= 1.0).then(|| times / self.seldom(table))
@@ -1411,7 +1425,8 @@ impl Rates {
         // Building regions is a cost of visits; the rest of the cost comes with every window.
         let [build, copy] = [REGION_NS * built as u64, COPY_NS * copied as u64 + 1];
         let cost = ports.own_time().saturating_sub(before);
-        self.showing = Some(cost.mul_f64(copy as f64 / (build + copy) as f64));
+        self.shown = cost.mul_f64(copy as f64 / (build + copy) as f64);
+        self.is_output = true;
         Snapshot { start, end: ports.now(), samples, regions }
     }
 }
@@ -1440,8 +1455,8 @@ impl Instrument for Rates {
         self.budget.fill(now);
         let elsewhere = woken.saturating_sub(self.last_time.unwrap_or(woken));
         self.budget.spend_elsewhere(elsewhere);
-        if let Some(output) = self.showing.take().map(|showing| showing + elsewhere) {
-            self.shown = if self.windows == 1 { output } else { (self.shown * 3 + output) / 4 };
+        if std::mem::take(&mut self.is_output) {
+            self.output = (self.output * 3 + self.shown + elsewhere) / 4;
         }
         self.read_mappings(ports)?;
         let began = ports.own_time();

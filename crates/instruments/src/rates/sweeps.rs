@@ -28,6 +28,8 @@ pub(super) const RECENT: Duration = Duration::from_secs(10);
 const EVEN: usize = 22;
 /// Logarithm of the factor by which sweeps, or even accesses, must be likelier than the other.
 const LIKELIER: f32 = 1.1;
+/// The same by which any two rates must be likelier, for an explanation to be excluded.
+const EXCLUDED: f32 = 3.0;
 
 /// Whether pages are certainly less busy than others of their entry.
 pub(super) fn is_less_busy(pages: &Segment, leaves: &Table) -> bool {
@@ -49,8 +51,10 @@ impl Known {
     fn of<'t>(known: impl Iterator<Item = &'t Table>, now: Time) -> Self {
         let mut sum = Self { pages: [0.0; CELLS], entries: 0, alike: 0, of_alike: 0 };
         for leaves in known.filter(|leaves| leaves.seen.is_some_and(|at| now.since(at) <= RECENT)) {
-            let busiest = leaves.segments.iter().filter(|pages| !is_less_busy(pages, leaves));
-            let parts: Vec<_> = busiest.map(|pages| pages.entries.clone()).collect();
+            let each = leaves.limited_rate(MOST_OF_PAGE) / leaves.span.len() as f32;
+            let least = cell_of(each) - LIKE_PAGES;
+            let alike = leaves.segments.iter().filter(|pages| pages.mean >= least);
+            let parts: Vec<_> = alike.map(|pages| pages.entries.clone()).collect();
             let busy: usize = parts.iter().map(ExactSizeIterator::len).sum();
             sum.entries += 1;
             if (busy as f64) < SWEPT * leaves.span.len() as f64 {
@@ -88,12 +92,15 @@ pub(super) fn by_pages<'t>(
         std::array::from_fn(|cell| entries[cell] + known.pages[cell.saturating_sub(apart)])
     };
     let (swept, even) = (joint(0), joint(EVEN));
+    let free = most(&known.pages) + most(&entries);
     let likelier = most(&swept) - most(&even);
-    let is_swept = likelier > LIKELIER;
+    let is_swept = likelier > LIKELIER && most(&swept) > free - EXCLUDED;
+    // Neither: parts of an entry are swept.
+    let is_more = best(&known.pages) + EVEN > best(&entries) && most(&even) < free - EXCLUDED;
     // Pages that become young together are not accessed evenly. Where no look came soon enough for
     // an upper bound of the entries' rate, the pages decide.
     let may_be = table.swept.is_some() || segment.blunt && likelier >= -LIKELIER;
-    if !is_swept && !may_be {
+    if !is_swept && !is_more && !may_be {
         return None;
     }
     let mut marginal = if is_swept { swept } else { known.pages };
@@ -118,6 +125,11 @@ fn was_young(segment: &Segment, table: &Table) -> bool {
     let young = |look: &Look| look.young.iter().zip(&of).map(|(y, of)| (y & of).count_ones()).sum();
     let most = table.looks.all().iter().map(young).max().unwrap_or(0u32);
     f64::from(most) >= SWEPT * segment.entries.len() as f64
+}
+
+/// The likeliest cell.
+fn best(logarithms: &Curve) -> usize {
+    (0..CELLS).max_by(|a, b| logarithms[*a].total_cmp(&logarithms[*b])).unwrap_or(0)
 }
 
 /// The greatest value of a likelihood.

@@ -303,7 +303,7 @@ impl Table {
     /// not, or if the rates changed a short time ago already, entries become young together: all
     /// looks count, and those that are kept are spread over some seconds.
     fn take_in(&mut self, look: Look) {
-        if self.correlation >= TOGETHER {
+        if self.is_together() {
             if let Some((first, _)) = self.surprise.take() {
                 self.looks.add_apart(first, SOON);
             }
@@ -443,10 +443,15 @@ impl Table {
         (rate > 0.0 && self.looks.all().iter().any(is_late)).then_some(rate)
     }
 
+    /// Whether entries become young together.
+    pub(super) fn is_together(&self) -> bool {
+        self.correlation >= TOGETHER
+    }
+
     /// Mean accesses per second of an entry, if entries become young together.
     pub(super) fn swept_rate(&self) -> Option<f32> {
         let rate = self.sums.rate / self.sums.entries.max(1.0);
-        (self.correlation >= TOGETHER && rate > 0.0).then_some(rate as f32)
+        (self.is_together() && rate > 0.0).then_some(rate as f32)
     }
 
     /// Accesses per second of all its entries together, each of them at most `most`.
