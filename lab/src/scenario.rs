@@ -72,6 +72,11 @@ fn dir() -> PathBuf {
 }
 
 impl Scenario {
+    /// The value of a parameter, if it is text.
+    pub fn text(&self, key: &str) -> Option<&str> {
+        self.set.get(key).and_then(toml::Value::as_str)
+    }
+
     /// A numeric parameter of the job; values set on the command line are strings.
     pub fn number(&self, key: &str) -> Option<f64> {
         match self.set.get(key)? {

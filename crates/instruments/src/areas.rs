@@ -130,8 +130,7 @@ mod tests {
     }
 
     fn mappings(ranges: &[Range]) -> Vec<Mapping> {
-        let mapping = |range: &Range| Mapping::anonymous(*range);
-        ranges.iter().map(mapping).collect()
+        ranges.iter().copied().map(Mapping::anonymous).collect()
     }
 
     // 0-10 and 10-20 touch. Gaps: 5 (20..25), 70 (30..100), 5 (110..115).

@@ -144,8 +144,10 @@ mod tests {
     }
 
     fn mappings(ranges: &[Range]) -> Mappings {
-        let mapping = |range: &Range| Mapping::anonymous(*range);
-        Mappings { mappings: ranges.iter().map(mapping).collect(), ..Default::default() }
+        Mappings {
+            mappings: ranges.iter().copied().map(Mapping::anonymous).collect(),
+            ..Default::default()
+        }
     }
 
     fn at(mib: u64) -> Addr {

@@ -71,7 +71,7 @@ fn killed(command: &[String], kill: &Kill) -> Result<Output> {
 /// The calls that change a file, as in the scenario.
 fn calls_that_change_a_file() -> Result<Vec<String>> {
     let scenario = Scenario::load("chaos")?;
-    let calls = scenario.set.get("calls").and_then(|calls| calls.as_str()).unwrap_or_default();
+    let calls = scenario.text("calls").ok_or_else(|| broken("chaos.toml lists no calls"))?;
     Ok(calls.split(',').map(String::from).collect())
 }
 

@@ -145,7 +145,7 @@ const SETTLING: usize = 3;
 fn qos(inputs: &Inputs<'_>) -> Result<Vec<Row>> {
     let mut cap = 0.0;
     let out = boot(inputs, "qos", "", |scenario| {
-        let text = scenario.set.get("cap").and_then(toml::Value::as_str).unwrap_or_default();
+        let text = scenario.text("cap").unwrap_or_default();
         cap = mib(text).ok_or_else(|| broken(format!("cap = {text} is no number of MiB")))?;
         Ok(())
     })?;

@@ -258,7 +258,7 @@ const MOST_REFAULTS: f64 = 0.2;
 /// A check fails.
 pub fn check(out: &Path, scenario: &Scenario) -> Result<()> {
     let hot = share(scenario, "hot_keys")?;
-    let policies = scenario.set.get("policies").and_then(toml::Value::as_str).unwrap_or_default();
+    let policies = scenario.text("policies").unwrap_or_default();
     for policy in policies.split(' ') {
         let run = Run::read(&out.join(policy), hot)?;
         if run.reached < 0.4 || run.reclaimed <= 0.0 {

@@ -75,9 +75,8 @@ mod tests {
     }
 
     fn mapped(ranges: &[Range]) -> Arc<Mappings> {
-        let mapping = |range: &Range| Mapping::anonymous(*range);
         let spaces = vec![Space { id: SPACE, name: "toy".into() }];
-        let mappings = ranges.iter().map(mapping).collect();
+        let mappings = ranges.iter().copied().map(Mapping::anonymous).collect();
         Arc::new(Mappings { spaces, mappings, ..Mappings::default() })
     }
 

@@ -20,8 +20,7 @@ const LEAST_GAIN: f64 = 0.1;
 /// # Errors
 /// A check fails.
 pub fn check(out: &Path, scenario: &Scenario) -> Result<()> {
-    let text =
-        |key: &str| scenario.set.get(key).and_then(|value| value.as_str()).unwrap_or_default();
+    let text = |key: &str| scenario.text(key).unwrap_or_default();
     let keys = set_number(scenario, "keys")?;
     let policies: Vec<&str> = text("policies").split_whitespace().collect();
     for (policy, place) in policies.iter().copied().zip(turns(&policies)) {
