@@ -232,14 +232,17 @@ impl CpuQuota {
         entry.next != entry.set
     }
 
-    /// Writes the next limit if it differs from the one in force.
+    /// Writes the next limit if it differs from the one in force. Since the last look the cgroup may
+    /// have gone, and returned, and the administrator may have limited it: all is left to the next
+    /// look then. (The kernel has no write under a condition: between this read and the write some
+    /// microseconds remain.)
     fn write(&mut self) -> io::Result<()> {
         let Some(entry) = self.entry.as_mut().filter(|entry| entry.next != entry.set) else {
             return Ok(());
         };
-        // The cgroup may have gone since, and may be back already: the next look sees that.
         let same = Group::open(&self.path)?.filter(|group| group.inode == entry.inode);
         if let Some(group) = same
+            && group.read()? == Some(entry.set)
             && group.write(entry.next)?
         {
             entry.set = entry.next;
@@ -251,5 +254,29 @@ impl CpuQuota {
         Error::new((&cause).into(), format!("cannot use {}", self.path.join("cpu.max").display()))
             .cause(cause)
             .remedy("run as root, or as the cgroup's owner; cpu.max.burst must be 0")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_that_the_administrator_sets_after_the_look_is_kept() {
+        let root = tempfile::tempdir().unwrap();
+        let group = root.path().join("tenant");
+        fs::create_dir(&group).unwrap();
+        let file = group.join("cpu.max");
+        fs::write(&file, "max 100000\n").unwrap();
+        let mut quota = CpuQuota { path: group, entry: None };
+        assert!(quota.look().unwrap());
+        assert!(quota.plan(Some(0.5), 4.0));
+        fs::write(&file, "75000 50000\n").unwrap();
+        quota.write().unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "75000 50000\n");
+        assert!(quota.look().unwrap());
+        assert!(quota.plan(Some(0.5), 4.0));
+        quota.write().unwrap();
+        assert!(fs::read_to_string(&file).unwrap().starts_with("25000 50000\n"));
     }
 }
