@@ -67,7 +67,7 @@ pub(super) struct Prior {
     sums: [Curve; 2],
     /// Smallest probability that a cell of the distribution of rates keeps.
     floor: f32,
-    /// Correlation of entries that are alike.
+    /// Correlation of entries.
     together: Together,
     /// The distribution after a change when the edition last changed, and the number of the
     /// edition: inferences from an older edition may differ.
@@ -149,12 +149,12 @@ impl Prior {
         Self { rates: mix(&self.rates), drawn: mix(&self.drawn), ..self.clone() }
     }
 
-    /// The correlation of the entries of a segment, given what its own looks show, and what earlier
-    /// looks at its table have shown.
-    pub(super) fn together(&self, own: &Together, before: &Together) -> f32 {
+    /// The correlation of the entries of a segment, and of a table, given what their own looks
+    /// show, and what earlier looks at the table have shown.
+    pub(super) fn together(&self, own: &Together, before: &Together) -> [f32; 2] {
         let mut all = *own;
         all.add(before);
-        self.together.with(&all)
+        self.together.given(&all)
     }
 
     /// The current number of the edition.
@@ -230,7 +230,7 @@ const FIRST_RATES: Curve = [0.0; CELLS];
 #[derive(Clone, Debug)]
 pub(super) struct ChangeCounts {
     sums: [Curve; 2],
-    /// Correlation of the entries of its segments.
+    /// Correlation of its entries.
     pub(super) together: Together,
 }
 

@@ -14,6 +14,7 @@ use tierscope_core::{Addr, Level, Ports, Probe, Result, Time};
 use super::budget::Work;
 use super::chain::Segment;
 use super::grid::{cell_of, rate_of};
+use super::looks::Look;
 use super::sweeps::RECENT;
 use super::table::{Key, Table};
 use super::tally::{IDLE, RARE};
@@ -46,6 +47,13 @@ const OWN_SKEW: f64 = 2.0;
 const LEAVES_AGAIN: Duration = Duration::from_secs(10);
 const LEAVES_SKEWED: Duration = Duration::from_secs(5);
 const LEAVES_CONTRADICTED: Duration = Duration::from_secs(2);
+/// Undecided pages of an entry from which on its leaves are visited before others, in every other
+/// visit.
+const MANY_PAGES: usize = 64;
+/// Share of the pages of an entry that were young in one look of a visit, above which the next one
+/// comes sooner by this factor.
+const MOST_YOUNG: f64 = 0.9;
+const MUCH_SOONER: u64 = 16;
 
 impl Rates {
     /// Whether the leaves to visit are a single huge page: clearing it would destroy the evidence
@@ -64,6 +72,16 @@ impl Rates {
         }
         self.add_even(visit);
         Ok(true)
+    }
+
+    /// The time from clear to look for the last look of a visit to leaves: a sixteenth of the one
+    /// before if that found nearly all pages young.
+    pub(super) fn last_distance(&mut self, visit: Visit) -> u64 {
+        let Some(table) = self.leaves.get(&visit.key) else { return visit.last_distance };
+        let young = f64::from(table.last_look().map_or(0, Look::count));
+        let sooner = ((DISTANCES.0 * 1e9) as u64).max(visit.distance / MUCH_SOONER);
+        let is_late = young >= MOST_YOUNG * table.span.len() as f64;
+        if is_late { visit.last_distance.min(sooner) } else { visit.last_distance }
     }
 
     /// Infers the rates of the pages of an entry of 2 MiB. They also yield the skew of accesses
@@ -97,6 +115,23 @@ impl Rates {
         nodes
     }
 
+    /// Finds the entries many of whose pages are undecided, those that are due longest first.
+    pub(super) fn find_undecided_leaves(&mut self, now: Time) {
+        let mut found = Vec::new();
+        for (key, leaves) in &self.leaves {
+            let age = leaves.seen.map_or(Duration::ZERO, |seen| now.since(seen));
+            let segment = self.lower.get(&above(*key)).and_then(|t| t.segment(entry_of(*key)));
+            if let Some(segment) = segment.filter(|_| age >= REVISIT && !leaves.is_together())
+                && self.tally.undecided_pages(leaves) >= MANY_PAGES
+            {
+                let due = age.as_secs_f64() / self.seldom(leaves);
+                found.push((due, *key, rate_of(segment.believed())));
+            }
+        }
+        let found = most_due_first(found).into_iter();
+        self.undecided = found.map(|(_, key, rate)| (key, rate)).take(LEAF_BATCH).collect();
+    }
+
     /// Finds the tables that have entries whose pages become young together.
     pub(super) fn find_swept_tables(&mut self, now: Time) {
         self.lower.values_mut().for_each(|table| table.swept = None);
@@ -123,6 +158,13 @@ impl Rates {
     /// The next entry of 2 MiB whose leaves to visit, its rate, and whether it was chosen at
     /// random. Randomly chosen entries whose leaves were visited lately count without a visit.
     fn next_leaves(&mut self, now: Time) -> Option<(Key, f32, bool)> {
+        self.hasten = !self.hasten;
+        if self.hasten
+            && let Some((key, rate)) = self.undecided.pop_front()
+            && self.leaves.get(&key).is_some_and(|table| !table.busy)
+        {
+            return Some((key, rate, false));
+        }
         while let Some((key, rate, sampled)) = self.wanted.pop_front() {
             let Some(table) = self.leaves.get(&key) else { return Some((key, rate, sampled)) };
             let pause = if sampled { LEAVES_AGAIN } else { REVISIT };

@@ -354,6 +354,10 @@ pub struct Rates {
     /// Entries of 2 MiB whose leaves are to be visited, with their rates per second, and whether
     /// they were chosen at random in proportion to their accesses.
     wanted: VecDeque<(Key, f32, bool)>,
+    /// Entries of 2 MiB many of whose pages are undecided, with their rates per second; and whether
+    /// the last visit to leaves was for one of these.
+    undecided: VecDeque<(Key, f32)>,
+    hasten: bool,
     priors: [Prior; 3],
     tally: Tally,
     budget: Budget,
@@ -499,6 +503,8 @@ impl Rates {
             lower: BTreeMap::new(),
             leaves: BTreeMap::new(),
             wanted: VecDeque::new(),
+            undecided: VecDeque::new(),
+            hasten: false,
             leaves_from: Key::default(),
             priors: [Prior::default(), Prior::default(), Prior::default()],
             tally: Tally::new(!config.flush),
@@ -760,7 +766,10 @@ impl Rates {
             }
             // With uncorrelated entries, few of them busy, another look after the same time
             // resolves most entries better than a sooner one.
-            if visit.looks == 1 && (!self.tally.are_strangers() || self.is_saturated(visit)) {
+            if visit.looks == 1 && visit.work == Work::Leaves {
+                visit.distance = self.last_distance(visit);
+            } else if visit.looks == 1 && (!self.tally.are_strangers() || self.is_saturated(visit))
+            {
                 visit.distance = visit.last_distance;
             }
             self.cleared.push(visit);
@@ -1393,7 +1402,9 @@ impl Rates {
         self.sort_all(ports);
         self.fit_priors(ports, now);
         self.want_leaves(now);
-        ports.charge(Duration::from_nanos(WALK_NS * self.lower.len() as u64));
+        self.find_undecided_leaves(now);
+        let tables = self.lower.len() + self.leaves.len();
+        ports.charge(Duration::from_nanos(WALK_NS * tables as u64));
         while self.next_turn <= now {
             self.next_turn += self.config.window;
         }

@@ -116,7 +116,7 @@ pub(super) struct Table {
     /// Accesses per second of pages of its entries that become young together.
     pub(super) swept: Option<f32>,
     /// Correlation of entries: as contradicting looks showed it since the last inference, and
-    /// before; and the highest one of a segment.
+    /// before; and that of all entries.
     noted: Together,
     together: Together,
     correlation: f32,
@@ -297,6 +297,12 @@ impl Table {
         self.seen = Some(at);
     }
 
+    /// The last look, also one that is held back.
+    pub(super) fn last_look(&self) -> Option<&Look> {
+        let held = self.surprise.as_ref().map(|(look, _)| look);
+        held.or(self.looks.all().last())
+    }
+
     /// Adds a look to the evidence that rates are inferred from. If two successive looks contradict
     /// the inferred rates in the same way, the rates have changed, and all earlier looks are
     /// discarded. A single such look is held back until the next one shows whether that is so; if
@@ -330,9 +336,7 @@ impl Table {
     /// Notes how far the entries of its segments become young together.
     fn note_correlation(&mut self, last: [&Look; 2]) {
         let looks: Vec<Look> = self.looks.all().iter().chain(last).copied().collect();
-        for segment in &self.segments {
-            self.noted.add(&Together::of_changed(&segment.entries, &looks));
-        }
+        self.noted.add(&Together::of_changed(&self.segments, &looks));
     }
 
     /// How a look contradicts the inferred rates.
@@ -392,13 +396,16 @@ impl Table {
         self.together.renew(&noted, since);
         self.inferred = Some(now);
         done.0.together = noted;
-        self.correlation = 0.0;
+        if !self.sketch {
+            let all = Together::of_table(&self.segments, looks.all());
+            [_, self.correlation] = prior.together(&all, &self.together);
+            done.0.together.add(&all);
+        }
         for segment in self.segments.iter_mut().filter(|_| !self.sketch) {
-            let own = Together::of(segment, looks.all());
+            let own = Together::of_segment(segment, looks.all());
             done.0.together.add(&own);
-            let correlation = prior.together(&own, &self.together);
+            let [correlation, _] = prior.together(&own, &self.together);
             together::widen(segment, looks.all(), correlation);
-            self.correlation = self.correlation.max(correlation);
         }
         let soonest = looks.all().iter().map(|look| look.seconds).fold(f32::MAX, f32::min);
         for segment in &mut self.segments {
@@ -596,6 +603,25 @@ mod tests {
         assert!(looks[0].at < Time(4_000_000_000), "{looks:?}");
         let rate = rate_of(table.segments[0].mean);
         assert!((32.0 / 2.5..32.0 * 2.5).contains(&rate), "{rate}");
+    }
+
+    // Objects of 32 entries are accessed one after the other, each as a whole. Then all entries are
+    // young in two looks: that is a change, since objects did not become young together before.
+    #[test]
+    fn objects_that_are_swept_do_not_hide_a_change() {
+        let mut table = table();
+        for number in 1..=4 {
+            let at = |ms: u64| Time(ms * 1_000_000);
+            let mut bits: Bits = [0; WORDS];
+            bits[2 * (number % 4) as usize] = 0xffff_ffff;
+            table.look(Some(at(100 * number - 10)), at(100 * number), bits, true);
+            infer(&mut table, 100 * number);
+        }
+        assert!(!table.is_together(), "{}", table.correlation);
+        look(&mut table, 5000, true);
+        look(&mut table, 5100, true);
+        infer(&mut table, 5100);
+        assert_eq!(table.looks.all().len(), 2);
     }
 
     // Half of the entries young after 10 ms means some 70 accesses per second; all of them young,

@@ -128,6 +128,13 @@ fn by_bits(table: &Table) -> (Sums, f64) {
     (sums, accessed)
 }
 
+/// Whether a segment may be above or below a hot threshold: its rate is known no closer than within
+/// a factor of three, or no look came soon enough for an upper bound.
+fn is_undecided(segment: &Segment, threshold: f32) -> bool {
+    let [low, high] = segment.core;
+    low < threshold && (segment.blunt || high - low > DOUBT && high >= threshold)
+}
+
 /// Sets a threshold to the cell of a rate. Regions depend on thresholds: small changes are not
 /// worth rebuilding them.
 fn set(threshold: &mut Option<f32>, rate: f64) {
@@ -388,11 +395,16 @@ impl Tally {
         (self.page_hot() - cell_of(512.0) + cell_of(1.0)).max(LEAST_PAGE)
     }
 
-    /// Whether a segment is undecided, hot or not: its rate is known no closer than within a factor
-    /// of three, or no look came soon enough for an upper bound.
+    /// Whether a segment is undecided, hot or not.
     pub(super) fn is_unknown(&self, segment: &Segment, whole: bool) -> bool {
-        let ([low, high], threshold) = (segment.core, self.entry_hot(whole));
-        low < threshold && (segment.blunt || high - low > DOUBT && high >= threshold)
+        is_undecided(segment, self.entry_hot(whole))
+    }
+
+    /// Number of pages of an entry of which it is undecided whether they are hot.
+    pub(super) fn undecided_pages(&self, leaves: &Table) -> usize {
+        let threshold = self.page_threshold();
+        let undecided = leaves.segments.iter().filter(|pages| is_undecided(pages, threshold));
+        undecided.map(|pages| pages.entries.len()).sum()
     }
 
     /// Whether a table has hot entries, and whether it has undecided ones or an unconfirmed
