@@ -49,9 +49,8 @@ const LEAVES_CONTRADICTED: Duration = Duration::from_secs(2);
 /// Undecided pages of an entry from which on its leaves are visited before others, in every other
 /// visit.
 const MANY_PAGES: usize = 64;
-/// Share of the accessed pages of an entry that were young in one look of a visit, above which the
-/// next one comes sooner by this factor.
-const MOST_YOUNG: f64 = 0.9;
+/// Factor by which the next look of a visit comes sooner if one found nearly all accessed pages
+/// young.
 const MUCH_SOONER: u64 = 16;
 
 impl Rates {
@@ -76,18 +75,10 @@ impl Rates {
     /// The time from clear to look for the last look of a visit to leaves: a sixteenth of the one
     /// before if that found nearly all pages young that are accessed at all.
     pub(super) fn last_distance(&mut self, visit: Visit) -> u64 {
-        let last = visit.last_distance;
-        let Some(table) = self.leaves.get(&visit.key) else { return last };
-        let Some(look) = table.last_look() else { return last };
-        // Fewer looks do not show which pages are accessed.
-        let accessed = match table.looks.is_full() {
-            true => table.looks.young_once(&look.young) as usize,
-            false => table.span.len(),
-        };
-        let young = look.count() as usize;
-        let is_late = young > 0 && young as f64 >= MOST_YOUNG * accessed as f64;
+        let table = self.leaves.get(&visit.key);
+        let is_late = table.is_some_and(|t| t.last_look().is_some_and(|look| t.is_saturated(look)));
         let sooner = (visit.distance / MUCH_SOONER).max((DISTANCES.0 * 1e9) as u64);
-        if is_late { last.min(sooner) } else { last }
+        if is_late { visit.last_distance.min(sooner) } else { visit.last_distance }
     }
 
     /// Infers the rates of the pages of an entry of 2 MiB. They also yield the skew of accesses

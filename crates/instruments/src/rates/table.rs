@@ -440,14 +440,26 @@ impl Table {
         self.segments.iter().map(each).sum()
     }
 
-    /// Mean rate of an entry, if nine of ten were young in a look up to `seconds` after the clear:
-    /// such a look is too late.
+    /// Number of entries that are accessed at all, as far as looks show it: of few looks, all. Also
+    /// counts those that are young in `look`.
+    pub(super) fn accessed(&self, look: &Look) -> usize {
+        let enough = self.looks.is_full();
+        if enough { self.looks.young_once(&look.young) as usize } else { self.span.len() }
+    }
+
+    /// Whether nine of ten entries that are accessed were young in a look.
+    pub(super) fn is_saturated(&self, look: &Look) -> bool {
+        !look.is_old() && 10 * look.count() as usize >= 9 * self.accessed(look)
+    }
+
+    /// Mean rate of the entries that are accessed, if a look up to `seconds` after the clear found
+    /// nine of ten of them young: such a look is too late.
     pub(super) fn rate_if_young_at(&self, seconds: f32) -> Option<f32> {
-        let is_late = |look: &Look| {
-            look.seconds <= 1.1 * seconds && 10 * look.count() as usize >= 9 * self.span.len()
-        };
-        let rate = (self.sums.rate / self.sums.entries.max(1.0)) as f32;
-        (rate > 0.0 && self.looks.all().iter().any(is_late)).then_some(rate)
+        let is_late = |look: &&Look| look.seconds <= 1.1 * seconds && self.is_saturated(look);
+        let late = self.looks.all().iter().find(is_late)?;
+        let entries = self.sums.entries.min(self.accessed(late) as f64);
+        let rate = (self.sums.rate / entries.max(1.0)) as f32;
+        (rate > 0.0).then_some(rate)
     }
 
     /// Whether entries become young together.
