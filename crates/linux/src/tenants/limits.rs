@@ -232,10 +232,10 @@ impl CpuQuota {
         entry.next != entry.set
     }
 
-    /// Writes the next limit if it differs from the one in force. Since the last look the cgroup may
-    /// have gone, and returned, and the administrator may have limited it: all is left to the next
-    /// look then. (The kernel has no write under a condition: between this read and the write some
-    /// microseconds remain.)
+    /// Writes the next limit if it differs from the one in force. Since the last look the cgroup
+    /// may have gone, and returned, and the administrator may have limited it: all is left to the
+    /// next look then. (The kernel has no write under a condition: between this read and the write
+    /// some microseconds remain.)
     fn write(&mut self) -> io::Result<()> {
         let Some(entry) = self.entry.as_mut().filter(|entry| entry.next != entry.set) else {
             return Ok(());
