@@ -42,12 +42,15 @@ pub(super) struct Entry {
 }
 
 impl Entry {
+    /// The cgroup, unless it is gone: another one may have its path by now.
+    pub(super) fn group(&self) -> io::Result<Option<Group>> {
+        Ok(Group::open(&self.path)?.filter(|group| group.inode == self.inode))
+    }
+
     /// Restores the limit of this instance of the cgroup, unless another program has changed it.
     /// Returns whether there was anything to restore.
     pub(super) fn restore(&self) -> io::Result<bool> {
-        let Some(group) = Group::open(&self.path)?.filter(|group| group.inode == self.inode) else {
-            return Ok(false);
-        };
+        let Some(group) = self.group()? else { return Ok(false) };
         let ours =
             |limit: CpuMax| limit != self.before && (limit == self.set || limit == self.next);
         if !group.read()?.is_some_and(ours) || !group.write(self.before)? {

@@ -240,8 +240,7 @@ impl CpuQuota {
         let Some(entry) = self.entry.as_mut().filter(|entry| entry.next != entry.set) else {
             return Ok(());
         };
-        let same = Group::open(&self.path)?.filter(|group| group.inode == entry.inode);
-        if let Some(group) = same
+        if let Some(group) = entry.group()?
             && group.read()? == Some(entry.set)
             && group.write(entry.next)?
         {
