@@ -86,7 +86,7 @@ impl Drawing {
             tables.insert(table.key(), table);
         }
         let mut tally = Tally::new(false);
-        tally.count(&[], &tables, &BTreeMap::new(), &VisitOrder::new(&areas, 1));
+        tally.count(&[], &tables, &BTreeMap::new(), &VisitOrder::new(&areas, 1), Time(0));
         Self { areas, tables, tally }
     }
 

@@ -23,6 +23,7 @@ use tierscope_core::Time;
 use super::curve::{dot, exponentiate, normalise, running_sums, total};
 use super::grid::{CELLS, Curve, LookLikelihood, PER_DECADE, look_likelihood, rate_of};
 use super::looks::{Look, Looks, SKETCH_STEP, WORDS, mask, sketched};
+use super::together::Together;
 
 /// Minimum length of a run of entries with the same bits that becomes one node.
 const RUN: usize = 6;
@@ -51,12 +52,6 @@ const TAIL: f32 = 0.05;
 /// Probability of each tail outside of the 60 % interval that decides between hot and cold.
 const CORE: f32 = 0.2;
 
-/// The same tails of the normal distribution, in standard deviations; and the largest standard
-/// deviation of a rate, in cells: a decade.
-const OF_TAIL: f32 = 1.645;
-const OF_CORE: f32 = 0.842;
-const WIDEST: f32 = 8.0;
-
 /// Prior knowledge of an entry's rate: the learned distribution of rates and probabilities of
 /// changes.
 #[derive(Clone, Debug)]
@@ -72,6 +67,8 @@ pub(super) struct Prior {
     sums: [Curve; 2],
     /// Smallest probability that a cell of the distribution of rates keeps.
     floor: f32,
+    /// Correlation of entries.
+    together: Together,
     /// The distribution after a change when the edition last changed, and the number of the
     /// edition: inferences from an older edition may differ.
     edition: (Curve, u32),
@@ -120,7 +117,8 @@ impl Default for Prior {
         let left = entries.map(|cell| FIRST_LEAVE * cell);
         let edition = (rates, 0);
         let (sums, floor) = ([entries, left], FLOORS.0);
-        let mut prior = Self { rates, leave: left, drawn: rates, sums, floor, edition };
+        let together = Together::FIRST;
+        let mut prior = Self { rates, leave: left, drawn: rates, sums, floor, together, edition };
         prior.settle();
         prior
     }
@@ -151,6 +149,14 @@ impl Prior {
         Self { rates: mix(&self.rates), drawn: mix(&self.drawn), ..self.clone() }
     }
 
+    /// The correlation of the entries of a segment, and of a table, given what their own looks
+    /// show, and what earlier looks at the table have shown.
+    pub(super) fn together(&self, own: &Together, before: &Together) -> [f32; 2] {
+        let mut all = *own;
+        all.add(before);
+        self.together.given(&all)
+    }
+
     /// The current number of the edition.
     pub(super) fn edition(&self) -> u32 {
         self.edition.1
@@ -158,6 +164,7 @@ impl Prior {
 
     /// Adds the change counts of a table visited at random.
     pub(super) fn learn(&mut self, changes: &ChangeCounts) {
+        self.together.learn(&changes.together);
         let keep = if total(&self.sums[0]) > MEMORY { 0.99 } else { 1.0 };
         for (sum, seen) in self.sums.iter_mut().zip(&changes.sums) {
             sum.iter_mut().zip(seen).for_each(|(sum, seen)| *sum = keep * *sum + seen);
@@ -223,12 +230,14 @@ const FIRST_RATES: Curve = [0.0; CELLS];
 #[derive(Clone, Debug)]
 pub(super) struct ChangeCounts {
     sums: [Curve; 2],
+    /// Correlation of its entries.
+    pub(super) together: Together,
 }
 
 /// No entries and no changes.
 impl Default for ChangeCounts {
     fn default() -> Self {
-        Self { sums: [FIRST_RATES; 2] }
+        Self { sums: [FIRST_RATES; 2], together: Together::NONE }
     }
 }
 
@@ -268,22 +277,6 @@ impl Segment {
         }
     }
 
-    /// Widens the bounds to what the looks say of one entry: entries accessed in bursts become
-    /// young together, so that a look at many of them is one observation. A look at `x` expected
-    /// accesses has the Fisher information x^2 / (e^x - 1) on the rate's logarithm.
-    pub(super) fn widen(&mut self, looks: &[Look]) {
-        let expected = |look: &Look| (rate_of(self.mean) * look.seconds).clamp(1e-3, 20.0);
-        let each = |x: f32| x * x / x.exp_m1();
-        let information: f32 = looks.iter().map(|look| each(expected(look))).sum();
-        let deviation = (PER_DECADE / std::f32::consts::LN_10 / information.sqrt()).min(WIDEST);
-        let within = |bounds: [f32; 2], deviations: f32| {
-            let reach = deviations * deviation;
-            [bounds[0].min(self.mean - reach), bounds[1].max(self.mean + reach)]
-        };
-        [self.low, self.high] = within([self.low, self.high], OF_TAIL);
-        self.core = within(self.core, OF_CORE);
-    }
-
     /// Cell of the rate as used in sums: the mean, limited to `VAGUE` cells above the lower bound,
     /// so that a rate without an upper bound counts no higher than the evidence requires.
     pub(super) fn believed(&self) -> f32 {
@@ -292,11 +285,13 @@ impl Segment {
 
     /// Accesses per second of an entry, as far as they are believed; below the grid none.
     pub(super) fn believed_rate(&self) -> f32 {
-        match self.believed() {
-            cell if cell <= 0.0 => 0.0,
-            cell => rate_of(cell),
-        }
+        known_rate(self.believed())
     }
+}
+
+/// Accesses per second at a cell; below the grid none.
+pub(super) fn known_rate(cell: f32) -> f32 {
+    if cell <= 0.0 { 0.0 } else { rate_of(cell) }
 }
 
 /// Consecutive entries that share a likelihood: a step of the chain.

@@ -14,6 +14,7 @@ use tierscope_core::{Addr, Level, Ports, Probe, Result, Time};
 use super::budget::Work;
 use super::chain::Segment;
 use super::grid::{cell_of, rate_of};
+use super::sweeps::RECENT;
 use super::table::{Key, Table};
 use super::tally::{IDLE, RARE};
 use super::{DISTANCES, LADDER, MEASURE, REVISIT, Rates, Visit, is_one_page};
@@ -31,7 +32,7 @@ const LEAF_SWEEPS: usize = 4;
 const LEAF_BATCH: usize = 128;
 const LEAF_FEW: usize = 16;
 const LEAF_CHECKS: usize = 1024;
-/// Randomly chosen entries per window while the skew within entries is unknown; and expected
+/// Randomly chosen entries per turn while the skew within entries is unknown; and expected
 /// accesses of an entry between clear and look, of which two looks share four pages by chance.
 const FIRST_SAMPLES: usize = 16;
 const FIRST_ACCESSES: f32 = 50.0;
@@ -45,6 +46,12 @@ const OWN_SKEW: f64 = 2.0;
 const LEAVES_AGAIN: Duration = Duration::from_secs(10);
 const LEAVES_SKEWED: Duration = Duration::from_secs(5);
 const LEAVES_CONTRADICTED: Duration = Duration::from_secs(2);
+/// Undecided pages of an entry from which on its leaves are visited before others, in every other
+/// visit.
+const MANY_PAGES: usize = 64;
+/// Factor by which the next look of a visit comes sooner if one found nearly all accessed pages
+/// young.
+const MUCH_SOONER: u64 = 16;
 
 impl Rates {
     /// Whether the leaves to visit are a single huge page: clearing it would destroy the evidence
@@ -63,6 +70,15 @@ impl Rates {
         }
         self.add_even(visit);
         Ok(true)
+    }
+
+    /// The time from clear to look for the last look of a visit to leaves: a sixteenth of the one
+    /// before if that found nearly all pages young that are accessed at all.
+    pub(super) fn last_distance(&mut self, visit: Visit) -> u64 {
+        let table = self.leaves.get(&visit.key);
+        let is_late = table.is_some_and(|t| t.last_look().is_some_and(|look| t.is_saturated(look)));
+        let sooner = (visit.distance / MUCH_SOONER).max((DISTANCES.0 * 1e9) as u64);
+        if is_late { visit.last_distance.min(sooner) } else { visit.last_distance }
     }
 
     /// Infers the rates of the pages of an entry of 2 MiB. They also yield the skew of accesses
@@ -96,6 +112,36 @@ impl Rates {
         nodes
     }
 
+    /// Finds the entries many of whose pages are undecided, those that are due longest first.
+    pub(super) fn find_undecided_leaves(&mut self, now: Time) {
+        let mut found = Vec::new();
+        for (key, leaves) in &self.leaves {
+            let age = leaves.seen.map_or(Duration::ZERO, |seen| now.since(seen));
+            let segment = self.lower.get(&above(*key)).and_then(|t| t.segment(entry_of(*key)));
+            if let Some(segment) = segment.filter(|_| age >= REVISIT && !leaves.is_together())
+                && self.tally.undecided_pages(leaves) >= MANY_PAGES
+            {
+                let due = age.as_secs_f64() / self.seldom(leaves);
+                found.push((due, *key, rate_of(segment.believed())));
+            }
+        }
+        let found = most_due_first(found).into_iter();
+        self.undecided = found.map(|(_, key, rate)| (key, rate)).take(LEAF_BATCH).collect();
+    }
+
+    /// Finds the tables that have entries whose pages become young together.
+    pub(super) fn find_swept_tables(&mut self, now: Time) {
+        self.lower.values_mut().for_each(|table| table.swept = None);
+        let is_recent = |leaves: &Table| leaves.seen.is_some_and(|at| now.since(at) <= RECENT);
+        for (key, leaves) in self.leaves.iter().filter(|known| is_recent(known.1)) {
+            if let Some(rate) = leaves.swept_rate()
+                && let Some(table) = self.lower.get_mut(&above(*key))
+            {
+                table.swept = Some(rate);
+            }
+        }
+    }
+
     /// Adds a huge page to the skew within entries: its rate is that of its pages.
     fn add_even(&mut self, visit: Visit) {
         if visit.sampled {
@@ -109,6 +155,13 @@ impl Rates {
     /// The next entry of 2 MiB whose leaves to visit, its rate, and whether it was chosen at
     /// random. Randomly chosen entries whose leaves were visited lately count without a visit.
     fn next_leaves(&mut self, now: Time) -> Option<(Key, f32, bool)> {
+        self.hasten = !self.hasten;
+        if self.hasten
+            && let Some((key, rate)) = self.undecided.pop_front()
+            && self.leaves.get(&key).is_some_and(|table| !table.busy)
+        {
+            return Some((key, rate, false));
+        }
         while let Some((key, rate, sampled)) = self.wanted.pop_front() {
             let Some(table) = self.leaves.get(&key) else { return Some((key, rate, sampled)) };
             let pause = if sampled { LEAVES_AGAIN } else { REVISIT };
@@ -129,7 +182,7 @@ impl Rates {
         }
         let busy = |table: &Table| table.sums.most >= cell_of(RARE);
         self.shares.veiled = !self.tally.skew.is_known() && self.lower.values().any(busy);
-        if self.windows % 5 == 2 || self.shares.veiled {
+        if self.turns % 5 == 2 || self.shares.veiled {
             let number = if self.shares.veiled { FIRST_SAMPLES } else { LEAF_SAMPLES };
             let chosen = self.random_leaves(number);
             self.wanted.extend(chosen);
@@ -253,10 +306,10 @@ impl Rates {
         for table in self.lower.values() {
             let skew = self.tally.skew_in(table);
             let threshold = self.tally.worth_leaves(&skew);
-            if !skew.is_uneven() || table.sums.most < threshold {
+            if !skew.is_uneven() {
                 continue;
             }
-            for segment in table.segments.iter().filter(|segment| segment.mean >= threshold) {
+            for segment in table.segments.iter().filter(|segment| segment.high >= threshold) {
                 if busy.len() < MOST_LEAVES {
                     let rate = rate_of(segment.believed());
                     busy.extend(segment.entries.clone().map(|at| (table.entry(at), rate)));
@@ -276,7 +329,7 @@ impl Rates {
         let after = (Bound::Excluded(self.leaves_from), Bound::Unbounded);
         let up_to = (Bound::Unbounded, Bound::Included(self.leaves_from));
         let checked = self.leaves.range(after).chain(self.leaves.range(up_to)).take(LEAF_CHECKS);
-        let vague = |leaves: &Table| self.tally.wants_more_pages(leaves);
+        let vague = |leaves: &Table| !leaves.is_together() && self.tally.wants_more_pages(leaves);
         let again = |leaves: &Table| if vague(leaves) { REVISIT } else { LEAVES_SKEWED };
         let (mut contradicted, mut old) = (Vec::new(), Vec::new());
         let mut last = self.leaves_from;
@@ -291,17 +344,21 @@ impl Rates {
                 continue;
             }
             let (age, rate) = (now.since(seen), rate_of(segment.believed()));
+            let due = age.as_secs_f64() / self.seldom(leaves);
             let idle = self.tally.is_idle(segment, &skew);
             if self.tally.contradicts(segment, leaves, idle) && age >= LEAVES_CONTRADICTED {
-                contradicted.push((*key, rate));
+                contradicted.push((due, *key, rate));
             } else if !idle && skew.is_uneven() && age >= again(leaves) {
-                old.push((seen, *key, rate));
+                old.push((due, *key, rate));
             }
         }
         self.leaves_from = last;
-        old.sort_unstable_by_key(|(seen, key, _)| (*seen, *key));
+        contradicted = most_due_first(contradicted);
         contradicted.truncate(LEAF_BATCH / 2);
-        [contradicted, old.into_iter().map(|(_, key, rate)| (key, rate)).collect()]
+        [contradicted, most_due_first(old)].map(|all| {
+            let keys = all.into_iter().map(|(_, key, rate)| (key, rate));
+            keys.collect()
+        })
     }
 
     /// The first and last entries of hot stretches where entries are even: parts of these may not
@@ -311,8 +368,7 @@ impl Rates {
         let due = |key: &Key| {
             self.leaves
                 .get(key)
-                .and_then(|table| table.seen)
-                .is_none_or(|seen| now.since(seen) >= LEAVES_AGAIN)
+                .is_none_or(|table| table.seen.is_none_or(|seen| now.since(seen) >= LEAVES_AGAIN))
         };
         for table in self.lower.values() {
             if !self.has_busy_entries(table) {
@@ -387,6 +443,12 @@ impl Rates {
             sketch: false,
         })
     }
+}
+
+/// Sorts entries by how long they are due, longest first.
+fn most_due_first(mut entries: Vec<(f64, Key, f32)>) -> Vec<(f64, Key, f32)> {
+    entries.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+    entries
 }
 
 /// Key of the table of level 2 that has an entry.

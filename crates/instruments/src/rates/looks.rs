@@ -176,6 +176,12 @@ impl Looks {
         often
     }
 
+    /// Number of entries that are young in any look, or in `young`.
+    pub(super) fn young_once(&self, young: &Bits) -> u32 {
+        let add = |all: Bits, look: &Look| std::array::from_fn(|word| all[word] | look.young[word]);
+        self.kept.iter().fold(*young, add).iter().map(|word| word.count_ones()).sum()
+    }
+
     /// Number of entries that were young in all of the last `looks` looks.
     pub(super) fn young_in_last(&self, looks: usize) -> u32 {
         let last = self.kept.iter().rev().take(looks);

@@ -31,11 +31,12 @@
 //! The time from clear to look depends on the rates: short enough for cold entries to stay old,
 //! long enough for hot ones to become young; for tables with known hot entries, the time that
 //! leaves about half of these old, where a look is most informative. Weighted fair shares of the
-//! budget decide which tables are visited (`budget.rs`): level-3 rates order the visits, and
-//! exclude only tables too rarely accessed to contain hot memory; all other tables are visited
-//! round-robin, hot and undecided ones repeatedly. The budget is a share of a CPU and covers all
-//! work of the instrument. With large memory the time to an answer grows, and the answer is marked:
-//! memory without enough looks is *unknown*.
+//! budget decide which tables are visited (`budget.rs`): level-3 rates order the visits, and put
+//! off only tables too rarely accessed to contain hot memory; all other tables are visited
+//! round-robin, hot and undecided ones repeatedly, the more often the more memory a visit covers
+//! for its price. The budget is a share of a CPU and covers all work of the instrument. With large
+//! memory the time to an answer grows, and the answer is marked: memory without enough looks is
+//! *unknown*.
 
 mod budget;
 mod chain;
@@ -45,8 +46,10 @@ mod leaves;
 mod looks;
 mod regions;
 mod skew;
+mod sweeps;
 mod table;
 mod tally;
+mod together;
 mod uncorrelated;
 
 #[doc(hidden)]
@@ -125,19 +128,20 @@ const LADDER: [u64; 4] = [2, 4, 8, 16];
 /// A recently visited table is flagged at once if the lower bound of its rate at level 3 exceeds
 /// its known rate by this factor.
 const UNEXPLAINED: f32 = 2.0;
-/// Number of windows at the start in which rates over all memory are recomputed after each visit at
+/// Number of turns at the start in which rates over all memory are recomputed after each visit at
 /// level 3.
-const FIRST_WINDOWS: u32 = 5;
+const FIRST_TURNS: u32 = 5;
 /// Time after which a visited table may be flagged again.
 const HINT_AGAIN: Duration = Duration::from_secs(5);
 /// Number of randomly sampled entries to which the distribution of rates is fitted, in `FITS`
 /// steps.
 const SAMPLE: usize = 256;
 /// Share of the budget for repeated inference of undecided tables, and maximum number of tables
-/// considered for it per beat.
+/// considered for it per beat; and number of tables of which the one is visited that is most due.
 const RECONSIDERED: f64 = 0.1;
 const CONSIDERED: usize = 64;
-/// Visits that a new fit of the distribution of rates requires, and number of windows at the start
+const COMPARED: usize = 16;
+/// Visits that a new fit of the distribution of rates requires, and number of turns at the start
 /// in which one visit suffices.
 const NEWS: u32 = 32;
 const EARLY: u32 = 25;
@@ -152,6 +156,9 @@ const LEAF_STRIDE: usize = 61;
 const REVISIT: Duration = Duration::from_millis(1000);
 /// Time after which a table is visited again if it is undecided or its rates are not closely known.
 const REVISIT_VAGUE: Duration = Duration::from_millis(200);
+/// The same of a table whose entries become young together: looks are kept of four seconds, and
+/// more of them would not make its rates known more closely.
+const REVISIT_TOGETHER: Duration = Duration::from_millis(500);
 /// Maximum width in cells of the interval of a closely known rate: a factor of 1.8.
 const CLOSE: f32 = 2.0;
 
@@ -175,6 +182,13 @@ const OVERHEAD_SHARE: f64 = 10.0;
 const LONGEST_BEAT: Duration = Duration::from_secs(1);
 /// Output of regions may take the budget divided by this: with many regions, windows become longer.
 const SHOWN_SHARE: f64 = 10.0;
+/// The same of all output of a window, also by the drive loop: with many processes, windows become
+/// longer.
+const OUTPUT_SHARE: f64 = 4.0;
+/// Factor by which tables of little memory, or expensive ones, may be visited less often.
+const SELDOM: f64 = 16.0;
+/// Number of tables considered for a round-robin visit.
+const PASSED_OVER: usize = 512;
 /// Share of a window's budget for rebuilding the regions of tables for which only the hot threshold
 /// has changed.
 const REBUILT: f64 = 0.05;
@@ -314,9 +328,17 @@ pub struct Rates {
     next_update: Time,
     next_beat: Time,
     windows: u32,
+    /// Number of turns (configured windows) in which rates over all memory were recomputed, and the
+    /// time of the next one.
+    turns: u32,
+    next_turn: Time,
     /// Number of regions of the last window, and the CPU time of their output.
     regions: usize,
     shown: Duration,
+    /// CPU time of all output of a window, averaged over recent ones; and whether what the drive
+    /// loop does with the last one is still to be added.
+    output: Duration,
+    is_output: bool,
     /// Visits with accesses since the last fit, per prior.
     news: [u32; 3],
     areas: Vec<Range>,
@@ -332,6 +354,10 @@ pub struct Rates {
     /// Entries of 2 MiB whose leaves are to be visited, with their rates per second, and whether
     /// they were chosen at random in proportion to their accesses.
     wanted: VecDeque<(Key, f32, bool)>,
+    /// Entries of 2 MiB many of whose pages are undecided, with their rates per second; and whether
+    /// the last visit to leaves was for one of these.
+    undecided: VecDeque<(Key, f32)>,
+    hasten: bool,
     priors: [Prior; 3],
     tally: Tally,
     budget: Budget,
@@ -370,6 +396,12 @@ pub struct Rates {
     /// Number of tables at the beginning of `upper` that have all been visited.
     upper_seen: usize,
     round: VisitOrder,
+    /// Number of times that `round` has passed over all tables.
+    passes: u32,
+    /// When the next table may be visited that level 3 reports as too rarely accessed.
+    next_quiet: Time,
+    /// The most urgent table of levels 3 and 2 and of the leaves ([`Table::urgency`]).
+    most_urgent: [f64; 3],
     /// Times of flushes, ascending, as far back as looks need them.
     flushed: VecDeque<Time>,
     can_flush: bool,
@@ -457,8 +489,12 @@ impl Rates {
             next_update: Time(0),
             next_beat: Time(0),
             windows: 0,
+            turns: 0,
+            next_turn: Time(0),
             regions: 0,
             shown: Duration::ZERO,
+            output: Duration::ZERO,
+            is_output: false,
             news: [0; 3],
             areas: Vec::new(),
             hidden: Hidden::default(),
@@ -467,6 +503,8 @@ impl Rates {
             lower: BTreeMap::new(),
             leaves: BTreeMap::new(),
             wanted: VecDeque::new(),
+            undecided: VecDeque::new(),
+            hasten: false,
             leaves_from: Key::default(),
             priors: [Prior::default(), Prior::default(), Prior::default()],
             tally: Tally::new(!config.flush),
@@ -492,6 +530,9 @@ impl Rates {
             upper_turn: 0,
             upper_seen: 0,
             round: VisitOrder::default(),
+            passes: 0,
+            next_quiet: Time(0),
+            most_urgent: [0.0; 3],
             flushed: VecDeque::new(),
             can_flush: config.flush,
             chain: Chain::default(),
@@ -510,9 +551,10 @@ impl Rates {
     }
 
     /// Length of a window: the configured one, or the multiple of it in which a tenth of the budget
-    /// pays for the output of its regions.
+    /// pays for the output of its regions, and a quarter for all of its output.
     fn window(&self) -> Duration {
-        let affordable = self.shown.mul_f64(SHOWN_SHARE / self.config.cpu);
+        let shown = self.shown.mul_f64(SHOWN_SHARE / self.config.cpu);
+        let affordable = shown.max(self.output.mul_f64(OUTPUT_SHARE / self.config.cpu));
         let times = affordable.as_nanos().div_ceil(self.config.window.as_nanos()).max(1);
         self.config.window * times as u32
     }
@@ -724,7 +766,10 @@ impl Rates {
             }
             // With uncorrelated entries, few of them busy, another look after the same time
             // resolves most entries better than a sooner one.
-            if visit.looks == 1 && (!self.tally.are_strangers() || self.is_saturated(visit)) {
+            if visit.looks == 1 && visit.work == Work::Leaves {
+                visit.distance = self.last_distance(visit);
+            } else if visit.looks == 1 && (!self.tally.are_strangers() || self.is_saturated(visit))
+            {
                 visit.distance = visit.last_distance;
             }
             self.cleared.push(visit);
@@ -775,8 +820,8 @@ impl Rates {
         self.priors[1].learn(&changes);
         let range = table.range;
         let inside = |key: &Key| key.0 == range.space && (range.start..range.end).contains(&key.1);
-        if self.upper.iter().all(|table| table.visits > 0) && self.windows < FIRST_WINDOWS {
-            self.tally.count(&self.upper, &self.lower, &self.leaves, &self.round);
+        if self.upper.iter().all(|table| table.visits > 0) && self.turns < FIRST_TURNS {
+            self.tally.count(&self.upper, &self.lower, &self.leaves, &self.round, now);
         }
         let table = &self.upper[at];
         self.hints.retain(|(_, key)| !inside(key));
@@ -934,6 +979,11 @@ impl Rates {
         if level == Level::PMD && !self.lower.contains_key(&key) {
             self.lower.insert(key, Table::new(key.0, key.1, Level::PMD, &self.areas));
         }
+        if work == Work::Round
+            && let Some(table) = self.lower.get_mut(&key)
+        {
+            table.passed = Some(self.passes);
+        }
         let distance = match level {
             Level::PMD => self.distance(key, busy),
             _ => self.distance_above(key),
@@ -984,6 +1034,7 @@ impl Rates {
             self.upper_turn = (self.upper_turn + 1) % self.upper.len();
             let table = &self.upper[self.upper_turn];
             let pause = self.beat() * if table.is_idle() { 10 } else { 2 };
+            let pause = pause.mul_f64(self.seldom(table));
             let fresh = table.seen.is_some_and(|seen| now.since(seen) < pause);
             if !table.busy && !fresh {
                 return Some(table.key());
@@ -1002,18 +1053,35 @@ impl Rates {
         None
     }
 
+    /// The next table of a round-robin visit. A pass over all tables leaves out those that are to
+    /// be visited less often; of those that level 3 reports as too rarely accessed, one is visited
+    /// in a beat, since level 3 may be wrong.
     fn next_in_turn(&mut self, now: Time) -> Option<Key> {
-        for _ in 0..64 {
+        for _ in 0..PASSED_OVER {
             let key = self.round.next()?;
-            let recent = |table: &Table| {
-                table.busy || table.seen.is_some_and(|seen| now.since(seen) < self.beat())
-            };
+            self.passes += u32::from(self.round.done.is_multiple_of(self.round.count));
             let quiet = self.above(key).is_some_and(|above| self.tally.is_quiet(above));
-            if !quiet && !self.lower.get(&key).is_some_and(recent) {
+            if quiet && now < self.next_quiet {
+                continue;
+            }
+            let due = self.lower.get(&key).is_none_or(|table| {
+                let fresh = table.seen.is_some_and(|seen| now.since(seen) < self.beat());
+                let since = |pass: u32| f64::from(self.passes - pass);
+                let turn = table.passed.is_none_or(|pass| since(pass) >= self.seldom(table));
+                !table.busy && !fresh && turn
+            });
+            if due {
+                self.next_quiet = if quiet { now + self.beat() } else { self.next_quiet };
                 return Some(key);
             }
         }
         None
+    }
+
+    /// The factor by which a table is visited less often than the most urgent one of its level.
+    fn seldom(&self, table: &Table) -> f64 {
+        let most = self.most_urgent[level_number(table.level)];
+        (most / table.urgency()).clamp(1.0, SELDOM)
     }
 
     /// The next table to visit again: in three of four calls from the undecided tables first, else
@@ -1028,17 +1096,31 @@ impl Rates {
         let from = self.refine_from[set];
         let (tables, pauses) = (&self.refined[set], [REVISIT, REVISIT_VAGUE]);
         let after = tables.range((Bound::Excluded(from), Bound::Unbounded));
-        let keys = after.chain(tables.range(..=from)).take(16);
-        let ready = |key: &&Key| {
-            self.lower.get(key).is_some_and(|table| {
-                let vague = table.segments.iter().any(|s| s.high - s.low > CLOSE);
-                let pause = if vague { REVISIT_VAGUE } else { pauses[set] };
-                !table.busy && table.seen.is_none_or(|seen| now.since(seen) >= pause)
-            })
+        let keys = after.chain(tables.range(..=from)).take(COMPARED);
+        // How many times over a visit is due.
+        let due = |key: &Key| {
+            let table = self.lower.get(key).filter(|table| !table.busy)?;
+            let vague = table.segments.iter().any(|s| s.high - s.low > CLOSE);
+            let pause = match vague {
+                true if table.is_together() => REVISIT_TOGETHER,
+                true => REVISIT_VAGUE,
+                false => pauses[set],
+            };
+            let Some(seen) = table.seen else { return Some(f64::INFINITY) };
+            let times = now.since(seen).div_duration_f64(pause);
+            (times >= 1.0).then(|| times / self.seldom(table))
         };
-        let key = keys.into_iter().find(ready).copied()?;
-        self.refine_from[set] = key;
-        Some(key)
+        let (mut last, mut found) = (from, None);
+        for key in keys {
+            last = *key;
+            if let Some(due) = due(key)
+                && found.is_none_or(|(most, _)| due > most)
+            {
+                found = Some((due, *key));
+            }
+        }
+        self.refine_from[set] = last;
+        found.map(|(_, key)| key)
     }
 
     /// Plans the visits of this beat: as many as the budget is expected to pay for.
@@ -1095,7 +1177,7 @@ impl Rates {
             if self.open(ports, visit)? {
                 self.budget.spend(visit.prepaid());
             }
-            let cost = self.pay(ports, spent, visit.work);
+            let cost = self.pay(ports, spent, &visit);
             self.price = (self.price * 7 + cost) / 8;
             all += cost;
         }
@@ -1144,13 +1226,17 @@ impl Rates {
         self.look_price.unwrap_or(UNKNOWN_LOOK * self.price)
     }
 
-    /// Charges the CPU time since the last call to the budget and to a kind of work. Returns it.
-    fn pay(&mut self, ports: &dyn Ports, spent: &mut Duration, work: Work) -> Duration {
+    /// Charges the CPU time since the last call to the budget, to a visit's kind of work, and to
+    /// its table. Returns it.
+    fn pay(&mut self, ports: &dyn Ports, spent: &mut Duration, visit: &Visit) -> Duration {
         let now = ports.own_time();
         let cost = now.saturating_sub(*spent);
         *spent = now;
         self.budget.spend(cost);
-        self.shares.spend(work, cost);
+        self.shares.spend(visit.work, cost);
+        if let Some(table) = self.table(visit.level, visit.key) {
+            table.price = table.price.map_or(Some(cost), |price| Some((price * 3 + cost) / 4));
+        }
         cost
     }
 
@@ -1195,10 +1281,9 @@ impl Rates {
         Ok(())
     }
 
-    /// Fits the distributions of rates to randomly sampled entries; which one depends on the
-    /// window.
+    /// Fits the distributions of rates to randomly sampled entries; which one depends on the turn.
     fn fit_priors(&mut self, ports: &mut dyn Ports, now: Time) {
-        match self.windows % 15 {
+        match self.turns % 15 {
             1 | 6 | 11 if self.has_news(0) => self.fit_lower(ports, now),
             2 if self.has_news(1) => self.fit_upper(ports, now),
             7 if self.has_news(2) => self.fit_pages(ports, now),
@@ -1208,7 +1293,7 @@ impl Rates {
 
     /// Whether there were enough visits for another fit; if so, resets their number.
     fn has_news(&mut self, kind: usize) -> bool {
-        let few = self.windows > EARLY && self.news[kind] < NEWS;
+        let few = self.turns > EARLY && self.news[kind] < NEWS;
         !few && std::mem::take(&mut self.news[kind]) > 0
     }
 
@@ -1301,16 +1386,34 @@ impl Rates {
         self.tally.blind = true;
     }
 
+    /// Recomputes the rates over all memory and what follows, once in each configured window.
+    fn take_turn(&mut self, ports: &mut dyn Ports) {
+        let now = ports.now();
+        self.turns += 1;
+        self.tally.set_memory(memory(ports, &self.areas));
+        self.tally.count(&self.upper, &self.lower, &self.leaves, &self.round, now);
+        let most = |urgent: f64, table: &Table| urgent.max(table.known_urgency());
+        self.most_urgent = [
+            self.upper.iter().fold(0.0, most),
+            self.lower.values().fold(0.0, most),
+            self.leaves.values().fold(0.0, most),
+        ];
+        self.find_swept_tables(now);
+        self.sort_all(ports);
+        self.fit_priors(ports, now);
+        self.want_leaves(now);
+        self.find_undecided_leaves(now);
+        let tables = self.lower.len() + self.leaves.len();
+        ports.charge(Duration::from_nanos(WALK_NS * tables as u64));
+        while self.next_turn <= now {
+            self.next_turn += self.config.window;
+        }
+    }
+
     fn close_window(&mut self, ports: &mut dyn Ports, start: Time) -> Snapshot {
         let now = ports.now();
         self.windows += 1;
         let samples = (self.config.window.as_nanos() / self.config.sampling.as_nanos()) as u32;
-        self.tally.set_memory(memory(ports, &self.areas));
-        self.tally.count(&self.upper, &self.lower, &self.leaves, &self.round);
-        self.sort_all(ports);
-        self.fit_priors(ports, now);
-        self.want_leaves(now);
-        ports.charge(Duration::from_nanos(WALK_NS * self.lower.len() as u64));
         let before = ports.own_time();
         let elapsed = now.since(start).as_nanos() as f64;
         let rebuilt = (REBUILT * self.config.cpu * elapsed) as usize / REGION_NS as usize;
@@ -1334,6 +1437,7 @@ impl Rates {
         let [build, copy] = [REGION_NS * built as u64, COPY_NS * copied as u64 + 1];
         let cost = ports.own_time().saturating_sub(before);
         self.shown = cost.mul_f64(copy as f64 / (build + copy) as f64);
+        self.is_output = true;
         Snapshot { start, end: ports.now(), samples, regions }
     }
 }
@@ -1360,13 +1464,20 @@ impl Instrument for Rates {
         let now = ports.now();
         let woken = ports.own_time();
         self.budget.fill(now);
-        self.budget.spend_elsewhere(woken.saturating_sub(self.last_time.unwrap_or(woken)));
+        let elsewhere = woken.saturating_sub(self.last_time.unwrap_or(woken));
+        self.budget.spend_elsewhere(elsewhere);
+        if std::mem::take(&mut self.is_output) {
+            self.output = (self.output * 3 + self.shown + elsewhere) / 4;
+        }
         self.read_mappings(ports)?;
         let began = ports.own_time();
         self.budget.spend(began.saturating_sub(woken));
         let mut spent = began;
         require_lower_levels(ports.access_bits()?.radix().proven, "rates cannot be measured here")?;
-        let start = *self.window_start.get_or_insert(now);
+        let start = *self.window_start.get_or_insert_with(|| {
+            self.next_turn = now + self.config.window;
+            now
+        });
         let mut snapshot = None;
         let mut visits = Duration::ZERO;
         while let Some(Reverse(due)) = self.due.peek().copied()
@@ -1374,7 +1485,7 @@ impl Instrument for Rates {
         {
             self.due.pop();
             let left = self.look(ports, due.visit)?;
-            let cost = self.pay(ports, &mut spent, due.visit.work);
+            let cost = self.pay(ports, &mut spent, &due.visit);
             self.budget.give_back(due.visit.prepaid() - left);
             self.look_price = Some(self.look_price.map_or(cost, |price| (price * 7 + cost) / 8));
             visits += cost;
@@ -1391,16 +1502,30 @@ impl Instrument for Rates {
             self.next_beat = now + self.beat();
         }
         self.flush(ports)?;
+        if ports.now() >= self.next_turn {
+            self.take_turn(ports);
+        }
         if ports.now() >= start + self.window() {
-            snapshot = Some(self.close_window(ports, start));
-            self.window_start = snapshot.as_ref().map(|snapshot| snapshot.end);
+            let closed = self.close_window(ports, start);
+            self.window_start = Some(closed.end);
+            self.next_turn = closed.end + self.config.window;
+            snapshot = Some(closed);
         }
         self.pay_rest(ports, spent);
         self.last_time = Some(ports.own_time());
         let window_end = self.window_start.unwrap_or(now) + self.window();
         let due = self.due.peek().map_or(Time::NEVER, |Reverse(due)| due.at);
-        let wake = window_end.min(due).min(self.next_beat);
+        let wake = window_end.min(self.next_turn).min(due).min(self.next_beat);
         Ok(Step { wake, snapshot })
+    }
+}
+
+/// Number of a level in arrays of tables of all levels.
+fn level_number(level: Level) -> usize {
+    match level {
+        Level::PUD => 0,
+        Level::PTE => 2,
+        _ => 1,
     }
 }
 

@@ -9,8 +9,9 @@ use tierscope_core::{Level, Range, Rate, Region, Time, Unknown};
 use super::chain::Segment;
 use super::grid::{cell_of, rate_of};
 use super::per_page;
+use super::sweeps::{RECENT, by_pages, is_less_busy};
 use super::table::{Key, Table};
-use super::tally::{APART, DOUBT, LEAST_PAGE, MOST_OF_PAGE, Tally};
+use super::tally::{DOUBT, Tally};
 
 /// Expected accesses per sample of an entry at the hot threshold: it is found accessed in 5 of 40
 /// samples.
@@ -33,14 +34,9 @@ const NEGLIGIBLE: f32 = 6.5e-5;
 /// addresses that differ by less than an entry.
 const FRESH: Duration = Duration::from_secs(3);
 
-/// Share of the pages that are like the mean of all where accesses come in sweeps, and cells by
-/// which they may be below it; and age of the rates of pages from which that follows.
-const SWEPT: f64 = 0.6;
-const LIKE_PAGES: f32 = 4.0;
 /// Cells by which the rate of a page may exceed the highest one of its entry, which is known less
 /// closely in bursts.
 const ABOVE_ENTRY: f32 = 4.0;
-const RECENT: Duration = Duration::from_secs(10);
 
 /// What the rates of an entry's pages are good for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,10 +179,8 @@ impl RegionInput<'_> {
         known: impl Iterator<Item = &'t Table>,
     ) {
         let mut at = part.start;
-        let is_steady = |leaves: &&Table| leaves.bursts == 0 && self.is_recent(leaves, RECENT);
-        for leaves in known.filter(|leaves| table.bursts == 0 && is_steady(leaves)) {
-            let most = leaves.segments.iter().map(|pages| pages.low).fold(f32::MIN, f32::max);
-            for pages in leaves.segments.iter().filter(|pages| pages.high < most - LIKE_PAGES) {
+        for leaves in known.filter(|leaves| self.is_recent(leaves, RECENT)) {
+            for pages in leaves.segments.iter().filter(|pages| is_less_busy(pages, leaves)) {
                 let range = leaves.cover(&pages.entries);
                 if at < range.start {
                     let rest = Range { start: at, end: range.start, ..part };
@@ -215,9 +209,8 @@ impl RegionInput<'_> {
         }
     }
 
-    /// A segment whose pages are accessed in sweeps, with the mean rate of the pages that were
-    /// looked at lately: the accesses of a sweep over 2 MiB set the entry's bit once. Most pages
-    /// are alike, and together busier than their entries.
+    /// A segment with the rate of its pages, unless its own rate makes it hot, or accesses are
+    /// even.
     fn swept<'t>(
         &self,
         segment: &Segment,
@@ -227,23 +220,7 @@ impl RegionInput<'_> {
         if self.tally.is_hot(segment, table.is_whole(&segment.entries)) {
             return None;
         }
-        let known: Vec<&Table> = known.filter(|leaves| self.is_recent(leaves, RECENT)).collect();
-        let sum: f32 = known.iter().map(|leaves| leaves.limited_rate(MOST_OF_PAGE)).sum();
-        let pages: usize = known.iter().map(|leaves| leaves.span.len()).sum();
-        let each = cell_of(sum / pages.max(1) as f32);
-        let alike: usize = known.iter().map(|leaves| pages_above(leaves, each - LIKE_PAGES)).sum();
-        // Each sweep sets the entry's bit: no page is accessed more often than its entry.
-        let is_possible = each >= LEAST_PAGE && each <= segment.high + ABOVE_ENTRY;
-        let more = each + cell_of(512.0) - cell_of(1.0) - segment.mean;
-        let is_swept = more > APART && alike as f64 >= SWEPT * pages as f64;
-        (is_swept && is_possible && pages > 0).then(|| Segment {
-            entries: segment.entries.clone(),
-            low: segment.low + more,
-            mean: segment.mean + more,
-            high: segment.high + more,
-            core: segment.core.map(|cell| cell + more),
-            blunt: segment.blunt,
-        })
+        by_pages(segment, table, known, self.now)
     }
 
     fn is_recent(&self, leaves: &Table, age: Duration) -> bool {
@@ -391,12 +368,6 @@ fn is_swept(entry: &Segment, leaves: &Table) -> bool {
     cell_of(leaves.bounds()[0]) > entry.high && leaves.segments.iter().all(is_possible)
 }
 
-/// Number of pages of an entry with at least this cell's rate.
-fn pages_above(leaves: &Table, least: f32) -> usize {
-    let above = leaves.segments.iter().filter(|segment| segment.mean >= least);
-    above.map(|segment| segment.entries.len()).sum()
-}
-
 /// Whether regions `built` for a threshold of huge pages, a veil and a threshold of pages are valid
 /// for those of `now`: the thresholds are close, and no bound of a segment is between them or
 /// between the veils.
@@ -464,6 +435,7 @@ fn alike(a: &Region, b: &Region) -> bool {
 mod tests {
     use super::*;
     use crate::rates::VisitOrder;
+    use crate::rates::looks::{Look, Looks, mask};
     use crate::rates::table::Sums;
     use tierscope_core::SpaceId;
 
@@ -495,13 +467,26 @@ mod tests {
         Segment { entries, low, mean: cell, high, core, blunt: false }
     }
 
-    // Entries of 2 MiB are accessed 100 times a second each, and the hot threshold is 200. The
-    // pages of one of them are accessed 39 times a second each, in sweeps: all ten entries of its
-    // segment are hot.
+    /// Looks 10 ms after the clear: the first entries, or none, were young.
+    fn looks(young: &[usize]) -> Looks {
+        let mut all = Looks::default();
+        let bits = |young: usize| mask(&(0..young));
+        let look = |(at, young): (u64, &usize)| Look {
+            at: Time(at * 1_000_000),
+            seconds: 0.01,
+            young: bits(*young),
+        };
+        (0..).zip(young).map(look).for_each(|look| all.add(look));
+        all
+    }
+
+    // Entries of 2 MiB are young in half of the looks, all of them, and so are the pages of one of
+    // them: that is due to 69 sweeps a second. All ten entries are hot.
     #[test]
     fn memory_that_is_swept_is_as_hot_as_its_pages() {
         let space = SpaceId(0);
         let whole = Range::new(space, 0, 1 << 30);
+        const YOUNG: [usize; 8] = [0, 10, 10, 0, 0, 10, 0, 10];
         let sums = |rate: f64| Sums {
             entries: 512.0,
             rate: 512.0 * rate,
@@ -509,7 +494,8 @@ mod tests {
             most: cell_of(rate as f32),
         };
         let mut table = Table::new(space, 0, Level::PMD, &[whole]);
-        (table.segments, table.sums) = (vec![segment(0..10, 100.0)], sums(100.0));
+        (table.segments, table.sums) = (vec![segment(0..10, 69.0)], sums(69.0));
+        table.looks = looks(&YOUNG);
         let mut lower = BTreeMap::from([((space, 0), table)]);
         let mut tally = Tally::default();
         tally.set_memory(1 << 30);
@@ -518,9 +504,11 @@ mod tests {
             &lower,
             &BTreeMap::new(),
             &VisitOrder { count: 1, ..VisitOrder::default() },
+            Time(0),
         );
         let mut leaves = Table::new(space, 2 << 20, Level::PTE, &[whole]);
-        (leaves.segments, leaves.sums) = (vec![segment(0..512, 39.0)], sums(39.0));
+        (leaves.segments, leaves.sums) = (vec![segment(0..512, 69.0)], sums(69.0));
+        leaves.looks = looks(&YOUNG.map(|young| young * 512 / 10));
         leaves.seen = Some(Time(0));
         let mut hot = |leaves: &BTreeMap<Key, Table>| {
             lower.values_mut().for_each(|table| table.built = None);
@@ -529,11 +517,46 @@ mod tests {
         };
         assert_eq!(hot(&BTreeMap::new()), (20 << 20, false, 0.0));
         let known = BTreeMap::from([((space, 2 << 20), leaves.clone())]);
-        assert_eq!(hot(&known), (20 << 20, true, 39.0));
+        let (end, is_hot, rate) = hot(&known);
+        assert!((end, is_hot) == (20 << 20, true) && (60.0..80.0).contains(&rate), "{rate}");
         // A hundred of the pages are known to be idle: they are reported as they are.
-        leaves.segments = vec![segment(0..412, 39.0), segment(412..512, 0.01)];
+        leaves.segments = vec![segment(0..412, 69.0), segment(412..512, 0.01)];
+        leaves.looks = looks(&YOUNG.map(|young| young * 412 / 10));
         let known = BTreeMap::from([((space, 2 << 20), leaves)]);
         assert_eq!(hot(&known).0, (2 << 20) + (412 << 12));
+    }
+
+    // Ten entries are accessed at least 2,000 times a second each, at a hot threshold of 17,000:
+    // all looks came too late for an upper bound. The pages of one of them are accessed 5,000 times
+    // a second each, of which 200 count: all ten are hot, since accesses come in sweeps.
+    #[test]
+    fn pages_decide_where_looks_at_entries_came_too_late() {
+        let space = SpaceId(0);
+        let whole = Range::new(space, 0, 1 << 30);
+        let [low, mean, high] = [2_000.0, 40_000.0, 500_000.0].map(cell_of);
+        let core = [cell_of(2_500.0), cell_of(200_000.0)];
+        let busy = Segment { entries: 0..10, low, mean, high, core, blunt: true };
+        let mut leaves = Table::new(space, 2 << 20, Level::PTE, &[whole]);
+        leaves.segments = vec![Segment { blunt: true, ..segment(0..512, 5_000.0) }];
+        (leaves.seen, leaves.looks) = (Some(Time(0)), looks(&[512; 8]));
+        let hot = |leaves: &BTreeMap<Key, Table>| {
+            let mut table = Table::new(space, 0, Level::PMD, &[whole]);
+            let idle = segment(10..512, 0.01);
+            (table.segments, table.sums.most) = (vec![busy.clone(), idle], mean);
+            table.looks = looks(&[10; 8]);
+            (table.sums.entries, table.sums.rate) = (512.0, 10.0 * 102_400.0);
+            (table.visits, table.sums.square) = (1, 10.0 * 102_400.0f64.powi(2));
+            let mut lower = BTreeMap::from([((space, 0), table)]);
+            let mut tally = Tally::default();
+            tally.set_memory(1 << 30);
+            let order = VisitOrder { count: 1, ..VisitOrder::default() };
+            tally.count(&[], &lower, &BTreeMap::new(), &order, Time(0));
+            let first = regions(&mut lower, leaves, &tally)[0];
+            (first.range.end >> 20, first.is_unknown(), first.is_hot(0.125))
+        };
+        assert_eq!(hot(&BTreeMap::new()), (20, true, false));
+        let known = BTreeMap::from([((space, 2 << 20), leaves)]);
+        assert_eq!(hot(&known), (20, false, true));
     }
 
     // Half of the pages of an entry were accessed 50 times a second each, 5 s ago; the entry is
@@ -555,7 +578,7 @@ mod tests {
             let mut tally = Tally::default();
             tally.set_memory(1 << 30);
             let order = VisitOrder { count: 1, ..VisitOrder::default() };
-            tally.count(&[], &lower, &leaves, &order);
+            tally.count(&[], &lower, &leaves, &order, Time(0));
             let first = &regions(&mut lower, &leaves, &tally)[0];
             (first.range.end >> 20, first.is_hot(0.125), first.is_unknown())
         };
@@ -579,7 +602,7 @@ mod tests {
         let mut lower = BTreeMap::from([((space, 0), table)]);
         let mut tally = Tally::default();
         let order = VisitOrder { count: 1, ..VisitOrder::default() };
-        tally.count(&[], &lower, &BTreeMap::new(), &order);
+        tally.count(&[], &lower, &BTreeMap::new(), &order, Time(0));
         let known = |r: &Region| (r.range.start >> 21, r.is_unknown(), r.is_hot(0.125));
         let known: Vec<_> =
             regions(&mut lower, &BTreeMap::new(), &tally)[..3].iter().map(known).collect();

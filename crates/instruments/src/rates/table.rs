@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use tierscope_core::{Level, Range, Region, SpaceId, Time};
 
-use super::chain::{Chain, ChangeCounts, Prior, Segment};
+use super::chain::{Chain, ChangeCounts, Prior, Segment, known_rate};
 use super::grid::{CELLS, rate_of};
 use super::looks::{Bits, ENTRIES, Look, Looks, Shared, WORDS, mask};
 use super::skew::Skew;
+use super::together::{self, Together};
 use super::uncorrelated;
 
 /// Key of a table: its space and the first address that it covers.
@@ -27,12 +28,11 @@ const BLUNT: f32 = 2.3;
 /// Standard deviations, and entries beyond them, by which a look may differ from what is expected.
 const SURE: f32 = 6.0;
 const FEW: f32 = 4.0;
-/// Number of looks without a contradiction after which accesses count as steady.
-const BURSTS: u8 = 16;
-/// Rates that change twice within this time are those of bursts.
+/// Rates that change twice within this time are those of bursts; and the time that looks span that
+/// are kept of these.
 const SOON: Duration = Duration::from_secs(4);
-/// So long after a change between work and naps, the looks that are kept span both.
-const NAPS: Duration = Duration::from_secs(20);
+/// Correlation of entries from which they count as becoming young together.
+const TOGETHER: f32 = 0.3;
 
 /// Sums over entries of their rates, as far as these are believed ([`Segment::believed`]).
 #[derive(Clone, Copy, Debug, Default)]
@@ -111,12 +111,17 @@ pub(super) struct Table {
     /// An outlier: a look that the inferred rates cannot explain, held back until a second one
     /// confirms it, since the target may have been kept from running.
     pub(super) surprise: Option<(Look, Contradiction)>,
-    /// Number of looks until its accesses count as steady again; 0 if they are.
-    pub(super) bursts: u8,
-    /// Time when its rates last changed, or its accesses came in bursts.
+    /// Time when its rates last changed, or its entries became young together.
     turned: Option<Time>,
-    /// Time of the last change between work and naps.
-    napped: Option<Time>,
+    /// Accesses per second of pages of its entries that become young together.
+    pub(super) swept: Option<f32>,
+    /// Correlation of entries: as contradicting looks showed it since the last inference, and
+    /// before; and that of all entries.
+    noted: Together,
+    together: Together,
+    correlation: f32,
+    /// Time of the last inference.
+    inferred: Option<Time>,
     /// Inferred rates, in order of entries; empty before the first inference.
     pub(super) segments: Vec<Segment>,
     /// Sums over `segments`.
@@ -132,6 +137,12 @@ pub(super) struct Table {
     pub(super) huge: u64,
     pub(super) known_huge: u64,
     pub(super) whole: Bits,
+    /// Mapped bytes in its range.
+    bytes: u64,
+    /// CPU time of a scan with what follows, averaged over recent ones.
+    pub(super) price: Option<Duration>,
+    /// Pass in which it had its last round-robin visit.
+    pub(super) passed: Option<u32>,
     /// Number of completed visits.
     pub(super) visits: u32,
     /// Whether a visit is open or planned.
@@ -158,9 +169,12 @@ impl Table {
             looks: Looks::default(),
             sketch: false,
             surprise: None,
-            bursts: 0,
             turned: None,
-            napped: None,
+            swept: None,
+            noted: Together::NONE,
+            together: Together::NONE,
+            correlation: 0.0,
+            inferred: None,
             segments: Vec::new(),
             sums: Sums::default(),
             skew: Skew::default(),
@@ -169,6 +183,9 @@ impl Table {
             huge: 0,
             known_huge: 0,
             whole: [0; WORDS],
+            bytes: 0,
+            price: None,
+            passed: None,
             visits: 0,
             busy: false,
             changed: 0,
@@ -189,13 +206,30 @@ impl Table {
         let here =
             areas[areas.partition_point(before)..].iter().map_while(|a| a.intersect(&self.range));
         let mut ends: Option<(u64, u64)> = None;
+        self.bytes = 0;
         for part in here {
+            self.bytes += part.bytes();
             ends = Some((ends.map_or(part.start, |ends| ends.0), part.end));
         }
         let Some((first, last)) = ends else { return false };
         let entry = |at: u64| ((at - self.range.start) >> self.level.shift()) as usize;
         self.span = entry(first)..entry(last - 1) + 1;
         true
+    }
+
+    /// How urgent its visits are, next to those of other tables of its level. With visits every T,
+    /// its memory B is out of date by B T / 2 on average, at a price of P / T: for a given sum of
+    /// prices, the sum over all tables is least if 1 / T is in proportion to the root of B / P.
+    pub(super) fn urgency(&self) -> f64 {
+        self.price.map_or(f64::INFINITY, |_| self.known_urgency())
+    }
+
+    /// [`Table::urgency`] if the price is known, otherwise zero.
+    pub(super) fn known_urgency(&self) -> f64 {
+        // Pages that were unmapped since have no memory.
+        let bytes = self.bytes.max(1) as f64;
+        let urgency = |price: Duration| bytes / price.as_nanos().max(1) as f64;
+        self.price.map_or(0.0, |price| urgency(price).sqrt())
     }
 
     /// Space and address of an entry.
@@ -263,35 +297,34 @@ impl Table {
         self.seen = Some(at);
     }
 
+    /// The last look, also one that is held back.
+    pub(super) fn last_look(&self) -> Option<&Look> {
+        let held = self.surprise.as_ref().map(|(look, _)| look);
+        held.or(self.looks.all().last())
+    }
+
     /// Adds a look to the evidence that rates are inferred from. If two successive looks contradict
     /// the inferred rates in the same way, the rates have changed, and all earlier looks are
     /// discarded. A single such look is held back until the next one shows whether that is so; if
-    /// not, accesses come in bursts, or the target was kept from running: all looks count, and the
-    /// rates are known less closely than the number of entries suggests. Rates that change again
-    /// soon are bursts, too, of a program that works and naps.
+    /// not, or if the rates changed a short time ago already, entries become young together: all
+    /// looks count, and those that are kept are spread over some seconds.
     fn take_in(&mut self, look: Look) {
-        if self.bursts > 0 {
-            let naps = self.napped.is_some_and(|napped| look.at.since(napped) < NAPS);
-            if !self.is_steady(&look) {
-                (self.bursts, self.turned) = (BURSTS + 1, Some(look.at));
-                self.napped = self.turned.filter(|_| naps);
+        if self.is_together() {
+            if let Some((first, _)) = self.surprise.take() {
+                self.looks.add_apart(first, SOON);
             }
-            self.bursts -= 1;
-            match naps {
-                true => self.looks.add_apart(look, SOON),
-                false => self.looks.add(look),
-            }
+            self.looks.add_apart(look, SOON);
             return;
         }
         let found = self.contradiction(look.seconds, &look.young);
         if let Some((first, before)) = self.surprise.take() {
             let again = self.turned.is_some_and(|turned| look.at.since(turned) < SOON);
-            match (found.is_like(&before), again) {
-                (true, false) => self.looks = Looks::default(),
-                (true, true) => (self.bursts, self.napped) = (BURSTS, Some(look.at)),
-                (false, _) => self.bursts = BURSTS,
-            }
             self.turned = Some(look.at);
+            if found.is_like(&before) && !again {
+                self.looks = Looks::default();
+            } else {
+                self.note_correlation([&first, &look]);
+            }
             self.looks.add(first);
         } else if !found.is_none() {
             self.surprise = Some((look, found));
@@ -300,16 +333,10 @@ impl Table {
         self.looks.add(look);
     }
 
-    /// Whether a look finds about as many entries young as expected, over the whole table.
-    fn is_steady(&self, look: &Look) -> bool {
-        let likelihood = super::grid::look_likelihood(look.seconds);
-        let cell = |cell: f32| cell.round().clamp(0.0, (CELLS - 1) as f32) as usize;
-        let each = |s: &Segment| s.entries.len() as f32 * likelihood.young[cell(s.mean)];
-        let expected: f32 = self.segments.iter().map(each).sum();
-        let mapped = mask(&self.span);
-        let young = look.young.iter().zip(&mapped).map(|(young, mapped)| young & mapped);
-        let found = young.map(u64::count_ones).sum::<u32>() as f32;
-        (found - expected).abs() <= SURE * expected.sqrt() + FEW
+    /// Notes how far the entries of its segments become young together.
+    fn note_correlation(&mut self, last: [&Look; 2]) {
+        let looks: Vec<Look> = self.looks.all().iter().chain(last).copied().collect();
+        self.noted.add(&Together::of_changed(&self.segments, &looks));
     }
 
     /// How a look contradicts the inferred rates.
@@ -357,15 +384,28 @@ impl Table {
         self.built = None;
         self.edition = prior.edition();
         let (looks, span, segments) = (&self.looks, &self.span, &mut self.segments);
-        let done = match strangers {
+        let mut done = match strangers {
             _ if self.sketch => chain.infer_sketch(looks, span, prior, now, segments),
             true => {
                 (ChangeCounts::default(), uncorrelated::infer(looks, span, prior, now, segments))
             }
             false => chain.infer(looks, span, prior, now, segments),
         };
-        if self.bursts > 0 {
-            self.segments.iter_mut().for_each(|segment| segment.widen(looks.all()));
+        let noted = std::mem::replace(&mut self.noted, Together::NONE);
+        let since = self.inferred.map_or(0.0, |at| now.since(at).as_secs_f32());
+        self.together.renew(&noted, since);
+        self.inferred = Some(now);
+        done.0.together = noted;
+        if !self.sketch {
+            let all = Together::of_table(&self.segments, looks.all());
+            [_, self.correlation] = prior.together(&all, &self.together);
+            done.0.together.add(&all);
+        }
+        for segment in self.segments.iter_mut().filter(|_| !self.sketch) {
+            let own = Together::of_segment(segment, looks.all());
+            done.0.together.add(&own);
+            let [correlation, _] = prior.together(&own, &self.together);
+            together::widen(segment, looks.all(), correlation);
         }
         let soonest = looks.all().iter().map(|look| look.seconds).fold(f32::MAX, f32::min);
         for segment in &mut self.segments {
@@ -400,19 +440,48 @@ impl Table {
         self.segments.iter().map(each).sum()
     }
 
-    /// Mean rate of an entry, if nine of ten were young in a look up to `seconds` after the clear:
-    /// such a look is too late.
+    /// Number of entries that are accessed at all, as far as looks show it: of few looks, all. Also
+    /// counts those that are young in `look`.
+    pub(super) fn accessed(&self, look: &Look) -> usize {
+        let enough = self.looks.is_full();
+        if enough { self.looks.young_once(&look.young) as usize } else { self.span.len() }
+    }
+
+    /// Whether nine of ten entries that are accessed were young in a look.
+    pub(super) fn is_saturated(&self, look: &Look) -> bool {
+        !look.is_old() && 10 * look.count() as usize >= 9 * self.accessed(look)
+    }
+
+    /// Mean rate of the entries that are accessed, if a look up to `seconds` after the clear found
+    /// nine of ten of them young: such a look is too late.
     pub(super) fn rate_if_young_at(&self, seconds: f32) -> Option<f32> {
-        let is_late = |look: &Look| {
-            look.seconds <= 1.1 * seconds && 10 * look.count() as usize >= 9 * self.span.len()
-        };
-        let rate = (self.sums.rate / self.sums.entries.max(1.0)) as f32;
-        (rate > 0.0 && self.looks.all().iter().any(is_late)).then_some(rate)
+        let is_late = |look: &&Look| look.seconds <= 1.1 * seconds && self.is_saturated(look);
+        let late = self.looks.all().iter().find(is_late)?;
+        let entries = self.sums.entries.min(self.accessed(late) as f64);
+        let rate = (self.sums.rate / entries.max(1.0)) as f32;
+        (rate > 0.0).then_some(rate)
+    }
+
+    /// Whether entries become young together.
+    pub(super) fn is_together(&self) -> bool {
+        self.correlation >= TOGETHER
+    }
+
+    /// Mean accesses per second of an entry, if entries become young together.
+    pub(super) fn swept_rate(&self) -> Option<f32> {
+        let rate = self.sums.rate / self.sums.entries.max(1.0);
+        (self.is_together() && rate > 0.0).then_some(rate as f32)
     }
 
     /// Accesses per second of all its entries together, each of them at most `most`.
     pub(super) fn limited_rate(&self, most: f32) -> f32 {
-        let rate = |segment: &Segment| segment.believed_rate().min(most);
+        self.limited(most, Segment::believed)
+    }
+
+    /// The sum over its entries of the rate of a cell of their segment, each of them at most
+    /// `most`.
+    pub(super) fn limited(&self, most: f32, cell: impl Fn(&Segment) -> f32) -> f32 {
+        let rate = |segment: &Segment| known_rate(cell(segment)).min(most);
         self.segments.iter().map(|s| s.entries.len() as f32 * rate(s)).sum()
     }
 
@@ -492,7 +561,8 @@ mod tests {
         assert!(table.surprise.is_some() && (table.segments[0].low - busy).abs() < 0.5);
         look(&mut table, 600, true);
         assert!(table.surprise.is_none());
-        assert_eq!((table.looks.all().len(), table.bursts), (6, BURSTS));
+        infer(&mut table, 600);
+        assert!(table.looks.all().len() == 6 && table.correlation > 0.0);
     }
 
     // All 512 entries are young in every other look, 10 ms after the clear: that is once per 14 ms.
@@ -507,9 +577,9 @@ mod tests {
             look(&mut table, 100 * number, number % 2 == 0);
             infer(&mut table, 100 * number);
         }
-        assert!(table.bursts > 0 && table.looks.all().len() == 8);
+        assert!(table.correlation >= TOGETHER && table.looks.all().len() == 8);
         let [segment] = &table.segments[..] else { panic!("{:?}", table.segments) };
-        assert!((rate_of(segment.mean) / 69.0 - 1.0).abs() < 0.2, "{}", rate_of(segment.mean));
+        assert!((rate_of(segment.mean) / 69.0).ln().abs() < 0.9, "{}", rate_of(segment.mean));
         assert!(rate_of(segment.high) / rate_of(segment.low) > 4.0, "{segment:?}");
     }
 
@@ -538,13 +608,32 @@ mod tests {
             look(&mut table, 100 * number, number % 11 < 3);
             infer(&mut table, 100 * number);
         }
-        assert!(table.bursts > 0);
+        assert!(table.correlation >= TOGETHER);
         let looks = table.looks.all();
         let young = looks.iter().filter(|look| !look.is_old()).count();
         assert!((1..=4).contains(&young), "{looks:?}");
         assert!(looks[0].at < Time(4_000_000_000), "{looks:?}");
         let rate = rate_of(table.segments[0].mean);
         assert!((32.0 / 2.5..32.0 * 2.5).contains(&rate), "{rate}");
+    }
+
+    // Objects of 32 entries are accessed one after the other, each as a whole. Then all entries are
+    // young in two looks: that is a change, since objects did not become young together before.
+    #[test]
+    fn objects_that_are_swept_do_not_hide_a_change() {
+        let mut table = table();
+        for number in 1..=4 {
+            let at = |ms: u64| Time(ms * 1_000_000);
+            let mut bits: Bits = [0; WORDS];
+            bits[2 * (number % 4) as usize] = 0xffff_ffff;
+            table.look(Some(at(100 * number - 10)), at(100 * number), bits, true);
+            infer(&mut table, 100 * number);
+        }
+        assert!(!table.is_together(), "{}", table.correlation);
+        look(&mut table, 5000, true);
+        look(&mut table, 5100, true);
+        infer(&mut table, 5100);
+        assert_eq!(table.looks.all().len(), 2);
     }
 
     // Half of the entries young after 10 ms means some 70 accesses per second; all of them young,

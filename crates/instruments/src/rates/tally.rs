@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use tierscope_core::Level;
+use tierscope_core::{Level, Time};
 
 use super::VisitOrder;
 use super::chain::{Segment, VAGUE};
 use super::grid::{cell_of, rate_of};
 use super::looks::{Bits, Correlation, Looks, mask};
 use super::skew::Skew;
+use super::sweeps::by_pages;
 use super::table::{Key, Sums, Table};
 
 /// Hot threshold as a multiple of the access-weighted mean rate (the rate of the memory that an
@@ -72,19 +73,35 @@ pub fn hot_rate(mean: f64, accessed: f64) -> f64 {
     (OF_ACCESSED * accessed).clamp(least * mean, MOST_OVER_MEAN * mean)
 }
 
-/// Rates of entries of 2 MiB whose pages are known, and the sums of the rates of their pages: more
-/// in sweeps, which set the bit of the entry once. Accesses to a page within a sampling interval
-/// count once: few pages of a program's own code, accessed millions of times a second, must not
-/// make all other memory cold.
-fn by_pages<'t>(
-    lower: &'t BTreeMap<Key, Table>,
-    leaves: &'t BTreeMap<Key, Table>,
-) -> impl Iterator<Item = (f64, f64)> + 't {
-    leaves.values().filter(|pages| !pages.segments.is_empty()).filter_map(|pages| {
+/// Segments of entries of 2 MiB whose pages are known: their number of entries, the entries' rate
+/// by their own bits, and the sum of the rates of an entry's pages: more in sweeps, which set the
+/// bit of the entry once. Accesses to a page within a sampling interval count once: few pages of a
+/// program's own code, accessed millions of times a second, must not make all other memory cold.
+fn corrections(
+    lower: &BTreeMap<Key, Table>,
+    leaves: &BTreeMap<Key, Table>,
+    now: Time,
+) -> Vec<(f64, f64, f64)> {
+    let known = leaves.values().filter(|pages| !pages.segments.is_empty());
+    let placed = known.filter_map(|pages| {
         let table = lower.get(&super::leaves::above(pages.key()))?;
-        let entry = table.segment(super::leaves::entry_of(pages.key()))?;
-        Some((f64::from(entry.believed_rate()), f64::from(pages.limited_rate(MOST_OF_PAGE))))
-    })
+        Some((table, table.segment(super::leaves::entry_of(pages.key()))?, pages))
+    });
+    let placed: Vec<(&Table, &Segment, &Table)> = placed.collect();
+    let mut all = Vec::with_capacity(placed.len());
+    for run in placed.chunk_by(|one, other| std::ptr::eq(one.1, other.1)) {
+        let (table, segment, _) = run[0];
+        let own = f64::from(segment.believed_rate());
+        let found = by_pages(segment, table, run.iter().map(|known| known.2), now);
+        if let Some(found) = found {
+            let entries = segment.entries.len() as f64;
+            all.push((entries, own, f64::from(found.believed_rate())));
+            continue;
+        }
+        let rate = |pages: &Table| f64::from(pages.limited_rate(MOST_OF_PAGE));
+        all.extend(run.iter().map(|known| (1.0, own, rate(known.2))));
+    }
+    all
 }
 
 /// Rates of entries as their bits show them: those of an entry that points to pages count as that
@@ -111,6 +128,13 @@ fn by_bits(table: &Table) -> (Sums, f64) {
     (sums, accessed)
 }
 
+/// Whether a segment may be above or below a hot threshold: its rate is known no closer than within
+/// a factor of three, or no look came soon enough for an upper bound.
+fn is_undecided(segment: &Segment, threshold: f32) -> bool {
+    let [low, high] = segment.core;
+    low < threshold && (segment.blunt || high - low > DOUBT && high >= threshold)
+}
+
 /// Sets a threshold to the cell of a rate. Regions depend on thresholds: small changes are not
 /// worth rebuilding them.
 fn set(threshold: &mut Option<f32>, rate: f64) {
@@ -128,6 +152,8 @@ pub(super) struct Tally {
     /// Size of the target's memory, in entries of 2 MiB.
     entries: f64,
     mean: f64,
+    /// The mean rate without accesses that only the bits of pages show.
+    by_own_bits: f64,
     /// Cell of the mean rate.
     mean_cell: Option<f32>,
     /// Hot threshold: minimum rate of a hot entry of 2 MiB, as a cell; and that of which a hot page
@@ -169,6 +195,7 @@ impl Tally {
         lower: &BTreeMap<Key, Table>,
         leaves: &BTreeMap<Key, Table>,
         round: &VisitOrder,
+        now: Time,
     ) {
         let mut above = Sums::default();
         upper.iter().for_each(|table| above.add(&table.sums));
@@ -195,9 +222,10 @@ impl Tally {
         if all_seen {
             plain = Sums::default();
         }
-        for (entry, pages) in by_pages(lower, leaves) {
-            seen.rate -= entry - pages;
-            seen.square -= entry * entry - pages * pages;
+        let by_own_bits = seen.rate;
+        for (entries, own, pages) in corrections(lower, leaves, now) {
+            seen.rate -= entries * (own - pages);
+            seen.square -= entries * (own * own - pages * pages);
         }
         let rest = if plain.entries > 0.0 { plain.rate / plain.entries } else { 0.0 };
         // Unvisited tables are not assumed to be busier than level 3 reports: the first visited
@@ -209,6 +237,7 @@ impl Tally {
         // The mean rate by level 3 is used if it is above that of the tables visited so far.
         let least = if all_seen { 0.0 } else { self.above / 512.0 };
         self.mean = (rate / all).max(least);
+        self.by_own_bits = ((by_own_bits + rate - seen.rate) / all).max(least);
         self.mean_cell = Some(cell_of(self.mean as f32));
         self.total = seen.rate;
         // The average skew was sampled from less than half of all accesses: the leaves of other
@@ -293,9 +322,9 @@ impl Tally {
         self.total
     }
 
-    /// Mean accesses per second of an entry of 2 MiB; 0 while unknown.
+    /// Mean accesses per second of an entry of 2 MiB that its own bit shows; 0 while unknown.
     pub(super) fn mean_rate(&self) -> f32 {
-        self.mean as f32
+        self.by_own_bits as f32
     }
 
     /// Mean accesses per second of an entry of 1 GiB.
@@ -366,11 +395,16 @@ impl Tally {
         (self.page_hot() - cell_of(512.0) + cell_of(1.0)).max(LEAST_PAGE)
     }
 
-    /// Whether a segment is undecided, hot or not: its rate is known no closer than within a factor
-    /// of three, or no look came soon enough for an upper bound.
+    /// Whether a segment is undecided, hot or not.
     pub(super) fn is_unknown(&self, segment: &Segment, whole: bool) -> bool {
-        let ([low, high], threshold) = (segment.core, self.entry_hot(whole));
-        low < threshold && (segment.blunt || high - low > DOUBT && high >= threshold)
+        is_undecided(segment, self.entry_hot(whole))
+    }
+
+    /// Number of pages of an entry of which it is undecided whether they are hot.
+    pub(super) fn undecided_pages(&self, leaves: &Table) -> usize {
+        let threshold = self.page_threshold();
+        let undecided = leaves.segments.iter().filter(|pages| is_undecided(pages, threshold));
+        undecided.map(|pages| pages.entries.len()).sum()
     }
 
     /// Whether a table has hot entries, and whether it has undecided ones or an unconfirmed
@@ -391,8 +425,8 @@ impl Tally {
         !self.blind && !above.blunt && (cold || is_below(IDLE as f32))
     }
 
-    /// Rates at which to measure a table's hot and undecided segments, one for each group of like
-    /// rates: for a rate with a wide interval its middle, so that a look halves the interval.
+    /// Rates at which to measure a table's hot, undecided and swept segments, one for each group of
+    /// like rates: for a rate with a wide interval its middle, so that a look halves the interval.
     pub(super) fn aims(&self, table: &Table) -> Vec<f32> {
         let threshold = if table.level == Level::PTE {
             self.page_threshold()
@@ -409,6 +443,7 @@ impl Tally {
                 || self.is_unknown(segment, table.is_whole(&segment.entries))
         };
         let mut steps: Vec<i32> = table.segments.iter().filter(wanted).map(step).collect();
+        steps.extend(table.swept.map(|rate| (cell_of(rate) / MUCH_ALIKE) as i32));
         steps.sort_unstable();
         steps.dedup();
         steps.into_iter().map(|step| rate_of((step as f32 + 0.5) * MUCH_ALIKE)).collect()
@@ -516,6 +551,7 @@ mod tests {
             &lower,
             &BTreeMap::new(),
             &VisitOrder { count: 3, ..VisitOrder::default() },
+            Time(0),
         );
         assert_eq!([tally.page_hot(), tally.hot_threshold()], [cell_of(20.0), cell_of(1.0)]);
     }
@@ -542,7 +578,13 @@ mod tests {
             (BTreeMap::from([((space, 0), table)]), BTreeMap::from([((space, 16 << 21), pages)]));
         let mut tally = Tally::default();
         tally.set_memory(64 << 20);
-        tally.count(&[], &lower, &leaves, &VisitOrder { count: 1, ..VisitOrder::default() });
+        tally.count(
+            &[],
+            &lower,
+            &leaves,
+            &VisitOrder { count: 1, ..VisitOrder::default() },
+            Time(0),
+        );
         assert!((tally.entry_hot(true) - cell_of(37.5)).abs() < 0.5, "{}", tally.entry_hot(true));
         assert!(tally.entry_hot(false) > cell_of(1_000.0), "{}", tally.entry_hot(false));
     }
@@ -567,7 +609,7 @@ mod tests {
         let mut tally = Tally::default();
         tally.set_memory(65 << 20);
         let round = VisitOrder { count: 1, ..VisitOrder::default() };
-        tally.count(&[], &lower, &BTreeMap::new(), &round);
+        tally.count(&[], &lower, &BTreeMap::new(), &round, Time(0));
         let threshold = rate_of(tally.entry_hot(true));
         assert!((250.0..285.0).contains(&threshold), "{threshold}");
     }
