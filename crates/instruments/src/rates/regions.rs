@@ -555,8 +555,11 @@ mod tests {
             (first.range.end >> 20, first.is_unknown(), first.is_hot(0.125))
         };
         assert_eq!(hot(&BTreeMap::new()), (20, true, false));
-        let known = BTreeMap::from([((space, 2 << 20), leaves)]);
-        assert_eq!(hot(&known), (20, false, true));
+        let known = |leaves: &Table| BTreeMap::from([((space, 2 << 20), leaves.clone())]);
+        assert_eq!(hot(&known(&leaves)), (20, false, true));
+        // The same if pages are accessed evenly, 100 times a second each: 63 of 100 are young.
+        (leaves.segments, leaves.looks) = (vec![segment(0..512, 100.0)], looks(&[323; 8]));
+        assert_eq!(hot(&known(&leaves)), (20, false, true));
     }
 
     // Half of the pages of an entry were accessed 50 times a second each, 5 s ago; the entry is

@@ -75,7 +75,8 @@ impl Known {
 
 /// A segment with the sum of the rates of an entry's pages, each at most [`MOST_OF_PAGE`], as those
 /// of the given pages show that were looked at lately: where accesses come in sweeps, for certain
-/// or maybe. `None` if accesses are even, or pages are not alike, or there are none.
+/// or maybe; and where the entries' own looks all came too late. `None` if accesses are even, or
+/// pages are not alike, or there are none.
 pub(super) fn by_pages<'t>(
     segment: &Segment,
     table: &Table,
@@ -97,10 +98,12 @@ pub(super) fn by_pages<'t>(
     let is_swept = likelier > LIKELIER && most(&swept) > free - EXCLUDED;
     // Neither: parts of an entry are swept.
     let is_more = best(&known.pages) + EVEN > best(&entries) && most(&even) < free - EXCLUDED;
-    // Pages that become young together are not accessed evenly. Where no look came soon enough for
-    // an upper bound of the entries' rate, the pages decide.
+    // Pages that become young together are not accessed evenly.
     let may_be = table.swept.is_some() || segment.blunt && likelier >= -LIKELIER;
-    if !is_swept && !is_more && !may_be {
+    // Where no look came soon enough for an upper bound of the entries' rate, their pages decide,
+    // also if accesses are even.
+    let is_closer = segment.blunt && most(&even) > free - EXCLUDED;
+    if !is_swept && !is_more && !may_be && !is_closer {
         return None;
     }
     let mut marginal = if is_swept { swept } else { known.pages };
