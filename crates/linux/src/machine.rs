@@ -152,6 +152,7 @@ impl LiveMachine {
     pub fn with_tiers(mut self, config: &TierConfig, limits: Limits) -> Result<(Self, LiveMover)> {
         self.publish_owners();
         let (tiering, mover) = Tiering::open(config, limits, self.owners.clone())?;
+        self.numa_usage.set_tiers(tiering.nodes());
         self.tiering = Some(tiering);
         Ok((self, mover))
     }

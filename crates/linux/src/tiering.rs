@@ -68,6 +68,12 @@ impl Tiering {
         Ok((tiering, mover))
     }
 
+    /// Nodes of each tier, fastest first.
+    pub(crate) fn nodes(&self) -> Vec<Vec<Node>> {
+        let nodes = |tier: &Vec<(Node, u64)>| tier.iter().map(|(node, _)| *node).collect();
+        self.layout.tiers.iter().map(nodes).collect()
+    }
+
     fn over(
         tiers: Vec<Vec<Node>>,
         capacity: Vec<Option<u64>>,

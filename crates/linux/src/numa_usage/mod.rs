@@ -2,10 +2,11 @@
 //! so that sampling never waits for it.
 //!
 //! Resident bytes are read once a second, as are the extents of resident and swapped memory, and
-//! the placement every ten seconds; each less often if it would take more than 1/500 of a CPU.
-//! Extents of large targets are found in steps, and are even until they are found; those of new
-//! processes, and of what others have mapped since, at once, and those of the newest mappings are
-//! estimated (`current`), so that the extents follow a target that grows.
+//! the placement every ten seconds; each less often if it would take more than 1/500 of a CPU. The
+//! processes of a large target are placed in steps. Its extents are found in steps, too, and are
+//! even until they are found; those of new processes, and of what others have mapped since, at
+//! once, and those of the newest mappings are estimated (`current`), so that the extents follow a
+//! target that grows.
 //!
 //! The pages of a space of up to [`COUNTED`] are counted one by one (`numa_maps`), which holds the
 //! mmap lock for as long as it takes; of a larger space some thousand pages are sampled instead.
@@ -25,8 +26,8 @@ use std::thread;
 use std::time::Duration;
 
 use tierscope_core::{
-    Addr, Backing, Error, ErrorKind, Extent, Mappings, OnNode, Placed, Range, RangeSet, Residence,
-    Result, Rng, SpaceId, SpaceResidence, Time, distribute,
+    Addr, Backing, Error, ErrorKind, Extent, Mappings, Node, OnNode, Placed, Range, RangeSet,
+    Residence, Result, Rng, SpaceId, SpaceResidence, Time, distribute,
 };
 
 use crate::cgroup_memory::CgroupMemory;
@@ -81,6 +82,8 @@ pub(crate) struct NumaMonitor {
     current: Current,
     copied: Latest<RangeSet>,
     targets: Sender<Target>,
+    /// The tiers that were configured, instead of the machine's.
+    tiers: Option<Vec<Vec<Node>>>,
 }
 
 impl NumaMonitor {
@@ -101,7 +104,12 @@ impl NumaMonitor {
                     .remedy("raise the limit of processes with `ulimit -u`")
             },
         )?;
-        Ok(Self { proc, latest, current: Current::default(), copied, targets })
+        Ok(Self { proc, latest, current: Current::default(), copied, targets, tiers: None })
+    }
+
+    /// Sets the nodes of each tier, fastest first.
+    pub(crate) fn set_tiers(&mut self, tiers: Vec<Vec<Node>>) {
+        self.tiers = Some(tiers);
     }
 
     /// Sets the processes to observe, their mappings, and which of them inherited memory by fork.
@@ -130,11 +138,13 @@ impl NumaMonitor {
     ) -> Arc<Residence> {
         let read = |space| Some(read_resident(&self.proc, &owner(space)?)?.bytes);
         let found = self.current.at(&self.latest.get(), mappings, read);
-        if found.spaces.iter().all(|of| lives(of.space)) {
+        let tiers = self.tiers.as_ref().filter(|tiers| **tiers != found.tiers);
+        if tiers.is_none() && found.spaces.iter().all(|of| lives(of.space)) {
             return found;
         }
         let spaces = found.spaces.iter().filter(|of| lives(of.space)).cloned().collect();
-        Arc::new(Residence { spaces, ..Residence::clone(&found) })
+        let tiers = tiers.unwrap_or(&found.tiers).clone();
+        Arc::new(Residence { tiers, spaces, ..Residence::clone(&found) })
     }
 }
 
@@ -183,6 +193,15 @@ fn charged(step: Duration, spent: Duration) -> Duration {
     if step == FIRST_STEP { spent.min(STEP) } else { spent }
 }
 
+/// A round in which all processes are placed on nodes, in steps.
+#[derive(Debug, Default)]
+struct Round {
+    /// The last process that was placed: the next ones have greater numbers.
+    placed: Option<SpaceId>,
+    /// Bytes of the shared space by node, summed over the processes placed so far.
+    viewed: ByNode,
+}
+
 struct Observer {
     proc: Proc,
     cgroup: Option<Cgroup>,
@@ -199,8 +218,11 @@ struct Observer {
     survey_step: Duration,
     /// Mappings that `surveyed` covers.
     covered: Arc<Mappings>,
-    /// Bytes of the shared space by node, summed over its users.
+    /// Bytes of the shared space by node, summed over its users; and the round of placing all
+    /// processes that is under way.
     viewed: ByNode,
+    round: Option<Round>,
+    placement_step: Duration,
     resident: Pace,
     extents: Pace,
     growth: Pace,
@@ -224,6 +246,8 @@ impl Observer {
             survey_step: FIRST_STEP,
             covered: Arc::default(),
             viewed: ByNode::new(),
+            round: None,
+            placement_step: FIRST_STEP,
             growth: Pace::every(Duration::ZERO),
             extents: Pace::every(RESIDENT),
             resident: Pace::every(RESIDENT),
@@ -300,9 +324,14 @@ impl Observer {
             self.take_up_growth();
         }
         if began >= self.placement.next {
-            let before = clock::thread_cpu();
-            self.read_placement();
-            self.placement.done(began, clock::thread_cpu().saturating_sub(before));
+            let (step, before) = (self.placement_step, clock::thread_cpu());
+            self.placement_step = STEP;
+            let is_complete = self.read_placement(step);
+            let spent = clock::thread_cpu().saturating_sub(before);
+            self.placement.done(began, charged(step, spent));
+            if !is_complete {
+                self.placement.hurry();
+            }
             self.publish();
         }
     }
@@ -394,25 +423,39 @@ impl Observer {
         SpaceResidence { space, taken, bytes, placed, extents }
     }
 
-    fn read_placement(&mut self) {
-        let mut viewed = ByNode::new();
-        for index in 0..self.target.owners.len() {
-            let owner = self.target.owners[index];
-            let Some(bytes) = self.found.get(&owner.space).map(|found| found.bytes) else {
-                continue;
-            };
-            let taken = clock::monotonic();
-            let placed = match bytes {
-                ..=COUNTED => self.count(&owner, &mut viewed),
-                _ => self.sample(&owner, bytes),
-            };
-            let placed = placed.filter(|_| is_still(&self.proc, &owner));
-            if let Some(found) = self.found.get_mut(&owner.space) {
-                found.placed = placed.map(|(nodes, drawn)| Placed { taken, nodes, drawn });
+    /// Goes on with the round in which all processes are placed, or begins one: at least one
+    /// process, and more until `limit` of CPU time is spent. Returns whether the round is complete.
+    fn read_placement(&mut self, limit: Duration) -> bool {
+        let mut round = self.round.take().unwrap_or_default();
+        let before = clock::thread_cpu();
+        let is_left = |owner: &&Owner| round.placed.is_none_or(|last| owner.space > last);
+        let mut left: Vec<Owner> = self.target.owners.iter().filter(is_left).copied().collect();
+        left.sort_unstable_by_key(|owner| owner.space);
+        for (number, owner) in left.into_iter().enumerate() {
+            if number > 0 && clock::thread_cpu().saturating_sub(before) >= limit {
+                self.round = Some(round);
+                return false;
             }
+            self.place(&owner, &mut round.viewed);
+            round.placed = Some(owner.space);
         }
-        self.viewed = viewed;
+        self.viewed = round.viewed;
         self.insert_extents();
+        true
+    }
+
+    /// Places a process's memory on nodes; adds what it shares to `viewed`.
+    fn place(&mut self, owner: &Owner, viewed: &mut ByNode) {
+        let Some(bytes) = self.found.get(&owner.space).map(|found| found.bytes) else { return };
+        let taken = clock::monotonic();
+        let placed = match bytes {
+            ..=COUNTED => self.count(owner, viewed),
+            _ => self.sample(owner, bytes),
+        };
+        let placed = placed.filter(|_| is_still(&self.proc, owner));
+        if let Some(found) = self.found.get_mut(&owner.space) {
+            found.placed = placed.map(|(nodes, drawn)| Placed { taken, nodes, drawn });
+        }
     }
 
     /// The nodes of a process's own memory, page by page; those of shared memory are added to
@@ -542,7 +585,7 @@ fn is_still(proc: &Proc, owner: &Owner) -> bool {
 mod tests {
     use super::*;
     use crate::proc::fake_root::Root;
-    use tierscope_core::{Mapping, Node, SharedView, Space};
+    use tierscope_core::{Mapping, SharedView, Space};
 
     fn observer(proc: Proc) -> Observer {
         Observer::new(proc, Latest::default())
@@ -632,6 +675,31 @@ mod tests {
         observer.read_resident_bytes(Time(1));
         let kib = |space| observer.found[&space].bytes >> 10;
         assert_eq!([kib(one), kib(two), kib(SpaceId(9))], [24, 24, 1000]);
+    }
+
+    // A step without time places one of two processes; the next one, the other.
+    #[test]
+    fn processes_are_placed_in_steps() {
+        let root = Root::new();
+        let mut observer = observer(root.proc());
+        for pid in [1, 2] {
+            root.process(pid, "toy", 'S');
+            let status = "VmRSS:\t 8 kB\nRssAnon:\t 8 kB\n";
+            std::fs::write(root.path(&format!("{pid}/status")), status).unwrap();
+            let pages = format!("7f00 default anon=2 N{pid}=2 kernelpagesize_kB=4\n");
+            std::fs::write(root.path(&format!("{pid}/numa_maps")), pages).unwrap();
+            let started = root.proc().stat(pid).unwrap().unwrap().started;
+            observer.target.owners.push(Owner { space: SpaceId(pid), pid, started });
+        }
+        observer.read_resident_bytes(Time(0));
+        let mut step = || {
+            let is_complete = observer.read_placement(Duration::ZERO);
+            let placed = |of: &SpaceResidence| Some(of.placed.as_ref()?.nodes[0].node.0);
+            (is_complete, observer.found.values().map(placed).collect::<Vec<_>>())
+        };
+        assert_eq!(step(), (false, vec![Some(1), None]));
+        assert_eq!(step(), (true, vec![Some(1), Some(2)]));
+        assert_eq!(step(), (false, vec![Some(1), Some(2)]));
     }
 
     // 4 pages of 10 were resident; of 6 more pages in two new mappings, 3 must be.
@@ -767,5 +835,13 @@ mod tests {
             thread::yield_now();
         }
         assert!(found(|space| space != SpaceId(3)).spaces.is_empty());
+    }
+
+    #[test]
+    fn configured_tiers_are_reported_instead_of_those_of_the_machine() {
+        let mut monitor = NumaMonitor::start(Proc::default(), None).unwrap();
+        let tiers = vec![vec![Node(7)], vec![Node(0), Node(3)]];
+        monitor.set_tiers(tiers.clone());
+        assert_eq!(monitor.found(&Arc::default(), |_| None, |_| true).tiers, tiers);
     }
 }
