@@ -12,6 +12,8 @@ const LATE: Duration = Duration::from_secs(1);
 
 /// Share of the budget that may be charged for CPU time outside of the instrument.
 const ELSEWHERE: f64 = 0.5;
+/// Time whose budget may be charged later for CPU time outside of the instrument.
+const OWED: Duration = Duration::from_secs(5);
 
 /// A share of one CPU, as a token bucket: CPU time is added as the clock advances and removed as it
 /// is spent.
@@ -24,13 +26,15 @@ pub(super) struct Budget {
     filled: Option<Time>,
     /// Time over which unspent CPU time accumulates.
     saved: Duration,
-    /// Nanoseconds that may still be charged for CPU time outside of the instrument.
+    /// Nanoseconds that may still be charged for CPU time outside of the instrument, and those that
+    /// are to be charged once they may.
     elsewhere: f64,
+    owed: f64,
 }
 
 impl Budget {
     pub(super) fn new(share: f64) -> Self {
-        Self { share, tokens: 0.0, filled: None, saved: SAVED, elsewhere: 0.0 }
+        Self { share, tokens: 0.0, filled: None, saved: SAVED, elsewhere: 0.0, owed: 0.0 }
     }
 
     /// Adds the CPU time that has become available up to `now`.
@@ -56,10 +60,14 @@ impl Budget {
         self.tokens -= time.as_nanos() as f64;
     }
 
-    /// Charges CPU time spent outside of the instrument, by recording and waiting, up to half of
-    /// the budget: the other half is left to the instrument.
+    /// Charges CPU time spent outside of the instrument, by starting, recording and waiting, up to
+    /// half of the budget: the other half is left to the instrument. What is beyond is charged
+    /// later, as far as it is the budget of [`OWED`].
     pub(super) fn spend_elsewhere(&mut self, time: Duration) {
-        let counted = (time.as_nanos() as f64).min(self.elsewhere);
+        let most = self.share * OWED.as_nanos() as f64;
+        let owed = (self.owed + time.as_nanos() as f64).min(most.max(self.elsewhere));
+        let counted = owed.min(self.elsewhere);
+        self.owed = owed - counted;
         self.elsewhere -= counted;
         self.tokens -= counted;
     }
@@ -197,6 +205,22 @@ mod tests {
         budget.spend(Duration::from_millis(3));
         budget.give_back(Duration::from_millis(1));
         assert_eq!(budget.left(), 3_000_000.0);
+        // The other 6 ms follow: half of the budget of each second, 5 ms, and the last one.
+        for left in [8_000_000.0, 14_000_000.0] {
+            budget.fill(Time(budget.filled.unwrap().0 + 1_000_000_000));
+            budget.spend_elsewhere(Duration::ZERO);
+            assert_eq!(budget.left(), left);
+        }
+        assert_eq!(budget.owed, 0.0);
+    }
+
+    // At the start, up to the budget of five seconds is owed: 50 ms of 1 %.
+    #[test]
+    fn a_long_start_is_charged_later() {
+        let mut budget = Budget::new(0.01);
+        budget.fill(Time(0));
+        budget.spend_elsewhere(Duration::from_secs(1));
+        assert_eq!((budget.left(), budget.owed), (0.0, 50_000_000.0));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! entries that may contain hot pages are visited, and entries not visited yet are unknown. Leaves
 //! known are visited again when they are old, and soon if their entry's rate contradicts them.
 
+use std::cmp::Reverse;
 use std::ops::Bound;
 use std::time::Duration;
 
@@ -32,6 +33,8 @@ const LEAF_SWEEPS: usize = 4;
 const LEAF_BATCH: usize = 128;
 const LEAF_FEW: usize = 16;
 const LEAF_CHECKS: usize = 1024;
+/// Maximum number of undecided tables whose segments are checked per turn.
+const LATE_CHECKS: usize = 256;
 /// Randomly chosen entries per turn while the skew within entries is unknown; and expected
 /// accesses of an entry between clear and look, of which two looks share four pages by chance.
 const FIRST_SAMPLES: usize = 16;
@@ -52,6 +55,17 @@ const MANY_PAGES: usize = 64;
 /// Factor by which the next look of a visit comes sooner if one found nearly all accessed pages
 /// young.
 const MUCH_SOONER: u64 = 16;
+
+/// Kinds of entries whose leaves are visited, each with a queue of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LeafWork {
+    /// Many of whose pages are undecided.
+    Undecided,
+    /// Chosen at random.
+    Random,
+    /// Whose leaves are outdated, or decide about others.
+    Other,
+}
 
 impl Rates {
     /// Whether the leaves to visit are a single huge page: clearing it would destroy the evidence
@@ -125,8 +139,44 @@ impl Rates {
                 found.push((due, *key, rate_of(segment.believed())));
             }
         }
-        let found = most_due_first(found).into_iter();
-        self.undecided = found.map(|(_, key, rate)| (key, rate)).take(LEAF_BATCH).collect();
+        let mut all = self.leaves_of_late_segments(now);
+        all.extend(most_due_first(found).into_iter().map(|(_, key, rate)| (key, rate)));
+        all.truncate(LEAF_BATCH);
+        self.wanted[LeafWork::Undecided as usize] =
+            all.into_iter().map(|(key, rate)| (key, rate, false)).collect();
+    }
+
+    /// A random entry of each segment of which it is undecided whether it is hot, since all looks
+    /// came too late: then its pages decide. Largest segments first; not those of whose pages some
+    /// were looked at lately.
+    fn leaves_of_late_segments(&mut self, now: Time) -> Vec<(Key, f32)> {
+        let undecided = &self.refined[1];
+        let after = undecided.range((Bound::Excluded(self.late_from), Bound::Unbounded));
+        let up_to = undecided.range((Bound::Unbounded, Bound::Included(self.late_from)));
+        let mut late = Vec::new();
+        for key in after.chain(up_to).take(LATE_CHECKS) {
+            self.late_from = *key;
+            let Some(table) = self.lower.get(key) else { continue };
+            for segment in table.segments.iter().filter(|segment| segment.blunt) {
+                let whole = table.is_whole(&segment.entries);
+                let entry = |at: usize| table.entry(at);
+                let of = entry(segment.entries.start)..=entry(segment.entries.end - 1);
+                let is_recent = |leaves: &Table| {
+                    leaves.busy || leaves.seen.is_some_and(|at| now.since(at) < RECENT / 3)
+                };
+                let is_known = self.leaves.range(of).any(|(_, leaves)| is_recent(leaves));
+                if !whole && !is_known && self.tally.is_unknown(segment, whole) {
+                    late.push((segment.entries.len(), *key, segment.clone()));
+                }
+            }
+        }
+        late.sort_by_key(|(entries, key, _)| (Reverse(*entries), *key));
+        late.truncate(LEAF_FEW);
+        let random = |(entries, key, segment): (usize, Key, Segment)| {
+            let at = segment.entries.start + self.rng.below(entries as u64) as usize;
+            Some((self.lower.get(&key)?.entry(at), rate_of(segment.believed())))
+        };
+        late.into_iter().filter_map(random).collect()
     }
 
     /// Finds the tables that have entries whose pages become young together.
@@ -152,17 +202,23 @@ impl Rates {
         }
     }
 
-    /// The next entry of 2 MiB whose leaves to visit, its rate, and whether it was chosen at
-    /// random. Randomly chosen entries whose leaves were visited lately count without a visit.
+    /// The next entry of 2 MiB whose leaves to visit, its rate, and whether it is a sample of
+    /// accesses: every other one is an undecided one, of four one is chosen at random, and one as
+    /// others want it. Without one of a kind, another follows at once.
     fn next_leaves(&mut self, now: Time) -> Option<(Key, f32, bool)> {
-        self.hasten = !self.hasten;
-        if self.hasten
-            && let Some((key, rate)) = self.undecided.pop_front()
-            && self.leaves.get(&key).is_some_and(|table| !table.busy)
-        {
-            return Some((key, rate, false));
-        }
-        while let Some((key, rate, sampled)) = self.wanted.pop_front() {
+        const ORDER: [LeafWork; 4] =
+            [LeafWork::Undecided, LeafWork::Random, LeafWork::Undecided, LeafWork::Other];
+        self.leaf_turn = (self.leaf_turn + 1) % ORDER.len();
+        (0..ORDER.len()).find_map(|next| {
+            let work = ORDER[(self.leaf_turn + next) % ORDER.len()];
+            self.next_leaves_of(work, now)
+        })
+    }
+
+    /// The next one of a kind that was not visited lately. Samples of accesses that were count
+    /// without a visit.
+    fn next_leaves_of(&mut self, work: LeafWork, now: Time) -> Option<(Key, f32, bool)> {
+        while let Some((key, rate, sampled)) = self.wanted[work as usize].pop_front() {
             let Some(table) = self.leaves.get(&key) else { return Some((key, rate, sampled)) };
             let pause = if sampled { LEAVES_AGAIN } else { REVISIT };
             if !table.busy && table.seen.is_none_or(|seen| now.since(seen) >= pause) {
@@ -175,20 +231,35 @@ impl Rates {
         None
     }
 
-    /// Chooses entries whose leaves to visit, once those chosen last were visited.
+    /// Chooses entries whose leaves to visit, once those of a kind that were chosen last were
+    /// visited.
     pub(super) fn want_leaves(&mut self, now: Time) {
-        if !self.wanted.is_empty() {
-            return;
-        }
         let busy = |table: &Table| table.sums.most >= cell_of(RARE);
         self.shares.veiled = !self.tally.skew.is_known() && self.lower.values().any(busy);
-        if self.turns % 5 == 2 || self.shares.veiled {
+        let is_turn = self.turns % 5 == 2 || self.shares.veiled;
+        if is_turn && self.wanted[LeafWork::Random as usize].is_empty() {
             let number = if self.shares.veiled { FIRST_SAMPLES } else { LEAF_SAMPLES };
-            let chosen = self.random_leaves(number);
-            self.wanted.extend(chosen);
+            let mut chosen = self.random_leaves(number);
             let swept = self.leaves_of_warm_entries();
-            self.wanted.extend(swept.into_iter().map(|(key, rate)| (key, rate, false)));
+            chosen.extend(swept.into_iter().map(|(key, rate)| (key, rate, false)));
+            self.wanted[LeafWork::Random as usize].extend(chosen);
         }
+        if self.wanted[LeafWork::Other as usize].is_empty() {
+            let others = self.other_leaves(now);
+            let others = others.into_iter().map(|(key, rate)| (key, rate, false));
+            self.wanted[LeafWork::Other as usize].extend(others);
+        }
+        while self.leaves.len() > MOST_LEAVES {
+            let oldest = self.leaves.iter().filter(|(_, table)| !table.busy);
+            let Some(key) = oldest.min_by_key(|(_, table)| table.seen).map(|(key, _)| *key) else {
+                break;
+            };
+            self.leaves.remove(&key);
+        }
+    }
+
+    /// Entries whose leaves are outdated, or decide about others.
+    fn other_leaves(&mut self, now: Time) -> Vec<(Key, f32)> {
         let [contradicted, old] = self.outdated_leaves(now);
         let mut others = contradicted;
         others.extend(self.leaves_of_unjudged_tables());
@@ -197,14 +268,7 @@ impl Rates {
         others.extend(self.leaves_at_ends(now));
         // There is time for these while no busy entry waits for its first visit.
         others.extend(old.into_iter().take(LEAF_BATCH.saturating_sub(others.len())));
-        self.wanted.extend(others.into_iter().map(|(key, rate)| (key, rate, false)));
-        while self.leaves.len() > MOST_LEAVES {
-            let oldest = self.leaves.iter().filter(|(_, table)| !table.busy);
-            let Some(key) = oldest.min_by_key(|(_, table)| table.seen).map(|(key, _)| *key) else {
-                break;
-            };
-            self.leaves.remove(&key);
-        }
+        others
     }
 
     /// Entries chosen at random, in proportion to their accesses: a sample for the skew within

@@ -351,13 +351,10 @@ pub struct Rates {
     lower: BTreeMap<Key, Table>,
     /// Leaf tables of some entries of 2 MiB, by the entry's address.
     leaves: BTreeMap<Key, Table>,
-    /// Entries of 2 MiB whose leaves are to be visited, with their rates per second, and whether
-    /// they were chosen at random in proportion to their accesses.
-    wanted: VecDeque<(Key, f32, bool)>,
-    /// Entries of 2 MiB many of whose pages are undecided, with their rates per second; and whether
-    /// the last visit to leaves was for one of these.
-    undecided: VecDeque<(Key, f32)>,
-    hasten: bool,
+    /// Entries of 2 MiB whose leaves are to be visited, by kind, with their rates per second, and
+    /// whether they were chosen at random in proportion to their accesses; and the turn of kinds.
+    wanted: [VecDeque<(Key, f32, bool)>; 3],
+    leaf_turn: usize,
     priors: [Prior; 3],
     tally: Tally,
     budget: Budget,
@@ -410,8 +407,10 @@ pub struct Rates {
     probes: Vec<Probe>,
     /// Number of huge pages that the last scan found.
     huge: u64,
-    /// Entry whose leaves were last checked for being outdated.
+    /// Entry whose leaves were last checked for being outdated, and table whose segments were for
+    /// being undecided.
     leaves_from: Key,
+    late_from: Key,
 }
 
 /// Whether a probed entry is a page, not a table.
@@ -502,10 +501,10 @@ impl Rates {
             upper: Vec::new(),
             lower: BTreeMap::new(),
             leaves: BTreeMap::new(),
-            wanted: VecDeque::new(),
-            undecided: VecDeque::new(),
-            hasten: false,
+            wanted: Default::default(),
+            leaf_turn: 0,
             leaves_from: Key::default(),
+            late_from: Key::default(),
             priors: [Prior::default(), Prior::default(), Prior::default()],
             tally: Tally::new(!config.flush),
             budget: Budget::new(BUDGETED * config.cpu),
@@ -1464,7 +1463,8 @@ impl Instrument for Rates {
         let now = ports.now();
         let woken = ports.own_time();
         self.budget.fill(now);
-        let elsewhere = woken.saturating_sub(self.last_time.unwrap_or(woken));
+        // At the first step, what it took to open the machine.
+        let elsewhere = woken.saturating_sub(self.last_time.unwrap_or_default());
         self.budget.spend_elsewhere(elsewhere);
         if std::mem::take(&mut self.is_output) {
             self.output = (self.output * 3 + self.shown + elsewhere) / 4;
