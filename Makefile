@@ -93,7 +93,7 @@ bench-traces: build ## traces: readers, a bus monitor's captures, recording comp
 	@scripts/setup.sh bench
 	@$(LAB) bench traces
 
-bench-chaos: build ## kill at every call that changes a file, and at random times; long lives: docs/chaos.txt, resumable
+bench-chaos: build ## kill at every call that changes a file, and at random times; long lives, hotplug: docs/chaos.txt, resumable
 	@scripts/setup.sh chaos
 	@$(LAB) bench chaos
 	@scripts/stored.py chaos $(TARGET)/bench/chaos.json

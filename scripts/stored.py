@@ -23,7 +23,7 @@ def main():
     for row in rows:
         value = f"{row['value']:g} {row['unit']}"
         verdict = "holds" if row["holds"] else "falls short"
-        lines.append(f"{row['name']:60} {value:>16}  {row['target']:>10}  {verdict}")
+        lines.append(f"{row['name']:60} {value:>16}  {row['target']:>10}  {verdict:11}  {row['command']}")
     (ROOT / f"docs/{chapter}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

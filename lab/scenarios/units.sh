@@ -34,6 +34,9 @@ ExecStart=/bin/sleep 10000
 U
 done
 echo 0123456789abcdef0123456789abcdef >$root/etc/machine-id
+# The processor has no resctrl: a directory stands for it, with counters that a loop moves.
+mount -t tmpfs fs $root/sys/fs
+mkdir $root/sys/fs/cgroup $root/sys/fs/resctrl
 mount -t cgroup2 none $root/sys/fs/cgroup
 for controller in cpu memory; do echo +$controller >$root/sys/fs/cgroup/cgroup.subtree_control; done
 in_host env container=lab unshare --fork --pid --mount --mount-proc /lib/systemd/systemd --system --unit=lab.target --show-status=no >/out/systemd.txt 2>&1 &
@@ -112,6 +115,51 @@ echo '50000 100000' >$tenant/cpu.max
 systemctl start tierscope-qos@default || true
 until [ "$(cat $tenant/cpu.max)" = '150000 100000' ]; do sleep 0.5; done
 systemctl stop tierscope-qos@default
+
+# With counters it limits the tenant, with the rights of its unit. After a kill -9 systemd restores the limit, and starts it again.
+resctrl=$root/sys/fs/resctrl
+mkdir -p $resctrl/info/L3_MON $resctrl/mon_groups
+echo mbm_total_bytes >$resctrl/info/L3_MON/mon_features
+cat >$root/run/counted.sh <<'Q'
+group=/sys/fs/resctrl/mon_groups/tierscope-$$-$(cut -d ' ' -f 22 /proc/$$/stat)-0/mon_data/mon_L3_00
+rm -rf /sys/fs/resctrl/mon_groups/tierscope-*
+mkdir -p $group
+echo 0 >$group/mbm_total_bytes
+exec /usr/bin/tierscope qos "$@"
+Q
+mkdir "$system/tierscope-qos@counted.service.d"
+cat >"$system/tierscope-qos@counted.service.d/start.conf" <<'U'
+[Service]
+ExecStart=
+ExecStart=/bin/sh /run/counted.sh --by mbm --epoch 100ms $TENANTS
+RestartSec=2
+U
+cp $conf $root/etc/tierscope/counted.conf
+systemctl daemon-reload
+systemctl start tierscope-qos@counted
+limited() { [ "$(cat $tenant/cpu.max)" != '150000 100000' ]; }
+# await_limit: counts traffic until the tenant is limited.
+await_limit() {
+    until limited; do
+        for file in $resctrl/mon_groups/tierscope-*/mon_data/mon_L3_00/mbm_total_bytes; do
+            [ -e "$file" ] || continue
+            bytes=$((${bytes:-0} + 1000000000))
+            echo $bytes >"$file.new"
+            mv "$file.new" "$file"
+        done
+        sleep 0.1
+    done
+    active tierscope-qos@counted
+}
+await_limit
+killed=$(systemctl show -P MainPID tierscope-qos@counted)
+systemctl kill --kill-whom=main -s KILL tierscope-qos@counted
+while limited; do sleep 0.1; done
+[ -z "$(ls $root/run/tierscope/qos)" ]
+await_limit
+[ "$(systemctl show -P MainPID tierscope-qos@counted)" != "$killed" ]
+systemctl stop tierscope-qos@counted
+! limited
 echo "qos after $(cut -d ' ' -f 1 /proc/uptime) s"
 
 # What each right that remains is for: without it, its feature fails.

@@ -42,6 +42,9 @@ pub struct Node {
     pub memory: f64,
     /// Share of the machine's CPUs, 0..1.
     pub cpus: f64,
+    /// Whether its memory is a DIMM that can be removed from the running machine.
+    #[serde(default)]
+    pub removable: bool,
     /// The node's entries in the HMAT.
     #[serde(skip)]
     pub hmat: Option<Hmat>,
@@ -94,12 +97,14 @@ impl Topology {
         let whole = |share: fn(&Node) -> f64| {
             (self.nodes.iter().map(share).sum::<f64>() - 1.0).abs() < 1e-9
         };
+        let stays = self.nodes.iter().any(|node| !node.removable);
         let square = self.distances.is_empty()
             || (self.distances.len() == self.nodes.len()
                 && self.distances.iter().all(|row| row.len() == self.nodes.len()));
         match () {
             () if !whole(|n| n.memory) => Err("the nodes' shares of memory do not add up to 1"),
             () if !whole(|n| n.cpus) => Err("the nodes' shares of CPUs do not add up to 1"),
+            () if !stays => Err("all nodes are removable"),
             () if !square => Err("distances want one row and one column a node"),
             () => Ok(()),
         }
@@ -131,6 +136,7 @@ impl Topology {
         }
         let mut args = Vec::from(pair("-machine", machine));
         args.extend(pair("-smp", format!("{cpus},sockets={}", self.sockets(cpus))));
+        args.extend(pair("-m", self.size(memory_mb)));
         if files.is_some() || numa {
             args.extend(self.memory_args(memory_mb, files));
         }
@@ -163,6 +169,17 @@ impl Topology {
         self.nodes.iter().enumerate().map(share).collect()
     }
 
+    /// Size of the memory that the machine starts with, and of all that it may have.
+    fn size(&self, memory_mb: u64) -> String {
+        let of = self.nodes.iter().zip(self.node_mb(memory_mb));
+        let removable = of.filter(|(node, _)| node.removable).map(|(_, size)| size);
+        let (dimms, size) = removable.fold((0, 0), |(dimms, sum), size| (dimms + 1, sum + size));
+        match dimms {
+            0 => format!("{memory_mb}M"),
+            _ => format!("{}M,slots={dimms},maxmem={}M", memory_mb - size, memory_mb + size),
+        }
+    }
+
     fn memory_args(&self, memory_mb: u64, files: Option<&Path>) -> Vec<String> {
         let backend = |(node, size): (usize, u64)| {
             let object = match files {
@@ -187,10 +204,14 @@ impl Topology {
                 n => format!(",cpus={}-{}", next_cpu, next_cpu + n - 1),
             };
             next_cpu += count;
+            let memory = if node.removable { String::new() } else { format!(",memdev=m{i}") };
             args.extend(pair(
                 "-numa",
-                format!("node,nodeid={i},memdev=m{i}{cpus_arg}{}", self.initiator(node)),
+                format!("node,nodeid={i}{memory}{cpus_arg}{}", self.initiator(node)),
             ));
+            if node.removable {
+                args.extend(pair("-device", format!("pc-dimm,id=dimm{i},memdev=m{i},node={i}")));
+            }
         }
         args
     }
@@ -257,7 +278,7 @@ mod tests {
         let all = Topologies::load().unwrap();
         assert_eq!(
             all.get("flat").unwrap().qemu_args(1024, 2, None),
-            ["-machine", "q35", "-smp", "2,sockets=1"]
+            ["-machine", "q35", "-smp", "2,sockets=1", "-m", "1024M"]
         );
     }
 
@@ -280,6 +301,22 @@ mod tests {
             ),
             "{args}"
         );
+    }
+
+    // Of 1280 MiB, 512 are a DIMM: the machine starts with 768, and may have one more as large.
+    #[test]
+    fn memory_that_can_be_removed_is_a_dimm() {
+        let args = Topologies::load()
+            .unwrap()
+            .get("removable")
+            .unwrap()
+            .qemu_args(1280, 2, None)
+            .join(" ");
+        assert!(args.contains("-m 768M,slots=1,maxmem=1792M"), "{args}");
+        assert!(args.contains("-numa node,nodeid=1 -device pc-dimm,id=dimm1,memdev=m1,node=1"));
+        let toy = "[topology.t]\nabout = 'x'\nnodes = [{ memory = 1, cpus = 1, removable = true }]";
+        let error = Topologies::parse(toy).unwrap_err().to_string();
+        assert_eq!(error, "lab/topologies.toml: t: all nodes are removable");
     }
 
     #[test]

@@ -81,7 +81,6 @@ impl Machine<'_> {
         if let Some(shared) = &self.shared {
             qemu.args(shared.qemu_args()?);
         }
-        qemu.args(["-m", &format!("{}M", self.memory_mb)]);
         qemu.arg("-kernel").arg(&self.kernel).arg("-initrd").arg(&self.initramfs);
         qemu.args(["-append", &self.kernel_parameters()]);
         qemu.args(share("out", &self.out, ""));

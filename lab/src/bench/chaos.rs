@@ -31,6 +31,7 @@ pub(super) const SECTIONS: &[Section] = &[
     Section { name: "machine", measure: machine },
     Section { name: "calls", measure: calls },
     Section { name: "lives", measure: lives },
+    Section { name: "hotplug", measure: hotplug },
 ];
 
 /// Kills at random times, besides those at every call.
@@ -323,6 +324,24 @@ fn in_machine(inputs: &Inputs<'_>, at: &str, least: f64) -> Result<(Vec<Row>, se
         of("objects left", "/left", "objects", Bar::Most(0.0))?,
     ];
     Ok((rows, figures))
+}
+
+/// A CPU and a memory node go and come back, and the node is removed, while programs record, move
+/// and serve.
+fn hotplug(inputs: &Inputs<'_>) -> Result<Vec<Row>> {
+    let path = boot(inputs, "hotplug", "", |_| Ok(()))?.join("hotplug.json");
+    let figures = outputs::figures(&fs::read_to_string(&path).at(path.display())?);
+    let of = |what: &str, key: &str, unit: &str, bar: Bar| -> Result<Row> {
+        let value = number(&figures, key)?;
+        Ok(row(format!("hotplug: {what}"), value, unit, bar, "lab run hotplug --kernel 6.12"))
+    };
+    Ok(vec![
+        of("CPUs taken offline", "/cpus", "times", Bar::Least(5.0))?,
+        of("nodes removed", "/removed", "nodes", Bar::Least(1.0))?,
+        of("programs that end", "/ended", "programs", Bar::Most(0.0))?,
+        of("reports that fail", "/reports_failed", "reports", Bar::Most(0.0))?,
+        of("values with wrong bytes", "/values_wrong", "checks", Bar::Most(0.0))?,
+    ])
 }
 
 /// Descriptors and memory of a recorder whose target executes and forks: on this host, with a fake
