@@ -59,7 +59,7 @@ const MUCH_SOONER: u64 = 16;
 /// Kinds of entries whose leaves are visited, each with a queue of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LeafWork {
-    /// Many of whose pages are undecided.
+    /// That are undecided, or many of their pages.
     Undecided,
     /// Chosen at random.
     Random,
@@ -523,4 +523,51 @@ pub(super) fn above(key: Key) -> Key {
 /// Number of an entry in its table of level 2.
 pub(super) fn entry_of(key: Key) -> usize {
     ((key.1 - above(key).1) >> Level::PMD.shift()) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rates::Config;
+    use tierscope_core::{Range, SpaceId};
+
+    const SPACE: SpaceId = SpaceId(0);
+
+    // Queues of three: undecided ones come twice as often as each of the others, and an empty queue
+    // is passed over.
+    #[test]
+    fn kinds_of_leaves_take_turns() {
+        let mut rates = Rates::new(Config::default()).unwrap();
+        for (kind, queue) in rates.wanted.iter_mut().enumerate() {
+            queue.extend((0..3).map(|n| ((SPACE, (10 * kind as u64 + n) << 21), 1.0, false)));
+        }
+        let next = || rates.next_leaves(Time(0)).map(|((_, at), ..)| at >> 21);
+        let order: Vec<u64> = std::iter::from_fn(next).collect();
+        assert_eq!(order, [10, 0, 20, 1, 11, 2, 21, 12, 22]);
+    }
+
+    // All looks at 17 entries came too late for an upper bound: one of them has its pages looked
+    // at, and another one three seconds later.
+    #[test]
+    fn a_segment_that_only_pages_decide_has_one_looked_at() {
+        let mut rates = Rates::new(Config::default()).unwrap();
+        let whole = Range::new(SPACE, 0, 1 << 30);
+        let mut table = Table::new(SPACE, 0, Level::PMD, &[whole]);
+        let [low, mean, high] = [256.0, 4_000.0, 500_000.0].map(cell_of);
+        let segment =
+            Segment { entries: 100..117, low, mean, high, core: [low, high], blunt: true };
+        let closer = Segment { entries: 200..300, blunt: false, ..segment.clone() };
+        table.segments = vec![segment, closer];
+        rates.lower.insert(table.key(), table);
+        rates.refined[1].insert((SPACE, 0));
+        let seconds = |seconds: u64| Time(seconds * 1_000_000_000);
+        let late = rates.leaves_of_late_segments(seconds(10));
+        let [(key, _)] = late[..] else { panic!("{late:?}") };
+        assert!((100..117).contains(&entry_of(key)), "{key:?}");
+        let mut leaves = Table::new(key.0, key.1, Level::PTE, &[whole]);
+        leaves.seen = Some(seconds(10));
+        rates.leaves.insert(key, leaves);
+        assert_eq!(rates.leaves_of_late_segments(seconds(13)), []);
+        assert_eq!(rates.leaves_of_late_segments(seconds(14)).len(), 1);
+    }
 }
