@@ -12,7 +12,7 @@ const LATE: Duration = Duration::from_secs(1);
 
 /// Share of the budget that may be charged for CPU time outside of the instrument.
 const ELSEWHERE: f64 = 0.5;
-/// Time whose budget may be charged later for CPU time outside of the instrument.
+/// Time whose budget may be charged later for CPU time before the first step.
 const OWED: Duration = Duration::from_secs(5);
 
 /// A share of one CPU, as a token bucket: CPU time is added as the clock advances and removed as it
@@ -26,8 +26,8 @@ pub(super) struct Budget {
     filled: Option<Time>,
     /// Time over which unspent CPU time accumulates.
     saved: Duration,
-    /// Nanoseconds that may still be charged for CPU time outside of the instrument, and those that
-    /// are to be charged once they may.
+    /// Nanoseconds that may still be charged for CPU time outside of the instrument, and those of
+    /// the start that are to be charged once they may.
     elsewhere: f64,
     owed: f64,
 }
@@ -60,16 +60,19 @@ impl Budget {
         self.tokens -= time.as_nanos() as f64;
     }
 
-    /// Charges CPU time spent outside of the instrument, by starting, recording and waiting, up to
-    /// half of the budget: the other half is left to the instrument. What is beyond is charged
-    /// later, as far as it is the budget of [`OWED`].
+    /// Owes CPU time spent before the first step, up to the budget of [`OWED`].
+    pub(super) fn owe(&mut self, time: Duration) {
+        self.owed = (time.as_nanos() as f64).min(self.share * OWED.as_nanos() as f64);
+    }
+
+    /// Charges CPU time spent outside of the instrument, by recording and waiting, and what is
+    /// owed, up to half of the budget: the other half is left to the instrument.
     pub(super) fn spend_elsewhere(&mut self, time: Duration) {
-        let most = self.share * OWED.as_nanos() as f64;
-        let owed = (self.owed + time.as_nanos() as f64).min(most.max(self.elsewhere));
-        let counted = owed.min(self.elsewhere);
-        self.owed = owed - counted;
-        self.elsewhere -= counted;
-        self.tokens -= counted;
+        let counted = (time.as_nanos() as f64).min(self.elsewhere);
+        let paid = self.owed.min(self.elsewhere - counted);
+        self.owed -= paid;
+        self.elsewhere -= counted + paid;
+        self.tokens -= counted + paid;
     }
 
     /// Returns reserved CPU time; the time spent is charged separately.
@@ -205,22 +208,22 @@ mod tests {
         budget.spend(Duration::from_millis(3));
         budget.give_back(Duration::from_millis(1));
         assert_eq!(budget.left(), 3_000_000.0);
-        // The other 6 ms follow: half of the budget of each second, 5 ms, and the last one.
-        for left in [8_000_000.0, 14_000_000.0] {
-            budget.fill(Time(budget.filled.unwrap().0 + 1_000_000_000));
-            budget.spend_elsewhere(Duration::ZERO);
-            assert_eq!(budget.left(), left);
-        }
-        assert_eq!(budget.owed, 0.0);
     }
 
-    // At the start, up to the budget of five seconds is owed: 50 ms of 1 %.
+    // At the start, up to the budget of five seconds is owed: 50 ms of 1 %, paid with half of the
+    // budget.
     #[test]
     fn a_long_start_is_charged_later() {
         let mut budget = Budget::new(0.01);
         budget.fill(Time(0));
-        budget.spend_elsewhere(Duration::from_secs(1));
+        budget.owe(Duration::from_secs(1));
+        budget.spend_elsewhere(Duration::ZERO);
         assert_eq!((budget.left(), budget.owed), (0.0, 50_000_000.0));
+        for owed in [45_000_000.0, 40_000_000.0] {
+            budget.fill(Time(budget.filled.unwrap().0 + 1_000_000_000));
+            budget.spend_elsewhere(Duration::ZERO);
+            assert_eq!(budget.owed, owed);
+        }
     }
 
     #[test]

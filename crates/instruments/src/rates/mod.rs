@@ -1463,8 +1463,10 @@ impl Instrument for Rates {
         let now = ports.now();
         let woken = ports.own_time();
         self.budget.fill(now);
-        // At the first step, what it took to open the machine.
-        let elsewhere = woken.saturating_sub(self.last_time.unwrap_or_default());
+        if self.last_time.is_none() {
+            self.budget.owe(woken);
+        }
+        let elsewhere = woken.saturating_sub(self.last_time.unwrap_or(woken));
         self.budget.spend_elsewhere(elsewhere);
         if std::mem::take(&mut self.is_output) {
             self.output = (self.output * 3 + self.shown + elsewhere) / 4;
