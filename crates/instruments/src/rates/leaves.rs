@@ -159,24 +159,23 @@ impl Rates {
             let Some(table) = self.lower.get(key) else { continue };
             for segment in table.segments.iter().filter(|segment| segment.blunt) {
                 let whole = table.is_whole(&segment.entries);
-                let entry = |at: usize| table.entry(at);
-                let of = entry(segment.entries.start)..=entry(segment.entries.end - 1);
+                let first = table.entry(segment.entries.start);
+                let of = first..=table.entry(segment.entries.end - 1);
                 let is_recent = |leaves: &Table| {
                     leaves.busy || leaves.seen.is_some_and(|at| now.since(at) < RECENT / 3)
                 };
                 let is_known = self.leaves.range(of).any(|(_, leaves)| is_recent(leaves));
                 if !whole && !is_known && self.tally.is_unknown(segment, whole) {
-                    late.push((segment.entries.len(), *key, segment.clone()));
+                    late.push((segment.entries.len(), first, rate_of(segment.believed())));
                 }
             }
         }
-        late.sort_by_key(|(entries, key, _)| (Reverse(*entries), *key));
+        late.sort_by_key(|(entries, first, _)| (Reverse(*entries), *first));
         late.truncate(LEAF_FEW);
-        let random = |(entries, key, segment): (usize, Key, Segment)| {
-            let at = segment.entries.start + self.rng.below(entries as u64) as usize;
-            Some((self.lower.get(&key)?.entry(at), rate_of(segment.believed())))
+        let random = |(entries, (space, first), rate): (usize, Key, f32)| {
+            ((space, first + (self.rng.below(entries as u64) << Level::PMD.shift())), rate)
         };
-        late.into_iter().filter_map(random).collect()
+        late.into_iter().map(random).collect()
     }
 
     /// Finds the tables that have entries whose pages become young together.
