@@ -265,6 +265,12 @@ impl Segment {
         Self { entries, low, mean: dot(marginal, &NUMBERS), high, core, blunt: false }
     }
 
+    /// Makes a segment of entries at which nothing has looked.
+    pub(super) fn unknown(entries: Range<usize>) -> Self {
+        let (low, high) = (0.0, (CELLS - 1) as f32);
+        Self { entries, low, mean: 0.0, high, core: [low, high], blunt: false }
+    }
+
     /// Makes a segment of entries that have the rate of one of two segments.
     fn or(&self, other: &Self, entries: Range<usize>) -> Self {
         Self {

@@ -585,6 +585,7 @@ impl Rates {
         self.areas = areas;
         let areas = &self.areas;
         self.lower.retain(|_, table| table.fit(areas));
+        self.leaves.retain(|_, table| table.fit_pages(areas));
         let mut upper: Vec<Table> = Vec::new();
         let mut old = std::mem::take(&mut self.upper).into_iter().peekable();
         for area in areas {
@@ -1553,5 +1554,33 @@ mod tests {
         assert_eq!((rates.round.count, rates.round.done), (5, 1));
         rates.lay_out(mib(5121));
         assert_eq!((rates.round.count, rates.round.done), (6, 0));
+    }
+
+    // A process copies pages 0 to 63 of the memory that it inherited below its own pages 64 to 127,
+    // and pages 128 to 191 of its heap are mapped. Of pages 64 to 127 the rates remain. Then all of
+    // it is unmapped.
+    #[test]
+    fn pages_mapped_next_to_known_ones_are_unknown() {
+        let mut rates = Rates::new(Config::default()).unwrap();
+        let pages = |start: u64, end: u64| Range::new(SpaceId(0), start << 12, end << 12);
+        rates.lay_out(vec![pages(64, 128)]);
+        let mut table = Table::new(SpaceId(0), 0, Level::PTE, &rates.areas);
+        let known = Segment { entries: 64..128, mean: 9.0, ..Segment::unknown(0..0) };
+        table.segments = vec![known.clone()];
+        table.look(Some(Time(0)), Time(10_000_000), [u64::MAX; WORDS], true);
+        let key = table.key();
+        rates.leaves.insert(key, table);
+        rates.lay_out(vec![pages(80, 128)]);
+        assert_eq!(
+            (rates.leaves[&key].span.clone(), rates.leaves[&key].is_new()),
+            (80..128, false)
+        );
+        rates.lay_out(vec![pages(0, 192)]);
+        let table = &rates.leaves[&key];
+        assert_eq!((table.span.clone(), table.is_new()), (0..192, true));
+        let expected = [Segment::unknown(0..64), known, Segment::unknown(128..192)];
+        assert_eq!(table.segments, expected);
+        rates.lay_out(vec![pages(1024, 2048)]);
+        assert!(rates.leaves.is_empty());
     }
 }

@@ -217,6 +217,29 @@ impl Table {
         true
     }
 
+    /// Fits the span of a table of pages likewise. Of pages mapped since its rates were inferred,
+    /// looks before tell nothing: these are discarded, and the new pages' rates are unknown.
+    pub(super) fn fit_pages(&mut self, areas: &[Range]) -> bool {
+        if !self.fit(areas) {
+            return false;
+        }
+        let (Some(first), Some(last)) = (self.segments.first(), self.segments.last()) else {
+            return true;
+        };
+        let known = first.entries.start..last.entries.end;
+        if known.start <= self.span.start && self.span.end <= known.end {
+            return true;
+        }
+        if self.span.start < known.start {
+            self.segments.insert(0, Segment::unknown(self.span.start..known.start));
+        }
+        if known.end < self.span.end {
+            self.segments.push(Segment::unknown(known.end..self.span.end));
+        }
+        (self.looks, self.cleared, self.surprise) = (Looks::default(), None, None);
+        true
+    }
+
     /// How urgent its visits are, next to those of other tables of its level. With visits every T,
     /// its memory B is out of date by B T / 2 on average, at a price of P / T: for a given sum of
     /// prices, the sum over all tables is least if 1 / T is in proportion to the root of B / P.
