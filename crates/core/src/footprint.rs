@@ -16,7 +16,8 @@ const FEW: usize = 256;
 ///
 /// - [`Region::resident`] is set. A region is cut where it would misplace bytes otherwise: at gaps
 ///   between extents, and at borders between extents of different density. If that made too many
-///   regions, only the cuts that misplace most are made.
+///   regions, only the cuts that misplace most are made. Of an extent that is resident in part, the
+///   pages that are known to be accessed are resident first.
 /// - A region without resident memory is removed, unless it is known to be accessed: then its
 ///   memory was populated after the measurement, and all mapped bytes of it count. So do those
 ///   entries of 2 MiB without resident memory of a region that is known by such entries.
@@ -111,6 +112,7 @@ impl Pieces<'_> {
     /// Adds the resident parts of regions, and those of memory between them, of one space.
     fn narrow(&mut self, of: std::ops::Range<usize>, extents: &[Extent], mappings: &[Mapping]) {
         let parts = mapped_parts(extents, mappings);
+        let parts = accessed_pages_first(parts, &self.regions[of.clone()]);
         let (mut rest, mut at) = (parts.as_slice(), 0);
         for index in of {
             let region = &self.regions[index];
@@ -200,6 +202,53 @@ fn mapped_parts(extents: &[Extent], mappings: &[Mapping]) -> Vec<Extent> {
         }
     }
     parts
+}
+
+/// Splits extents that are resident in part at regions that are known page by page to be accessed:
+/// pages that are accessed are resident, and the others have what is left of the extent.
+fn accessed_pages_first(parts: Vec<Extent>, regions: &[Region]) -> Vec<Extent> {
+    let is_of_pages = |of: &&Region| of.level == Some(Level::PTE) && of.is_accessed();
+    let accessed: Vec<Range> = regions.iter().filter(is_of_pages).map(|of| of.range).collect();
+    if accessed.is_empty() {
+        return parts;
+    }
+    let (mut out, mut from) = (Vec::with_capacity(parts.len() + accessed.len()), &accessed[..]);
+    for part in parts {
+        let ended = |of: &&Range| of.end <= part.range.start;
+        from = &from[from.iter().take_while(ended).count()..];
+        let here = from.iter().map_while(|of| of.intersect(&part.range));
+        split(&part, here.collect(), &mut out);
+    }
+    out
+}
+
+/// Splits an extent at `accessed` parts of it, unless they are larger than what is resident: then
+/// the measurement is older than the accesses.
+fn split(part: &Extent, accessed: Vec<Range>, out: &mut Vec<Extent>) {
+    let bytes = accessed.iter().map(Range::bytes).sum();
+    if part.resident <= bytes || part.resident == part.range.bytes() {
+        out.push(*part);
+        return;
+    }
+    // The other parts, as if they were next to each other.
+    let others = Extent {
+        range: Range { end: part.range.end - bytes, ..part.range },
+        resident: part.resident - bytes,
+        swapped: 0,
+    };
+    let mut add = |range: Range, resident: u64| {
+        if range.start < range.end {
+            out.push(Extent { range, resident, swapped: 0 });
+        }
+    };
+    let (mut at, mut start) = (part.range.start, part.range.start);
+    for range in accessed.into_iter().chain([Range { start: part.range.end, ..part.range }]) {
+        let end = start + (range.start - at);
+        let between = Range { start: at, end: range.start, ..range };
+        add(between, share(&others, &Range { start, end, ..range }));
+        add(range, range.bytes());
+        (at, start) = (range.end, end);
+    }
 }
 
 /// Resident bytes of `range`, a part of `extent`, spread evenly; the shares of all parts of an

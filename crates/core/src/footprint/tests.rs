@@ -90,6 +90,24 @@ fn accessed_entries_count_before_they_are_measured() {
     assert_eq!(seen(None), [(0, 512, HOT, None)]);
 }
 
+// Of 16 pages 5 are resident, by count only. Pages 2 to 4 are known to be accessed, so that they are
+// two of the five, and the other 14 pages have three. If one page was resident when it was measured,
+// that tells nothing of them.
+#[test]
+fn accessed_pages_are_the_resident_ones() {
+    let seen = |level, resident| {
+        let hot = Region { level, ..region((2, 4), Some(HOT)) };
+        let idle = [region((0, 2), Some(0.0)), region((4, 16), Some(0.0))];
+        fitted(vec![idle[0], hot, idle[1]], &[(0, 16)], &[((0, 16), resident)])
+    };
+    let share = |pages: u64, of: u64, all: u64| Some(pages * PAGE_SIZE * of / all);
+    let [first, last] = [share(3, 2, 14), Some(3 * PAGE_SIZE - 3 * PAGE_SIZE * 2 / 14)];
+    let pages = [(0, 2, 0.0, first), (2, 4, HOT, None), (4, 16, 0.0, last)];
+    assert_eq!(seen(Some(Level::PTE), 5), pages);
+    assert_eq!(seen(Some(Level::PTE), 1)[1], (2, 4, HOT, share(1, 2, 16)));
+    assert_eq!(seen(Some(Level::PMD), 5)[1], (2, 4, HOT, share(5, 2, 16)), "an entry tells less");
+}
+
 // 4 to 8 are resident; the region lists 5 and 6.
 #[test]
 fn memory_that_no_region_lists_was_not_probed() {
@@ -147,14 +165,16 @@ fn laid_out(parts: &Parts) -> Vec<((u64, u64), u64)> {
 proptest! {
     // Page by page: mapped and resident pages are in the region that holds them, or in one
     // that was not probed; other pages are in none, but for accessed regions without a resident
-    // page. The bytes of a region are those of its extents.
+    // page. The bytes of all regions are those of the extents.
     #[test]
     fn pages_agree_with_a_naive_oracle(
         maps in parts(), listed in parts(), held in parts(), whole in any::<bool>(),
     ) {
         let maps: Vec<_> = laid_out(&maps).into_iter().map(|(part, _)| part).collect();
         let heat = |value: u64| match value { 0 => None, value => Some(HOT * (value % 2) as f32) };
-        let listed: Vec<_> = laid_out(&listed).into_iter().map(|(part, v)| region(part, heat(v))).collect();
+        let level = |value: u64| (value > 4).then_some(Level::PTE);
+        let listed: Vec<_> = laid_out(&listed).into_iter()
+            .map(|(part, v)| Region { level: level(v), ..region(part, heat(v)) }).collect();
         let held: Vec<_> = laid_out(&held).into_iter().map(|(part, v)| match part.1 - part.0 {
             pages if whole => (part, pages),
             pages => (part, v.min(pages)),

@@ -31,6 +31,8 @@ const FEW: f32 = 4.0;
 /// Rates that change twice within this time are those of bursts; and the time that looks span that
 /// are kept of these.
 const SOON: Duration = Duration::from_secs(4);
+/// Ratio of the times of two looks from which on the longer one shows which entries are accessed.
+const LONG: f32 = 8.0;
 /// Correlation of entries from which they count as becoming young together.
 const TOGETHER: f32 = 0.3;
 
@@ -463,10 +465,11 @@ impl Table {
         self.segments.iter().map(each).sum()
     }
 
-    /// Number of entries that are accessed at all, as far as looks show it: of few looks, all. Also
-    /// counts those that are young in `look`.
+    /// Number of entries that are accessed at all, as far as looks show it: of few looks none of
+    /// which was much longer than `look`, all. Also counts those that are young in `look`.
     pub(super) fn accessed(&self, look: &Look) -> usize {
-        let enough = self.looks.is_full();
+        let is_long = |kept: &Look| kept.seconds >= LONG * look.seconds;
+        let enough = self.looks.is_full() || self.looks.all().iter().any(is_long);
         if enough { self.looks.young_once(&look.young) as usize } else { self.span.len() }
     }
 
