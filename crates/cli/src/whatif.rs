@@ -74,6 +74,9 @@ fn write_text(report: &Replays, out: &mut dyn Write) -> io::Result<()> {
     let Replays { recording, instrument, replays, refused } = report;
     writeln!(out, "{recording}: regions by {instrument}, replayed\n")?;
     write!(out, "{}", table(replays))?;
+    if replays.iter().all(|replay| replay.fast_tier_share.is_none()) {
+        writeln!(out, "no window of the recording found an access: there was nothing to place")?;
+    }
     if !refused.is_empty() {
         let mut table = Table::without_heads([Align::Left, Align::Left]);
         refused.iter().for_each(|Refused { policy, cause }| table.row([policy, cause]));

@@ -3,7 +3,8 @@
 //!
 //! Everything mapped begins in the slow tier. Accesses are known only as far as they were recorded:
 //! the share of a region's probes that found it accessed is taken for the share of its bytes that
-//! were accessed.
+//! were accessed. In a recording without mappings (damo and perf have none), memory is mapped from
+//! the first window on that has a region of it.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,10 +13,10 @@ use std::time::Duration;
 
 use tierscope_core::metrics::moves::{Moved, is_ping_pong};
 use tierscope_core::{
-    AccessBits, AccessedSet, Action, ActionKind, Budget, Clock, CpuTime, Failure, Level, Mappings,
-    Missing, Mover, Outcome, PAGE_SHIFT, PAGE_SIZE, PageId, PlacementView, Ports, Pressure, Probe,
-    Radix, Range, RangeSet, RegionSource, Result, ScanMode, ScanStats, Snapshot, State, Target,
-    Tier, TierPressure, TierUse, Time, Wake,
+    AccessBits, AccessedSet, Action, ActionKind, Budget, Clock, CpuTime, Failure, Level, Mapping,
+    Mappings, Missing, Mover, Outcome, PAGE_SHIFT, PAGE_SIZE, PageId, PlacementView, Ports,
+    Pressure, Probe, Radix, Range, RangeSet, RegionSource, Result, ScanMode, ScanStats, Snapshot,
+    State, Target, Tier, TierPressure, TierUse, Time, Wake,
 };
 use tierscope_record::Recording;
 use tierscope_sim::config::Costs;
@@ -186,6 +187,8 @@ pub(super) struct Replayed<'a> {
     now: Time,
     end: Time,
     layout: Arc<Mappings>,
+    /// Memory of the windows so far, of a recording without mappings.
+    listed: RangeSet,
     places: Arc<Mutex<Places>>,
     tiers: Vec<TierUse>,
     /// Bytes seen accessed so far, and of them those in the fast tier at that time.
@@ -237,6 +240,7 @@ impl<'a> Replayed<'a> {
             now: time.start,
             end: time.end,
             layout,
+            listed: RangeSet::default(),
             places: Arc::new(Mutex::new(all)),
             tiers: Vec::new(),
             seen: [0.0; 2],
@@ -255,6 +259,24 @@ impl<'a> Replayed<'a> {
         let wasted = places.moved.wasted + places.unused.bytes();
         let spent = Duration::from_nanos(places.spent as u64);
         (Moved { wasted, ..places.moved.clone() }, spent)
+    }
+
+    /// Reads the layout of the window whose regions are `snapshot`. Without mappings, what windows
+    /// have listed so far is mapped.
+    fn read_layout(&mut self, snapshot: &Snapshot) -> Result<()> {
+        let layout = self.recording.layout(self.index)?;
+        if !layout.mappings.is_empty() {
+            self.layout = layout;
+            return Ok(());
+        }
+        let regions = snapshot.regions.iter().map(|region| region.range).collect();
+        let listed = both(&self.listed, &regions);
+        if listed != self.listed || self.layout.spaces != layout.spaces {
+            let mappings = listed.as_slice().iter().copied().map(Mapping::anonymous).collect();
+            self.layout = Arc::new(Mappings { mappings, ..Mappings::clone(&layout) });
+            self.listed = listed;
+        }
+        Ok(())
     }
 
     /// End of the last window.
@@ -308,8 +330,8 @@ impl RegionSource for Replayed<'_> {
         if due.is_none() {
             return Ok(None);
         }
-        self.layout = self.recording.layout(self.index)?;
         let snapshot = self.recording.snapshot(self.index)?;
+        self.read_layout(&snapshot)?;
         self.index += 1;
         let mut places = places(&self.places);
         places.map(&self.layout);
