@@ -11,6 +11,9 @@ use tierscope_core::Result;
 
 use crate::place::{Place, malformed, unreadable};
 
+/// What some editors put before a text.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// Bytes that are peeked at to detect a format.
 const PEEK: usize = 16 << 10;
 
@@ -109,6 +112,9 @@ impl Input {
             }
         }
         start.truncate(length);
+        if start.starts_with(BYTE_ORDER_MARK) {
+            start.drain(..BYTE_ORDER_MARK.len());
+        }
         let bytes = Box::new(Cursor::new(start.clone()).chain(bytes));
         Ok(Self { name, bytes, start, read })
     }
@@ -341,6 +347,13 @@ mod tests {
         let mut bytes = gz.finish().unwrap();
         bytes.truncate(bytes.len() - 9);
         assert!(of(bytes).and_then(|input| all(input).map_err(|e| unreadable("t", &e))).is_err());
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_left_out() {
+        let input = of(b"\xef\xbb\xbfaddress\n1\n".to_vec()).unwrap();
+        assert_eq!(input.start, b"address\n1\n");
+        assert_eq!(all(input).unwrap(), b"address\n1\n");
     }
 
     #[test]

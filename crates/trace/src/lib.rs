@@ -13,6 +13,7 @@ pub mod compact;
 pub mod csv;
 pub mod import;
 pub mod input;
+mod order;
 pub mod pages;
 pub mod place;
 pub mod replay;

@@ -47,6 +47,8 @@ pub fn malformed(
         .remedy(remedy)
 }
 
+const DAMAGED: &str = "the file is damaged or cut short; get it again";
+
 /// The error for a failed read of `file`.
 #[must_use]
 pub fn unreadable(file: &str, cause: &std::io::Error) -> Error {
@@ -54,9 +56,9 @@ pub fn unreadable(file: &str, cause: &std::io::Error) -> Error {
     let (kind, remedy) = match cause.kind() {
         Io::PermissionDenied => (ErrorKind::Permission, "check its permissions"),
         Io::NotFound => (ErrorKind::Usage, "check the name"),
-        Io::UnexpectedEof | Io::InvalidData | Io::InvalidInput => {
-            (ErrorKind::Data, "the file is damaged or cut short; get it again")
-        }
+        Io::UnexpectedEof | Io::InvalidData | Io::InvalidInput => (ErrorKind::Data, DAMAGED),
+        // Not of the operating system: a decompressor's.
+        _ if cause.raw_os_error().is_none() => (ErrorKind::Data, DAMAGED),
         _ => (ErrorKind::Io, "check the disk"),
     };
     Error::new(kind, format!("cannot read the trace {file}")).cause(cause).remedy(remedy)

@@ -3,12 +3,13 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use tierscope_core::{Error, ErrorKind, Result};
+use tierscope_core::{Error, ErrorKind, Result, Time};
 
 use super::block::{Header, Holds, LONGEST_END, file_header, pack};
 use super::code::Encoder;
 use super::{end, events};
 use crate::access::{Access, Batch, Event, MAX_THREADS};
+use crate::order::WINDOW;
 use crate::summary::{Summary, Tally};
 
 /// Maximum accesses of a block.
@@ -17,6 +18,9 @@ const ACCESSES: u32 = 1 << 16;
 const BYTES: usize = 1 << 18;
 /// Approximate bytes of all open blocks: above it all of them are written.
 const OPEN: usize = 64 << 20;
+/// Accesses after which all open blocks are written, so that a reader restores the order of time
+/// across threads.
+const LATE: u64 = WINDOW as u64 / 2;
 
 /// Writes a trace block by block. Blocks already written stay readable whatever happens later; a
 /// trace without [`Writer::finish`] is recognised as cut short.
@@ -33,6 +37,11 @@ pub struct Writer<W> {
     blocks: u64,
     bytes: u64,
     tally: Tally,
+    /// Accesses so far, and when all open blocks were written last.
+    count: u64,
+    written: u64,
+    /// Thread of the last access.
+    thread: u32,
 }
 
 impl<W: Write> Writer<W> {
@@ -51,6 +60,9 @@ impl<W: Write> Writer<W> {
             blocks: 0,
             bytes: 0,
             tally: Tally::default(),
+            count: 0,
+            written: 0,
+            thread: 0,
         };
         writer.put(&file_header())?;
         Ok(writer)
@@ -81,6 +93,10 @@ impl<W: Write> Writer<W> {
     /// `out`.
     #[inline]
     pub fn access(&mut self, access: &Access) -> Result<()> {
+        if access.thread != self.thread {
+            self.switch(access)?;
+        }
+        self.count += 1;
         let encoder = match self.open.get_mut(access.thread as usize) {
             Some(Some(encoder)) => encoder,
             _ => self.begin(access.thread)?,
@@ -90,7 +106,30 @@ impl<W: Write> Writer<W> {
         }
         let full = encoder.count >= ACCESSES || encoder.out.len() >= BYTES || !encoder.has_room();
         self.tally.access(access);
-        if full { self.close(access.thread as usize) } else { Ok(()) }
+        if full {
+            self.close(access.thread as usize).and_then(|()| self.close_late())
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Another thread goes on. Without times, the order of blocks is that of accesses.
+    #[cold]
+    fn switch(&mut self, access: &Access) -> Result<()> {
+        let last = std::mem::replace(&mut self.thread, access.thread) as usize;
+        if access.time == Time(0) && last < self.open.len() {
+            self.close(last)?;
+        }
+        self.close_late()
+    }
+
+    /// Writes all open blocks if they are old.
+    fn close_late(&mut self) -> Result<()> {
+        if self.count - self.written < LATE {
+            return Ok(());
+        }
+        self.written = self.count;
+        self.close_all()
     }
 
     /// Appends an event. One that changes mappings is placed after all accesses before it.

@@ -10,7 +10,7 @@
 //! | `address_hex` | `addr_hex`, `vaddr_hex`, `va_hex` | the same in hex, `0x` optional | |
 //! | `kind` | `type`, `op`, `operation`, `access`, `rw` | see below | all are loads |
 //! | `write` | `is_write`, `store`, `is_store` | `0`, `false`; `1`, `true` | |
-//! | `size` | `bytes`, `length` | bytes, up to 65535 | 0: not known |
+//! | `size` | `bytes`, `length` | bytes, up to 16 MiB; above 32 KiB it is several accesses | 0: not known |
 //! | `thread` | `tid`, `thread_id`, `cpu` | a number | one thread |
 //! | `pid` | `process` | a number | 0 |
 //! | `time_ns`, `time_us`, `time_ms`, `time_s` | `time`, `timestamp`, `ts` | see below | no times |
@@ -19,7 +19,7 @@
 //! `instruction`, `i`, `x`. Times count from any moment, with or without a fraction; those without
 //! a unit in their name are in ns.
 //!
-//! Times are relative to the first line, and must not go backwards within a thread.
+//! Times count from the earliest access, and must not go backwards within a thread.
 //!
 //! `csv_core` splits a line into fields and resolves quotes (RFC 4180). Lines are found here: their
 //! length is limited, so that memory is, and a quoted field cannot contain a line end.
@@ -109,7 +109,6 @@ impl Layout {
 pub struct Csv<R> {
     lines: Lines<R>,
     layout: Option<(Layout, Fields)>,
-    zero: Option<u64>,
     /// Number and last time by pid and thread.
     threads: BTreeMap<(u64, u64), (u32, Time)>,
 }
@@ -117,7 +116,7 @@ pub struct Csv<R> {
 impl<R: Read> Csv<R> {
     /// Reads `input`.
     pub fn new(name: &str, input: R) -> Self {
-        Self { lines: Lines::new(name, input), layout: None, zero: None, threads: BTreeMap::new() }
+        Self { lines: Lines::new(name, input), layout: None, threads: BTreeMap::new() }
     }
 }
 
@@ -134,7 +133,7 @@ impl<R: Read> Source for Csv<R> {
             let parsed = match &mut self.layout {
                 None => Layout::of(text).map(|layout| self.layout = Some(layout)),
                 Some((layout, fields)) => Row::of(layout, fields, text)
-                    .and_then(|row| row.access(&mut self.zero, &mut self.threads, batch)),
+                    .and_then(|row| row.access(&mut self.threads, batch)),
             };
             if let Err(wrong) = parsed {
                 let cut = if ends { "" } else { "; the last line may be cut short" };
@@ -164,12 +163,16 @@ impl LineError {
     }
 }
 
+/// Largest access, and the pieces that it is split into: an [`Access`] has up to 65535 bytes.
+const LARGEST: u32 = 16 << 20;
+const PIECE: u32 = 32 << 10;
+
 /// The values of a line.
 #[derive(Default)]
 struct Row {
     address: u64,
     kind: Kind,
-    bytes: u16,
+    bytes: u32,
     thread: u64,
     pid: u64,
     /// Time, and the number of its field.
@@ -199,7 +202,9 @@ impl Row {
             Column::Hex => self.address = hex(strip(text))?,
             Column::Kind => self.kind = by_name(KINDS, text)?,
             Column::Write => self.kind = if flag(text)? { Kind::Store } else { Kind::Load },
-            Column::Size => self.bytes = decimal(text)?.try_into().ok()?,
+            Column::Size => {
+                self.bytes = decimal(text)?.try_into().ok().filter(|bytes| *bytes <= LARGEST)?;
+            }
             Column::Thread => self.thread = decimal(text)?,
             Column::Pid => self.pid = decimal(text)?,
             Column::Time(unit) => self.nanos = Some((nanos(text, unit)?, number)),
@@ -209,14 +214,10 @@ impl Row {
 
     fn access(
         self,
-        zero: &mut Option<u64>,
         threads: &mut BTreeMap<(u64, u64), (u32, Time)>,
         batch: &mut Batch,
     ) -> Result<(), LineError> {
         let (nanos, field) = self.nanos.unwrap_or_default();
-        let Some(since) = nanos.checked_sub(*zero.get_or_insert(nanos)) else {
-            return Err(LineError::at(field, "a time before that of the first line"));
-        };
         let count = threads.len() as u32;
         if count == MAX_THREADS {
             return Err(LineError::at(0, TOO_MANY));
@@ -226,13 +227,20 @@ impl Row {
             batch.event(Event::Thread { number: count, pid, tid, name: Arc::from("") });
             (count, Time(0))
         });
-        if Time(since) < *last {
+        if Time(nanos) < *last {
             return Err(LineError::at(field, "time goes backwards within the thread"));
         }
-        *last = Time(since);
-        let (address, bytes, kind) = (self.address, self.bytes, self.kind);
-        batch.push(Access { address, time: *last, thread: *number, bytes, kind });
-        Ok(())
+        *last = Time(nanos);
+        let (mut address, mut left) = (self.address, self.bytes);
+        loop {
+            let bytes = left.min(PIECE) as u16;
+            batch.push(Access { address, time: *last, thread: *number, bytes, kind: self.kind });
+            left -= u32::from(bytes);
+            address = address.wrapping_add(bytes.into());
+            if left == 0 {
+                return Ok(());
+            }
+        }
     }
 }
 
@@ -242,7 +250,7 @@ fn expected(column: Column) -> &'static str {
         Column::Hex => "no address in hex",
         Column::Kind => "none of load, store, modify, fetch",
         Column::Write => "neither 0 nor 1",
-        Column::Size => "no size from 0 to 65535",
+        Column::Size => "no size from 0 to 16777216",
         Column::Thread | Column::Pid => "no number",
         Column::Time(_) => "no time",
     }
@@ -383,10 +391,12 @@ pub(crate) fn looks_like(start: &[u8]) -> bool {
 mod tests {
     use super::*;
     use crate::access::read_all;
+    use crate::order::ByTime;
 
     fn read(text: &str) -> (Batch, Result<()>) {
         let mut batch = Batch::default();
-        let ended = read_all(&mut Csv::new("t", text.as_bytes()), &mut batch);
+        let mut source = ByTime::from_zero(Csv::new("t", text.as_bytes()));
+        let ended = read_all(&mut source, &mut batch);
         (batch, ended)
     }
 
@@ -430,17 +440,34 @@ mod tests {
     }
 
     #[test]
+    fn large_accesses_are_split() {
+        let (batch, ended) = read("addr,size\n16,65537\n");
+        assert_eq!(ended, Ok(()));
+        let seen: Vec<_> = batch.accesses.iter().map(|a| (a.address, a.bytes)).collect();
+        assert_eq!(seen, [(16, 32768), (16 + 32768, 32768), (16 + 65536, 1)]);
+    }
+
+    // Thread 4 begins before thread 5, whose lines come first.
+    #[test]
+    fn threads_are_in_order_of_time() {
+        let (batch, ended) = read("time,tid,addr\n70,5,1\n90,5,2\n60,4,3\n90,4,4\n");
+        assert_eq!(ended, Ok(()));
+        let seen: Vec<_> = batch.accesses.iter().map(|a| (a.time.0, a.address)).collect();
+        assert_eq!(seen, [(0, 3), (10, 1), (30, 4), (30, 2)]);
+    }
+
+    #[test]
     fn errors_have_a_position() {
         let cases = [
             ("a,b\n1,2\n", "line 1, column 1 (byte 0): no column is called `address`"),
             ("addr,address_hex\n", "line 1, column 1 (byte 0): two columns"),
             ("addr,write,op\n", "line 1, column 1 (byte 0): two columns"),
             ("addr,size\n7000,4\nff,4\n", "line 3, column 1 (byte 17): no address: hex"),
-            ("addr,size\n1,70000\n", "line 2, column 3 (byte 12): no size"),
+            ("addr,size\n1,16777217\n", "line 2, column 3 (byte 12): no size"),
             ("addr,size\n1\n", "line 2, column 2 (byte 11): fewer fields"),
             ("addr,size\n1,2,3\n", "line 2, column 5 (byte 14): more fields"),
             ("addr,op\n1,z\n", "line 2, column 3 (byte 10): none of load"),
-            ("time,addr\n5,1\n4,1\n", "line 3, column 1 (byte 14): a time before"),
+            ("time,addr\n5,1\n4,1\n", "line 3, column 1 (byte 14): time goes backwards"),
             ("time,addr\n5,1\n9,1\n7,1\n", "line 4, column 1 (byte 18): time goes backwards"),
             ("addr\n1\n+1", "line 3, column 1 (byte 7): no address"),
             ("addr,x,op\n1,\"a,b\",z\n", "line 2, column 9 (byte 18): none of load"),

@@ -8,15 +8,15 @@ pub mod lackey;
 pub mod perf_script;
 mod records;
 
-use std::collections::VecDeque;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tierscope_core::Result;
+use tierscope_core::{Result, Time};
 
-use crate::access::{Batch, Source};
+use crate::access::{Access, BATCH, Batch, Event, Source};
 use crate::compact;
 use crate::input::{Input, Progress};
+use crate::order::ByTime;
 use crate::place::{Place, excerpt, malformed, unreadable};
 use champsim::{Champsim, Form};
 use csv::Csv;
@@ -159,19 +159,19 @@ pub fn of_input(input: Input, options: Options) -> Result<Trace> {
         return Err(unknown(&name, &start));
     };
     let source: Box<dyn Source> = match format {
-        Format::Compact => Box::new(compact::Reader::new(&name, bytes)?),
+        Format::Compact => Box::new(ByTime::new(compact::Reader::new(&name, bytes)?)),
         Format::Lackey => Box::new(Lackey::new(&name, bytes, options.lenient)),
         Format::Drmemtrace => {
             let Some(length) = drmemtrace::record_length(&start) else {
                 let remedy = "omit --from to detect the format from the content";
                 return Err(malformed(&name, Place::Byte(0), "no header of drmemtrace", remedy));
             };
-            Box::new(Drmemtrace::new(&name, bytes, length, None, 0))
+            Box::new(ByTime::new(Drmemtrace::new(&name, bytes, length, None, 0)))
         }
         Format::Champsim => Box::new(Champsim::new(&name, bytes, Form::Plain)),
         Format::ChampsimCloudsuite => Box::new(Champsim::new(&name, bytes, Form::Cloudsuite)),
-        Format::Csv => Box::new(Csv::new(&name, bytes)),
-        Format::PerfScript => Box::new(PerfScript::new(&name, bytes)),
+        Format::Csv => Box::new(ByTime::from_zero(Csv::new(&name, bytes))),
+        Format::PerfScript => Box::new(ByTime::new(PerfScript::new(&name, bytes))),
         Format::BusMonitor => {
             let cause = "a file alone is no capture of a bus monitor";
             let remedy = "name the directory with board-0.bus, … and dump.ptat";
@@ -219,51 +219,61 @@ fn open_directory(path: &Path) -> Result<Trace> {
     files.sort();
     let read = Progress::default();
     let zero = moments.into_iter().min();
-    let source = Box::new(Files {
-        left: files.into(),
-        zero,
-        now: None,
-        threads: 0,
-        notes: Vec::new(),
-        read: read.clone(),
-        bytes: 0,
-    });
+    let files = files.into_iter().map(Part::new).collect();
+    let source = Files { files, zero, threads: 0, notes: Vec::new(), read: read.clone() };
+    let source = Box::new(ByTime::new(source));
     Ok(Trace { format: Format::Drmemtrace, source, read, bytes })
 }
 
-/// The files of a drmemtrace directory in sequence, on a common clock.
+/// The files of a drmemtrace directory, on a common clock, merged by time.
 struct Files {
-    left: VecDeque<PathBuf>,
+    files: Vec<Part>,
     zero: Option<u64>,
-    now: Option<Drmemtrace<Box<dyn std::io::Read + Send>>>,
-    /// Number of threads in the files read so far.
+    /// Number of threads so far.
     threads: u32,
     notes: Vec<String>,
     read: Progress,
-    /// Size of the current file.
-    bytes: u64,
+}
+
+/// A file of a directory.
+struct Part {
+    path: PathBuf,
+    source: Option<Drmemtrace<Box<dyn std::io::Read + Send>>>,
+    /// Read, and passed on up to `at` and `event`.
+    batch: Batch,
+    at: usize,
+    event: usize,
+    /// The number among all threads of each of its threads.
+    numbers: Vec<u32>,
+    ended: bool,
+}
+
+impl Part {
+    fn new(path: PathBuf) -> Self {
+        let (batch, numbers) = (Batch::default(), Vec::new());
+        Self { path, source: None, batch, at: 0, event: 0, numbers, ended: false }
+    }
+
+    /// Time of its next access.
+    fn next(&self) -> Option<Time> {
+        self.batch.accesses.get(self.at).map(|access| access.time)
+    }
 }
 
 impl Source for Files {
     fn fill(&mut self, batch: &mut Batch) -> Result<bool> {
-        loop {
-            if let Some(now) = &mut self.now {
-                match now.fill(batch) {
-                    Ok(true) => return Ok(true),
-                    Ok(false) => self.leave(),
-                    Err(error) => {
-                        self.leave();
-                        return Err(error);
-                    }
-                }
+        let before = batch.accesses.len();
+        while batch.accesses.len() < before + BATCH {
+            for file in 0..self.files.len() {
+                self.read_more(file)?;
             }
-            let Some(file) = self.left.pop_front() else { return Ok(false) };
-            let input = Input::open(&file)?;
-            self.bytes = file.metadata().map_or(0, |metadata| metadata.len());
-            let length = drmemtrace::record_length(&input.start).unwrap_or(drmemtrace::LONG);
-            let source = Drmemtrace::new(&input.name, input.bytes, length, self.zero, self.threads);
-            self.now = Some(source);
+            let mut order: Vec<(Time, usize)> = Vec::with_capacity(self.files.len());
+            order.extend(self.files.iter().enumerate().filter_map(|(at, f)| Some((f.next()?, at))));
+            let Some((_, first)) = order.iter().copied().min() else { break };
+            let others = order.into_iter().filter(|(_, at)| *at != first);
+            self.pass_on(first, others.min().map(|(time, _)| time), batch);
         }
+        Ok(batch.accesses.len() > before)
     }
 
     fn notes(&self) -> Vec<String> {
@@ -277,11 +287,50 @@ impl Source for Files {
 }
 
 impl Files {
-    fn leave(&mut self) {
-        if let Some(now) = self.now.take() {
-            self.threads += now.threads();
-            self.notes.extend(now.notes());
-            self.read.add(self.bytes);
+    /// Reads the next batch of a file of which everything was passed on.
+    fn read_more(&mut self, number: usize) -> Result<()> {
+        let file = &mut self.files[number];
+        if file.ended || file.next().is_some() {
+            return Ok(());
+        }
+        if file.source.is_none() {
+            let input = Input::open(&file.path)?;
+            let length = drmemtrace::record_length(&input.start).unwrap_or(drmemtrace::LONG);
+            file.source = Some(Drmemtrace::new(&input.name, input.bytes, length, self.zero, 0));
+        }
+        (file.at, file.event) = (0, 0);
+        file.batch.clear();
+        let Some(source) = &mut file.source else { return Ok(()) };
+        let filled = source.fill(&mut file.batch);
+        if !matches!(filled, Ok(true)) {
+            file.ended = true;
+            self.notes.extend(source.notes());
+            self.read.add(file.path.metadata().map_or(0, |metadata| metadata.len()));
+        }
+        filled.map(|_| ())
+    }
+
+    /// Passes the accesses of a file up to `until` on.
+    fn pass_on(&mut self, number: usize, until: Option<Time>, batch: &mut Batch) {
+        let file = &mut self.files[number];
+        while let Some(access) = file.batch.accesses.get(file.at) {
+            while let Some((_, event)) =
+                file.batch.events.get(file.event).filter(|(before, _)| *before <= file.at)
+            {
+                file.event += 1;
+                if let Event::Thread { pid, tid, name, .. } = event {
+                    let (number, pid, tid, name) = (self.threads, *pid, *tid, name.clone());
+                    batch.event(Event::Thread { number, pid, tid, name });
+                    file.numbers.push(self.threads);
+                    self.threads += 1;
+                }
+            }
+            if until.is_some_and(|until| access.time > until) {
+                return;
+            }
+            let thread = file.numbers.get(access.thread as usize).copied().unwrap_or_default();
+            batch.push(Access { thread, ..*access });
+            file.at += 1;
         }
     }
 }
