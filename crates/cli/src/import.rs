@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use tierscope_core::{Error, ErrorKind, Result};
-use tierscope_exchange::{Format, Options, PartialDir, import};
+use tierscope_exchange::{Format, Options, PartialDir, SAMPLING, import};
 use tierscope_record::Recorder;
 
 use crate::print::{note, print};
@@ -32,9 +32,10 @@ pub struct ImportArgs {
     pub from: Option<Format>,
 
     /// Sampling interval, if the file does not contain it; for memory samples: the time within
-    /// which several samples of a block count once
-    #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = units::time)]
-    pub sampling: Duration,
+    /// which several samples of a block count once. By default 5ms is taken, and reports say that
+    /// the recording does not have it
+    #[arg(long, value_name = "TIME", value_parser = units::time)]
+    pub sampling: Option<Duration>,
 
     /// Length of the windows into which memory samples are collected
     #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = units::time)]
@@ -43,6 +44,11 @@ pub struct ImportArgs {
     /// Size of the blocks in which memory samples are counted: a power of two, at least 4K
     #[arg(long, value_name = "SIZE", default_value = "2M", value_parser = units::address)]
     pub block: u64,
+
+    /// Refuse a file of which a line, a region or the end makes no sense; without it, that is left
+    /// out, and the rest imported
+    #[arg(long)]
+    pub strict: bool,
 
     /// Print a summary of the import as JSON on stdout
     #[arg(long)]
@@ -74,6 +80,8 @@ pub fn run(args: &ImportArgs, command: &str) -> Result<()> {
     })?;
     drop(ticker);
     let (incomplete, unused) = (imported.incomplete(), imported.unused_samples());
+    let (flaws, dropped) = (imported.flaws().clone(), imported.dropped().clone());
+    let absent: Vec<_> = imported.meta(command).absent.iter().map(|fact| fact.name()).collect();
     // `create` accepts an existing directory only if it is empty, as this temporary one is.
     let mut recorder = Recorder::create(output.path(), &imported.meta(command))?;
     let mut ticker = Ticker::new("writing", ticker::windows);
@@ -90,6 +98,15 @@ pub fn run(args: &ImportArgs, command: &str) -> Result<()> {
     if unused > 0 {
         note!("{unused} samples have no address of the process, and are left out");
     }
+    if let Some(first) = &flaws.first {
+        let (count, s) = (flaws.count, if flaws.count == 1 { "" } else { "s" });
+        note!("{count} part{s} that make no sense are left out; the first: {first}");
+    }
+    if !dropped.is_empty() {
+        let fields: Vec<_> =
+            dropped.iter().map(|(name, count)| format!("{name} ({count})")).collect();
+        note!("a recording cannot hold these fields, and they are left out: {}", fields.join(", "));
+    }
     note!("imported {windows} windows into {}", args.output.display());
     if args.json {
         let text = serde_json::json!({
@@ -97,6 +114,10 @@ pub fn run(args: &ImportArgs, command: &str) -> Result<()> {
             "windows": windows,
             "incomplete_windows": incomplete,
             "unused_samples": unused,
+            "absent": absent,
+            "dropped_fields": dropped,
+            "flaws": flaws.count,
+            "first_flaw": flaws.first.map(|first| first.to_string()),
         });
         print(&format!("{text:#}\n"))?;
     }
@@ -107,8 +128,9 @@ fn options(args: &ImportArgs) -> Result<Options> {
     let refuse = |cause: String, remedy: &str| {
         Err(Error::new(ErrorKind::Usage, "cannot import").cause(cause).remedy(remedy))
     };
-    if args.sampling.is_zero() || args.window < args.sampling {
-        let (sampling, window) = (exact_time(args.sampling), exact_time(args.window));
+    let sampling = args.sampling.unwrap_or(SAMPLING);
+    if sampling.is_zero() || args.window < sampling {
+        let (sampling, window) = (exact_time(sampling), exact_time(args.window));
         let cause = format!("samples every {sampling} do not fit windows of {window}");
         return refuse(cause, "make --window a multiple of --sampling, like 200ms and 5ms");
     }
@@ -121,5 +143,6 @@ fn options(args: &ImportArgs) -> Result<Options> {
         sampling: args.sampling,
         window: args.window,
         block_shift: args.block.trailing_zeros(),
+        strict: args.strict,
     })
 }

@@ -79,6 +79,11 @@ pub struct ReportArgs {
     #[arg(long, value_name = "FROM..TO", value_parser = units::time_range)]
     pub time: Option<Range<Duration>>,
 
+    /// Leave out the first N windows: `damo report wss` leaves out 20 unless given
+    /// --exclude_samples
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub skip: usize,
+
     /// Only these addresses, like 0x7f0000000000..0x7f8000000000, or mappings of this name: heap,
     /// stack, anon, file, a path or its last part
     #[arg(long, alias = "addr", value_name = "FROM..TO|NAME", value_parser = units::place)]
@@ -211,7 +216,8 @@ fn open(args: &ReportArgs) -> Result<Recording> {
 }
 
 fn view(args: &ReportArgs, recording: &Recording) -> Result<View> {
-    let view = View { time: args.time.clone(), space: args.space.map(SpaceId), ..View::default() };
+    let (time, space) = (args.time.clone(), args.space.map(SpaceId));
+    let view = View { time, space, skip: args.skip, ..View::default() };
     Ok(match &args.range {
         None => view,
         Some(Place::Addresses(addresses)) => View { addresses: Some(addresses.clone()), ..view },

@@ -1,5 +1,6 @@
 //! Import of files of other tools into a recording.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -8,14 +9,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tierscope_core::drive::Sink;
 use tierscope_core::{Error, ErrorKind, Result};
-use tierscope_record::Meta;
+use tierscope_record::{Fact, Meta};
 
 use crate::damo::{json, record_file, trace};
 use crate::inflate::Inflate;
-use crate::merge::merge;
+use crate::merge::{merge, spaces};
 use crate::perf::{self, Grain};
 use crate::place::{Place, excerpt, malformed, unreadable};
-use crate::spool::{Scratch, Spool, span};
+use crate::spool::{Flaws, SOURCE, Scratch, Spool, span};
 use crate::tables::Tick;
 
 /// A format that can be imported.
@@ -89,21 +90,37 @@ impl Format {
 pub struct Options {
     /// The format; `None` to detect it.
     pub format: Option<Format>,
-    /// Sampling interval of sampled accesses, and of files that do not contain one.
-    pub sampling: Duration,
+    /// Sampling interval of sampled accesses, and of files that do not contain one; `None` for
+    /// DAMON's default, 5 ms.
+    pub sampling: Option<Duration>,
     /// Length of the windows into which samples are binned.
     pub window: Duration,
     /// log2 of the size in bytes of the blocks into which samples are binned.
     pub block_shift: u32,
+    /// Refuse files of which a part makes no sense, instead of leaving it out.
+    pub strict: bool,
+}
+
+/// What some editors put before a text.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// DAMON's default sampling interval: that of files that have none.
+pub const SAMPLING: Duration = Duration::from_millis(5);
+
+impl Options {
+    fn sampling(&self) -> Duration {
+        self.sampling.unwrap_or(SAMPLING)
+    }
 }
 
 impl Default for Options {
     fn default() -> Self {
         Self {
             format: None,
-            sampling: Duration::from_millis(5),
+            sampling: None,
             window: Duration::from_millis(200),
             block_shift: 21,
+            strict: false,
         }
     }
 }
@@ -122,8 +139,9 @@ pub struct Imported {
 /// with the bytes read so far and the total.
 ///
 /// # Errors
-/// [`ErrorKind::Data`] with file and position for input of no known format, damaged or truncated;
-/// [`ErrorKind::Usage`] if a file does not exist.
+/// [`ErrorKind::Data`] with file and position for input of no known format or without a whole
+/// snapshot, and for any that is damaged or truncated if the import is strict; [`ErrorKind::Usage`]
+/// if a file does not exist.
 pub fn import(
     files: &[PathBuf],
     options: Options,
@@ -171,8 +189,9 @@ pub fn read(
 
 impl Imported {
     fn new(options: Options, scratch: Box<dyn Scratch>) -> Self {
+        let spool = Spool::new(scratch);
         Self {
-            spool: Spool::new(scratch),
+            spool: if options.strict { spool.strictly() } else { spool },
             options,
             formats: Vec::new(),
             files: Vec::new(),
@@ -183,12 +202,31 @@ impl Imported {
 
     fn read(&mut self, name: &str, path: Option<&Path>, input: &mut dyn BufRead) -> Result<()> {
         let start = input.fill_buf().map_err(|e| unreadable(name, &e))?;
+        if start.starts_with(BYTE_ORDER_MARK) {
+            input.consume(BYTE_ORDER_MARK.len());
+        }
+        let start = input.fill_buf().map_err(|e| unreadable(name, &e))?;
         if start.is_empty() {
             return Err(malformed(name, Place::Whole, "it is empty"));
         }
         let format = self.options.format.unwrap_or_else(|| Format::of(start));
         self.files.push(name.to_owned());
         self.formats.push(format);
+        let before = self.windows();
+        match self.read_as(format, name, path, input) {
+            // What was read before the flaw is kept.
+            Err(error) if self.windows() > before => self.spool.leave_out(error),
+            read => read,
+        }
+    }
+
+    fn read_as(
+        &mut self,
+        format: Format,
+        name: &str,
+        path: Option<&Path>,
+        input: &mut dyn BufRead,
+    ) -> Result<()> {
         match format {
             Format::DamoJson => json::read(name, &mut { input }, &mut self.spool),
             Format::DamoJsonCompressed => {
@@ -232,7 +270,7 @@ impl Imported {
     /// Reads DAMON tracepoint lines or samples; the first line that matches decides which.
     fn text(&mut self, name: &str, input: &mut dyn BufRead) -> Result<()> {
         let grain = Grain {
-            sampling: self.options.sampling,
+            sampling: self.options.sampling(),
             window: self.options.window,
             shift: self.options.block_shift,
         };
@@ -240,16 +278,32 @@ impl Imported {
         let mut samples = perf::Reader::new(grain);
         let (mut is_damon, mut is_samples) = (false, false);
         let mut lines = Lines { name, input, number: 0, line: Vec::new(), first: None };
-        while lines.advance()? {
+        let spool = &mut self.spool;
+        let is_event = |read: Result<bool>, spool: &mut Spool| match read {
+            Ok(is_event) => Ok(is_event),
+            Err(error) => spool.leave_out(error).map(|()| false),
+        };
+        loop {
+            match lines.advance() {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => {
+                    spool.leave_out(error)?;
+                    break;
+                }
+            }
             let text = String::from_utf8_lossy(&lines.line);
             let number = lines.number;
-            if !is_samples && damon.line(name, number, &text, &mut self.spool)? {
+            if !is_samples && is_event(damon.line(name, number, &text, spool), spool)? {
                 is_damon = true;
-            } else if !is_damon && samples.line(name, number, &text, &mut self.spool)? {
+            } else if !is_damon && is_event(samples.line(name, number, &text, spool), spool)? {
                 is_samples = true;
             }
         }
         if !is_damon && !is_samples {
+            if let Some(flaw) = self.spool.flaws.first.take() {
+                return Err(flaw);
+            }
             let first = lines.first.unwrap_or_default();
             let cause =
                 format!("no line of it is an event of perf or trace-cmd: it begins with {first}");
@@ -263,6 +317,9 @@ impl Imported {
     fn check(&self) -> Result<()> {
         if self.windows() > 0 {
             return Ok(());
+        }
+        if let Some(flaw) = &self.spool.flaws.first {
+            return Err(flaw.clone());
         }
         let cause = "it holds no snapshot";
         Err(malformed(&self.files.join(", "), Place::Whole, cause))
@@ -280,6 +337,18 @@ impl Imported {
         self.spool.incomplete
     }
 
+    /// Parts of the files that make no sense, and were left out.
+    #[must_use]
+    pub fn flaws(&self) -> &Flaws {
+        &self.spool.flaws
+    }
+
+    /// Fields of the files that a recording cannot hold, and how many of them held something.
+    #[must_use]
+    pub fn dropped(&self) -> &BTreeMap<&'static str, u64> {
+        &self.spool.dropped
+    }
+
     /// Number of samples that were dropped: without an address, or with one in kernel memory.
     #[must_use]
     pub fn unused_samples(&self) -> u64 {
@@ -291,6 +360,13 @@ impl Imported {
     pub fn meta(&self, command: &str) -> Meta {
         let formats: Vec<&str> = self.formats.iter().map(|format| format.name()).collect();
         let mut meta = self.spool.meta.clone().unwrap_or_else(|| self.guessed_meta());
+        meta.absent.insert(Fact::Mappings);
+        let spaces = self.spool.streams.iter().zip(spaces(&self.spool));
+        let sources = spaces.filter_map(|(stream, space)| {
+            let origin = stream.origin.as_ref().filter(|origin| origin.space.is_none())?;
+            Some((format!("{SOURCE}{}", space.id.0), origin.text()))
+        });
+        meta.annotations.extend(sources);
         meta.annotations.insert("imported-from".into(), self.files.join(" "));
         meta.annotations.insert("imported-format".into(), formats.join(" "));
         meta.annotations.insert("import-command".into(), command.into());
@@ -310,13 +386,20 @@ impl Imported {
         let last = snapshots().map(|snapshot| snapshot.end).max().unwrap_or(0);
         let most = self.spool.streams.iter().map(|stream| stream.snapshots.len() as u64).max();
         let mean = Duration::from_nanos((last - first) / most.unwrap_or(1).max(1));
+        let is_tuned = snapshots().any(|snapshot| snapshot.sampling.is_some());
+        let has_intervals = intervals.is_some() || is_tuned || self.options.sampling.is_some();
+        let absent = [
+            (Fact::Ages, self.spool.ages == 0),
+            (Fact::Intervals, !has_intervals),
+            (Fact::Start, true),
+        ];
         let targets = match self.spool.streams.len() {
             1 => "1 target".to_owned(),
             n => format!("{n} targets"),
         };
         Meta {
             instrument: if self.sampled { "perf-samples" } else { "kernel-damon" }.into(),
-            sampling: intervals.map_or(self.options.sampling, |(sampling, _)| span(sampling)),
+            sampling: intervals.map_or(self.options.sampling(), |(sampling, _)| span(sampling)),
             window: intervals.map_or(mean, |(_, window)| span(window)),
             target: format!("{targets} of {}", self.files.join(", ")),
             // The modification time approximates the end of the recording.
@@ -324,6 +407,7 @@ impl Imported {
                 .modified
                 .checked_sub(Duration::from_nanos(last - first))
                 .unwrap_or(UNIX_EPOCH),
+            absent: absent.into_iter().filter_map(|(fact, is)| is.then_some(fact)).collect(),
             ..Meta::default()
         }
     }
@@ -333,7 +417,7 @@ impl Imported {
     /// # Errors
     /// Those of `sink`; [`ErrorKind::Io`] if the scratch file cannot be read back.
     pub fn write(mut self, sink: &mut dyn Sink, tick: Tick<'_>) -> Result<u64> {
-        merge(&mut self.spool, self.options.sampling, sink, tick)
+        merge(&mut self.spool, self.options.sampling(), sink, tick)
     }
 }
 

@@ -24,7 +24,7 @@ mod short_texts;
 mod spool;
 mod tables;
 
-pub use import::{Format, Imported, Options, import, read};
+pub use import::{Format, Imported, Options, SAMPLING, import, read};
 pub use partial::{Partial, PartialDir};
-pub use spool::Scratch;
+pub use spool::{Flaws, Scratch};
 pub use tables::{Failure, Tick};

@@ -67,7 +67,7 @@ fn scratch(cause: &std::io::Error) -> Error {
 }
 
 /// The space of each stream. An id from a tierscope recording is kept, unless two streams claim it.
-fn spaces(spool: &Spool) -> Vec<Space> {
+pub(crate) fn spaces(spool: &Spool) -> Vec<Space> {
     let claimed = |stream: &Stream| stream.origin.as_ref().and_then(|origin| origin.space);
     let mut taken = BTreeSet::new();
     let kept: Vec<Option<u32>> =
@@ -157,6 +157,7 @@ impl Head {
             samples,
             age: match decoded.age {
                 Age::Windows(age) => age,
+                Age::Absent => 0,
                 Age::Micros(age) => (age as f64 * 1e3 / self.window.max(1.0)).round() as u32,
             },
             level: decoded.level,
@@ -169,7 +170,7 @@ impl Head {
 }
 
 /// Mean time between two snapshots, which damo, too, takes for the length of the first one.
-fn mean_window(stream: &Stream) -> f64 {
+pub(crate) fn mean_window(stream: &Stream) -> f64 {
     let ends = stream.snapshots.first().zip(stream.snapshots.last());
     match (ends, stream.snapshots.len()) {
         (Some(((first, ..), (last, ..))), 2..) => {
@@ -232,7 +233,7 @@ impl Frame {
 mod tests {
     use super::*;
     use crate::spool::Origin;
-    use crate::spool::tests::{in_memory, snapshot};
+    use crate::spool::tests::{X, in_memory, snapshot};
 
     #[derive(Default)]
     struct Kept(Vec<Snapshot>, Vec<Mappings>);
@@ -261,8 +262,8 @@ mod tests {
         let (a, b) = (spool.stream(&Origin::target(10)), spool.stream(&Origin::target(20)));
         for (stream, ends) in [(b, vec![100_003, 200_002]), (a, vec![100_000, 200_000, 300_000])] {
             for end in ends {
-                let regions = &mut [ForeignRegion::new(0, 4096, 3.0, 1)];
-                spool.push(stream, snapshot(end * 1000), regions).unwrap();
+                let regions = &mut vec![ForeignRegion::new(0, 4096, 3.0, 1)];
+                spool.push(stream, snapshot(end * 1000), regions, X).unwrap();
             }
         }
         let Kept(snapshots, layouts) = merged(&mut spool);
@@ -285,7 +286,7 @@ mod tests {
         spool.streams[0].window = Some(100e6);
         let mut decoded = ForeignRegion::new(0, 4096, 0.0, 0);
         (decoded.hits, decoded.age) = (Hits::Percent(50.0), Age::Micros(250_000));
-        spool.push(stream, snapshot(100 * MS), &mut [decoded]).unwrap();
+        spool.push(stream, snapshot(100 * MS), &mut vec![decoded], X).unwrap();
         let region = merged(&mut spool).0[0].regions[0];
         assert_eq!((region.hits, region.samples, region.age), (5.0, 10, 3));
     }

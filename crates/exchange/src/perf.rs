@@ -10,8 +10,8 @@ use std::time::Duration;
 use tierscope_core::Result;
 use tierscope_trace::perf_script::{KERNEL, Sample, parse};
 
-use crate::place::{Place, excerpt, malformed, unreadable};
-use crate::spool::{Age, ForeignRegion, Hits, Origin, Refusal, SnapshotHead, Spool, StreamId};
+use crate::place::{Place, excerpt, malformed};
+use crate::spool::{Age, ForeignRegion, Hits, Origin, SnapshotHead, Spool, StreamId};
 
 /// Resolution at which samples are binned into regions.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +27,7 @@ pub(crate) struct Grain {
 /// Bins samples into windows.
 pub(crate) struct Reader {
     grain: Grain,
-    processes: BTreeMap<i64, Process>,
+    processes: BTreeMap<u64, Process>,
     /// Start of the open window.
     open: Option<u64>,
     last: u64,
@@ -99,9 +99,10 @@ impl Reader {
 
     fn count(&mut self, sample: &Sample, spool: &mut Spool) {
         let grain = self.grain;
-        let process = self.processes.entry(sample.pid).or_insert_with(|| {
+        let pid = sample.pid.cast_unsigned();
+        let process = self.processes.entry(pid).or_insert_with(|| {
             let name = Some(sample.name.clone());
-            let stream = spool.stream(&Origin { name, ..Origin::target(sample.pid) });
+            let stream = spool.stream(&Origin { name, ..Origin::target(pid) });
             let of = &mut spool.streams[stream.0];
             of.sampling = Some(grain.sampling.as_nanos() as f64);
             of.window = Some(grain.window.as_nanos() as f64);
@@ -130,12 +131,8 @@ impl Reader {
             if !process.blocks.is_empty() {
                 let mut regions = regions(&process.blocks, self.grain.shift);
                 let snapshot = SnapshotHead { start: Some(start), end, sampling: None, ours: None };
-                spool.push(process.stream, snapshot, &mut regions).map_err(
-                    |refusal| match refusal {
-                        Refusal::Invalid(cause) => malformed("samples", Place::Whole, cause),
-                        Refusal::Scratch(cause) => unreadable("the scratch file", &cause),
-                    },
-                )?;
+                let place = ("samples", Place::Whole);
+                spool.push(process.stream, snapshot, &mut regions, place)?;
             }
             process.before = std::mem::take(&mut process.blocks);
         }

@@ -11,6 +11,8 @@ pub(crate) enum Place {
     Line(u64),
     /// A byte offset, counted from 0.
     Byte(u64),
+    /// A snapshot, by its time in ns.
+    Nanos(u64),
     /// The file as a whole.
     Whole,
 }
@@ -20,6 +22,10 @@ impl fmt::Display for Place {
         match self {
             Place::Line(line) => write!(f, "line {line}: "),
             Place::Byte(byte) => write!(f, "byte {byte}: "),
+            Place::Nanos(time) => {
+                let [seconds, nanos] = [time / 1_000_000_000, time % 1_000_000_000];
+                write!(f, "snapshot at {seconds}.{nanos:09} s: ")
+            }
             Place::Whole => Ok(()),
         }
     }

@@ -4,12 +4,14 @@
 //! end; a recording is written window by window, all spaces together. The spool is the buffer in
 //! between: the regions are in a scratch file, a few words per snapshot in memory.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::time::Duration;
 
-use tierscope_core::{CpuTime, Level, Rate, Unknown};
+use tierscope_core::{CpuTime, Error, ErrorKind, Level, Rate, Unknown};
 use tierscope_record::Meta;
+
+use crate::place::{Place, malformed, unreadable};
 
 /// Backing storage of a spool: a file, or memory.
 pub trait Scratch: Read + Write + Seek {}
@@ -22,15 +24,33 @@ pub(crate) struct Origin {
     /// Indices of kdamond, context and scheme; all 0 if there is one of each.
     pub(crate) context: [i64; 3],
     /// The target's id.
-    pub(crate) target: i64,
+    pub(crate) target: u64,
     /// The target's name, if the file has one.
     pub(crate) name: Option<String>,
     /// The space id in the tierscope recording that was exported to the file.
     pub(crate) space: Option<u32>,
 }
 
+/// Annotations of an imported recording begin with it, a space's number follows: `source.0` is the
+/// target's id, then the indices of kdamond, context and scheme.
+pub(crate) const SOURCE: &str = "source.";
+
 impl Origin {
-    pub(crate) fn target(target: i64) -> Self {
+    /// The keys as an annotation.
+    pub(crate) fn text(&self) -> String {
+        let [kdamond, context, scheme] = self.context;
+        format!("{} {kdamond} {context} {scheme}", self.target)
+    }
+
+    /// The keys from an annotation.
+    pub(crate) fn of_text(text: &str) -> Option<Self> {
+        let (target, rest) = text.split_once(' ')?;
+        let context: Vec<i64> = rest.split(' ').map(str::parse).collect::<Result<_, _>>().ok()?;
+        let context = context.try_into().ok()?;
+        Some(Self { context, ..Self::target(target.parse().ok()?) })
+    }
+
+    pub(crate) fn target(target: u64) -> Self {
         Self { context: [0; 3], target, name: None, space: None }
     }
 }
@@ -47,6 +67,8 @@ pub(crate) enum Hits {
 /// How long the count of accesses has been about the same.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Age {
+    /// The file does not say.
+    Absent,
     /// In aggregation intervals.
     Windows(u32),
     /// In microseconds.
@@ -93,9 +115,10 @@ impl ForeignRegion {
             Hits::Samples(hits) => (hits, 0),
             Hits::Percent(hits) => (hits, 1),
         };
-        let (age, is_micros) = match self.age {
+        let (age, age_kind) = match self.age {
             Age::Windows(age) => (u64::from(age), 0),
             Age::Micros(age) => (age, 2),
+            Age::Absent => (0, 32),
         };
         let (samples, has_samples) = (self.samples.unwrap_or(0), self.samples.map_or(0, |_| 4));
         out.extend(self.start.to_le_bytes());
@@ -106,7 +129,7 @@ impl ForeignRegion {
         out.extend(samples.to_le_bytes());
         let has_rate = if self.rate.is_some() { 8 } else { 0 };
         let has_resident = if self.resident.is_some() { 16 } else { 0 };
-        out.push(is_percent | is_micros | has_samples | has_rate | has_resident);
+        out.push(is_percent | age_kind | has_samples | has_rate | has_resident);
         out.push(self.level.map_or(0, Level::number));
         let rate = self.rate.map_or([0.0; 3], |rate| [rate.low, rate.mean, rate.high]);
         rate.iter().for_each(|bound| out.extend(bound.to_le_bytes()));
@@ -122,9 +145,10 @@ impl ForeignRegion {
             start: word(0),
             end: word(8),
             hits: if flags & 1 == 0 { Hits::Samples(hits) } else { Hits::Percent(hits) },
-            age: match flags & 2 {
+            age: match flags & 34 {
                 0 => Age::Windows(u32::try_from(age).unwrap_or(u32::MAX)),
-                _ => Age::Micros(age),
+                2 => Age::Micros(age),
+                _ => Age::Absent,
             },
             samples: (flags & 4 != 0).then(|| half(32)),
             level: Level::new(bytes[37]),
@@ -194,9 +218,44 @@ pub(crate) struct Spool {
     pub(crate) unused_samples: u64,
     /// Metadata of the tierscope recording, if one was imported.
     pub(crate) meta: Option<Meta>,
+    /// Whether the first flaw refuses the import.
+    strict: bool,
+    pub(crate) flaws: Flaws,
+    /// Number of regions with an age.
+    pub(crate) ages: u64,
+    /// Fields of the files that a recording cannot hold: how many of them held something.
+    pub(crate) dropped: BTreeMap<&'static str, u64>,
+}
+
+/// Parts of the files that make no sense, and were left out.
+#[derive(Clone, Debug, Default)]
+pub struct Flaws {
+    /// Number of regions, snapshots, lines and ends of files.
+    pub count: u64,
+    /// The first of them.
+    pub first: Option<Error>,
 }
 
 impl Spool {
+    /// Refuses the first flaw, from now on.
+    pub(crate) fn strictly(mut self) -> Self {
+        self.strict = true;
+        self
+    }
+
+    /// Notes that a part of a file was left out.
+    ///
+    /// # Errors
+    /// `error` itself, if the import is strict, or if it is none of the file's content.
+    pub(crate) fn leave_out(&mut self, error: Error) -> Result<(), Error> {
+        if self.strict || error.kind() != ErrorKind::Data {
+            return Err(error);
+        }
+        self.flaws.count += 1;
+        self.flaws.first.get_or_insert(error);
+        Ok(())
+    }
+
     pub(crate) fn new(scratch: Box<dyn Scratch>) -> Self {
         Self {
             scratch,
@@ -207,6 +266,17 @@ impl Spool {
             incomplete: 0,
             unused_samples: 0,
             meta: None,
+            strict: false,
+            flaws: Flaws::default(),
+            ages: 0,
+            dropped: BTreeMap::new(),
+        }
+    }
+
+    /// Counts a field that a recording cannot hold, if it held something.
+    pub(crate) fn drop_field(&mut self, name: &'static str, holds: bool) {
+        if holds {
+            *self.dropped.entry(name).or_default() += 1;
         }
     }
 
@@ -241,25 +311,33 @@ impl Spool {
         }
     }
 
-    /// Sorts the regions of a snapshot, and appends it to a stream.
+    /// Sorts the regions of a snapshot, and appends it to a stream, without the regions that are
+    /// empty or overlap the one before. `place` in `file` is for errors.
     ///
     /// # Errors
-    /// [`Refusal::Invalid`] for inconsistent data, [`Refusal::Scratch`] if the scratch file cannot
-    /// be written.
+    /// [`ErrorKind::Data`] for inconsistent data, if the import is strict; [`ErrorKind::Io`] if the
+    /// scratch file cannot be written.
     pub(crate) fn push(
         &mut self,
         stream: StreamId,
         snapshot: SnapshotHead,
-        regions: &mut [ForeignRegion],
-    ) -> Result<(), Refusal> {
-        regions.sort_unstable_by_key(|region| (region.start, region.end));
-        check(regions).map_err(Refusal::Invalid)?;
+        regions: &mut Vec<ForeignRegion>,
+        (file, place): (&str, Place),
+    ) -> Result<(), Error> {
         if snapshot.start.is_some_and(|start| start > snapshot.end) {
-            return Err(Refusal::Invalid("a snapshot ends before it begins".into()));
+            let cause = "a snapshot ends before it begins";
+            return self.leave_out(malformed(file, place, cause));
         }
+        regions.sort_unstable_by_key(|region| (region.start, region.end));
+        if let Some((cause, regions)) = weed(regions) {
+            self.leave_out(malformed(file, place, cause))?;
+            self.flaws.count += regions - 1;
+        }
+        self.ages += regions.iter().filter(|region| region.age != Age::Absent).count() as u64;
         self.buffer.clear();
         regions.iter().for_each(|region| region.push(&mut self.buffer));
-        self.scratch.write_all(&self.buffer).map_err(Refusal::Scratch)?;
+        let written = self.scratch.write_all(&self.buffer);
+        written.map_err(|cause| unreadable("the scratch file", &cause))?;
         self.streams[stream.0].snapshots.push((snapshot, self.length, regions.len() as u64));
         self.length += self.buffer.len() as u64;
         Ok(())
@@ -282,23 +360,27 @@ impl Spool {
     }
 }
 
-/// Why a snapshot was refused.
-#[derive(Debug)]
-pub(crate) enum Refusal {
-    /// Its data is inconsistent.
-    Invalid(String),
-    /// The scratch file cannot be written.
-    Scratch(io::Error),
+/// Removes regions that are empty, or overlap the one before. Returns what is wrong with the first of
+/// them, and their number.
+fn weed(regions: &mut Vec<ForeignRegion>) -> Option<(String, u64)> {
+    let (mut end, mut first, all) = (0, None, regions.len());
+    regions.retain(|region| {
+        let flaw = flaw(region, end);
+        let is_sound = flaw.is_none();
+        end = if is_sound { region.end } else { end };
+        first = first.take().or(flaw);
+        is_sound
+    });
+    first.map(|cause| (cause, (all - regions.len()) as u64))
 }
 
-fn check(regions: &[ForeignRegion]) -> Result<(), String> {
-    let show = |region: &ForeignRegion| format!("{:#x}-{:#x}", region.start, region.end);
-    if let Some(region) = regions.iter().find(|region| region.start >= region.end) {
-        return Err(format!("region {} ends before it begins", show(region)));
-    }
-    match regions.windows(2).find(|pair| pair[0].end > pair[1].start) {
-        Some(pair) => Err(format!("regions {} and {} overlap", show(&pair[0]), show(&pair[1]))),
-        None => Ok(()),
+/// What is wrong with a region; the one before it ends at `end`.
+fn flaw(region: &ForeignRegion, end: u64) -> Option<String> {
+    let shown = format_args!("region {:#x}-{:#x}", region.start, region.end).to_string();
+    match region {
+        _ if region.start >= region.end => Some(format!("{shown} ends before it begins")),
+        _ if region.start < end => Some(format!("{shown} overlaps the one before it")),
+        _ => None,
     }
 }
 
@@ -350,6 +432,9 @@ pub(crate) mod tests {
         Spool::new(Box::new(Cursor::new(Vec::new())))
     }
 
+    /// Where the regions of tests are.
+    pub(crate) const X: (&str, Place) = ("x", Place::Whole);
+
     pub(crate) fn snapshot(end: u64) -> SnapshotHead {
         SnapshotHead { start: None, end, sampling: None, ours: None }
     }
@@ -359,7 +444,7 @@ pub(crate) mod tests {
         let mut spool = in_memory();
         let stream = spool.stream(&Origin::target(7));
         let mut decoded =
-            [ForeignRegion::new(4096, 8192, 3.5, 2), ForeignRegion::new(0, 4096, 0.0, 9)];
+            vec![ForeignRegion::new(4096, 8192, 3.5, 2), ForeignRegion::new(0, 4096, 0.0, 9)];
         decoded[0].samples = Some(0);
         decoded[0].level = Some(Level::PMD);
         decoded[0].confidence = 0.25;
@@ -368,9 +453,10 @@ pub(crate) mod tests {
         decoded[0].rate = Some(Rate { low: 0.5, mean: 1.0, high: 1e6 });
         decoded[1].hits = Hits::Percent(50.0);
         decoded[1].age = Age::Micros(u64::MAX);
-        let expected = [decoded[1], decoded[0]];
-        spool.push(stream, snapshot(5), &mut [ForeignRegion::new(1, 2, 1.0, 1)]).unwrap();
-        spool.push(stream, snapshot(6), &mut decoded).unwrap();
+        decoded.push(ForeignRegion { age: Age::Absent, ..ForeignRegion::new(8192, 8193, 0.0, 0) });
+        let expected = [decoded[1], decoded[0], decoded[2]];
+        spool.push(stream, snapshot(5), &mut vec![ForeignRegion::new(1, 2, 1.0, 1)], X).unwrap();
+        spool.push(stream, snapshot(6), &mut decoded, X).unwrap();
         let (_, at, count) = spool.streams[0].snapshots[1].clone();
         let mut out = Vec::new();
         spool.regions(at, count, &mut out).unwrap();
@@ -379,23 +465,28 @@ pub(crate) mod tests {
         assert_ne!(spool.stream(&Origin::target(8)), stream);
     }
 
+    // Of five regions one overlaps the one before, and one is empty; a snapshot ends before it
+    // begins. A strict import names the first one.
     #[test]
-    fn nonsense_is_refused_by_name() {
+    fn nonsense_is_left_out_or_refused_by_name() {
+        let regions = || -> Vec<ForeignRegion> {
+            let ranges = [(0, 20), (10, 30), (30, 30), (20, 30), (40, 50)];
+            ranges.map(|(start, end)| ForeignRegion::new(start, end, 0.0, 0)).into()
+        };
+        let backwards = SnapshotHead { start: Some(2), ..snapshot(1) };
         let mut spool = in_memory();
         let stream = spool.open();
-        let mut refused =
-            |snapshot, regions: &mut [ForeignRegion]| match spool.push(stream, snapshot, regions) {
-                Err(Refusal::Invalid(text)) => text,
-                other => panic!("{other:?}"),
-            };
-        let overlapping =
-            &mut [ForeignRegion::new(0, 20, 0.0, 0), ForeignRegion::new(10, 30, 0.0, 0)];
-        assert_eq!(refused(snapshot(1), overlapping), "regions 0x0-0x14 and 0xa-0x1e overlap");
-        assert!(
-            refused(snapshot(1), &mut [ForeignRegion::new(5, 5, 0.0, 0)])
-                .contains("before it begins")
-        );
-        let backwards = SnapshotHead { start: Some(2), ..snapshot(1) };
-        assert!(refused(backwards, &mut []).contains("before it begins"));
+        spool.push(stream, snapshot(1), &mut regions(), X).unwrap();
+        spool.push(stream, backwards.clone(), &mut Vec::new(), X).unwrap();
+        assert_eq!((spool.flaws.count, spool.streams[0].snapshots.len()), (3, 1));
+        let first = spool.flaws.first.unwrap().to_string();
+        assert!(first.contains("region 0xa-0x1e overlaps the one before"), "{first}");
+        assert_eq!(spool.streams[0].snapshots[0].2, 3, "0 to 20, 20 to 30, 40 to 50");
+        let mut spool = in_memory().strictly();
+        let stream = spool.open();
+        let refused = spool.push(stream, snapshot(1), &mut regions(), X).unwrap_err();
+        assert_eq!(refused.to_string(), first);
+        let refused = spool.push(stream, backwards, &mut Vec::new(), X).unwrap_err();
+        assert!(refused.to_string().contains("before it begins"), "{refused}");
     }
 }

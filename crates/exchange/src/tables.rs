@@ -2,10 +2,10 @@
 
 use std::io;
 
-use arrow_array::RecordBatch;
-use arrow_schema::SchemaRef;
+use arrow_array::{RecordBatch, new_null_array};
+use arrow_schema::{FieldRef, Schema, SchemaRef};
 use tierscope_core::Error;
-use tierscope_record::{Recording, Table};
+use tierscope_record::{Fact, Recording, Table};
 
 /// Progress callback: windows done, windows in total.
 pub type Tick<'a> = &'a mut dyn FnMut(u64, u64) -> Result<(), Error>;
@@ -51,10 +51,16 @@ pub(crate) fn each_batch(
     tick: Tick<'_>,
 ) -> Result<(), Failure> {
     let kept = columns(table, &recording.schema(table));
+    let schema = schema(recording, table)?;
+    let lacks_ages = lacks_ages(recording, table);
     let windows = recording.commits().len();
     for index in 0..windows {
         for batch in recording.record_batches(table, index)? {
-            let batch = batch.project(&kept).map_err(io::Error::other)?;
+            let mut columns = batch.project(&kept).map_err(io::Error::other)?.columns().to_vec();
+            if let (true, Ok(at)) = (lacks_ages, schema.index_of(AGE)) {
+                columns[at] = new_null_array(columns[at].data_type(), batch.num_rows());
+            }
+            let batch = RecordBatch::try_new(schema.clone(), columns).map_err(io::Error::other)?;
             take(&batch)?;
         }
         tick(index as u64 + 1, windows as u64)?;
@@ -66,7 +72,23 @@ pub(crate) fn each_batch(
 pub(crate) fn schema(recording: &Recording, table: Table) -> Result<SchemaRef, Failure> {
     let schema = recording.schema(table);
     let kept = schema.project(&columns(table, &schema)).map_err(io::Error::other)?;
-    Ok(kept.into())
+    if !lacks_ages(recording, table) {
+        return Ok(kept.into());
+    }
+    let nullable = |field: &FieldRef| match field.name() == AGE {
+        true => FieldRef::new(field.as_ref().clone().with_nullable(true)),
+        false => FieldRef::clone(field),
+    };
+    let fields: Vec<FieldRef> = kept.fields().iter().map(nullable).collect();
+    Ok(Schema::new_with_metadata(fields, kept.metadata).into())
+}
+
+/// The column of ages.
+const AGE: &str = "age";
+
+/// Whether ages are missing values: an imported file may not have had them.
+fn lacks_ages(recording: &Recording, table: Table) -> bool {
+    table == Table::Regions && !recording.meta().has(Fact::Ages)
 }
 
 #[cfg(test)]

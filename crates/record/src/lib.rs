@@ -34,7 +34,7 @@ pub use commit::Commit;
 pub use dir::DirStore;
 pub use encode::{Metric, action_name, backing_name, failure_name};
 pub use heat::{Heat, HeatPart};
-pub use meta::{Machine, Meta};
+pub use meta::{Fact, Machine, Meta};
 pub use recorder::{CLEARED_BY_OTHERS, Recorder};
 pub use recording::{Frame, Recording};
 pub use residence::{is_residence, residence_of};

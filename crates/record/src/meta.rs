@@ -1,6 +1,6 @@
 //! Description of a recording, stored in the schema metadata of its tables.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Display;
 use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -19,6 +19,35 @@ pub struct Machine {
     pub radix: Option<Radix>,
     /// Memory nodes of each tier, fastest tier first; empty if unknown.
     pub tiers: Vec<Vec<Node>>,
+}
+
+/// What recordings of tierscope have, and recordings of other tools may lack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Fact {
+    /// The ages of regions.
+    Ages,
+    /// Sampling and aggregation intervals: [`Meta::sampling`] and [`Meta::window`] are estimates.
+    Intervals,
+    /// The mappings of the target.
+    Mappings,
+    /// The wall-clock time of the start: [`Meta::started`] only identifies the recording.
+    Start,
+}
+
+impl Fact {
+    /// Every fact.
+    pub const ALL: [Self; 4] = [Self::Ages, Self::Intervals, Self::Mappings, Self::Start];
+
+    /// Name in the metadata and in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ages => "ages",
+            Self::Intervals => "intervals",
+            Self::Mappings => "mappings",
+            Self::Start => "start",
+        }
+    }
 }
 
 /// Description of a recording.
@@ -45,6 +74,8 @@ pub struct Meta {
     pub version: String,
     /// Further annotations (`tlb-flush-period`), by name.
     pub annotations: BTreeMap<String, String>,
+    /// What the recording lacks, because the file that it was imported from did.
+    pub absent: BTreeSet<Fact>,
 }
 
 impl Default for Meta {
@@ -60,6 +91,7 @@ impl Default for Meta {
             started: UNIX_EPOCH,
             version: env!("CARGO_PKG_VERSION").into(),
             annotations: BTreeMap::new(),
+            absent: BTreeSet::new(),
         }
     }
 }
@@ -67,6 +99,7 @@ impl Default for Meta {
 const SETTING: &str = "tierscope.setting.";
 const TIER: &str = "tierscope.tier.";
 const ANNOTATION: &str = "tierscope.annotation.";
+const ABSENT: &str = "tierscope.absent";
 /// The annotation that holds a policy's line; those of its settings follow it with a dot.
 const POLICY: &str = "policy";
 
@@ -76,6 +109,12 @@ impl Meta {
     pub fn with_settings(mut self, settings: &[Setting]) -> Self {
         self.settings.extend(settings.iter().map(|s| (s.name.to_string(), s.value.clone())));
         self
+    }
+
+    /// Whether the recording has a fact.
+    #[must_use]
+    pub fn has(&self, fact: Fact) -> bool {
+        !self.absent.contains(&fact)
     }
 
     /// Encodes it as schema metadata: keys that begin with `tierscope.`.
@@ -95,6 +134,10 @@ impl Meta {
         if let Some(radix) = self.machine.radix {
             map.insert("tierscope.page_table_levels".into(), radix.levels.to_string());
             map.insert("tierscope.proven_levels".into(), list_levels(radix.proven));
+        }
+        if !self.absent.is_empty() {
+            let absent: Vec<_> = self.absent.iter().map(|fact| fact.name()).collect();
+            map.insert(ABSENT.into(), absent.join(" "));
         }
         for (tier, nodes) in self.machine.tiers.iter().enumerate() {
             let nodes: Vec<_> = nodes.iter().map(|node| node.0).collect();
@@ -137,6 +180,11 @@ impl Meta {
             started: UNIX_EPOCH + started,
             version: text("tierscope.version"),
             annotations: named(ANNOTATION).into_iter().map(renamed).collect(),
+            absent: {
+                let absent = text(ABSENT);
+                let is_absent = |fact: &Fact| absent.split(' ').any(|name| name == fact.name());
+                Fact::ALL.into_iter().filter(is_absent).collect()
+            },
         })
     }
 
@@ -209,6 +257,7 @@ mod tests {
             },
             started: UNIX_EPOCH + Duration::from_nanos(1_700_000_000_123_456_789),
             annotations: BTreeMap::from([("tlb-flush-period".into(), "20ms".into())]),
+            absent: BTreeSet::from([Fact::Ages, Fact::Start]),
             ..Meta::default()
         };
         assert_eq!(Meta::from_map(&meta.to_map()), Ok(meta));

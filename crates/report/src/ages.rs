@@ -7,14 +7,14 @@ use serde::Serialize;
 use tierscope_core::metrics::HOT_FREQUENCY;
 use tierscope_core::units;
 use tierscope_core::{Region, Result};
-use tierscope_record::{Metric, Recording};
+use tierscope_record::{Fact, Metric, Recording};
 
 use crate::split::{NOT_RESIDENT, Split};
 use crate::style::Style;
 use crate::table::Align::{Left, Right};
 use crate::table::Table;
 use crate::text::{self, unless_closed};
-use crate::view::{View, since_start};
+use crate::view::{NOT_RECORDED, View, since_start};
 
 /// Bytes by the number of windows for which their count has stayed about the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -78,8 +78,9 @@ pub struct Ages {
     pub swapped_bytes: Option<u64>,
     /// Bytes of anonymous memory that were never populated.
     pub reserved_bytes: Option<u64>,
-    /// The bins up to the oldest age, each twice as wide as the previous one.
-    pub bins: Vec<AgeBin>,
+    /// The bins up to the oldest age, each twice as wide as the previous one; `None` if the
+    /// recording does not have ages.
+    pub bins: Option<Vec<AgeBin>>,
 }
 
 /// Evaluates the last window in the view.
@@ -105,7 +106,7 @@ pub fn ages(recording: &Recording, view: &View) -> Result<Ages> {
         absent_bytes: None,
         swapped_bytes: None,
         reserved_bytes: None,
-        bins: Vec::new(),
+        bins: recording.meta().has(Fact::Ages).then(Vec::new),
     };
     let mut split = Split::default();
     for region in &snapshot.regions {
@@ -128,6 +129,18 @@ fn bin_of(age: u32) -> usize {
     (u32::BITS - age.leading_zeros()) as usize
 }
 
+fn empty_bin(index: usize, window_ns: u64) -> AgeBin {
+    let (from, to) = (if index == 0 { 0 } else { 1 << (index - 1) }, 1 << index);
+    let nanos = |windows: u64| windows.saturating_mul(window_ns);
+    AgeBin {
+        from_windows: from,
+        to_windows: to,
+        from_ns: nanos(from),
+        to_ns: nanos(to),
+        ..AgeBin::default()
+    }
+}
+
 impl Ages {
     fn add(&mut self, region: &Region, bytes: u64) {
         if bytes == 0 {
@@ -136,18 +149,17 @@ impl Ages {
         if region.is_unknown() {
             return;
         }
-        let index = bin_of(region.age);
-        while self.bins.len() <= index {
-            self.bins.push(self.empty_bin(self.bins.len()));
-        }
-        let bin = &mut self.bins[index];
-        let (of_bin, of_all) = match () {
-            () if region.is_hot(HOT_FREQUENCY) => (&mut bin.hot_bytes, &mut self.hot_bytes),
-            () if region.is_accessed() => (&mut bin.warm_bytes, &mut self.warm_bytes),
-            () => (&mut bin.cold_bytes, &mut self.cold_bytes),
+        let (of_bin, of_all): (fn(&mut AgeBin) -> &mut u64, _) = match () {
+            () if region.is_hot(HOT_FREQUENCY) => (|bin| &mut bin.hot_bytes, &mut self.hot_bytes),
+            () if region.is_accessed() => (|bin| &mut bin.warm_bytes, &mut self.warm_bytes),
+            () => (|bin| &mut bin.cold_bytes, &mut self.cold_bytes),
         };
-        *of_bin = of_bin.saturating_add(bytes);
         *of_all = of_all.saturating_add(bytes);
+        let Some(bins) = &mut self.bins else { return };
+        let index = bin_of(region.age);
+        bins.extend((bins.len()..=index).map(|index| empty_bin(index, self.window_ns)));
+        let of_bin = of_bin(&mut bins[index]);
+        *of_bin = of_bin.saturating_add(bytes);
     }
 
     /// Sets the bytes that are in no bin.
@@ -161,18 +173,6 @@ impl Ages {
         self.reserved_bytes = split.outside.map(|outside| outside.reserved);
     }
 
-    fn empty_bin(&self, index: usize) -> AgeBin {
-        let (from, to) = (if index == 0 { 0 } else { 1 << (index - 1) }, 1 << index);
-        let nanos = |windows: u64| windows.saturating_mul(self.window_ns);
-        AgeBin {
-            from_windows: from,
-            to_windows: to,
-            from_ns: nanos(from),
-            to_ns: nanos(to),
-            ..AgeBin::default()
-        }
-    }
-
     /// Writes the report as text. A closed pipe is no error.
     ///
     /// # Errors
@@ -184,14 +184,14 @@ impl Ages {
     fn write(&self, out: &mut dyn Write, style: &Style) -> io::Result<()> {
         writeln!(out, "{}", self.title())?;
         writeln!(out, "{}\n", self.definition())?;
-        let most = self.bins.iter().map(AgeBin::bytes).max().unwrap_or(0);
+        let most = self.bins().iter().map(AgeBin::bytes).max().unwrap_or(0);
         let room = style.width.saturating_sub(66).clamp(8, 64);
         let heads = ["age from", "windows", "hot", "accessed", "cold"].map(|head| (head, Right));
         let mut table = Table::new(heads.into_iter().chain([("", Left)]));
         let mut add = |names: [String; 2], bytes: [u64; 3], bar: String| {
             table.row(names.into_iter().chain(bytes.map(units::about_size)).chain([bar]));
         };
-        for bin in &self.bins {
+        for bin in self.bins() {
             let age = units::about_time(Duration::from_nanos(bin.from_ns));
             let bar = text::bar(bin.hot_bytes, bin.bytes(), most, room);
             let bytes = [bin.hot_bytes, bin.warm_bytes, bin.cold_bytes];
@@ -204,6 +204,11 @@ impl Ages {
             writeln!(out, "{rest}")?;
         }
         writeln!(out, "bars: # hot, - the others")
+    }
+
+    /// The bins; none if the recording does not have ages.
+    pub(crate) fn bins(&self) -> &[AgeBin] {
+        self.bins.as_deref().unwrap_or_default()
     }
 
     pub(crate) fn title(&self) -> String {
@@ -232,9 +237,11 @@ impl Ages {
 
     pub(crate) fn definition(&self) -> String {
         let share = units::percent(self.hot_frequency);
-        format!(
-            "age: time for which the count has been about the same; hot: frequency of at least {share}"
-        )
+        let age = match self.bins {
+            Some(_) => "time for which the count has been about the same",
+            None => NOT_RECORDED,
+        };
+        format!("age: {age}; hot: frequency of at least {share}")
     }
 }
 

@@ -12,7 +12,7 @@ use tierscope_core::units;
 use tierscope_core::{
     CONFIRMED, Mapping, Mappings, Range, RangeSet, Rate, Region, Result, Snapshot, SpaceId,
 };
-use tierscope_record::{Metric, Recording, backing_name, windows_in};
+use tierscope_record::{Fact, Meta, Metric, Recording, backing_name, windows_in};
 
 use crate::heatmap::UNKNOWN_MEANS;
 use crate::mean::{Mean, Means};
@@ -22,7 +22,7 @@ use crate::style::Style;
 use crate::table::Align::{Left, Right};
 use crate::table::Table;
 use crate::text::unless_closed;
-use crate::view::{View, since_start};
+use crate::view::{NOT_RECORDED, View, since_start};
 
 /// Order of the rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -111,6 +111,9 @@ pub struct RegionRow {
     pub name: String,
     /// Whether mean frequency and mean confidence reach those of hot memory.
     pub hot: bool,
+    /// Whether the recording has mappings.
+    #[serde(skip)]
+    pub listed: bool,
 }
 
 /// Hot ranges of one space.
@@ -173,7 +176,7 @@ pub fn regions(recording: &Recording, view: &View, options: &RegionsOptions) -> 
     };
     cut_unknown(&mut means, &last, &view);
     let last = LastWindow::new(&last, &recording.metrics(windows.end - 1)?);
-    let mut rows = merge(split(&means.finish(), &layout), &last);
+    let mut rows = merge(split(&means.finish(), &layout), &last, recording.meta());
     // Memory that is no longer resident.
     rows.retain(|row| row.resident_bytes > 0);
     let hot = rows.iter().filter(|row| row.hot).map(RegionRow::range).collect::<RangeSet>();
@@ -284,11 +287,17 @@ fn split<'a>(means: &[Mean], layout: &'a Mappings) -> Vec<(Mean, Option<&'a Mapp
 }
 
 /// Makes rows of the pieces; neighbours with the same displayed values are joined.
-fn merge(pieces: Vec<(Mean, Option<&Mapping>)>, last: &LastWindow<'_>) -> Vec<RegionRow> {
+fn merge(
+    pieces: Vec<(Mean, Option<&Mapping>)>,
+    last: &LastWindow<'_>,
+    meta: &Meta,
+) -> Vec<RegionRow> {
     let mut rows: Vec<RegionRow> = Vec::new();
     for (mean, mapping) in pieces {
         let region = last.region_at(&mean.range);
-        let row = RegionRow::new(&mean, mapping, region, last.resident(&mean.range));
+        let mut row = RegionRow::new(&mean, mapping, region, last.resident(&mean.range));
+        row.listed = meta.has(Fact::Mappings);
+        row.age = row.age.filter(|_| meta.has(Fact::Ages));
         match rows.last_mut() {
             Some(before) if before.reads_like(&row) => before.join(&row),
             _ => rows.push(row),
@@ -359,6 +368,7 @@ impl RegionRow {
             backing: mapping.map(|m| backing_name(m.backing)),
             name: mapping.map(|m| m.name.to_string()).unwrap_or_default(),
             hot: !unknown && sure && mean.frequency >= HOT_FREQUENCY,
+            listed: true,
         }
     }
 
@@ -392,6 +402,7 @@ impl RegionRow {
     /// Display name of the mapping: `[heap]`, `libc.so.6`, `anon`.
     pub(crate) fn label(&self) -> String {
         match (self.backing, self.name.as_str()) {
+            (None, _) if !self.listed => NOT_RECORDED.into(),
             (None, _) => "not mapped any more".into(),
             (Some(backing), "") => backing.into(),
             (Some(_), name) => name.into(),

@@ -9,7 +9,7 @@ use serde::Serialize;
 use tierscope_core::metrics::HOT_FREQUENCY;
 use tierscope_core::units;
 use tierscope_core::{Charge, Mappings, Result, SpaceId};
-use tierscope_record::{Commit, Metric, Recording, residence_of};
+use tierscope_record::{Commit, Fact, Metric, Recording, residence_of};
 
 use crate::figures;
 use crate::grain;
@@ -22,7 +22,7 @@ use crate::table::Align::{Left, Right};
 use crate::table::Table;
 use crate::text::{self, unless_closed};
 use crate::tiers::{InMemory, NOT_TOLD, TierName, Tiers};
-use crate::view::View;
+use crate::view::{NOT_RECORDED, View};
 use crate::windows::is_late;
 
 /// Distribution of a number over the windows.
@@ -88,8 +88,8 @@ pub struct SpaceSummary {
     pub space: Option<u32>,
     /// Name of the space.
     pub name: String,
-    /// Bytes mapped at the end.
-    pub mapped_bytes: u64,
+    /// Bytes mapped at the end; `None` if the recording has no mappings.
+    pub mapped_bytes: Option<u64>,
     /// Bytes whose frequency is at least [`HOT_FREQUENCY`].
     pub hot_bytes: Spread,
     /// Bytes with too little evidence.
@@ -127,10 +127,11 @@ pub struct Summary {
     pub command: String,
     /// The version of tierscope that made the recording.
     pub version: String,
-    /// Start of the recording, in nanoseconds of Unix time.
-    pub started_unix_ns: u64,
-    /// Sampling interval.
-    pub sampling_ns: u64,
+    /// Start of the recording, in nanoseconds of Unix time; `None` if the recording does not have
+    /// it.
+    pub started_unix_ns: Option<u64>,
+    /// Sampling interval, likewise.
+    pub sampling_ns: Option<u64>,
     /// Aggregation interval.
     pub window_ns: u64,
     /// Number of windows in the view.
@@ -141,8 +142,9 @@ pub struct Summary {
     pub ended: bool,
     /// Why it ends early, if it is damaged.
     pub damage: Option<String>,
-    /// Bytes mapped, of the whole target regardless of the view.
-    pub mapped_bytes: Spread,
+    /// Bytes mapped, of the whole target regardless of the view; `None` if the recording has no
+    /// mappings.
+    pub mapped_bytes: Option<Spread>,
     /// Resident bytes, over the windows that have this figure; `None` if none has it, or only some
     /// addresses are in the view.
     pub resident_bytes: Option<Spread>,
@@ -253,7 +255,7 @@ pub fn summary(recording: &Recording, view: &View) -> Result<Summary> {
     let mut summary = about(recording);
     summary.windows = commits.len() as u64;
     summary.duration_ns = commits[commits.len() - 1].end.0.saturating_sub(commits[0].start.0);
-    summary.mapped_bytes = Spread::of(&mapped);
+    summary.mapped_bytes = recording.meta().has(Fact::Mappings).then(|| Spread::of(&mapped));
     summary.partial = view.is_partial();
     summary.set_residence(&in_memory, &tiers);
     summary.hot_bytes = sum(&figures, |of| of.hot);
@@ -266,7 +268,8 @@ pub fn summary(recording: &Recording, view: &View) -> Result<Summary> {
     summary.regions = sum(&figures, |of| of.regions);
     summary.profiler_cpu = profiler_cpu;
     summary.target_cpu = target_cpu;
-    summary.spaces = by_space(&figures, states, &layout, view, &own);
+    let listed = summary.mapped_bytes.is_some();
+    summary.spaces = by_space((&figures, states), &layout, view, &own, listed);
     name_ended(recording, &windows, &figures, &layout, &mut summary.spaces)?;
     Ok(summary)
 }
@@ -312,14 +315,16 @@ fn about(recording: &Recording) -> Summary {
         },
         command: meta.command.clone(),
         version: meta.version.clone(),
-        started_unix_ns: nanos(meta.started.duration_since(UNIX_EPOCH).unwrap_or_default()),
-        sampling_ns: nanos(meta.sampling),
+        started_unix_ns: meta
+            .has(Fact::Start)
+            .then(|| nanos(meta.started.duration_since(UNIX_EPOCH).unwrap_or_default())),
+        sampling_ns: meta.has(Fact::Intervals).then(|| nanos(meta.sampling)),
         window_ns: nanos(meta.window),
         windows: 0,
         duration_ns: 0,
         ended: recording.is_ended(),
         damage: recording.damage().map(ToString::to_string),
-        mapped_bytes: Spread::default(),
+        mapped_bytes: None,
         resident_bytes: None,
         tiers: Vec::new(),
         pages_drawn: 0,
@@ -381,11 +386,11 @@ fn from_regions(recording: &Recording, index: usize, view: &View) -> Result<BySp
 }
 
 fn by_space(
-    figures: &[BySpace],
-    states: &[BySpace],
+    (figures, states): (&[BySpace], &[BySpace]),
     layout: &Mappings,
     view: &View,
     own: &OwnRows,
+    listed: bool,
 ) -> Vec<SpaceSummary> {
     let known = layout.spaces.iter().map(|space| space.id);
     let mut ids: Vec<SpaceId> =
@@ -406,7 +411,7 @@ fn by_space(
     let summary = |space: Option<u32>, name: &str, spaces: &[SpaceId]| SpaceSummary {
         space,
         name: name.into(),
-        mapped_bytes: spaces.iter().map(|space| mapped(*space)).sum(),
+        mapped_bytes: listed.then(|| spaces.iter().map(|space| mapped(*space)).sum()),
         hot_bytes: spread(figures, spaces, |of| of.hot),
         unknown_bytes: spread(states, spaces, |of| of.unknown),
         regions: spread(figures, spaces, |of| of.regions),
@@ -546,14 +551,19 @@ impl Summary {
 
     /// Facts about target, instrument and machine, by name; empty ones are left out.
     pub(crate) fn facts(&self) -> Vec<(&str, String)> {
-        let started = UNIX_EPOCH + Duration::from_nanos(self.started_unix_ns);
+        let date = |nanos: u64| text::date(UNIX_EPOCH + Duration::from_nanos(nanos));
+        let mapped = match self.mapped_bytes {
+            Some(_) => String::new(),
+            None => NOT_RECORDED.into(),
+        };
         let mut facts = vec![
             ("target", self.target.clone()),
             ("recording", self.recording.clone()),
-            ("started", text::date(started)),
+            ("started", self.started_unix_ns.map_or(NOT_RECORDED.into(), date)),
             ("duration", self.length()),
             ("instrument", named(&self.instrument, &self.settings)),
             ("intervals", self.intervals()),
+            ("mappings", mapped),
             ("machine", self.machine_text()),
             ("tiers", self.tiers_text()),
             ("command", self.command.clone()),
@@ -576,9 +586,12 @@ impl Summary {
     }
 
     fn intervals(&self) -> String {
-        let [sampling, window] = [self.sampling_ns, self.window_ns]
-            .map(|ns| units::about_time(Duration::from_nanos(ns)));
-        format!("{sampling} sampling, {window} window")
+        let time = |ns: u64| units::about_time(Duration::from_nanos(ns));
+        let window = time(self.window_ns);
+        match self.sampling_ns {
+            Some(sampling) => format!("{} sampling, {window} window", time(sampling)),
+            None => format!("{NOT_RECORDED}; windows of {window} on average"),
+        }
     }
 
     fn tiers_text(&self) -> String {
@@ -605,7 +618,9 @@ impl Summary {
         let mut add = |name: &str, spread: &Spread, show: fn(u64) -> String| {
             table.row([name.to_owned()].into_iter().chain(spread.figures().map(show)));
         };
-        add("mapped", &self.mapped_bytes, size);
+        if let Some(mapped) = &self.mapped_bytes {
+            add("mapped", mapped, size);
+        }
         if let Some(resident) = &self.resident_bytes {
             add("resident", resident, size);
         }
@@ -731,9 +746,10 @@ impl Summary {
             let number = space.space.map_or(String::new(), |number| format!("{number} "));
             let name = text::tail(&format!("{number}{}", space.name), 28);
             let (hot, unknown) = (&space.hot_bytes, space.unknown_bytes.now);
-            let bytes = [space.mapped_bytes, hot.now, hot.mean as u64, hot.max, unknown];
+            let mapped = space.mapped_bytes.map_or("-".into(), units::about_size);
+            let bytes = [hot.now, hot.mean as u64, hot.max, unknown].map(units::about_size);
             let regions = space.regions.now.to_string();
-            table.row([name].into_iter().chain(bytes.map(units::about_size)).chain([regions]));
+            table.row([name, mapped].into_iter().chain(bytes).chain([regions]));
         }
         write!(out, "{table}")
     }

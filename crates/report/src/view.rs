@@ -7,6 +7,9 @@ use tierscope_core::units;
 use tierscope_core::{Error, ErrorKind, Range, RangeSet, Result, SpaceId, Time};
 use tierscope_record::Recording;
 
+/// In the place of what an imported recording lacks.
+pub(crate) const NOT_RECORDED: &str = "not in this recording";
+
 /// The part of a recording that a report covers; everything by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct View {
@@ -18,6 +21,8 @@ pub struct View {
     pub space: Option<SpaceId>,
     /// Only these ranges: for instance those of a mapping's name ([`crate::ranges_named`]).
     pub ranges: Option<RangeSet>,
+    /// Number of windows at the beginning that are left out.
+    pub skip: usize,
 }
 
 impl View {
@@ -29,14 +34,20 @@ impl View {
         let Some(all) = recording.time() else {
             return Err(empty(recording));
         };
-        let Some(time) = &self.time else {
-            return Ok(0..recording.commits().len());
+        let windows = match &self.time {
+            None => 0..recording.commits().len(),
+            Some(time) => {
+                let windows = recording.during(&(all.start + time.start..all.start + time.end));
+                if windows.is_empty() {
+                    return Err(outside(time, all.end.since(all.start)));
+                }
+                windows
+            }
         };
-        let windows = recording.during(&(all.start + time.start..all.start + time.end));
-        if windows.is_empty() {
-            return Err(outside(time, all.end.since(all.start)));
+        if self.skip >= windows.len() {
+            return Err(skipped(self.skip, windows.len()));
         }
-        Ok(windows)
+        Ok(windows.start + self.skip..windows.end)
     }
 
     /// The parts of `range` in the view, in order.
@@ -92,6 +103,12 @@ fn empty(recording: &Recording) -> Error {
     Error::new(ErrorKind::Data, format!("nothing to report of {}", recording.name()))
         .cause("no window was committed")
         .remedy("record for longer than one window (200 ms unless --window says otherwise)")
+}
+
+fn skipped(skip: usize, windows: usize) -> Error {
+    Error::new(ErrorKind::Usage, format!("no window is left after {skip} are left out"))
+        .cause(format!("there are {windows}"))
+        .remedy("leave out fewer with --skip")
 }
 
 fn outside(asked: &Span<Duration>, lasts: Duration) -> Error {

@@ -11,23 +11,17 @@ use tierscope_core::{CpuTime, Error, Level, Rate, Result, Unknown};
 use tierscope_record::Meta;
 
 use super::quantity;
-use crate::place::{Place, malformed, unreadable};
+use crate::place::{Place, malformed};
 use crate::short_texts::ShortTexts;
-use crate::spool::{
-    Age, ForeignRegion, Hits, Origin, Ours, Refusal, SnapshotHead, Spool, StreamId,
-};
+use crate::spool::{Age, ForeignRegion, Hits, Origin, Ours, SnapshotHead, Spool, StreamId};
 
 /// Reads an array of damo records into `spool`.
 pub(crate) fn read(file: &str, input: &mut dyn Read, spool: &mut Spool) -> Result<()> {
-    let mut reading = Reading { spool, scratch: None };
+    let mut reading = Reading { file, spool, refused: None };
     let mut json = serde_json::Deserializer::from_reader(ShortTexts::new(input));
     let read = Records(&mut reading).deserialize(&mut json).and_then(|()| json.end());
-    let scratch = reading.scratch.take();
-    match (read, scratch) {
-        (_, Some(cause)) => Err(unreadable("the scratch file", &cause)),
-        (Ok(()), None) => Ok(()),
-        (Err(cause), None) => Err(broken(file, &cause)),
-    }
+    let refused = reading.refused.take();
+    read.map_err(|cause| refused.unwrap_or_else(|| broken(file, &cause)))
 }
 
 /// A JSON error of `file`; serde_json's message contains line and column.
@@ -37,28 +31,31 @@ fn broken(file: &str, cause: &serde_json::Error) -> Error {
 
 /// Where the deserializers put snapshots.
 struct Reading<'a> {
+    file: &'a str,
     spool: &'a mut Spool,
-    /// The I/O error that kept the scratch file from storing a snapshot.
-    scratch: Option<std::io::Error>,
+    /// The error of the spool that ended reading.
+    refused: Option<Error>,
 }
 
 impl Reading<'_> {
     fn push(&mut self, stream: StreamId, snapshot: Snapshot) -> Result<(), String> {
         let head = snapshot.head();
+        self.spool.drop_field("damos_stats", snapshot.damos_stats.0);
+        for region in &snapshot.regions {
+            self.spool.drop_field("probe_hits", region.probe_hits.0);
+            self.spool.drop_field("sz_filter_passed", region.sz_filter_passed.0);
+        }
         let unknown = snapshot.tierscope.map_or(Vec::new(), |ours| ours.unknown);
         let regions = snapshot.regions.into_iter().filter(|region| !region.is_fake());
         let regions =
             regions.map(Region::decoded).chain(unknown.into_iter().map(UnknownRegion::decoded));
         let mut regions = regions.collect::<Result<Vec<_>, _>>()?;
-        match self.spool.push(stream, head, &mut regions) {
-            Ok(()) => Ok(()),
-            Err(Refusal::Invalid(cause)) => Err(cause),
-            Err(Refusal::Scratch(cause)) => {
-                let text = cause.to_string();
-                self.scratch = Some(cause);
-                Err(text)
-            }
-        }
+        let place = Place::Nanos(head.end);
+        self.spool.push(stream, head, &mut regions, (self.file, place)).map_err(|error| {
+            let text = error.to_string();
+            self.refused = Some(error);
+            text
+        })
     }
 }
 
@@ -102,42 +99,63 @@ impl<'de> Visitor<'de> for Record<'_, '_> {
         f.write_str("a record of damo's")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut record: A) -> Result<(), A::Error> {
+    /// Of a record that is cut short, the snapshots before are kept.
+    fn visit_map<A: MapAccess<'de>>(self, record: A) -> Result<(), A::Error> {
         let stream = self.0.spool.open();
-        let mut target = None;
-        let mut context = [0; 3];
-        let mut ours = None;
+        let mut origin = Origin::target(0);
+        let read = self.0.fields(stream, record, &mut origin);
+        self.0.spool.adopt(origin);
+        read
+    }
+}
+
+impl Reading<'_> {
+    /// Reads the fields of a record into its stream and its origin.
+    fn fields<'de, A: MapAccess<'de>>(
+        &mut self,
+        stream: StreamId,
+        mut record: A,
+        origin: &mut Origin,
+    ) -> Result<(), A::Error> {
         let index = |value: Option<Number>| value.map_or(0, |number| number.0 as i64);
         while let Some(key) = record.next_key::<String>()? {
             match key.as_str() {
-                "kdamond_idx" => context[0] = index(record.next_value()?),
-                "context_idx" => context[1] = index(record.next_value()?),
-                "scheme_idx" => context[2] = index(record.next_value()?),
-                "target_id" => target = record.next_value::<Option<Id>>()?,
+                "kdamond_idx" => origin.context[0] = index(record.next_value()?),
+                "context_idx" => origin.context[1] = index(record.next_value()?),
+                "scheme_idx" => origin.context[2] = index(record.next_value()?),
+                "target_id" => {
+                    let id = record.next_value::<Option<Id>>()?;
+                    origin.target = id.map_or(0, |id| id.0);
+                }
                 "intervals" => {
                     if let Some(intervals) = record.next_value::<Option<Intervals>>()? {
                         intervals.check().map_err(de::Error::custom)?;
-                        let stream = &mut self.0.spool.streams[stream.0];
+                        let stream = &mut self.spool.streams[stream.0];
                         stream.sampling = Some(intervals.sample_us.0);
                         stream.window = Some(intervals.aggr_us.0);
                     }
                 }
-                "snapshots" => record.next_value_seed(Snapshots(self.0, stream))?,
-                "tierscope" => ours = Some(record.next_value::<OurRecord>()?),
+                "snapshots" => record.next_value_seed(Snapshots(self, stream))?,
+                "tierscope" => {
+                    self.ours(record.next_value()?, origin).map_err(de::Error::custom)?
+                }
+                "scheme_filters" => {
+                    let filters = record.next_value::<Content>()?;
+                    self.spool.drop_field("scheme_filters", filters.0);
+                }
                 _ => drop(record.next_value::<IgnoredAny>()?),
             }
         }
-        let mut origin = Origin { context, ..Origin::target(target.map_or(0, |id| id.0)) };
-        if let Some(ours) = ours {
-            (origin.name, origin.space) = (Some(ours.name), Some(ours.space));
-            if let Some(facts) = ours.recording {
-                let meta = Meta::from_map(&facts).map_err(|key| {
-                    de::Error::custom(format_args!("no sound `{key}` in what tierscope added"))
-                })?;
-                self.0.spool.meta.get_or_insert(meta);
-            }
-        }
-        self.0.spool.adopt(origin);
+        Ok(())
+    }
+
+    /// Takes what tierscope added to a record.
+    fn ours(&mut self, ours: OurRecord, origin: &mut Origin) -> Result<(), String> {
+        (origin.name, origin.space) = (Some(ours.name), Some(ours.space));
+        let Some(facts) = ours.recording else { return Ok(()) };
+        let meta = Meta::from_map(&facts);
+        let meta = meta.map_err(|key| format!("no sound `{key}` in what tierscope added"))?;
+        self.spool.meta.get_or_insert(meta);
         Ok(())
     }
 }
@@ -198,7 +216,69 @@ struct Snapshot {
     #[serde(deserialize_with = "few")]
     regions: Vec<Region>,
     sample_interval_us: Option<Micros>,
+    #[serde(default)]
+    damos_stats: Content,
     tierscope: Option<OurSnapshot>,
+}
+
+/// Whether a value that is not kept holds anything: no null, zero, or empty text, list or object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Content(bool);
+
+impl<'de> Deserialize<'de> for Content {
+    fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
+        json.deserialize_any(AnyContent).map(Content)
+    }
+}
+
+struct AnyContent;
+
+impl<'de> Visitor<'de> for AnyContent {
+    type Value = bool;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any value")
+    }
+
+    fn visit_unit<E>(self) -> Result<bool, E> {
+        Ok(false)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<bool, E> {
+        Ok(value)
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<bool, E> {
+        Ok(value != 0)
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<bool, E> {
+        Ok(value != 0)
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<bool, E> {
+        Ok(value != 0.0)
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<bool, E> {
+        Ok(!text.is_empty() && quantity::bytes(text) != Some(0))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<bool, A::Error> {
+        let mut holds = false;
+        while let Some(Content(item)) = items.next_element()? {
+            holds |= item;
+        }
+        Ok(holds)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut items: A) -> Result<bool, A::Error> {
+        let mut holds = false;
+        while let Some((IgnoredAny, Content(item))) = items.next_entry()? {
+            holds |= item;
+        }
+        Ok(holds)
+    }
 }
 
 /// Most regions of a snapshot; damo's default is 1000. A snapshot of as many takes some 60 MB.
@@ -287,6 +367,10 @@ struct Region {
     end: Bytes,
     nr_accesses: Option<Accesses>,
     age: Option<AgeOf>,
+    #[serde(default)]
+    probe_hits: Content,
+    #[serde(default)]
+    sz_filter_passed: Content,
     tierscope: Option<OurRegion>,
 }
 
@@ -353,7 +437,7 @@ impl Region {
         decoded.age = match self.age {
             Some(AgeOf { aggr_intervals: Some(Number(age)), .. }) => Age::Windows(age as u32),
             Some(AgeOf { usec: Some(Micros(nanos)), .. }) => Age::Micros((nanos / 1e3) as u64),
-            _ => Age::Windows(0),
+            _ => Age::Absent,
         };
         if let Some(ours) = self.tierscope {
             ours.apply_to(&mut decoded)?;
@@ -462,12 +546,13 @@ quantity!(
 );
 quantity!(
     /// The id of a target; in recordings of early kernels, a kernel address.
-    Id(i64),
+    Id(u64),
     "the id of a target",
     |raw| match raw {
-        Raw::Whole(value) => Some(value as i64),
-        Raw::Real(value) => Some(value as i64),
-        Raw::Text(text) => quantity::bytes(text).map(|id| id as i64),
+        Raw::Whole(value) => Some(value),
+        // Negative, that is, printed with a sign.
+        Raw::Real(value) => whole(value).or(Some((value as i64).cast_unsigned())),
+        Raw::Text(text) => quantity::bytes(text),
     }
 );
 
@@ -477,7 +562,7 @@ mod tests {
     use crate::spool::tests::in_memory;
 
     fn spooled(text: &str) -> Result<Spool> {
-        let mut spool = in_memory();
+        let mut spool = in_memory().strictly();
         read("x", &mut text.as_bytes(), &mut spool).map(|()| spool)
     }
 
@@ -519,7 +604,7 @@ mod tests {
         let text = said(&RECORD.replace("\"4,096\"", "\"four\""));
         assert!(text.contains("expected an address at line 6"), "{text}");
         let text = said(&RECORD.replace("\"8,192\"", "\"8,191\""));
-        assert!(text.contains("overlap") && text.contains("line 10"), "{text}");
+        assert!(text.contains("overlap") && text.contains("snapshot at 0.101000000 s"), "{text}");
         assert!(said("{}").contains("expected an array of damo's records"));
         assert!(said(&RECORD.replace("5000", "0")).contains("intervals"));
         assert!(said(&format!("{RECORD}x")).contains("trailing"));

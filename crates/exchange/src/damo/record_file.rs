@@ -13,7 +13,7 @@ use std::io::{self, BufRead};
 use tierscope_core::Result;
 
 use crate::place::{Place, malformed, unreadable};
-use crate::spool::{ForeignRegion, Origin, Refusal, SnapshotHead, Spool, nanos_of};
+use crate::spool::{Age, ForeignRegion, Origin, SnapshotHead, Spool, nanos_of};
 
 /// Magic number at the beginning of files of versions 1 and 2.
 pub(crate) const MARK: &[u8; 16] = b"damon_recfmt_ver";
@@ -25,7 +25,7 @@ const MAX_TARGETS: u32 = 1 << 20;
 pub(crate) fn read(file: &str, input: &mut dyn BufRead, spool: &mut Spool) -> Result<()> {
     let mut bytes = Bytes { file, input, at: 0 };
     let version = version(&mut bytes)?;
-    let mut ends: HashMap<i64, u64> = HashMap::new();
+    let mut ends: HashMap<u64, u64> = HashMap::new();
     while let Some(end) = time(&mut bytes)? {
         let place = bytes.at;
         let targets = bytes.half("the number of targets")?;
@@ -34,8 +34,8 @@ pub(crate) fn read(file: &str, input: &mut dyn BufRead, spool: &mut Spool) -> Re
         }
         for _ in 0..targets {
             let target = match version {
-                1 => i64::from(bytes.half("a pid")? as i32),
-                _ => bytes.word("a target id")? as i64,
+                1 => u64::from(bytes.half("a pid")?),
+                _ => bytes.word("a target id")?,
             };
             let start = ends.insert(target, end);
             snapshot(&mut bytes, spool, target, start, end)?;
@@ -75,7 +75,7 @@ fn time(bytes: &mut Bytes<'_>) -> Result<Option<u64>> {
 fn snapshot(
     bytes: &mut Bytes<'_>,
     spool: &mut Spool,
-    target: i64,
+    target: u64,
     start: Option<u64>,
     end: u64,
 ) -> Result<()> {
@@ -85,7 +85,8 @@ fn snapshot(
     for _ in 0..count {
         let (from, to) = (bytes.word("a region")?, bytes.word("a region")?);
         let accesses = bytes.half("a count of accesses")?;
-        regions.push(ForeignRegion::new(from, to, accesses as f32, 0));
+        let region = ForeignRegion::new(from, to, accesses as f32, 0);
+        regions.push(ForeignRegion { age: Age::Absent, ..region });
     }
     // Drops the dummy region (0, 0) that damo appends to a recording of one snapshot, to mark the
     // end of its window.
@@ -95,10 +96,7 @@ fn snapshot(
     }
     let stream = spool.stream(&Origin::target(target));
     let snapshot = SnapshotHead { start, end, sampling: None, ours: None };
-    spool.push(stream, snapshot, &mut regions).map_err(|refusal| match refusal {
-        Refusal::Invalid(cause) => malformed(bytes.file, place, cause),
-        Refusal::Scratch(cause) => unreadable("the scratch file", &cause),
-    })
+    spool.push(stream, snapshot, &mut regions, (bytes.file, place))
 }
 
 /// The input with the current byte offset; reads little-endian numbers.
@@ -139,7 +137,7 @@ pub(crate) mod tests {
     use crate::spool::tests::in_memory;
 
     /// An aggregation for a test: `(seconds, [(target, [(start, end, accesses)])])`.
-    type Aggregation<'a> = (u64, &'a [(i64, &'a [(u64, u64, u32)])]);
+    type Aggregation<'a> = (u64, &'a [(u64, &'a [(u64, u64, u32)])]);
 
     pub(crate) fn file(version: u32, aggregations: &[Aggregation<'_>]) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -153,7 +151,7 @@ pub(crate) mod tests {
             bytes.extend((targets.len() as u32).to_le_bytes());
             for (target, regions) in *targets {
                 match version {
-                    1 => bytes.extend((*target as i32).to_le_bytes()),
+                    1 => bytes.extend((*target as u32).to_le_bytes()),
                     _ => bytes.extend(target.to_le_bytes()),
                 }
                 bytes.extend((regions.len() as u32).to_le_bytes());
@@ -168,26 +166,27 @@ pub(crate) mod tests {
     }
 
     fn spooled(bytes: &[u8]) -> Result<Spool> {
-        let mut spool = in_memory();
+        let mut spool = in_memory().strictly();
         read("x", &mut &*bytes, &mut spool).map(|()| spool)
     }
 
     const TWO: [Aggregation<'_>; 2] =
-        [(1, &[(-5, &[(0, 4096, 3)])]), (2, &[(-5, &[(0, 4096, 0), (4096, 8192, 9)])])];
+        [(1, &[(5, &[(0, 4096, 3)])]), (2, &[(5, &[(0, 4096, 0), (4096, 8192, 9)])])];
 
     #[test]
     fn every_version_is_read() {
         for version in 0..=2 {
             let mut spool = spooled(&file(version, &TWO)).unwrap();
             let stream = &spool.streams[0];
-            assert_eq!(stream.origin.as_ref().unwrap().target, -5);
+            assert_eq!(stream.origin.as_ref().unwrap().target, 5);
             let snapshots: Vec<_> =
                 stream.snapshots.iter().map(|(s, _, n)| (s.start, s.end / 1_000_000, *n)).collect();
             assert_eq!(snapshots, [(None, 1500, 1), (Some(1_500_000_000), 2500, 2)], "{version}");
             let (_, at, count) = stream.snapshots[1].clone();
             let mut regions = Vec::new();
             spool.regions(at, count, &mut regions).unwrap();
-            assert_eq!(regions[1], ForeignRegion::new(4096, 8192, 9.0, 0));
+            let expected = ForeignRegion::new(4096, 8192, 9.0, 0);
+            assert_eq!(regions[1], ForeignRegion { age: Age::Absent, ..expected });
         }
     }
 
@@ -198,7 +197,7 @@ pub(crate) mod tests {
         assert!(said(&whole[..whole.len() - 1]).contains("the file ends where a count"));
         assert!(said(&file(7, &[])).contains("byte 16: version 7"), "{}", said(&file(7, &[])));
         let overlap = file(2, &[(1, &[(1, &[(0, 20, 1), (10, 30, 1)])])]);
-        assert!(said(&overlap).contains("byte 48: regions 0x0-0x14 and 0xa-0x1e overlap"));
+        assert!(said(&overlap).contains("byte 48: region 0xa-0x1e overlaps the one before"));
         assert!(said(&[0xff; 40]).contains("byte 0: no time"));
     }
 }

@@ -10,8 +10,8 @@ use std::collections::HashMap;
 use tierscope_core::Result;
 use tierscope_trace::perf_script::seconds;
 
-use crate::place::{Place, excerpt, malformed, unreadable};
-use crate::spool::{ForeignRegion, Origin, Refusal, SnapshotHead, Spool, StreamId};
+use crate::place::{Place, excerpt, malformed};
+use crate::spool::{Age, ForeignRegion, Origin, SnapshotHead, Spool, StreamId};
 
 /// The event's name with and without its subsystem.
 const EVENTS: [&str; 2] = ["damon:damon_aggregated:", "damon_aggregated:"];
@@ -37,12 +37,12 @@ pub(crate) enum Line {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Event {
     time: u64,
-    target: i64,
+    target: u64,
     regions: u64,
     start: u64,
     end: u64,
     accesses: i64,
-    age: i64,
+    age: Option<i64>,
 }
 
 /// Parses a line. The error names the missing or malformed field of a DAMON event.
@@ -71,10 +71,10 @@ fn event(time: u64, words: &[&str]) -> Result<Event, &'static str> {
         let value = words.get(index).and_then(|word| word.strip_prefix(name)?.strip_prefix('='));
         value.ok_or(name)
     };
+    // A kernel address in early kernels, also printed with a sign.
     let target = field(0, "target_id")?;
-    let signed = target.parse().ok();
-    let target = signed.or_else(|| target.parse::<u64>().ok().map(|id| id as i64));
-    let target = target.ok_or("target_id")?;
+    let signed = || target.parse::<i64>().ok().map(i64::cast_unsigned);
+    let target = target.parse().ok().or_else(signed).ok_or("target_id")?;
     let regions = field(1, "nr_regions")?.parse().map_err(|_| "nr_regions")?;
     let range = words.get(2).and_then(|word| word.strip_suffix(':')?.split_once('-'));
     let (start, end) = range.ok_or("address range")?;
@@ -87,8 +87,8 @@ fn event(time: u64, words: &[&str]) -> Result<Event, &'static str> {
         end: end.parse().map_err(|_| "end of the address range")?,
         accesses: number(3).ok_or("number of accesses")?,
         age: match words.get(4) {
-            Some(_) => number(4).ok_or("age")?,
-            None => 0,
+            Some(_) => Some(number(4).ok_or("age")?),
+            None => None,
         },
     })
 }
@@ -96,7 +96,7 @@ fn event(time: u64, words: &[&str]) -> Result<Event, &'static str> {
 /// Assembles events into snapshots, per target.
 #[derive(Default)]
 pub(crate) struct Reader {
-    targets: HashMap<i64, Pending>,
+    targets: HashMap<u64, Pending>,
     sampling: Option<f64>,
     before_apply: u64,
 }
@@ -160,8 +160,11 @@ impl Reader {
         let hits = u32::try_from(event.accesses).ok().filter(|hits| *hits <= 1 << 24);
         match hits {
             Some(hits) => {
-                let age = u32::try_from(event.age.max(0)).unwrap_or(u32::MAX);
-                pending.regions.push(ForeignRegion::new(event.start, event.end, hits as f32, age));
+                let age = event.age.map_or(Age::Absent, |age| {
+                    Age::Windows(u32::try_from(age.max(0)).unwrap_or(u32::MAX))
+                });
+                let region = ForeignRegion::new(event.start, event.end, hits as f32, 0);
+                pending.regions.push(ForeignRegion { age, ..region });
             }
             // damo ends a recording of one window with a dummy region of -1 accesses, for its time.
             None if event.accesses == -1 && event.end == 0 => return Ok(()),
@@ -197,11 +200,7 @@ impl Pending {
 
     fn push(&mut self, file: &str, sampling: Option<f64>, spool: &mut Spool) -> Result<()> {
         let snapshot = SnapshotHead { start: self.last_end, end: self.time, sampling, ours: None };
-        let pushed = spool.push(self.stream, snapshot, &mut self.regions);
-        pushed.map_err(|refusal| match refusal {
-            Refusal::Invalid(cause) => malformed(file, Place::Line(self.line), cause),
-            Refusal::Scratch(cause) => unreadable("the scratch file", &cause),
-        })?;
+        spool.push(self.stream, snapshot, &mut self.regions, (file, Place::Line(self.line)))?;
         self.regions.clear();
         self.last_end = Some(self.time);
         Ok(())
@@ -220,19 +219,19 @@ mod tests {
     fn lines_of_every_tool_are_understood() {
         let expected = Event {
             time: 82_877_315_633_000,
-            target: 18_446_623_435_582_458_880u64 as i64,
+            target: 18_446_623_435_582_458_880,
             regions: 17,
             start: 140_731_667_070_976,
             end: 140_731_668_037_632,
             accesses: 0,
-            age: 3,
+            age: Some(3),
         };
         assert_eq!(parse(LINE), Ok(Line::Region(expected)));
         let trace_cmd =
             LINE.replace("4452 [000]", "4452 [000] .....").replace("damon:damon", "damon");
         assert_eq!(parse(&trace_cmd), Ok(Line::Region(expected)));
         let old = LINE.trim_end_matches(" 3");
-        assert_eq!(parse(old), Ok(Line::Region(Event { age: 0, ..expected })));
+        assert_eq!(parse(old), Ok(Line::Region(Event { age: None, ..expected })));
         let tuned = "kdamond.0 1 [0] 5.5: damon:damon_monitor_intervals_tune: sample_us=80000";
         assert_eq!(parse(tuned), Ok(Line::Tuned(80e6)));
         assert_eq!(parse("# perf script"), Ok(Line::Other));
@@ -246,7 +245,7 @@ mod tests {
         assert_eq!(parse(&LINE.replace("140731668037632", "é")), Err("end of the address range"));
     }
 
-    fn lines(text: &[(u64, i64, u64, u64)]) -> Result<Spool> {
+    fn lines(text: &[(u64, u64, u64, u64)]) -> Result<Spool> {
         let (mut spool, mut reader) = (in_memory(), Reader::default());
         for (number, (time, target, regions, start)) in text.iter().enumerate() {
             let line = format!(

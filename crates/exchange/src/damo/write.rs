@@ -21,9 +21,9 @@ use flate2::Compression;
 use flate2::write::ZlibEncoder;
 use serde_json::json;
 use tierscope_core::{Rate, Region, SpaceId};
-use tierscope_record::{Commit, Recording};
+use tierscope_record::{Commit, Fact, Recording};
 
-use crate::spool::Scratch;
+use crate::spool::{Origin, SOURCE, Scratch};
 use crate::tables::{Failure, Tick};
 
 /// Encoding of damo's JSON.
@@ -156,11 +156,19 @@ impl<'a> Writer<'a> {
     fn head(&mut self, space: SpaceId, name: &str, first: bool) -> io::Result<()> {
         let meta = self.recording.meta();
         let micros = |span: std::time::Duration| span.as_micros().max(1) as u64;
-        let intervals = json!({
-            "sample_us": micros(meta.sampling),
-            "aggr_us": micros(meta.window),
-            "ops_update_us": 1_000_000,
+        let intervals = meta.has(Fact::Intervals).then(|| {
+            json!({
+                "sample_us": micros(meta.sampling),
+                "aggr_us": micros(meta.window),
+                "ops_update_us": 1_000_000,
+            })
         });
+        let intervals = json!(intervals);
+        let source = meta.annotations.get(&format!("{SOURCE}{}", space.0));
+        let source = source.and_then(|text| Origin::of_text(text));
+        let own = Origin::target(space.0.into());
+        let Origin { context: [kdamond, context, scheme], target, .. } = source.unwrap_or(own);
+        let scheme = if scheme == 0 { "null".into() } else { scheme.to_string() };
         let mut ours = json!({"space": space.0, "name": name});
         if first {
             ours["recording"] = json!(meta.to_map());
@@ -168,10 +176,9 @@ impl<'a> Writer<'a> {
         let comma = if first { "" } else { "," };
         write!(
             self.out,
-            "{comma}\n{{\"kdamond_idx\": 0, \"context_idx\": 0, \"intervals\": {intervals}, \
-             \"scheme_idx\": null, \"target_id\": {}, \"scheme_filters\": [], \
+            "{comma}\n{{\"kdamond_idx\": {kdamond}, \"context_idx\": {context}, \"intervals\": {intervals}, \
+             \"scheme_idx\": {scheme}, \"target_id\": {target}, \"scheme_filters\": [], \
              \"data_source\": \"tierscope\", \"tierscope\": {ours}, \"snapshots\": [",
-            space.0
         )
     }
 
@@ -185,7 +192,8 @@ impl<'a> Writer<'a> {
     ) -> Result<(), Failure> {
         let nominal = self.nominal();
         self.text.clear();
-        push_snapshot(row, regions, nominal, &mut self.text)?;
+        let ages = self.recording.meta().has(Fact::Ages);
+        push_snapshot(row, regions, (nominal, ages), &mut self.text)?;
         if self.first == Some(space) {
             self.out.write_all(if self.begun { b"," } else { b"" })?;
             self.begun = true;
@@ -220,10 +228,12 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Sampling intervals per window, computed as damo does.
-    fn nominal(&self) -> f64 {
+    /// Sampling intervals per window, computed as damo does; `None` if the recording does not have
+    /// them, so that counts stay as they are.
+    fn nominal(&self) -> Option<f64> {
         let meta = self.recording.meta();
-        (meta.window.as_nanos() as f64 / meta.sampling.as_nanos() as f64).max(1.0)
+        let ratio = meta.window.as_nanos() as f64 / meta.sampling.as_nanos() as f64;
+        meta.has(Fact::Intervals).then_some(ratio.max(1.0))
     }
 }
 
@@ -233,7 +243,7 @@ const TAIL: &[u8] = b"\n]}";
 fn push_snapshot(
     row: &Commit,
     regions: &[Region],
-    nominal: f64,
+    facts: (Option<f64>, bool),
     text: &mut Vec<u8>,
 ) -> io::Result<()> {
     let known = || regions.iter().filter(|region| !region.is_unknown());
@@ -257,7 +267,7 @@ fn push_snapshot(
     text.extend_from_slice(b"]}, \"regions\": [");
     for (index, region) in known().enumerate() {
         text.extend_from_slice(if index == 0 { b"\n" } else { b",\n" });
-        push_region(row, region, nominal, text)?;
+        push_region(row, region, facts, text)?;
     }
     text.extend_from_slice(b"]}");
     Ok(())
@@ -298,13 +308,21 @@ fn push_ours(region: &Region, text: &mut Vec<u8>) -> io::Result<()> {
     Ok(())
 }
 
-fn push_region(row: &Commit, region: &Region, nominal: f64, text: &mut Vec<u8>) -> io::Result<()> {
-    let accesses = accesses(region, nominal);
+/// Writes a region as damo has them, given the sampling intervals per window, and whether the
+/// recording has ages.
+fn push_region(
+    row: &Commit,
+    region: &Region,
+    (nominal, ages): (Option<f64>, bool),
+    text: &mut Vec<u8>,
+) -> io::Result<()> {
+    let accesses = accesses(region, nominal.unwrap_or(region.samples.into()));
+    let age = if ages { region.age.to_string() } else { "null".into() };
     write!(
         text,
         "{{\"start\": {}, \"end\": {}, \"nr_accesses\": {{\"samples\": {accesses}, \"percent\": null}}, \
-         \"age\": {{\"usec\": null, \"aggr_intervals\": {}}}, \"sz_filter_passed\": 0",
-        region.range.start, region.range.end, region.age
+         \"age\": {{\"usec\": null, \"aggr_intervals\": {age}}}, \"sz_filter_passed\": 0",
+        region.range.start, region.range.end
     )?;
     let damo_says_it_all = region.hits == accesses as f32
         && region.samples == row.samples

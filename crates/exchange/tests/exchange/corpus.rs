@@ -75,7 +75,7 @@ fn seeds() -> Vec<(&'static str, Vec<u8>)> {
         ("bad-json-cut", JSON[..300].into()),
         ("bad-record-cut", record_file()[..50].into()),
         ("bad-compressed-cut", compressed(JSON)[..40].into()),
-        ("bad-trace-damaged", trace().replace("nr_regions=2", "nr_regions=x").into()),
+        ("good-3-trace-damaged", trace().replace("nr_regions=2", "nr_regions=x").into()),
         ("bad-text", b"#!/bin/sh\necho no recording\n".into()),
     ]
 }

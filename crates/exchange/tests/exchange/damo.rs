@@ -32,15 +32,26 @@ proptest! {
         }
     }
 
-    // A file that is truncated anywhere is refused with an error.
+    // Of a file that is truncated anywhere, the snapshots before are kept, and the flaw is named;
+    // a strict import refuses it.
     #[test]
-    fn a_truncated_export_is_refused(seen in windows(3), at in any::<prop::sample::Index>(), compressed in any::<bool>()) {
+    fn of_a_truncated_export_the_whole_snapshots_are_read(
+        seen in windows(3), at in any::<prop::sample::Index>(), compressed in any::<bool>(),
+    ) {
         let shape = if compressed { Shape::Compressed } else { Shape::Plain };
         let bytes = exported(&record(&seen), shape);
-        let cut = at.index(bytes.len() - 2);
-        let error = read("x", &mut &bytes[..cut], Options::default(), scratch()).err();
-        let error = error.expect("it is not whole").to_string();
-        prop_assert!(error.starts_with("cannot import x: "), "{}", error);
+        let cut = &bytes[..at.index(bytes.len() - 2)];
+        let strict = Options { strict: true, ..Options::default() };
+        let error = read("x", &mut &*cut, strict, scratch()).err().expect("it is not whole");
+        prop_assert!(error.to_string().starts_with("cannot import x: "), "{}", error);
+        let whole = read("x", &mut &*bytes, strict, scratch()).unwrap();
+        match read("x", &mut &*cut, Options::default(), scratch()) {
+            Ok(some) => {
+                prop_assert_eq!(some.flaws().first.as_ref(), Some(&error));
+                prop_assert!(some.windows() <= whole.windows());
+            }
+            Err(none) => prop_assert_eq!(none, error),
+        }
     }
 }
 

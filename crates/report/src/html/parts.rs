@@ -15,6 +15,7 @@ use crate::regions::{RATE_MEANS, RegionRow, Regions, RegionsOptions, RowRate, re
 use crate::summary::{Spread, Summary, summary};
 use crate::svg::{self, escaped};
 use crate::text;
+use crate::view::NOT_RECORDED;
 use crate::wss::{Wss, wss};
 
 use super::Options;
@@ -53,9 +54,11 @@ pub(super) fn parts(recording: &Recording, options: &Options) -> Result<Parts> {
 fn subtitle(summary: &Summary) -> String {
     let hot = &summary.hot_bytes;
     escaped(&format!(
-        "{} · {} mapped · {} hot at the end, {} in the median · {} unknown at the end",
+        "{} · {}{} hot at the end, {} in the median · {} unknown at the end",
         summary.length(),
-        units::about_size(summary.mapped_bytes.now),
+        summary.mapped_bytes.map_or(String::new(), |mapped| {
+            format!("{} mapped · ", units::about_size(mapped.now))
+        }),
         units::about_size(hot.now),
         units::about_size(hot.p50),
         units::about_size(summary.unknown_bytes.now)
@@ -64,7 +67,8 @@ fn subtitle(summary: &Summary) -> String {
 
 /// Text that this recording continues an earlier one, with a link to it.
 fn before(summary: &Summary, at: &str) -> String {
-    let began = text::date(UNIX_EPOCH + Duration::from_nanos(summary.started_unix_ns));
+    let began = summary.started_unix_ns.map(|ns| UNIX_EPOCH + Duration::from_nanos(ns));
+    let began = began.map_or(NOT_RECORDED.into(), text::date);
     let at = escaped(at);
     format!("A new recording began at {began}: <a href=\"{at}\">the one before</a> ended then.")
 }
@@ -124,7 +128,7 @@ fn by_age(ages: &Ages) -> String {
     let heads = ["age from", "hot", "accessed", "cold"];
     let rest = ages.rest().map_or(String::new(), |rest| format!("; {rest}"));
     let caption = format!("{}{rest}", ages.definition());
-    pair(&svg::histogram(ages), &table(&caption, &heads, ages.bins.iter().map(row)))
+    pair(&svg::histogram(ages), &table(&caption, &heads, ages.bins().iter().map(row)))
 }
 
 /// Figures of a mapping: bytes by state, mean frequency, and the highest rate.

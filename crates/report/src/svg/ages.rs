@@ -37,12 +37,12 @@ const CLASSES: [Class; 3] = [
 
 /// Draws a bar for each bin, with hot bytes at the bottom.
 fn draw(svg: &mut Svg, ages: &Ages, top: f64) {
-    let most = ages.bins.iter().map(AgeBin::bytes).max().unwrap_or(0);
-    let frame = Frame::new(top, (0.0, ages.bins.len().max(1) as f64), most);
+    let most = ages.bins().iter().map(AgeBin::bytes).max().unwrap_or(0);
+    let frame = Frame::new(top, (0.0, ages.bins().len().max(1) as f64), most);
     frame.draw_bytes(svg);
     // As many age labels as fit next to each other.
-    let every = ages.bins.len().div_ceil(8).max(1);
-    for (index, bin) in ages.bins.iter().enumerate() {
+    let every = ages.bins().len().div_ceil(8).max(1);
+    for (index, bin) in ages.bins().iter().enumerate() {
         draw_bin(svg, &frame, index, bin);
         if index.is_multiple_of(every) {
             let age = tick_time(bin.from_ns);

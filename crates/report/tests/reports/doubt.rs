@@ -118,7 +118,7 @@ fn ages_report_memory_outside_of_all_bins() {
     let ages = ages(&recording(10), &View::default()).unwrap();
     let states = [ages.hot_bytes, ages.warm_bytes, ages.cold_bytes, ages.unknown_bytes];
     assert_eq!(states.map(|bytes| bytes / MIB), [3, 0, 4, 5]);
-    assert_eq!((ages.unseen_bytes, ages.bins[0].bytes()), (4 * MIB, 7 * MIB));
+    assert_eq!((ages.unseen_bytes, ages.bins.as_ref().unwrap()[0].bytes()), (4 * MIB, 7 * MIB));
     let mut text = Vec::new();
     ages.write_text(&mut text, &Style::default()).unwrap();
     let text = String::from_utf8(text).unwrap();

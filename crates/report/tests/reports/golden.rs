@@ -82,7 +82,7 @@ fn heatmap_of_a_part() {
         time: Some(Duration::from_millis(1900)..Duration::from_millis(2500)),
         addresses: Some(HEAP..MMAP + MIB),
         space: Some(SpaceId(0)),
-        ranges: None,
+        ..View::default()
     };
     let mut text = Vec::new();
     let grid = Grid { columns: 3, rows: 8 };
@@ -192,8 +192,9 @@ fn ages_text() {
 #[test]
 fn ages_by_hand() {
     let ages = ages(&recording(), &View::default()).unwrap();
+    let bins = ages.bins.unwrap();
     let mib = |bin: usize| {
-        let bin = ages.bins[bin];
+        let bin = bins[bin];
         (bin.from_windows, bin.hot_bytes / MIB, bin.warm_bytes / MIB, bin.cold_bytes / MIB)
     };
     assert_eq!([mib(0), mib(2), mib(5)], [(0, 16, 0, 0), (2, 1, 0, 0), (16, 0, 1, 7)]);

@@ -202,7 +202,7 @@ proptest! {
         let ages = ages(&recording, &view).unwrap();
         prop_assert_eq!(ages.unseen_bytes, count(last, &|r| r.samples == 0));
         prop_assert_eq!(ages.unknown_bytes, count(last, &|r| r.unknown.is_some()));
-        for bin in &ages.bins {
+        for bin in ages.bins.iter().flatten() {
             let aged = |r: &Region| (bin.from_windows..bin.to_windows).contains(&r.age.into());
             let is_cold = |r: &Region| is_known(r) && r.hits < 1.0;
             prop_assert_eq!(bin.hot_bytes, count(last, &|r| aged(r) && r.is_hot(HOT_FREQUENCY)));

@@ -111,7 +111,10 @@ fn a_summary_adds_up_to_what_is_mapped() {
         summary.reserved_bytes.unwrap(),
     ];
     assert_eq!(states.map(|state| state.now / MIB), [2, 4, 3, 3, 1, 7, 2, 10]);
-    assert_eq!(states.iter().map(|state| state.now).sum::<u64>(), summary.mapped_bytes.now);
+    assert_eq!(
+        states.iter().map(|state| state.now).sum::<u64>(),
+        summary.mapped_bytes.unwrap().now
+    );
     let reasons = [summary.unknown_refused_bytes, summary.unknown_guest_bytes];
     assert_eq!(reasons.map(|state| state.now), [MIB, MIB]);
     assert_eq!(summary.zswapped_bytes.unwrap().now, MIB);
