@@ -9,7 +9,7 @@ use clap::{ArgGroup, Args};
 use tierscope_core::{Error, ErrorKind, Result};
 use tierscope_exchange::damo::{LeftOut, Shape};
 use tierscope_exchange::{Failure, Partial, PartialDir, csv, damo};
-use tierscope_record::{Recording, Table};
+use tierscope_record::{Fact, Recording, Table};
 
 use crate::print::note;
 use crate::stop::Stop;
@@ -126,7 +126,7 @@ fn to_stdout(args: &ExportArgs, recording: &Recording, tick: Tick<'_>) -> Result
         (_, true) => {
             let mut scratch = scratch::anywhere()?;
             let written = damo::write(recording, Shape::Plain, &mut out, &mut scratch, tick);
-            written.map(|left_out| note(&left_out))
+            written.map(|left_out| note(&left_out, recording))
         }
         _ => return Err(usage("Parquet has no use on stdout", "give a directory with -o")),
     };
@@ -149,12 +149,20 @@ fn to_damo(recording: &Recording, path: &Path, tick: Tick<'_>) -> Result<()> {
         .map_err(|f| explain(f, path))?;
     drop(out);
     partial.keep()?;
-    note(&left_out);
+    note(&left_out, recording);
     Ok(())
 }
 
-/// Reports on stderr which parts of the recording are left out of damo's file.
-fn note(left_out: &LeftOut) {
+/// Reports on stderr which parts of the recording are left out of damo's file, and what it lacks.
+fn note(left_out: &LeftOut, recording: &Recording) {
+    if !recording.meta().has(Fact::Ages) {
+        note!("the recording does not have ages: damo reads 0");
+    }
+    if !recording.meta().has(Fact::Intervals) {
+        note!(
+            "the recording does not have intervals: damo counts samples instead of shares of them"
+        );
+    }
     if let Some(text) = note_of(left_out) {
         note!("{text}");
     }

@@ -124,6 +124,77 @@ fn foreign_files_are_refused_with_their_place() {
     assert!(!dir.path().join("out").exists() && !dir.path().join("out.partial").exists());
 }
 
+/// Lines of a kernel before 5.17: without ages, and with a kernel address for a target's id. Each
+/// window of 100 ms has two regions, the first one accessed in all of 20 samples.
+fn lines_of_an_old_kernel(windows: u64) -> String {
+    let regions = [(4096, 1 << 20, 20), (1 << 20, 8 << 20, 0)];
+    let line = |window: u64, (start, end, hits): (u64, u64, u64)| {
+        format!(
+            "kdamond.0 44 [000] 82877.{}00000: damon:damon_aggregated: target_id=18446623435582458880 \
+             nr_regions=2 {start}-{end}: {hits}\n",
+            window + 1
+        )
+    };
+    (0..windows).flat_map(|window| regions.map(|region| line(window, region))).collect()
+}
+
+// What the file does not have is in no report and no export; the id of its target goes through both.
+#[test]
+fn what_a_file_lacks_is_not_invented() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("old"), lines_of_an_old_kernel(5)).unwrap();
+    let run = |line: &str| {
+        let output = tierscope(&line.split(' ').collect::<Vec<_>>(), dir.path());
+        assert!(output.status.success(), "{line}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let printed: serde_json::Value = serde_json::from_str(&run("import old -o a --json")).unwrap();
+    assert_eq!(printed["absent"], serde_json::json!(["ages", "intervals", "mappings", "start"]));
+    run("export a --damo -o damo");
+    run("import damo -o b");
+    for recording in ["a", "b"] {
+        let summary = run(&format!("report summary {recording}"));
+        for fact in ["started", "intervals", "mappings"] {
+            let of = |line: &&str| line.starts_with(fact) && line.contains("not in this recording");
+            assert!(summary.lines().any(|line| of(&line)), "{fact}: {summary}");
+        }
+        assert!(
+            summary.contains("windows of 100 ms") && summary.contains("CPU: profiler not measured")
+        );
+        assert!(!summary.contains("\nmapped"), "{summary}");
+        let regions = run(&format!("report regions {recording}"));
+        let row = regions.lines().find(|line| line.contains("0x1000")).unwrap();
+        assert!(row.contains("100.0 %    -") && row.ends_with("not in this recording"), "{row}");
+        assert!(run(&format!("report ages {recording}")).contains("age: not in this recording"));
+        let csv = run(&format!("export {recording} --csv --table regions -o -"));
+        assert!(csv.lines().nth(1).unwrap().starts_with("0,0,4096,1044480,20,20,,"), "{csv}");
+        let json = run(&format!("export {recording} --damo -o -"));
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(json[0]["target_id"], serde_json::json!(18_446_623_435_582_458_880u64));
+        assert_eq!(json[0]["intervals"], serde_json::Value::Null);
+    }
+}
+
+// A region overlaps the one before, a line is damaged, and the last one is cut: the windows without
+// them are imported, and 0 is returned; with --strict, nothing is.
+#[test]
+fn one_flaw_does_not_lose_a_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = lines_of_an_old_kernel(5);
+    let text = text.replacen("1048576-8388608", "1040000-8388608", 1);
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    lines[4] = lines[4].replace("nr_regions=2", "nr_regions=?");
+    lines[9].truncate(90);
+    fs::write(dir.path().join("flawed"), lines.join("\n")).unwrap();
+    let output = tierscope(&["import", "flawed", "-o", "a", "--json"], dir.path());
+    assert!(output.status.success(), "{output:?}");
+    let printed: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&printed["flaws"], &printed["windows"]), (&3.into(), &3.into()), "{printed}");
+    assert!(printed["first_flaw"].as_str().unwrap().contains("overlaps the one before"));
+    let text = refused(&["import", "flawed", "-o", "b", "--strict"], dir.path(), 9);
+    assert!(text.contains("overlaps the one before"), "{text}");
+}
+
 #[test]
 fn a_reader_that_has_seen_enough_is_no_error() {
     let (dir, _) = recorded();

@@ -13,7 +13,7 @@ use tierscope_record::{Fact, Meta};
 
 use crate::damo::{json, record_file, trace};
 use crate::inflate::Inflate;
-use crate::merge::{merge, spaces};
+use crate::merge::{mean_window, merge, spaces};
 use crate::perf::{self, Grain};
 use crate::place::{Place, excerpt, malformed, unreadable};
 use crate::spool::{Flaws, SOURCE, Scratch, Spool, span};
@@ -384,8 +384,7 @@ impl Imported {
         let first =
             snapshots().map(|snapshot| snapshot.start.unwrap_or(snapshot.end)).min().unwrap_or(0);
         let last = snapshots().map(|snapshot| snapshot.end).max().unwrap_or(0);
-        let most = self.spool.streams.iter().map(|stream| stream.snapshots.len() as u64).max();
-        let mean = Duration::from_nanos((last - first) / most.unwrap_or(1).max(1));
+        let mean = span(self.spool.streams.first().map_or(0.0, mean_window));
         let is_tuned = snapshots().any(|snapshot| snapshot.sampling.is_some());
         let has_intervals = intervals.is_some() || is_tuned || self.options.sampling.is_some();
         let absent = [

@@ -8,7 +8,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use serde::Serialize;
 use tierscope_core::metrics::HOT_FREQUENCY;
 use tierscope_core::units;
-use tierscope_core::{Charge, Mappings, Result, SpaceId};
+use tierscope_core::{Charge, CpuTime, Mappings, Result, SpaceId};
 use tierscope_record::{Commit, Fact, Metric, Recording, residence_of};
 
 use crate::figures;
@@ -443,8 +443,10 @@ fn name_ended(
 fn cpu_shares(commits: &[Commit]) -> (Option<f64>, Option<f64>) {
     let (first, last) = (&commits[0], &commits[commits.len() - 1]);
     let wall = last.end.since(first.end).as_secs_f64();
+    // Imported recordings have no CPU times.
+    let is_measured = last.cpu != CpuTime::default();
     let share = |from: Duration, to: Duration| {
-        (wall > 0.0).then(|| to.saturating_sub(from).as_secs_f64() / wall)
+        (wall > 0.0 && is_measured).then(|| to.saturating_sub(from).as_secs_f64() / wall)
     };
     (share(first.cpu.profiler, last.cpu.profiler), share(first.cpu.target, last.cpu.target))
 }

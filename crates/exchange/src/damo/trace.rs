@@ -20,6 +20,9 @@ const TUNE: [&str; 2] = ["damon:damon_monitor_intervals_tune:", "damon_monitor_i
 /// Event emitted only for regions to which a scheme is about to be applied.
 const BEFORE_APPLY: &str = "damos_before_apply:";
 
+/// Nanoseconds between the events of a window: the kernel emits them in a row.
+const AT_ONCE: u64 = 1_000_000;
+
 /// Kind of a line.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Line {
@@ -106,8 +109,9 @@ struct Pending {
     stream: StreamId,
     regions: Vec<ForeignRegion>,
     expected: u64,
-    /// Time of its first region.
+    /// Times of its first and of its last region.
     time: u64,
+    latest: u64,
     line: u64,
     last_end: Option<u64>,
 }
@@ -140,6 +144,7 @@ impl Reader {
             regions: Vec::new(),
             expected: event.regions,
             time: event.time,
+            latest: event.time,
             line,
             last_end: None,
         });
@@ -147,10 +152,15 @@ impl Reader {
             let cause = "time goes backwards: the lines are not in order of time";
             return Err(malformed(file, Place::Line(line), cause));
         }
-        // Events are lost when the ring buffer overflows; a region below the last one starts a new
-        // window.
+        // Events are lost when the ring buffer overflows: a region that is not above the last one
+        // starts a new window. If it overlaps that at the same moment, it is a flaw of this window.
+        let at_once = event.time.saturating_sub(pending.latest) <= AT_ONCE;
         let goes_on = event.regions == pending.expected
-            && pending.regions.last().is_none_or(|last| last.end <= event.start);
+            && pending.regions.last().is_none_or(|last| match at_once {
+                true => last.start < event.start,
+                false => last.end <= event.start,
+            });
+        pending.latest = event.time;
         if !pending.regions.is_empty() && !goes_on {
             pending.give_up(spool);
         }

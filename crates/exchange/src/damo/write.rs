@@ -192,8 +192,7 @@ impl<'a> Writer<'a> {
     ) -> Result<(), Failure> {
         let nominal = self.nominal();
         self.text.clear();
-        let ages = self.recording.meta().has(Fact::Ages);
-        push_snapshot(row, regions, (nominal, ages), &mut self.text)?;
+        push_snapshot(row, regions, nominal, &mut self.text)?;
         if self.first == Some(space) {
             self.out.write_all(if self.begun { b"," } else { b"" })?;
             self.begun = true;
@@ -243,7 +242,7 @@ const TAIL: &[u8] = b"\n]}";
 fn push_snapshot(
     row: &Commit,
     regions: &[Region],
-    facts: (Option<f64>, bool),
+    nominal: Option<f64>,
     text: &mut Vec<u8>,
 ) -> io::Result<()> {
     let known = || regions.iter().filter(|region| !region.is_unknown());
@@ -267,7 +266,7 @@ fn push_snapshot(
     text.extend_from_slice(b"]}, \"regions\": [");
     for (index, region) in known().enumerate() {
         text.extend_from_slice(if index == 0 { b"\n" } else { b",\n" });
-        push_region(row, region, facts, text)?;
+        push_region(row, region, nominal, text)?;
     }
     text.extend_from_slice(b"]}");
     Ok(())
@@ -308,21 +307,20 @@ fn push_ours(region: &Region, text: &mut Vec<u8>) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes a region as damo has them, given the sampling intervals per window, and whether the
-/// recording has ages.
+/// Writes a region as damo has them. Its age is a number even if the recording has none: damo ends
+/// with an error otherwise.
 fn push_region(
     row: &Commit,
     region: &Region,
-    (nominal, ages): (Option<f64>, bool),
+    nominal: Option<f64>,
     text: &mut Vec<u8>,
 ) -> io::Result<()> {
     let accesses = accesses(region, nominal.unwrap_or(region.samples.into()));
-    let age = if ages { region.age.to_string() } else { "null".into() };
     write!(
         text,
         "{{\"start\": {}, \"end\": {}, \"nr_accesses\": {{\"samples\": {accesses}, \"percent\": null}}, \
-         \"age\": {{\"usec\": null, \"aggr_intervals\": {age}}}, \"sz_filter_passed\": 0",
-        region.range.start, region.range.end
+         \"age\": {{\"usec\": null, \"aggr_intervals\": {}}}, \"sz_filter_passed\": 0",
+        region.range.start, region.range.end, region.age
     )?;
     let damo_says_it_all = region.hits == accesses as f32
         && region.samples == row.samples
