@@ -31,7 +31,7 @@ fn drain(source: &mut dyn Source, all: &mut Batch) -> usize {
 /// reading in the compact format, thread by thread. Returns their number if there was no error.
 pub(crate) fn read(data: &[u8], format: Option<Format>) -> Option<usize> {
     let input = Input::new("input", Box::new(Cursor::new(data.to_vec()))).ok()?;
-    let mut trace = of_input(input, Options { format, lenient: false }).ok()?;
+    let mut trace = of_input(input, Options { format, strict: true }).ok()?;
     let mut batch = Batch::default();
     let errors = drain(&mut *trace.source, &mut batch);
     let accesses = batch.accesses.len();

@@ -73,21 +73,31 @@ fn damage_is_reported_and_the_sound_part_kept() {
     let dir = tempfile::tempdir().unwrap();
     let file = |name: &str, bytes: &[u8]| fs::write(dir.path().join(name), bytes).unwrap();
     file("a.lackey", format!("{LACKEY}hello\n").as_bytes());
-    let output = trace(&["convert", "a.lackey", "a.trace"], dir.path(), 9);
+    let output = trace(&["convert", "a.lackey", "a.trace", "--strict"], dir.path(), 9);
     let line = last_line(&output);
     assert!(
-        line.contains("a.lackey: line 7, column 1 (byte 67)") && line.contains("--lenient"),
+        line.contains("a.lackey: line 7, column 1 (byte 67)") && line.contains("--strict"),
         "{line}"
     );
-    let kept = info("a.trace", dir.path());
-    assert_eq!((&kept["total"], &kept["whole"]), (&4.into(), &Value::Bool(false)));
-    trace(&["convert", "a.lackey", "b.trace", "--lenient"], dir.path(), 0);
+    assert!(!dir.path().join("a.trace").exists());
+    trace(&["convert", "a.lackey", "b.trace"], dir.path(), 0);
+    assert_eq!(info("b.trace", dir.path())["total"], 4);
     let bytes = fs::read(dir.path().join("b.trace")).unwrap();
     file("cut.trace", &bytes[..bytes.len() - 1]);
-    let line = last_line(&trace(&["info", "cut.trace"], dir.path(), 9));
+    let line = last_line(&trace(&["info", "cut.trace", "--strict"], dir.path(), 9));
     assert!(line.contains("cut short"), "{line}");
-    trace(&["convert", "cut.trace", "mended.trace"], dir.path(), 9);
-    assert_eq!(info("mended.trace", dir.path())["total"], 4);
+    let line = last_line(&trace(&["convert", "cut.trace", "mended.trace"], dir.path(), 0));
+    assert!(line.contains("the readable part is in mended.trace: ") && line.contains("cut short"));
+    let kept = info("mended.trace", dir.path());
+    assert_eq!((&kept["total"], &kept["whole"]), (&4.into(), &Value::Bool(false)));
+    // Of three lines of CSV, one is damaged.
+    file("a.csv", b"\xef\xbb\xbfaddress,size\n0x1000,4\nx,4\n0x2000,4\n");
+    let line = last_line(&trace(&["info", "a.csv"], dir.path(), 0));
+    assert!(line.contains("line 3"), "{line}");
+    assert_eq!(info("a.csv", dir.path())["total"], 2);
+    file("head.csv", b"address,size\n");
+    let line = last_line(&trace(&["info", "head.csv"], dir.path(), 9));
+    assert!(line.contains("no access in it"), "{line}");
     file("words", b"#!/bin/sh\necho\n");
     file("empty", b"");
     for (name, part) in [("words", "no known format"), ("empty", "it is empty")] {

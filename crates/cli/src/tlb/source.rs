@@ -29,6 +29,10 @@ pub struct TraceArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+
+    /// Refuse a trace of which a part makes no sense, instead of leaving that part out
+    #[arg(long)]
+    pub strict: bool,
 }
 
 impl TraceArgs {
@@ -43,10 +47,10 @@ impl TraceArgs {
 
     /// Reads the whole trace, and feeds its accesses to a listener.
     pub(super) fn accesses(&self, listener: &mut dyn Listener) -> Result<Read> {
-        let options = Options { format: self.from, lenient: true };
+        let options = Options { format: self.from, strict: self.strict };
         let mut trace = open(&self.file, options)?;
         let mut threads = Threads::default();
-        read(&mut trace, |batch| {
+        read(&mut trace, self.strict, |batch| {
             threads.pass(batch, listener);
             Ok(())
         })

@@ -110,13 +110,8 @@ fn to_file(args: &ConvertArgs, trace: &mut Trace, to: To) -> Result<()> {
     let name = args.output.display().to_string();
     let out = BufWriter::with_capacity(1 << 18, partial.file());
     let (read, summary, bytes) = write(args, trace, &name, to, out)?;
-    if summary.total() == 0 {
-        let nothing = || {
-            Error::new(ErrorKind::Data, format!("cannot convert {}", args.input.input.display()))
-                .cause("there is no access in it")
-                .remedy("check that the tracer wrote something")
-        };
-        return Err(read.damage.unwrap_or_else(nothing));
+    if args.input.strict && read.damage.is_some() {
+        return read.verdict("");
     }
     partial.keep()?;
     let stopped = if read.stopped { ", as far as it was read" } else { "" };
@@ -149,14 +144,18 @@ fn write(
     match to {
         To::Compact => {
             let mut writer = Writer::new(name, out)?;
-            let read = read(trace, |batch| writer.batch(chosen(args, batch, &mut kept)))?;
+            let read = read(trace, args.input.strict, |batch| {
+                writer.batch(chosen(args, batch, &mut kept))
+            })?;
             let whole = read.whole();
             let (_, summary, bytes) = writer.finish(whole)?;
             Ok((read, summary, bytes))
         }
         To::Csv | To::Parquet => {
             let mut writer = CsvWriter::new(name, out)?;
-            let read = read(trace, |batch| writer.batch(chosen(args, batch, &mut kept)))?;
+            let read = read(trace, args.input.strict, |batch| {
+                writer.batch(chosen(args, batch, &mut kept))
+            })?;
             let whole = read.whole();
             let (summary, bytes) = writer.finish(whole)?;
             Ok((read, summary, bytes))

@@ -28,7 +28,7 @@ pub(super) fn run(args: &InfoArgs) -> Result<()> {
     let mut trace = args.input.open()?;
     let (format, bytes) = (trace.format, trace.bytes);
     let mut tally = Tally::default();
-    let read = read(&mut trace, |batch| {
+    let read = read(&mut trace, args.input.strict, |batch| {
         batch.events.iter().for_each(|(_, event)| tally.event(event));
         batch.accesses.iter().for_each(|access| tally.access(access));
         Ok(())

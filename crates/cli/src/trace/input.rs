@@ -25,14 +25,15 @@ pub struct InputArgs {
     #[arg(long, value_name = "FORMAT", value_parser = formats())]
     pub from: Option<Format>,
 
-    /// Skip lines of lackey's text that are not records, such as the program's own output
+    /// Refuse a trace of which a part makes no sense; without it, that part is left out: a damaged
+    /// line or block, or the program's own output in lackey's text
     #[arg(long)]
-    pub lenient: bool,
+    pub strict: bool,
 }
 
 impl InputArgs {
     pub(super) fn open(&self) -> Result<Trace> {
-        tierscope_tlb::ptat::open(&self.input, Options { format: self.from, lenient: self.lenient })
+        tierscope_tlb::ptat::open(&self.input, Options { format: self.from, strict: self.strict })
     }
 }
 
@@ -54,6 +55,7 @@ pub(crate) struct Read {
     /// The first error, and the number of damaged places.
     pub(super) damage: Option<Error>,
     pub(crate) damages: u64,
+    strict: bool,
 }
 
 impl Read {
@@ -62,22 +64,30 @@ impl Read {
         !self.stopped && self.to_the_end && self.damages == 0
     }
 
-    /// The error to end the command with, if any.
+    /// The error to end the command with, if any; other damage is reported on stderr.
     pub(crate) fn verdict(self, kept: &str) -> Result<()> {
-        let Some(damage) = self.damage else { return Ok(()) };
-        match self.damages {
-            1 => note!("{kept}"),
-            count => {
-                note!("damaged in {count} places, the first is named below; {kept}")
+        match self.damage {
+            Some(damage) if self.strict => return Err(damage),
+            Some(damage) if self.damages == 1 => note!("{kept}: {damage}"),
+            Some(damage) => {
+                note!("{kept}: it is damaged in {} places, first: {damage}", self.damages)
             }
+            None => {}
         }
-        Err(damage)
+        Ok(())
     }
 }
 
 /// Reads a trace to its end, or until a signal requests a stop; skips damaged parts if the format
-/// allows it.
-pub(crate) fn read(trace: &mut Trace, mut take: impl FnMut(&Batch) -> Result<()>) -> Result<Read> {
+/// allows it. If `strict`, reading ends at the first one.
+///
+/// # Errors
+/// Those of `take`; there is no access in the trace.
+pub(crate) fn read(
+    trace: &mut Trace,
+    strict: bool,
+    mut take: impl FnMut(&Batch) -> Result<()>,
+) -> Result<Read> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         // A second signal ends the program: after the first one it may be waiting for input that
@@ -87,7 +97,7 @@ pub(crate) fn read(trace: &mut Trace, mut take: impl FnMut(&Batch) -> Result<()>
             .map_err(|e| Error::new(ErrorKind::Other, "cannot wait for signals").cause(e))?;
     }
     let mut ticker = Ticker::new("reading", ticker::bytes);
-    let mut read = Read::default();
+    let (mut read, mut accesses) = (Read { strict, ..Read::default() }, 0);
     let mut batch = Batch::default();
     loop {
         if stop.load(Ordering::Relaxed) {
@@ -97,6 +107,7 @@ pub(crate) fn read(trace: &mut Trace, mut take: impl FnMut(&Batch) -> Result<()>
         batch.clear();
         let filled = trace.source.fill(&mut batch);
         take(&batch)?;
+        accesses += batch.accesses.len();
         match filled {
             Ok(true) => {}
             Ok(false) => break,
@@ -106,7 +117,7 @@ pub(crate) fn read(trace: &mut Trace, mut take: impl FnMut(&Batch) -> Result<()>
             Err(error) => {
                 read.damages += 1;
                 read.damage.get_or_insert(error);
-                if !trace.source.go_on() {
+                if strict || !trace.source.go_on() {
                     break;
                 }
             }
@@ -115,6 +126,13 @@ pub(crate) fn read(trace: &mut Trace, mut take: impl FnMut(&Batch) -> Result<()>
         ticker.tick(done, trace.bytes.max(done));
     }
     drop(ticker);
+    if accesses == 0 && !read.stopped {
+        return Err(read.damage.unwrap_or_else(|| {
+            Error::new(ErrorKind::Data, "cannot use the trace")
+                .cause("there is no access in it")
+                .remedy("check that the tracer wrote something")
+        }));
+    }
     read.to_the_end = trace.source.whole();
     trace.source.notes().iter().for_each(|note| note!("{note}"));
     Ok(read)

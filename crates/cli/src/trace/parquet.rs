@@ -43,7 +43,7 @@ pub(super) fn write(args: &ConvertArgs, trace: &mut Trace) -> Result<()> {
             pids[number] = *pid;
         }
     };
-    let read = read(trace, |batch| {
+    let read = read(trace, args.input.strict, |batch| {
         let batch = chosen(args, batch, &mut kept);
         let mut events = batch.events.iter().peekable();
         for (at, access) in batch.accesses.iter().enumerate() {

@@ -109,6 +109,8 @@ impl Layout {
 pub struct Csv<R> {
     lines: Lines<R>,
     layout: Option<(Layout, Fields)>,
+    /// No further line can be read.
+    stuck: bool,
     /// Number and last time by pid and thread.
     threads: BTreeMap<(u64, u64), (u32, Time)>,
 }
@@ -116,7 +118,12 @@ pub struct Csv<R> {
 impl<R: Read> Csv<R> {
     /// Reads `input`.
     pub fn new(name: &str, input: R) -> Self {
-        Self { lines: Lines::new(name, input), layout: None, threads: BTreeMap::new() }
+        Self {
+            lines: Lines::new(name, input),
+            layout: None,
+            stuck: false,
+            threads: BTreeMap::new(),
+        }
     }
 }
 
@@ -124,7 +131,8 @@ impl<R: Read> Source for Csv<R> {
     fn fill(&mut self, batch: &mut Batch) -> Result<bool> {
         let before = batch.accesses.len();
         while batch.accesses.len() < before + BATCH {
-            let Some((line, ends)) = self.lines.advance()? else { break };
+            let next = self.lines.advance().inspect_err(|_| self.stuck = true)?;
+            let Some((line, ends)) = next else { break };
             let text = self.lines.bytes(line);
             let text = text.strip_suffix(b"\r").unwrap_or(text);
             if text.is_empty() || text[0] == b'#' {
@@ -145,9 +153,14 @@ impl<R: Read> Source for Csv<R> {
         }
         Ok(batch.accesses.len() > before)
     }
+
+    /// A damaged line does not affect the others.
+    fn go_on(&self) -> bool {
+        self.layout.is_some() && !self.stuck
+    }
 }
 
-const REMEDY: &str = "correct the line; `tierscope trace --help` lists the columns";
+const REMEDY: &str = "correct the line; `tierscope trace convert --help` names the columns";
 
 /// A parse error of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -78,7 +78,7 @@ impl<R: Read> Source for Lackey<R> {
 const CUT: &str = "the last line is cut short";
 const GO_ON: &str = "everything before it is intact; trace the program to its end for the rest";
 const REMEDY: &str = "let Valgrind write to a file of its own (--log-file=FILE), \
-                      or leave such lines out with --lenient";
+                      or leave such lines out, without --strict";
 
 /// A parse error of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -115,8 +115,8 @@ impl Format {
 pub struct Options {
     /// The format; `None` to detect it from the content.
     pub format: Option<Format>,
-    /// Skip malformed lines of a lackey trace.
-    pub lenient: bool,
+    /// Refuse malformed lines of a lackey trace, instead of leaving them out.
+    pub strict: bool,
 }
 
 /// A trace that is open.
@@ -160,7 +160,7 @@ pub fn of_input(input: Input, options: Options) -> Result<Trace> {
     };
     let source: Box<dyn Source> = match format {
         Format::Compact => Box::new(ByTime::new(compact::Reader::new(&name, bytes)?)),
-        Format::Lackey => Box::new(Lackey::new(&name, bytes, options.lenient)),
+        Format::Lackey => Box::new(Lackey::new(&name, bytes, !options.strict)),
         Format::Drmemtrace => {
             let Some(length) = drmemtrace::record_length(&start) else {
                 let remedy = "omit --from to detect the format from the content";

@@ -119,6 +119,8 @@ pub struct PerfScript<R> {
     threads: BTreeMap<(i64, i64), u32>,
     unused: u64,
     samples: u64,
+    /// No further line can be read.
+    stuck: bool,
 }
 
 impl<R: Read> PerfScript<R> {
@@ -131,6 +133,7 @@ impl<R: Read> PerfScript<R> {
             threads: BTreeMap::new(),
             unused: 0,
             samples: 0,
+            stuck: false,
         }
     }
 
@@ -167,7 +170,8 @@ impl<R: Read> Source for PerfScript<R> {
     fn fill(&mut self, batch: &mut Batch) -> Result<bool> {
         let before = batch.accesses.len();
         while batch.accesses.len() < before + BATCH {
-            let Some((line, _)) = self.lines.advance()? else { break };
+            let next = self.lines.advance().inspect_err(|_| self.stuck = true)?;
+            let Some((line, _)) = next else { break };
             let text = String::from_utf8_lossy(self.lines.bytes(line)).into_owned();
             let taken = match parse(&text) {
                 Ok(None) => Ok(()),
@@ -181,9 +185,15 @@ impl<R: Read> Source for PerfScript<R> {
         }
         let more = batch.accesses.len() > before;
         if !more && self.samples == 0 {
+            self.stuck = true;
             return Err(self.lines.wrong(0, "no line of it is a sample of perf's", REMEDY));
         }
         Ok(more)
+    }
+
+    /// A damaged line does not affect the others.
+    fn go_on(&self) -> bool {
+        !self.stuck
     }
 
     fn notes(&self) -> Vec<String> {
