@@ -68,6 +68,60 @@ fn there_and_back() {
     assert!(text.contains("accesses   4\n") && text.contains("8 KiB touched"), "{text}");
 }
 
+/// CSV of four threads over 64 MiB, each with 30,000 accesses; 500 lines of one, then of the next.
+/// With times, the threads are up to 200,000 accesses apart.
+fn four_threads(times: bool) -> String {
+    let mut rng = Rng::seeded(7);
+    let mut nows = [0, 5_000, 9_000_000, 40].map(|start: u64| start);
+    let mut text = String::from(if times { "time_ns,tid,address\n" } else { "tid,address\n" });
+    for block in 0..240 {
+        let thread = block % 4;
+        for _ in 0..500 {
+            let address = rng.below(64 << 20) + (1 << 32);
+            nows[thread] += 1 + rng.below(300);
+            if times {
+                text += &format!("{},", nows[thread]);
+            }
+            text += &format!("{},{address}\n", 9 - thread);
+        }
+    }
+    text
+}
+
+// Each trace is converted to the compact format, to CSV, and again to the compact format: `tlb
+// report`, which depends on the order of accesses, says the same of all four.
+#[test]
+fn reports_do_not_depend_on_the_container() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("timed.csv"), four_threads(true)).unwrap();
+    fs::write(dir.path().join("timeless.csv"), four_threads(false)).unwrap();
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../trace/tests/fixtures");
+    let files = fs::read_dir(fixtures).unwrap().map(|entry| entry.unwrap().path());
+    let files = files.filter(|path| path.extension().is_some_and(|end| end != "md"));
+    let own = ["timed.csv", "timeless.csv"].map(|name| dir.path().join(name));
+    for (number, path) in (0..).zip(files.chain(own)) {
+        let names = ["a.trace", "b.csv", "c.trace"].map(|name| format!("{number}-{name}"));
+        let first = path.to_str().unwrap();
+        let chain = [first, &names[0], &names[1], &names[2]];
+        for pair in chain.windows(2) {
+            trace(&["convert", pair[0], pair[1]], dir.path(), 0);
+        }
+        let report = |name: &str| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_tierscope"));
+            let output = command.args(["tlb", "report", name, "--json"]).current_dir(dir.path());
+            let output = output.output().unwrap();
+            assert_eq!(output.status.code(), Some(0), "{output:?}");
+            let mut report: Value = serde_json::from_slice(&output.stdout).unwrap();
+            assert_eq!(report["trace"].take(), name);
+            report
+        };
+        let expected = report(first);
+        for name in &chain[1..] {
+            assert_eq!(report(name), expected, "{name} of {first}");
+        }
+    }
+}
+
 #[test]
 fn damage_is_reported_and_the_sound_part_kept() {
     let dir = tempfile::tempdir().unwrap();
