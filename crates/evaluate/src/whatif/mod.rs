@@ -14,13 +14,14 @@ use std::time::Duration;
 use serde::Serialize;
 use tierscope_core::drive::{Course, Sink, Window};
 use tierscope_core::session::{Placing, Session};
-use tierscope_core::units::about_size;
-use tierscope_core::{Budget, Error, ErrorKind, Need, Result, names};
+use tierscope_core::units::{about_size, about_time};
+use tierscope_core::{Budget, Error, ErrorKind, Need, Result, Time, names};
 use tierscope_instruments::region_source::RegionSource;
 use tierscope_policies::registry::{Entry, all, by_name, make};
 use tierscope_record::Recording;
 use tierscope_sim::config::Costs;
 use tierscope_sim::experiment::{Experiment, Mode};
+use tierscope_trace::compact::Index;
 use tierscope_workloads::work::TRACE;
 
 use crate::contest::{Contestant, Moves, Report as Placed, contestants, place, sized};
@@ -100,14 +101,32 @@ fn contests(
     let name = "the command line";
     let usual = parse(name, &text, overrides, &[])?;
     let fastest = &usual.setup.hardware.tiers[0].name;
+    let length = Index::open(settings.what)?.summary.last.since(Time(0));
+    let (time, part) = match overrides.time {
+        None => (enough(length), String::new()),
+        Some(time) if time < length => {
+            (time, format!("the first {} of {} of ", about_time(time), about_time(length)))
+        }
+        Some(time) => (time, String::new()),
+    };
     let of = |bytes: &u64| {
         let mut experiment = parse(name, &text, overrides, &[sized(fastest, *bytes)])?;
+        experiment.time = time;
         let (what, size) = (settings.what.display(), about_size(*bytes));
-        experiment.name = format!("{what} with {size} of {fastest}");
+        experiment.name = format!("{part}{what} with {size} of {fastest}");
         let placers = contestants(&experiment, settings.policies)?;
         Ok((experiment, placers))
     };
     settings.fast.iter().map(of).collect()
+}
+
+/// Simulated time in which a trace of this length ends, also on a machine that is somewhat slower
+/// than the traced one; an hour for traces without times, which end when their accesses do.
+fn enough(length: Duration) -> Duration {
+    match length {
+        Duration::ZERO => Duration::from_secs(3600),
+        _ => Duration::from_secs((length + length / 10).as_secs() + 1),
+    }
 }
 
 /// Result of one policy on a recording.
@@ -279,7 +298,7 @@ fn replay(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tierscope_core::{Mapping, Mappings, Range, Region, Snapshot, Space, SpaceId, Time};
+    use tierscope_core::{Mapping, Mappings, Range, Region, Snapshot, Space, SpaceId};
     use tierscope_record::{Memory, Meta, Recorder};
 
     #[test]
@@ -317,6 +336,13 @@ mod tests {
         }
         recorder.finish().unwrap();
         Recording::from_source(Box::new(memory)).unwrap()
+    }
+
+    #[test]
+    fn a_trace_is_simulated_to_its_end() {
+        let seconds = Duration::from_secs;
+        let expected = [seconds(3600), seconds(23), seconds(7921)];
+        assert_eq!([0, 20, 7200].map(|length| enough(seconds(length))), expected);
     }
 
     // Every policy that works on regions, on every kind of recording: as tierscope makes them, and
