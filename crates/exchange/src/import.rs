@@ -314,7 +314,8 @@ impl Imported {
         samples.finish(&mut self.spool)
     }
 
-    fn check(&self) -> Result<()> {
+    fn check(&mut self) -> Result<()> {
+        self.spool.streams.retain(|stream| !stream.snapshots.is_empty());
         if self.windows() > 0 {
             return Ok(());
         }

@@ -280,6 +280,12 @@ impl Spool {
         }
     }
 
+    /// Drops the snapshots of a stream, and counts it as a `field` that is not kept.
+    pub(crate) fn discard(&mut self, stream: StreamId, field: &'static str) {
+        self.streams[stream.0].snapshots.clear();
+        self.drop_field(field, true);
+    }
+
     /// The stream of `origin`, which is created if needed.
     pub(crate) fn stream(&mut self, origin: &Origin) -> StreamId {
         if let Some(id) = self.by_origin.get(origin) {

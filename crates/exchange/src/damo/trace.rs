@@ -1,9 +1,14 @@
-//! The tracepoint `damon:damon_aggregated` as text, printed by `perf script`, `trace-cmd report` or
-//! ftrace.
+//! The tracepoints `damon:damon_aggregated` and `damon:damos_before_apply` as text, printed by `perf
+//! script`, `trace-cmd report` or ftrace.
 //!
 //! `kdamond.0  4452 [000] 82877.315633: damon:damon_aggregated: target_id=0 nr_regions=17
 //! 140731667070976-140731668037632: 0 3`: time, target, number of the target's regions, one region,
 //! its accesses, its age (missing before Linux 5.17).
+//!
+//! `damos_before_apply: ctx_idx=0 scheme_idx=0 target_idx=0 nr_regions=11 121932607488-135128711168: 0
+//! 136`: likewise, of the regions that a scheme is about to be applied to; `nr_regions` is the number
+//! of all. What such a file does not list is not known. Where a file has both kinds of events, the
+//! first kind has all regions, and the second one is left out.
 
 use std::collections::HashMap;
 
@@ -18,7 +23,10 @@ const EVENTS: [&str; 2] = ["damon:damon_aggregated:", "damon_aggregated:"];
 /// Event emitted whenever the kernel tunes DAMON's intervals (Linux 6.17).
 const TUNE: [&str; 2] = ["damon:damon_monitor_intervals_tune:", "damon_monitor_intervals_tune:"];
 /// Event emitted only for regions to which a scheme is about to be applied.
-const BEFORE_APPLY: &str = "damos_before_apply:";
+const BEFORE_APPLY: [&str; 2] = ["damon:damos_before_apply:", "damos_before_apply:"];
+/// Nanoseconds between two events of a scheme from which on they are of two windows: half of DAMON's
+/// default aggregation interval.
+const APART: u64 = 50_000_000;
 
 /// Nanoseconds between the events of a window: the kernel emits them in a row.
 const AT_ONCE: u64 = 1_000_000;
@@ -30,8 +38,8 @@ pub(crate) enum Line {
     Region(Event),
     /// A new sampling interval, in ns.
     Tuned(f64),
-    /// A region to which a scheme is about to be applied.
-    BeforeApply,
+    /// A region to which a scheme is about to be applied: indices of context, scheme and target.
+    BeforeApply([i64; 2], Event),
     /// Any other line.
     Other,
 }
@@ -61,24 +69,40 @@ pub(crate) fn parse(line: &str) -> Result<Line, &'static str> {
             let micros = words.next().and_then(|w| w.strip_prefix("sample_us=")?.parse().ok());
             return micros.map(|us: u32| Line::Tuned(f64::from(us) * 1e3)).ok_or("sample_us");
         }
-        if word.ends_with(BEFORE_APPLY) {
-            return Ok(Line::BeforeApply);
+        if BEFORE_APPLY.contains(&word) {
+            let time = before.and_then(seconds).ok_or("time")?;
+            return before_apply(time, &words.collect::<Vec<_>>());
         }
         before = Some(word);
     }
     Ok(Line::Other)
 }
 
-fn event(time: u64, words: &[&str]) -> Result<Event, &'static str> {
-    let field = |index: usize, name: &'static str| {
-        let value = words.get(index).and_then(|word| word.strip_prefix(name)?.strip_prefix('='));
-        value.ok_or(name)
+/// The value of a field `name=value`.
+fn field<'a>(words: &[&'a str], at: usize, name: &'static str) -> Result<&'a str, &'static str> {
+    words.get(at).and_then(|word| word.strip_prefix(name)?.strip_prefix('=')).ok_or(name)
+}
+
+fn before_apply(time: u64, words: &[&str]) -> Result<Line, &'static str> {
+    let index = |at: usize, name: &'static str| {
+        field(words, at, name)?.parse::<u32>().map(i64::from).map_err(|_| name)
     };
+    let scheme = [index(0, "ctx_idx")?, index(1, "scheme_idx")?];
+    let target = index(2, "target_idx")?.cast_unsigned();
+    Ok(Line::BeforeApply(scheme, rest(time, target, &words[2..])?))
+}
+
+fn event(time: u64, words: &[&str]) -> Result<Event, &'static str> {
     // A kernel address in early kernels, also printed with a sign.
-    let target = field(0, "target_id")?;
+    let target = field(words, 0, "target_id")?;
     let signed = || target.parse::<i64>().ok().map(i64::cast_unsigned);
     let target = target.parse().ok().or_else(signed).ok_or("target_id")?;
-    let regions = field(1, "nr_regions")?.parse().map_err(|_| "nr_regions")?;
+    rest(time, target, words)
+}
+
+/// The fields from the second one on, which both kinds of events have.
+fn rest(time: u64, target: u64, words: &[&str]) -> Result<Event, &'static str> {
+    let regions = field(words, 1, "nr_regions")?.parse().map_err(|_| "nr_regions")?;
     let range = words.get(2).and_then(|word| word.strip_suffix(':')?.split_once('-'));
     let (start, end) = range.ok_or("address range")?;
     let number = |index: usize| words.get(index).and_then(|word| word.parse().ok());
@@ -96,12 +120,21 @@ fn event(time: u64, words: &[&str]) -> Result<Event, &'static str> {
     })
 }
 
+impl Event {
+    fn region(&self, hits: u32) -> ForeignRegion {
+        let windows = |age: i64| Age::Windows(u32::try_from(age.max(0)).unwrap_or(u32::MAX));
+        let age = self.age.map_or(Age::Absent, windows);
+        ForeignRegion { age, ..ForeignRegion::new(self.start, self.end, hits as f32, 0) }
+    }
+}
+
 /// Assembles events into snapshots, per target.
 #[derive(Default)]
 pub(crate) struct Reader {
     targets: HashMap<u64, Pending>,
     sampling: Option<f64>,
-    before_apply: u64,
+    /// By indices of context and scheme, and target.
+    applied: HashMap<([i64; 2], u64), Pending>,
 }
 
 /// A snapshot of which some regions are still missing.
@@ -132,21 +165,15 @@ impl Reader {
         match parse(text).map_err(missing)? {
             Line::Region(event) => self.event(file, number, &event, spool)?,
             Line::Tuned(sampling) => self.sampling = Some(sampling),
-            Line::BeforeApply => self.before_apply += 1,
+            Line::BeforeApply(scheme, event) => self.apply(file, number, scheme, &event, spool)?,
             Line::Other => return Ok(false),
         }
         Ok(true)
     }
 
     fn event(&mut self, file: &str, line: u64, event: &Event, spool: &mut Spool) -> Result<()> {
-        let pending = self.targets.entry(event.target).or_insert_with(|| Pending {
-            stream: spool.stream(&Origin::target(event.target)),
-            regions: Vec::new(),
-            expected: event.regions,
-            time: event.time,
-            latest: event.time,
-            line,
-            last_end: None,
+        let pending = self.targets.entry(event.target).or_insert_with(|| {
+            Pending::new(spool.stream(&Origin::target(event.target)), event, line)
         });
         if pending.last_end.is_some_and(|last| event.time < last) {
             let cause = "time goes backwards: the lines are not in order of time";
@@ -170,11 +197,7 @@ impl Reader {
         let hits = u32::try_from(event.accesses).ok().filter(|hits| *hits <= 1 << 24);
         match hits {
             Some(hits) => {
-                let age = event.age.map_or(Age::Absent, |age| {
-                    Age::Windows(u32::try_from(age.max(0)).unwrap_or(u32::MAX))
-                });
-                let region = ForeignRegion::new(event.start, event.end, hits as f32, 0);
-                pending.regions.push(ForeignRegion { age, ..region });
+                pending.regions.push(event.region(hits));
             }
             // damo ends a recording of one window with a dummy region of -1 accesses, for its time.
             None if event.accesses == -1 && event.end == 0 => return Ok(()),
@@ -189,19 +212,66 @@ impl Reader {
         Ok(())
     }
 
-    /// Drops the snapshots that are incomplete at the end of the file, and counts them.
+    /// Adds a region that a scheme is about to be applied to.
+    fn apply(
+        &mut self,
+        file: &str,
+        line: u64,
+        scheme: [i64; 2],
+        event: &Event,
+        spool: &mut Spool,
+    ) -> Result<()> {
+        let pending = self.applied.entry((scheme, event.target)).or_insert_with(|| {
+            // Scheme 0 of a file is another one than no scheme.
+            let context = [0, scheme[0], scheme[1] + 1];
+            let stream = spool.stream(&Origin { context, ..Origin::target(event.target) });
+            Pending::new(stream, event, line)
+        });
+        if event.time < pending.latest {
+            let cause = "time goes backwards: the lines are not in order of time";
+            return Err(malformed(file, Place::Line(line), cause));
+        }
+        let is_next = event.time - pending.latest > APART
+            || pending.regions.last().is_some_and(|last| event.start <= last.start);
+        if is_next && !pending.regions.is_empty() {
+            pending.push(file, self.sampling, spool)?;
+        }
+        if pending.regions.is_empty() {
+            (pending.time, pending.line) = (event.time, line);
+        }
+        pending.latest = event.time;
+        let hits = u32::try_from(event.accesses).ok().filter(|hits| *hits <= 1 << 24);
+        let Some(hits) = hits else {
+            let cause = format!("{} accesses", event.accesses);
+            return Err(malformed(file, Place::Line(line), cause));
+        };
+        pending.regions.push(event.region(hits));
+        Ok(())
+    }
+
+    /// Drops the snapshots that are incomplete at the end of the file, and counts them; and those of
+    /// schemes, if the file has snapshots with all regions.
     pub(crate) fn finish(&mut self, file: &str, spool: &mut Spool) -> Result<()> {
         let open = self.targets.values_mut().filter(|pending| !pending.regions.is_empty());
         open.for_each(|pending| pending.give_up(spool));
-        if self.targets.is_empty() && self.before_apply > 0 {
-            let cause = "it holds damos_before_apply events only, which do not contain all regions";
-            return Err(malformed(file, Place::Whole, cause));
+        for pending in self.applied.values_mut() {
+            if self.targets.is_empty() {
+                pending.push(file, self.sampling, spool)?;
+            } else {
+                spool.discard(pending.stream, "damos_before_apply");
+            }
         }
         Ok(())
     }
 }
 
 impl Pending {
+    fn new(stream: StreamId, event: &Event, line: u64) -> Self {
+        let (regions, last_end) = (Vec::new(), None);
+        let (expected, time) = (event.regions, event.time);
+        Self { stream, regions, expected, time, latest: time, line, last_end }
+    }
+
     fn give_up(&mut self, spool: &mut Spool) {
         self.regions.clear();
         self.last_end = Some(self.time);
@@ -294,12 +364,39 @@ mod tests {
         assert!(error.contains("line 2: time goes backwards"), "{error}");
     }
 
+    /// A line of a region from `start` on to which scheme 3 of target 2 is about to be applied.
+    fn applied(time: &str, start: u64) -> String {
+        let end = start + 10;
+        format!(
+            "k 1 [0] {time}: damon:damos_before_apply: ctx_idx=0 scheme_idx=3 target_idx=2 nr_regions=9 \
+             {start}-{end}: 1 1"
+        )
+    }
+
+    // Two of nine regions are applied at 1.5 s, and one at 1.6 s and at 1.7 s: three snapshots, of what
+    // is listed.
     #[test]
-    fn events_of_schemes_alone_are_refused() {
+    fn events_of_schemes_have_the_listed_regions() {
         let (mut spool, mut reader) = (in_memory(), Reader::default());
-        let line = "k 1 [0] 1.5: damon:damos_before_apply: ctx_idx=0 scheme_idx=0 target_idx=0";
-        assert!(reader.line("x", 1, line, &mut spool).unwrap());
-        let error = reader.finish("x", &mut spool).unwrap_err().to_string();
-        assert!(error.contains("damos_before_apply"), "{error}");
+        let lines = [("1.500000", 0), ("1.500002", 40), ("1.600000", 80), ("1.700000", 10)];
+        for (number, (time, start)) in (1..).zip(lines) {
+            assert!(reader.line("x", number, &applied(time, start), &mut spool).unwrap());
+        }
+        reader.finish("x", &mut spool).unwrap();
+        let snapshots = spool.streams[0].snapshots.iter();
+        let found: Vec<_> = snapshots.map(|(s, _, n)| (s.end / 1_000_000, *n)).collect();
+        assert_eq!(found, [(1500, 2), (1600, 1), (1700, 1)]);
+        assert_eq!(spool.streams[0].origin.as_ref().unwrap().context, [0, 0, 4]);
+    }
+
+    #[test]
+    fn events_of_schemes_are_left_out_where_all_regions_are_known() {
+        let (mut spool, mut reader) = (in_memory(), Reader::default());
+        reader.line("x", 1, &applied("1.500000", 0), &mut spool).unwrap();
+        let whole = LINE.replace("nr_regions=17", "nr_regions=1");
+        reader.line("x", 2, &whole, &mut spool).unwrap();
+        reader.finish("x", &mut spool).unwrap();
+        let numbers: Vec<_> = spool.streams.iter().map(|s| s.snapshots.len()).collect();
+        assert_eq!((numbers, spool.dropped["damos_before_apply"]), (vec![0, 1], 1));
     }
 }
