@@ -172,11 +172,16 @@ pub struct Heatmap {
     pub row_bytes: u64,
     /// Number of columns.
     pub columns: usize,
+    /// Whether all regions were read; if not, tiles were used, whose bins are an approximation.
+    pub exact: bool,
     /// Bytes that were mapped at the end, and are in no row: not resident, or never probed.
     pub left_out_bytes: u64,
     /// The areas, ordered by space and address; short-lived processes and small mappings come last.
     pub areas: Vec<Area>,
 }
+
+/// Regions up to which all windows of a view are read: they take less than a second.
+const EXACT_REGIONS: u64 = 4 << 20;
 
 /// Makes the heatmap of the view.
 ///
@@ -192,7 +197,10 @@ pub fn heatmap(recording: &Recording, view: &View, grid: Grid) -> Result<Heatmap
     let memory = seen::memory(recording, &windows, view, &layouts)?;
     let (blocks, row_bytes) = blocks(&memory, grid.rows);
     let mut canvas = Canvas::new(&blocks, columns);
-    recording.heat(windows.clone(), coarsest(windows.len(), columns), |heat| {
+    let regions: u64 = commits.iter().map(|row| row.regions).sum();
+    let exact = regions <= EXACT_REGIONS;
+    let coarsest = if exact { 0 } else { coarsest(windows.len(), columns) };
+    recording.heat(windows.clone(), coarsest, |heat| {
         canvas.add(&heat, &axis, view);
         Ok(())
     })?;
@@ -205,6 +213,7 @@ pub fn heatmap(recording: &Recording, view: &View, grid: Grid) -> Result<Heatmap
         windows: windows.len() as u64,
         row_bytes,
         columns,
+        exact,
         left_out_bytes: canvas.left_out(layouts.last(), view),
         areas: canvas.areas(&blocks, &layouts),
     })
@@ -432,9 +441,10 @@ impl Heatmap {
         let [from, to, column] =
             [self.from_ns, self.to_ns, (self.to_ns - self.from_ns) / self.columns as u64]
                 .map(|ns| units::about_time(Duration::from_nanos(ns)));
+        let how = if self.exact { "" } else { " (from tiles)" };
         writeln!(
             out,
-            "{}: {} windows from {from} to {to}, column {column}, row {}",
+            "{}: {} windows from {from} to {to}, column {column}, row {}{how}",
             self.target,
             self.windows,
             units::about_size(self.row_bytes)

@@ -10,7 +10,7 @@ use tierscope_core::{
     Backing, Mapping, Mappings, Range, Region, Snapshot, Space, SpaceId, Time, Unknown,
 };
 use tierscope_record::{Memory, Meta, Recorder, Recording};
-use tierscope_report::{View, ages, html, summary, wss};
+use tierscope_report::{Cell, Grid, View, ages, heatmap, html, summary, wss};
 
 const PAGE: u64 = 4096;
 const BASE: u64 = 0x7f00_0000_0000;
@@ -129,6 +129,41 @@ fn pages_of_units(area: &Value) -> Vec<u64> {
     (0..units).map(page).collect()
 }
 
+/// Windows of up to 8 regions, more of them than tiles of two zooms sum up.
+fn many_plans() -> impl Strategy<Value = Vec<Plan>> {
+    let plan = prop::collection::vec((1u64..24, 0u8..=40, any_state(), 0u32..100), 0..8);
+    prop::collection::vec(plan, 60..140)
+}
+
+/// Mean frequency of known pages of a row in a column, and how much more of it is unknown than known;
+/// `None` if nothing was looked at. Both by page and by millisecond.
+fn naive_cell(plans: &[Plan], pages: &[u64], [from, to]: [f64; 2]) -> Option<(f64, f64)> {
+    let (mut known, mut hot, mut unknown) = (0.0, 0.0, 0.0);
+    for (number, plan) in plans.iter().enumerate() {
+        let window = [number as f64 * 200.0, (number + 1) as f64 * 200.0];
+        let time = window[1].min(to) - window[0].max(from);
+        for region in regions(plan).iter().filter(|_| time > 1e-6) {
+            let inside = |page: &&u64| {
+                region.range.covers(&Range::new(
+                    SpaceId(0),
+                    BASE + **page * PAGE,
+                    BASE + (**page + 1) * PAGE,
+                ))
+            };
+            let amount = pages.iter().filter(inside).count() as f64 * time;
+            match (region.samples, region.unknown) {
+                (0, _) => {}
+                (_, Some(_)) => unknown += amount,
+                _ => {
+                    known += amount;
+                    hot += amount * region.frequency();
+                }
+            }
+        }
+    }
+    (known + unknown > 0.0).then(|| (hot / f64::max(known, 1e-9), unknown - known))
+}
+
 fn any_state() -> impl Strategy<Value = State> {
     prop_oneof![Just(State::Known), Just(State::Unknown), Just(State::Unseen)]
 }
@@ -149,6 +184,32 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     // The finest level holds every window unchanged.
+    // Every cell of the default view is the mean over time and space, by pages and windows.
+    #[test]
+    fn cells_are_means_over_time_and_space(plans in many_plans(), columns in 1usize..40) {
+        let recording = record(&plans);
+        let map = heatmap(&recording, &View::default(), Grid { columns, rows: 12 }).unwrap();
+        prop_assert!(map.exact);
+        let length = plans.len() as f64 * 200.0 / map.columns as f64;
+        for row in map.areas.iter().flat_map(|area| &area.rows) {
+            let page = |at: u64| (at - BASE) / PAGE;
+            let pages: Vec<u64> =
+                row.parts.iter().flat_map(|part| page(part.start)..page(part.end)).collect();
+            for (column, cell) in row.cells.iter().enumerate() {
+                let time = [column as f64 * length, (column + 1) as f64 * length];
+                let is_right = match (cell, naive_cell(&plans, &pages, time)) {
+                    (Cell::Heat(found), Some((naive, more))) => {
+                        more < 1e-6 && (found - naive).abs() < 1e-6
+                    }
+                    (Cell::Unknown, Some((_, more))) => more > -1e-6,
+                    (Cell::NotLookedAt, None) => true,
+                    _ => false,
+                };
+                prop_assert!(is_right, "{:?} in column {} of {:?}", cell, column, row.parts);
+            }
+        }
+    }
+
     #[test]
     fn the_page_holds_the_recorded_data(plans in any_plans()) {
         let recording = record(&plans);
