@@ -138,7 +138,8 @@ fn lines_of_an_old_kernel(windows: u64) -> String {
     (0..windows).flat_map(|window| regions.map(|region| line(window, region))).collect()
 }
 
-// What the file does not have is in no report and no export; the id of its target goes through both.
+// What the file does not have is in no report and no export; the id of its target goes through
+// both.
 #[test]
 fn what_a_file_lacks_is_not_invented() {
     let dir = tempfile::tempdir().unwrap();

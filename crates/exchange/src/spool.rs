@@ -366,8 +366,8 @@ impl Spool {
     }
 }
 
-/// Removes regions that are empty, or overlap the one before. Returns what is wrong with the first of
-/// them, and their number.
+/// Removes regions that are empty, or overlap the one before. Returns what is wrong with the first
+/// of them, and their number.
 fn weed(regions: &mut Vec<ForeignRegion>) -> Option<(String, u64)> {
     let (mut end, mut first, all) = (0, None, regions.len());
     regions.retain(|region| {

@@ -70,8 +70,9 @@ impl<S: Source> ByTime<S> {
         Self { from_zero: true, ..Self::new(source) }
     }
 
-    /// Reads until there are two windows of items, or the source's error or end. Events that concern
-    /// all threads are passed on at once, those that change mappings after all accesses before.
+    /// Reads until there are two windows of items, or the source's error or end. Events that
+    /// concern all threads are passed on at once, those that change mappings after all accesses
+    /// before.
     fn read(&mut self, out: &mut Batch) -> Result<()> {
         while !self.ended && self.items.len() < 2 * WINDOW {
             self.read.clear();

@@ -252,8 +252,8 @@ a, 1, 64, 50, rw
         );
     }
 
-    // Region `a` has 100,000,000 bytes: with no stride, and with one beyond it, only its first byte is
-    // accessed.
+    // Region `a` has 100,000,000 bytes: with no stride, and with one beyond it, only its first byte
+    // is accessed.
     #[test]
     fn a_stride_beyond_the_region_stays_at_its_beginning() {
         for stride in ["0", "100000001"] {

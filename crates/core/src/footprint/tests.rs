@@ -90,9 +90,9 @@ fn accessed_entries_count_before_they_are_measured() {
     assert_eq!(seen(None), [(0, 512, HOT, None)]);
 }
 
-// Of 16 pages 5 are resident, by count only. Pages 2 to 4 are known to be accessed, so that they are
-// two of the five, and the other 14 pages have three. If one page was resident when it was measured,
-// that tells nothing of them.
+// Of 16 pages 5 are resident, by count only. Pages 2 to 4 are known to be accessed, so that they
+// are two of the five, and the other 14 pages have three. If one page was resident when it was
+// measured, that tells nothing of them.
 #[test]
 fn accessed_pages_are_the_resident_ones() {
     let seen = |level, resident| {

@@ -1,14 +1,14 @@
-//! The tracepoints `damon:damon_aggregated` and `damon:damos_before_apply` as text, printed by `perf
-//! script`, `trace-cmd report` or ftrace.
+//! The tracepoints `damon:damon_aggregated` and `damon:damos_before_apply` as text, printed by
+//! `perf script`, `trace-cmd report` or ftrace.
 //!
 //! `kdamond.0  4452 [000] 82877.315633: damon:damon_aggregated: target_id=0 nr_regions=17
 //! 140731667070976-140731668037632: 0 3`: time, target, number of the target's regions, one region,
 //! its accesses, its age (missing before Linux 5.17).
 //!
-//! `damos_before_apply: ctx_idx=0 scheme_idx=0 target_idx=0 nr_regions=11 121932607488-135128711168: 0
-//! 136`: likewise, of the regions that a scheme is about to be applied to; `nr_regions` is the number
-//! of all. What such a file does not list is not known. Where a file has both kinds of events, the
-//! first kind has all regions, and the second one is left out.
+//! `damos_before_apply: ctx_idx=0 scheme_idx=0 target_idx=0 nr_regions=11
+//! 121932607488-135128711168: 0 136`: likewise, of the regions that a scheme is about to be applied
+//! to; `nr_regions` is the number of all. What such a file does not list is not known. Where a file
+//! has both kinds of events, the first kind has all regions, and the second one is left out.
 
 use std::collections::HashMap;
 
@@ -24,8 +24,8 @@ const EVENTS: [&str; 2] = ["damon:damon_aggregated:", "damon_aggregated:"];
 const TUNE: [&str; 2] = ["damon:damon_monitor_intervals_tune:", "damon_monitor_intervals_tune:"];
 /// Event emitted only for regions to which a scheme is about to be applied.
 const BEFORE_APPLY: [&str; 2] = ["damon:damos_before_apply:", "damos_before_apply:"];
-/// Nanoseconds between two events of a scheme from which on they are of two windows: half of DAMON's
-/// default aggregation interval.
+/// Nanoseconds between two events of a scheme from which on they are of two windows: half of
+/// DAMON's default aggregation interval.
 const APART: u64 = 50_000_000;
 
 /// Nanoseconds between the events of a window: the kernel emits them in a row.
@@ -249,8 +249,8 @@ impl Reader {
         Ok(())
     }
 
-    /// Drops the snapshots that are incomplete at the end of the file, and counts them; and those of
-    /// schemes, if the file has snapshots with all regions.
+    /// Drops the snapshots that are incomplete at the end of the file, and counts them; and those
+    /// of schemes, if the file has snapshots with all regions.
     pub(crate) fn finish(&mut self, file: &str, spool: &mut Spool) -> Result<()> {
         let open = self.targets.values_mut().filter(|pending| !pending.regions.is_empty());
         open.for_each(|pending| pending.give_up(spool));
@@ -373,8 +373,8 @@ mod tests {
         )
     }
 
-    // Two of nine regions are applied at 1.5 s, and one at 1.6 s and at 1.7 s: three snapshots, of what
-    // is listed.
+    // Two of nine regions are applied at 1.5 s, and one at 1.6 s and at 1.7 s: three snapshots, of
+    // what is listed.
     #[test]
     fn events_of_schemes_have_the_listed_regions() {
         let (mut spool, mut reader) = (in_memory(), Reader::default());

@@ -135,8 +135,8 @@ fn many_plans() -> impl Strategy<Value = Vec<Plan>> {
     prop::collection::vec(plan, 60..140)
 }
 
-/// Mean frequency of known pages of a row in a column, and how much more of it is unknown than known;
-/// `None` if nothing was looked at. Both by page and by millisecond.
+/// Mean frequency of known pages of a row in a column, and how much more of it is unknown than
+/// known; `None` if nothing was looked at. Both by page and by millisecond.
 fn naive_cell(plans: &[Plan], pages: &[u64], [from, to]: [f64; 2]) -> Option<(f64, f64)> {
     let (mut known, mut hot, mut unknown) = (0.0, 0.0, 0.0);
     for (number, plan) in plans.iter().enumerate() {

@@ -10,7 +10,7 @@
 //! | `address_hex` | `addr_hex`, `vaddr_hex`, `va_hex` | the same in hex, `0x` optional | |
 //! | `kind` | `type`, `op`, `operation`, `access`, `rw` | see below | all are loads |
 //! | `write` | `is_write`, `store`, `is_store` | `0`, `false`; `1`, `true` | |
-//! | `size` | `bytes`, `length` | bytes, up to 16 MiB; above 32 KiB it is several accesses | 0: not known |
+//! | `size` | `bytes`, `length` | bytes, up to 16 MiB | 0: not known |
 //! | `thread` | `tid`, `thread_id`, `cpu` | a number | one thread |
 //! | `pid` | `process` | a number | 0 |
 //! | `time_ns`, `time_us`, `time_ms`, `time_s` | `time`, `timestamp`, `ts` | see below | no times |
@@ -19,7 +19,8 @@
 //! `instruction`, `i`, `x`. Times count from any moment, with or without a fraction; those without
 //! a unit in their name are in ns.
 //!
-//! Times count from the earliest access, and must not go backwards within a thread.
+//! An access of more than 32 KiB is several. Times count from the earliest access, and must not go
+//! backwards within a thread.
 //!
 //! `csv_core` splits a line into fields and resolves quotes (RFC 4180). Lines are found here: their
 //! length is limited, so that memory is, and a quoted field cannot contain a line end.
