@@ -72,6 +72,33 @@ impl Format {
         }
     }
 
+    /// What a recording keeps of it, what is lost, and what it was tested against: for
+    /// docs/formats.md.
+    #[must_use]
+    pub fn facts(self) -> [&'static str; 3] {
+        let json = [
+            "regions, counts, ages, times, intervals, ids of targets, indices of kdamond, context and scheme; all of our own exports but mappings",
+            "filters of schemes, `sz_filter_passed`, hits of probes, statistics (named with their number)",
+            "damo 3.4.3 (`make test-damo`)",
+        ];
+        match self {
+            Format::DamoJson | Format::DamoJsonCompressed => json,
+            Format::DamoRecord => [
+                "regions, counts, times, ids of targets",
+                "nothing; it has no ages and intervals",
+                "the layout in the kernel's source, versions 0 to 2",
+            ],
+            Format::PerfData => {
+                ["as `text`, printed by `perf script`", "as `text`", "the layout of its text"]
+            }
+            Format::Text => [
+                "of events of DAMON: regions, counts, ages, times, ids; of memory samples: blocks by their samples",
+                "samples without an address of the process (counted), and what a sample says besides address and time; `damos_before_apply` next to `damon_aggregated`",
+                "the layout of the tracepoints",
+            ],
+        }
+    }
+
     /// Detects the format from the first bytes of a file.
     fn of(start: &[u8]) -> Self {
         let first = start.iter().find(|byte| !byte.is_ascii_whitespace());

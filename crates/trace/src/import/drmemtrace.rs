@@ -88,7 +88,6 @@ pub struct Drmemtrace<R> {
     now: u64,
     /// Number of the current thread, once it has made an access.
     number: Option<u32>,
-    first_number: u32,
     /// Address of the next instruction of a bundle.
     next: u64,
     ended: bool,
@@ -97,9 +96,8 @@ pub struct Drmemtrace<R> {
 }
 
 impl<R: Read> Drmemtrace<R> {
-    /// Reads `input`, whose record length [`record_length`] determined. Threads are numbered from
-    /// `first_number` on.
-    pub fn new(name: &str, input: R, length: usize, zero: Option<u64>, first_number: u32) -> Self {
+    /// Reads `input`, whose record length [`record_length`] determined.
+    pub fn new(name: &str, input: R, length: usize, zero: Option<u64>) -> Self {
         Self {
             records: Records::new(name, input, length),
             length,
@@ -112,18 +110,11 @@ impl<R: Read> Drmemtrace<R> {
             pids: BTreeMap::new(),
             now: 0,
             number: None,
-            first_number,
             next: 0,
             ended: true,
             prefetches: 0,
             no_data: false,
         }
-    }
-
-    /// Threads seen so far.
-    #[must_use]
-    pub fn threads(&self) -> u32 {
-        self.threads.len() as u32
     }
 
     fn take(&mut self, batch: &mut Batch, entry: Entry) -> Result<()> {
@@ -172,7 +163,7 @@ impl<R: Read> Drmemtrace<R> {
 
     #[cold]
     fn announce(&mut self, batch: &mut Batch) -> Result<u32> {
-        let number = self.first_number + self.threads.len() as u32;
+        let number = self.threads.len() as u32;
         if number >= MAX_THREADS {
             return Err(self.records.wrong(self.length, TOO_MANY, REMEDY));
         }
@@ -379,7 +370,7 @@ mod tests {
     fn read(written: &Written) -> (Batch, Result<()>) {
         let mut batch = Batch::default();
         let length = record_length(&written.bytes).unwrap();
-        let mut source = Drmemtrace::new("t", &written.bytes[..], length, None, 0);
+        let mut source = Drmemtrace::new("t", &written.bytes[..], length, None);
         let ended = read_all(&mut source, &mut batch);
         (batch, ended)
     }

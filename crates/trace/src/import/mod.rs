@@ -93,6 +93,42 @@ impl Format {
         }
     }
 
+    /// What is kept of it, what is lost, and what it was tested against: for docs/formats.md.
+    #[must_use]
+    pub fn facts(self) -> [&'static str; 3] {
+        match self {
+            Format::Compact => ["everything", "nothing", "itself"],
+            Format::Lackey => [
+                "accesses with address, size and kind; the pid",
+                "lines that are no records (counted); it has no times and threads",
+                "Valgrind 3.19 (`crates/trace/tests/fixtures`)",
+            ],
+            Format::Drmemtrace => [
+                "accesses with address, size, kind, thread and time",
+                "prefetches (counted), encodings of instructions, markers but times",
+                "the layout of its versions 1 to 7",
+            ],
+            Format::Champsim | Format::ChampsimCloudsuite => [
+                "fetches, loads and stores with their addresses",
+                "registers and branches; it has no sizes, times and threads",
+                "the layout in its source",
+            ],
+            Format::Csv => [
+                "address, kind, size, thread, pid, time",
+                "other columns; an access of more than 32 KiB is several",
+                "its own export",
+            ],
+            Format::PerfScript => [
+                "address, kind, time, pid, tid and name of the thread",
+                "samples without an address of the process (counted), latencies, levels of caches",
+                "the layout of its text",
+            ],
+            Format::BusMonitor => {
+                ["TLB misses: reads of page tables", "nothing", "our plugin for QEMU"]
+            }
+        }
+    }
+
     /// Detects the format from the beginning of a trace.
     #[must_use]
     pub fn of(start: &[u8]) -> Option<Self> {
@@ -166,7 +202,7 @@ pub fn of_input(input: Input, options: Options) -> Result<Trace> {
                 let remedy = "omit --from to detect the format from the content";
                 return Err(malformed(&name, Place::Byte(0), "no header of drmemtrace", remedy));
             };
-            Box::new(ByTime::new(Drmemtrace::new(&name, bytes, length, None, 0)))
+            Box::new(ByTime::new(Drmemtrace::new(&name, bytes, length, None)))
         }
         Format::Champsim => Box::new(Champsim::new(&name, bytes, Form::Plain)),
         Format::ChampsimCloudsuite => Box::new(Champsim::new(&name, bytes, Form::Cloudsuite)),
@@ -296,7 +332,7 @@ impl Files {
         if file.source.is_none() {
             let input = Input::open(&file.path)?;
             let length = drmemtrace::record_length(&input.start).unwrap_or(drmemtrace::LONG);
-            file.source = Some(Drmemtrace::new(&input.name, input.bytes, length, self.zero, 0));
+            file.source = Some(Drmemtrace::new(&input.name, input.bytes, length, self.zero));
         }
         (file.at, file.event) = (0, 0);
         file.batch.clear();
