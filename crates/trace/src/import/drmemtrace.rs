@@ -377,6 +377,27 @@ mod tests {
 
     const NOW: u64 = 13_000_000_000_000_000;
 
+    // Two threads, each in a file of its own, take turns: 71 at 0 and 9 µs, 72 at 5 and 12 µs.
+    #[test]
+    fn files_of_a_directory_are_merged_by_time() {
+        let dir = tempfile::tempdir().unwrap();
+        for (tid, times) in [(71, [0, 9]), (72, [5, 12])] {
+            let mut written = Written { bytes: Vec::new(), length: LONG };
+            written.put(25, 0, 7).put(28, 12, 7).put(28, 9, 0x40).put(22, 0, tid).put(24, 0, 70);
+            for micros in times {
+                written.put(28, 2, NOW + micros).put(0, 8, 0x7000 + micros);
+            }
+            written.put(26, 0, 0);
+            std::fs::write(dir.path().join(format!("{tid}.trace")), &written.bytes).unwrap();
+        }
+        let mut trace = crate::open(dir.path(), crate::Options::default()).unwrap();
+        let mut batch = Batch::default();
+        read_all(&mut *trace.source, &mut batch).unwrap();
+        let seen = batch.accesses.iter().map(|a| (a.time.0 / 1000, a.address - 0x7000, a.thread));
+        let seen: Vec<_> = seen.collect();
+        assert_eq!(seen, [(0, 0, 0), (5, 5, 1), (9, 9, 0), (12, 12, 1)]);
+    }
+
     #[test]
     fn references_threads_and_times() {
         let mut written = Written::new(LONG);
