@@ -169,14 +169,13 @@ impl Head {
     }
 }
 
-/// Mean time between two snapshots, which damo, too, takes for the length of the first one.
+/// Mean time between two snapshots, in any order, which damo, too, takes for the length of the first
+/// one.
 pub(crate) fn mean_window(stream: &Stream) -> f64 {
-    let ends = stream.snapshots.first().zip(stream.snapshots.last());
-    match (ends, stream.snapshots.len()) {
-        (Some(((first, ..), (last, ..))), 2..) => {
-            (last.end - first.end) as f64 / (stream.snapshots.len() - 1) as f64
-        }
-        (Some(((only, ..), _)), _) => only.start.map_or(ONE_WINDOW, |s| (only.end - s) as f64),
+    let ends = || stream.snapshots.iter().map(|(snapshot, ..)| snapshot.end);
+    match (stream.snapshots.first(), ends().min().zip(ends().max()), stream.snapshots.len()) {
+        (_, Some((first, last)), count @ 2..) => (last - first) as f64 / (count - 1) as f64,
+        (Some((only, ..)), ..) => only.start.map_or(ONE_WINDOW, |s| (only.end - s) as f64),
         _ => ONE_WINDOW,
     }
 }
