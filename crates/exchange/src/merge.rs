@@ -169,8 +169,7 @@ impl Head {
     }
 }
 
-/// Mean time between two snapshots, in any order, which damo, too, takes for the length of the first
-/// one.
+/// Mean time between two snapshots, in any order: damo, too, takes it for the length of the first.
 pub(crate) fn mean_window(stream: &Stream) -> f64 {
     let ends = || stream.snapshots.iter().map(|(snapshot, ..)| snapshot.end);
     match (stream.snapshots.first(), ends().min().zip(ends().max()), stream.snapshots.len()) {
