@@ -81,9 +81,10 @@ pub fn run(args: &ImportArgs, command: &str) -> Result<()> {
     drop(ticker);
     let (incomplete, unused) = (imported.incomplete(), imported.unused_samples());
     let (flaws, dropped) = (imported.flaws().clone(), imported.dropped().clone());
-    let absent: Vec<_> = imported.meta(command).absent.iter().map(|fact| fact.name()).collect();
+    let meta = imported.meta(command);
+    let absent: Vec<_> = meta.absent.iter().map(|fact| fact.name()).collect();
     // `create` accepts an existing directory only if it is empty, as this temporary one is.
-    let mut recorder = Recorder::create(output.path(), &imported.meta(command))?;
+    let mut recorder = Recorder::create(output.path(), &meta)?;
     let mut ticker = Ticker::new("writing", ticker::windows);
     let windows = imported.write(&mut recorder, &mut |done, all| {
         ticker.tick(done, all);

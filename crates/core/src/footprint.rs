@@ -208,6 +208,10 @@ fn mapped_parts(extents: &[Extent], mappings: &[Mapping]) -> Vec<Extent> {
 /// pages that are accessed are resident, and the others have what is left of the extent.
 fn accessed_pages_first(parts: Vec<Extent>, regions: &[Region]) -> Vec<Extent> {
     let is_of_pages = |of: &&Region| of.level == Some(Level::PTE) && of.is_accessed();
+    // Extents that page maps were surveyed for are full, and most are.
+    if parts.iter().all(is_full) {
+        return parts;
+    }
     let accessed: Vec<Range> = regions.iter().filter(is_of_pages).map(|of| of.range).collect();
     if accessed.is_empty() {
         return parts;
@@ -216,17 +220,25 @@ fn accessed_pages_first(parts: Vec<Extent>, regions: &[Region]) -> Vec<Extent> {
     for part in parts {
         let ended = |of: &&Range| of.end <= part.range.start;
         from = &from[from.iter().take_while(ended).count()..];
-        let here = from.iter().map_while(|of| of.intersect(&part.range));
-        split(&part, here.collect(), &mut out);
+        if is_full(&part) {
+            out.push(part);
+        } else {
+            let here = from.iter().map_while(|of| of.intersect(&part.range));
+            split(&part, here.collect(), &mut out);
+        }
     }
     out
+}
+
+fn is_full(part: &Extent) -> bool {
+    part.resident == part.range.bytes()
 }
 
 /// Splits an extent at `accessed` parts of it, unless they are larger than what is resident: then
 /// the measurement is older than the accesses.
 fn split(part: &Extent, accessed: Vec<Range>, out: &mut Vec<Extent>) {
     let bytes = accessed.iter().map(Range::bytes).sum();
-    if part.resident <= bytes || part.resident == part.range.bytes() {
+    if part.resident <= bytes {
         out.push(*part);
         return;
     }

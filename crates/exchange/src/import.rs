@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tierscope_core::drive::Sink;
 use tierscope_core::{Error, ErrorKind, Result};
 use tierscope_record::{Fact, Meta};
+use tierscope_trace::input::BYTE_ORDER_MARK;
 
 use crate::damo::{json, record_file, trace};
 use crate::inflate::Inflate;
@@ -127,9 +128,6 @@ pub struct Options {
     /// Refuse files of which a part makes no sense, instead of leaving it out.
     pub strict: bool,
 }
-
-/// What some editors put before a text.
-const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// DAMON's default sampling interval: that of files that have none.
 pub const SAMPLING: Duration = Duration::from_millis(5);

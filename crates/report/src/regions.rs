@@ -295,9 +295,7 @@ fn merge(
     let mut rows: Vec<RegionRow> = Vec::new();
     for (mean, mapping) in pieces {
         let region = last.region_at(&mean.range);
-        let mut row = RegionRow::new(&mean, mapping, region, last.resident(&mean.range));
-        row.listed = meta.has(Fact::Mappings);
-        row.age = row.age.filter(|_| meta.has(Fact::Ages));
+        let row = RegionRow::new(&mean, mapping, region, last.resident(&mean.range), meta);
         match rows.last_mut() {
             Some(before) if before.reads_like(&row) => before.join(&row),
             _ => rows.push(row),
@@ -349,6 +347,7 @@ impl RegionRow {
         mapping: Option<&Mapping>,
         region: Option<&Region>,
         resident_bytes: u64,
+        meta: &Meta,
     ) -> Self {
         let sure = mean.confidence >= f64::from(CONFIRMED);
         let unknown = mean.seen == 0 || region.is_some_and(is_doubtful);
@@ -363,12 +362,12 @@ impl RegionRow {
             frequency: known(mean.frequency),
             confidence: known(mean.confidence),
             rate: region.and_then(|r| r.rate.as_ref()).filter(|_| !unknown).map(RowRate::of),
-            age: region.map(|r| r.age),
+            age: region.filter(|_| meta.has(Fact::Ages)).map(|r| r.age),
             level: region.and_then(|r| r.level).map(|level| level.number()),
             backing: mapping.map(|m| backing_name(m.backing)),
             name: mapping.map(|m| m.name.to_string()).unwrap_or_default(),
             hot: !unknown && sure && mean.frequency >= HOT_FREQUENCY,
-            listed: true,
+            listed: meta.has(Fact::Mappings),
         }
     }
 

@@ -12,7 +12,7 @@ use tierscope_core::Result;
 use crate::place::{Place, malformed, unreadable};
 
 /// What some editors put before a text.
-const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+pub const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// Bytes that are peeked at to detect a format.
 const PEEK: usize = 16 << 10;

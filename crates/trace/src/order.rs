@@ -120,7 +120,7 @@ impl<S: Source> ByTime<S> {
     }
 
     /// Puts a batch into the queues; returns its buffer. Events that concern all threads are passed
-    /// on at once, those that change mappings after all accesses before.
+    /// on at once; an event that changes mappings follows all accesses read before it.
     fn take_all(&mut self, batch: Batch, out: &mut Batch) -> Vec<Access> {
         let Batch { mut accesses, events } = batch;
         let mut from = 0;

@@ -110,8 +110,8 @@ fn to_file(args: &ConvertArgs, trace: &mut Trace, to: To) -> Result<()> {
     let name = args.output.display().to_string();
     let out = BufWriter::with_capacity(1 << 18, partial.file());
     let (read, summary, bytes) = write(args, trace, &name, to, out)?;
-    if args.input.strict && read.damage.is_some() {
-        return read.verdict("");
+    if let Some(damage) = read.damage.as_ref().filter(|_| args.input.strict) {
+        return Err(damage.clone());
     }
     partial.keep()?;
     let stopped = if read.stopped { ", as far as it was read" } else { "" };

@@ -91,8 +91,8 @@ fn accessed_entries_count_before_they_are_measured() {
 }
 
 // Of 16 pages 5 are resident, by count only. Pages 2 to 4 are known to be accessed, so that they
-// are two of the five, and the other 14 pages have three. If one page was resident when it was
-// measured, that tells nothing of them.
+// are two of the five, and the other 14 pages have three. If only one page was resident when it was
+// measured, the measurement is older than the accesses.
 #[test]
 fn accessed_pages_are_the_resident_ones() {
     let seen = |level, resident| {
@@ -105,7 +105,11 @@ fn accessed_pages_are_the_resident_ones() {
     let pages = [(0, 2, 0.0, first), (2, 4, HOT, None), (4, 16, 0.0, last)];
     assert_eq!(seen(Some(Level::PTE), 5), pages);
     assert_eq!(seen(Some(Level::PTE), 1)[1], (2, 4, HOT, share(1, 2, 16)));
-    assert_eq!(seen(Some(Level::PMD), 5)[1], (2, 4, HOT, share(5, 2, 16)), "an entry tells less");
+    assert_eq!(
+        seen(Some(Level::PMD), 5)[1],
+        (2, 4, HOT, share(5, 2, 16)),
+        "an entry has 512 pages"
+    );
 }
 
 // 4 to 8 are resident; the region lists 5 and 6.

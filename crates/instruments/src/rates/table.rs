@@ -219,8 +219,8 @@ impl Table {
         true
     }
 
-    /// Fits the span of a table of pages likewise. Of pages mapped since its rates were inferred,
-    /// looks before tell nothing: these are discarded, and the new pages' rates are unknown.
+    /// Fits the span of a table of pages likewise. If pages were mapped since its rates were
+    /// inferred, earlier looks are discarded, and the rates of the new pages are unknown.
     pub(super) fn fit_pages(&mut self, areas: &[Range]) -> bool {
         if !self.fit(areas) {
             return false;
@@ -466,7 +466,7 @@ impl Table {
     }
 
     /// Number of entries that are accessed at all, as far as looks show it: of few looks none of
-    /// which was much longer than `look`, all. Also counts those that are young in `look`.
+    /// which was much longer than `look`, all. Entries that are young in `look` count as well.
     pub(super) fn accessed(&self, look: &Look) -> usize {
         let is_long = |kept: &Look| kept.seconds >= LONG * look.seconds;
         let enough = self.looks.is_full() || self.looks.all().iter().any(is_long);
