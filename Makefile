@@ -89,7 +89,7 @@ bench-reclaim: build ## cold memory given back to zswap, by the kernel's MGLRU a
 	@scripts/setup.sh bench
 	@$(LAB) bench reclaim
 
-bench-traces: build ## traces: readers, a bus monitor's captures, recording compared with lackey: target/bench/traces.json, resumable
+bench-traces: build ## traces: readers, a bus monitor's captures, recording compared with lackey, files of other tools: target/bench/traces.json, resumable
 	@scripts/setup.sh bench
 	@$(LAB) bench traces
 
@@ -112,8 +112,12 @@ test-damo: build ## damo from PyPI reads our export, and we its recording of a V
 	@scripts/setup.sh damo
 	@scripts/test-damo $(TARGET)
 
+foreign-files: build ## damo, perf, trace-cmd, lackey and QEMU write the files of crates/cli/tests/foreign again
+	@scripts/setup.sh foreign
+	@scripts/foreign-files $(TARGET)
+
 clean: ## remove everything that was built, fetched and recorded
 	rm -rf target $(TARGET)
 
-.PHONY: help setup build run test test-all lint bench-module bench-accuracy bench-reports bench-sim bench-vm bench-counters bench-tiering bench-traces bench-reclaim bench-chaos figures fuzz test-spark test-damo release install uninstall deb clean
+.PHONY: help setup build run test test-all lint bench-module bench-accuracy bench-reports bench-sim bench-vm bench-counters bench-tiering bench-traces bench-reclaim bench-chaos figures fuzz test-spark test-damo foreign-files release install uninstall deb clean
 .DEFAULT_GOAL := help

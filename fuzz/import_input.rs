@@ -38,7 +38,7 @@ pub(crate) fn import(data: &[u8]) -> Option<u64> {
         return None;
     }
     let scratch = Box::new(Cursor::new(Vec::new()));
-    let imported = read("input", &mut &*data, Options::default(), scratch).ok()?;
+    let mut imported = read("input", &mut &*data, Options::default(), scratch).ok()?;
     let _ = imported.meta("import");
     let mut sink = Orderly::default();
     imported.write(&mut sink, &mut |_, _| Ok(())).expect("a scratch in memory does not fail");

@@ -32,6 +32,7 @@ tests=(
     dkms:dkms
     memcached:memcached
     systemd-analyze:systemd
+    perf:linux-perf
     /usr/bin/python3:python3-minimal
 )
 # Only what benches compare with, or record: `setup.sh bench`.
@@ -59,8 +60,13 @@ chaos=(
 # Only what damo takes: `setup.sh damo`.
 damo=(
     file:file
-    perf:linux-perf
     /usr/share/doc/python3-venv:python3-venv
+)
+# Only what writes the files of crates/cli/tests/foreign: `setup.sh foreign`.
+foreign=(
+    trace-cmd:trace-cmd
+    valgrind:valgrind
+    "${damo[@]}"
 )
 [ "${1:-}" = run ] || needs+=("${tests[@]}")
 [ "${1:-}" = bench ] && needs+=("${peers[@]}")
@@ -68,6 +74,7 @@ damo=(
 [ "${1:-}" = fuzz ] && needs+=("${fuzz[@]}")
 [ "${1:-}" = chaos ] && needs+=("${chaos[@]}")
 [ "${1:-}" = damo ] && needs+=("${damo[@]}")
+[ "${1:-}" = foreign ] && needs+=("${foreign[@]}")
 # The oldest Rust that builds tierscope; Debian 12 has a newer one for its browsers.
 rust_minor=88
 rust_packages=(rustc-web cargo-web rust-web-clippy rustfmt-web)

@@ -74,13 +74,11 @@ pub fn run(args: &ImportArgs, command: &str) -> Result<()> {
     let output = PartialDir::create(&args.output)?;
     let scratch = scratch::beside(&args.output)?;
     let mut ticker = Ticker::new("reading", ticker::bytes);
-    let imported = import(&args.files, options, Box::new(scratch), &mut |done, all| {
+    let mut imported = import(&args.files, options, Box::new(scratch), &mut |done, all| {
         ticker.tick(done, all);
         stop.check("import")
     })?;
     drop(ticker);
-    let (incomplete, unused) = (imported.incomplete(), imported.unused_samples());
-    let (flaws, dropped) = (imported.flaws().clone(), imported.dropped().clone());
     let meta = imported.meta(command);
     let absent: Vec<_> = meta.absent.iter().map(|fact| fact.name()).collect();
     // `create` accepts an existing directory only if it is empty, as this temporary one is.
@@ -93,6 +91,8 @@ pub fn run(args: &ImportArgs, command: &str) -> Result<()> {
     drop(ticker);
     recorder.finish()?;
     output.keep()?;
+    let (incomplete, unused) = (imported.incomplete(), imported.unused_samples());
+    let (flaws, dropped) = (imported.flaws(), imported.dropped());
     if incomplete > 0 {
         note!("{incomplete} windows are incomplete in the file, and left out");
     }
@@ -118,7 +118,7 @@ pub fn run(args: &ImportArgs, command: &str) -> Result<()> {
             "absent": absent,
             "dropped_fields": dropped,
             "flaws": flaws.count,
-            "first_flaw": flaws.first.map(|first| first.to_string()),
+            "first_flaw": flaws.first.as_ref().map(ToString::to_string),
         });
         print(&format!("{text:#}\n"))?;
     }

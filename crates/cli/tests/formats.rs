@@ -17,7 +17,7 @@ const OUT: &str = "
 | --- | --- | --- | --- |
 | `export --damo` | damo's JSON, zlib-compressed; plain on stdout | all of a recording but mappings, residence by node and metrics: what damo lacks is under keys that it ignores | for damo: memory that is unknown or was not looked at, rates, fractions of counts |
 | `export --csv`, `--parquet` | tables of a recording | every column but lengths and checksums of streams; missing values stay missing | nothing |
-| `trace convert` to `.csv` | CSV | address, kind, size, thread, pid, time | names of threads, mappings, symbols, allocations |
+| `trace convert` to `.csv` | CSV | address, kind, size, thread, pid, time | names of threads, mappings, symbols, allocations; when read again, times count from the first access |
 | `trace convert --to parquet` | Parquet, partitioned by machine | as CSV | as CSV |
 | `trace convert` | compact | everything | nothing |
 ";

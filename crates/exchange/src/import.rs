@@ -17,7 +17,7 @@ use crate::inflate::Inflate;
 use crate::merge::{mean_window, merge, spaces};
 use crate::perf::{self, Grain};
 use crate::place::{Place, excerpt, malformed, unreadable};
-use crate::spool::{Flaws, SOURCE, Scratch, Spool, span};
+use crate::spool::{Flaws, SOURCE, Scratch, Spool, UPDATE, span};
 use crate::tables::Tick;
 
 /// A format that can be imported.
@@ -79,23 +79,23 @@ impl Format {
     pub fn facts(self) -> [&'static str; 3] {
         let json = [
             "regions, counts, ages, times, intervals, ids of targets, indices of kdamond, context and scheme; all of our own exports but mappings",
-            "filters of schemes, `sz_filter_passed`, hits of probes, statistics (named with their number)",
-            "damo 3.4.3 (`make test-damo`)",
+            "filters of schemes, `sz_filter_passed`, hits of probes, statistics, goals of intervals; of targets that end at other moments, the moments; ages between two windows (all named with their number)",
+            "damo 2.2, 2.7, 3.0 and 3.4.3 (`crates/cli/tests/foreign`, `make test-damo`)",
         ];
         match self {
             Format::DamoJson | Format::DamoJsonCompressed => json,
             Format::DamoRecord => [
                 "regions, counts, times, ids of targets",
                 "nothing; it has no ages and intervals",
-                "the layout in the kernel's source, versions 0 to 2",
+                "damo 1.8, which writes version 2; the layout in the kernel's source, versions 0 and 1",
             ],
             Format::PerfData => {
-                ["as `text`, printed by `perf script`", "as `text`", "the layout of its text"]
+                ["as `text`, printed by `perf script`", "as `text`", "perf 6.1, damo 1.8 and 3.4.3"]
             }
             Format::Text => [
                 "of events of DAMON: regions, counts, ages, times, ids; of memory samples: blocks by their samples",
                 "samples without an address of the process (counted), and what a sample says besides address and time; `damos_before_apply` next to `damon_aggregated`",
-                "the layout of the tracepoints",
+                "perf 6.1, trace-cmd 3.1.6, damo 1.8 to 3.4.3, tracefs of Linux 6.12, events of Linux 7.3",
             ],
         }
     }
@@ -266,10 +266,26 @@ impl Imported {
         }
     }
 
-    /// Runs `perf script` on a perf.data file: only perf can decode all of the format.
+    /// Reads a perf.data file. Of some events, perf prints addresses only if they are asked for,
+    /// and then nothing of the fields of tracepoints.
     fn perf_data(&mut self, name: &str, path: &Path) -> Result<()> {
+        let printed = self.perf_script(name, path, &[]);
+        let Err(error) = &printed else { return Ok(()) };
+        if error.kind() != ErrorKind::Data || self.windows() > 0 {
+            return printed;
+        }
+        let addresses = ["-F", "comm,pid,tid,time,event,addr"];
+        let flaws = std::mem::take(&mut self.spool.flaws);
+        self.perf_script(name, path, &addresses).or_else(|_| {
+            self.spool.flaws = flaws;
+            printed
+        })
+    }
+
+    /// Runs `perf script` on a perf.data file: only perf can decode all of the format.
+    fn perf_script(&mut self, name: &str, path: &Path, fields: &[&str]) -> Result<()> {
         let mut perf = Command::new("perf");
-        perf.args(["script", "--force", "-i"]).arg(path);
+        perf.arg("script").args(fields).args(["--force", "-i"]).arg(path);
         let spawned =
             perf.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
         let mut child = spawned.map_err(|e| {
@@ -369,7 +385,8 @@ impl Imported {
         &self.spool.flaws
     }
 
-    /// Fields of the files that a recording cannot hold, and how many of them held something.
+    /// Fields of the files that a recording cannot hold, and how many of them held something. Some
+    /// are known only after [`Imported::write`].
     #[must_use]
     pub fn dropped(&self) -> &BTreeMap<&'static str, u64> {
         &self.spool.dropped
@@ -393,6 +410,12 @@ impl Imported {
             Some((format!("{SOURCE}{}", space.id.0), origin.text()))
         });
         meta.annotations.extend(sources);
+        let update = self.spool.streams.iter().find_map(|stream| stream.update);
+        // An export of ours has damo's default if the recording did not say.
+        if let Some(update) = update.filter(|_| self.spool.meta.is_none()) {
+            let micros = format!("{:.0}", update / 1e3);
+            meta.annotations.insert(UPDATE.into(), micros);
+        }
         meta.annotations.insert("imported-from".into(), self.files.join(" "));
         meta.annotations.insert("imported-format".into(), formats.join(" "));
         meta.annotations.insert("import-command".into(), command.into());
@@ -441,7 +464,7 @@ impl Imported {
     ///
     /// # Errors
     /// Those of `sink`; [`ErrorKind::Io`] if the scratch file cannot be read back.
-    pub fn write(mut self, sink: &mut dyn Sink, tick: Tick<'_>) -> Result<u64> {
+    pub fn write(&mut self, sink: &mut dyn Sink, tick: Tick<'_>) -> Result<u64> {
         merge(&mut self.spool, self.options.sampling(), sink, tick)
     }
 }

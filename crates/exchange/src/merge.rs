@@ -15,7 +15,8 @@ use crate::tables::Tick;
 /// DAMON's default aggregation interval in ns, for a single snapshot without a start.
 const ONE_WINDOW: f64 = 100e6;
 
-/// Writes the windows of `spool` in order of time; returns their number.
+/// Writes the windows of `spool` in order of time; returns their number. What a target's snapshot
+/// says otherwise than the window that it becomes a part of is counted as dropped.
 ///
 /// # Errors
 /// Those of `sink`; [`ErrorKind::Io`] if the scratch file cannot be read back.
@@ -34,12 +35,19 @@ pub(crate) fn merge(
     while let Some(group) = next_group(&spool.streams, &heads) {
         let mut frame = Frame::default();
         regions.clear();
+        let times = group.iter().map(|index| {
+            let (snapshot, ..) = &spool.streams[*index].snapshots[heads[*index].next];
+            (snapshot.start, snapshot.end)
+        });
+        let times: Vec<_> = times.collect();
         for index in group {
             let head = &mut heads[index];
             let (snapshot, at, count) = spool.streams[index].snapshots[head.next].clone();
             spool.regions(at, count, &mut decoded).map_err(|e| scratch(&e))?;
             frame.add(head, &snapshot);
             let samples = head.samples(&snapshot);
+            let is_rounded = |region: &&ForeignRegion| head.age(region.age).fract() != 0.0;
+            spool.drop_fields("age", decoded.iter().filter(is_rounded).count());
             regions.extend(
                 decoded.iter().map(|decoded| head.region(decoded, spaces[index].id, samples)),
             );
@@ -49,6 +57,10 @@ pub(crate) fn merge(
         }
         regions.sort_unstable_by_key(|region: &Region| region.range);
         let snapshot = frame.snapshot(std::mem::take(&mut regions));
+        let (start, end) = (snapshot.start.0, snapshot.end.0);
+        let starts = times.iter().filter(|(from, _)| from.is_some_and(|from| from != start));
+        spool.drop_fields("start_time", starts.count());
+        spool.drop_fields("end_time", times.iter().filter(|(_, to)| *to != end).count());
         let mappings = (windows == 0).then(|| layout(&spaces, snapshot.start));
         sink.window(&Window {
             mappings: mappings.as_ref(),
@@ -84,9 +96,12 @@ fn name(stream: &Stream) -> String {
     let Some(origin) = &stream.origin else { return "target".into() };
     match &origin.name {
         Some(name) => name.clone(),
-        None if origin.context == [0; 3] => format!("target {}", origin.target),
+        // One of each, as most files have it.
+        None if origin.context.iter().all(|index| index.is_none_or(|index| index == 0)) => {
+            format!("target {}", origin.target)
+        }
         None => {
-            let [kdamond, context, scheme] = origin.context;
+            let [kdamond, context, scheme] = origin.context.map(Option::unwrap_or_default);
             format!("target {} of {kdamond}/{context}/{scheme}", origin.target)
         }
     }
@@ -146,6 +161,15 @@ impl Head {
         (looks.round() as u32).max(1)
     }
 
+    /// An age in windows.
+    fn age(&self, age: Age) -> f64 {
+        match age {
+            Age::Windows(age) => age.into(),
+            Age::Absent => 0.0,
+            Age::Micros(age) => age as f64 * 1e3 / self.window.max(1.0),
+        }
+    }
+
     fn region(&self, decoded: &ForeignRegion, space: SpaceId, window_samples: u32) -> Region {
         let samples = decoded.samples.unwrap_or(window_samples);
         Region {
@@ -155,11 +179,7 @@ impl Head {
                 Hits::Percent(percent) => percent / 100.0 * samples as f32,
             },
             samples,
-            age: match decoded.age {
-                Age::Windows(age) => age,
-                Age::Absent => 0,
-                Age::Micros(age) => (age as f64 * 1e3 / self.window.max(1.0)).round() as u32,
-            },
+            age: self.age(decoded.age).round() as u32,
             level: decoded.level,
             confidence: decoded.confidence,
             rate: decoded.rate,

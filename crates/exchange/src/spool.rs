@@ -21,8 +21,8 @@ impl<T: Read + Write + Seek> Scratch for T {}
 /// Source of a stream of snapshots: the keys by which the file distinguishes its targets.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Origin {
-    /// Indices of kdamond, context and scheme; all 0 if there is one of each.
-    pub(crate) context: [i64; 3],
+    /// Indices of kdamond, context and scheme, where the file has them.
+    pub(crate) context: [Option<i64>; 3],
     /// The target's id.
     pub(crate) target: u64,
     /// The target's name, if the file has one.
@@ -31,27 +31,33 @@ pub(crate) struct Origin {
     pub(crate) space: Option<u32>,
 }
 
+/// Annotation of an imported recording: the interval in µs at which its source looked for changes
+/// of mappings.
+pub(crate) const UPDATE: &str = "source-update-us";
+
 /// Annotations of an imported recording begin with it, a space's number follows: `source.0` is the
-/// target's id, then the indices of kdamond, context and scheme.
+/// target's id, then the indices of kdamond, context and scheme, or `-`.
 pub(crate) const SOURCE: &str = "source.";
 
 impl Origin {
     /// The keys as an annotation.
     pub(crate) fn text(&self) -> String {
-        let [kdamond, context, scheme] = self.context;
+        let index = |index: Option<i64>| index.map_or("-".to_owned(), |index| index.to_string());
+        let [kdamond, context, scheme] = self.context.map(index);
         format!("{} {kdamond} {context} {scheme}", self.target)
     }
 
     /// The keys from an annotation.
     pub(crate) fn of_text(text: &str) -> Option<Self> {
         let (target, rest) = text.split_once(' ')?;
-        let context: Vec<i64> = rest.split(' ').map(str::parse).collect::<Result<_, _>>().ok()?;
+        let index = |word| if word == "-" { Some(None) } else { str::parse(word).ok().map(Some) };
+        let context: Vec<Option<i64>> = rest.split(' ').map(index).collect::<Option<_>>()?;
         let context = context.try_into().ok()?;
         Some(Self { context, ..Self::target(target.parse().ok()?) })
     }
 
     pub(crate) fn target(target: u64) -> Self {
-        Self { context: [0; 3], target, name: None, space: None }
+        Self { context: [None; 3], target, name: None, space: None }
     }
 }
 
@@ -190,7 +196,7 @@ pub(crate) struct Ours {
 }
 
 /// Snapshots of one target, in file order.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Stream {
     /// Source of the snapshots; `None` until it has been read from the file.
     pub(crate) origin: Option<Origin>,
@@ -198,6 +204,8 @@ pub(crate) struct Stream {
     pub(crate) sampling: Option<f64>,
     /// Aggregation interval in ns, if the file has it.
     pub(crate) window: Option<f64>,
+    /// Interval in ns of looking for changes of the mappings, if the file has it.
+    pub(crate) update: Option<f64>,
     pub(crate) snapshots: Vec<(SnapshotHead, u64, u64)>,
 }
 
@@ -275,8 +283,13 @@ impl Spool {
 
     /// Counts a field that a recording cannot hold, if it held something.
     pub(crate) fn drop_field(&mut self, name: &'static str, holds: bool) {
-        if holds {
-            *self.dropped.entry(name).or_default() += 1;
+        self.drop_fields(name, usize::from(holds));
+    }
+
+    /// Counts `count` of them.
+    pub(crate) fn drop_fields(&mut self, name: &'static str, count: usize) {
+        if count > 0 {
+            *self.dropped.entry(name).or_default() += count as u64;
         }
     }
 
@@ -299,8 +312,7 @@ impl Spool {
 
     /// Creates a stream whose origin is set later, by [`Spool::adopt`].
     pub(crate) fn open(&mut self) -> StreamId {
-        let (origin, sampling, window) = (None, None, None);
-        self.streams.push(Stream { origin, sampling, window, snapshots: Vec::new() });
+        self.streams.push(Stream::default());
         StreamId(self.streams.len() - 1)
     }
 

@@ -1,6 +1,7 @@
 //! `make bench-traces`, written to target/bench/traces.json: speed of readers of traces and of a
 //! bus monitor's captures, recording of real programs compared with Valgrind's lackey, and misses
-//! in captures compared with the simulated machine's own count.
+//! in captures compared with the simulated machine's own count; files of other tools through import
+//! and export.
 
 use std::fs;
 use std::path::Path;
@@ -25,6 +26,7 @@ pub(super) const SECTIONS: &[Section] = &[
     Section { name: "promise", measure: promise },
     Section { name: "record", measure: record },
     Section { name: "advice", measure: advice },
+    Section { name: "foreign", measure: foreign },
 ];
 
 fn broken(cause: impl std::fmt::Display) -> Error {
@@ -240,6 +242,30 @@ fn advice(inputs: &Inputs<'_>) -> Result<Vec<Row>> {
             Bar::Most(0.1),
             command,
         ),
+    ])
+}
+
+/// Files that other tools wrote, through import, all reports, export and import.
+fn foreign(_: &Inputs<'_>) -> Result<Vec<Row>> {
+    let words = ["test", "--package", "tierscope-cli", "--test", "foreign", "--", "--nocapture"];
+    let mut cargo = Command::new("cargo");
+    let printed = capture(cargo.args(words).current_dir(paths::root()))?;
+    let line = printed.lines().find(|line| line.ends_with(" differences"));
+    let totals: Vec<f64> = line
+        .unwrap_or_default()
+        .split(", ")
+        .filter_map(|part| part.split_once(' ')?.0.parse().ok())
+        .collect();
+    let [files, facts, differences] = totals[..] else {
+        return Err(broken("the test of foreign files printed no totals"));
+    };
+    let of = |what: &str, value, unit, bar| {
+        row(format!("foreign: {what}"), value, unit, bar, &format!("cargo {}", words.join(" ")))
+    };
+    Ok(vec![
+        of("files of other tools", files, "files", Bar::Least(40.0)),
+        of("regions, samples and accesses in them", facts, "", Bar::None),
+        of("differences that no warning names", differences, "", Bar::Most(0.0)),
     ])
 }
 

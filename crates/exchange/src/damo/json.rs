@@ -117,7 +117,7 @@ impl Reading<'_> {
         mut record: A,
         origin: &mut Origin,
     ) -> Result<(), A::Error> {
-        let index = |value: Option<Number>| value.map_or(0, |number| number.0 as i64);
+        let index = |value: Option<Number>| value.map(|number| number.0 as i64);
         while let Some(key) = record.next_key::<String>()? {
             match key.as_str() {
                 "kdamond_idx" => origin.context[0] = index(record.next_value()?),
@@ -133,6 +133,8 @@ impl Reading<'_> {
                         let stream = &mut self.spool.streams[stream.0];
                         stream.sampling = Some(intervals.sample_us.0);
                         stream.window = Some(intervals.aggr_us.0);
+                        stream.update = intervals.ops_update_us.as_ref().map(|us| us.0);
+                        self.spool.drop_field("intervals_goal", intervals.intervals_goal.0);
                     }
                 }
                 "snapshots" => record.next_value_seed(Snapshots(self, stream))?,
@@ -142,6 +144,12 @@ impl Reading<'_> {
                 "scheme_filters" => {
                     let filters = record.next_value::<Content>()?;
                     self.spool.drop_field("scheme_filters", filters.0);
+                }
+                "data_source" => {
+                    let source = record.next_value::<Option<String>>()?;
+                    let known = |source: &str| ["unknown", "tierscope"].contains(&source);
+                    let holds = source.is_some_and(|source| !known(&source));
+                    self.spool.drop_field("data_source", holds);
                 }
                 _ => drop(record.next_value::<IgnoredAny>()?),
             }
@@ -189,6 +197,9 @@ impl<'de> Visitor<'de> for Snapshots<'_, '_> {
 struct Intervals {
     sample_us: Micros,
     aggr_us: Micros,
+    ops_update_us: Option<Micros>,
+    #[serde(default)]
+    intervals_goal: Content,
 }
 
 impl Intervals {

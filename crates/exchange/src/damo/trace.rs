@@ -47,6 +47,8 @@ pub(crate) enum Line {
 /// Fields of one `damon_aggregated` event.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Event {
+    /// Number of the kernel thread, of which each has targets of its own.
+    kdamond: Option<i64>,
     time: u64,
     target: u64,
     regions: u64,
@@ -59,11 +61,16 @@ pub(crate) struct Event {
 /// Parses a line. The error names the missing or malformed field of a DAMON event.
 pub(crate) fn parse(line: &str) -> Result<Line, &'static str> {
     let mut words = line.split_ascii_whitespace();
-    let mut before = None;
+    let (mut before, mut kdamond) = (None, None);
     for word in words.by_ref() {
+        if let Some(number) = word.strip_prefix("kdamond.") {
+            // `kdamond.0-4452` by trace-cmd.
+            kdamond = number.split('-').next().and_then(|number| number.parse().ok());
+        }
         if EVENTS.contains(&word) {
             let time = before.and_then(seconds).ok_or("time")?;
-            return event(time, &words.collect::<Vec<_>>()).map(Line::Region);
+            let event = event(time, &words.collect::<Vec<_>>())?;
+            return Ok(Line::Region(Event { kdamond, ..event }));
         }
         if TUNE.contains(&word) {
             let micros = words.next().and_then(|w| w.strip_prefix("sample_us=")?.parse().ok());
@@ -71,9 +78,13 @@ pub(crate) fn parse(line: &str) -> Result<Line, &'static str> {
         }
         if BEFORE_APPLY.contains(&word) {
             let time = before.and_then(seconds).ok_or("time")?;
-            return before_apply(time, &words.collect::<Vec<_>>());
+            let (scheme, event) = before_apply(time, &words.collect::<Vec<_>>())?;
+            return Ok(Line::BeforeApply(scheme, Event { kdamond, ..event }));
         }
-        before = Some(word);
+        // `trace-cmd report --ts-diff` prints the time since the last event in between.
+        if !word.starts_with("(+") {
+            before = Some(word);
+        }
     }
     Ok(Line::Other)
 }
@@ -83,13 +94,13 @@ fn field<'a>(words: &[&'a str], at: usize, name: &'static str) -> Result<&'a str
     words.get(at).and_then(|word| word.strip_prefix(name)?.strip_prefix('=')).ok_or(name)
 }
 
-fn before_apply(time: u64, words: &[&str]) -> Result<Line, &'static str> {
+fn before_apply(time: u64, words: &[&str]) -> Result<([i64; 2], Event), &'static str> {
     let index = |at: usize, name: &'static str| {
         field(words, at, name)?.parse::<u32>().map(i64::from).map_err(|_| name)
     };
     let scheme = [index(0, "ctx_idx")?, index(1, "scheme_idx")?];
     let target = index(2, "target_idx")?.cast_unsigned();
-    Ok(Line::BeforeApply(scheme, rest(time, target, &words[2..])?))
+    Ok((scheme, rest(time, target, &words[2..])?))
 }
 
 fn event(time: u64, words: &[&str]) -> Result<Event, &'static str> {
@@ -103,10 +114,14 @@ fn event(time: u64, words: &[&str]) -> Result<Event, &'static str> {
 /// The fields from the second one on, which both kinds of events have.
 fn rest(time: u64, target: u64, words: &[&str]) -> Result<Event, &'static str> {
     let regions = field(words, 1, "nr_regions")?.parse().map_err(|_| "nr_regions")?;
+    if words.get(2).is_some_and(|word| word.starts_with("start=")) {
+        return raw(time, target, regions, words);
+    }
     let range = words.get(2).and_then(|word| word.strip_suffix(':')?.split_once('-'));
     let (start, end) = range.ok_or("address range")?;
     let number = |index: usize| words.get(index).and_then(|word| word.parse().ok());
     Ok(Event {
+        kdamond: None,
         time,
         target,
         regions,
@@ -120,6 +135,16 @@ fn rest(time: u64, target: u64, words: &[&str]) -> Result<Event, &'static str> {
     })
 }
 
+/// The fields as `trace-cmd report -R` prints them, each with its name.
+fn raw(time: u64, target: u64, regions: u64, words: &[&str]) -> Result<Event, &'static str> {
+    let number = |at: usize, name| field(words, at, name)?.parse::<u64>().map_err(|_| name);
+    let signed = |at: usize, name| number(at, name)?.try_into().map_err(|_| name);
+    let (start, end) = (number(2, "start")?, number(3, "end")?);
+    let accesses = signed(4, "nr_accesses")?;
+    let age = words.get(5).map(|_| signed(5, "age")).transpose()?;
+    Ok(Event { kdamond: None, time, target, regions, start, end, accesses, age })
+}
+
 impl Event {
     fn region(&self, hits: u32) -> ForeignRegion {
         let windows = |age: i64| Age::Windows(u32::try_from(age.max(0)).unwrap_or(u32::MAX));
@@ -131,10 +156,11 @@ impl Event {
 /// Assembles events into snapshots, per target.
 #[derive(Default)]
 pub(crate) struct Reader {
-    targets: HashMap<u64, Pending>,
+    /// By kdamond and target.
+    targets: HashMap<(Option<i64>, u64), Pending>,
     sampling: Option<f64>,
-    /// By indices of context and scheme, and target.
-    applied: HashMap<([i64; 2], u64), Pending>,
+    /// By kdamond, context and scheme, and target.
+    applied: HashMap<([Option<i64>; 3], u64), Pending>,
 }
 
 /// A snapshot of which some regions are still missing.
@@ -172,8 +198,10 @@ impl Reader {
     }
 
     fn event(&mut self, file: &str, line: u64, event: &Event, spool: &mut Spool) -> Result<()> {
-        let pending = self.targets.entry(event.target).or_insert_with(|| {
-            Pending::new(spool.stream(&Origin::target(event.target)), event, line)
+        let pending = self.targets.entry((event.kdamond, event.target)).or_insert_with(|| {
+            let context = [event.kdamond, None, None];
+            let origin = Origin { context, ..Origin::target(event.target) };
+            Pending::new(spool.stream(&origin), event, line)
         });
         if pending.last_end.is_some_and(|last| event.time < last) {
             let cause = "time goes backwards: the lines are not in order of time";
@@ -221,9 +249,8 @@ impl Reader {
         event: &Event,
         spool: &mut Spool,
     ) -> Result<()> {
-        let pending = self.applied.entry((scheme, event.target)).or_insert_with(|| {
-            // Scheme 0 of a file is another one than no scheme.
-            let context = [0, scheme[0], scheme[1] + 1];
+        let context = [event.kdamond, Some(scheme[0]), Some(scheme[1])];
+        let pending = self.applied.entry((context, event.target)).or_insert_with(|| {
             let stream = spool.stream(&Origin { context, ..Origin::target(event.target) });
             Pending::new(stream, event, line)
         });
@@ -298,6 +325,7 @@ mod tests {
     #[test]
     fn lines_of_every_tool_are_understood() {
         let expected = Event {
+            kdamond: Some(0),
             time: 82_877_315_633_000,
             target: 18_446_623_435_582_458_880,
             regions: 17,
@@ -310,6 +338,11 @@ mod tests {
         let trace_cmd =
             LINE.replace("4452 [000]", "4452 [000] .....").replace("damon:damon", "damon");
         assert_eq!(parse(&trace_cmd), Ok(Line::Region(expected)));
+        let deltas = LINE.replace("633: ", "633: (+402) ");
+        assert_eq!(parse(&deltas), Ok(Line::Region(expected)));
+        let raw = LINE.replace("140731667070976-", "start=140731667070976 end=");
+        let raw = raw.replace(": 0 3", " nr_accesses=0 age=3");
+        assert_eq!(parse(&raw), Ok(Line::Region(expected)));
         let old = LINE.trim_end_matches(" 3");
         assert_eq!(parse(old), Ok(Line::Region(Event { age: None, ..expected })));
         let tuned = "kdamond.0 1 [0] 5.5: damon:damon_monitor_intervals_tune: sample_us=80000";
@@ -336,6 +369,20 @@ mod tests {
         }
         reader.finish("x", &mut spool)?;
         Ok(spool)
+    }
+
+    // Two kernel threads have a target 0 each.
+    #[test]
+    fn targets_of_two_kdamonds_are_two() {
+        let (mut spool, mut reader) = (in_memory(), Reader::default());
+        for (number, kdamond) in [(1, 0), (2, 1)] {
+            let line = LINE.replace("nr_regions=17", "nr_regions=1");
+            let line = line.replace("kdamond.0  4452", &format!("kdamond.{kdamond}-4452"));
+            reader.line("x", number, &line, &mut spool).unwrap();
+        }
+        let contexts: Vec<_> =
+            spool.streams.iter().map(|s| s.origin.as_ref().unwrap().context[0]).collect();
+        assert_eq!(contexts, [Some(0), Some(1)]);
     }
 
     // The second region of the second window is lost, and the last window is truncated: both
@@ -386,7 +433,7 @@ mod tests {
         let snapshots = spool.streams[0].snapshots.iter();
         let found: Vec<_> = snapshots.map(|(s, _, n)| (s.end / 1_000_000, *n)).collect();
         assert_eq!(found, [(1500, 2), (1600, 1), (1700, 1)]);
-        assert_eq!(spool.streams[0].origin.as_ref().unwrap().context, [0, 0, 4]);
+        assert_eq!(spool.streams[0].origin.as_ref().unwrap().context, [None, Some(0), Some(3)]);
     }
 
     #[test]

@@ -23,7 +23,7 @@ use serde_json::json;
 use tierscope_core::{Rate, Region, SpaceId};
 use tierscope_record::{Commit, Fact, Recording};
 
-use crate::spool::{Origin, SOURCE, Scratch};
+use crate::spool::{Origin, SOURCE, Scratch, UPDATE};
 use crate::tables::{Failure, Tick};
 
 /// Encoding of damo's JSON.
@@ -156,11 +156,14 @@ impl<'a> Writer<'a> {
     fn head(&mut self, space: SpaceId, name: &str, first: bool) -> io::Result<()> {
         let meta = self.recording.meta();
         let micros = |span: std::time::Duration| span.as_micros().max(1) as u64;
+        // damo needs one; its default.
+        let update = meta.annotations.get(UPDATE).and_then(|text| text.parse().ok());
+        let update: u64 = update.unwrap_or(1_000_000);
         let intervals = meta.has(Fact::Intervals).then(|| {
             json!({
                 "sample_us": micros(meta.sampling),
                 "aggr_us": micros(meta.window),
-                "ops_update_us": 1_000_000,
+                "ops_update_us": update,
             })
         });
         let intervals = json!(intervals);
@@ -168,7 +171,7 @@ impl<'a> Writer<'a> {
         let source = source.and_then(|text| Origin::of_text(text));
         let own = Origin::target(space.0.into());
         let Origin { context: [kdamond, context, scheme], target, .. } = source.unwrap_or(own);
-        let scheme = if scheme == 0 { "null".into() } else { scheme.to_string() };
+        let [kdamond, context, scheme] = [kdamond, context, scheme].map(|index| json!(index));
         let mut ours = json!({"space": space.0, "name": name});
         if first {
             ours["recording"] = json!(meta.to_map());

@@ -136,7 +136,7 @@ impl Sink for Kept {
     }
 }
 
-pub(crate) fn kept(imported: Imported) -> Kept {
+pub(crate) fn kept(mut imported: Imported) -> Kept {
     let mut kept = Kept::default();
     imported.write(&mut kept, &mut |_, _| Ok(())).unwrap();
     kept

@@ -3,5 +3,6 @@
 mod common;
 mod corpus;
 mod damo;
+mod identity;
 #[cfg(feature = "parquet")]
 mod parquet;

@@ -121,7 +121,7 @@ impl Format {
             Format::PerfScript => [
                 "address, kind, time, pid, tid and name of the thread",
                 "samples without an address of the process (counted), latencies, levels of caches",
-                "the layout of its text",
+                "perf 6.1 (page faults: the lab has no memory samples)",
             ],
             Format::BusMonitor => {
                 ["TLB misses: reads of page tables", "nothing", "our plugin for QEMU"]

@@ -51,15 +51,19 @@ pub fn parse(line: &str) -> Result<Option<Sample>, &'static str> {
         rest = &rest[1..];
     }
     let event = match rest.first() {
+        // Mappings and the like, printed with `--show-mmap-events`, are no samples.
+        Some(event) if event.starts_with("PERF_RECORD_") => return Ok(None),
         Some(event) if event.ends_with(':') => *event,
         _ => return Ok(None),
     };
     rest = &rest[1..];
     let (pid, tid, name) = process(&words[..at]).ok_or("pid before the time")?;
     let address = rest.first().and_then(|word| hex(word)).ok_or(ADDRESS)?;
-    let has_more = rest.len() > 1;
-    // Without data addresses the first hexadecimal number is the instruction pointer.
-    if has_more && !rest[1..].iter().any(|word| word.len() >= 4 && hex(word).is_some()) {
+    // Without data addresses the first hexadecimal number is the instruction pointer, and a symbol
+    // follows. Other numbers after an address are physical addresses, weights, data sources.
+    let is_number = |word: &str| word.len() >= 4 && hex(word).is_some();
+    let is_value = |word: &&str| word.starts_with('|') || word.parse::<u64>().is_ok();
+    if rest.len() > 1 && !is_value(&rest[1]) && !rest[1..].iter().any(|word| is_number(word)) {
         return Err(ADDRESS);
     }
     Ok(Some(Sample { pid, tid, name, time, address, stores: stores(event, rest) }))
@@ -283,6 +287,18 @@ mod tests {
         for line in ["", "# ========", "   55d0c0de1234 dictFind+0x10 (/usr/bin/redis-server)"] {
             assert_eq!(parse(line), Ok(None), "{line}");
         }
+    }
+
+    // A physical address, or a weight and the size of the page, follows the address; or only its
+    // source. Mappings, which perf prints as well, are no samples.
+    #[test]
+    fn other_fields_may_follow_the_address() {
+        for rest in ["0", "0 N/A", "|OP LOAD|LVL L1 hit|"] {
+            let sample = parse(&format!("python3 374/374 310.5: page-faults: 7f54180cbb70 {rest}"));
+            assert_eq!(sample.unwrap().unwrap().address, 0x7f54_180c_bb70, "{rest}");
+        }
+        let mapping = "swapper 0/0 0.000000: PERF_RECORD_MMAP -1/0: [0x96800000(0x1000000) @ 0]: x";
+        assert_eq!(parse(mapping), Ok(None));
     }
 
     // Cycles without data addresses: the number is the instruction pointer.

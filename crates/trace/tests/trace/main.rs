@@ -3,6 +3,7 @@
 mod corpus;
 mod damage;
 mod fixtures;
+mod identity;
 mod replay;
 
 use std::path::PathBuf;
