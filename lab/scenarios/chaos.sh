@@ -108,16 +108,23 @@ while [ "$at" = random ] && [ "$n" -lt "$points" ]; do
     killed reclaim $reclaim --cgroup $server -o /tmp/out
     killed serve tierscope serve --cgroup $server --cpu 20% -o /tmp/out --listen 127.0.0.1:9464
 done
-# Under load: pages move and go to swap while values are read; every byte is compared.
-[ "$at" = random ] || seconds=1
-redis-load load $data $to --seconds "$seconds" >/out/load.json &
-load=$!
-while kill -0 $load 2>/dev/null; do
-    timeout 40 $place --cgroup $server >>/out/moves.txt 2>&1 || true
-    timeout 5 $reclaim --cgroup $server >>/out/moves.txt 2>&1 || true
+# Under load: pages move and go to swap while values are read; every byte is compared, again and
+# again until enough pages were moved, as long as it may take.
+[ "$at" = random ] || { moves=1; round=1; }
+begun=$(cut -d. -f1 /proc/uptime)
+while :; do
+    redis-load load $data $to --seconds "$round" >/out/load.json &
+    load=$!
+    while kill -0 $load 2>/dev/null; do
+        timeout 40 $place --cgroup $server >>/out/moves.txt 2>&1 || true
+        timeout 5 $reclaim --cgroup $server >>/out/moves.txt 2>&1 || true
+    done
+    wait $load
+    redis-load check $data $to | tee /out/check.json || wrong=$((wrong + 1))
+    took=$(($(cut -d. -f1 /proc/uptime) - begun))
+    echo "$(($(stat_of pgmigrate_success) - moved_before)) pages moved in $took s"
+    [ $(($(stat_of pgmigrate_success) - moved_before)) -lt "$moves" ] && [ "$took" -lt "$seconds" ] || break
 done
-wait $load
-redis-load check $data $to | tee /out/check.json || wrong=1
 # The module is in use, and stays; then it goes, and comes again.
 tierscope record --cgroup $server --cpu 20% -o /tmp/used >/dev/null 2>&1 &
 recorder=$!

@@ -231,15 +231,12 @@ fn a_trace_runs_under_any_policy() {
     let [lines, trace] = [&lines, &trace].map(|path| path.to_str().unwrap());
     let made = tierscope(&["trace", "convert", lines, trace]);
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    let reports = json(&[
-        "whatif", trace, "--fast", "4M,64M", "--policy", "static", "--policy", "amp-lru", "--time",
-        "2s",
-    ]);
+    let reports = json(&["whatif", trace, "--fast", "4M,64M", "--policy", "all", "--time", "2s"]);
     let reports = reports.as_array().unwrap();
     assert_eq!(reports.len(), 2);
     for report in reports {
         let outcomes = report["outcomes"].as_array().unwrap();
-        assert_eq!(outcomes.len(), 2);
+        assert!(outcomes.len() >= 20, "{}", outcomes.len());
         for outcome in outcomes {
             assert_eq!(outcome["ended"], "target-gone", "a trace ends: {outcome}");
             assert!(outcome["operations"].as_u64() > Some(0), "{outcome}");

@@ -39,6 +39,13 @@ impl Columns {
     fn default_of(&self, field: &FieldRef) -> ArrayRef {
         let rows = self.rows();
         match field.data_type() {
+            // Bins of older tiles are powers of two, and say which.
+            DataType::UInt64 if field.name() == "bytes" => {
+                let size = |shift: u8| 1u64.checked_shl(shift.into()).unwrap_or(0);
+                let shifts = self.u8("shift").ok();
+                let shift = |row| shifts.map_or(64, |shifts| shifts.value(row));
+                Arc::new(UInt64Array::from_iter_values((0..rows).map(|row| size(shift(row)))))
+            }
             DataType::UInt8 => {
                 let whole = if field.name() == "confidence" { u8::MAX } else { 0 };
                 Arc::new(UInt8Array::from(vec![whole; rows]))
@@ -105,14 +112,16 @@ pub(crate) fn optional<T: ArrowPrimitiveType>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use arrow_schema::{Field, Schema};
     use std::collections::HashMap;
 
-    // Tiles of an older recording, without confidence and unknown shares.
+    // Tiles of older recordings: without confidence and unknown shares, and with log2 of the bytes.
     #[test]
     fn columns_missing_in_older_recordings_have_defaults() {
         let schema = Table::Tiles.schema(&HashMap::new());
         let (space, start) = (tierscope_core::SpaceId(0), 0);
-        let bin = crate::Bin { space, start, shift: 12, heat: 9, seen: 200, sure: 255, unknown: 0 };
+        let bin =
+            crate::Bin { space, start, bytes: 4096, heat: 9, seen: 200, sure: 255, unknown: 0 };
         let tile = crate::tiles::Tile { bins: vec![bin], ..Default::default() };
         let mut batch = crate::encode::tile(schema.clone(), &tile).unwrap();
         for missing in ["unknown_share", "confidence"] {
@@ -120,7 +129,14 @@ mod tests {
             assert_eq!(batch.schema().field(last).name(), missing);
             batch.remove_column(last);
         }
-        let old = Columns(batch);
+        let schema_of_new = batch.schema();
+        let sizes = schema_of_new.index_of("bytes").unwrap();
+        let mut fields: Vec<FieldRef> = schema_of_new.fields().iter().cloned().collect();
+        fields[sizes] = Arc::new(Field::new("shift", DataType::UInt8, false));
+        let mut arrays = batch.columns().to_vec();
+        arrays[sizes] = Arc::new(UInt8Array::from(vec![12]));
+        let old = RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays).unwrap();
+        let old = Columns(old);
         assert_eq!(crate::decode::bins(&old).unwrap(), [bin]);
         let whole = Columns(old.select(&schema, Table::Tiles).unwrap());
         assert_eq!(whole.0.schema(), schema);

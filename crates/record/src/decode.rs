@@ -229,7 +229,13 @@ pub(crate) fn tile_name(columns: &Columns) -> Result<Option<(u8, u64)>, String> 
 pub(crate) fn bins(columns: &Columns) -> Decoded<Bin> {
     let space = columns.u32("space")?;
     let start = columns.u64("start")?;
-    let shift = columns.u8("shift")?;
+    let bytes = columns.has("bytes").then(|| columns.u64("bytes")).transpose()?;
+    // Older recordings have log2 of it instead.
+    let shift = if bytes.is_none() { Some(columns.u8("shift")?) } else { None };
+    let size = |row: usize| {
+        let power = shift.and_then(|shift| 1u64.checked_shl(shift.value(row).into()));
+        bytes.map_or(power.unwrap_or(0), |bytes| bytes.value(row))
+    };
     let heat = columns.u8("heat")?;
     let seen = columns.u8("seen")?;
     // Columns that older recordings lack.
@@ -239,7 +245,7 @@ pub(crate) fn bins(columns: &Columns) -> Decoded<Bin> {
         let bin = Bin {
             space: SpaceId(space.value(row)),
             start: start.value(row),
-            shift: shift.value(row),
+            bytes: size(row),
             heat: heat.value(row),
             seen: seen.value(row),
             sure: sure.map_or(255, |sure| sure.value(row)),

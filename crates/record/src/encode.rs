@@ -146,7 +146,7 @@ pub(crate) fn tile(schema: SchemaRef, tile: &Tile) -> Encoded {
         constant(tile.index, bins.len()),
         Arc::new(UInt32Array::from_iter_values(bins.iter().map(|b| b.space.0))),
         words(bins.iter().map(|b| b.start)),
-        byte(|b| b.shift),
+        words(bins.iter().map(|b| b.bytes)),
         byte(|b| b.heat),
         byte(|b| b.seen),
         byte(|b| b.sure),

@@ -65,15 +65,20 @@ impl Heat {
     }
 }
 
-/// The fewest aligned tiles of zoom 0 (windows) to `coarsest` that cover `windows`: zoom and first
-/// window of each.
-pub(crate) fn cover(windows: Span<usize>, coarsest: u8) -> impl Iterator<Item = (u8, usize)> {
+/// The fewest aligned tiles of zoom 0 (windows) to `coarsest` that cover `windows`, of those that
+/// may be taken: zoom and first window of each.
+pub(crate) fn cover(
+    windows: Span<usize>,
+    coarsest: u8,
+    may_take: impl Fn(u8, Span<usize>) -> bool,
+) -> impl Iterator<Item = (u8, usize)> {
     let mut at = windows.start;
     std::iter::from_fn(move || {
         let left = windows.end.checked_sub(at).filter(|left| *left > 0)? as u64;
         let fits = |zoom: &u8| {
             let size = windows_in(*zoom);
-            size <= left && (at as u64).is_multiple_of(size)
+            let is_whole = size <= left && (at as u64).is_multiple_of(size);
+            is_whole && may_take(*zoom, at..at + size as usize)
         };
         let zoom = (0..=coarsest).rev().find(fits).unwrap_or(0);
         let piece = (zoom, at);
@@ -89,11 +94,14 @@ mod tests {
     // 0..8 is a tile of zoom 1; windows before or after a complete tile are read one by one.
     #[test]
     fn a_range_is_covered_by_the_coarsest_tiles_that_fit() {
-        let cover = |windows, coarsest| cover(windows, coarsest).collect::<Vec<_>>();
+        let all = |windows, coarsest| cover(windows, coarsest, |_, _| true).collect::<Vec<_>>();
+        let cover = all;
         assert_eq!(cover(0..10, 3), [(1, 0), (0, 8), (0, 9)]);
         assert_eq!(cover(7..16, 3), [(0, 7), (1, 8)]);
         assert_eq!(cover(0..64, 3), [(2, 0)]);
         assert_eq!(cover(0..16, 0).len(), 16);
         assert_eq!(cover(5..5, 3), []);
+        let apart = super::cover(0..24, 3, |zoom, windows| zoom == 0 || windows.start != 8);
+        assert_eq!(apart.map(|(zoom, _)| zoom).collect::<Vec<_>>(), [1, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
     }
 }

@@ -428,10 +428,24 @@ impl Recording {
         &self,
         windows: Range<usize>,
         coarsest: u8,
+        take: impl FnMut(Heat) -> Result<()>,
+    ) -> Result<()> {
+        self.heat_where(windows, coarsest, |_, _| true, take)
+    }
+
+    /// As [`Recording::heat`], from tiles for whose zoom and windows `may_take` is true.
+    ///
+    /// # Errors
+    /// As for [`Recording::heat`].
+    pub fn heat_where(
+        &self,
+        windows: Range<usize>,
+        coarsest: u8,
+        may_take: impl Fn(u8, Range<usize>) -> bool,
         mut take: impl FnMut(Heat) -> Result<()>,
     ) -> Result<()> {
         let end = windows.end.min(self.commits.len());
-        for (zoom, first) in heat::cover(windows.start..end, coarsest) {
+        for (zoom, first) in heat::cover(windows.start..end, coarsest, may_take) {
             let last = first + windows_in(zoom) as usize - 1;
             let time = self.commits[first].start..self.commits[last].end;
             take(match zoom {

@@ -84,7 +84,7 @@ impl Table {
     /// Whether an older recording of this format may lack that column.
     pub(crate) fn may_lack(self, column: &str) -> bool {
         match self {
-            Table::Tiles => ["confidence", "unknown_share"].contains(&column),
+            Table::Tiles => ["bytes", "confidence", "unknown_share"].contains(&column),
             Table::Regions => REGIONS_SINCE_1.contains(&column),
             Table::Mappings => MAPPINGS_SINCE_1.contains(&column),
             Table::Windows => column == "synced",
@@ -161,7 +161,7 @@ impl Table {
                 field("tile", DataType::UInt64),
                 field("space", DataType::UInt32),
                 field("start", DataType::UInt64),
-                field("shift", DataType::UInt8),
+                field("bytes", DataType::UInt64),
                 field("heat", DataType::UInt8),
                 field("seen", DataType::UInt8),
                 field("confidence", DataType::UInt8),

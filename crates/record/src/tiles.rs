@@ -1,19 +1,22 @@
 //! The zoom pyramid: summaries of many windows, so that an hour can be displayed at once.
 //!
-//! A tile of zoom z summarises 8^z windows, in at most [`BINS`] bins of the address space, each of
-//! a power-of-two size and aligned to it, so that a bin is an entry of the radix page table or a
-//! binary part of one, and bins of different tiles nest. Bins are small where heat varies and large
-//! where it does not: the block whose heat varies most (variance times bytes) is halved until the
-//! bins are used up. A single hot page in a cold terabyte costs a bin for each halving, about
-//! thirty, and keeps its place and its heat.
+//! A tile of zoom z summarises 8^z windows, in at most [`BINS`] bins. Bins begin as the ranges that
+//! were observed alike, and neighbours are merged until the bins are few enough, those first whose
+//! merging adds the least error (squared difference of frequency times bytes and time: Ward's
+//! criterion). The mean of any range that no bin straddles is therefore exact. Bins are merged
+//! across gaps only if there are more ranges without gaps than half of the bins, over the shortest
+//! gaps: memory of two mappings is not mixed, and nothing is hot where nothing was observed. A
+//! single hot page in a cold terabyte costs three bins, and keeps its place and its heat.
 //!
 //! A tile is written with the window that completes it. The newest windows, not yet in a tile, are
 //! covered by finer tiles and finally by regions (see `Recording::heat`), so nothing is missing at
 //! the end of a recording, however it ended.
 
-use std::collections::BinaryHeap;
+use tierscope_core::{Range, Snapshot, SpaceId};
 
-use tierscope_core::{PAGE_SHIFT, Range, Snapshot, SpaceId};
+mod merging;
+
+use merging::Merging;
 
 /// Tiles of a zoom that make up one of the next.
 pub const FANOUT: u64 = 8;
@@ -26,10 +29,10 @@ pub const BINS: usize = 2048;
 pub struct Bin {
     /// Space of the addresses.
     pub space: SpaceId,
-    /// First byte; a multiple of the size.
+    /// First byte.
     pub start: u64,
-    /// log2 of the size, 12..=63.
-    pub shift: u8,
+    /// Size in bytes.
+    pub bytes: u64,
     /// Mean frequency where and when it is known, in 1/255, rounded; never rounded down to 0.
     pub heat: u8,
     /// Share of the bin's bytes and the tile's time with a known frequency, in 1/255; never rounded
@@ -46,13 +49,12 @@ impl Bin {
     /// The address range of the bin.
     #[must_use]
     pub fn range(&self) -> Range {
-        Range::new(self.space, self.start, self.start.saturating_add(1 << self.shift))
+        Range::new(self.space, self.start, self.start.saturating_add(self.bytes))
     }
 
-    /// Whether size and alignment are valid.
+    /// Whether it is a range of addresses.
     pub(crate) fn is_sane(&self) -> bool {
-        (PAGE_SHIFT as u8..64).contains(&self.shift)
-            && self.start.trailing_zeros() >= u32::from(self.shift)
+        self.bytes > 0 && self.start.checked_add(self.bytes).is_some()
     }
 }
 
@@ -296,241 +298,7 @@ impl Sum {
 
     /// At most `budget` bins, or one for each space if that is more.
     fn bins(&self, budget: usize) -> Vec<Bin> {
-        let mut blocks = self.refine(budget);
-        blocks.sort_unstable_by_key(|block| (block.space, block.first));
-        let mut bins = Vec::with_capacity(blocks.len());
-        blocks.iter().for_each(|block| push_bin(&mut bins, block.bin(self.time)));
-        bins
-    }
-
-    /// Halves the block with the largest error until the budget is used up.
-    fn refine(&self, budget: usize) -> Vec<Block> {
-        let prefix = Prefix::of(&self.parts);
-        let mut open = BinaryHeap::with_capacity(budget);
-        open.extend(self.roots(&prefix));
-        while open.len() < budget {
-            let Some(block) = open.pop() else { break };
-            if block.error == 0.0 {
-                open.push(block);
-                break;
-            }
-            if u32::from(block.shift) == PAGE_SHIFT {
-                open.push(Block { error: 0.0, ..block });
-            } else {
-                open.extend(block.halves(&prefix, self.time));
-            }
-        }
-        open.into_vec()
-    }
-
-    /// For each space, the smallest aligned block that holds all of it.
-    fn roots(&self, prefix: &Prefix<'_>) -> Vec<Block> {
-        let mut roots = Vec::new();
-        for parts in self.parts.chunk_by(|a, b| a.range.space == b.range.space) {
-            let (first, last) = (parts[0].range.start, parts[parts.len() - 1].range.end - 1);
-            let differing = 64 - (first ^ last).leading_zeros();
-            let shift = differing.clamp(PAGE_SHIFT, 63) as u8;
-            let mut starts = vec![first >> shift << shift, last >> shift << shift];
-            starts.dedup();
-            let block = |start| Block::new(prefix, self.time, parts[0].range.space, start, shift);
-            roots.extend(starts.into_iter().map(block));
-        }
-        roots
-    }
-}
-
-/// Appends a bin, and merges halves of a block whose values are equal.
-fn push_bin(bins: &mut Vec<Bin>, mut bin: Bin) {
-    while let Some(last) = bins.last() {
-        let twin = Bin { start: bin.start ^ (1 << bin.shift), ..bin };
-        if *last != twin || bin.shift == 63 {
-            break;
-        }
-        bin = Bin { start: last.start.min(bin.start), shift: bin.shift + 1, ..bin };
-        bins.pop();
-    }
-    bins.push(bin);
-}
-
-/// Sums over bytes: of known time; of frequency, confidence and squared frequency times known time;
-/// and of unknown time.
-#[derive(Clone, Copy, Debug, Default)]
-struct Moments {
-    seen: u128,
-    hot: u128,
-    sure: u128,
-    unknown: u128,
-    /// Used to rank blocks only, so rounding is harmless.
-    squares: f64,
-}
-
-impl Moments {
-    fn plus(self, part: &Part, bytes: u64) -> Self {
-        let wide = |sum: u64| u128::from(sum) * u128::from(bytes);
-        let hot = part.hot as f64 / ONE;
-        let square = if part.hot == 0 { 0.0 } else { hot * hot / part.seen as f64 * bytes as f64 };
-        Self {
-            seen: self.seen + wide(part.seen),
-            hot: self.hot + wide(part.hot),
-            sure: self.sure + wide(part.sure),
-            unknown: self.unknown + wide(part.unknown),
-            squares: self.squares + square,
-        }
-    }
-
-    fn minus(self, other: Self) -> Self {
-        Self {
-            seen: self.seen - other.seen,
-            hot: self.hot - other.hot,
-            sure: self.sure - other.sure,
-            unknown: self.unknown - other.unknown,
-            squares: self.squares - other.squares,
-        }
-    }
-}
-
-/// Prefix sums of the moments, for the moments below an address in O(log n).
-struct Prefix<'a> {
-    parts: &'a [Part],
-    before: Vec<Moments>,
-}
-
-impl<'a> Prefix<'a> {
-    fn of(parts: &'a [Part]) -> Self {
-        let mut sum = Moments::default();
-        let mut before = Vec::with_capacity(parts.len() + 1);
-        before.push(sum);
-        for part in parts {
-            sum = sum.plus(part, part.range.bytes());
-            before.push(sum);
-        }
-        Self { parts, before }
-    }
-
-    /// Moments of all spaces before `space`, and of `space` below `at`.
-    fn below(&self, space: SpaceId, at: u64) -> Moments {
-        let index = self.parts.partition_point(|p| (p.range.space, p.range.end) <= (space, at));
-        let sum = self.before[index];
-        match self.parts.get(index) {
-            Some(p) if p.range.space == space && p.range.start < at => {
-                sum.plus(p, at - p.range.start)
-            }
-            _ => sum,
-        }
-    }
-
-    /// First and last address of the parts of `space` from `first` to `last`.
-    fn bounds(&self, space: SpaceId, first: u64, last: u64) -> Option<(u64, u64)> {
-        let begin = self.parts.partition_point(|p| (p.range.space, p.range.end) <= (space, first));
-        let rest = &self.parts[begin..];
-        let count = rest.partition_point(|p| (p.range.space, p.range.start) <= (space, last));
-        let parts = &rest[..count];
-        let (low, high) = (parts.first()?.range.start, parts.last()?.range.end - 1);
-        Some((low.max(first), high.min(last)))
-    }
-
-    fn within(&self, space: SpaceId, first: u64, last: u64) -> Moments {
-        let end = match last.checked_add(1) {
-            Some(end) => self.below(space, end),
-            None => self.below(SpaceId(space.0.saturating_add(1)), 0),
-        };
-        end.minus(self.below(space, first))
-    }
-}
-
-/// A candidate for a bin.
-#[derive(Clone, Copy, Debug)]
-struct Block {
-    space: SpaceId,
-    first: u64,
-    shift: u8,
-    sum: Moments,
-    error: f64,
-}
-
-/// Weight, in a block's error, of bytes in another state (known, unknown, not observed) than the
-/// rest of the block. Small: boundaries of heat matter more than boundaries of observation.
-const EDGE: f64 = 1.0 / 64.0;
-
-/// Errors below this share of the known and unknown time are rounding errors.
-const ROUNDING: f64 = 1e-9;
-
-impl Block {
-    fn new(prefix: &Prefix<'_>, time: u64, space: SpaceId, first: u64, shift: u8) -> Self {
-        let last = first + ((1u64 << shift) - 1);
-        Self::of(prefix.within(space, first, last), time, space, first, shift)
-    }
-
-    /// A block with these moments.
-    fn of(sum: Moments, time: u64, space: SpaceId, first: u64, shift: u8) -> Self {
-        let all = time as f64 * (1u64 << shift) as f64;
-        let (seen, hot) = (sum.seen as f64, sum.hot as f64 / ONE);
-        let heat = if seen > 0.0 { sum.squares - hot * hot / seen } else { 0.0 };
-        let unknown = sum.unknown as f64;
-        let edge = |part: f64| EDGE * part * (all - part).max(0.0) / all;
-        let error = heat.max(0.0) + edge(seen) + edge(unknown);
-        let error = if error > (seen + unknown) * ROUNDING { error } else { 0.0 };
-        Self { space, first, shift, sum, error }
-    }
-
-    /// Its halves, except unobserved ones, each narrowed.
-    fn halves(&self, prefix: &Prefix<'_>, time: u64) -> impl Iterator<Item = Block> {
-        let shift = self.shift - 1;
-        [self.first, self.first + (1u64 << shift)]
-            .map(|first| Block::new(prefix, time, self.space, first, shift))
-            .into_iter()
-            .filter(|half| half.sum.seen > 0 || half.sum.unknown > 0)
-            .map(move |half| half.narrowed(prefix, time))
-    }
-
-    /// The smallest aligned block with all parts of this one. An address space is mostly gaps:
-    /// halving them away takes dozens of steps for each mapping.
-    fn narrowed(self, prefix: &Prefix<'_>, time: u64) -> Block {
-        let last = self.first + ((1u64 << self.shift) - 1);
-        let Some((low, high)) = prefix.bounds(self.space, self.first, last) else { return self };
-        let differing = (64 - (low ^ high).leading_zeros()).max(PAGE_SHIFT) as u8;
-        match differing < self.shift {
-            true => Self::of(self.sum, time, self.space, low >> differing << differing, differing),
-            false => self,
-        }
-    }
-
-    fn bin(&self, time: u64) -> Bin {
-        let all = time as f64 * (1u64 << self.shift) as f64;
-        let seen = self.sum.seen as f64;
-        let mean = |sum: u128| if seen > 0.0 { sum as f64 / ONE / seen } else { 0.0 };
-        Bin {
-            space: self.space,
-            start: self.first,
-            shift: self.shift,
-            heat: quantised(mean(self.sum.hot)),
-            seen: quantised(seen / all),
-            sure: (mean(self.sum.sure) * 255.0).round() as u8,
-            unknown: quantised(self.sum.unknown as f64 / all),
-        }
-    }
-}
-
-impl PartialEq for Block {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for Block {}
-
-impl PartialOrd for Block {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-/// Orders blocks by error; at equal errors the lower address is greater, so that the order is
-/// total.
-impl Ord for Block {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        let place = |block: &Block| (block.space, block.first);
-        self.error.total_cmp(&other.error).then(place(other).cmp(&place(self)))
+        Merging::of(&self.parts, self.time).bins(budget)
     }
 }
 
@@ -558,9 +326,9 @@ mod tests {
         (0..windows).flat_map(|w| pyramid.window(&snapshot(w, regions(w)))).collect()
     }
 
-    /// A page that was observed all the time and is cold.
-    fn bin(start: u64) -> Bin {
-        Bin { space: SpaceId(0), start, shift: 12, heat: 0, seen: 255, sure: 255, unknown: 0 }
+    /// Bytes that were observed all the time and are cold.
+    fn bin(start: u64, bytes: u64) -> Bin {
+        Bin { space: SpaceId(0), start, bytes, heat: 0, seen: 255, sure: 255, unknown: 0 }
     }
 
     #[test]
@@ -569,12 +337,11 @@ mod tests {
         let names: Vec<_> = tiles.iter().map(|tile| (tile.zoom, tile.index)).collect();
         let ones = (0..8).map(|index| (1, index));
         assert_eq!(names, ones.chain([(2, 0)]).collect::<Vec<_>>());
-        let whole = Bin { shift: 30, heat: 255, ..bin(0) };
+        let whole = Bin { heat: 255, ..bin(0, GIB) };
         assert!(tiles.iter().all(|tile| tile.bins == [whole]));
     }
 
-    // 1 TiB, cold except for one page: the page keeps its place and its heat, at the cost of a bin
-    // per halving.
+    // 1 TiB, cold except for one page: the page keeps its place and its heat.
     #[test]
     fn one_hot_page_in_a_terabyte_keeps_its_heat() {
         let needle = 777 * GIB + 123 * 4096;
@@ -586,31 +353,11 @@ mod tests {
             ]
         };
         for tile in tiles(512, regions) {
-            let hot: Vec<_> = tile.bins.iter().filter(|bin| bin.heat > 0).collect();
-            let page = Bin { heat: 255, ..bin(needle) };
-            assert_eq!(hot, [&page], "zoom {}", tile.zoom);
-            assert!(tile.bins.len() <= 29, "{} bins", tile.bins.len());
+            let page = Bin { heat: 255, ..bin(needle, 4096) };
+            let rest = needle + 4096;
+            let bins = [bin(0, needle), page, bin(rest, (1 << 40) - rest)];
+            assert_eq!(tile.bins, bins, "zoom {}", tile.zoom);
         }
-    }
-
-    // Pages 5 and 6, and a page of another space: 0x5000 to 0x6fff differ in 14 bits. A block that
-    // ends below page 6 holds page 5 alone.
-    #[test]
-    fn a_block_is_narrowed_to_its_parts() {
-        let of = |space, start: u64, end: u64| Part {
-            seen: 8,
-            ..Part::empty(Range::new(SpaceId(space), start << 12, end << 12))
-        };
-        let parts = [of(0, 5, 7), of(1, 0, 1)];
-        let prefix = Prefix::of(&parts);
-        let narrow = |shift| {
-            let block = Block::new(&prefix, 8, SpaceId(0), 0x4000, shift).narrowed(&prefix, 8);
-            (block.first, block.shift, block.sum.seen)
-        };
-        let whole = Block::new(&prefix, 8, SpaceId(0), 0, 40).narrowed(&prefix, 8);
-        assert_eq!((whole.first, whole.shift, whole.sum.seen), (0x4000, 14, 8 * 8192));
-        assert_eq!((narrow(14), narrow(13)), ((0x4000, 14, 8 * 8192), (0x5000, 12, 8 * 4096)));
-        assert!(whole.error > 0.0 && Block::new(&prefix, 8, SpaceId(0), 0x5000, 12).error == 0.0);
     }
 
     // Hot for one window in eight; the upper half observed in one window in eight.
@@ -624,8 +371,8 @@ mod tests {
             regions
         });
         let shown: Vec<_> =
-            tiles[0].bins.iter().map(|b| (b.start / MIB, b.shift, b.heat, b.seen)).collect();
-        assert_eq!(shown, [(0, 20, 32, 255), (1, 20, 255, 32)]);
+            tiles[0].bins.iter().map(|b| (b.start / MIB, b.bytes, b.heat, b.seen)).collect();
+        assert_eq!(shown, [(0, MIB, 32, 255), (1, MIB, 255, 32)]);
     }
 
     // Four MiB: the first is cold, the second unknown in every window, the third unknown in two
@@ -643,7 +390,7 @@ mod tests {
                 Region { samples: 0, ..unknown(region(3 * MIB, 4 * MIB, 0.0)) },
             ]
         });
-        let mib = |index: u64| Bin { shift: 20, ..bin(index * MIB) };
+        let mib = |index: u64| bin(index * MIB, MIB);
         let second = Bin { seen: 0, sure: 0, unknown: 255, ..mib(1) };
         // Six eighths and two eighths of 255.
         let third = Bin { heat: 255, seen: 191, unknown: 64, ..mib(2) };
@@ -714,7 +461,7 @@ mod tests {
             }
         }
 
-        // However few the bins, they are disjoint, aligned, and cover everything that was observed.
+        // However few the bins, they are disjoint, and cover everything that was observed.
         #[test]
         fn few_bins_cover_all(windows in some_windows(), budget in 1usize..12) {
             let mut sum = Sum::default();

@@ -193,8 +193,9 @@ pub struct Summary {
     pub faults: BTreeMap<&'static str, u64>,
     /// Sampling intervals of a window.
     pub samples: Spread,
-    /// Number of windows that took more than 1.5 times as long as configured.
-    pub late_windows: u64,
+    /// Number of windows that took more than 1.5 times as long as configured; `None` if it is not
+    /// known how long that is.
+    pub late_windows: Option<u64>,
     /// ACCESSED bits of the target that other sessions cleared until the last window, of the whole
     /// target: accesses that the figures lack.
     pub cleared_by_others: u64,
@@ -263,7 +264,8 @@ pub fn summary(recording: &Recording, view: &View) -> Result<Summary> {
     summary.set_states(states);
     summary.zswapped_bytes = (!zswapped.is_empty()).then(|| Spread::of(&zswapped));
     summary.set_charges(&charges);
-    summary.set_windows(commits, recording.meta().window);
+    let meta = recording.meta();
+    summary.set_windows(commits, meta.has(Fact::Intervals).then_some(meta.window));
     summary.cleared_by_others = cleared_by_others;
     summary.regions = sum(&figures, |of| of.regions);
     summary.profiler_cpu = profiler_cpu;
@@ -344,7 +346,7 @@ fn about(recording: &Recording) -> Summary {
         charged_bytes: BTreeMap::new(),
         faults: BTreeMap::new(),
         samples: Spread::default(),
-        late_windows: 0,
+        late_windows: None,
         cleared_by_others: 0,
         regions: Spread::default(),
         hot_frequency: HOT_FREQUENCY,
@@ -486,10 +488,11 @@ impl Summary {
         }
     }
 
-    fn set_windows(&mut self, commits: &[Commit], window: Duration) {
+    fn set_windows(&mut self, commits: &[Commit], window: Option<Duration>) {
         self.samples =
             Spread::of(&commits.iter().map(|row| row.samples.into()).collect::<Vec<_>>());
-        self.late_windows = commits.iter().filter(|row| is_late(row, window)).count() as u64;
+        let late = |window| commits.iter().filter(|row| is_late(row, window)).count() as u64;
+        self.late_windows = window.map(late);
     }
 
     fn set_residence(&mut self, in_memory: &[InMemory], tiers: &Tiers) {
@@ -581,8 +584,8 @@ impl Summary {
         let how = if self.ended { "" } else { ", not ended: still being written, or killed" };
         let duration = units::about_time(Duration::from_nanos(self.duration_ns));
         let late = match self.late_windows {
-            0 => String::new(),
-            late => format!(", {late} of them late"),
+            None | Some(0) => String::new(),
+            Some(late) => format!(", {late} of them late"),
         };
         format!("{duration} in {} windows{late}{how}", self.windows)
     }
@@ -655,7 +658,7 @@ impl Summary {
         if let Some(faults) = self.faults_text() {
             writeln!(out, "cgroup: {faults}")?;
         }
-        if self.late_windows > 0 {
+        if self.late_windows.is_some_and(|late| late > 0) {
             writeln!(out, "late windows: more than 1.5 times as long as configured")?;
         }
         writeln!(out, "{}", self.residence_text())?;

@@ -298,7 +298,9 @@ fn replay(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tierscope_core::{Mapping, Mappings, Range, Region, Snapshot, Space, SpaceId};
+    use tierscope_core::{
+        Level, Mapping, Mappings, Range, Rate, Region, Snapshot, Space, SpaceId, Unknown,
+    };
     use tierscope_record::{Memory, Meta, Recorder};
 
     #[test]
@@ -313,14 +315,32 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// 60 windows of 200 ms over 64 MiB: from 16 to 24 MiB, most looks find accesses. Listed are
-    /// the accessed blocks (`samples`) or all memory; with or without mappings.
-    fn recorded(samples: bool, mapped: bool) -> Recording {
+    /// What a recording was made of.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum Kind {
+        /// Regions of DAMON's: all memory.
+        Regions,
+        /// Memory samples: accessed blocks only.
+        Samples,
+        /// ACCESSED bits at upper levels of the page table, with rates; of the rest, too little is
+        /// known.
+        Bits,
+    }
+
+    /// 60 windows of 200 ms over 64 MiB: from 16 to 24 MiB, most looks find accesses; with or
+    /// without mappings.
+    fn recorded(kind: Kind, mapped: bool) -> Recording {
         let range = |from: u64, to: u64| Range::new(SpaceId(0), from * MIB, to * MIB);
         let region = |from, to, hits| Region::sampled(range(from, to), hits, 40);
-        let regions = match samples {
-            true => vec![region(16, 24, 30.0)],
-            false => vec![region(0, 16, 0.0), region(16, 24, 30.0), region(24, 64, 1.0)],
+        let bits = |from, to, hits: f32| {
+            let rate = Rate { low: hits / 2.0, mean: hits, high: hits * 2.0 };
+            Region { level: Some(Level::PMD), rate: Some(rate), ..region(from, to, hits) }
+        };
+        let unknown = |region| Region { unknown: Some(Unknown::Evidence), ..region };
+        let regions = match kind {
+            Kind::Samples => vec![region(16, 24, 30.0)],
+            Kind::Regions => vec![region(0, 16, 0.0), region(16, 24, 30.0), region(24, 64, 1.0)],
+            Kind::Bits => vec![bits(0, 16, 0.0), bits(16, 24, 30.0), unknown(bits(24, 64, 3.0))],
         };
         let spaces = vec![Space { id: SpaceId(0), name: "toy".into() }];
         let mappings = if mapped { vec![Mapping::anonymous(range(0, 64))] } else { Vec::new() };
@@ -348,17 +368,21 @@ mod tests {
     // Every policy that works on regions, on every kind of recording: as tierscope makes them, and
     // as imported from damo and from samples of perf, which have no mappings. Accesses are seen in
     // all of them, and policies by heat have their memory in the fast tier for most of the time.
+    // A trace is judged in crates/cli/tests/tier.rs.
     #[test]
     fn every_policy_is_judged_by_every_kind_of_recording() {
         let (lines, _) = chosen(&["all".into()]).expect("all are known");
         let (stop, reached) = (Arc::default(), AtomicU64::new(0));
-        for (samples, mapped) in [(false, true), (false, false), (true, false)] {
-            let recording = recorded(samples, mapped);
+        use Kind::{Bits, Regions, Samples};
+        let kinds =
+            [(Regions, true), (Regions, false), (Samples, false), (Bits, true), (Bits, false)];
+        for (kind, mapped) in kinds {
+            let recording = recorded(kind, mapped);
             for line in &lines {
                 let replay = replay(&recording, 16 * MIB, line, &stop, &reached).unwrap();
                 let share = replay.fast_tier_share.expect("accesses were seen");
                 let moved = replay.moves.promoted_bytes > 0;
-                let at = format!("{line}, samples {samples}, mapped {mapped}: {replay:?}");
+                let at = format!("{line}, {kind:?}, mapped {mapped}: {replay:?}");
                 assert!(!moved || share > 0.0, "{at}");
                 assert!(line != "hot-region" || share > 0.5 && moved, "{at}");
             }

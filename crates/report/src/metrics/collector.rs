@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tierscope_core::{CpuTime, Mappings, Result, Snapshot, SpaceId};
-use tierscope_record::{Commit, Metric, Recording};
+use tierscope_record::{Commit, Fact, Metric, Recording};
 
 use super::families;
 use super::figures::{Spaces, add, figures};
@@ -44,15 +44,16 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    /// Counts one window; `window` is the configured length.
-    fn take(&mut self, before: Option<&Commit>, row: &Commit, window: Duration) {
+    /// Counts one window; `window` is the configured length, if it is known.
+    fn take(&mut self, before: Option<&Commit>, row: &Commit, window: Option<Duration>) {
         self.windows += 1;
+        self.cpu = row.cpu;
+        let Some(window) = window else { return };
         self.late += u64::from(is_late(row, window));
         if let Some(before) = before {
             let gap = (row.start - before.end).as_nanos();
             self.lost += gap.checked_div(window.as_nanos()).unwrap_or(0) as u64;
         }
-        self.cpu = row.cpu;
     }
 }
 
@@ -72,7 +73,8 @@ impl Collector {
 
     /// Counts the windows of `recording` committed since the last call.
     pub fn advance(&mut self, recording: &Recording) {
-        let (commits, window) = (recording.commits(), recording.meta().window);
+        let (commits, meta) = (recording.commits(), recording.meta());
+        let window = meta.has(Fact::Intervals).then_some(meta.window);
         for index in self.taken..commits.len() {
             let before = index.checked_sub(1).map(|before| &commits[before]);
             self.counters.take(before, &commits[index], window);
@@ -98,7 +100,11 @@ impl Collector {
             let spaces = &Spaces { layout: &layout, own: &own };
             let window = recording.meta().window.as_secs_f64();
             let figures = figures(&snapshot, spaces, window);
-            families::spaces(&mut text, &families::labelled(&figures, spaces));
+            let labelled = families::labelled(&figures, spaces);
+            families::spaces(&mut text, &labelled);
+            if recording.meta().has(Fact::Ages) {
+                families::idle_ages(&mut text, &labelled);
+            }
             families::residence(&mut text, &metrics, spaces, recording.meta());
             families::not_resident(&mut text, &metrics, spaces);
             families::charges(&mut text, &metrics);
@@ -120,8 +126,14 @@ mod tests {
     /// A recording of windows with these start and end times in milliseconds, configured for 200
     /// ms.
     fn recording(windows: &[(u64, u64)]) -> Recording {
+        recording_without(&[], windows)
+    }
+
+    /// As [`recording`], imported from a file that lacks these facts.
+    fn recording_without(absent: &[Fact], windows: &[(u64, u64)]) -> Recording {
         let mut memory = Memory::default();
-        let meta = Meta { window: Duration::from_millis(200), ..Meta::default() };
+        let absent = absent.iter().copied().collect();
+        let meta = Meta { window: Duration::from_millis(200), absent, ..Meta::default() };
         let mut recorder = Recorder::create_in(&mut memory, &meta).unwrap();
         for (start, end) in windows {
             let at = |millis: u64| Time(millis * 1_000_000);
@@ -144,6 +156,21 @@ mod tests {
         let Counters { windows, late, lost, cpu } = collector.counters;
         assert_eq!((windows, late, lost), (4, 1, 2));
         assert_eq!(cpu.profiler, Duration::from_millis(145));
+    }
+
+    #[test]
+    fn what_a_recording_lacks_is_not_measured() {
+        let windows = [(0, 200), (200, 801), (1251, 1451)];
+        for (absent, late, has_ages) in
+            [(&[][..], 1, true), (&[Fact::Ages, Fact::Intervals], 0, false)]
+        {
+            let recording = recording_without(absent, &windows);
+            let mut collector = Collector::default();
+            collector.advance(&recording);
+            assert_eq!((collector.counters.windows, collector.counters.late), (3, late));
+            let text = collector.render(&recording).unwrap();
+            assert_eq!(text.contains("tierscope_idle_age_seconds"), has_ages, "{text}");
+        }
     }
 
     #[test]

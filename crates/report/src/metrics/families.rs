@@ -118,7 +118,6 @@ pub(super) fn spaces(text: &mut Text, spaces: &[Labelled<'_>]) {
     unknown(text, spaces);
     accesses(text, spaces);
     working_set(text, spaces);
-    idle_ages(text, spaces);
 }
 
 fn regions(text: &mut Text, spaces: &[Labelled<'_>]) {
@@ -233,7 +232,8 @@ fn working_set(text: &mut Text, spaces: &[Labelled<'_>]) {
     spaces.iter().for_each(|of| family.sample(&of.labels(), of.figures.working_set));
 }
 
-fn idle_ages(text: &mut Text, spaces: &[Labelled<'_>]) {
+/// Cold bytes by age, of recordings that have ages.
+pub(super) fn idle_ages(text: &mut Text, spaces: &[Labelled<'_>]) {
     let help = "Cold bytes, by the seconds for which they have not been accessed.";
     let name = "tierscope_idle_age_seconds";
     let mut family = text.family(name, Kind::GaugeHistogram, Some("seconds"), help);

@@ -118,7 +118,7 @@ fn a_summary_adds_up_to_what_is_mapped() {
     let reasons = [summary.unknown_refused_bytes, summary.unknown_guest_bytes];
     assert_eq!(reasons.map(|state| state.now), [MIB, MIB]);
     assert_eq!(summary.zswapped_bytes.unwrap().now, MIB);
-    assert_eq!((summary.samples.min, summary.samples.p50, summary.late_windows), (10, 40, 1));
+    assert_eq!((summary.samples.min, summary.samples.p50, summary.late_windows), (10, 40, Some(1)));
     let shown = text(|out| summary.write_text(out, &Style::default()).unwrap());
     for row in [
         "4 windows, 1 of them late",
