@@ -1,7 +1,7 @@
 //! Bins of a tile: neighbouring ranges are merged while there are too many, the ones first that
 //! lose least (J. H. Ward, Hierarchical Grouping to Optimize an Objective Function, 1963).
 
-use std::cmp::Ordering;
+use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use tierscope_core::Range;
@@ -21,15 +21,15 @@ struct Node {
     sure: f64,
     unknown: f64,
     /// Neighbours that are still there.
-    before: Option<usize>,
-    after: Option<usize>,
-    /// Number of its merges; a candidate of an earlier number is void.
-    merges: u32,
+    before: Option<u32>,
+    after: Option<u32>,
+    /// Grows with every change of it or of the one after it: a candidate of an earlier one is void.
+    version: u32,
     gone: bool,
 }
 
 impl Node {
-    fn of(part: &Part, before: Option<usize>) -> Self {
+    fn of(part: &Part, before: Option<u32>) -> Self {
         let bytes = part.range.bytes() as f64;
         let [seen, unknown] = [part.seen, part.unknown].map(|time| time as f64 * bytes);
         let [hot, sure] = [part.hot, part.sure].map(|sum| sum as f64 / ONE * bytes);
@@ -41,7 +41,7 @@ impl Node {
             unknown,
             before,
             after: None,
-            merges: 0,
+            version: 0,
             gone: false,
         }
     }
@@ -81,34 +81,9 @@ impl Node {
     }
 }
 
-/// Two neighbours that can be merged: the one that costs least is greatest; of equals, the first.
-#[derive(Clone, Copy, Debug)]
-struct Candidate {
-    cost: f64,
-    left: usize,
-    right: usize,
-    merges: [u32; 2],
-}
-
-impl PartialEq for Candidate {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for Candidate {}
-
-impl PartialOrd for Candidate {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Candidate {
-    fn cmp(&self, other: &Self) -> Ordering {
-        other.cost.total_cmp(&self.cost).then(other.left.cmp(&self.left))
-    }
-}
+/// Two neighbours that can be merged: bits of the cost, which are ordered as the costs are, number
+/// of the left one, and its version. The cheapest is greatest; of equals, the first.
+type Candidate = Reverse<(u32, u32, u32)>;
 
 /// Ranges that are merged to bins.
 pub(super) struct Merging {
@@ -142,7 +117,7 @@ impl Merging {
 
     fn push(nodes: &mut Vec<Node>, part: Option<Part>) {
         let Some(part) = part else { return };
-        let number = nodes.len();
+        let number = nodes.len() as u32;
         if let Some(before) = nodes.last_mut() {
             before.after = Some(number);
         }
@@ -170,74 +145,70 @@ impl Merging {
         if ranges <= most {
             return;
         }
-        let cost = |left: &Node, right: &Node| {
-            let length = right.range.start.saturating_sub(left.range.end);
-            (left.range.space == right.range.space && length > 0).then_some(length as f64)
+        let candidate = |(right, pair): (u32, &[Node])| {
+            let [left, next] = [&pair[0].range, &pair[1].range];
+            let length = next.start.saturating_sub(left.end);
+            let is_gap = left.space == next.space && length > 0;
+            is_gap.then_some(Reverse(((length as f32).to_bits(), right, 0)))
         };
-        let mut heap: BinaryHeap<Candidate> = (1..self.nodes.len())
-            .filter_map(|right| self.candidate(right - 1, right, cost))
-            .collect();
+        let pairs: Vec<Candidate> =
+            (1..).zip(self.nodes.windows(2)).filter_map(candidate).collect();
+        let mut heap = BinaryHeap::from(pairs);
         while ranges > most
-            && let Some(next) = heap.pop()
+            && let Some(Reverse((_, right, _))) = heap.pop()
+            && let Some(left) = self.nodes[right as usize].before
         {
-            // Of two neighbours, merging one of them with others changes neither the gap nor its
-            // ends, but which nodes they are.
-            let right = self.nodes[next.right];
-            let Some(left) = right.before.filter(|_| !right.gone) else { continue };
-            self.merge(left, next.right);
+            self.merge(left, right);
             ranges -= 1;
         }
     }
 
     /// Merges touching neighbours until at most `budget` are left, or none touch.
     fn merge_touching(&mut self, budget: usize) {
-        let time = self.time;
-        let cost = |left: &Node, right: &Node| left.touches(right).then(|| left.error(right, time));
-        let mut heap = BinaryHeap::with_capacity(self.left);
-        let mut at = Some(0);
+        let mut pairs = Vec::with_capacity(self.left);
+        let mut at = (!self.nodes.is_empty()).then_some(0);
         while let Some(left) = at {
-            at = self.nodes[left].after;
-            heap.extend(at.and_then(|right| self.candidate(left, right, cost)));
+            pairs.extend(self.candidate(left));
+            at = self.nodes[left as usize].after;
         }
+        let mut heap = BinaryHeap::from(pairs);
         while self.left > budget
-            && let Some(next) = heap.pop()
+            && let Some(Reverse((_, left, version))) = heap.pop()
         {
-            let [left, right] = [next.left, next.right].map(|number| &self.nodes[number]);
-            if left.gone || right.gone || [left.merges, right.merges] != next.merges {
-                continue;
-            }
-            self.merge(next.left, next.right);
-            let Node { before, after, .. } = self.nodes[next.left];
-            heap.extend(before.and_then(|before| self.candidate(before, next.left, cost)));
-            heap.extend(after.and_then(|after| self.candidate(next.left, after, cost)));
+            let Node { version: now, before, after, gone, .. } = self.nodes[left as usize];
+            let Some(right) = after.filter(|_| !gone && now == version) else { continue };
+            self.merge(left, right);
+            heap.extend(before.and_then(|before| self.candidate(before)));
+            heap.extend(self.candidate(left));
         }
     }
 
-    fn candidate(
-        &self,
-        left: usize,
-        right: usize,
-        cost: impl Fn(&Node, &Node) -> Option<f64>,
-    ) -> Option<Candidate> {
-        let (from, to) = (&self.nodes[left], &self.nodes[right]);
-        let merges = [from.merges, to.merges];
-        cost(from, to).map(|cost| Candidate { cost, left, right, merges })
+    /// A node and the one after it, if they touch.
+    fn candidate(&self, left: u32) -> Option<Candidate> {
+        let node = &self.nodes[left as usize];
+        let next = &self.nodes[node.after? as usize];
+        let cost = || (node.error(next, self.time) as f32).to_bits();
+        node.touches(next).then(|| Reverse((cost(), left, node.version)))
     }
 
     /// Merges a node with the one after it.
-    fn merge(&mut self, left: usize, right: usize) {
-        let taken = self.nodes[right];
-        self.nodes[right].gone = true;
-        let node = &mut self.nodes[left];
+    fn merge(&mut self, left: u32, right: u32) {
+        let taken = self.nodes[right as usize];
+        self.nodes[right as usize].gone = true;
+        let node = &mut self.nodes[left as usize];
         node.range.end = taken.range.end;
         node.seen += taken.seen;
         node.hot += taken.hot;
         node.sure += taken.sure;
         node.unknown += taken.unknown;
         node.after = taken.after;
-        node.merges += 1;
+        node.version += 1;
+        let before = node.before;
+        if let Some(before) = before {
+            self.nodes[before as usize].version += 1;
+        }
         if let Some(after) = taken.after {
-            self.nodes[after].before = Some(left);
+            self.nodes[after as usize].before = Some(left);
         }
         self.left -= 1;
     }
