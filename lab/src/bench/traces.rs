@@ -247,7 +247,7 @@ fn advice(inputs: &Inputs<'_>) -> Result<Vec<Row>> {
 
 /// Files that other tools wrote, through import, all reports, export and import.
 fn foreign(_: &Inputs<'_>) -> Result<Vec<Row>> {
-    let words = ["test", "--package", "tierscope-cli", "--test", "foreign", "--", "--nocapture"];
+    let words = ["test", "--workspace", "--test", "foreign", "--", "--nocapture"];
     let mut cargo = Command::new("cargo");
     let printed = capture(cargo.args(words).current_dir(paths::root()))?;
     let line = printed.lines().find(|line| line.ends_with(" differences"));

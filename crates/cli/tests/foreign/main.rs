@@ -33,6 +33,10 @@ fn files() -> Vec<PathBuf> {
     files.filter(|path| path.extension().is_none_or(|end| end != "tsv")).collect()
 }
 
+fn name(path: &Path) -> &str {
+    path.file_name().unwrap().to_str().unwrap()
+}
+
 fn add(to: &mut Differences, field: &str, count: usize) {
     if count > 0 {
         *to.entry(field.to_owned()).or_default() += count as u64;
@@ -168,8 +172,7 @@ fn recording(path: &Path) -> (u64, Differences) {
     let (said, all) = exports("a", dir);
     let mut facts = said.windows.values().map(|(_, regions)| regions.len() as u64).sum();
     let text = if bytes.starts_with(b"PERFILE2") {
-        let name = path.file_name().unwrap().to_str().unwrap();
-        perf_script(path, name.starts_with("faults"))
+        perf_script(path, name(path).starts_with("faults"))
     } else {
         String::from_utf8_lossy(&bytes).into_owned()
     };
@@ -220,43 +223,53 @@ fn trace(path: &Path) -> (u64, Differences) {
     }
     let table = |name: &str| fs::read_to_string(dir.join(name)).unwrap();
     let text = table("a.csv");
-    add(
-        &mut found,
-        "trace convert",
-        usize::from(from_the_first(&text) != from_the_first(&table("c.csv"))),
-    );
-    let rows = || text.lines().skip(1).map(|line| line.split(',').collect::<Vec<_>>());
-    if path.extension().is_some_and(|end| end == "xz") {
-        let source = naive::lackey(&unpacked(path));
-        let address = |word: &str| u64::from_str_radix(&word[2..], 16).unwrap();
-        let kind =
-            |word: &str| if word == "fetch" { 'I' } else { word.to_ascii_uppercase().remove(0) };
-        let export = rows().map(|row| (kind(row[5]), address(row[3]), row[4].parse().unwrap()));
-        add(&mut found, "accesses", usize::from(!export.eq(source.iter().copied())));
-    }
-    for kind in [&["trace", "info"][..], &["tlb", "report"]] {
-        let report = |name: &str| {
-            let mut report = json(&[kind, &[name, "--json"]].concat(), dir);
-            let object = report.as_object_mut().unwrap();
-            object.retain(|key, _| {
-                !["trace", "format", "file_bytes", "bytes_per_access"].contains(&key.as_str())
-            });
-            report
-        };
-        let copy = &format!("{}.trace", kind[0]);
-        // CSV cannot hold what the compact format has besides accesses.
-        let same: &[&str] = match path.extension() {
-            Some(end) if end == "trace" => {
-                tierscope(&["trace", "convert", first, copy], dir);
-                &[first, copy]
-            }
-            _ => &[first, "a.csv", "b.trace", "c.csv"],
-        };
-        let reports: Vec<Value> = same.iter().map(|name| report(name)).collect();
+    let same = from_the_first(&text) == from_the_first(&table("c.csv"));
+    add(&mut found, "trace convert", usize::from(!same));
+    add(&mut found, "accesses", usize::from(!has_all(path, &text)));
+    // CSV cannot hold names of threads, and what else the compact format has besides accesses.
+    let copies = match path.extension() {
+        Some(end) if end == "xz" => vec![first, "a.csv", "b.trace", "c.csv"],
+        _ => {
+            tierscope(&["trace", "convert", first, "copy.trace"], dir);
+            vec![first, "copy.trace"]
+        }
+    };
+    for kind in [["trace", "info"], ["tlb", "report"]] {
+        let reports: Vec<Value> = copies.iter().map(|name| trace_report(kind, name, dir)).collect();
         let other = reports.iter().filter(|report| **report != reports[0]);
         add(&mut found, &kind.join(" "), other.count());
     }
-    (rows().count() as u64, found)
+    (text.lines().count() as u64 - 1, found)
+}
+
+/// Whether a trace's CSV has the accesses that a naive reader finds in it.
+fn has_all(path: &Path, csv: &str) -> bool {
+    let rows = csv.lines().skip(1).map(|line| line.split(',').collect::<Vec<_>>());
+    let address = |word: &str| u64::from_str_radix(&word[2..], 16).unwrap();
+    match path.extension() {
+        Some(end) if end == "xz" => {
+            let kind = |word: &str| match word {
+                "fetch" => 'I',
+                word => word.to_ascii_uppercase().remove(0),
+            };
+            let rows = rows.map(|row| (kind(row[5]), address(row[3]), row[4].parse().unwrap()));
+            rows.eq(naive::lackey(&unpacked(path)))
+        }
+        Some(_) => true, // our own format
+        None => {
+            let faults = naive::faults(&fs::read_to_string(path).unwrap());
+            let addresses = faults.into_iter().map(|(_, _, address)| address);
+            rows.map(|row| address(row[3])).eq(addresses.filter(|at| naive::is_of_process(*at)))
+        }
+    }
+}
+
+/// A report of a trace, without what its container says.
+fn trace_report(kind: [&str; 2], name: &str, dir: &Path) -> Value {
+    let mut report = json(&[kind[0], kind[1], name, "--json"], dir);
+    let container = ["trace", "format", "file_bytes", "bytes_per_access"];
+    report.as_object_mut().unwrap().retain(|key, _| !container.contains(&key.as_str()));
+    report
 }
 
 /// Rows of CSV, with their times since that of the first row: what was before it is not kept.
@@ -278,6 +291,12 @@ fn nothing_of_a_foreign_file_is_lost_without_a_warning() {
     let files = files();
     let judge = |path: &PathBuf| match path.extension() {
         Some(end) if end == "xz" || end == "trace" => trace(path),
+        // Memory samples are both: a recording, and a trace.
+        None if name(path).starts_with("faults") => {
+            let ((facts, mut found), (_, other)) = (recording(path), trace(path));
+            other.iter().for_each(|(field, count)| add(&mut found, field, *count as usize));
+            (facts, found)
+        }
         _ => recording(path),
     };
     // One file that is refused does not hide what is wrong with others.

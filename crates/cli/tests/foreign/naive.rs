@@ -247,31 +247,42 @@ fn nanos(text: &str) -> u64 {
     seconds.parse::<u64>().unwrap() * 1_000_000_000 + part.parse::<u64>().unwrap()
 }
 
+/// Page faults in text, printed with `comm pid/tid [cpu] time: event: address`, or less: pid, time
+/// in ns, and address.
+pub(crate) fn faults(text: &str) -> Vec<(u64, u64, u64)> {
+    let fault = |line: &str| {
+        let (head, rest) = line.split_once("page-faults")?;
+        let address = rest.split_once(": ")?.1.split_whitespace().next()?;
+        let words: Vec<&str> = head.split_whitespace().collect();
+        let at = words.iter().position(|word| word.contains('.') && word.ends_with(':'))?;
+        let pid = words[..at].iter().rev().find(|word| !word.starts_with('['))?;
+        let pid = pid.split('/').next()?.parse().ok()?;
+        let time = nanos(words[at].trim_end_matches(':'));
+        Some((pid, time, u64::from_str_radix(address, 16).ok()?))
+    };
+    text.lines().filter_map(fault).collect()
+}
+
+/// Whether an address is one of a process.
+pub(crate) fn is_of_process(address: u64) -> bool {
+    (1..0x8000_0000_0000).contains(&address)
+}
+
 /// Memory samples: of each pid and each block of 2 MiB, the number of intervals of 5 ms with a
 /// sample, by the number of a window of 200 ms; and the number of samples without a user's address.
 pub(crate) type Samples = (BTreeMap<(u64, u64, u64), u64>, u64);
 
-/// Of text with page faults, printed with `comm pid/tid [cpu] time: event: address`, or less.
+/// Of text with page faults.
 pub(crate) fn samples(text: &str) -> Samples {
     let (mut intervals, mut unused) = (std::collections::BTreeSet::new(), 0);
-    let mut first = None;
-    for line in text.lines() {
-        let Some((head, rest)) = line.split_once("page-faults") else { continue };
-        let Some(address) = rest.split_once(": ").map(|(_, rest)| rest.split_whitespace().next())
-        else {
-            continue;
-        };
-        let words: Vec<&str> = head.split_whitespace().collect();
-        let at = words.iter().position(|word| word.contains('.') && word.ends_with(':')).unwrap();
-        let time = nanos(words[at].trim_end_matches(':'));
-        let pid = words[..at].iter().rev().find(|word| !word.starts_with('[')).unwrap();
-        let pid = pid.split('/').next().unwrap().parse().unwrap();
-        let since = time - *first.get_or_insert(time);
-        match u64::from_str_radix(address.unwrap(), 16).unwrap() {
-            0 | 0x8000_0000_0000.. => unused += 1,
-            address => {
+    let faults = faults(text);
+    for (pid, time, address) in &faults {
+        let since = time - faults[0].1;
+        match is_of_process(*address) {
+            false => unused += 1,
+            true => {
                 let window = since / 200_000_000;
-                intervals.insert((pid, window, address >> 21, since / 5_000_000));
+                intervals.insert((*pid, window, address >> 21, since / 5_000_000));
             }
         }
     }
