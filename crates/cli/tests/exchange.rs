@@ -176,8 +176,8 @@ fn what_a_file_lacks_is_not_invented() {
     }
 }
 
-// A region overlaps the one before, a line is damaged, and the last one is cut: the windows without
-// them are imported, and 0 is returned; with --strict, nothing is.
+// A region overlaps the one before, a line is far too long, one is damaged, and the last one is cut:
+// the windows without them are imported, and 0 is returned; with --strict, nothing is.
 #[test]
 fn one_flaw_does_not_lose_a_file() {
     let dir = tempfile::tempdir().unwrap();
@@ -186,11 +186,12 @@ fn one_flaw_does_not_lose_a_file() {
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     lines[4] = lines[4].replace("nr_regions=2", "nr_regions=?");
     lines[9].truncate(90);
+    lines.insert(2, "x".repeat(1 << 18));
     fs::write(dir.path().join("flawed"), lines.join("\n")).unwrap();
     let output = tierscope(&["import", "flawed", "-o", "a", "--json"], dir.path());
     assert!(output.status.success(), "{output:?}");
     let printed: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!((&printed["flaws"], &printed["windows"]), (&3.into(), &3.into()), "{printed}");
+    assert_eq!((&printed["flaws"], &printed["windows"]), (&4.into(), &3.into()), "{printed}");
     assert!(printed["first_flaw"].as_str().unwrap().contains("overlaps the one before"));
     let text = refused(&["import", "flawed", "-o", "b", "--strict"], dir.path(), 9);
     assert!(text.contains("overlaps the one before"), "{text}");

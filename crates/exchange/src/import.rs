@@ -330,7 +330,7 @@ impl Imported {
                 Ok(false) => break,
                 Err(error) => {
                     spool.leave_out(error)?;
-                    break;
+                    continue;
                 }
             }
             let text = String::from_utf8_lossy(&lines.line);
@@ -483,6 +483,20 @@ struct Lines<'a> {
 }
 
 impl Lines<'_> {
+    /// Passes over what is left of a line that is too long.
+    fn pass_over(&mut self) -> Result<()> {
+        let mut part = Vec::new();
+        loop {
+            part.clear();
+            let mut limited = (&mut *self.input).take(LONGEST_LINE);
+            let read = limited.read_until(b'\n', &mut part);
+            let length = read.map_err(|e| unreadable(self.name, &e))?;
+            if length == 0 || part.ends_with(b"\n") {
+                return Ok(());
+            }
+        }
+    }
+
     /// Reads the next line; returns whether there was one.
     fn advance(&mut self) -> Result<bool> {
         self.line.clear();
@@ -490,7 +504,8 @@ impl Lines<'_> {
         let read = limited.read_until(b'\n', &mut self.line);
         let length = read.map_err(|e| unreadable(self.name, &e))?;
         self.number += 1;
-        if length as u64 == LONGEST_LINE {
+        if length as u64 == LONGEST_LINE && !self.line.ends_with(b"\n") {
+            self.pass_over()?;
             let cause =
                 format!("it is longer than {LONGEST_LINE} bytes: this is no text of perf's");
             return Err(malformed(self.name, Place::Line(self.number), cause));

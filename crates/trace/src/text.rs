@@ -26,6 +26,8 @@ pub(crate) struct Lines<R> {
     /// Offset in the text of that line.
     start: u64,
     ended: bool,
+    /// The last line was longer than any should be; what is left of it is passed over.
+    too_long: bool,
 }
 
 impl<R: Read> Lines<R> {
@@ -39,6 +41,7 @@ impl<R: Read> Lines<R> {
             number: 0,
             start: 0,
             ended: false,
+            too_long: false,
         }
     }
 
@@ -53,8 +56,29 @@ impl<R: Read> Lines<R> {
         malformed(&self.name, self.place(column), cause, remedy)
     }
 
+    /// Whether the last error was a line that is too long, and others may follow.
+    pub(crate) fn is_too_long(&self) -> bool {
+        self.too_long
+    }
+
+    /// Passes over what is left of a line that is too long.
+    fn pass_over(&mut self) -> Result<()> {
+        while self.too_long {
+            match memchr::memchr(b'\n', &self.buffer[self.rest.clone()]) {
+                Some(at) => (self.rest.start, self.too_long) = (self.rest.start + at + 1, false),
+                None => {
+                    self.rest.start = self.rest.end;
+                    self.too_long = !self.ended;
+                    self.more()?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// The next line: its range in [`Lines::bytes`] without its end, and whether it has a line end.
     pub(crate) fn advance(&mut self) -> Result<Option<(Range<usize>, bool)>> {
+        self.pass_over()?;
         loop {
             let rest = &self.buffer[self.rest.clone()];
             if let Some(length) = memchr::memchr(b'\n', rest) {
@@ -62,6 +86,7 @@ impl<R: Read> Lines<R> {
             }
             if rest.len() >= LONGEST {
                 self.take(0, 0);
+                self.too_long = true;
                 let cause = format!("a line is longer than {LONGEST} bytes");
                 return Err(self.wrong(0, &cause, "check that this is a text of that format"));
             }
@@ -138,8 +163,23 @@ mod tests {
     #[test]
     fn a_text_without_line_ends_is_refused() {
         let text = vec![b'x'; 3 * LONGEST];
-        let error = Lines::new("t", &text[..]).advance().unwrap_err().to_string();
+        let mut lines = Lines::new("t", &text[..]);
+        let error = lines.advance().unwrap_err().to_string();
         assert!(error.contains("line 1, column 1 (byte 0): a line is longer"), "{error}");
+        assert_eq!(lines.advance().unwrap(), None);
+    }
+
+    // Lines of six times the buffer, and of two bytes.
+    #[test]
+    fn lines_after_one_that_is_too_long_are_read() {
+        let text = [&vec![0; 6 * BUFFER][..], b"\nab\n"].concat();
+        let mut lines = Lines::new("t", &text[..]);
+        assert!(lines.advance().is_err() && lines.is_too_long());
+        let (line, ends) = lines.advance().unwrap().unwrap();
+        assert_eq!((lines.bytes(line), ends), (&b"ab"[..], true));
+        let byte = text.len() as u64 - 3;
+        assert_eq!(lines.place(0), Place::Text { line: 2, column: 1, byte });
+        assert!(!lines.is_too_long() && lines.advance().unwrap().is_none());
     }
 
     proptest! {

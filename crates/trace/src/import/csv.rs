@@ -132,7 +132,9 @@ impl<R: Read> Source for Csv<R> {
     fn fill(&mut self, batch: &mut Batch) -> Result<bool> {
         let before = batch.accesses.len();
         while batch.accesses.len() < before + BATCH {
-            let next = self.lines.advance().inspect_err(|_| self.stuck = true)?;
+            let next = self.lines.advance();
+            self.stuck = next.is_err() && !self.lines.is_too_long();
+            let next = next?;
             let Some((line, ends)) = next else { break };
             let text = self.lines.bytes(line);
             let text = text.strip_suffix(b"\r").unwrap_or(text);

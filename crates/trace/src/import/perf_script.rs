@@ -174,7 +174,9 @@ impl<R: Read> Source for PerfScript<R> {
     fn fill(&mut self, batch: &mut Batch) -> Result<bool> {
         let before = batch.accesses.len();
         while batch.accesses.len() < before + BATCH {
-            let next = self.lines.advance().inspect_err(|_| self.stuck = true)?;
+            let next = self.lines.advance();
+            self.stuck = next.is_err() && !self.lines.is_too_long();
+            let next = next?;
             let Some((line, _)) = next else { break };
             let text = String::from_utf8_lossy(self.lines.bytes(line)).into_owned();
             let taken = match parse(&text) {
