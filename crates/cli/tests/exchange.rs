@@ -176,8 +176,8 @@ fn what_a_file_lacks_is_not_invented() {
     }
 }
 
-// A region overlaps the one before, a line is far too long, one is damaged, and the last one is cut:
-// the windows without them are imported, and 0 is returned; with --strict, nothing is.
+// A region overlaps the one before, a line is far too long, one is damaged, and the last one is
+// cut: the windows without them are imported, and 0 is returned; with --strict, nothing is.
 #[test]
 fn one_flaw_does_not_lose_a_file() {
     let dir = tempfile::tempdir().unwrap();

@@ -210,8 +210,8 @@ fn heatmap_of(
     let regions: u64 = commits.iter().map(|row| row.regions).sum();
     let exact = regions <= exact_regions;
     let coarsest = if exact { 0 } else { coarsest(windows.len(), columns) };
-    // A tile in two columns is split: into finer ones, and into windows if columns are so short that
-    // the finest tile is much of them.
+    // A tile in two columns is split: into finer ones, and into windows if columns are so short
+    // that the finest tile is much of them.
     let at_ends = 8 * columns as u64 * (regions / windows.len() as u64);
     let are_short = windows.len() < 64 * columns;
     let finest = if are_short && at_ends <= 4 * EXACT_REGIONS { 0 } else { 1 };

@@ -185,8 +185,8 @@ mod tests {
         ==7== \n\
         I  0401ab70,3\n S 1fff000748,8\n L 04222c4c,4\n M 0421c7cc,4\n==7== Exit code:       0\n";
 
-    // A child truncates the log, and the parent goes on behind a hole (`--trace-children=yes` with one
-    // `--log-file`): what is before and after it is kept.
+    // A child truncates the log, and the parent goes on behind a hole (`--trace-children=yes` with
+    // one `--log-file`): what is before and after it is kept.
     #[test]
     fn a_hole_loses_one_line() {
         let text = [TEXT, &vec![0; 1 << 20], b" S 1fff000748,8\n L 04222c4c,4\n"].concat();
