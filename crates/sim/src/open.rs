@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use tierscope_core::metrics::moves::Moved;
-use tierscope_core::{BusObserver, Error, ErrorKind, Need, Ports, Result};
+use tierscope_core::{BusObserver, Error, ErrorKind, Need, Ports, Range, Result};
 
 use crate::config::Sampling;
 use crate::exact::{Account, Mover, Setup};
@@ -34,6 +34,14 @@ pub trait Simulated: Ports {
     /// Bytes promoted and demoted so far, and bytes promoted and touched since, if these are
     /// counted.
     fn moved_so_far(&self) -> ([u64; 2], Option<u64>);
+
+    /// Accesses that memory served since the last call, by range: pages, or in density mode ranges
+    /// over which they are spread evenly and that may overlap. An exact machine counts them with
+    /// [`Setup::count_misses`] only.
+    fn take_misses(&mut self) -> Vec<(Range, f64)>;
+
+    /// Bytes of each tier that the target's pages have, or may take above its low watermark.
+    fn room(&self) -> Vec<u64>;
 
     /// A mover for the machine.
     fn mover(&self) -> Mover;
@@ -73,6 +81,14 @@ impl Simulated for density::Machine {
         (self.moved_bytes(), None)
     }
 
+    fn take_misses(&mut self) -> Vec<(Range, f64)> {
+        density::Machine::take_misses(self)
+    }
+
+    fn room(&self) -> Vec<u64> {
+        density::Machine::room(self)
+    }
+
     fn mover(&self) -> Mover {
         density::Machine::mover(self)
     }
@@ -107,6 +123,14 @@ impl<B: BusObserver> Simulated for exact::Machine<B> {
     fn moved_so_far(&self) -> ([u64; 2], Option<u64>) {
         let moved = exact::Machine::moved(self);
         ([moved.promoted, moved.demoted], Some(moved.reaccessed))
+    }
+
+    fn take_misses(&mut self) -> Vec<(Range, f64)> {
+        exact::Machine::take_misses(self)
+    }
+
+    fn room(&self) -> Vec<u64> {
+        exact::Machine::room(self)
     }
 
     fn mover(&self) -> Mover {

@@ -1,5 +1,7 @@
 //! Choice of the tier for new pages, and watermarks of tiers.
 
+use std::sync::Arc;
+
 use tierscope_core::Tier;
 use tierscope_hw::config::MemoryTier;
 
@@ -17,6 +19,58 @@ pub enum Placement {
     Interleave(Vec<Tier>),
     /// Only this tier (`MPOL_BIND`).
     Bind(Tier),
+    /// The tier that a map gives for the address, as no kernel can know it; when that is full, the
+    /// next slower one, or else the next faster one.
+    Known(Arc<TierMap>),
+}
+
+/// A tier for each address of a space.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct TierMap {
+    /// First byte, end and tier of ranges, ascending and disjoint.
+    ranges: Vec<(u64, u64, Tier)>,
+    /// The tier of all other addresses.
+    otherwise: Tier,
+}
+
+impl TierMap {
+    /// A map of ranges (first byte, end, tier) that do not overlap, in any order.
+    #[must_use]
+    pub fn new(mut ranges: Vec<(u64, u64, Tier)>, otherwise: Tier) -> Self {
+        ranges.retain(|(start, end, tier)| start < end && *tier != otherwise);
+        ranges.sort_unstable();
+        ranges.dedup_by(|next, last| {
+            let joins = last.1 == next.0 && last.2 == next.2;
+            if joins {
+                last.1 = next.1;
+            }
+            joins
+        });
+        Self { ranges, otherwise }
+    }
+
+    /// The tier of an address, and the end of the addresses from there on that have the same.
+    #[must_use]
+    pub fn at(&self, address: u64) -> (Tier, u64) {
+        let next = self.ranges.partition_point(|(_, end, _)| *end <= address);
+        match self.ranges.get(next) {
+            Some((start, end, tier)) if *start <= address => (*tier, *end),
+            Some((start, ..)) => (self.otherwise, *start),
+            None => (self.otherwise, u64::MAX),
+        }
+    }
+
+    /// Whether all tiers of the map exist in a machine of so many.
+    #[must_use]
+    pub fn fits(&self, tiers: usize) -> bool {
+        let own = self.ranges.iter().map(|(_, _, tier)| *tier);
+        own.chain([self.otherwise]).all(|tier| usize::from(tier.0) < tiers)
+    }
+
+    /// The tiers in which a page that belongs to `first` may be, the best first.
+    pub(crate) fn instead(first: Tier, tiers: usize) -> impl Iterator<Item = Tier> {
+        (first.0..tiers as u8).chain((0..first.0).rev()).map(Tier)
+    }
 }
 
 /// Levels of free memory at which a tier counts as scarce, in frames.
@@ -81,6 +135,18 @@ pub(crate) fn toy_tiers(mib: &[u64]) -> Vec<MemoryTier> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_map_knows_the_tier_and_how_far_it_reaches() {
+        let map =
+            TierMap::new(vec![(30, 40, Tier(1)), (10, 20, Tier(0)), (20, 30, Tier(0))], Tier(2));
+        let at = [0, 10, 29, 30, 39, 40].map(|address| map.at(address));
+        let (fast, slow, far) = ((Tier(0), 30), (Tier(1), 40), Tier(2));
+        assert_eq!(at, [(far, 10), fast, fast, slow, slow, (far, u64::MAX)]);
+        assert!(map.fits(3) && !map.fits(2));
+        let instead: Vec<u8> = TierMap::instead(Tier(1), 3).map(|tier| tier.0).collect();
+        assert_eq!(instead, [1, 2, 0]);
+    }
 
     // 256 GiB: sqrt(16 * 268435456 KiB) = 65536 KiB = 16384 frames; 0.1 % = 67108 frames. With a
     // second node of the same size: sqrt(16 * 536870912 KiB) = 92681 KiB = 23170 frames, half of

@@ -50,7 +50,8 @@ pub struct TierArgs {
 
     /// A policy, as NAME:key=value,…@INSTRUMENT, or all, or memory-mode for the first tier as a
     /// cache of the second; can be given more than once. INSTRUMENT feeds a policy that works on
-    /// regions; rates by default
+    /// regions; rates by default. The bounds oracle, clairvoyant, all-fast, all-slow and interleave
+    /// are always in the table
     #[arg(long = "policy", value_name = "P")]
     pub policies: Vec<String>,
 
@@ -99,13 +100,15 @@ pub(super) fn run(args: &TierArgs, line: &str) -> Result<()> {
     publish(&[report], args.json, args.svg.as_ref(), args.html.as_ref())
 }
 
-/// Recording directory of each policy, checked; empty without an output.
+/// Recording directory of each policy, checked; empty without an output. Bounds, which come last,
+/// are not recorded.
 fn dirs(output: Option<&Path>, contestants: &[Contestant]) -> Result<Vec<PathBuf>> {
     let Some(dir) = output else { return Ok(Vec::new()) };
     let plain = |text: &str| text.replace(|c: char| !c.is_ascii_alphanumeric() && c != '-', "_");
-    let dirs: Vec<PathBuf> = match contestants {
+    let policies: Vec<&Contestant> = contestants.iter().filter(|one| !one.is_bound()).collect();
+    let dirs: Vec<PathBuf> = match policies[..] {
         [_] => vec![dir.to_owned()],
-        several => several.iter().map(|one| dir.join(plain(&one.text))).collect(),
+        _ => policies.iter().map(|one| dir.join(plain(&one.text))).collect(),
     };
     dirs.iter().try_for_each(|dir| check_output(dir))?;
     Ok(dirs)

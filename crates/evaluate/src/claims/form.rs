@@ -211,7 +211,8 @@ pub(super) fn run(
 ) -> Result<Vec<Vec<Outcome>>> {
     let jobs: Vec<(&Experiment, &Contestant)> =
         stages.iter().flat_map(|(e, all)| all.iter().map(|who| (*e, who))).collect();
-    let nanos: Vec<u64> = jobs.iter().map(|(e, _)| e.time.as_nanos() as u64).collect();
+    let nanos: Vec<u64> =
+        jobs.iter().map(|(e, one)| one.runs() * e.time.as_nanos() as u64).collect();
     let outcomes = runner.side_by_side(&nanos, |index: usize, reached: &AtomicU64| {
         let (experiment, contestant) = jobs[index];
         place(experiment, contestant, None, runner.stop(), reached)

@@ -1,9 +1,11 @@
 //! A placement policy with its settings, and the instrument that feeds it.
 
 use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
-use tierscope_core::{Error, ErrorKind, Instrument, Need, Result, names};
+use tierscope_core::{Error, ErrorKind, Instrument, Need, Policy, Result, names};
 use tierscope_instruments::metronome::Metronome;
 use tierscope_policies::registry::{Entry, Sampling as Wanted, all, by_name, make};
 use tierscope_sim::config::{Costs, Period, Sampling};
@@ -11,6 +13,8 @@ use tierscope_sim::exact::{Machine, Setup};
 use tierscope_sim::experiment::{Experiment, Mode};
 use tierscope_sim::open::check_needs;
 
+use super::bounds::Bound;
+use super::clairvoyant::Clairvoyant;
 use crate::watch::{Watch, watches};
 
 /// Default instrument for a policy that works on regions.
@@ -31,12 +35,20 @@ pub struct Contestant {
     watch: Option<Watch>,
     /// Whether the hardware runs in memory mode.
     cached: bool,
+    /// The bound that this is; `None` for a policy.
+    bound: Option<Bound>,
+}
+
+/// A contestant's experiment and policy.
+pub(super) struct Prepared<'a> {
+    pub(super) experiment: Cow<'a, Experiment>,
+    pub(super) policy: Box<dyn Policy>,
 }
 
 impl Contestant {
     /// Parses `NAME:key=value,…@INSTRUMENT`, where settings and instrument are optional; or
     /// `memory-mode`, which is static tiering on a machine whose first tier is a cache of the
-    /// second.
+    /// second; or one of the bounds (`bounds.rs`).
     ///
     /// # Errors
     /// [`ErrorKind::Usage`] for unknown names or an invalid combination; [`ErrorKind::Missing`] if
@@ -44,30 +56,67 @@ impl Contestant {
     pub fn read(experiment: &Experiment, text: &str) -> Result<Self> {
         let text = &*names::kebab_line(text);
         let cached = text == MEMORY_MODE;
+        let bound = Bound::named(text);
         let (line, fed) = match text.rsplit_once('@') {
-            _ if cached => ("static", None),
+            _ if cached || bound.is_some() => ("static", None),
             Some((line, fed)) => (line, Some(fed)),
             None => (text, None),
         };
         if cached {
             check_memory_mode(experiment)?;
         }
+        if let Some(bound) = bound.filter(|_| !Bound::applies_to(experiment)) {
+            let cause = "all placements are alike: one tier, or tiers without times of their own";
+            return Err(Error::new(ErrorKind::Usage, format!("{} is not possible", bound.name()))
+                .cause(cause)
+                .remedy("choose a machine of two tiers, modelled whole"));
+        }
         make(line)?;
         let name = line.split_once(':').map_or(line, |(name, _)| name);
         let entry = by_name(name).expect("it was just made");
         check_needs(&format!("{name} cannot place memory here"), experiment.mode, entry.needs)?;
         let watch = feeder(experiment, entry, fed)?;
-        Ok(Self { text: text.into(), line: line.into(), entry, watch, cached })
+        Ok(Self { text: text.into(), line: line.into(), entry, watch, cached, bound })
     }
 
-    /// The experiment, with memory mode enabled if this contestant uses it.
-    pub(crate) fn on<'a>(&self, experiment: &'a Experiment) -> Cow<'a, Experiment> {
-        if !self.cached {
-            return Cow::Borrowed(experiment);
-        }
-        let mut cached = experiment.clone();
-        cached.setup.memory_mode = true;
-        Cow::Owned(cached)
+    /// Whether it is a bound, and no policy.
+    #[must_use]
+    pub fn is_bound(&self) -> bool {
+        self.bound.is_some()
+    }
+
+    /// Number of simulated runs that it takes.
+    pub(crate) fn runs(&self) -> u64 {
+        1 + self.bound.map_or(0, Bound::runs_before)
+    }
+
+    /// Its experiment and policy: memory mode, a bound's placement, or the experiment as it is.
+    ///
+    /// # Errors
+    /// A machine for the runs of a bound cannot be built.
+    pub(super) fn prepare<'a>(
+        &self,
+        experiment: &'a Experiment,
+        stop: &Arc<AtomicBool>,
+        reached: &AtomicU64,
+    ) -> Result<Prepared<'a>> {
+        let mut policy = make(&self.line)?;
+        let experiment = match self.bound {
+            Some(bound) => {
+                let (placed, seen) = bound.prepare(experiment, stop, reached)?;
+                if let Some(seen) = seen {
+                    policy = Box::new(Clairvoyant::new(seen, experiment));
+                }
+                Cow::Owned(placed)
+            }
+            None if self.cached => {
+                let mut cached = experiment.clone();
+                cached.setup.memory_mode = true;
+                Cow::Owned(cached)
+            }
+            None => Cow::Borrowed(experiment),
+        };
+        Ok(Prepared { experiment, policy })
     }
 
     /// The evidence that the policy and its instrument work on.
@@ -148,7 +197,8 @@ fn feeder(experiment: &Experiment, entry: &Entry, fed: Option<&str>) -> Result<O
 }
 
 /// The contestants that the texts describe, with `all` for every placement policy; without texts,
-/// those of the experiment.
+/// those of the experiment. The bounds follow them, unless a policy reclaims, or all placements are
+/// alike on this machine.
 ///
 /// # Errors
 /// As [`Contestant::read`]; or no policy is named.
@@ -163,7 +213,7 @@ pub fn contestants(experiment: &Experiment, texts: &[String]) -> Result<Vec<Cont
                 .cause("no policy is named")
                 .remedy("name one with --policy, or all; see `tierscope list policies`"));
         }
-        return Ok(own);
+        return with_bounds(experiment, own);
     }
     let names = |text: &String| match text.as_str() {
         "all" => {
@@ -179,7 +229,22 @@ pub fn contestants(experiment: &Experiment, texts: &[String]) -> Result<Vec<Cont
             read.push(contestant);
         }
     }
-    Ok(read)
+    with_bounds(experiment, read)
+}
+
+/// The policies, and after them the bounds.
+fn with_bounds(experiment: &Experiment, mut named: Vec<Contestant>) -> Result<Vec<Contestant>> {
+    let reclaims = named.iter().any(|contestant| contestant.entry.reclaims);
+    if reclaims || !Bound::applies_to(experiment) {
+        return Ok(named);
+    }
+    for bound in Bound::ALL {
+        if named.iter().all(|known| known.bound != Some(bound)) {
+            named.push(Contestant::read(experiment, bound.name())?);
+        }
+    }
+    named.sort_by_key(Contestant::is_bound);
+    Ok(named)
 }
 
 #[cfg(test)]
@@ -231,9 +296,13 @@ mod tests {
     fn memory_mode_is_a_machine_of_its_own() {
         let exact = experiment("exact");
         let cached = Contestant::read(&exact, "memory-mode").expect("it has two tiers");
-        assert!(cached.on(&exact).setup.memory_mode && cached.line == "static");
+        let has_it = |contestant: &Contestant| {
+            let prepared = contestant.prepare(&exact, &Arc::default(), &AtomicU64::new(0));
+            prepared.expect("no run is needed").experiment.setup.memory_mode
+        };
+        assert!(has_it(&cached) && cached.line == "static");
         let plain = Contestant::read(&exact, "static").expect("it is one");
-        assert!(!plain.on(&exact).setup.memory_mode);
+        assert!(!has_it(&plain));
         let error = Contestant::read(&experiment("density"), "memory-mode").expect_err("densities");
         assert!(error.to_string().contains("memory mode is not possible"), "{error}");
     }
@@ -242,7 +311,9 @@ mod tests {
     fn all_is_every_policy_once_and_mistakes_in_a_file_have_their_place() {
         let experiment = experiment("density");
         let both = contestants(&experiment, &["all".into(), "static".into()]).expect("they are");
-        assert_eq!(both.len(), all().iter().filter(|entry| !entry.reclaims).count());
+        let (bounds, policies): (Vec<_>, Vec<_>) = both.iter().partition(|one| one.is_bound());
+        assert_eq!(policies.len(), all().iter().filter(|entry| !entry.reclaims).count());
+        assert_eq!(bounds.len(), Bound::ALL.len());
         let error = contestants(&experiment, &[]).expect_err("nobody is no policy").to_string();
         assert!(error.starts_with("e:5:23: no policy is called `nobody`"), "{error}");
     }

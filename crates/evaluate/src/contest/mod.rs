@@ -1,8 +1,11 @@
 //! Contests of placement and reclaim policies: each runs on its own copy of a simulated machine
 //! that begins alike.
 
+mod bounds;
 mod chart;
+mod clairvoyant;
 mod contestant;
+mod foresight;
 mod outcome;
 mod watched;
 
@@ -19,6 +22,9 @@ pub use chart::{draw, page};
 pub use contestant::{Contestant, contestants};
 pub use outcome::{AccessLatency, Failures, Moves, Notes, Outcome, Row, Shares};
 
+pub(crate) use bounds::Bound;
+pub(crate) use clairvoyant::Clairvoyant;
+pub(crate) use foresight::{Foresight, Window};
 pub(crate) use outcome::{Record, place};
 
 /// Results of all policies of an experiment.
@@ -115,7 +121,8 @@ pub fn run(
     line: &str,
     runner: &Runner<'_>,
 ) -> Result<Report> {
-    let nanos = vec![experiment.time.as_nanos() as u64; contestants.len()];
+    let nanos: Vec<u64> =
+        contestants.iter().map(|one| one.runs() * experiment.time.as_nanos() as u64).collect();
     let outcomes = runner.side_by_side(&nanos, |index: usize, reached: &AtomicU64| {
         let record = dirs.get(index).map(|dir| Record { dir, line });
         place(experiment, &contestants[index], record, runner.stop(), reached)

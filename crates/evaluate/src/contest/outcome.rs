@@ -12,7 +12,6 @@ use tierscope_core::session::{Placing, Session};
 use tierscope_core::{
     Budget, Evidence, Mover, Orders, PlacementView, Policy, Result, Setting, Time,
 };
-use tierscope_policies::make;
 use tierscope_record::Recorder;
 use tierscope_sim::exact::{Account, Spent};
 use tierscope_sim::experiment::Experiment;
@@ -243,16 +242,15 @@ pub(crate) struct Record<'a> {
 fn drive(
     experiment: &Experiment,
     contestant: &Contestant,
-    stage: &mut Watched<'_>,
-    mover: &mut dyn Mover,
+    policy: &mut dyn Policy,
+    (stage, mover): (&mut Watched<'_>, &mut dyn Mover),
     record: Option<Record<'_>>,
 ) -> Result<Run> {
     let mut instrument = contestant.instrument(experiment)?;
-    let mut policy: Box<dyn Policy> = make(&contestant.line)?;
     let settings = policy.settings().into_iter().map(|s| (s.name.into(), s.value)).collect();
     let course = Course::until(Time(0) + experiment.time);
     let budget = Budget { bytes: u64::MAX };
-    let mut noted = Noted { policy: &mut *policy, next: Time(0), notes: Vec::new() };
+    let mut noted = Noted { policy, next: Time(0), notes: Vec::new() };
     let session = Session {
         ports: stage,
         instrument: &mut *instrument,
@@ -285,12 +283,14 @@ pub(crate) fn place(
     reached: &AtomicU64,
 ) -> Result<Outcome> {
     let begun = Instant::now();
-    let experiment = &*contestant.on(experiment);
+    let prepared = contestant.prepare(experiment, stop, reached)?;
+    let (experiment, mut policy) = (&*prepared.experiment, prepared.policy);
+    let before = (contestant.runs() - 1) * experiment.time.as_nanos() as u64;
     let (needs, sampling) = (contestant.needs(), contestant.sampling(experiment));
     let (mut machine, _) = open::for_needs(experiment, &needs, sampling, controllers, stop)?;
     let mut mover = machine.mover();
-    let mut stage = Watched::new(&mut *machine, experiment, reached);
-    let run = drive(experiment, contestant, &mut stage, &mut mover, record)?;
+    let mut stage = Watched::new(&mut *machine, experiment, (reached, before));
+    let run = drive(experiment, contestant, &mut *policy, (&mut stage, &mut mover), record)?;
     let end = stage.totals();
     // If the run was stopped during the warm-up, all of it counts.
     let warm = stage.warm.take().unwrap_or_default();

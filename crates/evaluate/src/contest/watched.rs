@@ -61,14 +61,15 @@ pub(super) struct Watched<'a> {
     /// Counts at the end of the warm-up.
     pub(super) warm: Option<Totals>,
     pub(super) rows: Vec<Row>,
-    reached: &'a AtomicU64,
+    /// Progress, in simulated nanoseconds, and what runs before this one reached.
+    reached: (&'a AtomicU64, u64),
 }
 
 impl<'a> Watched<'a> {
     pub(super) fn new(
         machine: &'a mut dyn Simulated,
         experiment: &Experiment,
-        reached: &'a AtomicU64,
+        reached: (&'a AtomicU64, u64),
     ) -> Self {
         let every = (experiment.time / ROWS).max(experiment.window);
         let warm_up = Time(0) + experiment.warm_up;
@@ -105,7 +106,8 @@ impl<'a> Watched<'a> {
             resident_bytes: swap.map(|swap| swap.resident),
             refaulted_bytes: swap.map(|swap| swap.refaulted),
         });
-        self.reached.store(totals.time.0, Ordering::Relaxed);
+        let (reached, before) = self.reached;
+        reached.store(before + totals.time.0, Ordering::Relaxed);
         let now = totals.time;
         if self.warm.is_none() && now >= self.warm_up {
             self.warm = Some(totals.clone());

@@ -1,7 +1,7 @@
 //! A recording as a machine: its windows arrive at their recorded times, and memory is placed by a
 //! policy.
 //!
-//! Everything mapped begins in the slow tier. Accesses are known only as far as they were recorded:
+//! Everything mapped begins in the slow tier, unless a bound places it. Accesses are known only as far as they were recorded:
 //! the share of a region's probes that found it accessed is taken for the share of its bytes that
 //! were accessed. In a recording without mappings (damo and perf have none), memory is mapped from
 //! the first window on that has a region of it.
@@ -30,6 +30,8 @@ const SLOW: Tier = Tier(1);
 struct Places {
     mapped: RangeSet,
     fast: RangeSet,
+    /// Memory that begins in the fast tier.
+    begins_fast: RangeSet,
     /// Promoted, and not seen accessed since.
     unused: RangeSet,
     capacity: u64,
@@ -56,7 +58,7 @@ fn both(a: &RangeSet, b: &RangeSet) -> RangeSet {
 /// The first `bytes` of a set, in order of address.
 fn prefix(set: &RangeSet, mut bytes: u64) -> RangeSet {
     let take = |range: &Range| {
-        let end = range.end.min(range.start + bytes);
+        let end = range.start + bytes.min(range.bytes());
         bytes -= end - range.start;
         (end > range.start).then_some(Range { end, ..*range })
     };
@@ -66,8 +68,11 @@ fn prefix(set: &RangeSet, mut bytes: u64) -> RangeSet {
 impl Places {
     /// Replaces the mapped ranges.
     fn map(&mut self, mappings: &Mappings) {
-        self.mapped = mappings.mappings.iter().map(|mapping| mapping.range).collect();
-        self.fast = self.fast.intersect(&self.mapped);
+        let mapped: RangeSet = mappings.mappings.iter().map(|mapping| mapping.range).collect();
+        let new = mapped.minus(&self.mapped).intersect(&self.begins_fast);
+        let room = self.capacity.saturating_sub(self.fast.bytes());
+        self.mapped = mapped;
+        self.fast = both(&self.fast.intersect(&self.mapped), &prefix(&new, room));
         let left = self.unused.intersect(&self.mapped);
         self.moved.wasted += self.unused.bytes() - left.bytes();
         self.unused = left;
@@ -206,11 +211,11 @@ fn places(shared: &Mutex<Places>) -> MutexGuard<'_, Places> {
 }
 
 impl<'a> Replayed<'a> {
-    /// A machine at the start of the recording, with a fast tier of `capacity` bytes. The duration
-    /// of moves follows from `costs`.
+    /// A machine at the start of the recording, with a fast tier of `capacity` bytes, and the memory
+    /// that begins there. The duration of moves follows from `costs`.
     pub(super) fn new(
         recording: &'a Recording,
-        capacity: u64,
+        (capacity, begins_fast): (u64, RangeSet),
         costs: &Costs,
         stop: Arc<AtomicBool>,
     ) -> Result<Self> {
@@ -219,6 +224,7 @@ impl<'a> Replayed<'a> {
         let mut all = Places {
             mapped: RangeSet::default(),
             fast: RangeSet::default(),
+            begins_fast,
             unused: RangeSet::default(),
             capacity,
             waiting: VecDeque::new(),
@@ -277,6 +283,11 @@ impl<'a> Replayed<'a> {
             self.listed = listed;
         }
         Ok(())
+    }
+
+    /// Bytes mapped now.
+    pub(super) fn mapped(&self) -> u64 {
+        places(&self.places).mapped.bytes()
     }
 
     /// End of the last window.
@@ -472,6 +483,7 @@ mod tests {
     fn toy(capacity: u64) -> Places {
         Places {
             mapped: one(r(0, 100)),
+            begins_fast: RangeSet::default(),
             fast: RangeSet::default(),
             unused: RangeSet::default(),
             capacity: capacity * PAGE_SIZE,

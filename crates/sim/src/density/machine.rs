@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tierscope_core::{
     AccessBits, Addr, Clock, Counters, CpuTime, Frames, HintFaults, Level, Mappings, Missing,
-    PageEvents, PlacementView, Ports, Pressure, RangeSet, Result, Samples, SpaceId, Target,
+    PageEvents, PlacementView, Ports, Pressure, Range, RangeSet, Result, Samples, SpaceId, Target,
     TierUse, Time, Wake,
 };
 use tierscope_workloads::Workload;
@@ -47,6 +47,8 @@ pub struct Machine {
     /// Numbers of the huge pages that were split.
     pub(super) split: BTreeSet<u64>,
     stop: Option<Arc<AtomicBool>>,
+    /// Time up to which [`Machine::take_misses`] has counted, in nanoseconds.
+    misses_taken: u64,
 }
 
 impl Machine {
@@ -77,6 +79,7 @@ impl Machine {
             telemetry: None,
             split: BTreeSet::new(),
             stop: None,
+            misses_taken: 0,
             config,
         })
     }
@@ -99,6 +102,31 @@ impl Machine {
     #[must_use]
     pub fn truth(&self) -> Truth {
         self.world.truth()
+    }
+
+    /// Accesses that memory served since the last call, as expected values, by range: they are
+    /// spread evenly over it. Ranges of patterns that overlap, overlap.
+    pub fn take_misses(&mut self) -> Vec<(Range, f64)> {
+        let mut misses = Vec::new();
+        let (mut from, to) = (std::mem::replace(&mut self.misses_taken, self.now.0), self.now.0);
+        while from < to {
+            let profile = self.world.profile_at(from);
+            let end = profile.end.clamp(from + 1, to);
+            let seconds = (end - from) as f64 / 1e9;
+            let served = profile.layers.iter().flatten();
+            misses.extend(
+                served
+                    .map(|stream| (stream.range, stream.rate * stream.hits_of.misses() * seconds)),
+            );
+            from = end;
+        }
+        misses
+    }
+
+    /// Bytes of each tier that the target's pages have, or may take above its low watermark.
+    #[must_use]
+    pub fn room(&self) -> Vec<u64> {
+        self.world.places.room()
     }
 
     /// Time that the target lost to interrupts and faults on behalf of the profiler; also part of

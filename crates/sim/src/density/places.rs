@@ -13,7 +13,7 @@ use tierscope_core::{
 use tierscope_hw::config::MemoryTier;
 
 use super::space::SPACE;
-use crate::placement::{Placement, Watermarks};
+use crate::placement::{Placement, TierMap, Watermarks};
 
 /// Tiers by page number, modulo their count.
 type Rule = Arc<[Tier]>;
@@ -140,6 +140,7 @@ impl Places {
             Placement::FirstTouch => true,
             Placement::Bind(tier) => there(tier),
             Placement::Interleave(list) => !list.is_empty() && list.iter().all(there),
+            Placement::Known(map) => map.fits(tiers.len()),
         };
         if !known {
             return refuse(
@@ -170,6 +171,7 @@ impl Places {
                 Placement::Bind(tier) => self.plain(*tier, self.pools[usize::from(tier.0)].free),
                 Placement::FirstTouch => self.first(),
                 Placement::Interleave(tiers) => self.in_turn(tiers, from),
+                Placement::Known(map) => self.known(map, from),
             };
             let end = to.min(from.saturating_add(pages));
             if end == from {
@@ -203,6 +205,20 @@ impl Places {
             }
         }
         self.plain(Tier(0), 0)
+    }
+
+    /// The tier that a map gives for a page, or one with room instead, and the number of pages from
+    /// there on for which that holds.
+    fn known(&self, map: &TierMap, from: u64) -> (Rule, u64) {
+        let (first, end) = map.at(from << PAGE_SHIFT);
+        let pages = (end >> PAGE_SHIFT).max(from + 1) - from;
+        let left = |tier: &Tier| {
+            let pool = &self.pools[usize::from(tier.0)];
+            pool.free.saturating_sub(pool.marks.low)
+        };
+        let tier = TierMap::instead(first, self.pools.len()).find(|tier| left(tier) > 0);
+        let (rule, room) = tier.map_or_else(|| self.first(), |tier| self.plain(tier, left(&tier)));
+        (rule, room.min(pages))
     }
 
     /// The interleaving rule with full tiers replaced, and the number of pages from `from` on for
@@ -364,6 +380,18 @@ impl Places {
             capacity: pool.capacity << PAGE_SHIFT,
             used: (pool.capacity - pool.free) << PAGE_SHIFT,
         })
+    }
+
+    /// Bytes of each tier that mapped pages have, or may take above its low watermark.
+    pub(super) fn room(&self) -> Vec<u64> {
+        let mut room: Vec<u64> = self.pools.iter().map(|pool| pool.free).collect();
+        for (from, run) in &self.runs {
+            for (residue, tier) in run.rule.iter().enumerate() {
+                room[usize::from(tier.0)] += of_residue((*from, run.end), residue, run.rule.len());
+            }
+        }
+        let above = |(room, pool): (u64, &Pool)| room.saturating_sub(pool.marks.low) << PAGE_SHIFT;
+        room.into_iter().zip(&self.pools).map(above).collect()
     }
 
     /// Watermarks of the tiers, the fastest first.

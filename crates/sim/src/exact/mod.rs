@@ -74,7 +74,7 @@ mod units;
 pub use crate::account::{Account, Counts, Done, Spent};
 pub use crate::latency::Latency;
 pub use crate::mover::Mover;
-pub use crate::placement::{Placement, Watermarks};
+pub use crate::placement::{Placement, TierMap, Watermarks};
 pub use machine::Machine;
 pub use mm::{Denied, Map};
 pub use ports::Entry;

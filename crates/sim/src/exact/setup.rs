@@ -51,6 +51,9 @@ pub struct Setup {
     /// The kernel reports its changes to the uncached region as events, and its reads and writes
     /// there cross the bus, at a cost.
     pub watch_tables: bool,
+    /// The accesses that memory serves are counted by page
+    /// ([`Machine::take_misses`](super::Machine::take_misses)).
+    pub count_misses: bool,
     /// The core that the profiler shares with the target; `None` if it has one of its own.
     pub profiler_cpu: Option<u32>,
     /// Period of the timer tick on a running core; `None` for no tick. Without it the entries above
@@ -85,6 +88,7 @@ impl Setup {
             sampling: None,
             uncached_tables: 0,
             watch_tables: false,
+            count_misses: false,
             profiler_cpu: None,
             tick: Some(Duration::from_micros(costs.tick.period_us)),
             flush: None,

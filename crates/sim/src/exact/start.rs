@@ -86,6 +86,7 @@ impl<B: BusObserver> Machine<B> {
             Placement::FirstTouch => true,
             Placement::Bind(tier) => exists(tier),
             Placement::Interleave(list) => !list.is_empty() && list.iter().all(exists),
+            Placement::Known(map) => map.fits(tiers.len()),
         };
         if possible {
             return Ok(());

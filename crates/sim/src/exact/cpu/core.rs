@@ -7,6 +7,7 @@ use tierscope_core::{Level, Result};
 use tierscope_hw::{Asid, Mmu};
 
 use super::in_flight::InFlight;
+use super::misses::Misses;
 use super::pmu::Pmu;
 use super::private_caches::PrivateCaches;
 use super::trap::Trapped;
@@ -47,6 +48,8 @@ pub(in crate::exact) struct Cpu {
     pub(super) reached: Vec<u64>,
     /// Walk counts by page, with [`Setup::watch_tables`] only.
     pub(super) walks: Option<Box<Walks>>,
+    /// Accesses that memory served by page, with [`Setup::count_misses`] only.
+    pub(super) misses: Option<Box<Misses>>,
     /// Counts of trapped walks (BadgerTrap).
     pub(super) trapped: Trapped,
 }
@@ -75,6 +78,7 @@ impl Cpu {
             walks_seen: 0,
             reached: Vec::new(),
             walks: setup.watch_tables.then(Box::default),
+            misses: setup.count_misses.then(Box::default),
             trapped: Trapped::default(),
         })
     }

@@ -79,6 +79,11 @@ impl<B: BusObserver> Executor<'_, B> {
                     let (time, tier) = self.data::<CLOCK>(cpu, context, &pending);
                     stall += time;
                     served = tier;
+                    if let Some(misses) = &mut cpu.misses
+                        && served.is_some()
+                    {
+                        misses.count(context.space, pending.linear);
+                    }
                 }
             }
             cpu.time += if CLOCK { stall.max(self.cycles.access) } else { self.cycles.access };

@@ -13,7 +13,8 @@
 //! | `cycles.rs`, `divisor.rs` | costs of its operations; fast division |
 //! | `page_fault.rs`, `calls.rs` | page faults and system calls at a core's expense |
 //! | `shootdown.rs` | TLB shootdowns |
-//! | `pmu.rs`, `trap.rs`, `walks.rs` | samples; trapped walks; counted walks |
+//! | `pmu.rs`, `trap.rs` | samples; trapped walks |
+//! | `walks.rs`, `misses.rs` | walks, and accesses that memory served, counted by page |
 //! | `table_reports.rs` | events of page tables that a bus monitor sees |
 
 mod calls;
@@ -22,6 +23,7 @@ mod cycles;
 mod divisor;
 mod execute;
 mod in_flight;
+mod misses;
 mod operations;
 mod page_fault;
 mod pmu;

@@ -7,7 +7,7 @@ use tierscope_hw::{PageSize, Root};
 use super::line::ARMED;
 use super::os::Os;
 use super::space::Vma;
-use crate::placement::{Placement, Watermarks};
+use crate::placement::{Placement, TierMap, Watermarks};
 
 /// Why an access fails for good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,8 +181,18 @@ impl Os {
                 let taken = if fits { self.frames.take(first, size) } else { None };
                 taken.or_else(|| self.take_first(size))
             }
+            Placement::Known(map) => self.take_known(map.at(linear).0, size),
             Placement::FirstTouch => self.take_first(size),
         }
+    }
+
+    fn take_known(&mut self, first: Tier, size: PageSize) -> Option<u64> {
+        let mut instead = TierMap::instead(first, self.frames.tiers());
+        let above = instead.find_map(|tier| {
+            let fits = self.frames.stays_above(tier, size, |marks| marks.low);
+            if fits { self.frames.take(tier, size) } else { None }
+        });
+        above.or_else(|| self.take_first(size))
     }
 
     fn take_first(&mut self, size: PageSize) -> Option<u64> {

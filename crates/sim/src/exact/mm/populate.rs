@@ -66,8 +66,12 @@ impl Os {
         let whole = PageSize::M2.bytes();
         let empty = hole.level >= Level::PMD && hole.linear.is_multiple_of(whole);
         if empty && hole.linear + whole <= end && hole.vma.pages == PageSize::K4 {
-            let interleaved = matches!(hole.vma.placement, Placement::Interleave(_));
-            if !interleaved && !hole.vma.watched && self.populate_table(hole, flags)? {
+            let one_tier = match &hole.vma.placement {
+                Placement::Interleave(_) => false,
+                Placement::Known(map) => map.at(hole.linear).1 >= hole.linear + whole,
+                Placement::FirstTouch | Placement::Bind(_) => true,
+            };
+            if one_tier && !hole.vma.watched && self.populate_table(hole, flags)? {
                 self.forget_swapped(&Range::new(hole.id, hole.linear, hole.linear + whole));
                 return Ok(Ok(whole));
             }
