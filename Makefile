@@ -50,8 +50,9 @@ bench-accuracy: build ## instruments compared at terabytes, and on ordinary prog
 	@scripts/setup.sh bench
 	@$(LAB) bench accuracy
 
-figures: build ## write the table of figures in README.md from target/bench
+figures: build ## write the table of figures in README.md from target/bench, and the predictions in docs/memory-model.md
 	@$(LAB) figures
+	@scripts/memory_page.py
 
 # Installed programs are optimized more than the programs that tests run, and
 # have no debug assertions.

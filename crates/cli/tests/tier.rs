@@ -73,7 +73,8 @@ fn policies_run_side_by_side_and_the_same_seed_gives_the_same() {
     let report = json(&[&["sim", "tier", &file], &flags[..]].concat());
     let outcomes = report["outcomes"].as_array().unwrap();
     let names: Vec<_> = outcomes.iter().map(|o| o["policy"].as_str().unwrap()).collect();
-    assert_eq!(names, ["static", "amp-lru", "hot-region"]);
+    let bounds = ["all-fast", "all-slow", "interleave", "oracle", "clairvoyant"];
+    assert_eq!(names, [&["static", "amp-lru", "hot-region"][..], &bounds].concat());
     let share = |at: usize| outcomes[at]["fast_tier_share"].as_f64().unwrap();
     let moved = |at: usize, what: &str| outcomes[at]["moves"][what].as_u64().unwrap();
     assert_eq!((share(0), moved(0, "promoted_bytes")), (0.0, 0));

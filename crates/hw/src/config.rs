@@ -9,6 +9,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use tierscope_core::{Error, ErrorKind, Level, Result};
 
+pub use crate::memory_tier::{Medium, MemoryTier, Unit};
+use crate::position::position_of;
+
 /// Uncertain keys of a table, each with the minimum and maximum that sources give or that is
 /// plausible, for sensitivity runs.
 pub type Ranges = BTreeMap<String, [u64; 2]>;
@@ -195,32 +198,6 @@ pub struct Streamer {
     pub assumed: Vec<String>,
 }
 
-/// A memory tier.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct MemoryTier {
-    /// Name of the technology: `dram`, `optane`, `cxl`, …
-    pub name: String,
-    /// Capacity in MiB.
-    pub mib: u64,
-    /// Latency of an unloaded read, in nanoseconds.
-    pub read_ns: u32,
-    /// Latency of an unloaded write, in nanoseconds.
-    pub write_ns: u32,
-    /// Bandwidth of pure reads, in MiB per second.
-    pub read_mib_s: u64,
-    /// Bandwidth of pure writes, in MiB per second.
-    pub write_mib_s: u64,
-    /// Source of the numbers.
-    pub source: String,
-    /// Keys of this table whose values are assumed.
-    #[serde(default)]
-    pub assumed: Vec<String>,
-    /// Uncertain keys of this table, with their ranges.
-    #[serde(default)]
-    pub ranges: Ranges,
-}
-
 /// Processor: number of cores, frequency and address width.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -256,8 +233,15 @@ pub struct Timing {
     pub llc_cycles: u32,
     /// Maximum outstanding lines of a core.
     pub fill_buffers: u32,
+    /// Maximum lines that a core's prefetcher waits for at a time.
+    pub prefetches: u32,
     /// Maximum concurrent page walks of a core.
     pub walkers: u32,
+    /// Accesses that a core dispatches before the oldest one retires: its reorder buffer, at the
+    /// instructions of an access.
+    pub window: u32,
+    /// Stores that have retired, and whose lines have not arrived.
+    pub store_buffer: u32,
     /// Source of the numbers.
     pub source: String,
     /// Keys of this table whose values are assumed.
@@ -302,7 +286,10 @@ impl Machine {
                 .cause(error.message().replace('\n', " "))
                 .remedy("see crates/hw/machines for files that work")
         })?;
-        machine.check()?;
+        machine.check_parts().map_err(|wrong| {
+            let (line, column) = position(text, position_of(text, &wrong.place));
+            wrong.error(&format!("{name}, line {line}, column {column}"))
+        })?;
         Ok(machine)
     }
 
@@ -320,16 +307,40 @@ impl Machine {
         Machine::parse(name, text)
     }
 
+    /// Cores of all sockets.
+    #[must_use]
+    pub fn cores(&self) -> u32 {
+        self.processor.sockets.saturating_mul(self.processor.cores)
+    }
+
+    /// The machine with the memory of some of its cores: their part of the bandwidth and the
+    /// channels of every tier. Sizes stay.
+    pub fn take_memory_of(&mut self, cores: u32) {
+        let (part, all) = (u64::from(cores), u64::from(self.cores()));
+        for tier in &mut self.tiers {
+            let of = |whole: u64| (whole * part / all).max(1);
+            // One line at a time has no less.
+            let alone = |ns: u32| ((64 * 1_000_000_000 / u64::from(ns)) >> 20).max(1);
+            tier.read_mib_s = of(tier.read_mib_s).max(alone(tier.read_ns));
+            tier.write_mib_s = of(tier.write_mib_s).max(alone(tier.write_ns));
+            // Their ranges are those of the whole.
+            tier.ranges.retain(|key, _| !key.ends_with("_mib_s"));
+            let medium = &mut tier.medium;
+            medium.ranges.retain(|key, _| key != "channels" && key != "duplex_mib_s");
+            medium.channels =
+                (medium.channels * cores).div_ceil(self.processor.sockets * self.processor.cores);
+            medium.duplex_mib_s = medium.duplex_mib_s.map(|both| of(both).max(tier.read_mib_s));
+            medium.unit =
+                medium.unit.map(|unit| Unit { buffered: of(unit.buffered.into()) as u32, ..unit });
+        }
+    }
+
     /// Checks all values and their consistency.
     ///
     /// # Errors
     /// The first inconsistency, with its cause and a remedy.
     pub fn check(&self) -> Result<()> {
-        self.check_parts().map_err(|wrong| {
-            fault(format!("machine {}, {}", self.name, wrong.place))
-                .cause(wrong.cause)
-                .remedy(wrong.remedy)
-        })
+        self.check_parts().map_err(|wrong| wrong.error(&self.name))
     }
 
     fn check_parts(&self) -> Result<(), Inconsistency> {
@@ -373,13 +384,19 @@ pub const READY_MADE: &[(&str, &str)] = &[
 
 /// An inconsistency in a machine description.
 #[derive(Debug)]
-struct Inconsistency {
+pub(crate) struct Inconsistency {
     place: String,
     cause: String,
     remedy: String,
 }
 
-fn require(
+impl Inconsistency {
+    fn error(self, machine: &str) -> Error {
+        fault(format!("machine {machine}, {}", self.place)).cause(self.cause).remedy(self.remedy)
+    }
+}
+
+pub(crate) fn require(
     holds: bool,
     place: impl Into<String>,
     cause: impl Into<String>,
@@ -403,7 +420,7 @@ fn position(text: &str, at: usize) -> (usize, usize) {
     (line, before.len() - start + 1)
 }
 
-fn check_source(
+pub(crate) fn check_source(
     place: &str,
     source: &str,
     assumed: &[String],
@@ -444,7 +461,7 @@ pub fn check_ranges(table: &impl Serialize, ranges: &Ranges) -> Result<(), (Stri
     Ok(())
 }
 
-fn require_ranges(
+pub(crate) fn require_ranges(
     place: &str,
     table: &impl Serialize,
     ranges: &Ranges,
@@ -522,17 +539,28 @@ impl Timing {
             "second_tlb_cycles",
             "llc_cycles",
             "fill_buffers",
+            "prefetches",
             "walkers",
+            "window",
+            "store_buffer",
         ];
         check_source("timing", &self.source, &self.assumed, &keys)?;
         require_ranges("timing", self, &self.ranges)?;
-        let above_zero = [
-            ("access_cycles", self.access_cycles),
-            ("fill_buffers", self.fill_buffers),
-            ("walkers", self.walkers),
+        let limits = [
+            ("access_cycles", self.access_cycles, u32::MAX),
+            ("fill_buffers", self.fill_buffers, 64),
+            ("prefetches", self.prefetches, 64),
+            ("walkers", self.walkers, 8),
+            ("window", self.window, 256),
+            ("store_buffer", self.store_buffer, 128),
         ];
-        for (key, value) in above_zero {
-            require(value > 0, format!("timing.{key}"), "it is 0", "give at least 1")?;
+        for (key, value, most) in limits {
+            require(
+                (1..=most).contains(&value),
+                format!("timing.{key}"),
+                format!("it is {value}"),
+                format!("give 1 to {most}"),
+            )?;
         }
         Ok(())
     }
@@ -676,20 +704,6 @@ impl Streamer {
     }
 }
 
-impl MemoryTier {
-    fn check(&self, place: &str) -> Result<(), Inconsistency> {
-        let keys = ["name", "mib", "read_ns", "write_ns", "read_mib_s", "write_mib_s"];
-        check_source(place, &self.source, &self.assumed, &keys)?;
-        require_ranges(place, self, &self.ranges)?;
-        let latencies = [self.read_ns, self.write_ns].map(u64::from);
-        let values = [self.mib, latencies[0], latencies[1], self.read_mib_s, self.write_mib_s];
-        for (key, value) in keys[1..].iter().zip(values) {
-            require(value > 0, format!("{place}.{key}"), "it is 0", "give at least 1")?;
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -725,6 +739,11 @@ mod tests {
             ("sets = 2048", "sets = 2000", "2000 is no power of two"),
             ("sets = 2048", "sets = 8", "tags of 30 bits reach 2^39"),
             ("physical_bits = 46", "physical_bits = 42", "the addresses reach"),
+            ("read_mib_s = 150300", "read_mib_s = 150", "less than one line at a time gets"),
+            ("banks = 16", "banks = 1", "24 channels of 1 banks, 150 ns each, reach 39062 MiB/s"),
+            ("channels = 24", "channels = 0", "medium.channels: it is 0"),
+            ("hit_ns = 124", "hit_ns = 400", "a read from the buffer takes 400 ns"),
+            ("store_buffer = 56", "store_buffer = 500", "give 1 to 128"),
             ("llc_cycles = [", "llc_cycle = [", "timing.ranges.llc_cycle: there is no such number"),
             ("llc_cycles = [50, 77]", "llc_cycles = [10, 20]", "does not lie within 10 to 20"),
             ("assumed = [\"replacement\"]", "assumed = [\"colour\"]", "no key \"colour\""),
@@ -732,8 +751,30 @@ mod tests {
         for (from, to, says) in cases {
             let error = edited(from, to);
             assert!(error.contains(says), "{to}: {error}");
-            assert!(error.starts_with("machine xeon-gold-6238m, "), "{error}");
+            assert!(error.starts_with("machine m.toml, line "), "{error}");
         }
+    }
+
+    // 4 x 22 cores: one of them has 1/88 of the bandwidth, and a channel.
+    #[test]
+    fn a_part_of_the_cores_has_its_part_of_the_memory() {
+        let mut machine = Machine::ready_made("xeon-gold-6238m").expect("it is there");
+        machine.take_memory_of(1);
+        let [dram, optane] = &machine.tiers[..] else { panic!("there are two") };
+        assert_eq!((dram.read_mib_s, dram.medium.channels), (483_398 / 88, 1));
+        assert_eq!(optane.medium.unit.map(|unit| unit.buffered), Some(17));
+        assert!(machine.check().is_ok());
+    }
+
+    #[test]
+    fn contradictions_have_the_line_of_their_key() {
+        let line = |from: &str| {
+            let text = READY_MADE[0].1;
+            text.lines().position(|line| line.starts_with(from)).expect("it is there") + 1
+        };
+        let error = edited("read_mib_s = 150300", "read_mib_s = 150");
+        let place = format!("line {}, column 14, tiers[1].read_mib_s", line("read_mib_s = 150300"));
+        assert!(error.contains(&place), "{error}");
     }
 
     #[test]

@@ -2,9 +2,9 @@
 //! walk, caches, a prefetcher.
 //!
 //! They are shared by the simulated machine, the instrumented virtual machine and the what-if
-//! analysis of traces. The models have no notion of time or tiers: they report events, and the
-//! caller assigns costs. All are deterministic, and equal to naive oracles over any sequence of
-//! operations (`tests/`).
+//! analysis of traces. They report events, and the caller assigns costs; only `loaded` has a notion
+//! of time, that of a tier of memory under load. All are deterministic, and equal to naive oracles
+//! over any sequence of operations (`tests/`).
 //!
 //! Invariant: the path of an access never allocates memory or follows a pointer chain.
 
@@ -13,7 +13,10 @@ mod cache_set;
 pub mod config;
 pub mod entry;
 pub mod host;
+pub mod loaded;
+mod memory_tier;
 mod mmu;
+mod position;
 mod prefetcher;
 mod psc;
 mod replacement;

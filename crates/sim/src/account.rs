@@ -26,6 +26,11 @@ pub struct Counts {
     pub llc_hits: u64,
     /// Demand accesses served by memory, by tier.
     pub served: [u64; TIERS],
+    /// Time for which these were outstanding, summed, in ps, by tier. Over the time that passed:
+    /// the mean number outstanding; over [`Counts::served`]: the mean latency.
+    pub outstanding: [u64; TIERS],
+    /// Time for which cores stalled for data, in ps.
+    pub stalled: u64,
     /// First touches of pages of 4 KiB, 2 MiB, 1 GiB.
     pub first_touches: [u64; 3],
     /// Hint faults.
@@ -54,11 +59,13 @@ impl Counts {
             (&mut self.hint_faults, other.hint_faults),
             (&mut self.swap_ins, other.swap_ins),
             (&mut self.shootdowns, other.shootdowns),
+            (&mut self.stalled, other.stalled),
         ];
         pairs.into_iter().for_each(|(sum, more)| *sum += more);
         let arrays = self.served.iter_mut().zip(other.served);
+        let times = self.outstanding.iter_mut().zip(other.outstanding);
         let touches = self.first_touches.iter_mut().zip(other.first_touches);
-        arrays.chain(touches).for_each(|(sum, more)| *sum += more);
+        arrays.chain(times).chain(touches).for_each(|(sum, more)| *sum += more);
     }
 }
 

@@ -16,5 +16,6 @@ mod mover;
 pub mod open;
 mod placement;
 mod truth;
+mod window;
 
 pub use truth::{Touched, Truth};

@@ -118,13 +118,15 @@ impl Watermarks {
 /// Tiers with these sizes in MiB, for tests.
 #[cfg(test)]
 pub(crate) fn toy_tiers(mib: &[u64]) -> Vec<MemoryTier> {
+    use tierscope_hw::config::Medium;
     let tier = |mib: &u64| MemoryTier {
         name: "toy".into(),
         mib: *mib,
         read_ns: 1,
         write_ns: 1,
-        read_mib_s: 1,
-        write_mib_s: 1,
+        read_mib_s: 1 << 20,
+        write_mib_s: 1 << 20,
+        medium: Medium::plain(),
         source: "toy".into(),
         assumed: vec![],
         ranges: Default::default(),

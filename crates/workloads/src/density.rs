@@ -47,6 +47,8 @@ pub struct Density {
     /// Distance in bytes between consecutive accesses of a sequential pattern; `None` for random
     /// accesses.
     pub stride: Option<u64>,
+    /// Whether each access depends on the one before.
+    pub chase: bool,
 }
 
 impl Workload {
@@ -69,6 +71,7 @@ impl Workload {
                     every: access.every(),
                     writes: access.writes(),
                     stride: access.stride(),
+                    chase: access.chase,
                 })
                 .collect()
         };

@@ -72,6 +72,8 @@ pub struct Access {
     pub weight: f64,
     /// Whether the accesses read, write, or do both.
     pub mix: Mix,
+    /// Each access depends on the data of the one before, as in a list: they do not overlap.
+    pub chase: bool,
     /// Declares the part hot or cold; `None`: the phase's hot share decides.
     pub hot: Option<bool>,
 }
@@ -372,6 +374,7 @@ mod tests {
                     pattern: Pattern::Random,
                     weight: 1.0,
                     mix: Mix::Writes(0.0),
+                    chase: false,
                     hot: None,
                 }],
             }],

@@ -156,6 +156,8 @@ struct AccessEntry {
     #[serde(skip_serializing_if = "Option::is_none")]
     writes: Option<Writes>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    chase: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     hot: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     stride: Option<Bytes>,
@@ -375,6 +377,7 @@ impl AccessEntry {
             pattern: self.pattern(bytes)?,
             weight: self.weight.unwrap_or(1.0),
             mix: self.writes.map_or(Mix::Writes(0.0), |writes| writes.0),
+            chase: self.chase.unwrap_or(false),
             hot: self.hot,
         })
     }
@@ -459,6 +462,7 @@ impl AccessEntry {
             bytes: Some(Bytes(access.bytes)),
             weight: Some(access.weight),
             writes: Some(Writes(access.mix)),
+            chase: access.chase.then_some(true),
             hot: access.hot,
             ..Default::default()
         };
@@ -536,6 +540,7 @@ writes = "update"
             pattern: Pattern::Random,
             weight: 1.0,
             mix: Mix::Update,
+            chase: false,
             hot: None,
         };
         assert_eq!(phase.accesses, [expected]);

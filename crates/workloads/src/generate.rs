@@ -19,8 +19,9 @@
 //!
 //! All but the last two have the keys `space` (bytes of the one area), `time` (of a phase, or of
 //! all), `share` (of the accesses that follow the pattern; the rest are uniform over the space;
-//! default 1), `writes` (share of the accesses), `stride` (the hot range is swept instead of
-//! accessed at random), `rate` (accesses a second), `hot-share`, `burst` and `seed`.
+//! default 1), `writes` (share of the accesses), `chase` (each access depends on the one before),
+//! `stride` (the hot range is swept instead of accessed at random), `rate` (accesses a second),
+//! `hot-share`, `burst` and `seed`.
 
 use std::time::Duration;
 
@@ -119,13 +120,15 @@ impl Keys<'_> {
         let share = self.number("share", 1.0)?;
         let mix = Mix::Writes(self.number("writes", 0.0)?);
         let stride = self.bytes("stride", 0)?;
+        let chase = self.number("chase", false)?;
         let many = places.len() > 1;
         let phase = |(index, (from, bytes, pattern)): (usize, (u64, u64, Pattern))| {
             let pattern = match pattern {
                 Pattern::Random if stride > 0 => Pattern::Sequential { stride },
                 other => other,
             };
-            let hot = Access { area: 0, from, bytes, pattern, weight: share, mix, hot: None };
+            let hot =
+                Access { area: 0, from, bytes, pattern, weight: share, mix, chase, hot: None };
             let all: f64 = grades.iter().map(|(_, _, weight)| weight).sum();
             let graded = grades.iter().map(|(from, bytes, weight)| Access {
                 from: *from,

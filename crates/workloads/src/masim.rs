@@ -197,6 +197,7 @@ fn access(line: Line<'_>, areas: &[Area], mode: Mode) -> std::result::Result<Acc
         pattern,
         weight: weight.number::<u32>("a weight, a whole number")?.into(),
         mix: fields.get(4).map_or(Ok(Mix::Writes(1.0)), rw_mode)?,
+        chase: false,
         hot: None,
     })
 }

@@ -37,6 +37,7 @@ pub(crate) fn build(keys: &mut Keys<'_>) -> Parsed<Workload> {
         pattern: Pattern::Sequential { stride: LINE },
         weight: 1.0,
         mix: Mix::NonTemporal,
+        chase: false,
         hot: None,
     };
     let phase = |name: &str, duration, rate| Phase {

@@ -83,6 +83,7 @@ impl App for RandomAccess {
             pattern: Pattern::Random,
             weight: 1.0,
             mix: Mix::Update,
+            chase: false,
             hot: None,
         };
         let phase = Phase {

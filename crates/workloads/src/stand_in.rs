@@ -143,6 +143,7 @@ impl Chunks {
             pattern: Pattern::Random,
             weight,
             mix,
+            chase: false,
             hot: None,
         };
         let mut accesses: Vec<Access> =

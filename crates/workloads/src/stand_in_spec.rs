@@ -129,6 +129,7 @@ pub(crate) fn build(name: &str, keys: &mut Keys<'_>) -> Parsed<Workload> {
         pattern,
         weight,
         mix,
+        chase: false,
         hot: None,
     };
     let all: f64 = given.parts.iter().map(|part| part.weight).sum();

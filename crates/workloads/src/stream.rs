@@ -26,27 +26,28 @@ impl Touch {
     const WRITE: u64 = 2;
     const LAST: u64 = 4;
     const NON_TEMPORAL: u64 = 8;
+    const DEPENDS: u64 = 16;
 
     #[inline]
     fn new(address: u64, kind: u64) -> Self {
-        Self(address << 4 | kind)
+        Self(address << 5 | kind)
     }
 
-    /// A read of the byte at `address`, which lies below 2^60.
+    /// A read of the byte at `address`, which lies below 2^59.
     #[inline]
     #[must_use]
     pub fn read(address: u64) -> Self {
         Self::new(address, Self::READ)
     }
 
-    /// A write of the byte at `address`, which lies below 2^60.
+    /// A write of the byte at `address`, which lies below 2^59.
     #[inline]
     #[must_use]
     pub fn write(address: u64) -> Self {
         Self::new(address, Self::WRITE)
     }
 
-    /// A read and then a write of the byte at `address`, which lies below 2^60: an atomic
+    /// A read and then a write of the byte at `address`, which lies below 2^59: an atomic
     /// operation.
     #[inline]
     #[must_use]
@@ -54,7 +55,7 @@ impl Touch {
         Self::new(address, Self::READ | Self::WRITE)
     }
 
-    /// A non-temporal store to the byte at `address`, which lies below 2^60.
+    /// A non-temporal store to the byte at `address`, which lies below 2^59.
     #[inline]
     #[must_use]
     pub fn non_temporal(address: u64) -> Self {
@@ -83,11 +84,26 @@ impl Touch {
         self.0 & Self::LAST != 0
     }
 
+    /// The same access, at an address that depends on the data of the access before: the next
+    /// element of a list, the value behind an index entry. The machine cannot overlap the two.
+    #[inline]
+    #[must_use]
+    pub fn depending(self) -> Self {
+        Self(self.0 | Self::DEPENDS)
+    }
+
+    /// Whether the address depends on the data of the access before.
+    #[inline]
+    #[must_use]
+    pub fn depends(self) -> bool {
+        self.0 & Self::DEPENDS != 0
+    }
+
     /// The byte's address: the beginning of the area plus the offset in it.
     #[inline]
     #[must_use]
     pub fn address(self) -> u64 {
-        self.0 >> 4
+        self.0 >> 5
     }
 
     /// Address, kind and last-of-operation mark in one word.
@@ -167,22 +183,23 @@ struct Bytes {
 struct Kind {
     below: u32,
     then: u64,
+    /// Marks of all accesses.
+    marks: u64,
 }
 
 impl Kind {
-    fn of(mix: Mix) -> Self {
-        match mix {
-            Mix::Writes(share) => {
-                Self { below: (share * 65_536.0).round() as u32, then: Touch::READ }
-            }
-            Mix::Update => Self { below: 0, then: Touch::READ | Touch::WRITE },
-            Mix::NonTemporal => Self { below: 0, then: Touch::WRITE | Touch::NON_TEMPORAL },
-        }
+    fn of(mix: Mix, chases: bool) -> Self {
+        let (below, then) = match mix {
+            Mix::Writes(share) => ((share * 65_536.0).round() as u32, Touch::READ),
+            Mix::Update => (0, Touch::READ | Touch::WRITE),
+            Mix::NonTemporal => (0, Touch::WRITE | Touch::NON_TEMPORAL),
+        };
+        Self { below, then, marks: if chases { Touch::DEPENDS } else { 0 } }
     }
 
     #[inline]
     fn decide(self, draw: u64) -> u64 {
-        if (draw as u16 as u32) < self.below { Touch::WRITE } else { self.then }
+        self.marks | if (draw as u16 as u32) < self.below { Touch::WRITE } else { self.then }
     }
 
     fn is_fixed(self) -> bool {
@@ -196,7 +213,7 @@ impl Program {
     pub fn new(workload: &Workload) -> Self {
         let code = |phase: usize, index: usize, access: &Access| CompiledAccess {
             access: access.clone(),
-            kind: Kind::of(access.mix),
+            kind: Kind::of(access.mix, access.chase),
             source: Source::of(access, scatter::seed(workload.seed, phase, index)),
         };
         let phases = workload.phases.iter().enumerate().map(|(at, phase)| CompiledPhase {
@@ -502,9 +519,9 @@ mod tests {
 
     #[test]
     fn the_last_access_is_the_same_access() {
-        let touch = Touch::write((1 << 60) - 1);
+        let touch = Touch::write((1 << 59) - 1);
         assert!(!touch.is_last() && touch.last().is_last());
-        assert_eq!((touch.last().address(), touch.last().writes()), ((1 << 60) - 1, true));
+        assert_eq!((touch.last().address(), touch.last().writes()), ((1 << 59) - 1, true));
         assert!(!touch.last().reads());
     }
 

@@ -12,6 +12,7 @@ use tierscope_sim::experiment::{Experiment, Mode};
 use super::overrides::{OverrideArgs, experiment};
 use super::tier_table::publish;
 use crate::plan::check_output;
+use crate::print::note;
 use crate::simulations::{runner, warn_if_stopped};
 use crate::units;
 
@@ -92,6 +93,7 @@ fn tier_size(text: &str) -> Result<(String, u64), String> {
 /// An invalid experiment or policy, reported before any run; or a file that cannot be written.
 pub(super) fn run(args: &TierArgs, line: &str) -> Result<()> {
     let experiment = wanted(args)?;
+    experiment.warnings().iter().for_each(|warning| note!("warning: {warning}"));
     let contestants = contestants(&experiment, &args.policies)?;
     let dirs = dirs(args.output.as_deref(), &contestants)?;
     let runner = runner()?;

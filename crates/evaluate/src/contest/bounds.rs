@@ -6,8 +6,8 @@
 //! | `all-fast` | everything in the first tier, which is as large as all tiers together |
 //! | `all-slow` | everything in the last tier, likewise |
 //! | `interleave` | page by page over all tiers, in proportion to their bandwidths |
-//! | `oracle` | the best static placement, known from a run before: the pages that memory serves most |
-//! | `clairvoyant` | begins like `oracle`, and moves pages before they become hot, at the cost of moves |
+//! | `oracle` | the best static one, known from a run before: the pages that memory serves most |
+//! | `clairvoyant` | begins like `oracle`, moves pages before they become hot, at the cost of it |
 //!
 //! Sources: METRICS.md (oracle, clairvoyant oracle); weights of `interleave`: mm/mempolicy.c,
 //! `reduce_interleave_weights`.
@@ -160,14 +160,14 @@ mod tests {
         Experiment::parse("e", &text).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    // 537,109 to 53,024 MiB/s: 32 x 0.910 = 29 and 32 x 0.090 = 2. Equal tiers: 16 and 16 are 1
+    // 483,398 to 53,024 MiB/s: 32 x 0.901 = 28 and 32 x 0.099 = 3. Equal tiers: 16 and 16 are 1
     // and 1.
     #[test]
     fn interleaving_follows_the_kernels_weights() {
         let tiers = experiment("exact").setup.hardware.tiers;
         let counts =
             |turns: &[Tier]| [0, 1].map(|tier| turns.iter().filter(|turn| turn.0 == tier).count());
-        assert_eq!(counts(&turns(&tiers)), [29, 2]);
+        assert_eq!(counts(&turns(&tiers)), [28, 3]);
         assert_eq!(turns(&[tiers[0].clone(), tiers[0].clone()]), [Tier(0), Tier(1)]);
     }
 
@@ -214,8 +214,8 @@ mod tests {
         }
     }
 
-    // A hot range of 4 MiB moves on every two seconds: the best static placement holds one or two of four
-    // places of it.
+    // A hot range of 4 MiB moves on every two seconds: the best static placement holds one or two
+    // of four places of it.
     #[test]
     fn foresight_pays_if_the_hot_range_moves() {
         let text = "name = \"e\"\nabout = \"a\"\nsource = \"s\"\ntime = \"8s\"\n\
@@ -229,7 +229,7 @@ mod tests {
         let share = |wanted: &str| {
             rates.iter().find(|(name, ..)| name == wanted).and_then(|(.., share)| *share)
         };
-        assert!(share("oracle") < Some(0.7), "{rates:?}");
+        assert!(share("oracle") < Some(0.75), "{rates:?}");
         assert!(share("clairvoyant") > Some(0.9), "{rates:?}");
     }
 }

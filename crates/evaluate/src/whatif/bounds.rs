@@ -1,5 +1,5 @@
-//! Bounds on placements of a recording (`contest/bounds.rs`). There are no times of memory in it, so
-//! `interleave` fills the fast tier evenly, and what saves an access is worth a move.
+//! Bounds on placements of a recording (`contest/bounds.rs`). There are no times of memory in it,
+//! so `interleave` fills the fast tier evenly, and what saves an access is worth a move.
 
 use tierscope_core::{Policy, RangeSet, Result};
 use tierscope_policies::make;

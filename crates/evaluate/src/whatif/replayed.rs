@@ -1,10 +1,10 @@
 //! A recording as a machine: its windows arrive at their recorded times, and memory is placed by a
 //! policy.
 //!
-//! Everything mapped begins in the slow tier, unless a bound places it. Accesses are known only as far as they were recorded:
-//! the share of a region's probes that found it accessed is taken for the share of its bytes that
-//! were accessed. In a recording without mappings (damo and perf have none), memory is mapped from
-//! the first window on that has a region of it.
+//! Everything mapped begins in the slow tier, unless a bound places it. Accesses are known only as
+//! far as they were recorded: the share of a region's probes that found it accessed is taken for
+//! the share of its bytes that were accessed. In a recording without mappings (damo and perf have
+//! none), memory is mapped from the first window on that has a region of it.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -211,8 +211,8 @@ fn places(shared: &Mutex<Places>) -> MutexGuard<'_, Places> {
 }
 
 impl<'a> Replayed<'a> {
-    /// A machine at the start of the recording, with a fast tier of `capacity` bytes, and the memory
-    /// that begins there. The duration of moves follows from `costs`.
+    /// A machine at the start of the recording, with a fast tier of `capacity` bytes, and the
+    /// memory that begins there. The duration of moves follows from `costs`.
     pub(super) fn new(
         recording: &'a Recording,
         (capacity, begins_fast): (u64, RangeSet),

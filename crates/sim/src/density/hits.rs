@@ -108,6 +108,10 @@ pub(super) struct Hits {
     pub(super) reads: f64,
     /// Lines written back for an access.
     pub(super) writebacks: f64,
+    /// Share of the accesses that write.
+    pub(super) writes: f64,
+    /// Bytes between successive lines of a sweep; infinite for random accesses.
+    pub(super) step: f64,
 }
 
 impl Hits {
@@ -196,6 +200,10 @@ impl Caches {
 
     /// Share of the uses, `rate` a second, that hit the last-level cache.
     fn last(&self, rate: f64, sequential: bool) -> f64 {
+        if rate == 0.0 {
+            // Held for ever, but never used.
+            return 0.0;
+        }
         if sequential {
             return f64::from(u8::from(rate * self.held > 1.0));
         }
@@ -240,6 +248,8 @@ impl Caches {
             cached: [1.0 - visits * (1.0 - own), llc],
             reads: lines,
             writebacks: lines * (1.0 - (1.0 - each.writes).powf(stay)),
+            writes: each.writes,
+            step: each.stride.map_or(f64::INFINITY, |stride| stride.max(LINE)),
         }
     }
 

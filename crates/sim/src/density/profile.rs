@@ -22,6 +22,8 @@ pub(super) struct AccessStream {
     pub(super) loads: [f64; 6],
     /// Whether the accesses are sequential.
     pub(super) sweeps: bool,
+    /// Whether each access depends on the one before.
+    pub(super) chases: bool,
     /// The addresses.
     pub(super) range: Range,
     /// Share of all accesses.
@@ -90,6 +92,7 @@ impl Profile {
                 hits: part(1.0 - walking, 1),
                 loads: residency.loads(placed, false),
                 sweeps: density.stride.is_some(),
+                chases: density.chase,
                 range,
                 share: density.weight,
                 rate: each.rate,

@@ -14,7 +14,7 @@ use tierscope_workloads::{Segment, Workload};
 
 use super::Config;
 use super::access_range::{AccessRange, Point};
-use super::flow::{Flow, Loop, Mix};
+use super::flow::{Flow, Loop, Mix, Patterns};
 use super::flushes::Flushes;
 use super::places::Places;
 use super::profile::{AccessStream, Profile};
@@ -201,14 +201,22 @@ impl World {
     /// Speed of the target under a profile and the present placement; `stolen` is the share of its
     /// time that is lost, and `others` are additional lines a second that tiers read and write.
     pub(super) fn flow(&self, profile: &Profile, stolen: f64, others: &[[f64; TIERS]; 2]) -> Flow {
-        let mut mix = Mix::default();
-        for stream in profile.layers.iter().flatten() {
-            let pages = self.places.pages(&stream.range);
-            let all = pages.iter().sum::<u64>().max(1) as f64;
-            mix.add(stream.share, &stream.hits_of, &pages.map(|pages| pages as f64 / all));
+        let mut patterns = Patterns { burst: self.workload.burst, ..Patterns::default() };
+        for layer in &profile.layers {
+            let mut mix = Mix::default();
+            for stream in layer {
+                let pages = self.places.pages(&stream.range);
+                let all = pages.iter().sum::<u64>().max(1) as f64;
+                let places = pages.map(|pages| pages as f64 / all);
+                self.cycle.add(&mut mix, stream.share, &stream.hits_of, &places);
+                self.cycle.add(&mut patterns.all, stream.share, &stream.hits_of, &places);
+                mix.chases += if stream.chases { stream.share } else { 0.0 };
+                patterns.all.chases += if stream.chases { stream.share } else { 0.0 };
+            }
+            patterns.each.push(mix);
         }
         let segment = self.workload.segment_at(Duration::from_nanos(profile.begin));
-        self.cycle.solve(&mix, self.wanted(&segment), stolen, others)
+        self.cycle.solve(&patterns, self.wanted(&segment), stolen, others)
     }
 
     /// Sets the rate from `now` on according to the present placement, with `others` as additional

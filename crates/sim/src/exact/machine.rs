@@ -153,6 +153,7 @@ impl<B: BusObserver> Machine<B> {
         };
         for cpu in &self.cpus {
             account.counts.add(&cpu.counts);
+            account.counts.stalled += cpu.window.stalled;
             let busy = cpu.time.saturating_sub(cpu.idle + cpu.stolen);
             account.spent.target += duration(busy);
             account.spent.interrupts += duration(cpu.stolen);

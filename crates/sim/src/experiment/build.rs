@@ -97,6 +97,7 @@ impl File {
             processes,
             config,
             sampling,
+            memory_cores: self.machine.memory_cores.as_ref().map(|cores| *cores.get_ref()),
             every: self.simulation.sampling.every,
             file: Default::default(),
         })
@@ -301,6 +302,13 @@ impl file::Machine {
         if !self.tier.is_empty() {
             let tiers = self.tier.iter().map(|table| table.get_ref().of(&hardware));
             hardware.tiers = tiers.collect::<Faulty<Vec<_>>>()?;
+        }
+        if let Some(cores) = &self.memory_cores {
+            let all = hardware.cores();
+            if !(1..=all).contains(cores.get_ref()) {
+                return Err((cores.span().start, format!("{} has {all} cores", hardware.name)));
+            }
+            hardware.take_memory_of(*cores.get_ref());
         }
         if let Some(scale) = self.watermark_scale_factor.as_ref()
             && !(1..=3000).contains(scale.get_ref())

@@ -24,6 +24,7 @@
 //! cpus = 2                      # default: one for each thread of the processes
 //! levels = 4                    # of page tables; default: the hardware's
 //! llc-slices = 1                # of the last-level cache; default: the hardware's
+//! memory-cores = 1              # bandwidth and channels of so many cores; default: all
 //! memory-mode = false           # the first tier is a cache of the second
 //! flush = "5ms"                 # period of flushes of all TLBs; default `never`
 //! watermark-scale-factor = 10   # vm.watermark_scale_factor
@@ -190,6 +191,8 @@ pub struct Experiment {
     pub config: density::Config,
     /// Sampling for instruments that use samples, without its period.
     pub sampling: crate::config::Sampling,
+    /// Cores whose part of the memory bandwidth the machine has; `None` for all of the hardware.
+    pub memory_cores: Option<u32>,
     /// Sampling period set by the file; overrides the rate that an instrument requests.
     pub every: Option<u64>,
     /// Name and text of the file, for errors.
@@ -243,6 +246,9 @@ pub fn place(name: &str, text: &str, offset: usize, what: impl Display) -> Error
         .remedy("see experiments/ for files that work")
 }
 
+/// Cores whose bandwidth a thread may have without a warning.
+const MOST_CORES: u32 = 4;
+
 impl Experiment {
     /// Loads a file.
     ///
@@ -290,6 +296,23 @@ impl Experiment {
     #[must_use]
     pub fn described(&self) -> Option<Workload> {
         self.processes[0].work.described()
+    }
+
+    /// What makes its figures doubtful, in sentences: few cores with the memory bandwidth of many,
+    /// on which nothing waits for bandwidth.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        let hardware = &self.setup.hardware;
+        let threads = self.processes.iter().map(|process| process.threads).sum::<u32>().max(1);
+        let memory = self.memory_cores.unwrap_or(hardware.cores());
+        if memory <= MOST_CORES * threads {
+            return Vec::new();
+        }
+        vec![format!(
+            "{threads} threads have the memory bandwidth of {memory} cores of {}, so that none of them \
+             waits for bandwidth; set memory-cores = {threads} in [machine] for their part of it",
+            hardware.name
+        )]
     }
 
     /// Whether the processes ran without an external failure.
@@ -442,6 +465,18 @@ every = 100
         assert!(refused("= 3\n", "= 0\n").contains("at least one slice"));
     }
 
+    // Two threads and one of FULL, of 88 cores.
+    #[test]
+    fn few_cores_with_the_bandwidth_of_many_are_pointed_out() {
+        let of = |text: &str| Experiment::parse("e", text).expect("it is valid").warnings();
+        let warned = of(FULL);
+        assert!(
+            warned[0].contains("3 threads have the memory bandwidth of 88 cores"),
+            "{warned:?}"
+        );
+        assert!(of(&FULL.replacen("cpus = 4", "cpus = 4\nmemory-cores = 3", 1)).is_empty());
+    }
+
     #[test]
     fn errors_name_line_and_column() {
         let refused = |from: &str, to: &str| {
@@ -451,6 +486,11 @@ every = 100
         let cases = [
             ("seed = 7", "sede = 7", "e.toml:7:1: unknown field `sede`"),
             ("cpus = 4", "cpus = 1000", "e.toml:18:8: cannot simulate 1000 cores"),
+            (
+                "cpus = 4",
+                "cpus = 4\nmemory-cores = 99",
+                "e.toml:19:16: xeon-gold-6238m has 88 cores",
+            ),
             ("levels = 5", "levels = 6", "e.toml:19:10: x86-64 has 4 or 5 levels"),
             ("flush = \"5ms\"", "flush = \"5\"", "e.toml:20:9: `5` is not a time"),
             ("= 100\nmin", "= 5000\nmin", "e.toml:21:26: the kernel takes 1 to 3000"),

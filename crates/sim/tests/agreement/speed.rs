@@ -87,6 +87,17 @@ fn random_accesses_go_as_fast() {
     agree("half overflows", &case, (60, 40));
 }
 
+// Links of a list take the whole latency each; next to them, a stream of independent accesses.
+#[test]
+fn chases_go_as_fast() {
+    let case = Case::new("contiguous:space=4GiB,hot=2GiB,at=1GiB,chase=true", [8192, 8192]);
+    agree("a chase in DRAM", &case, (200, 100));
+    let case = Case { placement: Placement::Bind(SLOW), ..case };
+    agree("a chase in Optane", &case, (400, 200));
+    let case = Case::new("zipf:space=4GiB,item=4096,chase=true", [8192, 8192]);
+    agree("a skewed chase", &Case { placement: both(), ..case }, (200, 100));
+}
+
 #[test]
 fn skewed_accesses_go_as_fast() {
     let case = Case::new("zipf:space=4GiB,item=4096", [8192, 8192]);
@@ -106,7 +117,8 @@ fn many_threads_meet_the_same_limits() {
     agree("8 threads, interleaved", &case, (20, 5));
     // A twentieth of Optane's bandwidth: 7500 MiB/s, which four threads can saturate.
     let mut case = Case { threads: 4, placement: Placement::Bind(SLOW), ..case };
-    case.hardware.tiers[1].read_mib_s = 1875;
+    let slow = &mut case.hardware.tiers[1];
+    (slow.read_mib_s, slow.write_mib_s, slow.medium.channels) = (1875, 1875, 1);
     agree("a full tier", &case, (40, 10));
 }
 

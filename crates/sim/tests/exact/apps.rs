@@ -173,20 +173,20 @@ fn a_program_does_its_steps_and_exits() {
     assert_eq!((done.name.as_str(), done.unit, done.operations), ("toy", "writes", 1000));
 }
 
-// 200,000 accesses against 100: a waiting lane uses no CPU time, and neither lane touches pages
+// 800,000 accesses against 100: a waiting lane uses no CPU time, and neither lane touches pages
 // behind the barrier before the other has reached it. On one core the threads alternate.
 #[test]
 fn lanes_wait_for_each_other() {
     for cpus in [1, 2] {
         let after = vec![Step::Barrier, Step::Pages(200, 10)];
         let lane = |count| [vec![Step::Pages(0, count)], after.clone()].concat();
-        let mut machine = started(&process(vec![lane(200_000), lane(100)]), cpus);
+        let mut machine = started(&process(vec![lane(800_000), lane(100)]), cpus);
         run_out(&mut machine);
         let account = machine.account();
-        assert_eq!(account.counts.accesses, 200_120, "{cpus} cores");
+        assert_eq!(account.counts.accesses, 800_120, "{cpus} cores");
         let busy = account.spent.target.as_nanos() as f64;
         let wall = machine.now().0 as f64;
-        assert!(busy < 1.1 * wall, "{cpus} cores: {busy} ns busy in {wall}");
+        assert!(busy < 1.15 * wall, "{cpus} cores: {busy} ns busy in {wall}");
     }
 }
 

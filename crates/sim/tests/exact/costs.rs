@@ -44,9 +44,9 @@ fn a_pointer_chase_takes_the_unloaded_latency_to_the_nanosecond() {
         let machine = run(&setup, &chase, MILLISECOND);
         let counts = machine.account().counts;
         let latency = u64::from(setup.hardware.tiers[usize::from(tier)].read_ns);
-        // One walk of three entries, and one more access may have begun.
+        // One walk of three entries, and what the core's window holds may have begun.
         let expected = 1_000_000 / latency;
-        assert!(counts.accesses.abs_diff(expected) < 24, "{} of {expected}", counts.accesses);
+        assert!(counts.accesses.abs_diff(expected) < 80, "{} of {expected}", counts.accesses);
         assert_eq!(counts.served[usize::from(tier)], counts.accesses);
     }
 }
@@ -55,10 +55,11 @@ fn a_pointer_chase_takes_the_unloaded_latency_to_the_nanosecond() {
 fn loaded(tier: u8, writes: bool) -> (f64, f64) {
     let mut setup = bare(setup([4096, 4096]));
     // Enough cores to saturate the tier.
-    (setup.cpus, setup.hardware.timing.fill_buffers) = (16, 64);
-    let spec = format!("contiguous:space=1GiB,hot=1GiB,writes={}", u8::from(writes));
+    (setup.cpus, setup.hardware.timing.fill_buffers) = (32, 64);
+    // In sequence: Optane moves whole units of four lines.
+    let spec = format!("contiguous:space=1GiB,hot=1GiB,stride=64B,writes={}", u8::from(writes));
     let streams =
-        Process { threads: 16, pages: PageSize::G1, non_temporal: writes, ..process(&spec, tier) };
+        Process { threads: 32, pages: PageSize::G1, non_temporal: writes, ..process(&spec, tier) };
     let account = run(&setup, &streams, MILLISECOND).account();
     let lines = if writes { account.lines_written } else { account.lines_read };
     let config = &setup.hardware.tiers[usize::from(tier)];

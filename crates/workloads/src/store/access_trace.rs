@@ -20,6 +20,8 @@ struct Run {
     at: u64,
     end: u64,
     touch: fn(u64) -> Touch,
+    /// Whether its address is known only when the run before has been read.
+    depends: bool,
     /// Whether the run completes a request.
     last: bool,
 }
@@ -48,7 +50,7 @@ impl AccessTrace {
     fn run(&mut self, area: usize, from: u64, bytes: u64, touch: fn(u64) -> Touch) {
         let at = self.bases[area] + from;
         if bytes > 0 {
-            self.runs.push_back(Run { at, end: at + bytes, touch, last: false });
+            self.runs.push_back(Run { at, end: at + bytes, touch, depends: true, last: false });
         }
     }
 
@@ -71,6 +73,7 @@ impl AccessTrace {
                 break;
             }
             let touch = (run.touch)(run.at);
+            let touch = if std::mem::take(&mut run.depends) { touch.depending() } else { touch };
             run.at = (run.at / LINE + 1) * LINE;
             let over = run.at >= run.end;
             let last = over && run.last;
@@ -102,7 +105,7 @@ mod tests {
         assert_eq!(out.map(Touch::address), [100, 128, 192]);
         assert_eq!(trace.fill(&mut out), (2, 1));
         assert_eq!(out[0], Touch::read(256));
-        assert_eq!(out[1], Touch::update((1 << 20) + 8).last());
+        assert_eq!(out[1], Touch::update((1 << 20) + 8).depending().last());
         assert_eq!(trace.fill(&mut out), (0, 0));
     }
 }

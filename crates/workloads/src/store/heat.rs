@@ -107,6 +107,7 @@ impl Heat {
             pattern,
             weight: self.touches * weight,
             mix: Mix::Writes(writes),
+            chase: false,
             hot: None,
         };
         let anywhere = |from, bytes| Some(vec![access(from, bytes, Pattern::Random, 1.0)]);

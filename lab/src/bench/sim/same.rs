@@ -409,6 +409,7 @@ fn surrounded(run: &Recorded) -> Workload {
             pattern: Pattern::Random,
             weight: share * phase.accesses.iter().map(|access| access.weight).sum::<f64>(),
             mix: Mix::Writes(0.0),
+            chase: false,
             hot: Some(false),
         });
     }

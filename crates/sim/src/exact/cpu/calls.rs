@@ -79,8 +79,8 @@ impl<B: BusObserver> Machine<B> {
                 let whole = self.detail == Detail::Whole;
                 let place = LinePlace::new(physical, self.memory.llc.as_ref());
                 let reached = match whole {
-                    true => self.memory.access::<true>(cpu.time, place, store, at),
-                    false => self.memory.access::<false>(cpu.time, place, store, at),
+                    true => self.memory.access::<true>((cpu.time, cpu.time), place, store, at),
+                    false => self.memory.access::<false>((cpu.time, cpu.time), place, store, at),
                 };
                 let time = match reached {
                     CacheResult::Hit => cycles.llc,

@@ -15,6 +15,7 @@ use super::walks::Walks;
 use crate::account::Counts;
 use crate::exact::Setup;
 use crate::exact::units::NS;
+use crate::window::{Core as Limits, Window};
 
 /// A core.
 pub(in crate::exact) struct Cpu {
@@ -38,6 +39,7 @@ pub(in crate::exact) struct Cpu {
     pub(in crate::exact) counts: Counts,
     pub(in crate::exact) pmu: Option<Pmu>,
     pub(super) in_flight: InFlight,
+    pub(in crate::exact) window: Window,
     /// Time without a runnable thread.
     pub(in crate::exact) idle: u64,
     /// Time that telemetry took from the core.
@@ -73,6 +75,7 @@ impl Cpu {
             counts: Counts::default(),
             pmu,
             in_flight: InFlight::new(),
+            window: Window::of(Limits::of(&setup.hardware.timing)),
             idle: 0,
             stolen: 0,
             walks_seen: 0,
@@ -88,6 +91,11 @@ impl Cpu {
         self.tick_at.min(self.flush_at)
     }
 
+    /// The first timer tick from a time on; that time without ticks.
+    pub(super) fn next_tick(&self, time: u64) -> u64 {
+        if self.tick == u64::MAX { time } else { time.next_multiple_of(self.tick) }
+    }
+
     /// Executes the timer ticks and flushes that are due.
     pub(super) fn interrupts(&mut self) {
         if self.time >= self.tick_at {
@@ -100,6 +108,11 @@ impl Cpu {
             self.mmu.flush_all();
             self.flush_at += ((self.time - self.flush_at) / self.flush + 1) * self.flush;
         }
+    }
+
+    /// Waits until all accesses have their data.
+    pub(super) fn drain(&mut self) {
+        self.time = self.window.drain(self.time);
     }
 
     /// Idles until `until`.

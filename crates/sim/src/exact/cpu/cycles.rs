@@ -13,6 +13,8 @@ pub(in crate::exact) struct Cycles {
     pub(super) llc: u64,
     pub(in crate::exact) fill_buffers: u64,
     pub(super) walkers: u64,
+    /// Lines that the prefetcher waits for at a time.
+    pub(super) prefetches: usize,
     /// A fault on a reserved bit.
     pub(super) trap: u64,
 }
@@ -27,6 +29,7 @@ impl Cycles {
             llc: ps(timing.llc_cycles),
             fill_buffers: timing.fill_buffers.into(),
             walkers: timing.walkers.into(),
+            prefetches: timing.prefetches as usize,
             trap: costs.faults.trap_ns * NS,
         }
     }

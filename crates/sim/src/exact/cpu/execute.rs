@@ -6,35 +6,31 @@ use tierscope_hw::Source;
 
 use super::core::Cpu;
 use super::cycles::Cycles;
-use super::divisor::Divisor;
 use super::in_flight::Pending;
 use super::translate::CacheBypass;
 use crate::config::Event;
-use crate::exact::memory::{CacheResult, LinePlace, Memory};
+use crate::exact::memory::{CacheResult, Memory, Served};
 use crate::exact::mm::Tables;
-use crate::exact::units::NS;
+use crate::exact::units::{LINE, NS};
 
-/// The space whose accesses are executed, and the costs that depend on its thread.
+/// The space whose accesses are executed, and what its thread may overlap.
 #[derive(Clone, Copy)]
 pub(super) struct ExecuteContext {
     pub(super) space: SpaceId,
     pub(super) bypass: CacheBypass,
-    /// The core waits for several lines at a time, and so do its page walkers.
-    lines: Divisor,
-    walks: Divisor,
-    /// Latency of a last-level cache hit, divided by that overlap.
-    line_in_cache: u64,
-    walk_in_cache: u64,
+    /// Lines that the core waits for at a time, and walks.
+    buffers: usize,
+    walkers: usize,
+    /// Each access depends on the one before.
+    chases: bool,
     /// Extra cost of a walk to an entry with a reserved bit set, in ps; 0 if walks are not trapped.
     pub(super) trap: u64,
 }
 
 impl ExecuteContext {
     pub(super) fn new(space: SpaceId, overlap: u64, bypass: CacheBypass, cycles: &Cycles) -> Self {
-        let lines = Divisor::new(overlap);
-        let walks = Divisor::new(cycles.walkers.min(overlap));
-        let (line_in_cache, walk_in_cache) = (lines.divide(cycles.llc), walks.divide(cycles.llc));
-        Self { space, bypass, lines, walks, line_in_cache, walk_in_cache, trap: 0 }
+        let walkers = cycles.walkers.min(overlap) as usize;
+        Self { space, bypass, buffers: overlap as usize, walkers, chases: overlap == 1, trap: 0 }
     }
 
     /// The same thread; adds the cost of the trap if its walks are trapped.
@@ -51,6 +47,12 @@ pub(super) struct Executor<'a, B> {
     pub(super) at: usize,
 }
 
+/// Where the data of an access came from, and when they arrive.
+struct Reached {
+    done: u64,
+    tier: Option<u8>,
+}
+
 impl<B: BusObserver> Executor<'_, B> {
     /// Executes the accesses in flight.
     #[inline(always)]
@@ -62,31 +64,18 @@ impl<B: BusObserver> Executor<'_, B> {
         let mut reads = 0;
         for index in 0..cpu.in_flight.count {
             let pending = cpu.in_flight.pending[index];
-            cpu.time += self.cycles.access * u64::from(pending.plain);
-            let mut stall = 0;
+            self.pass::<CLOCK>(cpu, u64::from(pending.plain));
             let mut served = None;
             if CACHE {
-                if CLOCK && pending.source == Source::L2 {
-                    stall += self.cycles.second_tlb;
-                }
-                for read in 0..usize::from(pending.reads) {
-                    let (entry, marks) =
-                        (cpu.in_flight.reads[reads], pending.marks >> read & 1 == 1);
-                    stall += self.walk_read::<CLOCK>(cpu, context, entry, marks);
-                    reads += 1;
-                }
-                if !pending.private {
-                    let (time, tier) = self.data::<CLOCK>(cpu, context, &pending);
-                    stall += time;
-                    served = tier;
-                    if let Some(misses) = &mut cpu.misses
-                        && served.is_some()
-                    {
-                        misses.count(context.space, pending.linear);
-                    }
+                served = self.access::<CLOCK>(cpu, context, &pending, reads);
+                reads += usize::from(pending.reads);
+                if let Some(misses) = &mut cpu.misses
+                    && served.is_some()
+                {
+                    misses.count(context.space, pending.linear);
                 }
             }
-            cpu.time += if CLOCK { stall.max(self.cycles.access) } else { self.cycles.access };
+            self.pass::<CLOCK>(cpu, 1);
             if context.trap > 0 && pending.source == Source::Walk {
                 cpu.trap::<CLOCK>(context.space, context.trap);
             }
@@ -94,74 +83,170 @@ impl<B: BusObserver> Executor<'_, B> {
                 sample(cpu, context, self.at, &pending, served);
             }
         }
-        cpu.time += self.cycles.access * u64::from(cpu.in_flight.plain);
+        self.pass::<CLOCK>(cpu, u64::from(cpu.in_flight.plain));
         cpu.in_flight.clear();
     }
 
-    /// A walk reads an entry, through the cache unless its table is uncached, and may set a flag in
-    /// it. Returns the time that the core stalls.
+    /// Dispatches accesses.
     #[inline(always)]
-    fn walk_read<const CLOCK: bool>(
+    fn pass<const CLOCK: bool>(&self, cpu: &mut Cpu, accesses: u64) {
+        cpu.time = match CLOCK {
+            true => cpu.window.dispatch(cpu.time, accesses, self.cycles.access),
+            false => cpu.time + accesses * self.cycles.access,
+        };
+    }
+
+    /// Translates an access, whose walk's entries are queued from `reads` on, and fetches its line.
+    /// Returns the tier if the access went to memory.
+    #[inline(always)]
+    fn access<const CLOCK: bool>(
         &mut self,
         cpu: &mut Cpu,
         context: &ExecuteContext,
-        entry: LinePlace,
-        marks: bool,
-    ) -> u64 {
-        let address = entry.address;
-        let reached = if self.tables.layout.is_uncached(address) {
-            let served = self.memory.read::<CLOCK>(cpu.time, address, self.at);
-            if marks {
-                self.memory.write::<CLOCK>(cpu.time, address, self.at);
-            }
-            CacheResult::Miss(served)
-        } else {
-            self.memory.access::<CLOCK>(cpu.time, entry, marks, self.at)
+        pending: &Pending,
+        reads: usize,
+    ) -> Option<u8> {
+        let mut at = cpu.window.begins(cpu.time, context.chases || pending.depends);
+        if CLOCK {
+            cpu.time = cpu.window.follow(cpu.time, at);
+        }
+        if pending.source == Source::L2 {
+            at += self.cycles.second_tlb;
+        }
+        if pending.reads > 0 {
+            at = self.walk::<CLOCK>(cpu, context, (pending, reads), at);
+        }
+        let Reached { done, tier } = match pending.private {
+            true => Reached { done: at, tier: None },
+            false => self.data::<CLOCK>(cpu, context, pending, at),
         };
-        match reached {
-            CacheResult::Hit => context.walk_in_cache,
-            CacheResult::Miss(served) => {
-                cpu.counts.walk_misses += 1;
-                context.walks.divide(served.time())
+        if CLOCK {
+            match pending.stores {
+                true => cpu.time = cpu.window.store(cpu.time, done),
+                false => cpu.window.load(cpu.time, done),
             }
         }
+        tier
     }
 
-    /// The access itself, after a miss in the core's private caches. Returns the time that the core
-    /// stalls, and the tier if the access went to memory.
+    /// A walk reads its entries one after another, through the cache unless their table is
+    /// uncached, and may set flags in them. Returns the time of its end.
+    ///
+    /// A walk to an uncached table is not speculative (Intel SDM volume 3, section 12.3): it begins
+    /// when all accesses before it have retired, and nothing younger begins before it ends.
+    #[inline(always)]
+    fn walk<const CLOCK: bool>(
+        &mut self,
+        cpu: &mut Cpu,
+        context: &ExecuteContext,
+        (pending, first): (&Pending, usize),
+        at: u64,
+    ) -> u64 {
+        let (walker, free) = cpu.window.walker(context.walkers);
+        let mut at = at.max(free);
+        for read in 0..usize::from(pending.reads) {
+            let (entry, marks) =
+                (cpu.in_flight.reads[first + read], pending.marks >> read & 1 == 1);
+            if self.tables.layout.is_uncached(entry.address) {
+                at = at.max(cpu.window.drain(cpu.time));
+                at += self.read_uncached::<CLOCK>(cpu, entry.address, marks, at);
+                cpu.counts.walk_misses += 1;
+                cpu.time = if CLOCK { at } else { cpu.time };
+                continue;
+            }
+            at += match self.memory.access::<CLOCK>((cpu.time, at), entry, marks, self.at) {
+                CacheResult::Hit => self.cycles.llc,
+                CacheResult::Miss(served) => {
+                    cpu.counts.walk_misses += 1;
+                    served.time()
+                }
+            };
+        }
+        cpu.window.walks(walker, at);
+        at
+    }
+
+    fn read_uncached<const CLOCK: bool>(
+        &mut self,
+        cpu: &Cpu,
+        address: u64,
+        marks: bool,
+        at: u64,
+    ) -> u64 {
+        let served = self.memory.read::<CLOCK>((cpu.time, at), address, self.at);
+        if marks {
+            self.memory.write::<CLOCK>((cpu.time, at), address, self.at);
+        }
+        served.time()
+    }
+
+    /// The access itself, after a miss in the core's private caches, from `at` on.
     #[inline(always)]
     fn data<const CLOCK: bool>(
         &mut self,
         cpu: &mut Cpu,
         context: &ExecuteContext,
         pending: &Pending,
-    ) -> (u64, Option<u8>) {
+        at: u64,
+    ) -> Reached {
         let physical = pending.line.address;
         if context.bypass.applies_to(physical, pending.stores) {
-            let physical = context.bypass.bus_address(physical);
-            if !pending.stores {
-                // Uncached reads do not overlap (Intel SDM volume 3, section 12.3, strong
-                // uncacheable).
-                let served = self.memory.read::<CLOCK>(cpu.time, physical, self.at);
-                cpu.counts.served[usize::from(served.tier)] += 1;
-                return (served.time(), Some(served.tier));
-            }
-            let served = self.memory.store_bypassing::<CLOCK>(cpu.time, physical, self.at);
-            cpu.counts.served[usize::from(served.tier)] += 1;
-            return (context.lines.divide(served.time()), Some(served.tier));
+            return self.bypass::<CLOCK>(cpu, context, pending, at);
         }
-        let reached = self.memory.access::<CLOCK>(cpu.time, pending.line, pending.stores, self.at);
-        self.memory.prefetch::<CLOCK>(cpu.time, pending.line.address, self.at);
-        match reached {
+        let (buffer, free) = cpu.window.buffer(context.buffers);
+        let at = at.max(free);
+        if CLOCK {
+            cpu.time = cpu.window.follow(cpu.time, at);
+        }
+        let when = (cpu.time, at);
+        let reached = self.memory.access::<CLOCK>(when, pending.line, pending.stores, self.at);
+        let fetching = (&mut cpu.window, self.cycles.prefetches);
+        self.memory.prefetch::<CLOCK>(when, pending.line.address, self.at, fetching);
+        let reached = match reached {
             CacheResult::Hit => {
                 cpu.counts.llc_hits += 1;
-                (context.line_in_cache, None)
+                let there = cpu.window.arrival(pending.line.address / LINE, at);
+                Reached { done: there + self.cycles.llc, tier: None }
             }
-            CacheResult::Miss(served) => {
-                cpu.counts.served[usize::from(served.tier)] += 1;
-                (context.lines.divide(served.time()), Some(served.tier))
-            }
+            CacheResult::Miss(served) => self.arrives(cpu, served, at),
+        };
+        cpu.window.fills(buffer, reached.done);
+        reached
+    }
+
+    /// A line that was requested at `at` arrives from memory.
+    #[inline(always)]
+    fn arrives(&self, cpu: &mut Cpu, served: Served, at: u64) -> Reached {
+        let tier = usize::from(served.tier);
+        cpu.counts.served[tier] += 1;
+        cpu.counts.outstanding[tier] += served.time();
+        Reached { done: at + served.time(), tier: Some(served.tier) }
+    }
+
+    /// An access without the caches. Reads of uncached memory do not overlap with anything (Intel
+    /// SDM volume 3, section 12.3, strong uncacheable); stores occupy a fill buffer until memory
+    /// has accepted the line.
+    fn bypass<const CLOCK: bool>(
+        &mut self,
+        cpu: &mut Cpu,
+        context: &ExecuteContext,
+        pending: &Pending,
+        at: u64,
+    ) -> Reached {
+        let physical = context.bypass.bus_address(pending.line.address);
+        if !pending.stores {
+            let at = at.max(cpu.window.drain(cpu.time));
+            let served = self.memory.read::<CLOCK>((cpu.time, at), physical, self.at);
+            let reached = self.arrives(cpu, served, at);
+            cpu.time = if CLOCK { reached.done } else { cpu.time };
+            return reached;
         }
+        let (buffer, free) = cpu.window.buffer(context.buffers);
+        let at = at.max(free);
+        let served = self.memory.store_bypassing::<CLOCK>((cpu.time, at), physical, self.at);
+        let reached = self.arrives(cpu, served, at);
+        cpu.window.fills(buffer, reached.done);
+        reached
     }
 }
 

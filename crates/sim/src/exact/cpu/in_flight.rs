@@ -19,6 +19,8 @@ pub(super) struct Pending {
     pub(super) plain: u8,
     pub(super) source: Source,
     pub(super) stores: bool,
+    /// The address depends on the data of the access before.
+    pub(super) depends: bool,
     /// The core's private caches have the line.
     pub(super) private: bool,
     /// Number of entries that the access's walk read.
@@ -46,6 +48,7 @@ impl InFlight {
             plain: 0,
             source: Source::L1,
             stores: false,
+            depends: false,
             private: false,
             reads: 0,
             marks: 0,

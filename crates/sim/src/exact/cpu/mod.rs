@@ -10,7 +10,7 @@
 //! | `execute.rs` | execution of the queue |
 //! | `single_access.rs` | one access outside of the main loop |
 //! | `core.rs`, `private_caches.rs` | state of a core; its private caches |
-//! | `cycles.rs`, `divisor.rs` | costs of its operations; fast division |
+//! | `cycles.rs`, `../../window.rs` | costs of its operations; what is under way at a time |
 //! | `page_fault.rs`, `calls.rs` | page faults and system calls at a core's expense |
 //! | `shootdown.rs` | TLB shootdowns |
 //! | `pmu.rs`, `trap.rs` | samples; trapped walks |
@@ -20,7 +20,6 @@
 mod calls;
 mod core;
 mod cycles;
-mod divisor;
 mod execute;
 mod in_flight;
 mod misses;

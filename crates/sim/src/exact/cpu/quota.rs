@@ -1,7 +1,9 @@
 //! CPU quotas of processes, like bandwidth control of a cgroup (`cpu.max`; kernel/sched/fair.c,
 //! `cfs_bandwidth`): the threads of a process run until they have used the quota of a period
-//! together, and then wait for the next period. A changed quota takes effect at once and wakes
-//! waiting threads (kernel/sched/core.c, `tg_set_cfs_bandwidth`).
+//! together, and then wait for the next period. As in the kernel, the end of the quota is noticed
+//! at the core's next timer tick (`check_cfs_rq_runtime`), and what a process ran beyond it is
+//! taken from its next period (`distribute_cfs_runtime`). A changed quota takes effect at once and
+//! wakes waiting threads (kernel/sched/core.c, `tg_set_cfs_bandwidth`).
 //!
 //! Cores take time from the quota as their threads run; the kernel hands it to them in slices of 5
 //! ms (`sched_cfs_bandwidth_slice_us`), so that a process of many threads gets slightly less there.
@@ -18,8 +20,8 @@ use crate::exact::units::NS;
 pub(in crate::exact) struct Quota {
     period: u64,
     quota: u64,
-    /// Time left in this period.
-    left: u64,
+    /// Time left in this period; negative if it was exceeded.
+    left: i64,
     /// End of this period.
     ends: u64,
     /// Threads that wait for the next period.
@@ -28,14 +30,16 @@ pub(in crate::exact) struct Quota {
 
 impl Quota {
     fn new(quota: u64, period: u64, now: u64) -> Self {
-        Self { period, quota, left: quota, ends: now + period, waiting: Vec::new() }
+        Self { period, quota, left: quota as i64, ends: now + period, waiting: Vec::new() }
     }
 
     /// Time left at `now`; begins a new period if one is due.
-    fn left(&mut self, now: u64) -> u64 {
+    fn left(&mut self, now: u64) -> i64 {
         if now >= self.ends {
-            self.ends += ((now - self.ends) / self.period + 1) * self.period;
-            self.left = self.quota;
+            let periods = (now - self.ends) / self.period + 1;
+            self.ends += periods * self.period;
+            let given = (self.quota as i64).saturating_mul(periods as i64);
+            self.left = self.left.saturating_add(given).min(self.quota as i64);
             self.waiting.clear();
         }
         self.left
@@ -43,7 +47,7 @@ impl Quota {
 
     /// Consumes `time` of the quota.
     fn take(&mut self, time: u64) {
-        self.left = self.left.saturating_sub(time);
+        self.left -= time as i64;
     }
 }
 
@@ -56,7 +60,7 @@ impl<B: BusObserver> Machine<B> {
             self.quotas.insert(space, Quota::new(quota, period, now));
             return;
         };
-        (known.quota, known.left, known.period) = (quota, quota, period);
+        (known.quota, known.left, known.period) = (quota, quota as i64, period);
         for thread in std::mem::take(&mut known.waiting) {
             self.threads[thread].due = now;
         }
@@ -69,7 +73,7 @@ impl<B: BusObserver> Machine<B> {
         let Some(quota) = self.quotas.get_mut(&self.threads[thread].space) else { return until };
         let left = quota.left(now);
         if left > 0 {
-            return until.min(now + left);
+            return until.min(self.cpus[at].next_tick(now + left as u64));
         }
         let due = &mut self.threads[thread].due;
         if *due < quota.ends {
@@ -91,18 +95,21 @@ impl<B: BusObserver> Machine<B> {
 mod tests {
     use super::*;
 
-    // 10 of 100: 4 are used, so 6 are left; at 100 there are 10 again, and at 350 too.
+    // 10 of 100: 4 are used, so 6 are left; 7 more are one too many, which the next period lacks.
     #[test]
     fn each_period_has_its_quota() {
         let mut quota = Quota::new(10, 100, 0);
         quota.take(4);
         assert_eq!((quota.left(99), quota.ends), (6, 100));
         quota.take(7);
-        assert_eq!(quota.left(99), 0);
+        assert_eq!(quota.left(99), -1);
         quota.waiting.push(0);
-        assert_eq!((quota.left(100), quota.ends), (10, 200));
+        assert_eq!((quota.left(100), quota.ends), (9, 200));
         assert!(quota.waiting.is_empty(), "no thread waits in a new period");
         quota.take(10);
         assert_eq!((quota.left(350), quota.ends), (10, 400));
+        // Three too many are missing in the next one.
+        quota.take(13);
+        assert_eq!((quota.left(399), quota.left(400)), (-3, 7));
     }
 }

@@ -168,6 +168,9 @@ impl<B: BusObserver> Machine<B> {
             let left = thread.left();
             let mut wanted = allowed.min(left).min(MOST_IN_FLIGHT);
             if let Some(request) = (wanted == 0).then(|| thread.take_request()).flatten() {
+                if CLOCK {
+                    cpu.drain();
+                }
                 return Stopped::Request(request);
             }
             if !CACHE && !SAMPLES && thread.pace == 0 && left >= LOOKAHEAD {
@@ -187,6 +190,10 @@ impl<B: BusObserver> Machine<B> {
                 cpu.time += executor.cycles.access * done as u64;
             }
             cpu.counts.accesses += done as u64;
+            if CLOCK && (done < wanted || done == thread.until_an_end()) {
+                // The kernel, or whatever asked for the operation, goes on with its result.
+                cpu.drain();
+            }
             let fault = (done < wanted).then(|| thread.ops()[done]);
             thread.done(done, cpu.time);
             thread.due += thread.pace * done as u64;

@@ -30,7 +30,8 @@ impl<B: BusObserver> Machine<B> {
             };
             let physical = page.physical(addr.at);
             let size = page.size();
-            let done = Translated { physical, linear: addr.at, source, stores: store, size };
+            let (linear, stores, depends) = (addr.at, store, false);
+            let done = Translated { physical, linear, source, stores, depends, size };
             match (self.detail, self.cpus[at].pmu.is_some()) {
                 (Detail::Translation, false) => self.finish::<false, false, false>(at, addr, done),
                 (Detail::Translation, true) => self.finish::<false, false, true>(at, addr, done),

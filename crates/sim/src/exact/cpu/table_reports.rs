@@ -125,9 +125,9 @@ impl<B: BusObserver> Machine<B> {
         let cpu = &mut self.cpus[at];
         match self.detail {
             Detail::Whole => {
-                cpu.time += self.memory.read::<true>(cpu.time, address, at).time();
+                cpu.time += self.memory.read::<true>((cpu.time, cpu.time), address, at).time();
             }
-            _ => _ = self.memory.read::<false>(cpu.time, address, at),
+            _ => _ = self.memory.read::<false>((cpu.time, cpu.time), address, at),
         }
     }
 
@@ -135,8 +135,8 @@ impl<B: BusObserver> Machine<B> {
     fn kernel_writes(&mut self, at: usize, address: u64) {
         let now = self.cpus[at].time;
         match self.detail {
-            Detail::Whole => _ = self.memory.write::<true>(now, address, at),
-            _ => _ = self.memory.write::<false>(now, address, at),
+            Detail::Whole => _ = self.memory.write::<true>((now, now), address, at),
+            _ => _ = self.memory.write::<false>((now, now), address, at),
         }
     }
 }

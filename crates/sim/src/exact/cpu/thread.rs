@@ -260,9 +260,10 @@ impl Thread {
         let mut count = self.count;
         for touch in &self.touches[..drawn] {
             let address = touch.address();
-            self.ops[count] = Op::load(address);
+            let depends = touch.depends();
+            self.ops[count] = Op::load(address).depending(depends);
             count += usize::from(touch.reads());
-            self.ops[count] = Op::store(address);
+            self.ops[count] = Op::store(address).depending(depends && !touch.reads());
             count += usize::from(touch.writes());
             if touch.is_last() && (touch.reads() || touch.writes()) {
                 self.operations.will_end(self.carried + (count - self.at) as u64);

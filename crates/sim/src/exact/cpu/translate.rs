@@ -58,6 +58,8 @@ pub(super) struct Translated {
     pub(super) linear: u64,
     pub(super) source: Source,
     pub(super) stores: bool,
+    /// The address depends on the data of the access before.
+    pub(super) depends: bool,
     pub(super) size: PageSize,
 }
 
@@ -76,7 +78,8 @@ pub(super) fn translate<const CACHE: bool, const SAMPLES: bool>(
             return index;
         };
         let size = page.size();
-        let done = Translated { physical: page.physical(linear), linear, source, stores, size };
+        let (physical, depends) = (page.physical(linear), op.depends());
+        let done = Translated { physical, linear, source, stores, depends, size };
         enqueue::<CACHE, SAMPLES>(cpu, context, done);
     }
     ops.len()
@@ -90,7 +93,7 @@ pub(super) fn enqueue<const CACHE: bool, const SAMPLES: bool>(
     context: &TranslateContext<'_>,
     done: Translated,
 ) {
-    let Translated { physical, linear, source, stores, size } = done;
+    let Translated { physical, linear, source, stores, depends, size } = done;
     let queue = &mut cpu.in_flight;
     let (mut reads, mut marks) = (0, 0);
     match source {
@@ -130,7 +133,7 @@ pub(super) fn enqueue<const CACHE: bool, const SAMPLES: bool>(
     }
     let plain = std::mem::take(&mut queue.plain);
     queue.pending[queue.count % MOST_IN_FLIGHT] =
-        Pending { line, linear, plain, source, stores, private, reads, marks };
+        Pending { line, linear, plain, source, stores, depends, private, reads, marks };
     queue.count += 1;
 }
 

@@ -10,8 +10,13 @@ use super::bus::Bus;
 use super::line_place::LinePlace;
 use super::memory_mode::{MAX_RATIO, NearMemory};
 use super::tier::{Direction, TierClock};
+use super::units::Moved;
 use crate::account::TIERS;
-use crate::exact::units::duration;
+use crate::exact::units::{LINE, duration};
+use crate::window::Window;
+
+/// Time at which a core dispatches an access, for the bus, and at which it needs the line, in ps.
+pub(in crate::exact) type When = (u64, u64);
 
 /// Cost of a read of one line from memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,7 +113,7 @@ impl<B: BusObserver> Memory<B> {
     #[inline(always)]
     pub(in crate::exact) fn access<const CLOCK: bool>(
         &mut self,
-        now: u64,
+        when: When,
         line: LinePlace,
         store: bool,
         cpu: usize,
@@ -116,94 +121,109 @@ impl<B: BusObserver> Memory<B> {
         let LinePlace { address, place } = line;
         let request = if store { Request::Write } else { Request::Read };
         let Some(llc) = &mut self.llc else {
-            return CacheResult::Miss(self.read::<CLOCK>(now, address, cpu));
+            return CacheResult::Miss(self.read::<CLOCK>(when, address, cpu));
         };
         let reply = llc.access_at(place, request);
         if let Some(victim) = reply.writeback {
-            self.write::<CLOCK>(now, victim, cpu);
+            self.write::<CLOCK>(when, victim, cpu);
         }
         if reply.hit {
             CacheResult::Hit
         } else {
-            CacheResult::Miss(self.read::<CLOCK>(now, address, cpu))
+            CacheResult::Miss(self.read::<CLOCK>(when, address, cpu))
         }
     }
 
-    /// Shows a demand access to the prefetcher, and fetches the lines that it requests.
+    /// Shows a demand access to the prefetcher, and fetches the lines that it requests as long as
+    /// the core has one of `places` for them.
     #[inline(always)]
     pub(in crate::exact) fn prefetch<const CLOCK: bool>(
         &mut self,
-        now: u64,
+        when: When,
         address: u64,
         cpu: usize,
+        (window, places): (&mut Window, usize),
     ) {
         let Some(prefetcher) = &mut self.prefetcher else { return };
         for line in prefetcher.observe(address) {
+            let free = if CLOCK { window.prefetch_place(when.1, places) } else { Some(0) };
+            let Some(free) = free else { return };
             let place = LinePlace::new(line, self.llc.as_ref());
-            let _ = self.access::<CLOCK>(now, place, false, cpu);
+            if let CacheResult::Miss(served) = self.access::<CLOCK>(when, place, false, cpu) {
+                window.prefetches(free, line / LINE, when.1 + served.time());
+            }
         }
     }
 
     /// A store that bypasses the cache.
     pub(in crate::exact) fn store_bypassing<const CLOCK: bool>(
         &mut self,
-        now: u64,
+        when: When,
         address: u64,
         cpu: usize,
     ) -> Served {
         let reply = self.llc.as_mut().map(|llc| llc.access(address, Request::NonTemporal));
         if let Some(victim) = reply.and_then(|reply| reply.writeback) {
-            self.write::<CLOCK>(now, victim, cpu);
+            self.write::<CLOCK>(when, victim, cpu);
         }
-        let (tier, wait) = self.write::<CLOCK>(now, address, cpu);
-        Served { latency: self.tiers[tier].latency(Direction::Write), wait, tier: tier as u8 }
+        let (tier, wait) = self.write::<CLOCK>(when, address, cpu);
+        let moved = Moved::line(Direction::Write);
+        Served {
+            latency: self.tiers[tier].latency(Direction::Write, moved),
+            wait,
+            tier: tier as u8,
+        }
     }
 
     /// Reads a line from memory.
     #[inline]
     pub(in crate::exact) fn read<const CLOCK: bool>(
         &mut self,
-        now: u64,
+        when: When,
         address: u64,
         cpu: usize,
     ) -> Served {
-        self.bus.put(now, address, false, cpu);
+        self.bus.put(when.0, address, false, cpu);
         let tier = self.tier_of(address);
         if self.near.is_some() && tier == 1 {
-            return self.read_far::<CLOCK>(now, address);
+            return self.read_far::<CLOCK>(when, address);
         }
+        self.read_tier::<CLOCK>(when, address, tier)
+    }
+
+    #[inline(always)]
+    fn read_tier<const CLOCK: bool>(&mut self, when: When, address: u64, tier: usize) -> Served {
         self.lines[0][tier] += 1;
-        let latency = self.tiers[tier].latency(Direction::Read);
-        let wait = if CLOCK { self.tiers[tier].book(now, Direction::Read) } else { 0 };
+        let clock = &mut self.tiers[tier];
+        let moved = clock.touch(address, Direction::Read);
+        let wait = if CLOCK { clock.book(when, Direction::Read, moved) } else { 0 };
         self.waits[0][tier] += wait;
-        Served { latency, wait, tier: tier as u8 }
+        Served { latency: clock.latency(Direction::Read, moved), wait, tier: tier as u8 }
+    }
+
+    #[inline(always)]
+    fn write_tier<const CLOCK: bool>(&mut self, when: When, address: u64, tier: usize) -> u64 {
+        self.lines[1][tier] += 1;
+        let clock = &mut self.tiers[tier];
+        let moved = clock.touch(address, Direction::Write);
+        if CLOCK { clock.book(when, Direction::Write, moved) } else { 0 }
     }
 
     /// Read in memory mode: looks the near memory up first.
-    fn read_far<const CLOCK: bool>(&mut self, now: u64, address: u64) -> Served {
-        let hit = self.near_access::<CLOCK>(now, address, false);
-        let tier = usize::from(!hit);
-        self.lines[0][tier] += 1;
-        let wait = if CLOCK { self.tiers[tier].book(now, Direction::Read) } else { 0 };
-        self.waits[0][tier] += wait;
-        Served { latency: self.tiers[tier].latency(Direction::Read), wait, tier: tier as u8 }
+    fn read_far<const CLOCK: bool>(&mut self, when: When, address: u64) -> Served {
+        let hit = self.near_access::<CLOCK>(when, address, false);
+        self.read_tier::<CLOCK>(when, address, usize::from(!hit))
     }
 
     /// Looks a line up in the near memory, and fills it on a miss.
-    fn near_access<const CLOCK: bool>(&mut self, now: u64, address: u64, write: bool) -> bool {
+    fn near_access<const CLOCK: bool>(&mut self, when: When, address: u64, write: bool) -> bool {
         let near = self.near.as_mut().expect("only in memory mode");
         let found = near.access(address - self.firsts[0], write);
         if found.writeback {
-            self.lines[1][1] += 1;
-            if CLOCK {
-                self.tiers[1].book(now, Direction::Write);
-            }
+            self.write_tier::<CLOCK>(when, address, 1);
         }
         if !found.hit {
-            self.lines[1][0] += 1;
-            if CLOCK {
-                self.tiers[0].book(now, Direction::Write);
-            }
+            self.write_tier::<CLOCK>(when, address, 0);
         }
         found.hit
     }
@@ -211,18 +231,17 @@ impl<B: BusObserver> Memory<B> {
     /// Writes a line to memory; returns the tier, and the queueing delay.
     pub(in crate::exact) fn write<const CLOCK: bool>(
         &mut self,
-        now: u64,
+        when: When,
         address: u64,
         cpu: usize,
     ) -> (usize, u64) {
-        self.bus.put(now, address, true, cpu);
+        self.bus.put(when.0, address, true, cpu);
         let mut tier = self.tier_of(address);
         if self.near.is_some() && tier == 1 {
-            self.near_access::<CLOCK>(now, address, true);
+            self.near_access::<CLOCK>(when, address, true);
             tier = 0;
         }
-        self.lines[1][tier] += 1;
-        let wait = if CLOCK { self.tiers[tier].book(now, Direction::Write) } else { 0 };
+        let wait = self.write_tier::<CLOCK>(when, address, tier);
         self.waits[1][tier] += wait;
         (tier, wait)
     }

@@ -4,8 +4,10 @@ mod bus;
 mod hierarchy;
 mod line_place;
 mod memory_mode;
+mod meter;
 mod tier;
+mod units;
 
-pub(super) use hierarchy::{CacheResult, Memory};
+pub(super) use hierarchy::{CacheResult, Memory, Served};
 pub(super) use line_place::LinePlace;
 pub(super) use tier::Direction;

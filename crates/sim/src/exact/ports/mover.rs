@@ -193,8 +193,8 @@ impl<B: BusObserver> Machine<B> {
         self.memory.copied[0][from] += lines;
         self.memory.copied[1][to] += lines;
         let waits = [
-            self.memory.tiers[from].book_lines(now, Direction::Read, lines),
-            self.memory.tiers[to].book_lines(now, Direction::Write, lines),
+            self.memory.tiers[from].book_lines((now, now), Direction::Read, lines),
+            self.memory.tiers[to].book_lines((now, now), Direction::Write, lines),
         ];
         let alone = size.bytes() * (SECOND >> 20) / self.moves.costs.copy_mib_s;
         self.moves.costs.page_ns * NS + alone.max(waits[0]).max(waits[1])
