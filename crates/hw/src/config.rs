@@ -327,8 +327,7 @@ impl Machine {
             tier.ranges.retain(|key, _| !key.ends_with("_mib_s"));
             let medium = &mut tier.medium;
             medium.ranges.retain(|key, _| key != "channels" && key != "duplex_mib_s");
-            medium.channels =
-                (medium.channels * cores).div_ceil(self.processor.sockets * self.processor.cores);
+            medium.channels = (u64::from(medium.channels) * part).div_ceil(all) as u32;
             medium.duplex_mib_s = medium.duplex_mib_s.map(|both| of(both).max(tier.read_mib_s));
             medium.unit =
                 medium.unit.map(|unit| Unit { buffered: of(unit.buffered.into()) as u32, ..unit });

@@ -60,7 +60,7 @@ impl TierMap {
         }
     }
 
-    /// Whether all tiers of the map exist in a machine of so many.
+    /// Whether all tiers of the map exist in a machine of `tiers` tiers.
     #[must_use]
     pub fn fits(&self, tiers: usize) -> bool {
         let own = self.ranges.iter().map(|(_, _, tier)| *tier);

@@ -159,7 +159,7 @@ impl Window {
         self.buffers[buffer] = until;
     }
 
-    /// A place for a line that the prefetcher, with so many places, requests at `now`.
+    /// A free one of the prefetcher's `places`, for a line that it requests at `now`.
     #[inline(always)]
     pub(crate) fn prefetch_place(&self, now: u64, places: usize) -> Option<usize> {
         self.prefetched[..places].iter().position(|(_, arrives)| *arrives <= now)
@@ -243,7 +243,7 @@ mod tests {
         Window::of(Core { buffers: 8, walkers: 2, window: 4, store_buffer: 2 })
     }
 
-    /// Dispatches loads of lines that take 100, with so many buffers; returns the time after them.
+    /// Dispatches loads of lines that take 100, with `buffers`; returns the time after them.
     fn loads(window: &mut Window, count: u64, (buffers, depends): (usize, bool)) -> u64 {
         let mut time = 0;
         for _ in 0..count {

@@ -10,7 +10,6 @@ use tierscope_core::{
     Action, ActionId, ActionKind, Evidence, Orders, PAGE_SIZE, PlacementView, Policy, Range,
     Setting, Tier, Time,
 };
-use tierscope_sim::config::Costs;
 use tierscope_sim::experiment::Experiment;
 
 use super::foresight::Foresight;
@@ -40,7 +39,8 @@ impl Clairvoyant {
     pub(super) fn new(seen: Foresight, experiment: &Experiment) -> Self {
         let tiers = &experiment.setup.hardware.tiers;
         let saved = f64::from(tiers[1].read_ns) - f64::from(tiers[0].read_ns);
-        Self { seen, saved, cost: 2.0 * cost_of_a_byte(&experiment.setup.costs), next: ActionId(0) }
+        let cost = 2.0 * experiment.setup.costs.moves.byte_ns();
+        Self { seen, saved, cost, next: ActionId(0) }
     }
 
     /// For a machine without times of memory: all that saves an access is moved, as far as the
@@ -95,12 +95,6 @@ impl Clairvoyant {
         self.next = ActionId(id.0 + 1);
         orders.actions.push(Action { id, after: None, range, kind: ActionKind::Move(tier) });
     }
-}
-
-fn cost_of_a_byte(costs: &Costs) -> f64 {
-    let moves = &costs.moves;
-    let copied = 1e9 / (moves.copy_mib_s << 20) as f64;
-    moves.page_ns as f64 / PAGE_SIZE as f64 + copied
 }
 
 impl Policy for Clairvoyant {

@@ -1,4 +1,4 @@
-//! What a run before the measured one tells about the accesses that memory serves: when, and where.
+//! Times and places of the accesses that memory served in a run before the measured one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use tierscope_sim::open::{self, Simulated};
 
 use crate::controllers::controllers;
 
-/// Windows of a run, at most.
-const WINDOWS: u32 = 48;
+/// Windows of a run or a recording, at most.
+pub(crate) const WINDOWS: u32 = 48;
 /// Counts kept, at most: windows are joined to have fewer.
 const MOST: usize = 1 << 27;
 
@@ -34,8 +34,8 @@ pub(crate) struct Foresight {
 }
 
 impl Foresight {
-    /// What the windows between `times` hold; the target maps so many bytes, and may have those of
-    /// each tier.
+    /// The accesses of the windows between `times`. The target maps `mapped` bytes; `room` are the
+    /// bytes of each tier that its pages may have.
     pub(crate) fn of(times: Vec<Time>, windows: Vec<Window>, mapped: u64, room: Vec<u64>) -> Self {
         Self { times, mapped, room, ..Self::default() }.with(windows)
     }
@@ -99,8 +99,8 @@ impl Foresight {
 /// Accesses of one window, by range.
 pub(crate) type Window = Vec<(Range, f64)>;
 
-/// Runs an experiment without moves, and keeps what memory served. Simulated nanoseconds are
-/// published in the counter, after those that are there already.
+/// Runs an experiment without moves, and keeps what memory served. The simulated
+/// nanoseconds so far, and `before`, are published in the counter.
 ///
 /// # Errors
 /// The machine cannot be built.

@@ -24,7 +24,7 @@ pub use outcome::{AccessLatency, Failures, Moves, Notes, Outcome, Row, Shares};
 
 pub(crate) use bounds::Bound;
 pub(crate) use clairvoyant::Clairvoyant;
-pub(crate) use foresight::{Foresight, Window};
+pub(crate) use foresight::{Foresight, WINDOWS, Window};
 pub(crate) use outcome::{Record, place};
 
 /// Results of all policies of an experiment.

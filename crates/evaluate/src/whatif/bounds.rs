@@ -5,11 +5,8 @@ use tierscope_core::{Policy, RangeSet, Result};
 use tierscope_policies::make;
 use tierscope_record::Recording;
 
-use super::replayed::Replayed;
-use crate::contest::{Bound, Clairvoyant, Foresight, Window};
-
-/// Windows of a recording that are told apart, at most.
-const WINDOWS: usize = 48;
+use super::replayed::{Replayed, accessed};
+use crate::contest::{Bound, Clairvoyant, Foresight, WINDOWS, Window};
 
 /// A machine's beginning, and its policy.
 pub(super) struct Begin {
@@ -18,7 +15,7 @@ pub(super) struct Begin {
     pub(super) policy: Box<dyn Policy>,
 }
 
-/// The beginning of a policy or bound with so many bytes of fast memory.
+/// The beginning of a policy or bound with `bytes` of fast memory.
 ///
 /// # Errors
 /// The recording cannot be read, or there is no such policy.
@@ -49,7 +46,7 @@ pub(super) fn interleaved(machine: &Replayed<'_>, bytes: u64) -> f64 {
 /// Bytes accessed in each part of a recording, by region.
 fn foresee(recording: &Recording, bytes: u64) -> Result<Foresight> {
     let commits = recording.commits();
-    let joined = commits.len().div_ceil(WINDOWS).max(1);
+    let joined = commits.len().div_ceil(WINDOWS as usize).max(1);
     let first = commits.first().map(|row| row.start);
     let (mut times, mut windows): (Vec<_>, _) = (first.into_iter().collect(), Vec::new());
     for part in (0..commits.len()).step_by(joined) {
@@ -58,8 +55,9 @@ fn foresee(recording: &Recording, bytes: u64) -> Result<Foresight> {
         let mut window = Window::new();
         for index in part {
             let snapshot = recording.snapshot(index)?;
-            let known = snapshot.regions.iter().filter(|r| r.hits > 0.0 && !r.is_unknown());
-            window.extend(known.map(|r| (r.range, r.range.bytes() as f64 * r.frequency())));
+            let bytes =
+                accessed(&snapshot).map(|r| (r.range, r.range.bytes() as f64 * r.frequency()));
+            window.extend(bytes);
         }
         windows.push(window);
     }

@@ -15,8 +15,8 @@ use tierscope_core::metrics::moves::{Moved, is_ping_pong};
 use tierscope_core::{
     AccessBits, AccessedSet, Action, ActionKind, Budget, Clock, CpuTime, Failure, Level, Mapping,
     Mappings, Missing, Mover, Outcome, PAGE_SHIFT, PAGE_SIZE, PageId, PlacementView, Ports,
-    Pressure, Probe, Radix, Range, RangeSet, RegionSource, Result, ScanMode, ScanStats, Snapshot,
-    State, Target, Tier, TierPressure, TierUse, Time, Wake,
+    Pressure, Probe, Radix, Range, RangeSet, Region, RegionSource, Result, ScanMode, ScanStats,
+    Snapshot, State, Target, Tier, TierPressure, TierUse, Time, Wake,
 };
 use tierscope_record::Recording;
 use tierscope_sim::config::Costs;
@@ -65,6 +65,11 @@ fn prefix(set: &RangeSet, mut bytes: u64) -> RangeSet {
     set.as_slice().iter().filter_map(take).collect()
 }
 
+/// Regions of a window that were seen accessed; hits in unknown ones are ignored.
+pub(super) fn accessed(snapshot: &Snapshot) -> impl Iterator<Item = &Region> {
+    snapshot.regions.iter().filter(|region| region.hits > 0.0 && !region.is_unknown())
+}
+
 impl Places {
     /// Replaces the mapped ranges.
     fn map(&mut self, mappings: &Mappings) {
@@ -79,17 +84,15 @@ impl Places {
     }
 
     /// Applies a window's accesses. Returns the bytes accessed, and how many of them were in the
-    /// fast tier. Hits in unknown regions are ignored.
+    /// fast tier.
     fn see(&mut self, snapshot: &Snapshot) -> [f64; 2] {
         let mut seen = [0.0; 2];
-        let accessed =
-            || snapshot.regions.iter().filter(|region| region.hits > 0.0 && !region.is_unknown());
-        for region in accessed() {
+        for region in accessed(snapshot) {
             let here = self.mapped.intersect(&one(region.range));
             seen[0] += here.bytes() as f64 * region.frequency();
             seen[1] += self.fast.intersect(&here).bytes() as f64 * region.frequency();
         }
-        let touched: RangeSet = accessed().map(|region| region.range).collect();
+        let touched: RangeSet = accessed(snapshot).map(|region| region.range).collect();
         let left = self.unused.minus(&touched);
         self.moved.reaccessed += self.unused.bytes() - left.bytes();
         self.unused = left;
@@ -220,7 +223,6 @@ impl<'a> Replayed<'a> {
         stop: Arc<AtomicBool>,
     ) -> Result<Self> {
         let time = recording.time().unwrap_or_default();
-        let copy = 1e9 / (costs.moves.copy_mib_s << 20) as f64;
         let mut all = Places {
             mapped: RangeSet::default(),
             fast: RangeSet::default(),
@@ -231,7 +233,7 @@ impl<'a> Replayed<'a> {
             outcomes: Vec::new(),
             lately: VecDeque::new(),
             moved: Moved::default(),
-            byte_ns: copy + costs.moves.page_ns as f64 / PAGE_SIZE as f64,
+            byte_ns: costs.moves.byte_ns(),
             time: time.start.0 as f64,
             spent: 0.0,
         };

@@ -42,7 +42,7 @@ fn one(core: &str, tier: MemoryTier) -> Result<Hardware> {
     rig::hardware(core, vec![tier])
 }
 
-/// DDR5 of so many channels; each has two subchannels.
+/// DDR5; each of the channels has two subchannels.
 fn ddr5(ns: f64, gb_s: f64, channels: f64) -> Result<MemoryTier> {
     rig::tier(SAPPHIRE_RAPIDS, 0, (ns, gb_s, 2 * channels as u32))
 }

@@ -108,13 +108,12 @@ pub(crate) fn run(hardware: &Hardware, processes: &[Process]) -> Result<[Account
     for process in processes {
         machine.start(process)?;
     }
-    let mut accounts = [WARM, Time(WARM.0 + TIME.0)].map(|until| {
+    let accounts = [WARM, Time(WARM.0 + TIME.0)].map(|until| {
         while machine.now() < until {
             machine.wait(until);
         }
         machine.account()
     });
-    accounts.iter_mut().for_each(|account| account.done.truncate(processes.len()));
     Ok(accounts)
 }
 

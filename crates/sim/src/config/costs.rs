@@ -1,7 +1,7 @@
 //! Costs of software: CPU time for a probe, a fault, a page move.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-use tierscope_core::{Error, ErrorKind, Result};
+use tierscope_core::{Error, ErrorKind, PAGE_SIZE, Result};
 use tierscope_hw::PageSize;
 use tierscope_hw::config::{Ranges, check_ranges};
 
@@ -245,6 +245,20 @@ pub struct MoveCosts {
     /// Uncertain keys of this table, with their ranges.
     #[serde(default)]
     pub ranges: Ranges,
+}
+
+impl MoveCosts {
+    /// Nanoseconds to copy `bytes`, if no tier is slower.
+    #[must_use]
+    pub fn copy_ns(&self, bytes: u64) -> f64 {
+        bytes as f64 * 1e9 / (self.copy_mib_s << 20) as f64
+    }
+
+    /// Nanoseconds to move a byte, in pages of 4 KiB.
+    #[must_use]
+    pub fn byte_ns(&self) -> f64 {
+        self.copy_ns(1) + self.page_ns as f64 / PAGE_SIZE as f64
+    }
 }
 
 /// Swap device for reclaimed pages; reads are charged to the faulting thread, writes to the mover.

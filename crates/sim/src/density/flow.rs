@@ -76,6 +76,11 @@ pub(super) struct Patterns {
 }
 
 impl Mix {
+    /// Nanoseconds of the lines that are fetched ahead for an access.
+    fn fetched_ahead(&self, reads: &[f64; TIERS]) -> f64 {
+        self.ahead.iter().zip(reads).map(|(lines, read)| lines * read).sum()
+    }
+
     /// Share of all accesses.
     fn share(&self) -> f64 {
         self.shares.iter().flatten().sum()
@@ -204,9 +209,6 @@ pub(super) struct Loop {
     access: f64,
     second_tlb: f64,
     llc: f64,
-    buffers: f64,
-    walkers: f64,
-    window: f64,
     pause: f64,
     threads: f64,
     tiers: Vec<Tier>,
@@ -227,7 +229,7 @@ struct Kind {
 
 /// Accesses of a pattern to draw from.
 struct Draw {
-    /// Kinds, those that wait for nothing first, then by the time of their lines, longest first.
+    /// Kinds that wait for nothing first, then the others, the longest wait for a line first.
     kinds: Vec<Kind>,
     /// Sums of their shares.
     up_to: Vec<u64>,
@@ -252,8 +254,7 @@ impl Draw {
         let walks = kinds.iter().filter(|kind| kind.walks).map(|kind| kind.share * kind.walk);
         let walk = walks.sum::<f64>() / new.max(f64::MIN_POSITIVE) * lines as f64;
         let ahead: f64 = mix.ahead.iter().sum();
-        let fetched: f64 = mix.ahead.iter().zip(reads).map(|(lines, read)| lines * read).sum();
-        let fetched = fetched / ahead.max(f64::MIN_POSITIVE);
+        let fetched = mix.fetched_ahead(reads) / ahead.max(f64::MIN_POSITIVE);
         Self {
             kinds,
             up_to,
@@ -336,21 +337,18 @@ impl Loop {
     pub(super) fn new(hardware: &Hardware, threads: f64, overlap: Option<u32>, pause: f64) -> Self {
         let timing = &hardware.timing;
         let ns = |cycles: u32| f64::from(cycles) * 1e3 / f64::from(hardware.processor.mhz);
-        let buffers = f64::from(overlap.unwrap_or(timing.fill_buffers).min(timing.fill_buffers));
-        let walkers = f64::from(timing.walkers).min(buffers);
+        let all = Core::of(timing);
+        let buffers = overlap.map_or(all.buffers, |lines| all.buffers.min(lines as usize));
         let distance = hardware.prefetcher.as_ref().map_or(1, |prefetcher| prefetcher.distance);
         Self {
             access: ns(timing.access_cycles),
             second_tlb: ns(timing.second_tlb_cycles),
             llc: ns(timing.llc_cycles),
-            buffers,
-            walkers,
-            window: timing.window.into(),
             pause,
             threads,
             tiers: hardware.tiers.iter().map(Tier::new).collect(),
             ahead: f64::from(distance.min(timing.prefetches)),
-            core: Core { buffers: buffers as usize, walkers: walkers as usize, ..Core::of(timing) },
+            core: Core { buffers, walkers: all.walkers.min(buffers), ..all },
         }
     }
 
@@ -453,7 +451,7 @@ impl Loop {
 
     /// Mean nanoseconds of an access, by the longest limit of each pattern.
     fn limit(&self, patterns: &Patterns, reads: Reads) -> f64 {
-        if f64::from(patterns.burst) < self.window / 4.0 {
+        if patterns.burst < self.core.window.div_ceil(4) {
             return self.limit_of(&patterns.all, reads);
         }
         let of = |mix: &Mix| mix.share() * self.limit_of(mix, reads);
@@ -470,13 +468,13 @@ impl Loop {
         let fetching = mean(|kind| kind.data);
         let all = mean(|kind| kind.walk + kind.data);
         let waiting = mean(|kind| f64::from(u8::from(kind.walk + kind.data > 0.0)));
-        let ahead: f64 = mix.ahead.iter().zip(reads.0).map(|(lines, read)| lines * read).sum();
+        let Core { buffers, walkers, window, .. } = self.core;
         let loads = (1.0 - mix.stores / share).max(0.0);
-        let window = (loads * all + self.access) / (loads * waiting * self.window + 1.0);
-        let together = (fetching / self.buffers).max(walking / self.walkers).max(window);
-        let chases = if self.buffers > 1.0 { mix.chases / share } else { 1.0 };
+        let window = (loads * all + self.access) / (loads * waiting * f64::from(window) + 1.0);
+        let together = (fetching / buffers as f64).max(walking / walkers as f64).max(window);
         // Links of a chain take their time one after another.
-        let prefetched = ahead / share / self.ahead;
+        let chases = if buffers > 1 { mix.chases / share } else { 1.0 };
+        let prefetched = mix.fetched_ahead(&reads.0) / share / self.ahead;
         together.max(chases * all).max(prefetched).max(self.access)
     }
 

@@ -140,7 +140,7 @@ impl Machine {
         let costs = &self.config.costs;
         let batch = costs.moves.batch;
         let shoot = costs.shootdown.initiator(self.config.cores.into());
-        let copy = PAGE_SIZE as f64 * 1e9 / (costs.moves.copy_mib_s << 20) as f64;
+        let copy = costs.moves.copy_ns(PAGE_SIZE);
         let each = costs.moves.page_ns as f64 + copy + shoot as f64 / batch as f64;
         let batches = ((until - self.moves.time) as f64 / each / batch as f64).ceil().max(1.0);
         let budget = lock(&self.moves.queue).budget().div_ceil(PAGE_SIZE).div_ceil(batch);

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use tierscope_core::metrics::moves::Moved;
-use tierscope_core::{BusObserver, Error, HintFault, Lost, Result, SpaceId, TierUse, Time};
+use tierscope_core::{
+    BusObserver, Error, HintFault, Lost, PAGE_SHIFT, Result, SpaceId, Tier, TierUse, Time,
+};
 use tierscope_wire::ptat::KernelEvent;
 
 use super::cpu::{Cpu, Cycles, Quota, Running, Thread};
@@ -162,6 +164,18 @@ impl<B: BusObserver> Machine<B> {
             }
         }
         account
+    }
+
+    /// Bytes of each tier that processes' pages have, or may take above its low watermark.
+    #[must_use]
+    pub fn room(&self) -> Vec<u64> {
+        let tiers = (0..self.os.frames.tiers()).map(|tier| Tier(tier as u8));
+        let room = tiers.map(|tier| {
+            let held = self.os.spaces.iter().map(|space| space.resident[usize::from(tier.0)]);
+            let free = self.os.frames.free(tier) + held.sum::<u64>();
+            free.saturating_sub(self.os.frames.watermarks(tier).low) << PAGE_SHIFT
+        });
+        room.collect()
     }
 
     pub(super) fn time(&self) -> Time {

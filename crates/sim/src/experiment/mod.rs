@@ -24,7 +24,7 @@
 //! cpus = 2                      # default: one for each thread of the processes
 //! levels = 4                    # of page tables; default: the hardware's
 //! llc-slices = 1                # of the last-level cache; default: the hardware's
-//! memory-cores = 1              # bandwidth and channels of so many cores; default: all
+//! memory-cores = 1              # cores whose bandwidth and channels it has; default: all
 //! memory-mode = false           # the first tier is a cache of the second
 //! flush = "5ms"                 # period of flushes of all TLBs; default `never`
 //! watermark-scale-factor = 10   # vm.watermark_scale_factor

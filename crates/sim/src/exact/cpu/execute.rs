@@ -106,8 +106,9 @@ impl<B: BusObserver> Executor<'_, B> {
         pending: &Pending,
         reads: usize,
     ) -> Option<u8> {
-        let mut at = cpu.window.begins(cpu.time, context.chases || pending.depends);
+        let mut at = cpu.time;
         if CLOCK {
+            at = cpu.window.begins(cpu.time, context.chases || pending.depends);
             cpu.time = cpu.window.follow(cpu.time, at);
         }
         if pending.source == Source::L2 {
@@ -142,13 +143,13 @@ impl<B: BusObserver> Executor<'_, B> {
         (pending, first): (&Pending, usize),
         at: u64,
     ) -> u64 {
-        let (walker, free) = cpu.window.walker(context.walkers);
+        let (walker, free) = if CLOCK { cpu.window.walker(context.walkers) } else { (0, at) };
         let mut at = at.max(free);
         for read in 0..usize::from(pending.reads) {
             let (entry, marks) =
                 (cpu.in_flight.reads[first + read], pending.marks >> read & 1 == 1);
             if self.tables.layout.is_uncached(entry.address) {
-                at = at.max(cpu.window.drain(cpu.time));
+                at = alone::<CLOCK>(cpu, at);
                 at += self.read_uncached::<CLOCK>(cpu, entry.address, marks, at);
                 cpu.counts.walk_misses += 1;
                 cpu.time = if CLOCK { at } else { cpu.time };
@@ -162,7 +163,9 @@ impl<B: BusObserver> Executor<'_, B> {
                 }
             };
         }
-        cpu.window.walks(walker, at);
+        if CLOCK {
+            cpu.window.walks(walker, at);
+        }
         at
     }
 
@@ -193,8 +196,7 @@ impl<B: BusObserver> Executor<'_, B> {
         if context.bypass.applies_to(physical, pending.stores) {
             return self.bypass::<CLOCK>(cpu, context, pending, at);
         }
-        let (buffer, free) = cpu.window.buffer(context.buffers);
-        let at = at.max(free);
+        let (buffer, at) = buffer::<CLOCK>(cpu, context, at);
         if CLOCK {
             cpu.time = cpu.window.follow(cpu.time, at);
         }
@@ -205,12 +207,15 @@ impl<B: BusObserver> Executor<'_, B> {
         let reached = match reached {
             CacheResult::Hit => {
                 cpu.counts.llc_hits += 1;
-                let there = cpu.window.arrival(pending.line.address / LINE, at);
+                let line = pending.line.address / LINE;
+                let there = if CLOCK { cpu.window.arrival(line, at) } else { at };
                 Reached { done: there + self.cycles.llc, tier: None }
             }
             CacheResult::Miss(served) => self.arrives(cpu, served, at),
         };
-        cpu.window.fills(buffer, reached.done);
+        if CLOCK {
+            cpu.window.fills(buffer, reached.done);
+        }
         reached
     }
 
@@ -235,19 +240,37 @@ impl<B: BusObserver> Executor<'_, B> {
     ) -> Reached {
         let physical = context.bypass.bus_address(pending.line.address);
         if !pending.stores {
-            let at = at.max(cpu.window.drain(cpu.time));
+            let at = alone::<CLOCK>(cpu, at);
             let served = self.memory.read::<CLOCK>((cpu.time, at), physical, self.at);
             let reached = self.arrives(cpu, served, at);
             cpu.time = if CLOCK { reached.done } else { cpu.time };
             return reached;
         }
-        let (buffer, free) = cpu.window.buffer(context.buffers);
-        let at = at.max(free);
+        let (buffer, at) = buffer::<CLOCK>(cpu, context, at);
         let served = self.memory.store_bypassing::<CLOCK>((cpu.time, at), physical, self.at);
         let reached = self.arrives(cpu, served, at);
-        cpu.window.fills(buffer, reached.done);
+        if CLOCK {
+            cpu.window.fills(buffer, reached.done);
+        }
         reached
     }
+}
+
+/// A fill buffer for a request at `at`, and the time from which on it is free. Without a clock,
+/// buffers are not tracked.
+#[inline(always)]
+fn buffer<const CLOCK: bool>(cpu: &Cpu, context: &ExecuteContext, at: u64) -> (usize, u64) {
+    if !CLOCK {
+        return (0, at);
+    }
+    let (buffer, free) = cpu.window.buffer(context.buffers);
+    (buffer, at.max(free))
+}
+
+/// Time of a request at `at` that overlaps with nothing before it.
+#[inline(always)]
+fn alone<const CLOCK: bool>(cpu: &mut Cpu, at: u64) -> u64 {
+    if CLOCK { at.max(cpu.window.drain(cpu.time)) } else { at }
 }
 
 /// Counts the access, and takes the samples that are due.

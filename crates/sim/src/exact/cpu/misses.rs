@@ -44,16 +44,4 @@ impl<B: BusObserver> Machine<B> {
         let start = at & !(bytes - 1);
         Range::new(space, start, start + bytes)
     }
-
-    /// Bytes of each tier that processes' pages have, or may take above its low watermark.
-    #[must_use]
-    pub fn room(&self) -> Vec<u64> {
-        let tiers = (0..self.os.frames.tiers()).map(|tier| tierscope_core::Tier(tier as u8));
-        let room = tiers.map(|tier| {
-            let held = self.os.spaces.iter().map(|space| space.resident[usize::from(tier.0)]);
-            let free = self.os.frames.free(tier) + held.sum::<u64>();
-            free.saturating_sub(self.os.frames.watermarks(tier).low) << PAGE_SHIFT
-        });
-        room.collect()
-    }
 }

@@ -149,7 +149,8 @@ impl<B: BusObserver> Memory<B> {
             let free = if CLOCK { window.prefetch_place(when.1, places) } else { Some(0) };
             let Some(free) = free else { return };
             let place = LinePlace::new(line, self.llc.as_ref());
-            if let CacheResult::Miss(served) = self.access::<CLOCK>(when, place, false, cpu) {
+            let reached = self.access::<CLOCK>(when, place, false, cpu);
+            if let (true, CacheResult::Miss(served)) = (CLOCK, reached) {
                 window.prefetches(free, line / LINE, when.1 + served.time());
             }
         }
