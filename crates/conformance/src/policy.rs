@@ -7,7 +7,7 @@ use tierscope_core::{
     Access, AccessedSet, Action, ActionId, ActionKind, Addr, Budget, Evidence, Failure, HintFault,
     Level, Mapping, Mappings, Orders, Outcome, PageEvent, PageEventKind, PageId, PlacementView,
     Policy, Pressure, Probe, Range, Region, Rng, RuleId, Sample, ScanOrder, ScanStats, Snapshot,
-    Space, SpaceId, State, Tier, TierPressure, TierUse, Time, Unknown,
+    Space, SpaceId, State, Tier, TierPressure, TierReads, TierUse, Time, Unknown,
 };
 
 use crate::tiers::{Size, Tiered, Trouble};
@@ -578,10 +578,15 @@ fn invent(kind: u64, rng: &mut Rng, step: u64, policy: &mut dyn Policy, orders: 
         9 => policy.observe(Evidence::Counters(RuleId(rng.below(3) as u32), &[1, 2]), orders),
         10 => {
             let free = rng.below(64 * MIB);
-            let tier =
-                |n: u64| TierPressure { tier: Tier(n as u8), free, low: 4 * MIB, high: 8 * MIB };
+            let served = rng.below(1_000_000);
+            let outstanding = Duration::from_nanos(served * rng.below(1000));
+            let reads =
+                (served > 100).then_some(TierReads { served, outstanding, idle: Duration::ZERO });
+            let (low, high) = (4 * MIB, 8 * MIB);
+            let tier = |n: u64| TierPressure { tier: Tier(n as u8), free, low, high, reads };
             let tiers = (0..rng.below(4)).map(tier).collect();
-            policy.observe(Evidence::Pressure(&Pressure { tiers, stalled: 0.3 }), orders);
+            let pressure = Pressure { tiers, stalled: 0.3, cores_stalled: None };
+            policy.observe(Evidence::Pressure(&pressure), orders);
         }
         _ => policy.observe(Evidence::Outcomes(&[]), orders),
     }

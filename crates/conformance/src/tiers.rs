@@ -563,8 +563,9 @@ impl Ports for Tiered {
             free: world.free(Tier(number)) * PAGE_SIZE,
             low: size.low * PAGE_SIZE,
             high: size.high * PAGE_SIZE,
+            reads: None,
         };
-        Ok(Pressure { tiers: (0..).zip(&world.sizes).map(of).collect(), stalled: 0.0 })
+        Ok(Pressure { tiers: (0..).zip(&world.sizes).map(of).collect(), ..Pressure::default() })
     }
 
     fn placement(&mut self) -> Result<&dyn PlacementView, Missing> {

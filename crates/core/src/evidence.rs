@@ -1,5 +1,7 @@
 //! Evidence about a target's memory.
 
+use std::time::Duration;
+
 use crate::{
     AccessedSet, Addr, Mappings, Outcome, Probe, Range, RuleId, ScanStats, Snapshot, Tier, Time,
 };
@@ -84,6 +86,34 @@ pub struct TierPressure {
     pub low: u64,
     /// High watermark: up to this the daemons free memory.
     pub high: u64,
+    /// Reads of the tier; `None` where they are not counted.
+    pub reads: Option<TierReads>,
+}
+
+/// Reads of a tier by cores since the machine was opened, as counters of caching agents or memory
+/// controllers give them: inserts, and occupancy summed over time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TierReads {
+    /// Reads served.
+    pub served: u64,
+    /// Time for which they were outstanding, summed.
+    pub outstanding: Duration,
+    /// Latency of a read while the tier is idle, as firmware states it (HMAT).
+    pub idle: Duration,
+}
+
+impl TierReads {
+    /// Mean latency of the reads since `before`, in nanoseconds; that of an idle tier if there were
+    /// none.
+    #[must_use]
+    pub fn latency_ns_since(&self, before: &TierReads) -> f64 {
+        let served = self.served.saturating_sub(before.served);
+        let outstanding = self.outstanding.saturating_sub(before.outstanding);
+        match served {
+            0 => self.idle.as_nanos() as f64,
+            _ => outstanding.as_nanos() as f64 / served as f64,
+        }
+    }
 }
 
 /// Memory pressure of a host.
@@ -93,6 +123,9 @@ pub struct Pressure {
     pub tiers: Vec<TierPressure>,
     /// Share of time in which some task stalled on memory, 0..1, over the last ten seconds.
     pub stalled: f64,
+    /// Time since the machine was opened for which cores stalled for data, summed; `None` where it
+    /// is not counted.
+    pub cores_stalled: Option<Duration>,
 }
 
 /// Evidence for a policy: borrowed for the call.

@@ -42,6 +42,7 @@ pub use charges::Charge;
 pub use error::{Error, ErrorKind, Missing, Result};
 pub use evidence::{
     Access, Evidence, HintFault, Lost, PageEvent, PageEventKind, Pressure, Sample, TierPressure,
+    TierReads,
 };
 pub use heat::Heat;
 pub use instrument::{Instrument, Reads, Setting, Step};

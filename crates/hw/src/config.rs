@@ -225,8 +225,10 @@ pub struct Processor {
 pub struct Timing {
     /// Cycles between two accesses without stalls, including the work between them.
     pub access_cycles: u32,
-    /// KiB of the core's private caches; a hit there has no extra cost. 0 for none.
+    /// KiB of the core's private caches; data there have no extra cost. 0 for none.
     pub private_kib: u32,
+    /// Cycles that a walk waits for an entry in the private caches.
+    pub private_cycles: u32,
     /// Extra cycles of a second-level TLB hit over a first-level hit.
     pub second_tlb_cycles: u32,
     /// Cycles of a last-level cache hit.
@@ -535,6 +537,7 @@ impl Timing {
         let keys = [
             "access_cycles",
             "private_kib",
+            "private_cycles",
             "second_tlb_cycles",
             "llc_cycles",
             "fill_buffers",

@@ -1,10 +1,10 @@
 //! A set-associative array of 64-bit keys with a 64-bit value each: the storage of TLBs and
 //! paging-structure caches.
 //!
-//! A set begins with a 16-bit partial tag for each of its ways, which are compared all at once;
-//! full keys are compared only on a partial match. So a miss touches half a line of the host's
-//! cache, a hit two lines. Key zero is invalid. The low [`INDEX_SHIFT`] bits of a key are not part
-//! of the set index.
+//! Apart from its entries a set has a 16-bit partial tag for each of its ways, which are compared
+//! all at once; full keys are compared only on a partial match. So a miss touches a line of the
+//! host's cache, a hit two lines. Key zero is invalid. The low [`INDEX_SHIFT`] bits of a key are
+//! not part of the set index.
 
 use crate::config::Replacement;
 use crate::replacement::{MAX_ORDERED, Order, plru_touch, plru_victim, xorshift};
@@ -16,11 +16,24 @@ pub(crate) const INDEX_SHIFT: u32 = 16;
 /// Number of ways of a block.
 const LANES: usize = 16;
 
-/// Position of a key in the array.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Slot {
-    block: usize,
-    lane: usize,
+/// Largest number of ways under LRU of which time stamps are compared: a hit stores one word, and
+/// waits for none.
+const STAMPED: usize = 4;
+
+/// Position of a key in the array: block after block, lane after lane.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Slot(u32);
+
+impl Slot {
+    #[inline(always)]
+    fn new(block: usize, lane: usize) -> Self {
+        Self((block * LANES + lane) as u32)
+    }
+
+    #[inline(always)]
+    fn at(self) -> usize {
+        self.0 as usize
+    }
 }
 
 /// Up to sixteen ways of a set.
@@ -28,18 +41,16 @@ pub(crate) struct Slot {
 #[repr(C, align(64))]
 struct Block {
     marks: [u16; LANES],
-    /// Order of use under LRU of few ways; empty ways are last.
+    /// Order of use under LRU of 5 to 16 ways; empty ways are last.
     order: Order,
-    /// Keys and their values.
-    entries: [(u64, u64); LANES],
 }
 
 /// State of replacement policies that is not in the blocks.
 #[derive(Clone, Debug)]
 enum State {
-    /// LRU of few ways: no state here, [`Block::order`] has it.
+    /// LRU of 5 to 16 ways: no state here, [`Block::order`] has it.
     Ordered,
-    /// LRU of many ways: time stamp of each way's last use; 0 = empty.
+    /// LRU of other numbers of ways: time stamp of each slot's last use; 0 = empty.
     Stamped { used: Vec<u32>, clock: u32 },
     /// Tree bits, one word per set.
     TreePlru(Vec<u64>),
@@ -56,6 +67,8 @@ pub(crate) struct Sets {
     /// Lowest bit of a key above the set index, from which partial tags are taken.
     mark_shift: u32,
     blocks: Vec<Block>,
+    /// Keys and their values, by slot.
+    entries: Vec<(u64, u64)>,
     state: State,
 }
 
@@ -64,21 +77,23 @@ impl Sets {
     pub(crate) fn new(entries: usize, ways: usize, replacement: Replacement) -> Self {
         let sets = entries / ways;
         debug_assert!(sets.is_power_of_two() && sets * ways == entries);
+        let depth = ways.div_ceil(LANES);
+        let slots = sets * depth * LANES;
         let state = match replacement {
-            Replacement::Lru if ways <= MAX_ORDERED => State::Ordered,
-            Replacement::Lru => State::Stamped { used: vec![0; entries], clock: 0 },
+            Replacement::Lru if (STAMPED + 1..=MAX_ORDERED).contains(&ways) => State::Ordered,
+            Replacement::Lru => State::Stamped { used: vec![0; slots], clock: 0 },
             Replacement::TreePlru => State::TreePlru(vec![0; sets]),
             Replacement::Random { seed } => State::Random(seed | 1),
         };
-        let depth = ways.div_ceil(LANES);
         let order = Order::new(ways.min(MAX_ORDERED));
-        let block = Block { marks: [0; LANES], order, entries: [(0, 0); LANES] };
+        let block = Block { marks: [0; LANES], order };
         Self {
             ways,
             depth,
             mask: sets as u64 - 1,
             mark_shift: INDEX_SHIFT + sets.trailing_zeros(),
             blocks: vec![block; sets * depth],
+            entries: vec![(0, 0); slots],
             state,
         }
     }
@@ -97,78 +112,88 @@ impl Sets {
     pub(crate) fn find(&self, key: u64) -> Option<Slot> {
         let (set, mark) = (self.set_of(key), self.mark_of(key));
         if self.depth == 1 {
-            let lane = self.blocks[set].find(key, mark)?;
-            return Some(Slot { block: set, lane });
+            return self.find_in(set, key, mark);
         }
         self.find_deep(set, key, mark)
     }
 
     #[cold]
     fn find_deep(&self, set: usize, key: u64, mark: u16) -> Option<Slot> {
-        let found = |block: usize| Some(Slot { block, lane: self.blocks[block].find(key, mark)? });
-        (set * self.depth..(set + 1) * self.depth).find_map(found)
+        let mut blocks = set * self.depth..(set + 1) * self.depth;
+        blocks.find_map(|block| self.find_in(block, key, mark))
+    }
+
+    /// Finds a key in a block. A partial tag may match other keys too.
+    #[inline(always)]
+    fn find_in(&self, block: usize, key: u64, mark: u16) -> Option<Slot> {
+        let mut matching = tag_match::of_sixteen(&self.blocks[block].marks, mark);
+        while matching != 0 {
+            let slot = Slot::new(block, matching.trailing_zeros() as usize);
+            if self.holds(slot, key) {
+                return Some(slot);
+            }
+            matching &= matching - 1;
+        }
+        None
+    }
+
+    /// Whether a slot, which may be any, has the key.
+    #[inline(always)]
+    pub(crate) fn holds(&self, slot: Slot, key: u64) -> bool {
+        self.entries.get(slot.at()).is_some_and(|(held, _)| *held == key)
     }
 
     /// Finds a key and marks it as used. Returns its value.
     #[inline(always)]
     pub(crate) fn use_key(&mut self, key: u64) -> Option<u64> {
-        if let State::Ordered = self.state {
-            let (set, mark) = (self.set_of(key), self.mark_of(key));
-            return self.blocks[set].use_key(key, mark);
-        }
-        self.use_unordered(key)
-    }
-
-    #[inline(never)]
-    fn use_unordered(&mut self, key: u64) -> Option<u64> {
         let slot = self.find(key)?;
-        self.touch_unordered(slot);
+        self.touch(slot);
         Some(self.value(slot))
     }
 
     /// The value of the key in a slot.
     #[inline(always)]
     pub(crate) fn value(&self, slot: Slot) -> u64 {
-        self.blocks[slot.block].entries[slot.lane % LANES].1
+        self.entries[slot.at()].1
     }
 
     /// Changes the value of the key in a slot.
     #[inline(always)]
     pub(crate) fn set_value(&mut self, slot: Slot, value: u64) {
-        self.blocks[slot.block].entries[slot.lane % LANES].1 = value;
+        self.entries[slot.at()].1 = value;
     }
 
     /// Marks a slot as used, for the replacement policy.
     #[inline(always)]
     pub(crate) fn touch(&mut self, slot: Slot) {
-        if let State::Ordered = self.state {
-            self.blocks[slot.block].order.touch(slot.lane);
-        } else {
-            self.touch_unordered(slot);
+        match &mut self.state {
+            State::Ordered => self.blocks[slot.at() / LANES].order.touch(slot.at() % LANES),
+            State::Stamped { used, clock } => {
+                if *clock == u32::MAX {
+                    *clock = renumber(used, self.depth * LANES);
+                }
+                *clock += 1;
+                used[slot.at()] = *clock;
+            }
+            State::TreePlru(_) | State::Random(_) => self.touch_other(slot),
         }
     }
 
-    fn touch_unordered(&mut self, slot: Slot) {
+    #[inline(never)]
+    fn touch_other(&mut self, slot: Slot) {
         let (set, way) = self.way_of(slot);
-        match &mut self.state {
-            State::Stamped { used, clock } => {
-                if *clock == u32::MAX {
-                    *clock = renumber(used, self.ways);
-                }
-                *clock += 1;
-                used[set * self.ways + way] = *clock;
-            }
-            State::TreePlru(bits) => bits[set] = plru_touch(bits[set], self.ways, way),
-            State::Random(_) | State::Ordered => {}
+        if let State::TreePlru(bits) = &mut self.state {
+            bits[set] = plru_touch(bits[set], self.ways, way);
         }
     }
 
     fn way_of(&self, slot: Slot) -> (usize, usize) {
-        (slot.block / self.depth, slot.block % self.depth * LANES + slot.lane)
+        (slot.at() / (self.depth * LANES), slot.at() % (self.depth * LANES))
     }
 
+    #[inline(always)]
     fn slot_of(&self, set: usize, way: usize) -> Slot {
-        Slot { block: set * self.depth + way / LANES, lane: way % LANES }
+        Slot::new(set * self.depth, way)
     }
 
     /// Inserts a key that is not in the array, and marks it as used. Returns the evicted key and
@@ -177,72 +202,66 @@ impl Sets {
     pub(crate) fn insert(&mut self, key: u64, value: u64) -> (u64, u64) {
         debug_assert!(key != 0 && self.find(key).is_none());
         let (set, mark) = (self.set_of(key), self.mark_of(key));
-        if let State::Ordered = self.state {
-            let block = &mut self.blocks[set];
-            let lane = block.order.reuse_last(self.ways);
-            return block.replace(lane, mark, (key, value));
-        }
-        self.insert_unordered(set, mark, (key, value))
-    }
-
-    #[inline(never)]
-    fn insert_unordered(&mut self, set: usize, mark: u16, entry: (u64, u64)) -> (u64, u64) {
         let slot = self.reuse(set);
-        self.blocks[slot.block].replace(slot.lane, mark, entry)
+        self.blocks[slot.at() / LANES].marks[slot.at() % LANES] = mark;
+        std::mem::replace(&mut self.entries[slot.at()], (key, value))
     }
 
     /// Returns an empty way, or else the policy's victim, and marks it as used.
+    #[inline(always)]
     fn reuse(&mut self, set: usize) -> Slot {
-        let empty = (0..self.ways).find(|way| self.key(self.slot_of(set, *way)) == 0);
-        let way = empty.unwrap_or_else(|| self.victim(set));
+        let way = match &mut self.state {
+            State::Ordered => return Slot::new(set, self.blocks[set].order.reuse_last(self.ways)),
+            // Empty ways were never used.
+            State::Stamped { used, .. } => {
+                let used = &used[set * self.depth * LANES..][..self.ways];
+                used.try_into().map_or_else(|_| least(used), least_of_four)
+            }
+            State::TreePlru(_) | State::Random(_) => self.victim(set),
+        };
         let slot = self.slot_of(set, way);
-        self.touch_unordered(slot);
+        self.touch(slot);
         slot
     }
 
-    fn key(&self, slot: Slot) -> u64 {
-        self.blocks[slot.block].entries[slot.lane].0
-    }
-
+    #[inline(never)]
     fn victim(&mut self, set: usize) -> usize {
-        let ways = self.ways;
+        let (ways, first) = (self.ways, self.slot_of(set, 0).at());
+        if let Some(empty) = self.entries[first..][..ways].iter().position(|(key, _)| *key == 0) {
+            return empty;
+        }
         match &mut self.state {
-            State::Ordered => self.blocks[set].order.last(ways),
-            State::Stamped { used, .. } => least(&used[set * ways..][..ways]),
             State::TreePlru(bits) => plru_victim(bits[set], ways),
             State::Random(state) => (xorshift(state) % ways as u64) as usize,
+            State::Ordered | State::Stamped { .. } => 0,
         }
     }
 
     /// Empties the slot.
     pub(crate) fn remove(&mut self, slot: Slot) {
-        let block = &mut self.blocks[slot.block];
-        block.marks[slot.lane] = 0;
-        block.entries[slot.lane] = (0, 0);
-        let (set, way) = self.way_of(slot);
+        let (block, lane) = (&mut self.blocks[slot.at() / LANES], slot.at() % LANES);
+        block.marks[lane] = 0;
+        self.entries[slot.at()] = (0, 0);
         match &mut self.state {
-            State::Ordered => self.blocks[slot.block].order.retire(slot.lane, self.ways),
-            State::Stamped { used, .. } => used[set * self.ways + way] = 0,
+            State::Ordered => block.order.retire(lane, self.ways),
+            State::Stamped { used, .. } => used[slot.at()] = 0,
             State::TreePlru(_) | State::Random(_) => {}
         }
     }
 
     /// Removes every key for which `gone` returns true.
     pub(crate) fn remove_if(&mut self, mut gone: impl FnMut(u64) -> bool) {
-        for block in 0..self.blocks.len() {
-            for lane in 0..LANES {
-                let slot = Slot { block, lane };
-                if self.key(slot) != 0 && gone(self.key(slot)) {
-                    self.remove(slot);
-                }
+        for at in 0..self.entries.len() {
+            let key = self.entries[at].0;
+            if key != 0 && gone(key) {
+                self.remove(Slot(at as u32));
             }
         }
     }
 
     /// All keys and their values, in unspecified order.
     pub(crate) fn entries(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        let all = self.blocks.iter().flat_map(|block| &block.entries);
-        all.copied().filter(|(key, _)| *key != 0)
+        self.entries.iter().copied().filter(|(key, _)| *key != 0)
     }
 
     #[cfg(test)]
@@ -253,35 +272,12 @@ impl Sets {
     }
 }
 
-impl Block {
-    /// The lane that contains the key. A partial tag may match other keys too.
-    #[inline(always)]
-    fn find(&self, key: u64, mark: u16) -> Option<usize> {
-        let mut matching = tag_match::of_sixteen(&self.marks, mark);
-        while matching != 0 {
-            let lane = matching.trailing_zeros() as usize;
-            if self.entries[lane % LANES].0 == key {
-                return Some(lane);
-            }
-            matching &= matching - 1;
-        }
-        None
-    }
-
-    /// Value of the key, which becomes the most recently used.
-    #[inline(always)]
-    fn use_key(&mut self, key: u64, mark: u16) -> Option<u64> {
-        let lane = self.find(key, mark)?;
-        self.order.touch(lane);
-        Some(self.entries[lane % LANES].1)
-    }
-
-    /// Replaces the entry of a lane. Returns the previous one.
-    #[inline(always)]
-    fn replace(&mut self, lane: usize, mark: u16, entry: (u64, u64)) -> (u64, u64) {
-        self.marks[lane % LANES] = mark;
-        std::mem::replace(&mut self.entries[lane % LANES], entry)
-    }
+/// Index of the first minimum, without branches.
+#[inline(always)]
+fn least_of_four([a, b, c, d]: &[u32; 4]) -> usize {
+    let ((first, low), (last, high)) =
+        (if b < a { (1, b) } else { (0, a) }, if d < c { (3, d) } else { (2, c) });
+    if high < low { last } else { first }
 }
 
 /// Index of the first minimum.
@@ -295,15 +291,15 @@ fn least(used: &[u32]) -> usize {
 
 /// Compacts the time stamps of every set, preserving their order. Returns the highest one.
 #[cold]
-fn renumber(used: &mut [u32], ways: usize) -> u32 {
-    for set in used.chunks_mut(ways) {
-        let mut order: Vec<usize> = (0..ways).filter(|way| set[*way] != 0).collect();
+fn renumber(used: &mut [u32], slots: usize) -> u32 {
+    for set in used.chunks_mut(slots) {
+        let mut order: Vec<usize> = (0..slots).filter(|way| set[*way] != 0).collect();
         order.sort_by_key(|way| set[*way]);
         for (rank, way) in order.into_iter().enumerate() {
             set[way] = rank as u32 + 1;
         }
     }
-    ways as u32
+    slots as u32
 }
 
 #[cfg(test)]
@@ -346,6 +342,14 @@ mod tests {
             sets.remove(slot);
             assert_eq!(touch(&mut sets, key(0, 5)), 0, "{replacement:?}");
             assert_ne!(touch(&mut sets, key(0, 6)), 0, "{replacement:?}");
+        }
+    }
+
+    #[test]
+    fn the_first_minimum_of_four_is_found() {
+        for number in 0..256u32 {
+            let of = [number & 3, number >> 2 & 3, number >> 4 & 3, number >> 6];
+            assert_eq!(least_of_four(&of), least(&of), "{of:?}");
         }
     }
 

@@ -236,7 +236,12 @@ pub struct Tlb {
     l1: Bank,
     l2: Bank,
     inclusion: Inclusion,
+    /// Where pages of 4 KiB were found last in the first level, by the low bits of their number:
+    /// only a guess, which spares a search.
+    guesses: [Slot; GUESSES],
 }
+
+const GUESSES: usize = 256;
 
 impl Tlb {
     /// Empty TLBs.
@@ -249,6 +254,7 @@ impl Tlb {
             l1: Bank::new(&config.l1),
             l2: Bank::new(&config.l2),
             inclusion: config.inclusion,
+            guesses: [Slot::default(); GUESSES],
         })
     }
 
@@ -265,10 +271,14 @@ impl Tlb {
 
     /// Finds a 4 KiB page of the address space in the first level. Changes nothing.
     #[inline(always)]
-    pub(crate) fn find_first(&self, linear: u64, asid: Asid) -> Option<(Slot, Translation)> {
+    pub(crate) fn find_first(&mut self, linear: u64, asid: Asid) -> Option<(Slot, Translation)> {
         let first = &self.l1.arrays[0];
-        let slot = first.find(key_of(linear, PageSize::K4, tag_of(asid)))?;
-        Some((slot, Translation::from_bits(first.value(slot))))
+        let key = key_of(linear, PageSize::K4, tag_of(asid));
+        let guess = &mut self.guesses[(linear >> 12) as usize % GUESSES];
+        if !first.holds(*guess, key) {
+            *guess = first.find(key)?;
+        }
+        Some((*guess, Translation::from_bits(first.value(*guess))))
     }
 
     /// Marks a result of [`Tlb::find_first`] as used.

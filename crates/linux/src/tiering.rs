@@ -145,7 +145,13 @@ impl Tiering {
         }
         let of = |(number, (low, high)): (u8, &(u64, u64))| {
             let tier = Tier(number);
-            TierPressure { tier, free: self.page_tiers.free(tier), low: *low, high: *high }
+            TierPressure {
+                tier,
+                free: self.page_tiers.free(tier),
+                low: *low,
+                high: *high,
+                reads: None,
+            }
         };
         let tiers = (0..).zip(&self.marks.0).map(of).collect();
         let mut stalled = self.known.stalled;
@@ -154,7 +160,7 @@ impl Tiering {
             // PSI was there at the start, unless no limit depends on it.
             stalled = self.kernel.stalled().unwrap_or(if self.has_psi { 1.0 } else { 0.0 });
         }
-        Pressure { tiers, stalled }
+        Pressure { tiers, stalled, cores_stalled: None }
     }
 
     fn read_marks(&self) -> Vec<(u64, u64)> {

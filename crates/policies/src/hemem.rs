@@ -18,6 +18,9 @@
 //!   hot. Each takes a free page of the fast tier, or is exchanged for the page that has been cold
 //!   there for longest; if there is neither, the pass ends.
 //!
+//! With `balance` the load of the tiers decides how many hot pages are moved, and in which
+//! direction (`balance.rs`, Colloid): those whose access counts make up the wanted share.
+//!
 //! One pass per second, as NEMO (section 5.1) describes it. The sampling period of the hardware is
 //! set at the machine. With more than two tiers, hot pages of all slower tiers are promoted to the
 //! first, and cold pages are demoted to the next.
@@ -25,9 +28,11 @@
 use std::time::Duration;
 
 use tierscope_core::{
-    Access, Addr, Evidence, Need, Orders, PlacementView, Policy, Range, Sample, Setting, Tier, Time,
+    Access, Addr, Evidence, Need, Orders, PlacementView, Policy, Range, Sample, Setting, Tier,
+    TierReads, Time,
 };
 
+use crate::balance::{Balance, Shift};
 use crate::blocks::{BLOCK, Blocks, tier_of};
 use crate::cost::Costs;
 use crate::pages::{ListId, Lists, Moves};
@@ -89,6 +94,8 @@ pub struct Config {
     pub round: Bytes,
     /// Minimum size of a managed mapping.
     pub least: Bytes,
+    /// Whether hot pages are moved until reads of both tiers take equally long (Colloid).
+    pub balance: bool,
     /// CPU costs of the policy's own work.
     pub costs: Costs,
 }
@@ -105,6 +112,7 @@ impl Config {
             interval: Duration::from_secs(1),
             round: Bytes(10 << 30),
             least: Bytes(1 << 30),
+            balance: false,
             costs: Costs::default(),
         }
     }
@@ -125,6 +133,7 @@ impl Settings for Config {
         each.value("interval", "time between two passes", &mut self.interval);
         each.value("round", "bytes that a pass promotes at most", &mut self.round);
         each.value("least", "smaller mappings are left alone", &mut self.least);
+        each.value("balance", "hot pages where both tiers take equally long", &mut self.balance);
         self.costs.visit(each);
     }
 
@@ -159,6 +168,18 @@ impl Counts {
         self.writes = self.writes.checked_shr(missed).unwrap_or(0);
         self.clock = clock;
     }
+
+    fn all(self) -> u64 {
+        u64::from(self.reads) + u64::from(self.writes)
+    }
+}
+
+/// What a pass may still move.
+#[derive(Clone, Copy, Debug)]
+struct Allowance {
+    blocks: u64,
+    /// Sum of the moved pages' access counts.
+    accesses: u64,
 }
 
 const TIERS: u8 = 8;
@@ -184,6 +205,9 @@ pub struct HeMem {
     clock: u16,
     /// Pages of the hot lists still to be examined since the last tick.
     to_cool: u32,
+    balance: Balance,
+    /// Reads of the fast and of the next tier.
+    reads: Option<[TierReads; 2]>,
     next_pass: Time,
 }
 
@@ -199,6 +223,8 @@ impl HeMem {
             moves: Moves::new(),
             clock: 0,
             to_cool: 0,
+            balance: Balance::new(),
+            reads: None,
             next_pass: Time(0),
         }
     }
@@ -363,25 +389,76 @@ impl HeMem {
         self.sort(block);
     }
 
-    /// Promotes hot pages of the slower tiers.
+    /// Promotes hot pages of the slower tiers; or moves as many as balance the tiers.
     fn pass(&mut self, orders: &mut Orders) {
-        let mut left = self.config.round.0 / BLOCK;
-        for tier in 1..self.moves.tiers().min(usize::from(TIERS)) as u8 {
-            let hot = list(Tier(tier), true);
-            while left > 0
-                && let Some(block) = self.pages.tail(hot)
-            {
-                self.config.costs.charge(orders, 1);
-                self.cool(block);
-                if self.pages.list_of(block) != Some(hot) {
-                    continue;
-                }
-                if !self.has_room(orders) || !self.send(block, Tier(tier), Tier(0), orders) {
-                    return;
-                }
-                left -= 1;
+        let blocks = self.config.round.0 / BLOCK;
+        let shift =
+            if self.config.balance { self.balance.step(self.reads) } else { Shift::Unknown };
+        let (share, bytes) = match shift {
+            Shift::None => return,
+            Shift::Unknown => {
+                return self.promote(Allowance { blocks, accesses: u64::MAX }, orders);
             }
+            Shift::Promote { share, bytes } | Shift::Demote { share, bytes } => (share, bytes),
+        };
+        let accesses = (share * self.accesses(orders) as f64) as u64;
+        let mut allowed = Allowance { blocks: blocks.min(bytes / BLOCK), accesses };
+        match shift {
+            Shift::Demote { .. } => _ = self.move_hot(Tier(0), Tier(1), &mut allowed, orders),
+            _ => self.promote(allowed, orders),
         }
+    }
+
+    fn promote(&mut self, mut allowed: Allowance, orders: &mut Orders) {
+        let mut tiers = 1..self.moves.tiers().min(usize::from(TIERS)) as u8;
+        let _ = tiers.all(|tier| self.move_hot(Tier(tier), Tier(0), &mut allowed, orders));
+    }
+
+    /// Access counts of all pages.
+    fn accesses(&mut self, orders: &mut Orders) -> u64 {
+        let placed = self.placed();
+        self.config.costs.charge(orders, placed.len() as u64);
+        let cooled = |block: u32| {
+            let mut counts = *self.pages.payload(block);
+            counts.cool(self.clock);
+            counts.all()
+        };
+        placed.into_iter().map(|(block, _)| cooled(block)).sum()
+    }
+
+    /// Moves hot pages of a tier as far as allowed, in the order in which they became hot; false if
+    /// there is no room.
+    fn move_hot(
+        &mut self,
+        from: Tier,
+        to: Tier,
+        allowed: &mut Allowance,
+        orders: &mut Orders,
+    ) -> bool {
+        let hot = list(from, true);
+        for _ in 0..self.pages.count(hot) {
+            let Some(block) = self.pages.tail(hot).filter(|_| allowed.blocks > 0) else { break };
+            self.config.costs.charge(orders, 1);
+            self.cool(block);
+            if self.pages.list_of(block) != Some(hot) {
+                continue;
+            }
+            let accesses = self.pages.payload(block).all();
+            if accesses > allowed.accesses {
+                self.pages.push_head(hot, block);
+                continue;
+            }
+            let room = match to {
+                Tier(0) => self.has_room(orders),
+                _ => self.moves.free(to) >= BLOCK,
+            };
+            if !room || !self.send(block, from, to, orders) {
+                return false;
+            }
+            allowed.blocks -= 1;
+            allowed.accesses -= accesses;
+        }
+        true
     }
 
     /// Whether the fast tier has a free page; demotes a cold page to free one if needed.
@@ -419,7 +496,11 @@ impl Policy for HeMem {
                 self.config.costs.charge(orders, samples.len() as u64);
                 samples.iter().for_each(|sample| self.count(sample));
             }
-            Evidence::Pressure(pressure) => self.moves.pressure(pressure),
+            Evidence::Pressure(pressure) => {
+                self.moves.pressure(pressure);
+                let reads = |tier: usize| pressure.tiers.get(tier)?.reads;
+                self.reads = reads(0).zip(reads(1)).map(|(fast, slow)| [fast, slow]);
+            }
             Evidence::Outcomes(outcomes) => {
                 self.config.costs.charge(orders, outcomes.len() as u64);
                 for outcome in outcomes {

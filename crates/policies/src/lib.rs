@@ -9,6 +9,7 @@
 pub mod amp;
 pub mod arming;
 pub mod autotiering;
+mod balance;
 pub mod bandwidth_cap;
 mod block_counters;
 mod blocks;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tierscope_core::SpaceId;
+use tierscope_core::{SpaceId, Tier, TierReads};
 
 use crate::latency::Latency;
 
@@ -46,6 +46,13 @@ impl Counts {
     #[must_use]
     pub fn llc_misses(&self) -> u64 {
         self.served.iter().sum()
+    }
+
+    /// The reads of a tier, as counters of hardware give them.
+    pub(crate) fn reads(&self, tier: Tier, idle: Duration) -> TierReads {
+        let at = usize::from(tier.0);
+        let outstanding = Duration::from_nanos(self.outstanding[at] / 1000);
+        TierReads { served: self.served[at], outstanding, idle }
     }
 
     pub(crate) fn add(&mut self, other: &Counts) {

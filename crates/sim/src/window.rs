@@ -26,6 +26,7 @@ pub(crate) const MOST: [u32; 4] = [64, 8, 128, 256];
 
 /// Time in ps by which requests may begin after the dispatch of their access, at most.
 const LEAD: u64 = 1_000_000;
+const _: () = assert!(MOST[0] <= 64 && MOST[1] <= 64);
 
 /// The accesses under way.
 pub(crate) struct Window {
@@ -220,16 +221,13 @@ impl Window {
     }
 }
 
-/// Index and value of the smallest element.
+/// Index and value of the smallest of at most 64 elements: the first of them.
 #[inline(always)]
 fn earliest(times: &[u64]) -> (usize, u64) {
-    let mut found = (0, u64::MAX);
-    for (at, time) in times.iter().enumerate() {
-        if *time < found.1 {
-            found = (at, *time);
-        }
-    }
-    found
+    // Times of up to 80 hours.
+    let with_index = |(at, time): (usize, &u64)| time << 6 | at as u64;
+    let least = times.iter().enumerate().map(with_index).min().unwrap_or(0);
+    ((least & 63) as usize, least >> 6)
 }
 
 #[cfg(test)]

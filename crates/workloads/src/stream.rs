@@ -106,6 +106,21 @@ impl Touch {
         self.0 >> 5
     }
 
+    /// Whether it is a read alone or a write alone, and completes no operation.
+    #[inline]
+    #[must_use]
+    pub fn is_single(self) -> bool {
+        let kind = self.0 & (Self::READ | Self::WRITE | Self::LAST);
+        kind == Self::READ || kind == Self::WRITE
+    }
+
+    /// The read of an update, and the write, which does not depend on other accesses.
+    #[inline]
+    #[must_use]
+    pub fn halves(self) -> [Self; 2] {
+        [Self(self.0 & !Self::WRITE), Self(self.0 & !(Self::READ | Self::DEPENDS))]
+    }
+
     /// Address, kind and last-of-operation mark in one word.
     #[inline]
     pub(crate) fn bits(self) -> u64 {

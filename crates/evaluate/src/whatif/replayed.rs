@@ -445,9 +445,9 @@ impl Ports for Replayed<'_> {
             let marks = Watermarks::of(of.capacity >> PAGE_SHIFT, all, 10, None);
             let free = of.capacity.saturating_sub(of.used);
             let [low, high] = [marks.low, marks.high].map(|pages| pages << PAGE_SHIFT);
-            TierPressure { tier: of.tier, free, low, high }
+            TierPressure { tier: of.tier, free, low, high, reads: None }
         };
-        Ok(Pressure { tiers: uses.iter().map(of).collect(), stalled: 0.0 })
+        Ok(Pressure { tiers: uses.iter().map(of).collect(), ..Pressure::default() })
     }
 
     fn placement(&mut self) -> Result<&dyn PlacementView, Missing> {

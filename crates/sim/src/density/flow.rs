@@ -35,9 +35,9 @@ use crate::window::{Core, Window};
 use super::hits::Hits;
 use crate::account::TIERS;
 
-/// Outcomes of a translation: first TLB, second TLB, a walk with its leaf entry in the cache, a
-/// walk with its leaf entry in memory.
-const TRANSLATIONS: usize = 4;
+/// Outcomes of a translation: first TLB, second TLB, walks with their leaf entry in the private
+/// caches, in the last-level cache and in memory.
+const TRANSLATIONS: usize = 5;
 /// Sources of the data: a core's private caches, the last-level cache, a tier.
 const DATA: usize = 2 + TIERS;
 
@@ -46,8 +46,9 @@ const DATA: usize = 2 + TIERS;
 pub(super) struct Mix {
     /// By outcome of the translation and source of the data.
     shares: [[f64; DATA]; TRANSLATIONS],
-    /// Entries above the leaf read for an access, and how many of them from memory.
-    upper: [f64; 2],
+    /// Entries above the leaf read for an access, how many of them the private caches lack, and
+    /// how many are read from memory.
+    upper: [f64; 3],
     /// Lines read and written for an access, by tier, without leaf entries.
     lines: [[f64; TIERS]; 2],
     /// Lines that media move for these, in whole units.
@@ -90,9 +91,13 @@ impl Mix {
         self.shares[row].iter().sum()
     }
 
+    fn walks(&self) -> f64 {
+        self.row(2) + self.row(3) + self.row(4)
+    }
+
     /// Page-table entries read from memory for an access.
     fn entries(&self) -> f64 {
-        self.row(3) + self.upper[1]
+        self.row(4) + self.upper[2]
     }
 
     fn column(&self, column: usize) -> f64 {
@@ -103,14 +108,15 @@ impl Mix {
     /// cache; entries read by walks, and those read from memory; accesses served by memory, by
     /// tier.
     pub(super) fn counted(&self) -> Counted {
-        let walks = self.row(2) + self.row(3);
+        let walks = self.walks();
         Counted {
             second: self.row(1),
             walks,
             walk_reads: walks + self.upper[0],
-            walk_misses: self.row(3) + self.upper[1],
+            walk_misses: self.entries(),
             llc: self.column(1),
             served: std::array::from_fn(|tier| self.column(2 + tier)),
+            outstanding: [0.0; TIERS],
         }
     }
 }
@@ -124,6 +130,8 @@ pub(super) struct Counted {
     pub(super) walk_misses: f64,
     pub(super) llc: f64,
     pub(super) served: [f64; TIERS],
+    /// Nanoseconds for which these were outstanding.
+    pub(super) outstanding: [f64; TIERS],
 }
 
 /// Load of a tier.
@@ -146,6 +154,8 @@ pub struct TierFlow {
 pub struct Flow {
     /// Accesses a second.
     pub rate: f64,
+    /// Nanoseconds of an access that its core stalls.
+    pub(super) stalled_ns: f64,
     /// Accesses a second if the threads were not paced.
     pub capacity: f64,
     /// Mean nanoseconds that a thread spends on an access.
@@ -208,6 +218,7 @@ impl Tier {
 pub(super) struct Loop {
     access: f64,
     second_tlb: f64,
+    private: f64,
     llc: f64,
     pause: f64,
     threads: f64,
@@ -343,6 +354,7 @@ impl Loop {
         Self {
             access: ns(timing.access_cycles),
             second_tlb: ns(timing.second_tlb_cycles),
+            private: ns(timing.private_cycles),
             llc: ns(timing.llc_cycles),
             pause,
             threads,
@@ -355,8 +367,9 @@ impl Loop {
     /// Adds `share` of all accesses to a mix, whose memory is spread over the tiers by `places`.
     pub(super) fn add(&self, mix: &mut Mix, share: f64, hits: &Hits, places: &[f64; TIERS]) {
         let [first, second, walks] = hits.translation;
-        let leaf = hits.leaf_misses;
-        let translation = [first, second, walks * (1.0 - leaf), walks * leaf];
+        let [beyond, leaf] = hits.leaf_misses;
+        let translation =
+            [first, second, walks * (1.0 - beyond), walks * (beyond - leaf), walks * leaf];
         for (row, of_row) in mix.shares.iter_mut().zip(translation) {
             let each = share * of_row;
             row[0] += each * hits.cached[0];
@@ -430,11 +443,10 @@ impl Loop {
 
     /// The kinds of access of a mix, for the given read times.
     fn kinds(&self, mix: &Mix, (reads, entry): Reads) -> Vec<Kind> {
-        let walks = (mix.row(2) + mix.row(3)).max(f64::MIN_POSITIVE);
-        let upper = mix.upper.map(|sum| sum / walks);
-        let above = (upper[0] - upper[1]) * self.llc + upper[1] * entry;
-        let translation =
-            [0.0, self.second_tlb, above + self.llc, above + entry].map(|time| time.max(0.0));
+        let [all, beyond, missed] = mix.upper.map(|sum| sum / mix.walks().max(f64::MIN_POSITIVE));
+        let above = (all - beyond) * self.private + (beyond - missed) * self.llc + missed * entry;
+        let walk = [self.private, self.llc, entry].map(|leaf| (above + leaf).max(0.0));
+        let translation = [0.0, self.second_tlb, walk[0], walk[1], walk[2]];
         let mut kinds = Vec::new();
         for (row, (shares, walk)) in mix.shares.iter().zip(translation).enumerate() {
             for (column, share) in shares.iter().enumerate().filter(|(_, share)| **share > 0.0) {
@@ -478,12 +490,13 @@ impl Loop {
         together.max(chases * all).max(prefetched).max(self.access)
     }
 
-    /// How much longer an access takes than by the longest limit, at unloaded latencies.
+    /// How much longer an access takes than by the longest limits, at unloaded latencies. Less than
+    /// 1 where bursts of patterns with different limits overlap.
     fn beyond(&self, patterns: &Patterns) -> f64 {
         let none = [0.0; TIERS];
         let reads = self.reads(&patterns.all, 0.0, &[none; 2], &none);
         let limit = self.limit(patterns, reads).max(f64::MIN_POSITIVE);
-        (self.drawn(patterns, reads) / limit).max(1.0)
+        self.drawn(patterns, reads) / limit
     }
 
     /// Mean nanoseconds of an access of which many are drawn from the patterns.
@@ -571,15 +584,18 @@ impl Loop {
         }
         let access_ns = time(rate, &extra);
         let flow = self.at(mix, rate, capacity, (others, &extra));
-        Flow { access_ns, ..flow }
+        let stalled_ns = (access_ns - self.pause - self.access).max(0.0);
+        Flow { access_ns, stalled_ns, ..flow }
     }
 
     fn at(&self, mix: &Mix, rate: f64, capacity: f64, (others, extra): (&Others, &Extra)) -> Flow {
-        let kinds = self.kinds(mix, self.reads(mix, rate, others, extra));
+        let reads = self.reads(mix, rate, others, extra);
+        let kinds = self.kinds(mix, reads);
         let mut latencies: Vec<(f64, f64)> =
             kinds.iter().map(|kind| (kind.walk + kind.data, kind.share)).collect();
         latencies.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let counted = mix.counted();
+        let mut counted = mix.counted();
+        counted.outstanding = std::array::from_fn(|tier| counted.served[tier] * reads.0[tier]);
         let missed: f64 = counted.served.iter().sum();
         let mut lines = [[0.0; TIERS]; 2];
         let tiers = self.tiers.iter().enumerate().map(|(number, tier)| {
@@ -596,7 +612,8 @@ impl Loop {
             }
         });
         let tiers = tiers.collect();
-        Flow { rate, capacity, access_ns: 0.0, tiers, latencies, counted, lines }
+        let (access_ns, stalled_ns) = (0.0, 0.0);
+        Flow { rate, stalled_ns, capacity, access_ns, tiers, latencies, counted, lines }
     }
 }
 
@@ -702,14 +719,15 @@ mod tests {
         assert!((rate(0.0) / 1.667e6 - 1.0).abs() < 0.003, "{}", rate(0.0));
     }
 
-    // A walk reads two upper entries, one of them from memory, and the leaf from the cache, with
-    // one of two walkers: (100 + 70 + 70) / 2 = 120 ns; the data from the private caches costs
-    // nothing.
+    // A walk reads two upper entries, one of them from memory, the other and the leaf from the
+    // last-level cache, with one of two walkers: (100 + 70 + 70) / 2 = 120 ns; the data from the
+    // private caches cost nothing.
     #[test]
     fn walks_stall_for_the_entries_that_they_read() {
         let hits = Hits {
             translation: [0.0, 0.0, 1.0],
-            upper: [2.0, 1.0],
+            upper: [2.0, 2.0, 1.0],
+            leaf_misses: [1.0, 0.0],
             cached: [1.0, 0.0],
             ..random()
         };

@@ -2,14 +2,16 @@
 //! serve, computed from access rates alone.
 //!
 //! TLBs and the last-level cache are modelled by their characteristic times (`residency.rs`). A
-//! core's private caches are an array of lines by a hash, as in exact mode
-//! (`exact/cpu/private_caches.rs`): a line is present if no other line took its place since its
-//! last use. Entries of page tables share the last-level cache with the data, eight to a line. A
-//! sequential sweep returns to a line after all others: a cache holds all of the sweep or nothing,
-//! and the prefetcher fetches most misses ahead of it.
+//! core's private caches are sets of lines by a hash, as in exact mode
+//! (`exact/cpu/private_caches.rs`): a line is present if fewer others than a set has ways were used
+//! in its set since its last use. Entries of page tables share all caches with the data, eight to a
+//! line. A sequential sweep returns to a line after all others: a cache holds all of the sweep or
+//! nothing, and the prefetcher fetches most misses ahead of it.
 
 use tierscope_core::{Level, PAGE_SIZE};
 use tierscope_hw::Machine as Hardware;
+
+use crate::exact::PRIVATE_WAYS as WAYS;
 
 use super::residency::{Group, alike, characteristic_time};
 
@@ -34,6 +36,15 @@ fn used(lines: &[Group], time: f64) -> f64 {
     lines.iter().map(|group| group.count * -(-group.rate * time).exp_m1()).sum()
 }
 
+/// Probability of fewer than `count` events where `mean` are expected (Poisson).
+fn fewer_than(count: usize, mean: f64) -> f64 {
+    let terms = (1..count).scan(1.0, |term, number| {
+        *term *= mean / number as f64;
+        Some(*term)
+    });
+    (1.0 + terms.sum::<f64>()) * (-mean).exp()
+}
+
 /// Accesses to a range, as caches see them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Use {
@@ -53,6 +64,8 @@ pub(super) struct Use {
     pub(super) translation: [f64; 3],
     /// Share of the walks that read an entry, by level number.
     pub(super) loads: [f64; 6],
+    /// Walks a second, to this range and others, that read a line of its entries, by level number.
+    pub(super) line_reads: [f64; 6],
 }
 
 impl Use {
@@ -84,12 +97,19 @@ impl Use {
         self.stride.map_or(1.0, |_| line.max(1.0))
     }
 
-    /// Lines that the entries of a level occupy, and walks a second that read one of them.
+    /// Lines, and visits a second to each.
+    fn visited(&self) -> Group {
+        let count = self.lines();
+        Group { count, rate: self.rate / self.in_a_row() / count }
+    }
+
+    /// Lines that the entries of a level occupy, and walks a second that read one of them. A line
+    /// that holds entries of other ranges too counts in part.
     fn entries(&self, level: Level) -> Group {
-        let spacing = (level.entry_bytes() as f64 * ENTRIES).max(self.every);
-        let count = (self.bytes / spacing).max(1.0);
-        let reads = self.rate * self.translation[2] * self.loads[usize::from(level.number())];
-        Group { count, rate: reads / count }
+        let number = usize::from(level.number());
+        let reads = self.rate * self.translation[2] * self.loads[number];
+        let rate = self.line_reads[number];
+        Group { count: if rate > 0.0 { reads / rate } else { 0.0 }, rate }
     }
 }
 
@@ -98,10 +118,11 @@ impl Use {
 pub(super) struct Hits {
     /// Shares of the accesses that hit the first TLB, that hit the second, and that walk.
     pub(super) translation: [f64; 3],
-    /// Share of the walks that read the leaf entry from memory.
-    pub(super) leaf_misses: f64,
-    /// Upper entries that a walk reads, and how many of them from memory.
-    pub(super) upper: [f64; 2],
+    /// Shares of the walks whose leaf entry the private caches lack, and that read it from memory.
+    pub(super) leaf_misses: [f64; 2],
+    /// Upper entries that a walk reads, how many of them the private caches lack, and how many it
+    /// reads from memory.
+    pub(super) upper: [f64; 3],
     /// Shares of the accesses that hit a core's private caches, and that hit the last-level cache.
     pub(super) cached: [f64; 2],
     /// Lines read from memory for an access, prefetched ones included.
@@ -153,41 +174,43 @@ impl Caches {
         if capacity == 0.0 {
             return caches;
         }
+        let of = |each: &Use| {
+            let levels = (1..=5).filter_map(Level::new);
+            let entries = levels.map(|level| each.entries(level));
+            std::iter::once(each.visited()).chain(entries).collect::<Vec<_>>()
+        };
         if own > 0 {
-            let lines = |each: &Use| Group { count: each.lines(), rate: caches.line_rate(each) };
-            let lines = alike(uses.iter().map(lines));
+            let lines = alike(uses.iter().flat_map(of));
             caches.distinct = (0..STEPS).map(|step| used(&lines, seconds(step))).collect();
         }
-        let data = uses.iter().map(|each| Group {
-            count: each.lines(),
-            rate: caches.line_rate(each) * (1.0 - caches.own(each)),
-        });
-        let levels = || (1..=5).filter_map(Level::new);
-        let entries = uses.iter().flat_map(|each| levels().map(|level| each.entries(level)));
-        caches.held = characteristic_time(&alike(data.chain(entries)), capacity);
+        let rest = |each: &Use| {
+            let sequential = each.stride.is_some();
+            let visited = each.visited();
+            let seldom = |group: Group, own: f64| Group { rate: group.rate * (1.0 - own), ..group };
+            let data = seldom(visited, caches.own(visited, sequential));
+            let entries = of(each).into_iter().skip(1);
+            let entries = entries.map(|group| seldom(group, caches.own(group, false)));
+            std::iter::once(data).chain(entries).collect::<Vec<_>>()
+        };
+        caches.held = characteristic_time(&alike(uses.iter().flat_map(rest)), capacity);
         caches
     }
 
-    /// Visits a second to each line.
-    fn line_rate(&self, each: &Use) -> f64 {
-        each.rate / each.in_a_row() / each.lines()
-    }
-
     /// Share of the visits to lines that a core's private caches serve: a line is present unless
-    /// one of the lines used since is hashed to its place.
-    fn own(&self, each: &Use) -> f64 {
-        if self.own == 0.0 {
+    /// as many of the lines used since as a set has ways are hashed to its set. Their number there
+    /// has a Poisson distribution.
+    fn own(&self, Group { count, rate }: Group, sequential: bool) -> f64 {
+        if self.own == 0.0 || rate == 0.0 {
             return 0.0;
         }
-        if each.stride.is_some() {
+        if sequential {
             // A sweep uses all its other lines between two visits to a line.
-            return f64::from(u8::from(each.lines() <= self.own));
+            return f64::from(u8::from(count <= self.own));
         }
-        let rate = self.line_rate(each);
         // Times between two visits are exponential; their mean is taken over equally likely
         // quantiles.
         let pause = |part: u32| -((f64::from(part) + 0.5) / f64::from(PARTS)).ln() / rate;
-        let stays = |part| (-self.others(pause(part)) / self.own).exp();
+        let stays = |part| fewer_than(WAYS, self.others(pause(part)) * WAYS as f64 / self.own);
         (0..PARTS).map(stays).sum::<f64>() / f64::from(PARTS)
     }
 
@@ -221,9 +244,10 @@ impl Caches {
 
     /// Average outcome of an access.
     pub(super) fn hits(&self, each: &Use) -> Hits {
-        let visits = 1.0 / each.in_a_row();
-        let own = self.own(each);
-        let mut last = self.last(self.line_rate(each) * (1.0 - own), each.stride.is_some());
+        let (visits, sequential) = (1.0 / each.in_a_row(), each.stride.is_some());
+        let visited = each.visited();
+        let own = self.own(visited, sequential);
+        let mut last = self.last(visited.rate * (1.0 - own), sequential);
         if each.lines() > self.within_reach(each) {
             last = 0.0;
         }
@@ -231,19 +255,21 @@ impl Caches {
         let waited = lines * (1.0 - self.ahead(each));
         let llc = visits * (1.0 - own) - waited;
         let stay = 1.0 / (1.0 - last).max(1e-9);
-        let leaf = each.entries(each.leaf);
-        let mut upper = [0.0; 2];
+        let leaf = self.entry_misses(each.entries(each.leaf), sequential);
+        let mut upper = [0.0; 3];
         for level in (each.leaf.number() + 1..=5).filter_map(Level::new) {
             let reads = each.loads[usize::from(level.number())];
             if reads == 0.0 {
                 continue;
             }
-            upper[0] += reads;
-            upper[1] += reads * (1.0 - self.last(each.entries(level).rate, false));
+            let [beyond, missed] = self.entry_misses(each.entries(level), false);
+            for (sum, share) in upper.iter_mut().zip([1.0, beyond, missed]) {
+                *sum += reads * share;
+            }
         }
         Hits {
             translation: each.translation,
-            leaf_misses: (1.0 - self.last(leaf.rate, each.stride.is_some())) / each.in_a_line(),
+            leaf_misses: leaf.map(|share| share / each.in_a_line()),
             upper,
             cached: [1.0 - visits * (1.0 - own), llc],
             reads: lines,
@@ -251,6 +277,12 @@ impl Caches {
             writes: each.writes,
             step: each.stride.map_or(f64::INFINITY, |stride| stride.max(LINE)),
         }
+    }
+
+    /// Shares of the reads of entries that the private caches lack, and that go to memory.
+    fn entry_misses(&self, entries: Group, sequential: bool) -> [f64; 2] {
+        let beyond = 1.0 - self.own(entries, sequential);
+        [beyond, beyond * (1.0 - self.last(entries.rate * beyond, sequential))]
     }
 
     /// Share of the misses that the prefetcher fetched ahead: all lines of a page after the ones
@@ -287,6 +319,7 @@ mod tests {
             leaf: Level::PTE,
             translation: [1.0, 0.0, 0.0],
             loads: [0.0; 6],
+            line_reads: [0.0; 6],
         }
     }
 
@@ -301,17 +334,26 @@ mod tests {
         assert!((hits.reads - hits.misses()).abs() < 1e-12);
     }
 
-    // 64 lines in 64 places (4 KiB): a line used u mean intervals ago is present with probability
-    // exp(-(1 - exp(-u))): integrated over exp(-u) du that is 1 - 1/e.
+    // 64 lines in 16 sets of four (4 KiB): of the 64 (1 - exp(-u)) lines used within u mean
+    // intervals, at most three are in the set. Naive sum over exp(-u) du.
     #[test]
     fn private_caches_keep_lines_that_were_not_evicted() {
         let each = random(1, 1e6);
         let hits = Caches::new(&hardware(2048, 4), &[each]).hits(&each);
-        assert!((hits.cached[0] - (1.0 - (-1.0f64).exp())).abs() < 0.005, "{hits:?}");
+        let step = 1e-3;
+        let stays = |u: f64| {
+            let x = 4.0 * (1.0 - (-u).exp());
+            (-x).exp() * (1.0 + x + x * x / 2.0 + x * x * x / 6.0)
+        };
+        let naive: f64 = (0..20_000)
+            .map(|n| f64::from(n) * step + step / 2.0)
+            .map(|u| stays(u) * (-u).exp() * step)
+            .sum();
+        assert!((hits.cached[0] - naive).abs() < 0.005, "{hits:?} {naive}");
     }
 
-    // One line with half of the accesses, and 100,000 others, in 1024 places: at equal shares of
-    // time it would be present with probability 1 / (1 + 1/1024).
+    // One line with half of the accesses, and 100,000 others, in 1024 places: four others take its
+    // set's ways within 1024 of its own uses.
     #[test]
     fn a_line_that_is_used_all_the_time_stays() {
         let hot = Use { bytes: 64.0, every: 64.0, ..random(1, 1e6) };

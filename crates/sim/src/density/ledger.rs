@@ -17,6 +17,9 @@ pub(super) struct Ledger {
     pub(super) counts: Sums,
 }
 
+/// Nanoseconds by which counters that policies read may be late.
+const SETTLED: u64 = 1_000_000_000;
+
 /// Counters before they are rounded.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sums {
@@ -27,6 +30,9 @@ pub(super) struct Sums {
     walk_misses: f64,
     llc: f64,
     served: [f64; TIERS],
+    /// Nanoseconds for which these were outstanding, and for which cores stalled.
+    outstanding: [f64; TIERS],
+    stalled: f64,
     lines: [[f64; TIERS]; 2],
     pub(super) hint_faults: u64,
     pub(super) swap_ins: u64,
@@ -43,8 +49,10 @@ impl Sums {
         self.walk_reads += accesses * each.walk_reads;
         self.walk_misses += accesses * each.walk_misses;
         self.llc += accesses * each.llc;
+        self.stalled += accesses * flow.stalled_ns;
         for tier in 0..TIERS {
             self.served[tier] += accesses * each.served[tier];
+            self.outstanding[tier] += accesses * each.outstanding[tier];
             self.lines[0][tier] += accesses * flow.lines[0][tier];
             self.lines[1][tier] += accesses * flow.lines[1][tier];
         }
@@ -93,10 +101,23 @@ impl Machine {
         self.ledger.settled = to;
     }
 
+    /// Settles the target's work if that was last done [`SETTLED`] ago: a speed takes a moment to
+    /// compute.
+    pub(super) fn settle_seldom(&mut self) {
+        if self.now.0 - self.ledger.settled >= SETTLED {
+            self.settle();
+        }
+    }
+
     /// Counters and times so far.
     #[must_use]
     pub fn account(&mut self) -> Account {
         self.settle();
+        self.settled_account()
+    }
+
+    /// Counters and times up to the last settlement.
+    pub(super) fn settled_account(&self) -> Account {
         let sums = &self.ledger.counts;
         let whole = |sum: f64| sum.round() as u64;
         Account {
@@ -108,6 +129,8 @@ impl Machine {
                 walk_misses: whole(sums.walk_misses),
                 llc_hits: whole(sums.llc),
                 served: sums.served.map(whole),
+                outstanding: sums.outstanding.map(|ns| whole(1e3 * ns)),
+                stalled: whole(1e3 * sums.stalled),
                 hint_faults: sums.hint_faults,
                 swap_ins: sums.swap_ins,
                 shootdowns: sums.shootdowns,

@@ -234,6 +234,7 @@ impl Ports for Machine {
     }
 
     fn pressure(&mut self) -> Result<Pressure, Missing> {
+        self.settle_seldom();
         let stalled = self.stalled();
         Ok(Pressure { stalled, ..self.pressure_of_tiers() })
     }

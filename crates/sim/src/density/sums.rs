@@ -35,8 +35,13 @@ impl Sums {
 
     /// Events a second in the entry that holds an address.
     pub(super) fn through(&self, at: u64, level: Level) -> f64 {
-        let start = at & !(level.entry_bytes() - 1);
-        let end = start.saturating_add(level.entry_bytes());
+        self.within(at, level.entry_bytes())
+    }
+
+    /// Events a second in the `bytes`, a power of two, that hold an address.
+    pub(super) fn within(&self, at: u64, bytes: u64) -> f64 {
+        let start = at & !(bytes - 1);
+        let end = start.saturating_add(bytes);
         self.0.iter().map(|layer| Self::below(layer, end) - Self::below(layer, start)).sum()
     }
 

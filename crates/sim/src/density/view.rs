@@ -1,5 +1,7 @@
 //! Placement of pages, as policies query it.
 
+use std::time::Duration;
+
 use tierscope_core::{
     Level, PAGE_SHIFT, PAGE_SIZE, PageId, PlacementView, Pressure, Range, Tier, TierPressure,
     TierUse,
@@ -10,14 +12,19 @@ use super::space::SPACE;
 
 impl Machine {
     pub(super) fn pressure_of_tiers(&self) -> Pressure {
-        let places = &self.world.places;
+        let (places, counts) = (&self.world.places, self.settled_account().counts);
+        let tiers = &self.config.hardware.tiers;
+        let idle = |tier: Tier| Duration::from_nanos(tiers[usize::from(tier.0)].read_ns.into());
         let tiers = places.tiers().zip(places.watermarks()).map(|(of, marks)| TierPressure {
             tier: of.tier,
             free: of.capacity - of.used,
             low: marks.low << PAGE_SHIFT,
             high: marks.high << PAGE_SHIFT,
+            reads: Some(counts.reads(of.tier, idle(of.tier))),
         });
-        Pressure { tiers: tiers.collect(), stalled: 0.0 }
+        let tiers = tiers.collect();
+        let cores_stalled = Some(Duration::from_nanos(counts.stalled / 1000));
+        Pressure { tiers, stalled: 0.0, cores_stalled }
     }
 }
 

@@ -36,6 +36,13 @@ pub(super) struct Residency {
     turns: Option<Sums>,
     /// By level number, from above the leaves on: look-ups, and the cache.
     upper: Vec<(Sums, Upper)>,
+    /// By level number, from the leaves on: walks a second that read an entry.
+    line_reads: Vec<Sums>,
+}
+
+/// Bytes below a line of entries: eight of them.
+fn line_bytes(level: Level) -> u64 {
+    8 * level.entry_bytes()
 }
 
 /// Bytes of a page. Successive visits to 4 KiB pages of one huge page count as one visit.
@@ -73,6 +80,7 @@ impl Residency {
             pages: groups,
             turns: turned,
             upper: Vec::new(),
+            line_reads: Vec::new(),
         };
         for level in residency.above() {
             let uses = Sums::of(layers, |placed| {
@@ -82,7 +90,19 @@ impl Residency {
             let cache = Upper::new(config, level, &uses);
             residency.upper.push((uses, cache));
         }
+        let reads = |level: Level| {
+            Sums::of(layers, |placed| match placed.density.every <= line_bytes(level) {
+                true => residency.reads(placed)[usize::from(level.number())],
+                false => 0.0,
+            })
+        };
+        residency.line_reads = residency.levels().map(reads).collect();
         residency
+    }
+
+    /// All levels, the leaves' first.
+    fn levels(&self) -> impl Iterator<Item = Level> + use<> {
+        (self.leaf.number()..=self.levels).filter_map(Level::new)
     }
 
     /// Levels above the leaves, the lowest first.
@@ -143,7 +163,33 @@ impl Residency {
             leaf: self.leaf,
             translation: [1.0 - walks - second, second, walks],
             loads: self.loads(placed, true),
+            line_reads: self.line_reads(placed),
         }
+    }
+
+    /// By level number: entries of a density that walks read, a second.
+    fn reads(&self, placed: &Placed) -> [f64; 6] {
+        let walks = self.walks(placed);
+        self.loads(placed, true).map(|share| walks * share)
+    }
+
+    /// By level number: walks a second that read the line of entries in the middle of a range. A
+    /// sweep reads it by itself, and so do accesses to fewer pages than lines.
+    fn line_reads(&self, placed: &Placed) -> [f64; 6] {
+        let Placed { density, range, .. } = placed;
+        let mut reads = self.reads(placed);
+        for (level, sums) in self.levels().zip(&self.line_reads) {
+            let number = usize::from(level.number());
+            let apart = line_bytes(level).max(density.every);
+            let lines = (range.bytes() as f64 / apart as f64).max(1.0);
+            let alone = reads[number] / lines;
+            let middle = range.start + range.bytes() / 2;
+            reads[number] = match density.stride {
+                None => alone.max(sums.within(middle, line_bytes(level))),
+                Some(_) => alone,
+            };
+        }
+        reads
     }
 
     /// Share of the walks that miss the cache of a level, among walks that look an entry up there.

@@ -17,7 +17,7 @@ use super::mm::Os;
 use super::ports::{Armed, Moves};
 use super::setup::{Detail, Setup};
 use super::units::{NS, duration};
-use crate::account::{Account, Spent};
+use crate::account::{Account, Counts, Spent};
 use crate::config::Costs;
 use crate::mover::Mover;
 
@@ -138,10 +138,21 @@ impl<B: BusObserver> Machine<B> {
         self.os.promotion_reuse.account()
     }
 
+    /// Counters of all cores.
+    pub(super) fn counts(&self) -> Counts {
+        let mut counts = Counts::default();
+        for cpu in &self.cpus {
+            counts.add(&cpu.counts);
+            counts.stalled += cpu.window.stalled;
+        }
+        counts
+    }
+
     /// Counters and times spent so far.
     #[must_use]
     pub fn account(&self) -> Account {
         let mut account = Account {
+            counts: self.counts(),
             lines_read: self.memory.lines[0],
             lines_written: self.memory.lines[1],
             mean_waits: self.memory.mean_waits(),
@@ -151,11 +162,8 @@ impl<B: BusObserver> Machine<B> {
             uncached_overflows: self.os.tables.overflowed(),
             killed: self.killed,
             flushes: self.flushes,
-            ..Account::default()
         };
         for cpu in &self.cpus {
-            account.counts.add(&cpu.counts);
-            account.counts.stalled += cpu.window.stalled;
             let busy = cpu.time.saturating_sub(cpu.idle + cpu.stolen);
             account.spent.target += duration(busy);
             account.spent.interrupts += duration(cpu.stolen);

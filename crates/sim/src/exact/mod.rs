@@ -20,7 +20,7 @@
 //! | `mm/` | the kernel's memory management: spaces, page tables, frames, faults, moves |
 //! | `memory/` | last-level cache, prefetcher, tiers and bus |
 //! | `ports/` | ports for instruments and policies, and the mover |
-//! | `layout.rs`, `units.rs`, `op.rs` | shared by these: physical addresses; units; accesses |
+//! | `layout.rs`, `units.rs` | shared by these: physical addresses; units |
 //! | `log.rs`, `arena.rs` | bounded logs; host memory for large arrays |
 //!
 //! In these folders `pub(in crate::exact)` means used by another part, `pub(super)` only within
@@ -65,7 +65,6 @@ mod log;
 mod machine;
 mod memory;
 mod mm;
-mod op;
 mod ports;
 mod setup;
 mod start;
@@ -75,6 +74,7 @@ pub use crate::account::{Account, Counts, Done, Spent};
 pub use crate::latency::Latency;
 pub use crate::mover::Mover;
 pub use crate::placement::{Placement, TierMap, Watermarks};
+pub(crate) use cpu::PRIVATE_WAYS;
 pub use machine::Machine;
 pub use mm::{Denied, Map};
 pub use ports::Entry;

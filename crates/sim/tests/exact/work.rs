@@ -220,7 +220,7 @@ fn samples_come_with_time_and_tier() {
     sampling.events = vec![Event::Loads, Event::LoadMisses];
     setup.sampling = Some(sampling);
     let process = Process::new(workload("contiguous:space=32MiB,hot=32MiB"));
-    let mut machine = run(&setup, &process, Time(20_000_000));
+    let mut machine = run(&setup, &process, Time(10_000_000));
     let account = machine.account();
     let counts = &account.counts;
     let mut samples: Vec<Sample> = Vec::new();

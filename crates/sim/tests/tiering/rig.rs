@@ -9,6 +9,7 @@ use tierscope_core::{
     Time,
 };
 use tierscope_hw::Machine as Hardware;
+use tierscope_hw::config::Medium;
 use tierscope_instruments::metronome::Metronome;
 use tierscope_instruments::registry::{self, Common};
 use tierscope_nemo::{Driver, Functional, Memory, Zone};
@@ -34,7 +35,7 @@ pub(crate) enum Mode {
 pub(crate) struct Case {
     /// Bytes hot, at the end of 64 MiB.
     pub(crate) hot: u64,
-    /// Accesses a second.
+    /// Accesses a second; 0 for as many as possible.
     pub(crate) rate: u64,
     /// MiB of each tier.
     pub(crate) tiers: Vec<u64>,
@@ -44,6 +45,8 @@ pub(crate) struct Case {
     pub(crate) idle: bool,
     /// There is no last-level cache.
     pub(crate) uncached: bool,
+    /// MiB a second that each tier reads or writes, next to a small last-level cache.
+    pub(crate) mib_s: Option<u64>,
     pub(crate) sampled: bool,
 }
 
@@ -57,6 +60,7 @@ impl Default for Case {
             placement: Placement::Bind(Tier(1)),
             idle: false,
             uncached: false,
+            mib_s: None,
             sampled: true,
         }
     }
@@ -65,8 +69,8 @@ impl Default for Case {
 impl Case {
     fn workload(&self) -> Workload {
         let at = 64 * MIB - self.hot;
-        let Self { hot, rate, .. } = self;
-        from_spec(&format!("contiguous:space=64MiB,hot={hot}B,at={at}B,rate={rate}"))
+        let rate = if self.rate > 0 { format!(",rate={}", self.rate) } else { String::new() };
+        from_spec(&format!("contiguous:space=64MiB,hot={}B,at={at}B{rate}", self.hot))
             .expect("it is one")
     }
 
@@ -75,6 +79,16 @@ impl Case {
         let slow = hardware.tiers[1].clone();
         hardware.tiers.resize(self.tiers.len(), slow);
         hardware.tiers.iter_mut().zip(&self.tiers).for_each(|(tier, mib)| tier.mib = *mib);
+        for (tier, mib_s) in hardware.tiers.iter_mut().zip(self.mib_s.into_iter().cycle()) {
+            (tier.read_mib_s, tier.write_mib_s) = (mib_s, mib_s);
+            // As slow as a line alone of such a tier.
+            (tier.read_ns, tier.write_ns) = (6 * tier.read_ns, 6 * tier.read_ns);
+            tier.medium = Medium { channels: 1, ..Medium::plain() };
+            tier.ranges.clear();
+        }
+        if let (Some(llc), Some(_)) = (&mut hardware.llc, self.mib_s) {
+            llc.slices = 1;
+        }
         if self.uncached {
             hardware.llc = None;
         }
@@ -143,7 +157,7 @@ pub(crate) fn machine(mode: Mode, case: &Case) -> Machine {
             if case.idle {
                 workload.phases.iter_mut().for_each(|phase| phase.rate = None);
             }
-            let rate = if case.idle { Some(1e-20) } else { config.rate };
+            let rate = case.idle.then_some(1e-20);
             let config = Config { rate, ..config };
             let machine = density::Machine::new(config, &workload).expect("it fits");
             let driver = controllers(&machine.physical());
@@ -251,7 +265,8 @@ fn instrument(line: &str) -> Box<dyn Instrument> {
 /// Runs a policy for the case's simulated seconds.
 pub(crate) fn run(line: &str, mode: Mode, case: &Case) -> Ran {
     // Cache hits reach no controller, and the last-level cache would hold the whole hot set.
-    let case = &Case { uncached: line.contains("-nemo"), ..case.clone() };
+    let uncached = case.uncached || line.contains("-nemo");
+    let case = &Case { uncached, ..case.clone() };
     let mut machine = machine(mode, case);
     let mut mover = Logged { inner: machine.mover(), actions: Vec::new(), outcomes: Vec::new() };
     let mut policy = make(line).expect("it can be made");

@@ -10,6 +10,8 @@ use crate::exact::units::NS;
 pub(in crate::exact) struct Cycles {
     pub(super) access: u64,
     pub(super) second_tlb: u64,
+    /// An entry in the private caches, for a walk.
+    pub(super) private: u64,
     pub(super) llc: u64,
     pub(in crate::exact) fill_buffers: u64,
     pub(super) walkers: u64,
@@ -26,6 +28,7 @@ impl Cycles {
         Self {
             access: ps(timing.access_cycles),
             second_tlb: ps(timing.second_tlb_cycles),
+            private: ps(timing.private_cycles),
             llc: ps(timing.llc_cycles),
             fill_buffers: timing.fill_buffers.into(),
             walkers: timing.walkers.into(),

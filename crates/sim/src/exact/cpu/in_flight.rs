@@ -9,6 +9,8 @@ use crate::exact::memory::LinePlace;
 /// out-of-order window holds, and enough for the host to prefetch.
 pub(super) const MOST_IN_FLIGHT: usize = 16;
 const _: () = assert!(MOST_IN_FLIGHT <= LOOKAHEAD);
+/// Entries that the walks of these read, at most.
+const MOST_READS: usize = DEPTH * MOST_IN_FLIGHT;
 
 /// An access that was translated and not yet executed.
 #[derive(Clone, Copy)]
@@ -23,9 +25,17 @@ pub(super) struct Pending {
     pub(super) depends: bool,
     /// The core's private caches have the line.
     pub(super) private: bool,
-    /// Number of entries that the access's walk read.
-    pub(super) reads: u8,
-    /// Bitmap of these entries: those in which the walk set a flag.
+    pub(super) walk: WalkReads,
+}
+
+/// Entries that a walk read.
+#[derive(Clone, Copy, Default)]
+pub(super) struct WalkReads {
+    /// Number of entries that the core's private caches have.
+    pub(super) private: u8,
+    /// Number of the others, which are queued.
+    pub(super) queued: u8,
+    /// Bitmap of the queued entries: those in which the walk set a flag.
     pub(super) marks: u8,
 }
 
@@ -35,8 +45,8 @@ pub(super) struct InFlight {
     pub(super) count: usize,
     /// Accesses after the last pending one that cost only their cycles.
     pub(super) plain: u8,
-    /// Entries read by the walks, in order.
-    pub(super) reads: [LinePlace; DEPTH * MOST_IN_FLIGHT],
+    /// Entries read by the walks that the private caches lack, in order.
+    pub(super) reads: [LinePlace; MOST_READS],
     read: usize,
 }
 
@@ -50,14 +60,13 @@ impl InFlight {
             stores: false,
             depends: false,
             private: false,
-            reads: 0,
-            marks: 0,
+            walk: WalkReads { private: 0, queued: 0, marks: 0 },
         };
         Self {
             pending: [none; MOST_IN_FLIGHT],
             count: 0,
             plain: 0,
-            reads: [LinePlace::default(); DEPTH * MOST_IN_FLIGHT],
+            reads: [LinePlace::default(); MOST_READS],
             read: 0,
         }
     }
@@ -67,16 +76,15 @@ impl InFlight {
         (self.count, self.plain, self.read) = (0, 0, 0);
     }
 
-    /// Queues the entries that a walk read. Prefetches on the host the lines of the last-level
-    /// cache's model.
+    /// Queues an entry that a walk read. Prefetches on the host the line of the last-level cache's
+    /// model.
     #[inline(always)]
-    pub(super) fn enqueue_reads(&mut self, addresses: &[u64], llc: Option<&Cache>) {
-        for (queued, address) in self.reads[self.read..].iter_mut().zip(addresses) {
-            *queued = LinePlace::new(*address, llc);
-            if let Some(llc) = llc {
-                llc.prefetch_host(queued.place);
-            }
+    pub(super) fn enqueue_read(&mut self, address: u64, llc: Option<&Cache>) {
+        let line = LinePlace::new(address, llc);
+        if let Some(llc) = llc {
+            llc.prefetch_host(line.place);
         }
-        self.read += addresses.len();
+        self.reads[self.read % MOST_READS] = line;
+        self.read += 1;
     }
 }

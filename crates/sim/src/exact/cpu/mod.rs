@@ -40,6 +40,7 @@ mod walks;
 
 pub(super) use self::core::Cpu;
 pub(super) use cycles::Cycles;
+pub(crate) use private_caches::WAYS as PRIVATE_WAYS;
 pub(super) use process::Running;
 pub(super) use quota::Quota;
 pub(super) use thread::Thread;

@@ -5,15 +5,15 @@ use tierscope_hw::PageSize;
 
 use crate::exact::Machine;
 use crate::exact::mm::{Denied, Resolved};
-use crate::exact::op::Op;
 use crate::exact::units::{NS, SECOND};
+use tierscope_workloads::Touch;
 
 impl<B: BusObserver> Machine<B> {
     /// Resolves a page fault of a thread; kills its process if the access is denied.
-    pub(super) fn thread_fault(&mut self, at: usize, thread: usize, op: Op) {
+    pub(super) fn thread_fault(&mut self, at: usize, thread: usize, op: Touch) {
         let space = self.threads[thread].space;
-        let addr = Addr { space, at: op.linear() };
-        if self.fault(at, addr, op.stores()).is_err() {
+        let addr = Addr { space, at: op.address() };
+        if self.fault(at, addr, op.writes()).is_err() {
             self.kill(space);
         }
     }

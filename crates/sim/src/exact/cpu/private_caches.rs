@@ -1,4 +1,5 @@
-//! A core's private caches, as one direct-mapped array of lines.
+//! A core's private caches, as one array of lines: sets by a hash, of four ways, the least recently
+//! used of which is replaced.
 //!
 //! They filter accesses to the last-level cache, which is all that matters here: immediate reuse of
 //! a line never reaches a tier. They are not coherent with those of other cores, and need not be:
@@ -6,58 +7,90 @@
 
 use tierscope_hw::Machine as Hardware;
 
-/// Lines by a hash of their address.
+/// Lines of a set.
+pub(crate) const WAYS: usize = 4;
+
+/// The most recently used line first: its number, times two, plus one if it was stored to: the
+/// last-level cache knows that it is dirty.
+type Set = [u64; WAYS];
+
+/// Sets by a hash of a line's address.
 pub(super) struct PrivateCaches {
-    /// A line's number, times two, plus one if it was stored to: the last-level cache knows that it
-    /// is dirty.
-    lines: Vec<u64>,
+    sets: Vec<Set>,
 }
 
 impl PrivateCaches {
     /// Empty if there is no last-level cache.
     pub(super) fn new(hardware: &Hardware) -> Self {
         let kib = hardware.llc.as_ref().map_or(0, |_| hardware.timing.private_kib);
-        Self { lines: vec![u64::MAX; kib as usize * 16] }
+        Self { sets: vec![[u64::MAX; WAYS]; kib as usize * 16 / WAYS] }
     }
 
     /// Accesses a line; true if it was cached and, for a store, dirty already.
     #[inline(always)]
     pub(super) fn use_line(&mut self, physical: u64, stores: bool) -> bool {
         let wanted = physical >> 6 << 1 | u64::from(stores);
-        let Some(held) = self.place(physical) else { return false };
-        let there = *held | 1 == wanted | 1;
-        let hit = there && *held >= wanted;
-        *held = if there { *held | wanted } else { wanted };
-        hit
+        let Some(set) = self.set(physical) else { return false };
+        let held = set[0];
+        if held | 1 == wanted | 1 {
+            set[0] = held | wanted;
+            return held >= wanted;
+        }
+        use_another(set, wanted)
     }
 
     /// Drops the line.
     pub(super) fn forget(&mut self, physical: u64) {
-        if let Some(held) = self.place(physical).filter(|held| **held >> 1 == physical >> 6) {
-            *held = u64::MAX;
-        }
+        let set = self.set(physical).into_iter().flatten();
+        set.filter(|held| **held >> 1 == physical >> 6).for_each(|held| *held = u64::MAX);
     }
 
     #[inline(always)]
-    fn place(&mut self, physical: u64) -> Option<&mut u64> {
+    fn set(&mut self, physical: u64) -> Option<&mut Set> {
         let hash = (physical >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        let place = (hash * self.lines.len() as u64) >> 32;
-        self.lines.get_mut(place as usize)
+        let place = (hash * self.sets.len() as u64) >> 32;
+        self.sets.get_mut(place as usize)
     }
+}
+
+/// [`PrivateCaches::use_line`] for a line that is not the most recently used one of its set.
+#[inline(always)]
+fn use_another(set: &mut Set, wanted: u64) -> bool {
+    let way = (1..WAYS).find(|way| set[*way] | 1 == wanted | 1);
+    let held = way.map_or(0, |way| set[way]);
+    set.copy_within(0..way.unwrap_or(WAYS - 1), 1);
+    set[0] = held | wanted;
+    held >= wanted
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Uses lines by their numbers; negative ones are stored to.
+    fn uses(private: &mut PrivateCaches, lines: &[i64]) -> Vec<bool> {
+        let of = |line: &i64| private.use_line(line.unsigned_abs() << 6 | 5, *line < 0);
+        lines.iter().map(of).collect()
+    }
+
     #[test]
-    fn a_line_stays_until_another_replaces_it() {
-        let mut private = PrivateCaches { lines: vec![u64::MAX; 1] };
-        let uses =
-            [(5, false), (63, false), (0, true), (8, true), (1, false), (64, false), (0, false)];
-        let hits = uses.map(|(physical, stores)| private.use_line(physical, stores));
-        assert_eq!(hits, [false, true, false, true, true, false, false]);
-        private.forget(3);
-        assert!(!private.use_line(0, false));
+    fn the_least_recently_used_of_four_lines_is_replaced() {
+        let mut private = PrivateCaches { sets: vec![[u64::MAX; WAYS]; 1] };
+        assert_eq!(
+            uses(&mut private, &[1, 2, 3, 4, 1, 4]),
+            [false, false, false, false, true, true]
+        );
+        assert_eq!(uses(&mut private, &[5, 2, 1, 4]), [false, false, true, true]);
+        private.forget(1 << 6 | 9);
+        assert_eq!(uses(&mut private, &[1, 4]), [false, true]);
+    }
+
+    #[test]
+    fn a_line_is_stored_to_once() {
+        let mut private = PrivateCaches { sets: vec![[u64::MAX; WAYS]; 1] };
+        assert_eq!(
+            uses(&mut private, &[7, -7, -7, 7, 8, -7]),
+            [false, false, true, true, false, true]
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! The main loop: cores execute the accesses of their threads, the one furthest behind first.
 
 use tierscope_core::{BusObserver, Time};
+use tierscope_workloads::Touch;
 
 use super::core::Cpu;
 use super::execute::{ExecuteContext, Executor};
@@ -8,7 +9,6 @@ use super::in_flight::MOST_IN_FLIGHT;
 use super::thread::{LOOKAHEAD, Thread, ThreadRequest};
 use super::translate::{CacheBypass, TranslateContext, translate};
 use crate::exact::mm::Tables;
-use crate::exact::op::Op;
 use crate::exact::units::NS;
 use crate::exact::{Detail, Machine};
 
@@ -26,7 +26,7 @@ enum Stopped {
     /// The thread's workload enters another segment.
     Segment,
     /// A page fault.
-    Fault(Op),
+    Fault(Touch),
     /// The thread advanced; other threads of its process may wait for that.
     Advanced,
     /// The thread's accesses are executed, and it makes this request.
@@ -153,6 +153,7 @@ impl<B: BusObserver> Machine<B> {
         let bypass = CacheBypass::new(non_temporal, region);
         let executing =
             ExecuteContext::new(space, overlap, bypass, cycles).with_traps(trapped, cycles);
+        let layout = os.tables.layout;
         let mut executor = Executor { memory, tables: &mut os.tables, cycles, at };
         while cpu.time < until {
             if cpu.time >= thread.segment_ends {
@@ -178,8 +179,13 @@ impl<B: BusObserver> Machine<B> {
                 wanted = MOST_IN_FLIGHT * batches(ends - cpu.time, cycles.access, left);
             }
             let llc = executor.memory.llc.as_ref();
-            let translating =
-                TranslateContext { root, bypass, llc, promotion_reuse: &os.promotion_reuse };
+            let translating = TranslateContext {
+                root,
+                bypass,
+                llc,
+                layout,
+                promotion_reuse: &os.promotion_reuse,
+            };
             wanted = wanted.min(thread.until_an_end());
             let ops = &thread.ops()[..wanted];
             let done = translate::<CACHE, SAMPLES>(cpu, executor.tables, &translating, ops);

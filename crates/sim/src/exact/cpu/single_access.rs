@@ -58,9 +58,9 @@ impl<B: BusObserver> Machine<B> {
         let bypass = CacheBypass::new(false, region);
         let executing =
             ExecuteContext::new(addr.space, 1, bypass, cycles).with_traps(trapped, cycles);
-        let llc = memory.llc.as_ref();
+        let (llc, layout) = (memory.llc.as_ref(), os.tables.layout);
         let translating =
-            TranslateContext { root, bypass, llc, promotion_reuse: &os.promotion_reuse };
+            TranslateContext { root, bypass, llc, layout, promotion_reuse: &os.promotion_reuse };
         enqueue::<CACHE, SAMPLES>(cpu, &translating, done);
         os.promotion_reuse.reach(&mut cpu.reached);
         let mut executor = Executor { memory, tables: &mut os.tables, cycles, at };

@@ -8,7 +8,6 @@ use tierscope_hw::Root;
 use tierscope_workloads::{Call, Lane, Next, Stream, Touch, Workload};
 
 use super::operations::Operations;
-use crate::exact::op::Op;
 use crate::exact::units::{NS, SECOND};
 
 /// Number of accesses drawn at a time.
@@ -66,7 +65,8 @@ pub(in crate::exact) struct Thread {
     began: u64,
     repeats: bool,
     pub(super) segment_ends: u64,
-    ops: Vec<Op>,
+    /// Accesses that read or write, but not both.
+    ops: Vec<Touch>,
     count: usize,
     at: usize,
     /// Time between two accesses; 0 for no limit.
@@ -111,7 +111,7 @@ impl Thread {
             began: config.began,
             repeats: config.repeats,
             segment_ends: 0,
-            ops: vec![Op::default(); MOST_QUEUED + LOOKAHEAD + 1],
+            ops: vec![Touch::default(); MOST_QUEUED + LOOKAHEAD + 1],
             count: 0,
             at: 0,
             pace: 0,
@@ -169,7 +169,7 @@ impl Thread {
     /// The accesses to come: [`Thread::left`] of them, followed by at least [`LOOKAHEAD`] old ones,
     /// so that the host can look ahead.
     #[inline(always)]
-    pub(super) fn ops(&self) -> &[Op] {
+    pub(super) fn ops(&self) -> &[Touch] {
         &self.ops[self.at..]
     }
 
@@ -258,12 +258,17 @@ impl Thread {
 
     fn push(&mut self, drawn: usize) {
         let mut count = self.count;
-        for touch in &self.touches[..drawn] {
-            let address = touch.address();
-            let depends = touch.depends();
-            self.ops[count] = Op::load(address).depending(depends);
+        let drawn = &self.touches[..drawn];
+        if drawn.iter().all(|touch| touch.is_single()) {
+            self.ops[count..][..drawn.len()].copy_from_slice(drawn);
+            self.count += drawn.len();
+            return;
+        }
+        for touch in drawn {
+            let [read, write] = touch.halves();
+            self.ops[count] = read;
             count += usize::from(touch.reads());
-            self.ops[count] = Op::store(address).depending(depends && !touch.reads());
+            self.ops[count] = if touch.reads() { write } else { *touch };
             count += usize::from(touch.writes());
             if touch.is_last() && (touch.reads() || touch.writes()) {
                 self.operations.will_end(self.carried + (count - self.at) as u64);

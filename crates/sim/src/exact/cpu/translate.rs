@@ -1,14 +1,16 @@
 //! Translation of accesses by a core.
 
 use tierscope_core::Access;
-use tierscope_hw::{Cache, PageSize, Root, Source};
+use tierscope_hw::{Cache, PageSize, Reads, Root, Source};
 use tierscope_wire::ptat::Window as Region;
+use tierscope_workloads::Touch;
 
 use super::core::Cpu;
-use super::in_flight::{MOST_IN_FLIGHT, Pending};
+use super::in_flight::{InFlight, MOST_IN_FLIGHT, Pending, WalkReads};
+use super::private_caches::PrivateCaches;
+use crate::exact::layout::TableLayout;
 use crate::exact::memory::LinePlace;
 use crate::exact::mm::{PromotionReuse, Tables};
-use crate::exact::op::Op;
 
 /// Accesses of a process that bypass all caches.
 #[derive(Clone, Copy, Debug, Default)]
@@ -48,6 +50,7 @@ pub(super) struct TranslateContext<'a> {
     pub(super) root: Root,
     pub(super) bypass: CacheBypass,
     pub(super) llc: Option<&'a Cache>,
+    pub(super) layout: TableLayout,
     /// Promoted pages without an access since.
     pub(super) promotion_reuse: &'a PromotionReuse,
 }
@@ -69,10 +72,10 @@ pub(super) fn translate<const CACHE: bool, const SAMPLES: bool>(
     cpu: &mut Cpu,
     tables: &mut Tables,
     context: &TranslateContext<'_>,
-    ops: &[Op],
+    ops: &[Touch],
 ) -> usize {
     for (index, op) in ops.iter().enumerate() {
-        let (linear, stores) = (op.linear(), op.stores());
+        let (linear, stores) = (op.address(), op.writes());
         let access = if stores { Access::Store } else { Access::Load };
         let Ok((page, source)) = cpu.mmu.translate(tables, context.root, linear, access) else {
             return index;
@@ -95,7 +98,7 @@ pub(super) fn enqueue<const CACHE: bool, const SAMPLES: bool>(
 ) {
     let Translated { physical, linear, source, stores, depends, size } = done;
     let queue = &mut cpu.in_flight;
-    let (mut reads, mut marks) = (0, 0);
+    let mut walk = WalkReads::default();
     match source {
         Source::L1 => {}
         Source::L2 => cpu.counts.second_tlb_hits += 1,
@@ -110,8 +113,7 @@ pub(super) fn enqueue<const CACHE: bool, const SAMPLES: bool>(
             }
             cpu.counts.walk_reads += u64::from(read.count());
             if CACHE {
-                (reads, marks) = (read.count(), read.marks());
-                queue.enqueue_reads(read.as_slice(), context.llc);
+                walk = read_entries(read, &mut cpu.private, queue, context);
             }
         }
     }
@@ -133,8 +135,31 @@ pub(super) fn enqueue<const CACHE: bool, const SAMPLES: bool>(
     }
     let plain = std::mem::take(&mut queue.plain);
     queue.pending[queue.count % MOST_IN_FLIGHT] =
-        Pending { line, linear, plain, source, stores, depends, private, reads, marks };
+        Pending { line, linear, plain, source, stores, depends, private, walk };
     queue.count += 1;
+}
+
+/// The entries of a walk pass through the core's private caches, unless their table is uncached;
+/// those that are not there are queued.
+#[inline(always)]
+fn read_entries(
+    reads: &Reads,
+    private: &mut PrivateCaches,
+    queue: &mut InFlight,
+    context: &TranslateContext<'_>,
+) -> WalkReads {
+    let mut walk = WalkReads::default();
+    for (index, address) in reads.as_slice().iter().enumerate() {
+        let mark = reads.marks() >> index & 1;
+        if !context.layout.is_uncached(*address) && private.use_line(*address, mark == 1) {
+            walk.private += 1;
+        } else {
+            queue.enqueue_read(*address, context.llc);
+            walk.marks |= mark << walk.queued;
+            walk.queued += 1;
+        }
+    }
+    walk
 }
 
 /// Whether the core's private caches have the line. A store that bypasses the caches drops it from

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tierscope_core::{BusObserver, Error, ErrorKind, Result};
+use tierscope_core::{BusObserver, Error, ErrorKind, Result, Tier};
 use tierscope_hw::cache::Request;
 use tierscope_hw::{Cache, Machine as Hardware, Prefetcher};
 
@@ -98,6 +98,12 @@ impl<B: BusObserver> Memory<B> {
             duration(self.waits[way][tier].checked_div(lines).unwrap_or(0))
         };
         [0, 1].map(|way| std::array::from_fn(|tier| mean(way, tier)))
+    }
+
+    /// Latency of a read of an idle tier.
+    pub(in crate::exact) fn idle(&self, tier: Tier) -> Duration {
+        let moved = Moved::line(Direction::Read);
+        duration(self.tiers[usize::from(tier.0)].latency(Direction::Read, moved))
     }
 
     #[inline(always)]

@@ -7,13 +7,13 @@ use tierscope_core::{Level, Result};
 use tierscope_hw::entry::{ACCESSED, DIRTY, FRAME_MASK, HUGE, PRESENT, WRITABLE};
 use tierscope_hw::host::prefetch;
 use tierscope_hw::{PageTable, Root, entry_address};
+use tierscope_workloads::Touch;
 
 use super::leaves::Leaves;
 use super::slots::Slots;
 use super::table_events::TableEvents;
 use crate::exact::arena::Arena;
 use crate::exact::layout::TableLayout;
-use crate::exact::op::Op;
 use crate::exact::units::FANOUT;
 
 /// Flags of a new non-leaf entry: the kernel's `_PAGE_TABLE` is young from the beginning
@@ -276,15 +276,15 @@ impl Tables {
     /// In two loops that do nothing else: a prefetch whose own translation the host has to walk for
     /// finishes only after that walk, and delays the code after it; many in a row walk
     /// concurrently.
-    pub(in crate::exact) fn prefetch_tables(&self, root: Root, ops: &[Op]) {
+    pub(in crate::exact) fn prefetch_tables(&self, root: Root, ops: &[Touch]) {
         for ops in ops.chunks(AHEAD) {
             let mut above = [None; AHEAD];
             for (above, op) in above.iter_mut().zip(ops) {
-                *above = self.above_leaf(root, op.linear());
+                *above = self.above_leaf(root, op.address());
                 prefetch(&self.upper, above.unwrap_or(0));
             }
             for (above, op) in above.into_iter().zip(ops) {
-                self.prefetch_leaf(above, op.linear());
+                self.prefetch_leaf(above, op.address());
             }
         }
     }

@@ -196,6 +196,7 @@ impl<B: BusObserver> Ports for Machine<B> {
     }
 
     fn pressure(&mut self) -> Result<Pressure, Missing> {
+        let counts = self.counts();
         let tier = |tier: Tier| {
             let marks = self.os.frames.watermarks(tier);
             TierPressure {
@@ -203,10 +204,12 @@ impl<B: BusObserver> Ports for Machine<B> {
                 free: self.os.frames.free(tier) << 12,
                 low: marks.low << 12,
                 high: marks.high << 12,
+                reads: Some(counts.reads(tier, self.memory.idle(tier))),
             }
         };
         let tiers = (0..self.os.frames.tiers() as u8).map(|number| tier(Tier(number)));
-        Ok(Pressure { tiers: tiers.collect(), stalled: 0.0 })
+        let cores_stalled = Some(duration(counts.stalled));
+        Ok(Pressure { tiers: tiers.collect(), stalled: 0.0, cores_stalled })
     }
 
     fn placement(&mut self) -> Result<&dyn PlacementView, Missing> {
