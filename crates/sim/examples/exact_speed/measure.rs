@@ -57,9 +57,9 @@ pub(crate) fn setup(bytes: u64, layer: Layer) -> Result<Setup> {
 }
 
 /// Slices of a measurement; their median is reported.
-const SLICES: u32 = 9;
+pub(crate) const SLICES: u32 = 9;
 
-fn median(mut values: Vec<f64>) -> f64 {
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }

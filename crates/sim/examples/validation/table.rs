@@ -34,22 +34,9 @@ fn folder() -> PathBuf {
 /// Rows of a result's CSV file, without the header.
 pub(crate) fn rows(name: &str) -> Result<Vec<Vec<String>>> {
     let path = folder().join(format!("{name}.csv"));
-    let text = std::fs::read_to_string(&path)
-        .map_err(|error| Error::new(ErrorKind::Io, path.display().to_string()).cause(error))?;
-    Ok(text.lines().skip(1).map(cells).collect())
-}
-
-/// Cells of a line; quotes hold commas.
-fn cells(line: &str) -> Vec<String> {
-    let (mut cells, mut quoted) = (vec![String::new()], false);
-    for letter in line.chars() {
-        match letter {
-            '"' => quoted = !quoted,
-            ',' if !quoted => cells.push(String::new()),
-            _ => cells.last_mut().expect("never empty").push(letter),
-        }
-    }
-    cells
+    let wrong = |error| Error::new(ErrorKind::Data, path.display().to_string()).cause(error);
+    let rows = csv::Reader::from_path(&path).map_err(wrong)?.into_records();
+    rows.map(|row| Ok(row.map_err(wrong)?.iter().map(str::to_owned).collect())).collect()
 }
 
 /// A given number of a result.
@@ -70,7 +57,7 @@ pub(crate) fn given(name: &str, machine: &str, key: &str) -> Result<f64> {
 }
 
 /// Mean and largest size of the errors, and pairs that the model cannot reach.
-fn summary(pairs: &[Pair]) -> (f64, f64, usize) {
+pub(crate) fn summary(pairs: &[Pair]) -> (f64, f64, usize) {
     let errors: Vec<f64> = pairs.iter().filter_map(|pair| pair.error().map(f64::abs)).collect();
     let mean = errors.iter().sum::<f64>() / errors.len().max(1) as f64;
     (mean, errors.iter().copied().fold(0.0, f64::max), pairs.len() - errors.len())

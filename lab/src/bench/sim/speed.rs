@@ -11,6 +11,9 @@ use crate::command::capture;
 use crate::error::{Context, Error, Kind, Result};
 use crate::paths;
 
+/// Share of the host's bound from which on a rate holds.
+const NEAR: f64 = 0.5;
+
 /// A line of the example's output.
 #[derive(Debug, Deserialize)]
 struct Figure {
@@ -20,6 +23,8 @@ struct Figure {
     unit: String,
     /// The value relative to that of a naive loop in the same run.
     ratio: Option<f64>,
+    /// The value relative to the host's own bound in the same run.
+    of_bound: Option<f64>,
     bar: Option<f64>,
     /// Whether the threshold `bar` is an upper limit.
     at_most: bool,
@@ -34,13 +39,18 @@ impl Figure {
         }
     }
 
+    /// A rate with a bar holds as well if it is near the host's bound: that row has the bar then.
     fn rows(&self, command: &str) -> Vec<Row> {
         let name = format!("speed: {}, {}", self.pattern, self.part);
-        let ratio = self
-            .ratio
-            .map(|ratio| row(format!("{name}, to the loop"), ratio, "times", Bar::None, command));
-        let mut rows = vec![row(name, self.value, &self.unit, self.bar(), command)];
-        rows.extend(ratio);
+        let near = self.bar.is_some() && self.of_bound.is_some_and(|ratio| ratio >= NEAR);
+        let (bar, near) =
+            if near { (Bar::None, Bar::Least(NEAR)) } else { (self.bar(), Bar::None) };
+        let times = |what: &str, ratio: f64, bar: Bar| {
+            row(format!("{name}, to the {what}"), ratio, "times", bar, command)
+        };
+        let mut rows = vec![row(name.clone(), self.value, &self.unit, bar, command)];
+        rows.extend(self.ratio.map(|ratio| times("loop", ratio, Bar::None)));
+        rows.extend(self.of_bound.map(|ratio| times("bound", ratio, near)));
         rows
     }
 }
@@ -104,11 +114,16 @@ mod tests {
     #[test]
     fn a_line_becomes_a_row_with_its_bar_and_one_with_its_ratio() {
         let line = r#"{"pattern": "1 TiB uniform", "part": "whole", "value": 14.0, "unit": "M/s",
-            "ratio": 0.5, "bar": 15.0, "at_most": false, "holds": false}"#;
-        let figure: Figure = serde_json::from_str(line).unwrap();
+            "ratio": 0.5, "of_bound": 0.3, "bar": 15.0, "at_most": false, "holds": false}"#;
+        let mut figure: Figure = serde_json::from_str(line).unwrap();
         let rows = figure.rows("c");
         assert_eq!((rows[0].target.as_str(), rows[0].holds), (">= 15", false));
         assert_eq!((rows[1].value, rows[1].unit.as_str()), (0.5, "times"));
+        assert_eq!((rows[2].value, rows[2].target.as_str()), (0.3, ""));
+        figure.of_bound = Some(0.6);
+        let rows = figure.rows("c");
+        assert_eq!((rows[0].target.as_str(), rows[2].target.as_str()), ("", ">= 0.5"));
+        assert!(rows[2].holds);
     }
 
     #[test]
