@@ -193,6 +193,7 @@ fn prepare<'a>(
         topology,
         memory_mb: scenario.memory_mb,
         cpus: scenario.cpus,
+        instructions: scenario.instructions,
         la57: options.la57,
         pti: options.pti,
         cmdline: scenario.cmdline.clone(),

@@ -44,6 +44,10 @@ pub struct Scenario {
     /// Number of CPUs.
     #[serde(default = "two")]
     pub cpus: u32,
+    /// Virtual time passes by a nanosecond for each instruction (QEMU's -icount): the guest's
+    /// clocks count instructions. For one CPU.
+    #[serde(default)]
+    pub instructions: bool,
     /// Name of a machine in topologies.toml.
     #[serde(default = "flat")]
     pub topology: String,

@@ -47,6 +47,8 @@ pub struct Machine<'a> {
     pub la57: bool,
     /// Enable page-table isolation: a second, user copy of the PGD.
     pub pti: bool,
+    /// Virtual time counts instructions.
+    pub instructions: bool,
     /// Further kernel parameters.
     pub cmdline: String,
     /// Files shared with the plugin, if this is an instrumented machine.
@@ -68,7 +70,7 @@ impl Machine<'_> {
         let mut qemu = Command::new("qemu-system-x86_64");
         qemu.args([
             "-accel",
-            "tcg,thread=multi",
+            if self.instructions { "tcg,thread=single" } else { "tcg,thread=multi" },
             "-cpu",
             CPU,
             "-nodefaults",
@@ -76,6 +78,9 @@ impl Machine<'_> {
             "none",
             "-no-reboot",
         ]);
+        if self.instructions {
+            qemu.args(["-icount", "shift=0,sleep=off"]);
+        }
         let files = self.shared.as_ref().map(Files::directory);
         qemu.args(self.topology.qemu_args(self.memory_mb, self.cpus, files));
         if let Some(shared) = &self.shared {

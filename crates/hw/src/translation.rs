@@ -76,11 +76,8 @@ impl Translation {
     #[inline(always)]
     #[must_use]
     pub fn size(self) -> PageSize {
-        match self.0 >> Self::SIZE_SHIFT & 3 {
-            0 => PageSize::K4,
-            1 => PageSize::M2,
-            _ => PageSize::G1,
-        }
+        let [small, large, largest] = PageSize::ALL;
+        [small, large, largest, largest][(self.0 >> Self::SIZE_SHIFT & 3) as usize]
     }
 
     /// Whether every entry of the walk permits stores.

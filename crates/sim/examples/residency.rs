@@ -168,6 +168,7 @@ fn simulate(hardware: &Hardware, mib: u64) -> Row {
     let mut costs = Costs::ready_made("linux").expect("they are there");
     let bits = &mut costs.access_bits;
     (bits.call_ns, bits.probe_ns, bits.entry_ns, bits.clear_ns) = (0, 0, 0, 0);
+    bits.reads = false;
     let setup = Setup { detail: Detail::Caches, ..Setup::new(hardware.clone(), costs) };
     let mut machine = Machine::new(&setup).expect("it is possible");
     let spec = format!("contiguous:space={mib}MiB,hot={mib}MiB,rate={RATE}");

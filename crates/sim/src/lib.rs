@@ -12,10 +12,12 @@ pub mod density;
 pub mod exact;
 pub mod experiment;
 mod latency;
+mod look;
 mod mover;
 pub mod open;
 mod placement;
 mod truth;
 mod window;
 
+pub use look::LookPrice;
 pub use truth::{Touched, Truth};

@@ -226,7 +226,7 @@ impl Window {
 fn earliest(times: &[u64]) -> (usize, u64) {
     // Times of up to 80 hours.
     let with_index = |(at, time): (usize, &u64)| time << 6 | at as u64;
-    let least = times.iter().enumerate().map(with_index).min().unwrap_or(0);
+    let least = times.iter().enumerate().map(with_index).fold(u64::MAX, u64::min);
     ((least & 63) as usize, least >> 6)
 }
 

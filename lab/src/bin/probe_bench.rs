@@ -77,7 +77,11 @@ fn bench(cli: &Cli) -> Result<Report> {
     for (name, batch) in
         [("probe alone", 1), ("probe, batch of 100", 100), ("probe, batch of 1000", 1000)]
     {
-        rows.push(probes(&module, &memory, name, batch, cli.probes)?);
+        rows.push(probes(&module, &memory, name, (1, batch), cli.probes)?);
+    }
+    for level in 2..=4 {
+        let name = format!("probe of level {level}, batch of 1000");
+        rows.push(probes(&module, &memory, &name, (level, 1000), cli.probes)?);
     }
     let test = ScanMode::default();
     rows.push(scans(&module, &memory, "scan, test, all young", test, cli.scans)?);
@@ -104,15 +108,21 @@ fn bench(cli: &Cli) -> Result<Report> {
     Ok(Report { kernel: kernel.trim().to_owned(), memory_mb: cli.memory_mb, rows })
 }
 
-/// Microseconds per probe, at random addresses of level 1.
-fn probes(module: &Module, memory: &Memory, name: &str, batch: usize, count: usize) -> Result<Row> {
+/// Microseconds per probe of an entry of a level, at random addresses.
+fn probes(
+    module: &Module,
+    memory: &Memory,
+    name: &str,
+    (level, batch): (u8, usize),
+    count: usize,
+) -> Result<Row> {
     let mut attachment = module.attach(memory.child.id())?;
     let mut rng = Rng::seeded(1);
     let pages = memory.range.bytes() / 4096;
     let mut all: Vec<abi::Probe> = (0..count)
         .map(|_| abi::Probe {
             addr: memory.range.start + 4096 * rng.below(pages),
-            level: 1,
+            level,
             op: abi::OP_TEST_AND_CLEAR,
             ..Default::default()
         })

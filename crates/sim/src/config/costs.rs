@@ -41,8 +41,11 @@ pub struct Costs {
 pub struct AccessBitCosts {
     /// Nanoseconds of a call, independent of its size.
     pub call_ns: u64,
-    /// Nanoseconds of a probe in a batch.
+    /// Nanoseconds of a probe in a batch, without the reads of its walk.
     pub probe_ns: u64,
+    /// Whether the reads of a probe's walk are charged, at the latencies of the machine
+    /// ([`crate::LookPrice`]).
+    pub reads: bool,
     /// Nanoseconds for an entry visited by a scan.
     pub entry_ns: u64,
     /// Additional nanoseconds for a young entry that a scan clears.
@@ -469,12 +472,10 @@ mod tests {
         let error = Costs::parse("c.toml", &text.replacen("batch = 32", "batch = 0", 1));
         let error = error.expect_err("no batch").to_string();
         assert!(error.contains("moves.batch: it is 0"), "{error}");
-        let error = Costs::parse(
-            "c.toml",
-            &text.replacen("probe_ns = [100, 870]", "probe_ns = [9, 10]", 1),
-        );
+        let error =
+            Costs::parse("c.toml", &text.replacen("probe_ns = [52, 390]", "probe_ns = [9, 10]", 1));
         let error = error.expect_err("out of range").to_string();
-        assert!(error.contains("access_bits.ranges.probe_ns: 330 does not lie"), "{error}");
+        assert!(error.contains("access_bits.ranges.probe_ns: 100 does not lie"), "{error}");
         let error =
             Costs::parse("c.toml", &text.replacen("assumed = [", "assumed = [\"fee\", ", 1));
         let error = error.expect_err("unknown key").to_string();

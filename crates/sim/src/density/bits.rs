@@ -7,6 +7,8 @@ use tierscope_core::{
     RangeSet, Result, ScanMode, ScanStats, SpaceId, State,
 };
 
+use crate::look::LookPrice;
+
 use super::machine::Machine;
 use super::space::first_overlap;
 use super::stamps::Stamp;
@@ -345,9 +347,9 @@ impl AccessBits for Machine {
         for probe in &mut *probes {
             probe.answer = self.judge(probe.at, probe.level, probe.op);
         }
-        let costs = &self.config.costs.access_bits;
-        let nanos = costs.call_ns + costs.probe_ns * probes.len() as u64;
-        self.spend(nanos);
+        let price = LookPrice::new(&self.config.hardware, &self.config.costs);
+        let looks = price.all(probes, self.world.mappings.bytes());
+        self.spend(self.config.costs.access_bits.call_ns + looks);
         Ok(())
     }
 

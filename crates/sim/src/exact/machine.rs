@@ -19,6 +19,7 @@ use super::setup::{Detail, Setup};
 use super::units::{NS, duration};
 use crate::account::{Account, Counts, Spent};
 use crate::config::Costs;
+use crate::look::LookPrice;
 use crate::mover::Mover;
 
 /// A simulated machine; `B` observes its memory bus.
@@ -31,6 +32,7 @@ pub struct Machine<B = ()> {
     pub(super) quotas: BTreeMap<SpaceId, Quota>,
     pub(super) memory: Memory<B>,
     pub(super) costs: Costs,
+    pub(super) price: LookPrice,
     pub(super) detail: Detail,
     pub(super) cycles: Cycles,
     pub(super) quantum: u64,
@@ -80,6 +82,7 @@ impl<B: BusObserver> Machine<B> {
             quotas: BTreeMap::new(),
             memory,
             costs: setup.costs.clone(),
+            price: LookPrice::new(&setup.hardware, &setup.costs),
             detail: setup.detail,
             cycles: Cycles::of(&setup.hardware, &setup.costs),
             quantum: setup.quantum.as_nanos() as u64 * NS,

@@ -60,6 +60,7 @@ impl Case {
         if self.free {
             let bits = &mut costs.access_bits;
             (bits.call_ns, bits.probe_ns, bits.entry_ns, bits.clear_ns) = (0, 0, 0, 0);
+            bits.reads = false;
         }
         costs
     }

@@ -40,6 +40,7 @@ fn free() -> Config {
     let mut config = config();
     config.costs.access_bits.call_ns = 0;
     config.costs.access_bits.probe_ns = 0;
+    config.costs.access_bits.reads = false;
     config.costs.access_bits.entry_ns = 0;
     config.costs.access_bits.clear_ns = 0;
     config.costs.shootdown.initiator_ns = 0;

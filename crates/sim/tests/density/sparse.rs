@@ -109,7 +109,7 @@ fn pages_that_were_hot_are_looked_at_again() {
             if snapshot.end.0 > 15 * SECOND && after < Duration::from_millis(500) {
                 continue;
             }
-            let turning = (15 * SECOND..20 * SECOND).contains(&snapshot.end.0);
+            let turning = (15 * SECOND..21 * SECOND).contains(&snapshot.end.0);
             let most = truth.bytes() * if turning { 6 } else { 3 } / 2;
             assert!(reported <= most, "seed {seed}, {:?}: {reported} reported", snapshot.end);
             let settled = snapshot.end.0 > 30 * SECOND;

@@ -83,7 +83,9 @@ fn probes_and_scans_cost_the_profiler_time() {
     let before = (machine.now(), machine.cpu_time().profiler);
     let mut probes = vec![Probe::test(range.at(0), Level::PTE); 1000];
     machine.access_bits().expect("it has them").probe(&mut probes).expect("it answers");
-    let cost = Duration::from_nanos(1000 + 330 * 1000);
+    // 64 MiB: 128 KiB of leaf entries are in the private caches, as all above: four reads of 14
+    // cycles at 2.1 GHz next to 100 ns of work.
+    let cost = Duration::from_nanos(1000 + 126_667);
     assert_eq!(machine.cpu_time().profiler - before.1, cost);
     assert!(machine.now() >= before.0 + cost, "time goes by meanwhile");
     let before = machine.cpu_time().profiler;
@@ -104,7 +106,7 @@ fn a_profiler_on_the_targets_core_slows_it_down() {
         let mut machine = run(&setup, &workload, Time(20_000_000));
         let before = machine.account().counts.accesses;
         let range = machine.mappings(Duration::ZERO).expect("they are known").mappings[0].range;
-        let mut probes = vec![Probe::test(range.at(0), Level::PTE); 3000];
+        let mut probes = vec![Probe::test(range.at(0), Level::PTE); 7800];
         machine.access_bits().expect("it has them").probe(&mut probes).expect("it answers");
         while machine.now() < Time(22_000_000) {
             machine.wait(Time(22_000_000));
@@ -112,7 +114,7 @@ fn a_profiler_on_the_targets_core_slows_it_down() {
         (machine.account().counts.accesses - before) as f64
     };
     let share = accesses(Some(0)) / accesses(None);
-    // The profiler took 0.991 of 2 ms.
+    // The profiler took 0.989 of 2 ms.
     assert!((share - 0.5).abs() < 0.03, "{share}");
 }
 

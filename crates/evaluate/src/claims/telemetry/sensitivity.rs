@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(rate(of("rate 300000")), Some(300_000));
         assert_eq!(of("rate 300000").config, plain.config);
         assert_eq!(of("flush never").config.flush, None);
-        assert_eq!(of("probe ns 100").config.costs.access_bits.probe_ns, 100);
+        assert_eq!(of("probe ns 52").config.costs.access_bits.probe_ns, 52);
         assert_ne!(of("machine xeon-e5-2620v2").config.upper_entries, [0; 6]);
         assert_eq!(of("machine xeon-e5-2620v2").config.costs, plain.config.costs);
         assert_eq!(of("seed 2").config.seed, 2);

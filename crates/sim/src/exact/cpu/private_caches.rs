@@ -56,10 +56,15 @@ impl PrivateCaches {
 /// [`PrivateCaches::use_line`] for a line that is not the most recently used one of its set.
 #[inline(always)]
 fn use_another(set: &mut Set, wanted: u64) -> bool {
-    let way = (1..WAYS).find(|way| set[*way] | 1 == wanted | 1);
-    let held = way.map_or(0, |way| set[way]);
-    set.copy_within(0..way.unwrap_or(WAYS - 1), 1);
-    set[0] = held | wanted;
+    let [a, b, c, d] = *set;
+    let there = |held: u64| held | 1 == wanted | 1;
+    let (held, rest) = match (there(b), there(c), there(d)) {
+        (true, ..) => (b, [a, c, d]),
+        (_, true, _) => (c, [a, b, d]),
+        (_, _, true) => (d, [a, b, c]),
+        _ => (0, [a, b, c]),
+    };
+    *set = [held | wanted, rest[0], rest[1], rest[2]];
     held >= wanted
 }
 

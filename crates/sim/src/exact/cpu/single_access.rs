@@ -29,9 +29,8 @@ impl<B: BusObserver> Machine<B> {
                 continue;
             };
             let physical = page.physical(addr.at);
-            let size = page.size();
             let (linear, stores, depends) = (addr.at, store, false);
-            let done = Translated { physical, linear, source, stores, depends, size };
+            let done = Translated { page, linear, source, stores, depends };
             match (self.detail, self.cpus[at].pmu.is_some()) {
                 (Detail::Translation, false) => self.finish::<false, false, false>(at, addr, done),
                 (Detail::Translation, true) => self.finish::<false, false, true>(at, addr, done),

@@ -1,7 +1,7 @@
 //! Translation of accesses by a core.
 
 use tierscope_core::Access;
-use tierscope_hw::{Cache, PageSize, Reads, Root, Source};
+use tierscope_hw::{Cache, Reads, Root, Source, Translation};
 use tierscope_wire::ptat::Window as Region;
 use tierscope_workloads::Touch;
 
@@ -57,13 +57,12 @@ pub(super) struct TranslateContext<'a> {
 
 /// An access that was translated.
 pub(super) struct Translated {
-    pub(super) physical: u64,
+    pub(super) page: Translation,
     pub(super) linear: u64,
     pub(super) source: Source,
     pub(super) stores: bool,
     /// The address depends on the data of the access before.
     pub(super) depends: bool,
-    pub(super) size: PageSize,
 }
 
 /// Translates accesses; returns how many there were before the first fault.
@@ -80,9 +79,7 @@ pub(super) fn translate<const CACHE: bool, const SAMPLES: bool>(
         let Ok((page, source)) = cpu.mmu.translate(tables, context.root, linear, access) else {
             return index;
         };
-        let size = page.size();
-        let (physical, depends) = (page.physical(linear), op.depends());
-        let done = Translated { physical, linear, source, stores, depends, size };
+        let done = Translated { page, linear, source, stores, depends: op.depends() };
         enqueue::<CACHE, SAMPLES>(cpu, context, done);
     }
     ops.len()
@@ -96,7 +93,8 @@ pub(super) fn enqueue<const CACHE: bool, const SAMPLES: bool>(
     context: &TranslateContext<'_>,
     done: Translated,
 ) {
-    let Translated { physical, linear, source, stores, depends, size } = done;
+    let Translated { page, linear, source, stores, depends } = done;
+    let physical = page.physical(linear);
     let queue = &mut cpu.in_flight;
     let mut walk = WalkReads::default();
     match source {
@@ -109,7 +107,7 @@ pub(super) fn enqueue<const CACHE: bool, const SAMPLES: bool>(
             }
             cpu.counts.walks += 1;
             if let Some(walks) = &mut cpu.walks {
-                walks.count(linear, size);
+                walks.count(linear, page.size());
             }
             cpu.counts.walk_reads += u64::from(read.count());
             if CACHE {

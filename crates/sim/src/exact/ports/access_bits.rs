@@ -1,8 +1,8 @@
 //! ACCESSED bits: probes and scans with the semantics and costs of the kernel module.
 
 use tierscope_core::{
-    AccessBits, AccessedSet, BusObserver, Flushed, Judged, LeafKind, Level, Probe, ProbeOp, Radix,
-    Range, Result, ScanMode, ScanStats, State,
+    AccessBits, AccessedSet, BusObserver, Flushed, Judged, LeafKind, Level, PAGE_SHIFT, Probe,
+    ProbeOp, Radix, Range, Result, ScanMode, ScanStats, State,
 };
 use tierscope_hw::entry::{ACCESSED, DIRTY, FRAME_MASK, HUGE};
 use tierscope_hw::{Root, entry_address};
@@ -23,8 +23,9 @@ impl<B: BusObserver> AccessBits for Machine<B> {
         for probe in probes.iter_mut() {
             probe.answer = judge(&mut self.os, probe);
         }
-        let costs = &self.costs.access_bits;
-        self.spend((costs.call_ns + costs.probe_ns * probes.len() as u64) * NS);
+        let resident = self.os.spaces.iter().flat_map(|space| &space.resident).sum::<u64>();
+        let looks = self.price.all(probes, resident << PAGE_SHIFT);
+        self.spend((self.costs.access_bits.call_ns + looks) * NS);
         Ok(())
     }
 
