@@ -192,6 +192,23 @@ mod tests {
         rates
     }
 
+    // Machines of a table run on all cores at once; a machine alone gives the same to the last bit.
+    #[test]
+    fn a_contestant_among_others_does_as_alone() {
+        let mut experiment = experiment("exact");
+        experiment.time = std::time::Duration::from_millis(4);
+        let all = crate::contest::contestants(&experiment, &["tpp".into()]).expect("they exist");
+        let runner = crate::runner::Runner::new(Arc::default(), &());
+        let run = |some: &[crate::contest::Contestant]| {
+            let report = crate::contest::run(&experiment, some, &[], "", &runner);
+            let outcomes = report.expect("it runs").outcomes.into_iter();
+            outcomes.map(|of| format!("{:?}", crate::contest::Outcome { wall_seconds: 0.0, ..of }))
+        };
+        let alone: Vec<String> = all.chunks(1).flat_map(|one| run(one)).collect();
+        assert_eq!(alone.len(), 6, "{alone:?}");
+        assert!(run(&all).eq(alone));
+    }
+
     // The hot quarter lies where first touch does not put it, and fits into the fast tier.
     #[test]
     fn a_hot_range_has_its_best_placement() {
