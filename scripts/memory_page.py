@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Writes the generated part of docs/memory-model.md: published measurements and predictions.
+"""Writes the generated parts of docs/memory-model.md: published measurements and predictions, and
+how far the latter depend on uncertain numbers.
 
-Takes some minutes; figures are simulated, and the same on every host.
+Takes half an hour; figures are simulated, and the same on every host.
 """
 
 import pathlib
@@ -11,17 +12,25 @@ import subprocess
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/memory-model.md"
 COMMAND = ["cargo", "run", "--release", "--quiet", "--package", "tierscope-sim", "--example", "validation"]
-BEGIN, END = (f"<!-- {what} of what `make figures` writes -->\n" for what in ("begin", "end"))
+# By name in the marks: what is added to the command.
+PARTS = {"predictions": [], "sensitivity": ["--", "--sensitivity"]}
+
+
+def written(text, name, options):
+    """The page with one generated part made anew."""
+    command = COMMAND + options
+    tables = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+    begin, end = (f"<!-- {what} of the {name} that `make figures` writes -->\n" for what in ("begin", "end"))
+    made = f"{begin}Made by `{' '.join(command)}`.\n\n{tables}{end}"
+    text, count = re.subn(re.escape(begin) + ".*" + re.escape(end), lambda _: made, text, flags=re.DOTALL)
+    if count != 1:
+        raise SystemExit(f"{PAGE}: the marks of the {name} are missing")
+    return text
 
 
 def main():
-    tables = subprocess.run(COMMAND, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
-    text = PAGE.read_text(encoding="utf-8")
-    made = f"{BEGIN}Made by `{' '.join(COMMAND)}`.\n\n{tables}{END}"
-    text, count = re.subn(re.escape(BEGIN) + ".*" + re.escape(END), lambda _: made, text, flags=re.DOTALL)
-    if count != 1:
-        raise SystemExit(f"{PAGE}: the marks of the generated part are missing")
-    PAGE.write_text(text, encoding="utf-8")
+    for name, options in PARTS.items():
+        PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), name, options), encoding="utf-8")
 
 
 if __name__ == "__main__":

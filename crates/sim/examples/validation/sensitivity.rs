@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use tierscope_core::{Result, Time};
+use tierscope_core::{ErrorKind, Result, Time};
 use tierscope_hw::Machine as Hardware;
 
 use crate::rig::{Change, Rig};
@@ -14,7 +14,7 @@ use crate::{Predict, parallel, results};
 const TIME: Time = Time(300_000);
 
 /// A row for each number, with its ranges in the machine files: mean errors of the results with the
-/// number at the low end and at the high end.
+/// number at the low end and at the high end; a dash where the machine would contradict itself.
 pub(crate) fn table(wanted: &[(&'static str, Predict)]) -> Result<String> {
     let numbers = numbers()?;
     let ends = |key: &String| [false, true].map(|high| Some(Change { key: key.clone(), high }));
@@ -26,9 +26,14 @@ pub(crate) fn table(wanted: &[(&'static str, Predict)]) -> Result<String> {
         .collect();
     let errors = parallel(&jobs, |(change, predict)| {
         let rig = Rig { time: TIME, change: (*change).clone() };
-        let (mean, ..) = summary(&predict(&rig)?);
-        eprintln!("sensitivity: {change:?}");
-        Ok(format!("{:.0}", 100.0 * mean))
+        let mean = match predict(&rig) {
+            Ok(pairs) => format!("{:.0}", 100.0 * summary(&pairs).0),
+            // Fewer banks than a result's bandwidth needs, for instance.
+            Err(error) if error.kind() == ErrorKind::Usage => "-".to_owned(),
+            Err(error) => return Err(error),
+        };
+        eprintln!("sensitivity: {change:?}: {mean} %");
+        Ok(mean)
     })?;
     let rows: Vec<&[String]> = errors.chunks(wanted.len().max(1)).collect();
     let mut text = String::from("| number | ranges |");
@@ -44,13 +49,14 @@ pub(crate) fn table(wanted: &[(&'static str, Predict)]) -> Result<String> {
     Ok(text)
 }
 
-/// The uncertain numbers of cores and media, and their ranges.
+/// The uncertain numbers of cores and media, and their ranges; results give their channels.
 fn numbers() -> Result<BTreeMap<String, Vec<String>>> {
     let mut numbers = BTreeMap::<String, Vec<String>>::new();
     for name in results::TEMPLATES {
         let hardware = Hardware::ready_made(name)?;
         let media = hardware.tiers.iter().map(|tier| &tier.medium.ranges);
-        for (key, [low, high]) in media.chain([&hardware.timing.ranges]).flatten() {
+        let ranges = media.chain([&hardware.timing.ranges]).flatten();
+        for (key, [low, high]) in ranges.filter(|(key, _)| *key != "channels") {
             let (ranges, range) =
                 (numbers.entry(key.clone()).or_default(), format!("{low}–{high}"));
             if !ranges.contains(&range) {
