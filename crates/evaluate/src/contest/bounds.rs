@@ -204,7 +204,7 @@ mod tests {
             let outcomes = report.expect("it runs").outcomes.into_iter();
             outcomes.map(|of| format!("{:?}", crate::contest::Outcome { wall_seconds: 0.0, ..of }))
         };
-        let alone: Vec<String> = all.chunks(1).flat_map(|one| run(one)).collect();
+        let alone: Vec<String> = all.chunks(1).flat_map(&run).collect();
         assert_eq!(alone.len(), 6, "{alone:?}");
         assert!(run(&all).eq(alone));
     }
