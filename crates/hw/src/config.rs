@@ -277,6 +277,12 @@ pub struct Machine {
 }
 
 impl Machine {
+    /// Nanoseconds of `cycles` of a core.
+    #[must_use]
+    pub fn nanoseconds(&self, cycles: u32) -> f64 {
+        f64::from(cycles) * 1e3 / f64::from(self.processor.mhz)
+    }
+
     /// Parses and checks a machine file; `name`, usually the file's, is used in errors.
     ///
     /// # Errors

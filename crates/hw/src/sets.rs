@@ -175,20 +175,13 @@ impl Sets {
                 *clock += 1;
                 used[slot.at()] = *clock;
             }
-            State::TreePlru(_) | State::Random(_) => self.touch_other(slot),
+            State::TreePlru(bits) => {
+                let (set, way) =
+                    (slot.at() / (self.depth * LANES), slot.at() % (self.depth * LANES));
+                bits[set] = plru_touch(bits[set], self.ways, way);
+            }
+            State::Random(_) => {}
         }
-    }
-
-    #[inline(never)]
-    fn touch_other(&mut self, slot: Slot) {
-        let (set, way) = self.way_of(slot);
-        if let State::TreePlru(bits) = &mut self.state {
-            bits[set] = plru_touch(bits[set], self.ways, way);
-        }
-    }
-
-    fn way_of(&self, slot: Slot) -> (usize, usize) {
-        (slot.at() / (self.depth * LANES), slot.at() % (self.depth * LANES))
     }
 
     #[inline(always)]
@@ -210,31 +203,22 @@ impl Sets {
     /// Returns an empty way, or else the policy's victim, and marks it as used.
     #[inline(always)]
     fn reuse(&mut self, set: usize) -> Slot {
+        let (ways, first) = (self.ways, self.slot_of(set, 0).at());
         let way = match &mut self.state {
             State::Ordered => return Slot::new(set, self.blocks[set].order.reuse_last(self.ways)),
             // Empty ways were never used.
             State::Stamped { used, .. } => {
-                let used = &used[set * self.depth * LANES..][..self.ways];
+                let used = &used[first..][..ways];
                 used.try_into().map_or_else(|_| least(used), least_of_four)
             }
-            State::TreePlru(_) | State::Random(_) => self.victim(set),
+            State::TreePlru(bits) => empty(&self.entries[first..][..ways])
+                .unwrap_or_else(|| plru_victim(bits[set], ways)),
+            State::Random(state) => empty(&self.entries[first..][..ways])
+                .unwrap_or_else(|| (xorshift(state) % ways as u64) as usize),
         };
         let slot = self.slot_of(set, way);
         self.touch(slot);
         slot
-    }
-
-    #[inline(never)]
-    fn victim(&mut self, set: usize) -> usize {
-        let (ways, first) = (self.ways, self.slot_of(set, 0).at());
-        if let Some(empty) = self.entries[first..][..ways].iter().position(|(key, _)| *key == 0) {
-            return empty;
-        }
-        match &mut self.state {
-            State::TreePlru(bits) => plru_victim(bits[set], ways),
-            State::Random(state) => (xorshift(state) % ways as u64) as usize,
-            State::Ordered | State::Stamped { .. } => 0,
-        }
     }
 
     /// Empties the slot.
@@ -270,6 +254,12 @@ impl Sets {
         *clock = u32::MAX - 5;
         self
     }
+}
+
+/// The first empty way of a set.
+#[inline(never)]
+fn empty(set: &[(u64, u64)]) -> Option<usize> {
+    set.iter().position(|(key, _)| *key == 0)
 }
 
 /// Index of the first minimum, without branches.

@@ -21,7 +21,7 @@ const MET: f64 = 0.01;
 /// Bytes of a read.
 const LINE: f64 = 64.0;
 
-/// By how much of the reads the load is to shift, and the bytes that may be moved for it.
+/// Where the load is to shift.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Shift {
     /// Latencies are not known.
@@ -29,9 +29,16 @@ pub(crate) enum Shift {
     /// Latencies are equal.
     None,
     /// Towards the fast tier.
-    Promote { share: f64, bytes: u64 },
+    Promote(Load),
     /// Towards the slow tier.
-    Demote { share: f64, bytes: u64 },
+    Demote(Load),
+}
+
+/// A share of all reads, and the bytes that may be moved for it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Load {
+    pub(crate) share: f64,
+    pub(crate) bytes: u64,
 }
 
 /// Search for the share of the reads with which both tiers are equally fast.
@@ -59,11 +66,8 @@ impl Balance {
             return Shift::None;
         }
         let share = self.bisect(served[0] / all, fast < slow);
-        let bytes = (share * all * LINE) as u64;
-        match fast < slow {
-            true => Shift::Promote { share, bytes },
-            false => Shift::Demote { share, bytes },
-        }
+        let load = Load { share, bytes: (share * all * LINE) as u64 };
+        if fast < slow { Shift::Promote(load) } else { Shift::Demote(load) }
     }
 
     /// Takes the present share of the fast tier into the bounds; returns its distance from their
@@ -107,8 +111,8 @@ mod tests {
         loop {
             interval(&mut reads, share);
             share += match balance.step(Some(reads)) {
-                Shift::Promote { share, .. } => share,
-                Shift::Demote { share, .. } => -share,
+                Shift::Promote(load) => load.share,
+                Shift::Demote(load) => -load.share,
                 _ => break,
             };
             shares.push(share);
@@ -126,7 +130,7 @@ mod tests {
         let _ = balance.step(Some(reads));
         (balance.low, balance.high) = (0.5, 0.5);
         interval(&mut reads, 0.5);
-        let Shift::Promote { share, bytes } = balance.step(Some(reads)) else { panic!() };
+        let Shift::Promote(Load { share, bytes }) = balance.step(Some(reads)) else { panic!() };
         assert_eq!((share, bytes), (0.25, 16_000_000), "the upper bound is dropped");
     }
 
@@ -138,7 +142,7 @@ mod tests {
         let _ = balance.step(Some(reads));
         reads[1].served += 1_000_000;
         reads[1].outstanding += Duration::from_micros(400_000);
-        let Shift::Promote { share, bytes } = balance.step(Some(reads)) else { panic!() };
+        let Shift::Promote(Load { share, bytes }) = balance.step(Some(reads)) else { panic!() };
         assert_eq!((share, bytes), (0.5, 32_000_000));
     }
 

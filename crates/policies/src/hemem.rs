@@ -32,7 +32,7 @@ use tierscope_core::{
     TierReads, Time,
 };
 
-use crate::balance::{Balance, Shift};
+use crate::balance::{Balance, Load, Shift};
 use crate::blocks::{BLOCK, Blocks, tier_of};
 use crate::cost::Costs;
 use crate::pages::{ListId, Lists, Moves};
@@ -391,22 +391,29 @@ impl HeMem {
 
     /// Promotes hot pages of the slower tiers; or moves as many as balance the tiers.
     fn pass(&mut self, orders: &mut Orders) {
-        let blocks = self.config.round.0 / BLOCK;
         let shift =
             if self.config.balance { self.balance.step(self.reads) } else { Shift::Unknown };
-        let (share, bytes) = match shift {
-            Shift::None => return,
-            Shift::Unknown => {
-                return self.promote(Allowance { blocks, accesses: u64::MAX }, orders);
-            }
-            Shift::Promote { share, bytes } | Shift::Demote { share, bytes } => (share, bytes),
-        };
-        let accesses = (share * self.accesses(orders) as f64) as u64;
-        let mut allowed = Allowance { blocks: blocks.min(bytes / BLOCK), accesses };
         match shift {
-            Shift::Demote { .. } => _ = self.move_hot(Tier(0), Tier(1), &mut allowed, orders),
-            _ => self.promote(allowed, orders),
+            Shift::None => {}
+            Shift::Unknown => {
+                let blocks = self.config.round.0 / BLOCK;
+                self.promote(Allowance { blocks, accesses: u64::MAX }, orders);
+            }
+            Shift::Promote(load) => {
+                let allowed = self.allowed(load, orders);
+                self.promote(allowed, orders);
+            }
+            Shift::Demote(load) => {
+                let mut allowed = self.allowed(load, orders);
+                self.move_hot(Tier(0), Tier(1), &mut allowed, orders);
+            }
         }
+    }
+
+    /// What a pass may move for a share of the load.
+    fn allowed(&mut self, load: Load, orders: &mut Orders) -> Allowance {
+        let accesses = (load.share * self.accesses(orders) as f64) as u64;
+        Allowance { blocks: self.config.round.0.min(load.bytes) / BLOCK, accesses }
     }
 
     fn promote(&mut self, mut allowed: Allowance, orders: &mut Orders) {

@@ -9,12 +9,15 @@
 //! chains of dependent reads in 1 MiB, in 4 MiB and in 4 GiB, and the sizes of its caches. In a
 //! virtual machine reads of more than some 16 MiB also miss the TLB of nested paging.
 
+#[path = "words/huge.rs"]
+mod huge;
+
 use std::hint::black_box;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use rustix::mm::{Advice, madvise};
+use huge::words;
 use tierscope_core::{Error, ErrorKind, Level, Result, Rng};
 use tierscope_hw::Machine as Hardware;
 use tierscope_sim::LookPrice;
@@ -28,21 +31,6 @@ const TURNS: u64 = 60;
 const FANOUT: u64 = 512;
 const LEVELS: u8 = 4;
 
-/// Zeroed words, on huge pages of the host if it has them.
-fn words(count: usize) -> Vec<AtomicU64> {
-    let words: Vec<AtomicU64> = std::iter::repeat_with(|| AtomicU64::new(0)).take(0).collect();
-    let mut words = words;
-    words.reserve_exact(count);
-    // SAFETY: the allocation is ours and has no contents yet; advice may fail without harm.
-    let _ = unsafe {
-        let bytes = (count * 8) & !4095;
-        let start = (words.as_mut_ptr() as usize).next_multiple_of(4096) as *mut _;
-        madvise(start, bytes.saturating_sub(4096), Advice::LinuxHugepage)
-    };
-    words.resize_with(count, AtomicU64::default);
-    words
-}
-
 /// Tables by level: an entry is the position of the first entry of the table below it.
 struct Tree(Vec<Vec<AtomicU64>>);
 
@@ -51,11 +39,8 @@ impl Tree {
         let level = |number: u8| {
             let level = Level::new(number).expect("1 to 4");
             let entries = ((gib << 30) / level.entry_bytes()).max(FANOUT);
-            let table = words(entries as usize);
-            for (at, entry) in table.iter().enumerate() {
-                entry.store(at as u64 * FANOUT, Ordering::Relaxed);
-            }
-            table
+            let mut next = (0..).step_by(FANOUT as usize).map(AtomicU64::new);
+            words(entries as usize, true, || next.next().expect("without end"))
         };
         Self((1..=LEVELS).map(level).collect())
     }
@@ -90,7 +75,7 @@ fn timed(mut work: impl FnMut(usize)) -> f64 {
 /// Nanoseconds of a dependent read in `bytes`: a random cycle through its lines.
 fn chain(bytes: usize, rng: &mut Rng) -> f64 {
     let lines = bytes / 64;
-    let table = words(lines * 8);
+    let table = words(lines * 8, true, AtomicU64::default);
     let mut order: Vec<u32> = (0..lines as u32).collect();
     for at in (1..lines).rev() {
         order.swap(at, rng.below(at as u64 + 1) as usize);

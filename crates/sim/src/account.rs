@@ -6,6 +6,11 @@ use tierscope_core::{SpaceId, Tier, TierReads};
 
 use crate::latency::Latency;
 
+/// A time in ps, in whole nanoseconds.
+pub(crate) fn duration(ps: u64) -> Duration {
+    Duration::from_nanos(ps / 1000)
+}
+
 /// Number of tiers with counters of their own.
 pub(crate) const TIERS: usize = 8;
 
@@ -51,8 +56,7 @@ impl Counts {
     /// The reads of a tier, as counters of hardware give them.
     pub(crate) fn reads(&self, tier: Tier, idle: Duration) -> TierReads {
         let at = usize::from(tier.0);
-        let outstanding = Duration::from_nanos(self.outstanding[at] / 1000);
-        TierReads { served: self.served[at], outstanding, idle }
+        TierReads { served: self.served[at], outstanding: duration(self.outstanding[at]), idle }
     }
 
     pub(crate) fn add(&mut self, other: &Counts) {

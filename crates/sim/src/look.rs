@@ -22,11 +22,9 @@
 
 use tierscope_core::{Level, Probe};
 use tierscope_hw::Machine as Hardware;
+use tierscope_hw::entry::ENTRY_BYTES;
 
 use crate::config::Costs;
-
-/// Bytes of an entry.
-const ENTRY: f64 = 8.0;
 
 /// What reads of entries cost, in nanoseconds, and the sizes of the caches.
 #[derive(Clone, Copy, Debug)]
@@ -46,14 +44,13 @@ impl LookPrice {
     /// Prices on a machine.
     #[must_use]
     pub fn new(hardware: &Hardware, costs: &Costs) -> Self {
-        let ns = |cycles: u32| f64::from(cycles) * 1e3 / f64::from(hardware.processor.mhz);
         let timing = &hardware.timing;
         Self {
             own: costs.access_bits.probe_ns as f64,
             reads: costs.access_bits.reads,
             levels: hardware.translation.levels,
-            private: ns(timing.private_cycles),
-            llc: ns(timing.llc_cycles),
+            private: hardware.nanoseconds(timing.private_cycles),
+            llc: hardware.nanoseconds(timing.llc_cycles),
             memory: f64::from(hardware.tiers[0].read_ns),
             private_bytes: f64::from(timing.private_kib) * 1024.0,
             llc_bytes: hardware.llc.as_ref().map_or(0.0, |llc| llc.bytes() as f64),
@@ -82,7 +79,8 @@ impl LookPrice {
 
     /// Nanoseconds of the read of an entry of `level`, after those above it.
     fn read(&self, level: Level, bytes: u64) -> f64 {
-        let table = (bytes as f64 / level.entry_bytes() as f64 * ENTRY).max(ENTRY);
+        let entry = ENTRY_BYTES as f64;
+        let table = (bytes as f64 / level.entry_bytes() as f64 * entry).max(entry);
         let held = |cache: f64| (cache / table).min(1.0);
         let (near, far) = (held(self.private_bytes), 1.0 - held(self.private_bytes));
         let last = held(self.llc_bytes);

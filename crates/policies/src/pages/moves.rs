@@ -301,14 +301,14 @@ mod tests {
         assert_eq!((moves.low(FAST), moves.high(FAST)), (4096, 2 * 4096));
         assert_eq!((moves.shortage(FAST), moves.room_above_low(FAST)), (4096, 0));
         let free = 20 * 4096;
-        let told = tierscope_core::TierPressure {
+        let given = tierscope_core::TierPressure {
             tier: FAST,
             free,
             low: 4096,
             high: 3 * 4096,
             reads: None,
         };
-        moves.pressure(&Pressure { tiers: vec![told], ..Pressure::default() });
+        moves.pressure(&Pressure { tiers: vec![given], ..Pressure::default() });
         assert_eq!((moves.shortage(FAST), moves.room_above_low(FAST)), (0, 19 * 4096));
     }
 }

@@ -1,15 +1,16 @@
 //! What this host allows: random reads a second, each of another line of a table.
 
+#[path = "../words/huge.rs"]
+mod huge;
+
 use std::hint::black_box;
 use std::time::Duration;
 
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
-use tierscope_core::{Error, ErrorKind, Result};
+use huge::words;
 
 use crate::measure::{SLICES, cpu_time, median};
 
-/// A huge page of the host, and words of a line.
-const HUGE: usize = 2 << 20;
+/// Words of a line.
 const LINE: usize = 8;
 
 /// Lines that page tables of `bytes` of 4 KiB pages take on the host, at least: 128 entries a line.
@@ -19,31 +20,9 @@ pub(crate) fn table_lines(bytes: u64) -> usize {
 
 /// Millions of independent reads a second from a table of `lines` lines, on huge pages of the host
 /// if it has them, or on small ones; as many are under way as the core allows.
-pub(crate) fn random_reads(lines: usize, huge: bool, time: Duration) -> Result<f64> {
-    let bytes = (lines * LINE * 8).next_multiple_of(HUGE) + HUGE;
-    let failed = |errno: rustix::io::Errno| {
-        Error::new(ErrorKind::Other, format!("no room for a table of {} MiB", bytes >> 20))
-            .cause(errno)
-            .remedy("measure a smaller pattern")
-    };
-    let advice = if huge { Advice::LinuxHugepage } else { Advice::LinuxNoHugepage };
-    let prot = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a fresh mapping at an address of the kernel's choice; advice changes no contents.
-    let start = unsafe {
-        let start =
-            mmap_anonymous(std::ptr::null_mut(), bytes, prot, MapFlags::PRIVATE).map_err(failed)?;
-        let _ = madvise(start, bytes, advice);
-        start
-    };
-    // SAFETY: all of it is mapped and zeroed, and nothing else refers to it.
-    let table = unsafe { std::slice::from_raw_parts_mut(start.cast::<u64>(), bytes / 8) };
-    let first = table.as_ptr().align_offset(HUGE);
-    let table = &mut table[first..][..lines * LINE];
-    table.fill(1);
-    let rate = median((0..SLICES).map(|_| slice(table, time / SLICES)).collect());
-    // SAFETY: the slice is not used any more.
-    unsafe { munmap(start, bytes) }.map_err(failed)?;
-    Ok(rate)
+pub(crate) fn random_reads(lines: usize, huge: bool, time: Duration) -> f64 {
+    let table = words(lines * LINE, huge, || 1);
+    median((0..SLICES).map(|_| slice(&table, time / SLICES)).collect())
 }
 
 fn slice(table: &[u64], time: Duration) -> f64 {

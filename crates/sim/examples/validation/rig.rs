@@ -92,6 +92,36 @@ impl Ran {
     }
 }
 
+fn process(name: &str, spec: &str, tier: usize) -> Result<Process> {
+    Ok(Process {
+        name: name.into(),
+        pages: PageSize::G1,
+        populate: true,
+        placement: Placement::Bind(Tier(tier as u8)),
+        ..Process::new(generate::from_spec(spec)?)
+    })
+}
+
+/// The processes of a load.
+pub(crate) fn load(load: &Load) -> Result<Process> {
+    let stride = load.stride.map_or(String::new(), |stride| format!(",stride={stride}B"));
+    let bypasses = load.written >= 1.0;
+    // A store to a cached line reads it, and writes it back later.
+    let writes = if bypasses { 1.0 } else { (load.written / (1.0 - load.written)).min(1.0) };
+    let rate = load.rate.map_or(String::new(), |rate| format!(",rate={rate}"));
+    let spec = format!("contiguous:{AREA},writes={writes:.4}{stride}{rate}");
+    let process = process("load", &spec, load.tier)?;
+    let overlap = load.fenced.then_some(1);
+    let (threads, pages) = (load.threads, load.pages);
+    Ok(Process { threads, pages, overlap, non_temporal: bypasses, ..process })
+}
+
+/// A thread of dependent accesses to a tier, on the core after those of the load.
+fn chase(tier: usize, cpu: u32) -> Result<Process> {
+    let spec = "contiguous:space=1GiB,hot=1GiB,chase=true";
+    Ok(Process { first_cpu: cpu, ..process("chase", spec, tier)? })
+}
+
 impl Rig {
     /// Hardware with these tiers; the rest is that of a ready-made machine.
     pub(crate) fn hardware(&self, template: &str, tiers: Vec<MemoryTier>) -> Result<Hardware> {
@@ -128,39 +158,7 @@ impl Rig {
         tier.medium = Medium { channels, ..tier.medium };
         Ok(tier)
     }
-}
 
-fn process(name: &str, spec: &str, tier: usize) -> Result<Process> {
-    Ok(Process {
-        name: name.into(),
-        pages: PageSize::G1,
-        populate: true,
-        placement: Placement::Bind(Tier(tier as u8)),
-        ..Process::new(generate::from_spec(spec)?)
-    })
-}
-
-/// The processes of a load.
-pub(crate) fn load(load: &Load) -> Result<Process> {
-    let stride = load.stride.map_or(String::new(), |stride| format!(",stride={stride}B"));
-    let bypasses = load.written >= 1.0;
-    // A store to a cached line reads it, and writes it back later.
-    let writes = if bypasses { 1.0 } else { (load.written / (1.0 - load.written)).min(1.0) };
-    let rate = load.rate.map_or(String::new(), |rate| format!(",rate={rate}"));
-    let spec = format!("contiguous:{AREA},writes={writes:.4}{stride}{rate}");
-    let process = process("load", &spec, load.tier)?;
-    let overlap = load.fenced.then_some(1);
-    let (threads, pages) = (load.threads, load.pages);
-    Ok(Process { threads, pages, overlap, non_temporal: bypasses, ..process })
-}
-
-/// A thread of dependent accesses to a tier, on the core after those of the load.
-fn chase(tier: usize, cpu: u32) -> Result<Process> {
-    let spec = "contiguous:space=1GiB,hot=1GiB,chase=true";
-    Ok(Process { first_cpu: cpu, ..process("chase", spec, tier)? })
-}
-
-impl Rig {
     /// Runs processes.
     pub(crate) fn run(&self, hardware: &Hardware, processes: &[Process]) -> Result<Ran> {
         let mut setup = Setup::new(hardware.clone(), Costs::ready_made("linux")?);

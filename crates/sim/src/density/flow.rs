@@ -347,7 +347,7 @@ impl Loop {
     /// nanoseconds of other work for every access.
     pub(super) fn new(hardware: &Hardware, threads: f64, overlap: Option<u32>, pause: f64) -> Self {
         let timing = &hardware.timing;
-        let ns = |cycles: u32| f64::from(cycles) * 1e3 / f64::from(hardware.processor.mhz);
+        let ns = |cycles: u32| hardware.nanoseconds(cycles);
         let all = Core::of(timing);
         let buffers = overlap.map_or(all.buffers, |lines| all.buffers.min(lines as usize));
         let distance = hardware.prefetcher.as_ref().map_or(1, |prefetcher| prefetcher.distance);

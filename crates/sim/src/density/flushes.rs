@@ -98,8 +98,8 @@ impl Machine {
         let cores = f64::from(self.config.cores);
         let walks = self.world.profile_at(now).refilled((now - last) as f64 / 1e9) * cores;
         let timing = &self.config.hardware.timing;
-        let cycle = 1e3 / f64::from(self.config.hardware.processor.mhz);
-        let each = f64::from(timing.llc_cycles) * cycle / f64::from(timing.walkers.max(1));
+        let read = self.config.hardware.nanoseconds(timing.llc_cycles);
+        let each = read / f64::from(timing.walkers.max(1));
         self.ledger.refilled(walks, walks * each);
         if self.world.flushes.is_long() {
             self.world.flushes.prune(self.stamps.times());

@@ -18,7 +18,7 @@ use super::residency::{Group, alike, characteristic_time};
 /// Bytes of a cache line.
 const LINE: f64 = 64.0;
 /// Page-table entries in a cache line.
-const ENTRIES: f64 = 8.0;
+pub(super) const ENTRIES: u64 = 8;
 /// Number of times for which distinct lines are tabulated: four to a doubling, from a nanosecond
 /// on.
 const STEPS: u32 = 240;
@@ -93,7 +93,7 @@ impl Use {
     /// Successive walks that read their leaf entry from one line, at least one.
     fn in_a_line(&self) -> f64 {
         let page = self.leaf.entry_bytes() as f64;
-        let line = ENTRIES * page / self.every.max(page);
+        let line = ENTRIES as f64 * page / self.every.max(page);
         self.stride.map_or(1.0, |_| line.max(1.0))
     }
 

@@ -11,7 +11,7 @@ pub(super) struct Sums(Vec<Vec<(u64, f64)>>);
 
 impl Sums {
     /// Sums for the given events a second of each density.
-    pub(super) fn of(layers: &[Vec<Placed>], rate: impl Fn(&Placed) -> f64) -> Self {
+    pub(super) fn of(layers: &[Vec<Placed>], mut rate: impl FnMut(&Placed) -> f64) -> Self {
         let of_layer = |layer: &Vec<Placed>| {
             let mut sum = 0.0;
             let mut sums = Vec::with_capacity(2 * layer.len());

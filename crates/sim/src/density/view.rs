@@ -7,6 +7,8 @@ use tierscope_core::{
     TierUse,
 };
 
+use crate::account::duration;
+
 use super::machine::Machine;
 use super::space::SPACE;
 
@@ -23,7 +25,7 @@ impl Machine {
             reads: Some(counts.reads(of.tier, idle(of.tier))),
         });
         let tiers = tiers.collect();
-        let cores_stalled = Some(Duration::from_nanos(counts.stalled / 1000));
+        let cores_stalled = Some(duration(counts.stalled));
         Pressure { tiers, stalled: 0.0, cores_stalled }
     }
 }

@@ -7,7 +7,7 @@
 use tierscope_core::{Level, PAGE_SIZE, Range};
 
 use super::config::Config;
-use super::hits::Use;
+use super::hits::{ENTRIES, Use};
 use super::profile::{Placed, pages};
 use super::residency::{Group, alike, characteristic_time, seen};
 use super::sums::Sums;
@@ -40,9 +40,9 @@ pub(super) struct Residency {
     line_reads: Vec<Sums>,
 }
 
-/// Bytes below a line of entries: eight of them.
+/// Bytes below a line of entries.
 fn line_bytes(level: Level) -> u64 {
-    8 * level.entry_bytes()
+    ENTRIES * level.entry_bytes()
 }
 
 /// Bytes of a page. Successive visits to 4 KiB pages of one huge page count as one visit.
@@ -90,13 +90,17 @@ impl Residency {
             let cache = Upper::new(config, level, &uses);
             residency.upper.push((uses, cache));
         }
-        let reads = |level: Level| {
-            Sums::of(layers, |placed| match placed.density.every <= line_bytes(level) {
-                true => residency.reads(placed)[usize::from(level.number())],
-                false => 0.0,
+        let reads = layers.iter().flatten();
+        let reads: Vec<_> =
+            reads.map(|placed| residency.reads(placed, residency.loads(placed, true))).collect();
+        let sums = |level: Level| {
+            let mut reads = reads.iter().map(|reads| reads[usize::from(level.number())]);
+            Sums::of(layers, |placed| {
+                let reads = reads.next().unwrap_or(0.0);
+                if placed.density.every <= line_bytes(level) { reads } else { 0.0 }
             })
         };
-        residency.line_reads = residency.levels().map(reads).collect();
+        residency.line_reads = residency.levels().map(sums).collect();
         residency
     }
 
@@ -154,6 +158,7 @@ impl Residency {
         let walks = turns * self.missing(placed, (self.tlb[1], self.flush));
         let second = turns * self.missing(placed, (self.tlb[0], self.flush)) - walks;
         let second = second.max(0.0);
+        let loads = self.loads(placed, true);
         Use {
             bytes: range.bytes() as f64,
             every: density.every as f64,
@@ -162,22 +167,22 @@ impl Residency {
             writes: density.writes,
             leaf: self.leaf,
             translation: [1.0 - walks - second, second, walks],
-            loads: self.loads(placed, true),
-            line_reads: self.line_reads(placed),
+            loads,
+            line_reads: self.line_reads(placed, loads),
         }
     }
 
-    /// By level number: entries of a density that walks read, a second.
-    fn reads(&self, placed: &Placed) -> [f64; 6] {
+    /// By level number: walks a second that read an entry, of which `loads` are the shares.
+    fn reads(&self, placed: &Placed, loads: [f64; 6]) -> [f64; 6] {
         let walks = self.walks(placed);
-        self.loads(placed, true).map(|share| walks * share)
+        loads.map(|share| walks * share)
     }
 
     /// By level number: walks a second that read the line of entries in the middle of a range. A
     /// sweep reads it by itself, and so do accesses to fewer pages than lines.
-    fn line_reads(&self, placed: &Placed) -> [f64; 6] {
+    fn line_reads(&self, placed: &Placed, loads: [f64; 6]) -> [f64; 6] {
         let Placed { density, range, .. } = placed;
-        let mut reads = self.reads(placed);
+        let mut reads = self.reads(placed, loads);
         for (level, sums) in self.levels().zip(&self.line_reads) {
             let number = usize::from(level.number());
             let apart = line_bytes(level).max(density.every);

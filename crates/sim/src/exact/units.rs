@@ -1,8 +1,8 @@
 //! Units and sizes that all parts of the machine share. Times are in picoseconds.
 
-use std::time::Duration;
-
 use tierscope_core::Level;
+
+pub(super) use crate::account::duration;
 
 /// Picoseconds in a nanosecond.
 pub(super) const NS: u64 = 1000;
@@ -12,8 +12,3 @@ pub(super) const SECOND: u64 = 1_000_000_000_000;
 pub(super) const LINE: u64 = 64;
 /// Entries of a page table.
 pub(super) const FANOUT: usize = Level::FANOUT as usize;
-
-/// A time in ps, in whole nanoseconds.
-pub(super) fn duration(ps: u64) -> Duration {
-    Duration::new(ps / SECOND, (ps % SECOND / NS) as u32)
-}

@@ -41,7 +41,6 @@ impl Configuration {
                 .cause("the machine has no last-level cache")
                 .remedy("give another, or add [llc] to its file"));
         }
-        let cycle = 1000.0 / f64::from(machine.processor.mhz);
         let model = Model::new(machine, Some(placement))?;
         let model = match nested {
             Some(size) => model.nested(machine, size)?,
@@ -53,7 +52,7 @@ impl Configuration {
             placement,
             nested,
             model,
-            llc_ns: f64::from(machine.timing.llc_cycles) * cycle,
+            llc_ns: machine.nanoseconds(machine.timing.llc_cycles),
             memory_ns: f64::from(machine.tiers[0].read_ns),
         })
     }

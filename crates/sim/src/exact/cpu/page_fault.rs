@@ -2,11 +2,11 @@
 
 use tierscope_core::{Access, Addr, BusObserver, HintFault, PAGE_SIZE, Time};
 use tierscope_hw::PageSize;
+use tierscope_workloads::Touch;
 
 use crate::exact::Machine;
 use crate::exact::mm::{Denied, Resolved};
 use crate::exact::units::{NS, SECOND};
-use tierscope_workloads::Touch;
 
 impl<B: BusObserver> Machine<B> {
     /// Resolves a page fault of a thread; kills its process if the access is denied.

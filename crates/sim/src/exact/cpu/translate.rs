@@ -138,7 +138,7 @@ pub(super) fn enqueue<const CACHE: bool, const SAMPLES: bool>(
 }
 
 /// The entries of a walk pass through the core's private caches, unless their table is uncached;
-/// those that are not there are queued.
+/// entries that the caches lack are queued.
 #[inline(always)]
 fn read_entries(
     reads: &Reads,
