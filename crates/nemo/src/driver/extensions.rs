@@ -40,8 +40,7 @@ impl<E: Engine> Driver<E> {
         let sized = Spec { states: Some(1 << bits), ..*spec };
         let layout = Layout::new(&sized, &[(0, 0)])?;
         let number = self.free_number()?;
-        let end = spec.rule.filter.end.min(limits.end);
-        let controllers = self.engine.memory().serving(spec.rule.filter.start, end);
+        let controllers = self.serving(&spec.rule)?;
         let cells = self.take_cells(&layout, &controllers)?;
         let select = Select::Hash { multiplier, bits };
         let plain = Telemetry::new(Owner::Host, spec.rule, layout, vec![(0, 0)], cells);
@@ -92,13 +91,11 @@ impl<E: Engine> Driver<E> {
 
     /// Allocates adjacent pipelines in every controller: one cell for each link.
     fn take_chain(&mut self, plans: &[Link]) -> Result<Vec<Cell>> {
-        let filter = plans[0].spec.rule.filter;
-        let end = filter.end.min(self.engine.memory().end());
         let geometry = self.engine.geometry();
         let banks: Vec<usize> = plans.iter().map(|plan| plan.layout.banks_in(0) as usize).collect();
         let before = self.slabs.clone();
         let mut cells = vec![Cell::new(); plans.len()];
-        for controller in self.engine.memory().serving(filter.start, end) {
+        for controller in self.serving(&plans[0].spec.rule)? {
             let slab = &mut self.slabs[controller];
             let Some(pieces) = slab.take(&banks, true) else {
                 let (pipelines, free) = (slab.free_pipelines(), slab.free_banks());

@@ -33,7 +33,7 @@ use tierscope_core::{
 use crate::engine::{At, Control, Engine};
 use crate::program::{Chain, Program, Select, Side};
 use slab::{PipelineBanks, Slab};
-use spec::{Layout, keys_of, no_room};
+use spec::{Layout, keys_of, no_room, refused};
 
 /// Owner of a telemetry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -107,7 +107,7 @@ impl<E: Engine> Driver<E> {
         spec.rule.check(&limits)?;
         let last = spec.rule.filter.end.min(end);
         let keys = vec![keys_of(spec.rule.key, spec.rule.filter.start, last, &limits)];
-        let controllers = self.engine.memory().serving(spec.rule.filter.start, last);
+        let controllers = self.serving(&spec.rule)?;
         self.install_for(Owner::Host, spec, keys, &controllers)
     }
 
@@ -195,6 +195,17 @@ impl<E: Engine> Driver<E> {
         let number = self.free_number()?;
         let cells = self.take_cells(&layout, controllers)?;
         self.settle(number, Telemetry::new(owner, spec.rule, layout, keys, cells))
+    }
+
+    /// Controllers that serve memory of a rule's filter, one at least.
+    fn serving(&self, rule: &Rule) -> Result<Vec<usize>> {
+        let (start, memory) = (rule.filter.start, self.engine.memory());
+        let controllers = memory.serving(start, rule.filter.end.min(memory.end()));
+        if controllers.is_empty() {
+            let cause = format!("no controller serves memory from {start:#x} to its end");
+            return Err(refused("filter", cause).remedy("choose a range with memory"));
+        }
+        Ok(controllers)
     }
 
     /// A free telemetry number.

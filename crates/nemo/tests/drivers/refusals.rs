@@ -38,6 +38,15 @@ fn translations_are_refused_by_name() {
 }
 
 #[test]
+fn a_rule_on_a_hole_of_the_memory_is_refused() {
+    let mut driver = with_hole();
+    let rule = per_base_page().filter(RequestKind::All, 1 << 30, 2 << 30);
+    let rule = rule.finish(&RuleLimits::of_memory(3 << 30)).unwrap();
+    let why = driver.register_states(&rule, 512).unwrap_err().to_string();
+    assert!(why.contains("refused at `filter`: no controller serves memory"), "{why}");
+}
+
+#[test]
 fn ranges_are_refused_by_name_and_leave_nothing() {
     let mut driver = prototype();
     let id = driver.register_states(&finish(per_huge_page()), 64).unwrap();
@@ -119,7 +128,9 @@ proptest! {
         let builder = if pages { per_base_page() } else { per_huge_page() };
         let rule = builder.filter(RequestKind::All, first * HUGE, end);
         let rule = rule.finish(&RuleLimits::of_memory(3 << 30)).unwrap();
-        let id = driver.install(&Spec { states: Some(1024), ..Spec::from(rule) }).unwrap();
+        let installed = driver.install(&Spec { states: Some(1024), ..Spec::from(rule) });
+        prop_assert_eq!(installed.is_ok(), first * HUGE < 1 << 30 || end > 2 << 30);
+        let Ok(id) = installed else { return Ok(()) };
         let region = key.checked_mul(HUGE).filter(|start| *start >= first * HUGE && *start < end);
         let served = region.is_some_and(|start| start >> 30 != 1);
         let span = rule.states_per_key() as u32;
