@@ -10,6 +10,7 @@
 #include <linux/kconfig.h>
 #include <linux/mm.h>
 #include <linux/version.h>
+#include <asm/cpufeature.h>
 
 #ifndef CONFIG_X86_64
 #error "tierscope knows the page tables of x86-64 only"
@@ -38,6 +39,37 @@ static inline pgd_t *kernel_to_user_pgdp(pgd_t *pgdp)
 	return pgdp;
 }
 #endif
+
+/*
+ * d438d2734170 ("mm: remove devmap related functions and page table bits"),
+ * v6.17: pages of DAX are mapped like others, and the kernel takes their
+ * ACCESSED bits like those of others
+ */
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 17, 0)
+#define pte_devmap(pte)	false
+#define pmd_devmap(pmd)	false
+#endif
+
+/*
+ * 4afeb0ed1753 ("x86/mm: Enable broadcast TLB invalidation for multi-threaded
+ * processes"), v6.15: INVLPGB drops translations on all CPUs at once, and an
+ * address space has one ASID on all of them, 0 before it gets one;
+ * mm_global_asid() is not for modules
+ */
+static inline unsigned long ts_global_asid(struct mm_struct *mm,
+					   bool *transition)
+{
+#if IS_ENABLED(CONFIG_BROADCAST_TLB_FLUSH)
+	if (boot_cpu_has(X86_FEATURE_INVLPGB)) {
+		unsigned long asid = smp_load_acquire(&mm->context.global_asid);
+
+		*transition = READ_ONCE(mm->context.asid_transition);
+		return asid;
+	}
+#endif
+	*transition = false;
+	return 0;
+}
 
 /* Without CONFIG_PAGE_IDLE_FLAG folio_set_young() does nothing: Debian's 6.1 */
 #define TS_HANDBACK	IS_ENABLED(CONFIG_PAGE_IDLE_FLAG)

@@ -13,7 +13,9 @@
  *    the kernel's next flush of a few pages becomes a whole one there. Nothing
  *    of what the kernel knows of a CPU (cpu_tlbstate) is touched.
  *  - The CPUs that run the target now drop the translations of what they have
- *    loaded, by instruction, in an interrupt.
+ *    loaded, by instruction, in an interrupt. 209954cbc7d0 ("x86/mm/tlb: Update
+ *    mm_cpumask lazily"), v6.14: a CPU that left the target stays in the mask
+ *    until the kernel's own flushes trim it, and is interrupted for nothing.
  *
  * The order matters, and is the kernel's: count, full barrier, read the mask. A
  * CPU that loads the address space sets its bit in the mask, full barrier, and
@@ -72,6 +74,33 @@ static void drop_here(void *mm)
 		drop_loaded();
 }
 
+/*
+ * An address space with a PCID of its own on all CPUs: one that comes back to it
+ * compares no generation, and what it kept is dropped now, whatever it runs. The
+ * kernel drops it by INVLPGB, and leaves the mask alone: all CPUs that may have
+ * kept something are in it. No emulated CPU has INVLPGB: never run so far.
+ */
+static void drop_asid(void *asid)
+{
+	unsigned long pcid = (unsigned long)asid + 1;	/* kern_pcid() */
+
+	invpcid_flush_single_context(pcid);
+	if (ts_pti())
+		invpcid_flush_single_context(pcid |
+					     BIT(X86_CR3_PTI_PCID_USER_BIT));
+}
+
+static void drop_on(const struct cpumask *cpus, struct mm_struct *mm)
+{
+	bool transition;
+	unsigned long asid = ts_global_asid(mm, &transition);
+
+	if (asid)
+		on_each_cpu_mask(cpus, drop_asid, (void *)asid, false);
+	if (!asid || transition)
+		on_each_cpu_mask(cpus, drop_here, mm, false);
+}
+
 /* TIERSCOPE_IOC_FLUSH */
 int ts_flush(struct ts_session *session, struct tierscope_flush *arg)
 {
@@ -91,7 +120,7 @@ int ts_flush(struct ts_session *session, struct tierscope_flush *arg)
 	session->stats.interrupts += arg->cpus;
 	if (cpumask_test_cpu(this_cpu, &session->cpus))
 		session->stats.interrupts--;
-	on_each_cpu_mask(&session->cpus, drop_here, mm, false);
+	drop_on(&session->cpus, mm);
 	put_cpu();
 	return 0;
 }

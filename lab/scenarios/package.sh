@@ -54,6 +54,13 @@ in_host dpkg-deb -b /run/bad /run/bad.deb
 status "$old"
 test -c /dev/tierscope
 in_host tierscope record -p "$target" --duration 1s -o /run/after-failure
+# A kernel that the module does not build for is installed: DKMS leaves it out, and nothing fails.
+for other in 5.10.0-1-amd64 99.0.1-amd64; do
+    mkdir -p $root/lib/modules/$other/build/include
+    in_host dkms autoinstall --kernelver $other
+    ! in_host dkms status -k $other | grep -v ': added$' || exit 1
+    rm -r $root/lib/modules/$other
+done
 echo "served after $(cut -d ' ' -f 1 /proc/uptime) s"
 # An upgrade brings its own module and leaves settings and recordings alone.
 cp $conf /tmp/conf

@@ -22,6 +22,13 @@ static inline void vm_flags_set(struct vm_area_struct *vma, vm_flags_t flags)
 }
 #endif
 
+/* v7.0: shmem_file_setup() takes vma_flags_t, which is a struct */
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(7, 0, 0)
+#define FILLER_NO_FLAGS	EMPTY_VMA_FLAGS
+#else
+#define FILLER_NO_FLAGS	0
+#endif
+
 /*
  * ea4654e08853 ("x86/bugs: Rename CONFIG_PAGE_TABLE_ISOLATION =>
  * CONFIG_MITIGATION_PAGE_TABLE_ISOLATION"), v6.9

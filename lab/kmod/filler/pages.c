@@ -81,7 +81,8 @@ int filler_get_pages(struct filler *filler)
 	loff_t size = (loff_t)(PTRS_PER_PTE + SPARE_PAGES) << PAGE_SHIFT;
 	int err;
 
-	filler->shmem = shmem_file_setup(TIERSCOPE_FILLER_NAME, size, 0);
+	filler->shmem = shmem_file_setup(TIERSCOPE_FILLER_NAME, size,
+					 FILLER_NO_FLAGS);
 	if (IS_ERR(filler->shmem))
 		return PTR_ERR(filler->shmem);
 	/* Reclaim could not free them: do not let it try. */

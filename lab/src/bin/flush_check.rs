@@ -149,8 +149,14 @@ fn pace_and_end() -> Outcome<()> {
     if least.is_zero() || took < least * (IN_A_ROW - 1) {
         return Err("flushes follow each other too fast".into());
     }
-    if (stats.flushes, stats.interrupts) != (IN_A_ROW.into(), asked) {
-        return Err(format!("counted {} and {asked}", stats.flushes).into());
+    // Since v6.14 a CPU that ran the child once may stay in its mask: this one too, which needs no
+    // interrupt.
+    let without_own = asked.saturating_sub(IN_A_ROW.into())..=asked;
+    if stats.flushes != u64::from(IN_A_ROW) || !without_own.contains(&stats.interrupts) {
+        let abi::Stats { flushes, interrupts, .. } = stats;
+        return Err(
+            format!("{asked} CPUs were to drop, but {flushes} and {interrupts} count").into()
+        );
     }
     watched.child.kill()?;
     watched.child.wait()?;
