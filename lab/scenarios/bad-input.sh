@@ -144,7 +144,7 @@ wait "$recorder" || true
 windows=$(windows /tmp/killed)
 ended=$(tierscope export /tmp/killed --csv --table windows -o - | awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == "end_ns") column = i } END { printf "%d", $column / 1000000 }')
 echo "$windows windows; stopped at $stopped ms, the last window ended at $ended ms"
-[ "$windows" -ge 10 ]
+[ "$windows" -ge 5 ]
 [ "$((stopped - ended))" -le 400 ]
 
 # Ctrl-C ends it cleanly.
@@ -175,7 +175,7 @@ done
 # The first session ended: nothing is left of its claim.
 tierscope record -p "$busy" --duration 1s -o /tmp/third
 tierscope report wss /tmp/third >/tmp/printed 2>&1
-! grep missing /tmp/printed || exit 1
+! grep 'other sessions' /tmp/printed || exit 1
 kill "$busy"
 
 # Not a recording; the output is taken.

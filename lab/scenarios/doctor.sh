@@ -58,3 +58,15 @@ says module forbidden
 
 tierscope doctor -p $! | tee /out/doctor.txt
 rmmod tierscope
+
+# A locked-down kernel refuses the module, and both commands say why.
+mount -t securityfs security /sys/kernel/security
+echo integrity >/sys/kernel/security/lockdown
+! insmod /lab/tierscope.ko || exit 1
+tierscope doctor --json >/tmp/printed || true
+says module-signing missing
+got=0
+tierscope record -p $! --instrument rates --duration 1s -o /tmp/locked 2>/tmp/printed || got=$?
+cat /tmp/printed
+[ "$got" = 3 ]
+grep -q '^tierscope: .*kernel lockdown is integrity; sign the module' /tmp/printed

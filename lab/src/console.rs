@@ -63,6 +63,13 @@ impl Scanner {
         &self.findings
     }
 
+    /// The rest of the last line with `mark` before the first complaint; None: neither was seen.
+    pub fn marked(&self, mark: &str) -> Option<&str> {
+        let first = self.findings.first()?;
+        let before = self.lines[..first.line].iter().rev();
+        before.filter_map(|line| line.split_once(mark)).map(|(_, rest)| rest.trim()).next()
+    }
+
     /// Whether the kernel panicked: no more output will follow.
     pub fn panicked(&self) -> bool {
         self.findings.iter().any(|f| f.kind == "panic")
@@ -136,6 +143,14 @@ mod tests {
         assert!(scan("fine\nOops: int3: 0000 [#1]\nOops: 0002 [#2]\n").emulator_fault());
         assert!(!scan("Oops: 0002 [#1]\nOops: int3: 0000 [#2]\n").emulator_fault());
         assert!(!scan("fine\n").emulator_fault());
+    }
+
+    #[test]
+    fn a_complaint_is_put_down_to_the_mark_before_it() {
+        let text = "[ 1.0] lab: job 00\n[ 2.0] lab: job 01\nBUG: x\n[ 9.0] lab: job 02\nBUG: y\n";
+        assert_eq!(scan(text).marked("lab: job "), Some("01"));
+        assert_eq!(scan("[ 1.0] lab: job 00\n").marked("lab: job "), None);
+        assert_eq!(scan("BUG: x\n").marked("lab: job "), None);
     }
 
     #[test]

@@ -13,13 +13,12 @@ use crate::paths;
 pub struct Matrix {
     /// Features by key.
     pub features: BTreeMap<String, Feature>,
-    /// Kernels, oldest first.
+    /// Kernels of `make test`, oldest first.
     #[serde(rename = "kernel")]
     pub kernels: Vec<Kernel>,
-    /// Kernels that are booted only by benchmarks, for features that only they have: our modules
-    /// are not built for them.
-    #[serde(default, rename = "peer")]
-    pub peers: Vec<Kernel>,
+    /// Kernels of `make test-kernels` only.
+    #[serde(default)]
+    pub further: Vec<Kernel>,
 }
 
 /// An optional feature of kernels.
@@ -32,25 +31,93 @@ pub struct Feature {
     pub symbols: Vec<String>,
 }
 
+impl Feature {
+    /// Whether the kernel with this configuration file has it.
+    #[must_use]
+    pub fn in_config(&self, config: &str) -> bool {
+        let set = |symbol: &String| {
+            config.lines().any(|l| l == format!("{symbol}=y") || l == format!("{symbol}=m"))
+        };
+        self.symbols.iter().all(set)
+    }
+}
+
 /// One kernel.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(try_from = "Entry")]
 pub struct Kernel {
     /// Short name, as in `--kernel 6.12`.
     pub name: String,
     /// Short description.
     pub about: String,
-    /// Debian meta package of the image.
-    pub image: String,
-    /// Debian meta package of the headers; None: no modules are built.
-    #[serde(default)]
-    pub headers: Option<String>,
-    /// Suite of Debian's archive that contains the packages, if not this machine's own.
-    #[serde(default)]
-    pub suite: Option<String>,
-    /// Whether it has each feature, by key of [`Matrix::features`].
-    #[serde(default)]
-    pub features: BTreeMap<String, bool>,
+    /// Place of its packages.
+    pub source: Source,
+    /// Suite with the libraries of its build tools, where this machine's are too old.
+    pub libraries: Option<String>,
+}
+
+/// Place of a kernel's packages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// The newest that apt's package lists name.
+    Lists {
+        /// Meta package of the image.
+        image: String,
+        /// Meta package of the headers.
+        headers: String,
+        /// Suite of Debian's archive, if not this machine's own.
+        suite: Option<String>,
+    },
+    /// The pool of the archive.
+    Pool(Pinned),
+}
+
+/// One version of a kernel.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pinned {
+    /// Version of its packages.
+    pub version: String,
+    /// Release without the flavour.
+    pub release: String,
+}
+
+impl Kernel {
+    /// Suite of Debian's archive, if not this machine's own.
+    #[must_use]
+    pub fn suite(&self) -> Option<&str> {
+        match &self.source {
+            Source::Lists { suite, .. } => suite.as_deref(),
+            Source::Pool(_) => None,
+        }
+    }
+}
+
+/// A kernel as it is written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    name: String,
+    about: String,
+    image: Option<String>,
+    headers: Option<String>,
+    suite: Option<String>,
+    pinned: Option<Pinned>,
+    libraries: Option<String>,
+}
+
+impl TryFrom<Entry> for Kernel {
+    type Error = String;
+
+    fn try_from(entry: Entry) -> std::result::Result<Self, String> {
+        let Entry { name, about, image, headers, suite, pinned, libraries } = entry;
+        let source = match (image, headers, suite, pinned) {
+            (Some(image), Some(headers), suite, None) => Source::Lists { image, headers, suite },
+            (None, None, None, Some(pinned)) => Source::Pool(pinned),
+            _ => return Err(format!("kernel {name}: either image and headers, or pinned")),
+        };
+        Ok(Kernel { name, about, source, libraries })
+    }
 }
 
 impl Matrix {
@@ -60,25 +127,16 @@ impl Matrix {
         Self::parse(&std::fs::read_to_string(&path).at(path.display())?)
     }
 
-    /// Parses a table and checks that every kernel has an entry for every feature.
+    /// Parses a table.
     pub fn parse(text: &str) -> Result<Self> {
-        let matrix: Matrix =
-            toml::from_str(text).map_err(|e| bad(e.to_string().replace('\n', " ")))?;
-        for kernel in &matrix.kernels {
-            if kernel.headers.is_none() {
-                return Err(bad(format!(
-                    "kernel {} has no headers to build modules with",
-                    kernel.name
-                )));
-            }
-            if !kernel.features.keys().eq(matrix.features.keys()) {
-                return Err(bad(format!(
-                    "kernel {} does not answer for exactly the features listed",
-                    kernel.name
-                )));
-            }
-        }
-        Ok(matrix)
+        toml::from_str(text).map_err(|e| {
+            Error::new(Kind::Usage, "lab/kernels.toml", e.to_string().replace('\n', " "))
+        })
+    }
+
+    /// All kernels, those of `make test` first.
+    pub fn all(&self) -> impl Iterator<Item = &Kernel> {
+        self.kernels.iter().chain(&self.further)
     }
 
     /// The kernel called `name`.
@@ -86,33 +144,17 @@ impl Matrix {
     /// # Errors
     /// Unknown kernel; the error lists the known ones.
     pub fn kernel(&self, name: &str) -> Result<&Kernel> {
-        self.kernels.iter().chain(&self.peers).find(|k| k.name == name).ok_or_else(|| {
+        self.all().find(|k| k.name == name).ok_or_else(|| {
+            let known: Vec<&str> = self.all().map(|k| k.name.as_str()).collect();
             Error::new(Kind::Usage, format!("kernel {name}"), "not in kernels.toml")
-                .remedy(format!("one of: {}", self.names().join(", ")))
+                .remedy(format!("one of: {}", known.join(", ")))
         })
     }
 
-    /// All short names, excluding peers.
+    /// Short names of the kernels of `make test`.
     pub fn names(&self) -> Vec<&str> {
         self.kernels.iter().map(|k| k.name.as_str()).collect()
     }
-
-    /// Features for which the table disagrees with a kernel's configuration file.
-    pub fn wrong_features(&self, kernel: &Kernel, config: &str) -> Vec<String> {
-        let set = |symbol: &String| {
-            config.lines().any(|l| l == format!("{symbol}=y") || l == format!("{symbol}=m"))
-        };
-        let differs =
-            |declared: &bool, feature: &Feature| feature.symbols.iter().all(set) != *declared;
-        let wrong = self.features.iter().filter(|(key, feature)| {
-            kernel.features.get(*key).is_some_and(|declared| differs(declared, feature))
-        });
-        wrong.map(|(key, _)| key.clone()).collect()
-    }
-}
-
-fn bad(cause: String) -> Error {
-    Error::new(Kind::Usage, "lab/kernels.toml", cause)
 }
 
 #[cfg(test)]
@@ -127,44 +169,48 @@ mod tests {
         about = "toy"
         image = "linux-image-amd64"
         headers = "linux-headers-amd64"
-        features = { damon = true }
+        [[further]]
+        name = "6.16"
+        about = "toy"
+        pinned = { version = "6.16-1", release = "6.16" }
     "#;
 
     #[test]
     fn the_table_in_the_tree_is_sound() {
-        assert_eq!(Matrix::load().unwrap().names(), ["6.1", "6.12"]);
+        let matrix = Matrix::load().unwrap();
+        assert_eq!(matrix.names(), ["6.1", "6.12", "newest"]);
+        let mut names: Vec<&str> = matrix.all().map(|k| k.name.as_str()).collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count, "each kernel has a name of its own");
     }
 
     #[test]
-    fn a_feature_holds_when_all_its_symbols_are_set() {
+    fn a_feature_is_there_when_all_its_symbols_are_set() {
         let matrix = Matrix::parse(TOY).unwrap();
-        let kernel = matrix.kernel("6.1").unwrap();
         let both = "CONFIG_DAMON_VADDR=y\nCONFIG_DAMON_SYSFS=m\n";
         let one = "CONFIG_DAMON_VADDR=y\n# CONFIG_DAMON_SYSFS is not set\n";
-        assert!(matrix.wrong_features(kernel, both).is_empty());
-        assert_eq!(matrix.wrong_features(kernel, one), ["damon"]);
+        assert!(matrix.features["damon"].in_config(both));
+        assert!(!matrix.features["damon"].in_config(one));
     }
 
     #[test]
-    fn unknown_kernels_and_silent_features_are_refused() {
+    fn a_kernel_comes_from_lists_or_from_the_pool() {
         let matrix = Matrix::parse(TOY).unwrap();
-        assert_eq!(
-            matrix.kernel("5.4").unwrap_err().to_string(),
-            "kernel 5.4: not in kernels.toml (one of: 6.1)"
-        );
-        assert!(Matrix::parse(&TOY.replace("damon = true", "")).is_err());
-        assert!(Matrix::parse(&TOY.replace("about", "abuot")).is_err());
+        assert_eq!(matrix.names(), ["6.1"]);
+        assert!(matches!(matrix.kernel("6.16").unwrap().source, Source::Pool(_)));
+        let both = TOY.replace("image = \"linux-image-amd64\"", "");
+        let error = Matrix::parse(&both).unwrap_err().to_string();
+        assert!(error.contains("kernel 6.1: either image and headers, or pinned"), "{error}");
     }
 
     #[test]
-    fn a_peer_needs_no_headers_a_kernel_of_the_matrix_does() {
-        let peer = format!("{TOY}\n[[peer]]\nname = \"new\"\nabout = \"toy\"\nimage = \"i\"\n");
-        let matrix = Matrix::parse(&peer).unwrap();
+    fn unknown_kernels_and_fields_are_refused() {
         assert_eq!(
-            (matrix.names(), matrix.kernel("new").unwrap().name.as_str()),
-            (vec!["6.1"], "new")
+            Matrix::parse(TOY).unwrap().kernel("5.4").unwrap_err().to_string(),
+            "kernel 5.4: not in kernels.toml (one of: 6.1, 6.16)"
         );
-        let headless = TOY.replace("headers = \"linux-headers-amd64\"", "");
-        assert!(Matrix::parse(&headless).unwrap_err().to_string().contains("no headers"));
+        assert!(Matrix::parse(&TOY.replace("about", "abuot")).is_err());
     }
 }

@@ -26,6 +26,8 @@ pub mod machine;
 pub mod modules_dep;
 pub mod paths;
 pub mod progress;
+#[cfg(feature = "full")]
+pub mod results;
 pub mod run;
 pub mod scenario;
 #[cfg(feature = "full")]

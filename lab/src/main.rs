@@ -10,7 +10,7 @@ use tierscope_lab::progress::say;
 use tierscope_lab::run::{self, Options};
 use tierscope_lab::scenario::Scenario;
 use tierscope_lab::{
-    accuracy, bench, figures, first_light, kbuild, progress, suite, support, user,
+    accuracy, bench, figures, first_light, kbuild, progress, results, suite, support, user,
 };
 
 /// Run tierscope on real kernels in QEMU (TCG).
@@ -56,6 +56,12 @@ enum Verb {
         #[arg(long, default_value = "")]
         only: String,
     },
+    /// Build the modules for all kernels of lab/kernels.toml and run the cases that are for every
+    /// kernel; results are stored in docs/kernels.json: `make test-kernels`.
+    Kernels {
+        /// Names of kernels; default: all that were not tested on this commit.
+        names: Vec<String>,
+    },
     /// Run the benchmarks of a chapter and write target/bench/CHAPTER.json.
     Bench {
         /// Name of the chapter.
@@ -95,13 +101,13 @@ enum Verb {
     Modules,
     /// List scenarios and kernels.
     List,
-    /// Print the kernel table of SUPPORT.md.
+    /// Print the tables of SUPPORT.md.
     Support,
     /// Write the table of figures in README.md from target/bench: `make figures`.
     Figures,
     /// Fetch kernels and headers into the cache.
     Fetch {
-        /// Names of kernels; default: all.
+        /// Names of kernels; default: those of `make test`.
         kernels: Vec<String>,
     },
 }
@@ -217,10 +223,15 @@ fn dispatch(verb: Verb) -> Result<()> {
             println!("{}", accuracy::measure(&dir)?);
             Ok(())
         }
+        Verb::Kernels { names } => {
+            names.iter().try_for_each(|name| matrix.kernel(name).map(drop))?;
+            results::test_kernels(&matrix, &names)
+        }
         Verb::Modules => modules(&matrix),
         Verb::List => list(&matrix),
         Verb::Support => {
-            print!("{}", support::table(&matrix, &suite::Suite::load()?));
+            let (results, suite) = (results::Results::load()?, suite::Suite::load()?);
+            print!("{}", support::tables(&matrix, &results, &suite));
             Ok(())
         }
         Verb::Figures => figures::write(),
@@ -243,7 +254,7 @@ fn run_one(matrix: &Matrix, name: &str, machine: &MachineArgs) -> Result<()> {
 fn test(matrix: &Matrix, only: &str) -> Result<()> {
     let tree = |name: &str| Ok((name.to_owned(), kernel(matrix, name)?));
     let kernels = matrix.names().into_iter().map(tree).collect::<Result<Vec<_>>>()?;
-    suite::run_all(matrix, &kernels, only)
+    suite::run_all(&kernels, only)
 }
 
 fn trace(program: user::Program, out: &std::path::Path) -> Result<()> {
@@ -270,7 +281,7 @@ fn modules(matrix: &Matrix) -> Result<()> {
 }
 
 fn list(matrix: &Matrix) -> Result<()> {
-    for kernel in &matrix.kernels {
+    for kernel in matrix.all() {
         println!("kernel    {:<16} {}", kernel.name, kernel.about);
     }
     for scenario in Scenario::all()? {
@@ -284,7 +295,6 @@ fn fetch_all(matrix: &Matrix, names: &[String]) -> Result<()> {
     for name in if names.is_empty() { &all } else { names } {
         let kernel = matrix.kernel(name)?;
         let tree = fetch::fetch(kernel)?;
-        suite::check_features(matrix, name, &tree)?;
         println!("{name} {} {}", tree.release, tree.dir.display());
     }
     Ok(())

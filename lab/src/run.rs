@@ -219,6 +219,11 @@ fn contents(scenario: &Scenario, kernel: &Tree, environment: &str) -> Result<Con
         ("lab/job".to_owned(), scenario.job_text()?),
         ("lab/env".to_owned(), environment.into_bytes()),
     ];
+    for (number, part) in scenario.parts.iter().enumerate() {
+        let dir = format!("lab/jobs/{}", Scenario::job_name(number));
+        files.push((format!("{dir}/job"), part.job_text()?));
+        files.push((format!("{dir}/env"), part.environment().into_bytes()));
+    }
     for module in &scenario.modules {
         let built = kbuild::build(module, kernel, false)?;
         files.push((format!("lab/{module}.ko"), fs::read(&built).at(built.display())?));

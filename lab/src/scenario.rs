@@ -61,6 +61,9 @@ pub struct Scenario {
     /// Parameters of the job with their defaults, changed by --set.
     #[serde(default)]
     pub set: BTreeMap<String, toml::Value>,
+    /// Scenarios whose jobs run one after another (`lab/jobs`), instead of a job of its own.
+    #[serde(skip)]
+    pub parts: Vec<Scenario>,
 }
 
 fn two() -> u32 {
@@ -119,6 +122,53 @@ impl Scenario {
         }
     }
 
+    /// A machine for the jobs of several scenarios, with the programs and modules of all.
+    ///
+    /// # Errors
+    /// They want different machines.
+    pub fn joined(name: &str, parts: Vec<Self>) -> Result<Self> {
+        let bad = |cause: String| Error::new(Kind::Usage, format!("boot {name}"), cause);
+        let [first, others @ ..] = parts.as_slice() else {
+            return Err(bad("no scenarios".to_owned()));
+        };
+        let machine = |s: &Self| (s.topology.clone(), s.cpus, s.cmdline.clone(), s.instructions);
+        let own = |s: &&Self| s.host || s.plugin.is_some() || s.prepare.is_some();
+        if let Some(part) = parts.iter().find(own) {
+            return Err(bad(format!("{} needs a machine of its own", part.name)));
+        }
+        if let Some(part) = others.iter().find(|part| machine(part) != machine(first)) {
+            return Err(bad(format!("{}: topology, cpus or cmdline differ", part.name)));
+        }
+        let all = |of: fn(&Self) -> &Vec<String>| {
+            let mut names = Vec::new();
+            parts.iter().flat_map(of).for_each(|name| {
+                if !names.contains(name) {
+                    names.push(name.clone());
+                }
+            });
+            names
+        };
+        let machine = Self {
+            name: name.to_owned(),
+            about: String::new(),
+            job: None,
+            functions: None,
+            programs: all(|s| &s.programs),
+            modules: all(|s| &s.modules),
+            kernel_modules: all(|s| &s.kernel_modules),
+            memory_mb: parts.iter().map(|s| s.memory_mb).max().unwrap_or_default(),
+            timeout_s: parts.iter().map(|s| s.timeout_s).sum(),
+            set: BTreeMap::new(),
+            ..first.clone()
+        };
+        Ok(Self { parts, ..machine })
+    }
+
+    /// Name of a part's directories: below /lab/jobs, and below /out of the machine.
+    pub fn job_name(part: usize) -> String {
+        format!("{part:02}")
+    }
+
     /// All scenarios, sorted by name.
     pub fn all() -> Result<Vec<Self>> {
         let files = std::fs::read_dir(dir()).at(dir().display())?.flatten();
@@ -131,6 +181,10 @@ impl Scenario {
 
     /// The text of the job's script, preceded by its shell functions.
     pub fn job_text(&self) -> Result<Vec<u8>> {
+        if !self.parts.is_empty() {
+            let path = paths::lab().join("jobs");
+            return std::fs::read(&path).at(path.display());
+        }
         let job = self.job.clone().unwrap_or_else(|| format!("{}.sh", self.name));
         let mut text = Vec::new();
         for file in self.functions.iter().chain([&job]) {
@@ -220,6 +274,22 @@ mod tests {
         let mut toy = Scenario::parse("toy", TOY).unwrap();
         toy.assign("period_us=20 000").unwrap();
         assert_eq!(toy.environment(), "export name='it'\\''s'\nexport period_us='20 000'\n");
+    }
+
+    #[test]
+    fn a_joined_machine_has_what_all_its_parts_need() {
+        let toy = |text: &str| Scenario::parse("toy", &format!("{text}\n{TOY}")).unwrap();
+        let first = toy("programs = ['a', 'b']\nmodules = ['tierscope']");
+        let mut second = toy("programs = ['b', 'c']");
+        second.memory_mb = 512;
+        let joined = Scenario::joined("x", vec![first.clone(), second.clone()]).unwrap();
+        assert_eq!(joined.programs, ["a", "b", "c"]);
+        assert_eq!(joined.modules, ["tierscope"]);
+        assert_eq!((joined.memory_mb, joined.timeout_s, joined.parts.len()), (512, 18, 2));
+        assert!(joined.set.is_empty());
+        second.cpus = 1;
+        assert!(Scenario::joined("x", vec![first.clone(), second]).is_err());
+        assert!(Scenario::joined("x", vec![first, toy("host = true")]).is_err());
     }
 
     #[test]

@@ -1,18 +1,22 @@
 //! `suite.toml`: the checks of `make test` that need a kernel, run sequentially and counted.
 
+use std::path::Path;
+
 use serde::Deserialize;
 
 use crate::accuracy;
 use crate::bench;
 use crate::error::{Context, Error, Kind, Result};
 use crate::fetch::Tree;
-use crate::kbuild;
-use crate::kernels::Matrix;
 use crate::machine;
 use crate::paths;
-use crate::progress::say;
 use crate::run::{self, Options};
 use crate::scenario::Scenario;
+
+mod shared;
+mod tally;
+
+pub use tally::{Tally, check_kernel, run_all};
 
 /// Contents of `suite.toml`.
 #[derive(Debug, Deserialize)]
@@ -31,6 +35,8 @@ pub struct Case {
     pub name: String,
     /// Name of the scenario.
     pub scenario: String,
+    /// Name of a machine that the case shares with others of the same machine; none: its own.
+    pub boot: Option<String>,
     /// Names of kernels; none: all.
     pub kernels: Vec<String>,
     /// Parameters of the job, as `key=value`.
@@ -73,6 +79,7 @@ impl Suite {
         };
         let suite: Suite = toml::from_str(text).map_err(bad)?;
         suite.cases.iter().try_for_each(|case| case.scenario().map(|_| ()))?;
+        shared::boots(&suite.cases).iter().try_for_each(|boot| shared::joined(boot).map(|_| ()))?;
         Ok(suite)
     }
 }
@@ -100,36 +107,44 @@ impl Case {
         self.kernels.is_empty() || self.kernels.iter().any(|name| name == kernel)
     }
 
-    /// Runs the case on a kernel.
+    /// Runs the case on a kernel, in a machine of its own.
     ///
     /// # Errors
     /// The case fails.
     pub fn run(&self, kernel_name: &str, kernel: &Tree) -> Result<()> {
         let scenario = self.scenario()?;
-        let out =
-            paths::cache().join("out").join(format!("{}-{kernel_name}", file_name(&self.name)));
-        let _ = std::fs::remove_dir_all(&out);
-        let options =
-            Options { out: Some(out), la57: self.la57, pti: self.pti, ..Options::default() };
-        let done = run::run(&scenario, kernel_name, kernel, &options)?;
+        let done =
+            run::run(&scenario, kernel_name, kernel, &self.options(&self.name, kernel_name))?;
         run::judge(&self.name, &done)?;
+        self.check(&done.out, &scenario)
+    }
+
+    /// Options of a machine whose files have this name.
+    fn options(&self, name: &str, kernel_name: &str) -> Options {
+        let out = paths::cache().join("out").join(format!("{}-{kernel_name}", file_name(name)));
+        let _ = std::fs::remove_dir_all(&out);
+        Options { out: Some(out), la57: self.la57, pti: self.pti, ..Options::default() }
+    }
+
+    /// Checks what the case's job left in its /out.
+    fn check(&self, out: &Path, scenario: &Scenario) -> Result<()> {
         if let Some(bar) = self.compare {
-            bench::accuracy::check(&done.out, &self.compared(), bar)?;
+            bench::accuracy::check(out, &self.compared(), bar)?;
         }
         if self.machine {
-            machine::check(&done.out)?;
+            machine::check(out)?;
         }
         if self.place {
-            bench::tiering::check(&done.out, &scenario)?;
+            bench::tiering::check(out, scenario)?;
         }
         if self.reclaim {
-            bench::reclaim::check(&done.out, &scenario)?;
+            bench::reclaim::check(out, scenario)?;
         }
         if self.simulated {
-            bench::sim::check(&done.out, &scenario)?;
+            bench::sim::check(out, scenario)?;
         }
         match self.accuracy {
-            Some(bar) => accuracy::check(&done.out, bar),
+            Some(bar) => accuracy::check(out, bar),
             None => Ok(()),
         }
     }
@@ -141,101 +156,6 @@ fn file_name(name: &str) -> String {
         .filter(|part| !part.is_empty())
         .collect::<Vec<_>>()
         .join("-")
-}
-
-/// Counts checks and prints their results, in lines that scripts can parse.
-#[derive(Debug, Default)]
-pub struct Tally {
-    passed: u32,
-    failed: u32,
-}
-
-impl Tally {
-    /// Counts and prints the result of one check.
-    pub fn count(&mut self, name: &str, result: Result<()>) {
-        match result {
-            Ok(()) => {
-                self.passed += 1;
-                println!("PASS {name}");
-            }
-            Err(error) => {
-                self.failed += 1;
-                println!("FAIL {name}: {error}");
-            }
-        }
-    }
-
-    /// Overall result.
-    ///
-    /// # Errors
-    /// At least one check failed.
-    pub fn verdict(&self) -> Result<()> {
-        say(format!("{} checks passed, {} failed", self.passed, self.failed));
-        match self.failed {
-            0 => Ok(()),
-            n => Err(Error::new(Kind::Job, "checks", format!("{n} of {} failed", self.passed + n))),
-        }
-    }
-}
-
-/// Runs all checks that need a kernel: its features, the build of our modules with sparse, and the
-/// cases whose name contains `only`.
-///
-/// # Errors
-/// A check failed, or there was nothing to check.
-pub fn run_all(matrix: &Matrix, kernels: &[(String, Tree)], only: &str) -> Result<()> {
-    let suite = Suite::load()?;
-    let mut tally = Tally::default();
-    for (name, tree) in kernels {
-        if only.is_empty() {
-            tally.count(
-                &format!("kernel {name} is as kernels.toml says"),
-                check_features(matrix, name, tree),
-            );
-            for module in kbuild::names() {
-                let built = kbuild::build(module, tree, true).map(|_| ());
-                tally.count(
-                    &format!("module {module} builds for {name}, sparse and warnings clean"),
-                    built,
-                );
-            }
-        }
-        for case in suite.cases.iter().filter(|case| case.runs_on(name) && case.name.contains(only))
-        {
-            say(format!("{} on {name}", case.name));
-            let title = format!("{} on {name}", case.name);
-            tally.count(&title, once_more_if_emulator(&title, || case.run(name, tree)));
-        }
-    }
-    tally.verdict()
-}
-
-/// Repeats a check once if it failed because of a bug of the emulated processor; the second result
-/// counts.
-fn once_more_if_emulator(title: &str, mut check: impl FnMut() -> Result<()>) -> Result<()> {
-    match check() {
-        Err(error) if error.kind == Kind::Emulator => {
-            say(format!("{title}: {error}: a fault that QEMU has before 8.1; once more"));
-            check()
-        }
-        result => result,
-    }
-}
-
-/// Compares kernels.toml with the kernel's configuration file.
-///
-/// # Errors
-/// They differ.
-pub fn check_features(matrix: &Matrix, name: &str, tree: &Tree) -> Result<()> {
-    let config = std::fs::read_to_string(tree.config()).at(tree.config().display())?;
-    match matrix.wrong_features(matrix.kernel(name)?, &config).as_slice() {
-        [] => Ok(()),
-        wrong => Err(Error::new(
-            Kind::Job,
-            format!("kernel {name}"),
-            format!("kernels.toml is wrong about {}", wrong.join(", ")),
-        )),
-    }
 }
 
 #[cfg(test)]
@@ -262,31 +182,6 @@ mod tests {
     fn a_case_with_an_unknown_parameter_is_refused() {
         let text = "[[case]]\nname = 'x'\nscenario = 'smoke'\nset = ['nosuch=1']\n";
         assert!(Suite::parse(text).unwrap_err().to_string().contains("no such key"));
-    }
-
-    #[test]
-    fn one_failure_fails_all() {
-        let mut tally = Tally::default();
-        tally.count("a", Ok(()));
-        assert!(tally.verdict().is_ok());
-        tally.count("b", Err(Error::new(Kind::Job, "b", "broke")));
-        assert_eq!(tally.verdict().unwrap_err().to_string(), "checks: 1 of 2 failed");
-    }
-
-    #[test]
-    fn only_the_emulators_fault_is_tried_again_and_only_once() {
-        let runs = |kinds: &[Option<Kind>]| {
-            let mut left = kinds.iter();
-            let result = once_more_if_emulator("x", || match left.next().unwrap() {
-                Some(kind) => Err(Error::new(*kind, "x", "broke")),
-                None => Ok(()),
-            });
-            (result.is_ok(), kinds.len() - left.len())
-        };
-        assert_eq!(runs(&[None]), (true, 1));
-        assert_eq!(runs(&[Some(Kind::Kernel), None]), (false, 1));
-        assert_eq!(runs(&[Some(Kind::Emulator), None]), (true, 2));
-        assert_eq!(runs(&[Some(Kind::Emulator), Some(Kind::Emulator), None]), (false, 2));
     }
 
     #[test]

@@ -160,9 +160,6 @@ fn turns(
     let tree = fetch::tree(kernel)?;
     let mut scenario = Scenario::load("accuracy")?;
     scenario.memory_mb = case.memory_mb;
-    if kernel.headers.is_none() {
-        scenario.modules.clear();
-    }
     for (key, value) in [
         ("scenario", case.name.to_owned()),
         ("workload", case.workload.to_owned()),

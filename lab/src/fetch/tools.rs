@@ -1,0 +1,173 @@
+//! The build tools of a kernel of a newer Debian, made to run here: those that this machine's C
+//! library is too old for start with the one of their own Debian, and the compiler is this
+//! machine's.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::error::{Context, Result};
+
+use super::apt::Apt;
+use super::unpack::unpack;
+
+/// Packages of the libraries that build tools are linked with.
+const LIBRARIES: [&str; 4] = ["libc6", "libelf1t64", "zlib1g", "libzstd1"];
+
+/// What is of no use to a build tool.
+const LEFT_OUT: &[&str] = &["*/gconv", "./usr/share", "./usr/lib/*/*.o"];
+
+/// The dynamic loader of the unpacked libraries, and their directory, below the tree.
+const LOADER: &str = "libraries/usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2";
+const DIRECTORY: &str = "libraries/usr/lib/x86_64-linux-gnu";
+
+/// Options that compilers before GCC 14 lack: kbuild uses them where the kernel's configuration
+/// says that its own compiler has them.
+const NEW_OPTIONS: [(&str, &str); 1] =
+    [("CONFIG_CC_HAS_MIN_FUNCTION_ALIGNMENT", "-fmin-function-alignment=16")];
+
+/// Makes the tools below `dir` run here, with the libraries of `suite`.
+pub(super) fn adapt(dir: &Path, release: &str, suite: &str) -> Result<()> {
+    let foreign: Vec<PathBuf> = tools(dir)?.into_iter().filter(|tool| !loads(tool)).collect();
+    if !foreign.is_empty() {
+        fetch_libraries(dir, suite)?;
+    }
+    foreign.iter().try_for_each(|tool| wrap(dir, tool))?;
+    let headers = dir.join("usr/src").join(format!("linux-headers-{release}"));
+    use_our_compiler(&headers)
+}
+
+/// All ELF programs of linux-kbuild.
+fn tools(dir: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    let mut waiting = vec![dir.join("usr/lib")];
+    while let Some(directory) = waiting.pop() {
+        for entry in fs::read_dir(&directory).at(directory.display())?.flatten() {
+            let (path, kind) = (entry.path(), entry.file_type().at(directory.display())?);
+            if kind.is_dir() && !path.ends_with("lib/modules") {
+                waiting.push(path);
+            } else if kind.is_file() && is_program(&path) {
+                found.push(path);
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn is_program(path: &Path) -> bool {
+    let executable = fs::metadata(path).is_ok_and(|m| m.permissions().mode() & 0o100 != 0);
+    executable && fs::read(path).is_ok_and(|bytes| bytes.starts_with(b"\x7fELF"))
+}
+
+/// Whether this machine's libraries have all that a program is linked with.
+fn loads(program: &Path) -> bool {
+    let list = Command::new("/lib64/ld-linux-x86-64.so.2")
+        .args(["--list".as_ref(), program.as_os_str()])
+        .stdin(Stdio::null())
+        .output();
+    list.is_ok_and(|done| {
+        done.status.success()
+            && !String::from_utf8_lossy(&done.stdout).contains("not found")
+            && !String::from_utf8_lossy(&done.stderr).contains("not found")
+    })
+}
+
+fn fetch_libraries(dir: &Path, suite: &str) -> Result<()> {
+    let debs = dir.join("debs");
+    fs::create_dir_all(&debs).at(debs.display())?;
+    Apt::of(Some(suite))?.download(&LIBRARIES.map(String::from), &debs)?;
+    for entry in fs::read_dir(&debs).at(debs.display())?.flatten() {
+        let libraries = dir.join("libraries");
+        fs::create_dir_all(&libraries).at(libraries.display())?;
+        unpack(&entry.path(), &libraries, LEFT_OUT)?;
+    }
+    fs::remove_dir_all(&debs).at(debs.display())
+}
+
+/// Puts a script in the place of a program, which starts it with the unpacked loader. Paths are
+/// relative: the tree is renamed, and guests see it elsewhere.
+fn wrap(dir: &Path, tool: &Path) -> Result<()> {
+    let below = tool.strip_prefix(dir).unwrap_or(tool);
+    let up = "/..".repeat(below.components().count() - 1);
+    let name = tool.file_name().unwrap_or_default().to_string_lossy();
+    fs::rename(tool, tool.with_file_name(format!("{name}.elf"))).at(tool.display())?;
+    let script = format!(
+        "#!/bin/sh\nhere=${{0%/*}}\n\
+         exec \"$here{up}/{LOADER}\" --library-path \"$here{up}/{DIRECTORY}\" \"$0.elf\" \"$@\"\n"
+    );
+    fs::write(tool, script).at(tool.display())?;
+    fs::set_permissions(tool, fs::Permissions::from_mode(0o755)).at(tool.display())
+}
+
+/// Replaces a compiler that is not here by this machine's, and options that it does not know.
+fn use_our_compiler(headers: &Path) -> Result<()> {
+    let variables = headers.join(".kernelvariables");
+    let text = fs::read_to_string(&variables).at(variables.display())?;
+    let Some(line) = text.lines().find(|line| line.starts_with("CC = ")) else { return Ok(()) };
+    let named = line.rsplit(')').next().unwrap_or_default();
+    if compiles(named, None) {
+        return Ok(());
+    }
+    fs::write(&variables, text.replace(line, &line.replace(named, "gcc")))
+        .at(variables.display())?;
+    let settings = headers.join("include/config/auto.conf");
+    let text = fs::read_to_string(&settings).at(settings.display())?;
+    fs::write(&settings, known_settings(&text, |option| compiles("gcc", Some(option))))
+        .at(settings.display())
+}
+
+/// The settings without the lines that say that the compiler has an option which it has not.
+fn known_settings(settings: &str, has: impl Fn(&str) -> bool) -> String {
+    let unknown: Vec<String> = NEW_OPTIONS
+        .iter()
+        .filter(|(_, option)| !has(option))
+        .map(|(symbol, _)| format!("{symbol}=y"))
+        .collect();
+    let lines = settings.lines().filter(|line| !unknown.iter().any(|u| u == line));
+    lines.map(|line| format!("{line}\n")).collect()
+}
+
+/// Whether there is such a compiler, and it knows the option.
+fn compiles(compiler: &str, option: Option<&str>) -> bool {
+    let mut command = Command::new(compiler);
+    command.args(option).args(["-E", "-x", "c", "/dev/null"]);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrapped_program_runs_with_the_loader_of_its_tree_wherever_that_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let tree = dir.path().join("tree");
+        let bin = tree.join("usr/lib/linux-kbuild-9/scripts");
+        fs::create_dir_all(&bin).unwrap();
+        fs::create_dir_all(tree.join(DIRECTORY)).unwrap();
+        fs::copy("/bin/true", bin.join("modpost")).unwrap();
+        assert_eq!(tools(&tree).unwrap(), [bin.join("modpost")]);
+        assert!(loads(&bin.join("modpost")));
+        wrap(&tree, &bin.join("modpost")).unwrap();
+        // A loader that prints what it was given.
+        let loader = tree.join(LOADER);
+        fs::write(&loader, "#!/bin/sh\necho \"$3 $4\"\n").unwrap();
+        fs::set_permissions(&loader, fs::Permissions::from_mode(0o755)).unwrap();
+        let moved = dir.path().join("moved");
+        fs::rename(&tree, &moved).unwrap();
+        let tool = moved.join("usr/lib/linux-kbuild-9/scripts/modpost");
+        let printed = Command::new(&tool).arg("-m").output().unwrap().stdout;
+        assert_eq!(String::from_utf8(printed).unwrap(), format!("{}.elf -m\n", tool.display()));
+    }
+
+    #[test]
+    fn options_that_the_compiler_lacks_are_not_used() {
+        let settings = "CONFIG_SMP=y\nCONFIG_CC_HAS_MIN_FUNCTION_ALIGNMENT=y\n";
+        assert_eq!(known_settings(settings, |_| false), "CONFIG_SMP=y\n");
+        assert_eq!(known_settings(settings, |_| true), settings);
+        assert!(compiles("gcc", None) && !compiles("gcc", Some("-fno-such-option=1")));
+        assert!(!compiles("no-such-compiler", None));
+    }
+}
