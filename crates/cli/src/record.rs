@@ -171,7 +171,9 @@ impl Sink for Audience<'_, '_> {
 /// Metadata of a recording.
 pub(crate) fn meta(ports: &mut dyn Ports, plan: &Plan, kernel: &str) -> Result<Meta> {
     // If the bits are missing, an instrument that needs them reports the cause on its first step.
-    let radix = ports.access_bits().ok().map(|bits| bits.radix());
+    let bits = ports.access_bits().ok();
+    let of_bits = bits.map(|bits| (bits.radix(), bits.other_readers().to_vec()));
+    let (radix, others) = of_bits.unzip();
     let tiers = ports.residence().map(|residence| residence.tiers.clone()).unwrap_or_default();
     Ok(Meta {
         instrument: plan.instrument.name.into(),
@@ -183,6 +185,7 @@ pub(crate) fn meta(ports: &mut dyn Ports, plan: &Plan, kernel: &str) -> Result<M
         started: SystemTime::now(),
         version: env!("CARGO_PKG_VERSION").into(),
         annotations: plan.annotations.clone(),
+        other_readers: others.into_iter().flatten().map(str::to_owned).collect(),
         ..Meta::default()
     })
 }

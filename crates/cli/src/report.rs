@@ -209,7 +209,7 @@ fn open(args: &ReportArgs) -> Result<Recording> {
     if let Some(damage) = recording.damage() {
         note!("{damage}");
     }
-    if let Some(sentence) = reports::shared_bits(&recording)? {
+    for sentence in reports::missing_accesses(&recording)? {
         note!("{sentence}");
     }
     Ok(recording)

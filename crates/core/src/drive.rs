@@ -35,6 +35,10 @@ pub struct Window<'a> {
     ///
     /// [`AccessBits::cleared_by_others`]: crate::AccessBits::cleared_by_others
     pub cleared_by_others: u64,
+    /// Other readers of ACCESSED bits that have run so far ([`AccessBits::other_readers`]).
+    ///
+    /// [`AccessBits::other_readers`]: crate::AccessBits::other_readers
+    pub other_readers: &'a [&'static str],
 }
 
 impl<'a> Window<'a> {
@@ -43,7 +47,17 @@ impl<'a> Window<'a> {
     pub fn of(snapshot: &'a Snapshot) -> Self {
         let (mappings, residence, cpu) = (None, None, CpuTime::default());
         let (actions, outcomes) = (&[][..], &[][..]);
-        Self { snapshot, mappings, actions, outcomes, cpu, residence, cleared_by_others: 0 }
+        let (cleared_by_others, other_readers) = (0, &[][..]);
+        Self {
+            snapshot,
+            mappings,
+            actions,
+            outcomes,
+            cpu,
+            residence,
+            cleared_by_others,
+            other_readers,
+        }
     }
 }
 
@@ -210,9 +224,20 @@ fn commit(
     // Residence is optional: a machine without that port is recorded without it.
     let residence = measured.or_else(|| ports.residence().ok());
     let (mappings, residence) = (changed.as_deref(), residence.as_deref());
-    let cleared_by_others = ports.access_bits().map_or(0, |bits| bits.cleared_by_others());
-    let of = Window::of(snapshot);
-    sink.window(&Window { mappings, actions, outcomes, cpu, residence, cleared_by_others, ..of })
+    let (cleared_by_others, other_readers) = match ports.access_bits() {
+        Ok(bits) => (bits.cleared_by_others(), bits.other_readers()),
+        Err(_) => (0, &[][..]),
+    };
+    sink.window(&Window {
+        snapshot,
+        mappings,
+        actions,
+        outcomes,
+        cpu,
+        residence,
+        cleared_by_others,
+        other_readers,
+    })
 }
 
 /// Detects mappings that changed since they were last committed.

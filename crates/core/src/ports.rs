@@ -320,6 +320,13 @@ pub trait AccessBits {
         0
     }
 
+    /// Names of other readers that clear ACCESSED bits on this machine, and ran since the first
+    /// call: parts of the kernel that sample or age memory. What they take is not in
+    /// [`AccessBits::cleared_by_others`].
+    fn other_readers(&mut self) -> &[&'static str] {
+        &[]
+    }
+
     /// Drops the target's translations from the TLBs and paging-structure caches of the CPUs that
     /// run it. After that, the first access to a page walks the table, and the first access beneath
     /// an upper entry reads that entry, so that bits cleared earlier are set again. Returns before

@@ -13,6 +13,7 @@ use tierscope_core::{
 };
 
 use crate::abi;
+use crate::bit_consumers::BitConsumers;
 use crate::clock;
 use crate::module::{Attachment, Module, Presence};
 use crate::pidfd::PidFd;
@@ -40,6 +41,8 @@ pub(crate) struct Bits {
     part: AccessedSet,
     /// Totals of the scans so far.
     scans: Scans,
+    /// Other readers of ACCESSED bits.
+    others: BitConsumers,
 }
 
 /// Totals of scans.
@@ -68,6 +71,7 @@ impl Bits {
             questions: Vec::new(),
             part: AccessedSet::default(),
             scans: Scans::default(),
+            others: BitConsumers::default(),
         }
     }
 
@@ -237,6 +241,10 @@ impl AccessBits for Bits {
     fn cleared_by_others(&self) -> u64 {
         let of_each = self.attached.iter().map(|(_, attachment)| attachment.cleared_by_others());
         self.cleared_in_detached + of_each.sum::<u64>()
+    }
+
+    fn other_readers(&mut self) -> &[&'static str] {
+        self.others.seen(&|path| std::fs::read_to_string(path).ok())
     }
 
     /// Flushes every space. A CPU that runs several of the spaces is counted once for each.

@@ -8,6 +8,7 @@ extern crate self as tierscope_linux;
 
 pub mod abi;
 mod alarm;
+mod bit_consumers;
 mod bits;
 mod caps;
 mod cgroup_memory;
@@ -41,6 +42,7 @@ mod roots;
 mod selection;
 mod selftest_page;
 mod shared_memory;
+mod signing;
 mod space_owners;
 mod spawn;
 mod stop;

@@ -16,6 +16,7 @@ use crate::caps;
 use crate::device::{Channel, CharDevice, Device};
 use crate::pidfd::PidFd;
 use crate::selftest_page::SelfTestPage;
+use crate::signing;
 
 /// The kernel module, opened, with a matching ABI version.
 pub struct Module {
@@ -345,9 +346,15 @@ const RAISE: &str = "run as root, or with CAP_SYS_PTRACE and CAP_SYS_ADMIN";
 fn not_open(device: &str, error: &io::Error) -> Error {
     let what = format!("cannot open {device}");
     match error.raw_os_error() {
-        Some(libc::ENOENT | libc::ENXIO | libc::ENODEV) => Error::new(ErrorKind::Missing, what)
-            .cause("the kernel module is not loaded")
-            .remedy(NO_MODULE),
+        Some(libc::ENOENT | libc::ENXIO | libc::ENODEV) => {
+            let error = Error::new(ErrorKind::Missing, what);
+            match signing::refusal(|path| std::fs::read_to_string(path).ok()) {
+                Some(why) => error
+                    .cause(format!("the kernel module is not loaded, and {why}"))
+                    .remedy(signing::REMEDY),
+                None => error.cause("the kernel module is not loaded").remedy(NO_MODULE),
+            }
+        }
         Some(libc::EPERM | libc::EACCES) => {
             Error::new(ErrorKind::Permission, what).cause(caps::missing()).remedy(RAISE)
         }

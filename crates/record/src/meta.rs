@@ -74,6 +74,8 @@ pub struct Meta {
     pub version: String,
     /// Further annotations (`tlb-flush-period`), by name.
     pub annotations: BTreeMap<String, String>,
+    /// Other readers that cleared ACCESSED bits on the machine at the start.
+    pub other_readers: BTreeSet<String>,
     /// What the recording lacks, because the file that it was imported from did.
     pub absent: BTreeSet<Fact>,
 }
@@ -91,6 +93,7 @@ impl Default for Meta {
             started: UNIX_EPOCH,
             version: env!("CARGO_PKG_VERSION").into(),
             annotations: BTreeMap::new(),
+            other_readers: BTreeSet::new(),
             absent: BTreeSet::new(),
         }
     }
@@ -99,6 +102,7 @@ impl Default for Meta {
 const SETTING: &str = "tierscope.setting.";
 const TIER: &str = "tierscope.tier.";
 const ANNOTATION: &str = "tierscope.annotation.";
+const OTHER_READERS: &str = "tierscope.other_readers";
 const ABSENT: &str = "tierscope.absent";
 /// The annotation that holds a policy's line; those of its settings follow it with a dot.
 const POLICY: &str = "policy";
@@ -134,6 +138,10 @@ impl Meta {
         if let Some(radix) = self.machine.radix {
             map.insert("tierscope.page_table_levels".into(), radix.levels.to_string());
             map.insert("tierscope.proven_levels".into(), list_levels(radix.proven));
+        }
+        if !self.other_readers.is_empty() {
+            let readers: Vec<_> = self.other_readers.iter().map(String::as_str).collect();
+            map.insert(OTHER_READERS.into(), readers.join(" "));
         }
         if !self.absent.is_empty() {
             let absent: Vec<_> = self.absent.iter().map(|fact| fact.name()).collect();
@@ -180,6 +188,10 @@ impl Meta {
             started: UNIX_EPOCH + started,
             version: text("tierscope.version"),
             annotations: named(ANNOTATION).into_iter().map(renamed).collect(),
+            other_readers: {
+                let readers = text(OTHER_READERS);
+                readers.split_ascii_whitespace().map(str::to_owned).collect()
+            },
             absent: {
                 let absent = text(ABSENT);
                 let is_absent = |fact: &Fact| absent.split(' ').any(|name| name == fact.name());
@@ -257,6 +269,7 @@ mod tests {
             },
             started: UNIX_EPOCH + Duration::from_nanos(1_700_000_000_123_456_789),
             annotations: BTreeMap::from([("tlb-flush-period".into(), "20ms".into())]),
+            other_readers: BTreeSet::from(["damon-stat".into(), "kdamond".into()]),
             absent: BTreeSet::from([Fact::Ages, Fact::Start]),
             ..Meta::default()
         };

@@ -330,6 +330,10 @@ fn encoding(table: Table, cause: &ArrowError) -> Error {
 /// are none.
 pub const CLEARED_BY_OTHERS: &str = "cleared_by_others";
 
+/// Series, followed by the reader's name: another reader of ACCESSED bits has run so far. Not
+/// recorded while none has.
+pub const OTHER_READER: &str = "other_reader.";
+
 /// The metrics recorded for every window.
 fn standard_metrics(window: &Window<'_>, figures: &[SpaceFigures]) -> Vec<Metric> {
     let time = window.snapshot.end;
@@ -340,6 +344,9 @@ fn standard_metrics(window: &Window<'_>, figures: &[SpaceFigures]) -> Vec<Metric
     ];
     if window.cleared_by_others > 0 {
         metrics.push(metric(CLEARED_BY_OTHERS, None, window.cleared_by_others as f64));
+    }
+    for reader in window.other_readers {
+        metrics.push(metric(&format!("{OTHER_READER}{reader}"), None, 1.0));
     }
     for of in figures {
         let space = Some(of.space);

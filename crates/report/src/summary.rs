@@ -1,6 +1,6 @@
 //! Summary of a recording: target, instrument, and how much memory is hot.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::ops::Range as Span;
 use std::time::{Duration, UNIX_EPOCH};
@@ -14,8 +14,8 @@ use tierscope_record::{Commit, Fact, Metric, Recording, residence_of};
 use crate::figures;
 use crate::grain;
 use crate::heatmap::UNKNOWN_MEANS;
+use crate::missing_accesses::{self, of_readers, of_sessions};
 use crate::own_rows::{Lives, OTHER, OwnRows};
-use crate::shared_bits;
 use crate::split::{Outside, Split, ZSWAPPED};
 use crate::style::Style;
 use crate::table::Align::{Left, Right};
@@ -199,6 +199,8 @@ pub struct Summary {
     /// ACCESSED bits of the target that other sessions cleared until the last window, of the whole
     /// target: accesses that the figures lack.
     pub cleared_by_others: u64,
+    /// Other readers that cleared ACCESSED bits on the machine: the figures lack accesses.
+    pub other_readers: BTreeSet<String>,
     /// Number of regions.
     pub regions: Spread,
     /// Frequency from which a region counts as hot.
@@ -228,11 +230,13 @@ pub fn summary(recording: &Recording, view: &View) -> Result<Summary> {
     let (mut tiers, mut in_memory) = (Tiers::of(recording.meta()), Vec::new());
     let (mut zswapped, mut charges) = (Vec::new(), BTreeMap::<Charge, Vec<u64>>::new());
     let (mut lives, mut cleared_by_others) = (Lives::default(), 0);
+    let mut other_readers = recording.meta().other_readers.clone();
     let is_whole = !view.is_partial() && view.space.is_none();
     for index in windows.clone() {
         let metrics = recording.metrics(index)?;
         lives.take(&metrics);
-        cleared_by_others = cleared_by_others.max(shared_bits::cleared_by_others(&metrics));
+        cleared_by_others = cleared_by_others.max(missing_accesses::cleared_by_others(&metrics));
+        other_readers.extend(missing_accesses::other_readers(&metrics));
         in_memory.extend(InMemory::of(&residence_of(&metrics), &mut tiers, view));
         let whole = metrics.iter().filter(|metric| is_whole && metric.name == ZSWAPPED);
         zswapped.extend(whole.map(|metric| metric.value as u64));
@@ -267,6 +271,7 @@ pub fn summary(recording: &Recording, view: &View) -> Result<Summary> {
     let meta = recording.meta();
     summary.set_windows(commits, meta.has(Fact::Intervals).then_some(meta.window));
     summary.cleared_by_others = cleared_by_others;
+    summary.other_readers = other_readers;
     summary.regions = sum(&figures, |of| of.regions);
     summary.profiler_cpu = profiler_cpu;
     summary.target_cpu = target_cpu;
@@ -348,6 +353,7 @@ fn about(recording: &Recording) -> Summary {
         samples: Spread::default(),
         late_windows: None,
         cleared_by_others: 0,
+        other_readers: BTreeSet::new(),
         regions: Spread::default(),
         hot_frequency: HOT_FREQUENCY,
         profiler_cpu: None,
@@ -575,7 +581,8 @@ impl Summary {
         ];
         facts.extend(self.annotations.iter().map(|(name, value)| (name.as_str(), value.clone())));
         facts.extend(self.damage.iter().map(|damage| ("damage", damage.clone())));
-        facts.extend(shared_bits::sentence(self.cleared_by_others).map(|text| ("shared", text)));
+        facts.extend(of_sessions(self.cleared_by_others).map(|text| ("shared", text)));
+        facts.extend(of_readers(&self.other_readers).map(|text| ("other readers", text)));
         facts.retain(|(_, value)| !value.is_empty());
         facts
     }

@@ -1,6 +1,7 @@
 //! Checks of the kernel's DAMON and of idle page tracking.
 
 use super::{Check, Finding, Scene};
+use crate::bit_consumers::DAMON_MODULES;
 
 const GROUP: &str = "recording";
 
@@ -21,6 +22,13 @@ const OTHER_KERNEL: &str = "boot a kernel with it (Debian 12: linux-image-6.12-a
 fn sysfs(scene: &Scene, (): &()) -> Finding {
     if !scene.exists(ADMIN) {
         return Finding::missing(scene.lack("CONFIG_DAMON_SYSFS"), OTHER_KERNEL);
+    }
+    let read = |path: &str| scene.text(path);
+    if let Some(module) = DAMON_MODULES.iter().find(|module| module.runs(&read) == Some(true)) {
+        return Finding::missing(
+            format!("{} runs, and excludes other kdamonds", module.name),
+            format!("echo N >{}", module.switch),
+        );
     }
     match scene.text(&format!("{ADMIN}/kdamonds/nr_kdamonds")).as_deref() {
         Some("0") => Finding::present("free to use"),
@@ -94,6 +102,7 @@ mod tests {
     use crate::doctor::scene::tests::{Tree, judge};
 
     const FREE: (&str, &str) = ("/sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds", "0\n");
+    const STAT: (&str, &str) = ("/sys/module/damon_stat/parameters/enabled", "Y\n");
     const RELEASE: (&str, &str) = ("/proc/sys/kernel/osrelease", "6.12\n");
     const OPERATIONS: &str = "/sys/kernel/mm/damon/admin/kdamonds/0/contexts/0/avail_operations";
 
@@ -103,6 +112,7 @@ mod tests {
             &[
                 ("damon-sysfs", &[FREE], Present, "free"),
                 ("damon-sysfs", &[(FREE.0, "1\n")], Limited, "1 kdamonds"),
+                ("damon-sysfs", &[FREE, STAT], Missing, "damon-stat runs"),
                 ("damon-sysfs", &[], Missing, "does not have it"),
                 ("damon-sysfs", &[("/sys/kernel/mm/damon/admin/x", "")], Missing, "not complete"),
                 ("damon-vaddr", &[FREE, (OPERATIONS, "vaddr\nfvaddr\n")], Present, "vaddr"),

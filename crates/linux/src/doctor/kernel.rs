@@ -14,8 +14,14 @@ pub(super) fn checks() -> [Check<()>; 4] {
     ]
 }
 
-/// Kernel series that `make test` boots (SUPPORT.md).
-const TESTED: [&str; 2] = ["6.1.", "6.12."];
+/// Kernel series on which `make test-kernels` passed, oldest first (SUPPORT.md, docs/kernels.json).
+pub const TESTED: [(u32, u32); 2] = [(6, 1), (6, 12)];
+
+/// Major and minor number of a kernel release.
+fn series(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(['.', '-', '+']).map(|part| part.parse().ok());
+    Some((numbers.next()??, numbers.next()??))
+}
 
 fn kernel(scene: &Scene, (): &()) -> Finding {
     let Some(release) = scene.text("/proc/sys/kernel/osrelease") else {
@@ -26,13 +32,28 @@ fn kernel(scene: &Scene, (): &()) -> Finding {
         let found = format!("Linux {release} on {arch}: the module is for x86-64");
         return Finding::limited(found, "use the kernel's DAMON");
     }
-    if TESTED.iter().any(|series| release.starts_with(series)) {
-        return Finding::present(format!("Linux {release}, of a series that is tested"));
+    let (oldest, newest) = (TESTED[0], TESTED[TESTED.len() - 1]);
+    let named = |(major, minor): (u32, u32)| format!("{major}.{minor}");
+    match series(&release) {
+        Some(series) if TESTED.contains(&series) => {
+            Finding::present(format!("Linux {release}, of a series that is tested"))
+        }
+        Some(series) if series < oldest => Finding::limited(
+            format!("Linux {release}: the module does not build before {}", named(oldest)),
+            format!("use the kernel's DAMON, or boot Linux {} or later", named(oldest)),
+        ),
+        Some(series) if series > newest => Finding::limited(
+            format!(
+                "Linux {release} is newer than what is tested (up to {}): DKMS leaves the module out",
+                named(newest)
+            ),
+            "use the kernel's DAMON, or update tierscope",
+        ),
+        _ => Finding::limited(
+            format!("Linux {release}, which is not tested; the module should build"),
+            "try the module's self-test; tested kernels are in SUPPORT.md",
+        ),
     }
-    Finding::limited(
-        format!("Linux {release}, which is not tested"),
-        "try the module's self-test; tested kernels are in SUPPORT.md",
-    )
 }
 
 /// Whether /proc/cpuinfo lists a CPU feature.
@@ -103,7 +124,10 @@ mod tests {
             &[
                 ("kernel", &[(RELEASE, "6.12.117+deb12-amd64\n"), ARCH], Present, "tested"),
                 ("kernel", &[(RELEASE, "6.1.0-56-amd64\n"), ARCH], Present, "tested"),
-                ("kernel", &[(RELEASE, "6.18.0\n"), ARCH], Limited, "not tested"),
+                ("kernel", &[(RELEASE, "6.5.0-1-amd64\n"), ARCH], Limited, "should build"),
+                ("kernel", &[(RELEASE, "5.10.0-1-amd64\n"), ARCH], Limited, "before 6.1"),
+                ("kernel", &[(RELEASE, "99.1\n"), ARCH], Limited, "newer than what is tested"),
+                ("kernel", &[(RELEASE, "strange\n"), ARCH], Limited, "should build"),
                 ("kernel", &[(RELEASE, "6.12.1\n"), (ARCH.0, "aarch64\n")], Limited, "aarch64"),
                 ("kernel", &[], Missing, "mount /proc"),
                 (

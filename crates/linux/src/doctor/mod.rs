@@ -6,6 +6,7 @@
 //!
 //! Invariant: a check changes nothing.
 
+mod bits;
 mod cgroup;
 mod control;
 mod damon;
@@ -20,6 +21,7 @@ mod scene;
 use tierscope_core::names::plain;
 use tierscope_core::{Error, Missing};
 
+pub use kernel::TESTED;
 pub use scene::{Live, ModuleFacts, Scene, System};
 
 /// Result of a check.
@@ -152,6 +154,7 @@ pub fn machine(scene: &Scene) -> Vec<Answer> {
     let checks = module::checks()
         .into_iter()
         .chain(damon::checks())
+        .chain(bits::checks())
         .chain(sampling::checks())
         .chain(kernel::checks())
         .chain(placement::checks())

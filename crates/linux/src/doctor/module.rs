@@ -4,6 +4,7 @@ use tierscope_core::{ErrorKind, Level};
 
 use super::{Check, Finding, Scene, Verdict};
 use crate::abi::{FEATURE_HANDBACK, FEATURE_LA57, FEATURE_PTI};
+use crate::signing;
 
 const GROUP: &str = "recording";
 
@@ -14,7 +15,7 @@ pub(super) fn checks() -> [Check<()>; 5] {
         Check { id: "module-levels", group, title: "ACCESSED bits proven", look: levels },
         Check { id: "module-flush", group, title: "translations flushed", look: flush },
         Check { id: "module-handback", group, title: "young pages handed back", look: handback },
-        Check { id: "module-signing", group, title: "unsigned modules", look: signing },
+        Check { id: "module-signing", group, title: "unsigned modules", look: unsigned },
     ]
 }
 
@@ -89,15 +90,9 @@ fn handback(scene: &Scene, (): &()) -> Finding {
 }
 
 /// Whether an unsigned or locally built module may be loaded.
-fn signing(scene: &Scene, (): &()) -> Finding {
-    const SIGN: &str =
-        "sign the module with a key that the kernel trusts, or boot without lockdown";
-    let lockdown = scene.chosen("/sys/kernel/security/lockdown").unwrap_or_else(|| "none".into());
-    if lockdown != "none" {
-        return Finding::missing(format!("refused: kernel lockdown is {lockdown}"), SIGN);
-    }
-    if scene.text("/sys/module/module/parameters/sig_enforce").as_deref() == Some("Y") {
-        return Finding::missing("refused: signatures are enforced (module.sig_enforce)", SIGN);
+fn unsigned(scene: &Scene, (): &()) -> Finding {
+    if let Some(cause) = signing::refusal(|path| scene.text(path)) {
+        return Finding::missing(cause, signing::REMEDY);
     }
     if scene.text("/proc/sys/kernel/modules_disabled").as_deref() == Some("1") {
         return Finding::missing("loading was turned off (kernel.modules_disabled)", "reboot");

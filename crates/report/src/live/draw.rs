@@ -14,7 +14,7 @@ use super::table::{self, Kind, Row};
 use super::timeline::Motion;
 use super::totals::{self, CpuShares};
 use crate::heatmap::{Cell, NOT_LOOKED_AT, UNKNOWN};
-use crate::shared_bits::shared_bits;
+use crate::missing_accesses::missing_accesses;
 use crate::style::{self, Color};
 use crate::text;
 use crate::tiers::{InMemory, NOT_TOLD, Tiers};
@@ -280,8 +280,8 @@ impl Live {
     fn draw_bottom(&self, canvas: &mut Canvas<'_>) {
         let y = canvas.area.height - 1;
         let damage = self.recording.damage().map(ToString::to_string);
-        let shared = || shared_bits(&self.recording).ok().flatten();
-        match self.note.clone().or(damage).or_else(shared) {
+        let missing = || missing_accesses(&self.recording).ok()?.into_iter().next();
+        match self.note.clone().or(damage).or_else(missing) {
             Some(note) => canvas.text(0, y, &note, BOLD),
             None => canvas.text(0, y, BOTTOM, FAINT),
         }
