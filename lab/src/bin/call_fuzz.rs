@@ -3,7 +3,7 @@
 //! for the answer; the parent judges errors, time, and what stays behind.
 
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::ptr;
@@ -60,8 +60,7 @@ const ARENA: usize = 1 << 20;
 /// A byte that no call may change.
 const CANARY: u8 = 0xa5;
 
-/// What a child counts, in memory that it shares with the parent.
-#[repr(C)]
+/// What the children's calls returned.
 struct Tally {
     /// Calls that succeeded, by number: INFO, ATTACH, PROBE, SCAN, STATS, FLUSH.
     done: [u64; 6],
@@ -71,6 +70,29 @@ struct Tally {
     spoiled: u64,
     /// Calls that returned something else than 0 or an error.
     strange: u64,
+}
+
+/// What a call returned, as four bytes: number of the call, one of the three kinds, error, and how
+/// many bytes behind its argument were changed. A child sends it to the parent through a pipe,
+/// which holds those of all its calls: no memory that an answer may hit has any count.
+type Returned = [u8; 4];
+const DONE: u8 = 0;
+const FAILED: u8 = 1;
+const STRANGE: u8 = 2;
+
+impl Tally {
+    fn new() -> Self {
+        Self { done: [0; 6], failed: [0; 256], spoiled: 0, strange: 0 }
+    }
+
+    fn count(&mut self, [number, kind, error, spoiled]: Returned) {
+        match kind {
+            DONE => self.done[usize::from(number) % 6] += 1,
+            FAILED => self.failed[usize::from(error)] += 1,
+            _ => self.strange += 1,
+        }
+        self.spoiled += u64::from(spoiled);
+    }
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -90,25 +112,22 @@ fn main() -> ExitCode {
 
 fn run(cli: &Cli) -> Result<Report, Box<dyn std::error::Error>> {
     let before = Held::now();
-    let tally = shared_tally()?;
+    let mut tally = Tally::new();
     let mut report = Report::default();
     let mut targets = Targets { program: cli.mutator.clone(), born: 0, running: Vec::new() };
     while report.calls < cli.calls && report.failures.is_empty() {
         let pids = targets.pids()?;
         let seed = cli.seed.wrapping_mul(1 << 32) + report.children;
-        match batch(&pids, seed, tally)? {
+        match batch(&pids, seed, &mut tally)? {
             Ended::Well => {}
             Ended::ByASignal => report.crashed += 1,
             Ended::Stuck => report.failures.push(format!("child of seed {seed} is stuck")),
         }
         report.children += 1;
-        // SAFETY: the child that wrote it has ended.
-        let counted = unsafe { &*tally };
-        report.calls = counted.done.iter().chain(&counted.failed).sum();
+        report.calls = tally.done.iter().chain(&tally.failed).sum();
     }
     drop(targets);
-    // SAFETY: no child is left.
-    judge(unsafe { &*tally }, &mut report);
+    judge(&tally, &mut report);
     if !works()? {
         report.failures.push("a sound session does not work any more".into());
     }
@@ -187,32 +206,36 @@ fn map(bytes: usize, protection: i32, flags: i32) -> io::Result<*mut u8> {
     if at == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(at.cast()) }
 }
 
-fn shared_tally() -> io::Result<*mut Tally> {
-    let read_write = libc::PROT_READ | libc::PROT_WRITE;
-    Ok(map(size_of::<Tally>(), read_write, libc::MAP_SHARED)?.cast())
-}
-
 enum Ended {
     Well,
     ByASignal,
     Stuck,
 }
 
-/// Has a child make calls.
-fn batch(pids: &[u32], seed: u64, tally: *mut Tally) -> io::Result<Ended> {
+/// Has a child make calls, and counts what they returned.
+fn batch(pids: &[u32], seed: u64, tally: &mut Tally) -> io::Result<Ended> {
+    let (mut reader, writer) = io::pipe()?;
     // SAFETY: this process has one thread.
     let child = unsafe { libc::fork() };
     match child {
         -1 => return Err(io::Error::last_os_error()),
         0 => {
-            // SAFETY: the parent reads it when this process has ended.
-            let tally = unsafe { &mut *tally };
-            let made = Caller::new(pids.to_vec(), seed).map(|mut caller| caller.work(tally));
+            let made = Caller::new(pids.to_vec(), seed).map(|mut caller| caller.work(&writer));
             // SAFETY: ends the child without the parent's destructors.
             unsafe { libc::_exit(i32::from(made.is_err())) };
         }
-        _ => {}
+        _ => drop(writer),
     }
+    let ended = ending(child)?;
+    let mut returned = Returned::default();
+    while !matches!(ended, Ended::Stuck) && reader.read_exact(&mut returned).is_ok() {
+        tally.count(returned);
+    }
+    Ok(ended)
+}
+
+/// Waits for a child.
+fn ending(child: i32) -> io::Result<Ended> {
     let mut status = 0;
     for _ in 0..PATIENCE.1 * 10 {
         // SAFETY: the status is a live integer.
@@ -258,13 +281,14 @@ impl Caller {
         Ok(Self { rng: Rng::seeded(seed), pids, open: Vec::new(), arena, read_only, edge })
     }
 
-    fn work(&mut self, tally: &mut Tally) {
+    fn work(&mut self, mut parent: &io::PipeWriter) {
         for _ in 0..CALLS {
             if self.open.is_empty() || self.rng.below(20) == 0 {
                 self.open_or_close();
             }
             if let Some(fd) = self.some_fd() {
-                self.call(fd, tally);
+                let returned = self.call(fd);
+                let _ = parent.write_all(&returned);
             }
         }
     }
@@ -287,7 +311,7 @@ impl Caller {
     }
 
     /// Makes a call with an argument that was sound and has been changed.
-    fn call(&mut self, fd: i32, tally: &mut Tally) {
+    fn call(&mut self, fd: i32) -> Returned {
         let number = self.rng.below(6) as usize;
         let (request, size) = self.sound(number);
         let changes = [0, 0, 1, 1, 2, 4][self.rng.below(6) as usize];
@@ -308,17 +332,17 @@ impl Caller {
             answer
         };
         let error = io::Error::last_os_error().raw_os_error().unwrap_or(0);
-        match answer {
-            0 => tally.done[number] += 1,
-            -1 => tally.failed[error as usize % 256] += 1,
-            _ => tally.strange += 1,
-        }
-        // An address in the argument may be that of the bytes behind it.
-        if changes == 0 {
-            // SAFETY: within the arena.
-            let bytes = behind.map(|at| unsafe { *self.arena.add(at) });
-            tally.spoiled += bytes.filter(|byte| *byte != CANARY).count() as u64;
-        }
+        let kind = match answer {
+            0 => DONE,
+            -1 => FAILED,
+            _ => STRANGE,
+        };
+        // SAFETY: within the arena.
+        let bytes = behind.map(|at| unsafe { *self.arena.add(at) });
+        let spoiled = bytes.filter(|byte| *byte != CANARY).count();
+        // An address in a changed argument may be that of the bytes behind it.
+        let spoiled = if changes == 0 { spoiled } else { 0 };
+        [number as u8, kind, error as u8, spoiled as u8]
     }
 
     /// The address of the argument: mostly the arena's, sometimes no good one.
