@@ -54,6 +54,8 @@ pub struct Kernel {
     pub source: Source,
     /// Suite with the libraries of its build tools, where this machine's are too old.
     pub libraries: Option<String>,
+    /// Whether the lab can boot it; if not, our modules are only built for it.
+    pub boots: bool,
 }
 
 /// Place of a kernel's packages.
@@ -104,19 +106,20 @@ struct Entry {
     suite: Option<String>,
     pinned: Option<Pinned>,
     libraries: Option<String>,
+    boots: Option<bool>,
 }
 
 impl TryFrom<Entry> for Kernel {
     type Error = String;
 
     fn try_from(entry: Entry) -> std::result::Result<Self, String> {
-        let Entry { name, about, image, headers, suite, pinned, libraries } = entry;
+        let Entry { name, about, image, headers, suite, pinned, libraries, boots } = entry;
         let source = match (image, headers, suite, pinned) {
             (Some(image), Some(headers), suite, None) => Source::Lists { image, headers, suite },
             (None, None, None, Some(pinned)) => Source::Pool(pinned),
             _ => return Err(format!("kernel {name}: either image and headers, or pinned")),
         };
-        Ok(Kernel { name, about, source, libraries })
+        Ok(Kernel { name, about, source, libraries, boots: boots.unwrap_or(true) })
     }
 }
 

@@ -3,6 +3,7 @@
 //! machine's.
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -22,10 +23,26 @@ const LEFT_OUT: &[&str] = &["*/gconv", "./usr/share", "./usr/lib/*/*.o"];
 const LOADER: &str = "libraries/usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2";
 const DIRECTORY: &str = "libraries/usr/lib/x86_64-linux-gnu";
 
-/// Options that compilers before GCC 14 lack: kbuild uses them where the kernel's configuration
-/// says that its own compiler has them.
-const NEW_OPTIONS: [(&str, &str); 1] =
-    [("CONFIG_CC_HAS_MIN_FUNCTION_ALIGNMENT", "-fmin-function-alignment=16")];
+/// What compilers before GCC 14 to 16 lack, and the kernel uses where its configuration says that its
+/// own compiler has it: symbol, option, and a source that needs it.
+const NEWS: [(&str, &str, &str); 4] = [
+    ("CONFIG_CC_HAS_MIN_FUNCTION_ALIGNMENT", "-fmin-function-alignment=16", ""),
+    (
+        "CONFIG_CC_HAS_COUNTED_BY",
+        "-Werror",
+        "struct counted { int n; int all[] __attribute__((__counted_by__(n))); };",
+    ),
+    (
+        "CONFIG_CC_HAS_COUNTED_BY_PTR",
+        "-Werror",
+        "struct counted { int n; int *all __attribute__((__counted_by__(n))); };",
+    ),
+    (
+        "CONFIG_CC_HAS_MULTIDIMENSIONAL_NONSTRING",
+        "-Werror",
+        "char tags[][4] __attribute__((__nonstring__)) = { \"abcd\" };",
+    ),
+];
 
 /// Makes the tools below `dir` run here, with the libraries of `suite`.
 pub(super) fn adapt(dir: &Path, release: &str, suite: &str) -> Result<()> {
@@ -106,34 +123,36 @@ fn use_our_compiler(headers: &Path) -> Result<()> {
     let text = fs::read_to_string(&variables).at(variables.display())?;
     let Some(line) = text.lines().find(|line| line.starts_with("CC = ")) else { return Ok(()) };
     let named = line.rsplit(')').next().unwrap_or_default();
-    if compiles(named, None) {
+    if compiles(named, "-Werror", "") {
         return Ok(());
     }
     fs::write(&variables, text.replace(line, &line.replace(named, "gcc")))
         .at(variables.display())?;
-    let settings = headers.join("include/config/auto.conf");
-    let text = fs::read_to_string(&settings).at(settings.display())?;
-    fs::write(&settings, known_settings(&text, |option| compiles("gcc", Some(option))))
-        .at(settings.display())
+    let lacks = |(_, option, source): &&(&str, &str, &str)| !compiles("gcc", option, source);
+    let lacking: Vec<&str> = NEWS.iter().filter(lacks).map(|(symbol, ..)| *symbol).collect();
+    for name in ["include/config/auto.conf", "include/generated/autoconf.h"] {
+        let settings = headers.join(name);
+        let text = fs::read_to_string(&settings).at(settings.display())?;
+        fs::write(&settings, without(&text, &lacking)).at(settings.display())?;
+    }
+    Ok(())
 }
 
-/// The settings without the lines that say that the compiler has an option which it has not.
-fn known_settings(settings: &str, has: impl Fn(&str) -> bool) -> String {
-    let unknown: Vec<String> = NEW_OPTIONS
-        .iter()
-        .filter(|(_, option)| !has(option))
-        .map(|(symbol, _)| format!("{symbol}=y"))
-        .collect();
-    let lines = settings.lines().filter(|line| !unknown.iter().any(|u| u == line));
-    lines.map(|line| format!("{line}\n")).collect()
+/// The settings, of kbuild or of C, without the lines of these symbols.
+fn without(settings: &str, symbols: &[&str]) -> String {
+    let names = |line: &str| line.split(['=', ' ']).any(|word| symbols.contains(&word));
+    settings.lines().filter(|line| !names(line)).map(|line| format!("{line}\n")).collect()
 }
 
-/// Whether there is such a compiler, and it knows the option.
-fn compiles(compiler: &str, option: Option<&str>) -> bool {
+/// Whether there is such a compiler, and it knows the option and compiles the source.
+fn compiles(compiler: &str, option: &str, source: &str) -> bool {
     let mut command = Command::new(compiler);
-    command.args(option).args(["-E", "-x", "c", "/dev/null"]);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    command.status().is_ok_and(|status| status.success())
+    command.args(["-Wall", option, "-fsyntax-only", "-x", "c", "-"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    let Ok(mut child) = command.spawn() else { return false };
+    let written = child.stdin.take().map(|mut input| input.write_all(source.as_bytes()));
+    let ended = child.wait();
+    matches!(written, Some(Ok(()))) && ended.is_ok_and(|status| status.success())
 }
 
 #[cfg(test)]
@@ -163,11 +182,13 @@ mod tests {
     }
 
     #[test]
-    fn options_that_the_compiler_lacks_are_not_used() {
-        let settings = "CONFIG_SMP=y\nCONFIG_CC_HAS_MIN_FUNCTION_ALIGNMENT=y\n";
-        assert_eq!(known_settings(settings, |_| false), "CONFIG_SMP=y\n");
-        assert_eq!(known_settings(settings, |_| true), settings);
-        assert!(compiles("gcc", None) && !compiles("gcc", Some("-fno-such-option=1")));
-        assert!(!compiles("no-such-compiler", None));
+    fn what_the_compiler_lacks_is_not_used() {
+        let lacking = ["CONFIG_NEW"];
+        assert_eq!(without("CONFIG_SMP=y\nCONFIG_NEW=y\n", &lacking), "CONFIG_SMP=y\n");
+        let header = "#define CONFIG_NEW 1\n#define CONFIG_NEWER 1\n";
+        assert_eq!(without(header, &lacking), "#define CONFIG_NEWER 1\n");
+        assert!(compiles("gcc", "-Werror", "int x;") && !compiles("gcc", "-fno-such=1", ""));
+        assert!(!compiles("gcc", "-Werror", "int x __attribute__((no_such));"));
+        assert!(!compiles("no-such-compiler", "-Werror", ""));
     }
 }

@@ -68,7 +68,8 @@ pub(super) fn settle(dir: &Path, release: &str) -> Result<()> {
         fs::create_dir_all(to.parent().unwrap_or(dir)).at(to.display())?;
         fs::rename(from, to).at(from.display())
     };
-    for name in ["vmlinuz", "config"] {
+    // Some of them still keep the image at its traditional place.
+    for name in ["vmlinuz", "config"].into_iter().filter(|name| merged.join(name).exists()) {
         move_to(&merged.join(name), &dir.join("boot").join(format!("{name}-{release}")))?;
     }
     move_to(&merged, &dir.join("lib/modules").join(release))

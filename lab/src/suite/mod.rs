@@ -16,7 +16,7 @@ use crate::scenario::Scenario;
 mod shared;
 mod tally;
 
-pub use tally::{Tally, check_kernel, run_all};
+pub use tally::{Count, Tally, build_modules, run_all, run_cases};
 
 /// Contents of `suite.toml`.
 #[derive(Debug, Deserialize)]

@@ -50,29 +50,31 @@ impl Tally {
 pub fn run_all(kernels: &[(String, Tree)], only: &str) -> Result<()> {
     let mut tally = Tally::default();
     for (name, tree) in kernels {
-        check_kernel(name, tree, only, &mut |check, result| {
-            tally.count(&format!("{check} on {name}"), result);
-        })?;
+        let mut count = |check: &str, result| tally.count(&format!("{check} on {name}"), result);
+        if only.is_empty() {
+            build_modules(tree, &mut count);
+        }
+        run_cases(name, tree, only, &mut count)?;
     }
     tally.verdict()
 }
 
-/// Builds our modules for a kernel, unless only some cases are asked for, and runs the cases on it.
+/// Takes the name of a check and its result.
+pub type Count<'a> = &'a mut dyn FnMut(&str, Result<()>);
+
+/// Builds our modules for a kernel.
+pub fn build_modules(tree: &Tree, count: Count<'_>) {
+    for module in kbuild::names() {
+        let built = kbuild::build(module, tree, true).map(drop);
+        count(&format!("module {module} builds without warnings"), built);
+    }
+}
+
+/// Runs the cases whose name contains `only` on a kernel.
 ///
 /// # Errors
 /// The suite cannot be read.
-pub fn check_kernel(
-    name: &str,
-    tree: &Tree,
-    only: &str,
-    count: &mut dyn FnMut(&str, Result<()>),
-) -> Result<()> {
-    if only.is_empty() {
-        for module in kbuild::names() {
-            let built = kbuild::build(module, tree, true).map(drop);
-            count(&format!("module {module} builds without warnings"), built);
-        }
-    }
+pub fn run_cases(name: &str, tree: &Tree, only: &str, count: Count<'_>) -> Result<()> {
     let suite = Suite::load()?;
     let wanted = |case: &&Case| case.runs_on(name) && case.name.contains(only);
     for cases in shared::boots(suite.cases.iter().filter(wanted)) {

@@ -20,15 +20,19 @@ pub(crate) struct Filled {
 impl Filled {
     /// Maps `bytes`, a multiple of [`TABLE_BYTES`], without filling them.
     pub(crate) fn map(bytes: u64) -> io::Result<Self> {
-        // SAFETY: a new mapping at an address of the kernel's choice.
-        unsafe { Self::map_at(0, libc::MAP_SHARED, bytes) }
+        Self::map_at_multiple(2 << 20, bytes)
     }
 
     /// Maps `bytes` as [`Filled::map`] does, with no other mapping below the same level-4 entries
     /// (512 GiB).
     pub(crate) fn map_alone(bytes: u64) -> io::Result<Self> {
-        const APART: u64 = 512 << 30;
-        let reserved = (bytes.next_multiple_of(APART) + APART) as usize;
+        Self::map_at_multiple(512 << 30, bytes)
+    }
+
+    /// Maps at a multiple of `apart`, with nothing else up to the next one. A kernel without huge
+    /// pages aligns no mapping by itself.
+    fn map_at_multiple(apart: u64, bytes: u64) -> io::Result<Self> {
+        let reserved = (bytes.next_multiple_of(apart) + apart) as usize;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a new mapping at an address of the kernel's choice.
         let at =
@@ -38,7 +42,7 @@ impl Filled {
         }
         // SAFETY: within the range that was just reserved, which no other code uses.
         unsafe {
-            Self::map_at(at.next_multiple_of(APART), libc::MAP_SHARED | libc::MAP_FIXED, bytes)
+            Self::map_at(at.next_multiple_of(apart), libc::MAP_SHARED | libc::MAP_FIXED, bytes)
         }
     }
 
