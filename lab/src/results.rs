@@ -32,7 +32,7 @@ pub struct Tested {
     pub release: Option<String>,
     /// Day of the test.
     pub date: String,
-    /// Commit of tierscope.
+    /// Commit of tierscope, with `-dirty` if other files were changed since.
     pub commit: String,
     /// Whether its configuration has each feature, by key of [`Matrix::features`].
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -85,9 +85,7 @@ impl Results {
 /// A check failed.
 pub fn test_kernels(matrix: &Matrix, names: &[String]) -> Result<()> {
     let date = capture(Command::new("date").args(["-u", "+%F"]))?.trim().to_owned();
-    let mut git = Command::new("git");
-    git.args(["rev-parse", "--short=12", "HEAD"]).current_dir(paths::root());
-    let commit = capture(&mut git)?.trim().to_owned();
+    let commit = commit()?;
     let mut results = Results::load()?;
     let done = |results: &Results, name: &str| {
         results.of(name).is_some_and(|tested| tested.commit == commit && tested.release.is_some())
@@ -106,6 +104,15 @@ pub fn test_kernels(matrix: &Matrix, names: &[String]) -> Result<()> {
         0 => Ok(()),
         n => Err(Error::new(Kind::Job, "checks", format!("{n} failed"))),
     }
+}
+
+/// The commit, with `-dirty` if files other than the results differ from it.
+fn commit() -> Result<String> {
+    let git = |words: &[&str]| capture(Command::new("git").args(words).current_dir(paths::root()));
+    let commit = git(&["rev-parse", "--short=12", "HEAD"])?;
+    let others = ["--", ".", ":!docs/kernels.json", ":!SUPPORT.md"];
+    let changed = git(&[&["status", "--porcelain", "-uno"][..], &others].concat())?;
+    Ok(commit.trim().to_owned() + if changed.is_empty() { "" } else { "-dirty" })
 }
 
 fn test(matrix: &Matrix, kernel: &Kernel, (date, commit): (&str, &str)) -> Result<Tested> {

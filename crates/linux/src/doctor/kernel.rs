@@ -15,7 +15,7 @@ pub(super) fn checks() -> [Check<()>; 4] {
 }
 
 /// Kernel series on which `make test-kernels` passed, oldest first (SUPPORT.md, docs/kernels.json).
-pub const TESTED: [(u32, u32); 2] = [(6, 1), (6, 12)];
+pub const TESTED: [(u32, u32); 4] = [(6, 1), (6, 12), (7, 2), (7, 3)];
 
 /// Major and minor number of a kernel release.
 fn series(release: &str) -> Option<(u32, u32)> {
