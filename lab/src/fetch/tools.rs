@@ -23,8 +23,8 @@ const LEFT_OUT: &[&str] = &["*/gconv", "./usr/share", "./usr/lib/*/*.o"];
 const LOADER: &str = "libraries/usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2";
 const DIRECTORY: &str = "libraries/usr/lib/x86_64-linux-gnu";
 
-/// What compilers before GCC 14 to 16 lack, and the kernel uses where its configuration says that its
-/// own compiler has it: symbol, option, and a source that needs it.
+/// What compilers before GCC 14 to 16 lack, and the kernel uses where its configuration says that
+/// its own compiler has it: symbol, option, and a source that needs it.
 const NEWS: [(&str, &str, &str); 4] = [
     ("CONFIG_CC_HAS_MIN_FUNCTION_ALIGNMENT", "-fmin-function-alignment=16", ""),
     (
