@@ -156,8 +156,11 @@ fn map_area() -> io::Result<*mut u8> {
     let start = raw.cast::<u8>().wrapping_add(raw.align_offset(2 * MIB));
     // SAFETY: all addresses are within the mapping made above.
     unsafe {
-        // A kernel without huge pages refuses it: there is nothing to advise against.
-        libc::madvise(raw, bytes, libc::MADV_NOHUGEPAGE);
+        // A kernel without huge pages does not know the advice, and needs none.
+        match checked(libc::madvise(raw, bytes, libc::MADV_NOHUGEPAGE)) {
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
+            result => result?,
+        }
         for page in 0..(AREA + SPLIT) / PAGE {
             ptr::write_volatile(start.add(page * PAGE), 1);
         }

@@ -144,7 +144,7 @@ wait "$recorder" || true
 windows=$(windows /tmp/killed)
 ended=$(tierscope export /tmp/killed --csv --table windows -o - | awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == "end_ns") column = i } END { printf "%d", $column / 1000000 }')
 echo "$windows windows; stopped at $stopped ms, the last window ended at $ended ms"
-[ "$windows" -ge 5 ]
+[ "$windows" -ge 10 ]
 [ "$((stopped - ended))" -le 400 ]
 
 # Ctrl-C ends it cleanly.

@@ -228,16 +228,8 @@ fn commit(
         Ok(bits) => (bits.cleared_by_others(), bits.other_readers()),
         Err(_) => (0, &[][..]),
     };
-    sink.window(&Window {
-        snapshot,
-        mappings,
-        actions,
-        outcomes,
-        cpu,
-        residence,
-        cleared_by_others,
-        other_readers,
-    })
+    let of = Window { cleared_by_others, other_readers, ..Window::of(snapshot) };
+    sink.window(&Window { mappings, actions, outcomes, cpu, residence, ..of })
 }
 
 /// Detects mappings that changed since they were last committed.

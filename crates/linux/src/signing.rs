@@ -1,5 +1,5 @@
-//! Whether this kernel loads a module that nobody signed with a key which it trusts: one that was
-//! built here, unless DKMS signed it and its key was enrolled.
+//! Whether this kernel loads an unsigned module: one that was built here is, unless DKMS signed it
+//! and its key was enrolled.
 
 /// What helps against a refusal.
 pub(crate) const REMEDY: &str = "sign the module with a key that the kernel trusts (docs/install.md, \

@@ -1,5 +1,5 @@
-//! The build tools of a kernel of a newer Debian, made to run here: those that this machine's C
-//! library is too old for start with the one of their own Debian, and the compiler is this
+//! The build tools of a kernel of a newer Debian, made to run here: programs that this machine's C
+//! library is too old for start with the C library of their own Debian, and the compiler is this
 //! machine's.
 
 use std::fs;
