@@ -25,7 +25,8 @@ struct Figures {
     read_mib_s: f64,
     configured_read_mib_s: u64,
     write_mib_s: f64,
-    configured_write_mib_s: u64,
+    /// None where a write of a line is one of a larger unit, after a read of it.
+    configured_write_mib_s: Option<u64>,
 }
 
 /// No cache, no prefetcher: only the memory remains.
@@ -57,26 +58,28 @@ fn process(tier: u8, writes: bool) -> Result<Process> {
     })
 }
 
-/// A chase alone takes an eighth of a single channel's bandwidth, and waits for its own requests:
-/// the unloaded latency is measured with unlimited bandwidth.
+/// A chase alone: one request at a time, which waits for none before it. On eight times the channels
+/// and bandwidth, so that a line's time on a channel is none of its latency.
 fn latency(hardware: &Hardware, tier: u8) -> Result<f64> {
     let mut setup = bare(hardware)?;
     setup.hardware.tiers.iter_mut().for_each(|tier| {
-        tier.read_mib_s = 1 << 24;
+        tier.read_mib_s *= 8;
+        tier.write_mib_s *= 8;
+        tier.medium.channels *= 8;
         tier.ranges.clear();
+        tier.medium.ranges.clear();
     });
     let chase = Process { overlap: Some(1), ..process(tier, false)? };
     let account = run(&setup, &chase)?;
     Ok(TIME.0 as f64 / account.counts.accesses as f64)
 }
 
-/// All cores of the processor up to the limit, each with more lines in flight than it really has,
-/// so that the memory is the bottleneck.
+/// More cores than some processors have, each with more lines in flight than it really has, so that
+/// the memory is the bottleneck.
 fn bandwidth(hardware: &Hardware, tier: u8, writes: bool) -> Result<f64> {
     let mut setup = bare(hardware)?;
-    let processor = &hardware.processor;
-    setup.cpus = (processor.sockets * processor.cores * processor.threads).min(32);
-    setup.hardware.timing.fill_buffers = 256;
+    (setup.cpus, setup.hardware.processor.cores) = (32, 32);
+    setup.hardware.timing.fill_buffers = 64;
     // More fill buffers than the processor may have; its ranges would refuse them.
     setup.hardware.timing.ranges.clear();
     let streams = Process { threads: setup.cpus, non_temporal: writes, ..process(tier, writes)? };
@@ -86,13 +89,15 @@ fn bandwidth(hardware: &Hardware, tier: u8, writes: bool) -> Result<f64> {
 }
 
 fn figures(hardware: &Hardware, number: u8, tier: &MemoryTier) -> Result<Figures> {
+    // Accesses are at random: a medium of larger units reads a unit for each line.
+    let lines = tier.medium.unit.map_or(1, |unit| u64::from(unit.bytes) / 64);
     Ok(Figures {
         latency_ns: latency(hardware, number)?,
         configured_latency_ns: tier.read_ns,
         read_mib_s: bandwidth(hardware, number, false)?,
-        configured_read_mib_s: tier.read_mib_s,
+        configured_read_mib_s: tier.read_mib_s / lines,
         write_mib_s: bandwidth(hardware, number, true)?,
-        configured_write_mib_s: tier.write_mib_s,
+        configured_write_mib_s: (lines == 1).then_some(tier.write_mib_s),
     })
 }
 
