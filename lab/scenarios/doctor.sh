@@ -23,6 +23,25 @@ else
     says damon-sysfs missing
 fi
 says module missing
+# So it is the choice of `record`: with its processes as they come and go, and with all reports.
+sh -c 'sleep 2; sleep 1000 & sleep 4 & sleep 1000; true' &
+root=$!
+if [ "$damon" = yes ]; then
+    tierscope record -p $root --children --duration 6s --update 500ms --json -o /tmp/auto >/tmp/printed 2>/tmp/said
+    cat /tmp/said
+    grep -q '"instrument": "kernel-damon"' /tmp/printed
+    grep -q 'watching by kernel-damon instead of rates, because of the kernel module' /tmp/said
+    for each in summary heatmap regions wss ages; do tierscope report $each /tmp/auto --json >/tmp/printed; done
+    # The shell and its first child were there at the start.
+    tierscope report regions /tmp/auto --json >/out/regions.json
+    grep -q '"space": [2-9]' /out/regions.json
+else
+    ends 3 tierscope record -p $root --children --duration 6s -o /tmp/auto 2>/tmp/said
+    cat /tmp/said
+    grep -q '^tierscope: recording cannot work here: kernel module: .* | sampled addresses: .* | kernel DAMON: .*; ' /tmp/said
+fi
+ends "$([ "$damon" = yes ] && echo 0 || echo 3)" tierscope doctor --json
+says module missing
 says module-signing present
 says kernel present
 says hypervisor present

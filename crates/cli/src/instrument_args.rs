@@ -15,7 +15,7 @@ use crate::{instruments, units};
 pub struct InstrumentArgs {
     /// Instrument to watch with
     ///
-    /// [default: rates]
+    /// [default: auto]
     #[arg(long, value_name = "NAME", value_parser = names())]
     pub instrument: Option<String>,
 
@@ -67,13 +67,11 @@ pub struct InstrumentArgs {
     pub seed: u64,
 }
 
-/// The instrument unless another one is chosen.
-pub const DEFAULT: &str = "rates";
-
 /// Parser of instrument names, for clap.
 fn names() -> Names {
     let value = |entry: &'static Entry| PossibleValue::new(entry.name).help(entry.about);
-    Names(instruments::all().map(value).collect::<Vec<_>>().into())
+    let all = [&instruments::AUTO].into_iter().chain(instruments::all());
+    Names(all.map(value).collect::<Vec<_>>().into())
 }
 
 /// Parser of names, each in any spelling that [`kebab`] makes the same.

@@ -2,11 +2,11 @@
 //!
 //! It is not in the registry of instruments: those run on any machine, this one is a part of Linux.
 
-use tierscope_core::{Error, ErrorKind, Instrument, Missing, Need, Result, Setting, SpaceId};
+use tierscope_core::{Instrument, Need, Result, Setting};
 use tierscope_instruments::region_source::RegionSource;
 use tierscope_instruments::registry::{Common, CostClass, Entry, Variant};
-use tierscope_linux::kernel_damon::{Config, Goal, KernelDamon, Roots, WithKernelDamon};
-use tierscope_linux::{LiveMachine, Selection};
+use tierscope_linux::LiveMachine;
+use tierscope_linux::kernel_damon::{Config, Goal};
 
 /// Name of the instrument on the command line.
 const NAME: &str = "kernel-damon";
@@ -38,7 +38,11 @@ pub static ENTRY: Entry = Entry {
 const WIDE: (usize, usize) = (1000, 20_000);
 
 /// The kernel's DAMON settings for a variant.
-fn config(variant: &str, common: &Common) -> Result<Config> {
+///
+/// # Errors
+/// The settings contradict.
+pub(crate) fn config(variant: Option<&str>, common: &Common) -> Result<Config> {
+    let variant = variant.unwrap_or(ENTRY.variants[0].name);
     let default = Config::default();
     let (least, most) = match variant {
         "wide" => WIDE,
@@ -58,7 +62,7 @@ fn config(variant: &str, common: &Common) -> Result<Config> {
 
 /// The instrument: it passes on the kernel's regions.
 fn make(variant: &str, common: &Common) -> Result<Box<dyn Instrument>> {
-    let config = config(variant, common)?;
+    let config = config(Some(variant), common)?;
     let setting = |name, value: String| Setting { name, value };
     let settings = vec![
         setting("variant", variant.into()),
@@ -71,58 +75,14 @@ fn make(variant: &str, common: &Common) -> Result<Box<dyn Instrument>> {
     Ok(Box::new(RegionSource::new(NAME, settings)))
 }
 
-/// The target's machine, with a kdamond that watches the target as the variant and the settings
-/// say.
-///
-/// # Errors
-/// As [`LiveMachine::open`] and [`KernelDamon::start`].
-pub fn machine(
-    selection: &Selection,
-    variant: Option<&str>,
-    common: &Common,
-) -> Result<WithKernelDamon> {
-    let variant = variant.unwrap_or(ENTRY.variants[0].name);
-    let machine = LiveMachine::open(selection, Err(not_wanted()))?;
-    let targets: Vec<(u32, SpaceId)> =
-        machine.pids().into_iter().map(|(space, pid)| (pid, space)).collect();
-    let now = tierscope_core::Clock::now(&machine);
-    let config = config(variant, common)?;
-    let damon = KernelDamon::start(&Roots::default(), config, &targets, now)?;
-    Ok(WithKernelDamon::new(machine, damon))
-}
-
 /// Message about windows or regions that the kernel did not deliver; `None` if there were no
 /// losses.
 #[must_use]
-pub fn losses(machine: &WithKernelDamon) -> Option<String> {
-    let damon = machine.damon();
+pub fn losses(machine: &LiveMachine) -> Option<String> {
+    let damon = machine.kernel_damon()?;
     let lost = damon.lost_windows();
     let overrun =
         if damon.overrun() { "; events were overwritten before they were read" } else { "" };
     (lost > 0 || damon.overrun())
         .then(|| format!("{lost} windows of the kernel's DAMON are missing{overrun}"))
-}
-
-/// Checks that no process can join the target: DAMON's targets are fixed when it is started.
-///
-/// # Errors
-/// [`ErrorKind::Usage`] for a target that is not made of pids alone.
-pub(crate) fn check(selection: &Selection) -> Result<()> {
-    match selection {
-        Selection::Process { children: false, .. } => Ok(()),
-        Selection::Several(targets) => targets.iter().try_for_each(check),
-        _ => Err(Error::new(ErrorKind::Usage, format!("{NAME} watches processes by their pids"))
-            .cause("DAMON's targets are fixed when it starts")
-            .remedy("give it -p PID without --children, once for each process")),
-    }
-}
-
-/// Error for a plan that would let DAMON and another instrument clear the same ACCESSED bits.
-fn not_wanted() -> Error {
-    Missing {
-        port: "access bits",
-        cause: "the kernel's DAMON uses them".into(),
-        remedy: "choose another instrument".into(),
-    }
-    .into()
 }

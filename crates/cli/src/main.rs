@@ -34,7 +34,7 @@ fn run(cli: Cli, line: String) -> Result<()> {
     match cli.command {
         Command::Record(args) => {
             let as_json = args.json;
-            record::run(&Plan::new(args, line)?, as_json)
+            record::run(Plan::new(args, line)?, as_json)
         }
         Command::Report(command) => report::run(&command),
         Command::List(command) => list::run(&command),

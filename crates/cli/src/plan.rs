@@ -6,14 +6,17 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{ArgGroup, Args};
-use tierscope_core::{Error, ErrorKind, Instrument, Need, Result};
+use tierscope_core::{Error, ErrorKind, Instrument, Result};
+use tierscope_instruments::pebs;
 use tierscope_instruments::registry::{Common, Entry};
+use tierscope_linux::doctor::{self, Best, Scene};
 use tierscope_linux::module::Sharing;
-use tierscope_linux::{Selection, check_needs};
+use tierscope_linux::{Selection, Sources, check_needs};
 use tierscope_record::Access;
 use tierscope_record::series::Retention;
 
-use crate::instrument_args::{DEFAULT, InstrumentArgs};
+use crate::instrument_args::InstrumentArgs;
+use crate::print::note;
 use crate::retention_args::RetentionArgs;
 use crate::target_args::{TARGETS, TargetArgs};
 use crate::units::{self, exact_time};
@@ -140,7 +143,7 @@ impl Plan {
     ) -> Result<Self> {
         Ok(Self {
             selection,
-            instrument: instruments::by_name(how.instrument.as_deref().unwrap_or(DEFAULT))?,
+            instrument: instruments::asked(how.instrument.as_deref(), how.variant.as_deref())?,
             variant: how.variant,
             sampling: how.sampling,
             window: how.window,
@@ -172,11 +175,43 @@ impl Plan {
             Some(retention) => retention_args::check(retention, self.window)?,
         }
         check_needs(&format!("instrument {}", self.instrument.name), self.instrument.needs)?;
-        if self.instrument.needs(Need::RegionSource) {
-            kernel_damon::check(&self.selection)?;
-        }
         self.build_instrument()?;
         Ok(self)
+    }
+
+    /// Chooses the instrument if that is left to the machine, and prints what it misses if it is not
+    /// the first choice.
+    ///
+    /// # Errors
+    /// No instrument can work on this machine; or the settings are invalid for the choice.
+    pub fn settle(&mut self) -> Result<()> {
+        if self.instrument.name != instruments::AUTO.name {
+            return Ok(());
+        }
+        let best = doctor::best_way(&Scene::here())?;
+        if let Some(text) = second_best(&best) {
+            note!("{text}");
+        }
+        self.instrument = instruments::by_name(best.way.instrument)?;
+        self.variant = best.variant.map(str::to_owned);
+        self.build_instrument().map(drop)
+    }
+
+    /// How evidence is taken for the instrument.
+    ///
+    /// # Errors
+    /// The settings are invalid for the kernel's DAMON, and it is the instrument.
+    pub(crate) fn sources(&self) -> Result<Sources> {
+        let (default, variant) = (Sources::default(), self.variant.as_deref());
+        let damon = match self.instrument.name == kernel_damon::ENTRY.name {
+            true => kernel_damon::config(variant, &self.common())?,
+            false => default.damon,
+        };
+        let frequency = match self.instrument.name == pebs::ENTRY.name {
+            true => pebs::frequency(variant),
+            false => default.frequency,
+        };
+        Ok(Sources { sharing: self.sharing, damon, frequency })
     }
 
     /// Builds the instrument.
@@ -200,6 +235,20 @@ impl Plan {
             flush: Some(!self.no_flush),
         }
     }
+}
+
+/// What the choice misses, and why it is not the first one; `None` if it is.
+fn second_best(best: &Best) -> Option<String> {
+    let instead = best.instead.as_ref()?;
+    let way = &best.way;
+    Some(format!(
+        "watching by {} instead of {}, because of the {} ({}): {}",
+        way.instrument,
+        doctor::WAYS[0].instrument,
+        instead.title,
+        instead.finding.found,
+        way.misses
+    ))
 }
 
 fn check_intervals(plan: &Plan) -> Result<()> {
@@ -256,6 +305,8 @@ pub(crate) fn check_output(path: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tierscope_core::Need;
+
     use crate::args::{Command, parse};
 
     fn plan(flags: &str) -> Result<Plan> {
@@ -277,8 +328,6 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::Missing);
         assert!(error.to_string().contains("user space cannot arm them"), "{error}");
         assert_eq!(plan("--instrument hint_fault").unwrap_err(), error);
-        let several = plan("--instrument kernel-damon --children").unwrap_err();
-        assert!(several.to_string().contains("watches processes by their pids"), "{several}");
     }
 
     #[test]
@@ -290,7 +339,36 @@ mod tests {
     }
 
     #[test]
-    fn rates_within_a_hundredth_of_a_cpu_are_the_default() {
+    fn the_choice_is_left_to_the_machine_unless_said_otherwise() {
+        assert_eq!(plan("").unwrap().instrument.name, "auto");
+        assert_eq!(plan("--instrument auto").unwrap().instrument.name, "auto");
+        assert_eq!(plan("--instrument scan").unwrap().instrument.name, "scan");
+        // A variant is one of the first choice.
+        assert!(plan("--variant guided").unwrap_err().to_string().contains("variant of rates"));
+    }
+
+    #[test]
+    fn a_choice_that_is_not_the_first_says_what_it_misses() {
+        let best = |way: usize, instead| Best { way: doctor::WAYS[way], variant: None, instead };
+        assert_eq!(second_best(&best(0, None)), None);
+        let finding = doctor::Finding {
+            verdict: doctor::Verdict::Missing,
+            found: "not loaded".into(),
+            remedy: String::new(),
+        };
+        let module = doctor::Answer { id: "module", group: "", title: "kernel module", finding };
+        let text = second_best(&best(2, Some(module))).unwrap();
+        assert!(
+            text.starts_with(
+                "watching by kernel-damon instead of rates, because of the kernel module (not loaded): \
+                 it reports regions"
+            ),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn rates_stay_within_a_hundredth_of_a_cpu() {
         let plan = plan("").unwrap();
         assert_eq!(plan.duration, None);
         assert_eq!(plan.build_instrument().unwrap().name(), "rates");
@@ -358,7 +436,6 @@ mod tests {
     fn the_kernels_damon_refuses_unsupported_flags() {
         for (flags, cause) in [
             ("--variant narrow", "choose one of fixed, wide, tuned"),
-            ("--children", "targets are fixed"),
             ("--min-regions 2", "3 <= min-regions"),
         ] {
             let error = plan(&format!("--instrument kernel-damon {flags}")).unwrap_err();

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::json;
 use tierscope_core::drive::{Course, Ended, Sink, Window};
 use tierscope_core::session::Session;
-use tierscope_core::{Error, ErrorKind, Need, Ports, Result, Time};
+use tierscope_core::{Error, ErrorKind, Ports, Result, Time};
 use tierscope_linux::LiveMachine;
 use tierscope_linux::heap;
 use tierscope_linux::proc::Proc;
@@ -34,9 +34,11 @@ pub struct Recorded {
 /// # Errors
 /// Any error of target, kernel module or output; [`ErrorKind::Gone`] if the target ended early.
 /// Windows that are already committed are kept.
-pub fn run(plan: &Plan, as_json: bool) -> Result<()> {
+pub fn run(mut plan: Plan, as_json: bool) -> Result<()> {
     let proc = Proc::default();
     plan.selection.check(&proc)?;
+    plan.settle()?;
+    let plan = &plan;
     let kernel = proc.kernel_release()?;
     let done = on_this_host(plan, &mut |ports| on_terminal(ports, plan, &kernel))?;
     done.report(plan);
@@ -76,19 +78,13 @@ pub fn on_this_host(
     record: &mut dyn FnMut(&mut dyn Ports) -> Result<Recorded>,
 ) -> Result<Done> {
     heap::return_large_buffers();
-    if plan.instrument.needs(Need::RegionSource) {
-        let (variant, common) = (plan.variant.as_deref(), plan.common());
-        let mut machine = kernel_damon::machine(&plan.selection, variant, &common)?;
-        let recorded = record(&mut machine)?;
-        let losses = kernel_damon::losses(&machine);
-        return Ok(Done { recorded, status: None, losses });
-    }
     let needs = plan.instrument.needs;
-    let mut machine = LiveMachine::for_needs(&plan.selection, needs, plan.sharing)?;
+    let mut machine = LiveMachine::for_needs(&plan.selection, needs, &plan.sources()?)?;
     let before = warn_of_left_out(&machine, None);
     let recorded = record(&mut machine)?;
     warn_of_left_out(&machine, before);
-    Ok(Done { recorded, status: machine.finish()?, losses: None })
+    let losses = kernel_damon::losses(&machine);
+    Ok(Done { recorded, status: machine.finish()?, losses })
 }
 
 /// Prints how many processes could not be watched, unless `before` says the same; returns it.
@@ -213,6 +209,7 @@ fn print_json(plan: &Plan, recorded: &Recorded, status: Option<ExitStatus>) -> R
     let ended = ended.name();
     let text = json!({
         "recording": plan.output.display().to_string(),
+        "instrument": plan.instrument.name,
         "windows": tally.windows,
         "seconds": tally.covered().as_secs_f64(),
         "ended": ended,

@@ -61,7 +61,10 @@ impl Grid {
             None if char.is_control() => {}
             None => {
                 let (line, column) = self.at;
-                self.lines[line][column] = char;
+                // What does not fit into a line of the screen is cut off.
+                if let Some(cell) = self.lines[line].get_mut(column) {
+                    *cell = char;
+                }
                 self.at.1 += 1;
             }
         }

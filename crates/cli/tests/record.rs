@@ -33,7 +33,7 @@ fn command(line: &str, dir: &Path) -> Command {
 }
 
 fn run(machine: &mut Toy, flags: &str, dir: &Path) -> Recorded {
-    let line = format!("tierscope record -p 1 {flags} -o");
+    let line = format!("tierscope record -p 1 --instrument rates {flags} -o");
     let Command::Record(args) = command(&line, dir) else { panic!("it says record") };
     record(machine, &Plan::new(args, line).unwrap(), "6.12.0-toy", None).unwrap()
 }

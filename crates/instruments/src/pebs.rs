@@ -33,7 +33,7 @@ use crate::registry::{Common, CostClass, Entry, Variant, set};
 const BLOCK: u64 = 2 << 20;
 
 /// The instrument in the list.
-pub(crate) const ENTRY: Entry = Entry {
+pub const ENTRY: Entry = Entry {
     name: "pebs",
     about: "sampled loads and stores in blocks of 2 MiB",
     needs: &[Need::Samples],
@@ -55,11 +55,17 @@ pub(crate) const ENTRY: Entry = Entry {
     make,
 };
 
-fn make(variant: &str, common: &Common) -> Result<Box<dyn Instrument>> {
-    let mut config = Config::default();
-    if variant != "moderate" {
-        config.frequency = 10_000;
+/// Samples per second and core that a variant is made for; `None` is the first one.
+#[must_use]
+pub fn frequency(variant: Option<&str>) -> u64 {
+    match variant {
+        None | Some("moderate") => 5000,
+        Some(_) => 10_000,
     }
+}
+
+fn make(variant: &str, common: &Common) -> Result<Box<dyn Instrument>> {
+    let mut config = Config { frequency: frequency(Some(variant)), ..Config::default() };
     if variant == "patient" {
         config.history = Duration::from_secs(120);
     }

@@ -54,6 +54,6 @@ pub use bits::Scans;
 pub use host_clock::HostClock;
 pub use machine::LiveMachine;
 pub use name_pattern::NamePattern;
-pub use open::check_needs;
+pub use open::{Sources, check_needs};
 pub use selection::Selection;
 pub use stop::StopSignals;

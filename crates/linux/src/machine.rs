@@ -9,13 +9,15 @@ use std::time::Duration;
 
 use tierscope_core::{
     AccessBits, Clock, Counters, CpuTime, Error, ErrorKind, FrameRun, Frames, Mappings, Missing,
-    PlacementView, Ports, Pressure, Range, Residence, Result, Samples, SpaceId, Target, Time, Wake,
+    PlacementView, Ports, Pressure, Range, RegionSource, Residence, Result, Samples, Snapshot,
+    SpaceId, Target, Time, Wake,
 };
 
 use crate::alarm::{Alarm, Events};
 use crate::bits::{Bits, Scans};
 use crate::clock;
 use crate::frames;
+use crate::kernel_damon::{Config, KernelDamon, Roots as DamonRoots, translated};
 use crate::left_out::LeftOut;
 use crate::module::Module;
 use crate::mover::{Limits, LiveMover};
@@ -85,6 +87,7 @@ pub struct LiveMachine {
     tiering: Option<Tiering>,
     samples: Result<Box<dyn Samples>, Missing>,
     counters: Option<Box<dyn Counters>>,
+    damon: Option<KernelDamon>,
     hangup: Option<Box<dyn FnMut()>>,
 }
 
@@ -130,6 +133,7 @@ impl LiveMachine {
             tiering: None,
             samples: Err(Missing::on_this_machine("samples")),
             counters: None,
+            damon: None,
             hangup: None,
         };
         machine.refresh()?;
@@ -185,6 +189,29 @@ impl LiveMachine {
         self.counters = Some(counters);
     }
 
+    /// Lets the kernel's DAMON monitor the target: from now on the machine reports its regions, and
+    /// the kdamond's CPU time is the profiler's.
+    ///
+    /// # Errors
+    /// Those of [`KernelDamon::start`].
+    pub fn monitor(&mut self, config: Config) -> Result<()> {
+        let (targets, now) = (self.targets(), self.now());
+        self.damon = Some(KernelDamon::start(&DamonRoots::default(), config, &targets, now)?);
+        Ok(())
+    }
+
+    /// The kernel's DAMON, with its counts of lost windows; `None` without
+    /// [`LiveMachine::monitor`].
+    #[must_use]
+    pub fn kernel_damon(&self) -> Option<&KernelDamon> {
+        self.damon.as_ref()
+    }
+
+    /// The watched processes with their spaces.
+    fn targets(&self) -> Vec<(u32, SpaceId)> {
+        self.watched.iter().map(|w| (w.pid, w.space)).collect()
+    }
+
     /// Samples accesses of the target by perf_event, at `frequency` samples per second and CPU.
     ///
     /// # Errors
@@ -227,11 +254,6 @@ impl LiveMachine {
     pub(crate) fn published_owners(&self) -> SpaceOwners {
         self.publish_owners();
         self.owners.clone()
-    }
-
-    /// Addresses of shared memory in the processes, as of the last reading of the mappings.
-    pub(crate) fn translation(&self) -> &Translation {
-        &self.translation
     }
 
     /// Ends the observation. A command that still runs is terminated (SIGTERM, after five seconds
@@ -323,8 +345,9 @@ impl Target for LiveMachine {
     /// reading and a process's end is not included if its parent has reaped it by then.
     fn cpu_time(&self) -> CpuTime {
         let living: Duration = self.watched.iter().map(Process::cpu_time).sum();
+        let kdamond = self.damon.as_ref().map_or(Duration::ZERO, KernelDamon::cpu_time);
         CpuTime {
-            profiler: clock::process_cpu().saturating_sub(self.own_cpu_before),
+            profiler: kdamond + clock::process_cpu().saturating_sub(self.own_cpu_before),
             target: self.ended_cpu + living,
         }
     }
@@ -356,6 +379,13 @@ impl Ports for LiveMachine {
         }
     }
 
+    fn region_source(&mut self) -> Result<&mut dyn RegionSource, Missing> {
+        match &self.damon {
+            Some(_) => Ok(self),
+            None => Err(Missing::on_this_machine("regions")),
+        }
+    }
+
     fn frames(&mut self) -> Result<&mut dyn Frames, Missing> {
         Ok(self)
     }
@@ -379,6 +409,23 @@ impl Ports for LiveMachine {
         let owner = |space| self.watched.iter().find(|w| w.space == space).map(Process::owner);
         let lives = |space| shared == Some(space) || owner(space).is_some();
         Ok(self.numa_usage.found(&self.known, owner, lives))
+    }
+}
+
+impl RegionSource for LiveMachine {
+    /// Regions of memory that processes share are those of the shared space.
+    fn next(&mut self) -> Result<Option<Snapshot>> {
+        let targets = self.targets();
+        let Some(damon) = &mut self.damon else { return Ok(None) };
+        damon.follow(&targets)?;
+        let mut snapshot = damon.next()?;
+        if let Some(snapshot) = &mut snapshot
+            && !self.translation.is_empty()
+        {
+            let regions = std::mem::take(&mut snapshot.regions);
+            snapshot.regions = translated(regions, &self.translation);
+        }
+        Ok(snapshot)
     }
 }
 

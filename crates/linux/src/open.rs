@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use tierscope_core::{Error, ErrorKind, Need, Result, SpaceId};
 
+use crate::kernel_damon::Config;
 use crate::memory_controller::{TlbMisses, controllers, root_of};
 use crate::module::{Module, Sharing};
 use crate::perf::{self, EventOpener, PerfEventOpen, Source};
@@ -13,6 +14,25 @@ use crate::{LiveMachine, Selection};
 
 /// Command block of the telemetry device that programs controllers: one driver at a time.
 const COMMANDS: usize = 1;
+
+/// How evidence is taken, if a run needs it.
+#[derive(Clone, Debug)]
+pub struct Sources {
+    /// Whether other sessions may clear the ACCESSED bits.
+    pub sharing: Sharing,
+    /// Samples per second and CPU, of loads and of stores each.
+    pub frequency: u64,
+    /// Set-up of the kernel's DAMON.
+    pub damon: Config,
+}
+
+/// No other sessions; 5 kHz; DAMON's defaults.
+impl Default for Sources {
+    fn default() -> Self {
+        let (sharing, damon) = (Sharing::default(), Config::default());
+        Self { sharing, frequency: perf::FREQUENCY, damon }
+    }
+}
 
 /// Where ports are opened: the running kernel, or a test's stand-in for it.
 pub(crate) struct Host<'h> {
@@ -47,27 +67,38 @@ pub fn check_needs(what: &str, needs: &[Need]) -> Result<()> {
     }
 }
 
+/// Refuses two readers of the same ACCESSED bits in one run: each would clear what the other has to
+/// see.
+fn check_one_reader(needs: &[Need]) -> Result<()> {
+    if ![Need::AccessBits, Need::RegionSource].iter().all(|need| needs.contains(need)) {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Usage, "this policy cannot work with the kernel's DAMON")
+        .cause("both clear ACCESSED bits, and each would miss what the other cleared")
+        .remedy("choose another policy or instrument"))
+}
+
 impl LiveMachine {
     /// Opens the target with the ports that `needs` lists, and no others: the kernel module for
     /// ACCESSED bits, perf_event (or the telemetry device) for samples, the controllers of the
-    /// telemetry device for counters. `sharing`: whether other sessions may clear the ACCESSED
-    /// bits.
+    /// telemetry device for counters, the kernel's DAMON for its regions.
     ///
     /// # Errors
     /// Those of [`LiveMachine::open`] and [`check_needs`]; a port that is needed and missing.
-    pub fn for_needs(selection: &Selection, needs: &[Need], sharing: Sharing) -> Result<Self> {
-        Self::on_host(&Host::default(), selection, needs, sharing)
+    pub fn for_needs(selection: &Selection, needs: &[Need], sources: &Sources) -> Result<Self> {
+        Self::on_host(&Host::default(), selection, needs, sources)
     }
 
     fn on_host(
         host: &Host<'_>,
         selection: &Selection,
         needs: &[Need],
-        sharing: Sharing,
+        sources: &Sources,
     ) -> Result<Self> {
         check_needs("this run", needs)?;
+        check_one_reader(needs)?;
         let module = match needs.contains(&Need::AccessBits) {
-            true => Ok(Module::open()?.with_sharing(sharing)),
+            true => Ok(Module::open()?.with_sharing(sources.sharing)),
             false => Err(not_needed()),
         };
         let counters = match needs.contains(&Need::Counters) {
@@ -79,15 +110,18 @@ impl LiveMachine {
             machine.set_counters(Box::new(counters));
         }
         if needs.contains(&Need::Samples) {
-            machine.open_samples(host)?;
+            machine.open_samples(host, sources.frequency)?;
+        }
+        if needs.contains(&Need::RegionSource) {
+            machine.monitor(sources.damon.clone())?;
         }
         Ok(machine)
     }
 
     /// Opens a source of samples: the processor's, or that of an instrumented virtual machine.
-    fn open_samples(&mut self, host: &Host<'_>) -> Result<()> {
+    fn open_samples(&mut self, host: &Host<'_>, frequency: u64) -> Result<()> {
         let missing = match Source::of_hardware(host.sys) {
-            Ok(source) => return self.sample(host, source, perf::FREQUENCY),
+            Ok(source) => return self.sample(host, source, frequency),
             Err(missing) => missing,
         };
         let root = |(space, pid): (SpaceId, u32)| Ok((root_of(pid)?, space));
@@ -133,11 +167,18 @@ mod tests {
         assert!(check_needs("", &[Need::AccessBits, Need::Samples]).is_ok());
     }
 
+    #[test]
+    fn two_readers_of_the_same_bits_are_refused() {
+        let error = check_one_reader(&[Need::AccessBits, Need::RegionSource]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Usage);
+        assert!(check_one_reader(&[Need::Regions, Need::RegionSource]).is_ok());
+    }
+
     // A child that waits for input, and no needs: neither the module nor perf_event is opened.
     #[test]
     fn ports_without_need_are_not_opened() {
         let selection = Selection::Command(vec!["cat".into()]);
-        let mut machine = LiveMachine::for_needs(&selection, &[], Sharing::Alone).unwrap();
+        let mut machine = LiveMachine::for_needs(&selection, &[], &Sources::default()).unwrap();
         let missing = machine.access_bits().err().expect("no port was opened");
         assert!(missing.cause.starts_with("neither instrument nor policy"), "{missing:?}");
     }
@@ -185,7 +226,8 @@ mod tests {
         let events: Rc<dyn EventOpener> = Rc::clone(rings) as _;
         let selection = Selection::Process { pid: of.0.id(), children: false };
         let needs = by_name("pebs")?.needs;
-        LiveMachine::on_host(&Host { sys, events }, &selection, needs, Sharing::Alone)
+        let sources = Sources { frequency: 10_000, ..Sources::default() };
+        LiveMachine::on_host(&Host { sys, events }, &selection, needs, &sources)
     }
 
     /// Steps the instrument until its next snapshot.
@@ -210,7 +252,8 @@ mod tests {
         let (sys, rings, process) = (sysfs(true), Rc::new(FileRings::default()), Waiting::start());
         let mut machine = open_by_needs_of_pebs(sys.path(), &rings, &process).unwrap();
         let (loads, stores) = (0x81D0, 0x82D0);
-        let opened = [(loads, 5000, 0), (stores, 5000, 0), (loads, 5000, 1), (stores, 5000, 1)];
+        let opened =
+            [(loads, 10_000, 0), (stores, 10_000, 0), (loads, 10_000, 1), (stores, 10_000, 1)];
         assert_eq!(rings.events(), opened);
         assert!(machine.access_bits().is_err(), "the kernel module is not needed");
 

@@ -8,10 +8,10 @@ use clap::Parser;
 use serde::Serialize;
 use tierscope_core::drive::{Course, Sink, Window, profile};
 use tierscope_core::metrics::{Accuracy, HOT_FREQUENCY, hot};
-use tierscope_core::{Clock, Error, Missing, Range, RangeSet, Result, SpaceId, Target, Time};
+use tierscope_core::{Clock, Need, Range, RangeSet, Result, SpaceId, Target, Time};
 use tierscope_instruments::region_source::RegionSource;
-use tierscope_linux::kernel_damon::{Config, KernelDamon, Roots, WithKernelDamon};
-use tierscope_linux::{LiveMachine, Selection};
+use tierscope_linux::kernel_damon::Config;
+use tierscope_linux::{LiveMachine, Selection, Sources};
 
 /// Observe a process with the kernel's DAMON. Exit codes: 0 the threshold is met, 1 it is not, 2
 /// wrong use.
@@ -109,12 +109,10 @@ fn main() -> ExitCode {
 fn watch(cli: &Cli) -> Result<Report> {
     let space = SpaceId(0);
     let selection = Selection::Process { pid: cli.pid, children: false };
-    let machine = LiveMachine::open(&selection, Err(not_wanted()))?;
     let config =
         Config { min_regions: cli.min_regions, max_regions: cli.max_regions, ..Config::default() };
-    let now = machine.now();
-    let damon = KernelDamon::start(&Roots::default(), config, &[(cli.pid, space)], now)?;
-    let mut machine = WithKernelDamon::new(machine, damon);
+    let (needs, sources) = ([Need::RegionSource], Sources { damon: config, ..Sources::default() });
+    let mut machine = LiveMachine::for_needs(&selection, &needs, &sources)?;
     let truth = [Range::new(space, cli.start, cli.end)].into_iter().collect();
     let mut score = Score { truth, windows: Vec::new(), first: None, last: Time(0) };
     let course = Course::until(machine.now() + Duration::from_secs(cli.seconds));
@@ -122,6 +120,7 @@ fn watch(cli: &Cli) -> Result<Report> {
     let mut instrument = RegionSource::new("kernel-damon", Vec::new());
     profile(&mut machine, &mut instrument, &course, &mut score)?;
     let wall = machine.now().since(began).as_secs_f64();
+    let damon = machine.kernel_damon().expect("it was needed");
     Ok(Report {
         windows: score.windows.len(),
         regions_mean: score.regions_mean(),
@@ -129,18 +128,8 @@ fn watch(cli: &Cli) -> Result<Report> {
         precision: score.late(Accuracy::precision),
         window_ms: score.window_ms(),
         profiler_cpu: machine.cpu_time().profiler.as_secs_f64() / wall,
-        kdamond_cpu: machine.damon().cpu_time().as_secs_f64() / wall,
-        lost_windows: machine.damon().lost_windows(),
-        overrun: machine.damon().overrun(),
+        kdamond_cpu: damon.cpu_time().as_secs_f64() / wall,
+        lost_windows: damon.lost_windows(),
+        overrun: damon.overrun(),
     })
-}
-
-/// Error for a second instrument on the same ACCESSED bits: both would clear each other's.
-fn not_wanted() -> Error {
-    Missing {
-        port: "access bits",
-        cause: "the kernel's DAMON uses them".into(),
-        remedy: "choose another instrument".into(),
-    }
-    .into()
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 use clap::Args;
 use serde_json::{Value, json};
 use tierscope_core::{Error, ErrorKind, Result};
-use tierscope_linux::doctor::{self, Answer, Scene, Verdict, WAYS};
+use tierscope_linux::doctor::{self, Answer, Best, Scene, Verdict, WAYS};
 use tierscope_linux::proc::{Cgroup, Proc};
 
 use crate::print::{print, written};
@@ -33,6 +33,8 @@ const MOST: usize = 20;
 /// Findings about the machine, and about the requested processes.
 pub struct Report {
     machine: Vec<Answer>,
+    /// The best way to record.
+    best: Result<Best>,
     /// Of the memory of cgroups that no process maps.
     cgroup: Vec<Answer>,
     processes: Vec<(u32, Vec<Answer>)>,
@@ -80,32 +82,15 @@ fn look(scene: &Scene, args: &DoctorArgs) -> Result<Report> {
     let others = pids.len().saturating_sub(MOST);
     pids.truncate(MOST);
     let processes = pids.into_iter().map(|pid| (pid, doctor::process(scene, pid))).collect();
-    Ok(Report { machine: doctor::machine(scene), cgroup, processes, others })
+    let machine = doctor::machine(scene);
+    let best = doctor::best(scene, &machine);
+    Ok(Report { machine, best, cgroup, processes, others })
 }
 
 impl Report {
-    /// The obstacles to recording: the first unmet need of each way to record; empty if some way is
-    /// available.
-    fn obstacles(&self) -> Vec<(&'static str, &Answer)> {
-        let lack = WAYS.iter().map(|way| Some((way.title, way.lacks(&self.machine)?)));
-        lack.collect::<Option<Vec<_>>>().unwrap_or_default()
-    }
-
     /// Success if recording can work; otherwise the error that ends the program.
     fn verdict(&self) -> Result<()> {
-        let obstacles = self.obstacles();
-        if let Some((_, first)) = obstacles.first() {
-            let forbidden =
-                obstacles.iter().any(|(_, answer)| answer.finding.verdict == Verdict::Forbidden);
-            let kind = if forbidden { ErrorKind::Permission } else { ErrorKind::Missing };
-            let causes: Vec<String> = obstacles
-                .iter()
-                .map(|(_, a)| format!("{} is {}", a.title, a.finding.verdict.name()))
-                .collect();
-            return Err(Error::new(kind, "recording cannot work here")
-                .cause(causes.join(", "))
-                .remedy(first.finding.remedy.clone()));
-        }
+        self.best.clone()?;
         for (pid, answers) in &self.processes {
             if let Some(answer) = answers.iter().find(|answer| !answer.finding.usable()) {
                 let essential = matches!(answer.id, "target" | "permission" | "mappings");
@@ -123,10 +108,12 @@ impl Report {
             |(pid, found): &(u32, Vec<Answer>)| json!({"pid": pid, "checks": answers(found)});
         let way = |way: &doctor::Way| {
             let lacks = way.lacks(&self.machine);
-            json!({"way": way.title, "open": lacks.is_none(), "lacks": lacks.map(|answer| answer.id)})
+            let instrument = way.instrument;
+            json!({"way": way.title, "instrument": instrument, "open": lacks.is_none(), "lacks": lacks.map(|answer| answer.id)})
         };
         json!({
             "can_record": self.verdict().is_ok(),
+            "auto": self.best.as_ref().ok().map(|best| best.way.instrument),
             "ways": WAYS.iter().map(way).collect::<Vec<_>>(),
             "machine": answers(&self.machine),
             "cgroup": answers(&self.cgroup),

@@ -42,7 +42,11 @@ pub(super) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
             ]),
         }
     }
-    write!(out, "{ways}")
+    write!(out, "{ways}")?;
+    match &report.best {
+        Ok(best) => writeln!(out, "\n--instrument auto takes {}", best.way.instrument),
+        Err(_) => Ok(()),
+    }
 }
 
 fn has_remedy(answer: &Answer) -> bool {

@@ -32,9 +32,10 @@ const INSTEAD: &str = "use `tierscope record`, then `tierscope report`";
 pub(crate) fn run(args: LiveArgs, line: String) -> Result<()> {
     let keep = args.output.is_some();
     let (color, command_output) = (args.color, args.command_output.clone());
-    let (plan, _temporary) = plan(args, line)?;
+    let (mut plan, _temporary) = plan(args, line)?;
     let proc = Proc::default();
     plan.selection.check(&proc)?;
+    plan.settle()?;
     let color = terminal::check(color, INSTEAD)?;
     let (sender, receiver) = events::queue()?;
     let diverted = Diverted::if_command(&plan, command_output.as_deref())?;

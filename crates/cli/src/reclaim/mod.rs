@@ -7,10 +7,10 @@ use std::fs;
 use std::path::Path;
 
 use tierscope_core::{Error, ErrorKind, Result, names};
+use tierscope_linux::heap;
 use tierscope_linux::proc::Proc;
 use tierscope_linux::reclaim::{Reclaimable, Room, Swap};
 use tierscope_linux::tiering::Limits;
-use tierscope_linux::{LiveMachine, heap};
 use tierscope_policies::registry::by_name;
 
 use self::args::ReclaimArgs;
@@ -29,14 +29,14 @@ pub fn run(args: ReclaimArgs, line: String) -> Result<()> {
     }
     let (as_json, into, share) = (args.json, args.into, args.share);
     let cgroups = args.target.cgroup.clone();
-    let plan = plan(args, line)?;
+    let mut plan = plan(args, line)?;
     let proc = Proc::default();
     plan.watch.selection.check(&proc)?;
     let room = Swap::default().check(into.into())?;
     cgroups.iter().try_for_each(|path| check_cgroup(&directory(path)))?;
     heap::return_large_buffers();
-    let sharing = plan.watch.sharing;
-    let machine = LiveMachine::for_needs(&plan.watch.selection, &plan.needs(), sharing)?;
+    plan.settle()?;
+    let machine = plan.machine()?;
     if let Some(share) = share {
         let pids: Vec<u32> = machine.pids().into_iter().map(|(_, pid)| pid).collect();
         check_target(share, &pids, &room)?;

@@ -70,7 +70,7 @@ pub fn run(args: ServeArgs, line: String) -> Result<()> {
             plan.selection.check(&Proc::default())?;
             with_server(&server, stop, room.path().to_owned(), || {
                 announce(address, room.path());
-                record::run(&plan, false)
+                record::run(plan, false)
             })
         }
     }

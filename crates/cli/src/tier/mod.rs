@@ -30,12 +30,13 @@ use crate::record::{Recorded, check_complete, meta, warn_of_left_out};
 /// placement, and committed windows are kept.
 pub fn run(args: TierArgs, line: String) -> Result<()> {
     let (check, as_json) = (args.check, args.json);
-    let plan = TierPlan::new(args, line)?;
+    let mut plan = TierPlan::new(args, line)?;
     let proc = Proc::default();
     if plan.has_target {
         plan.watch.selection.check(&proc)?;
     }
     let nodes = tiering::check(&plan.tiers)?;
+    plan.settle()?;
     let needs = plan.needs();
     if check {
         tiering::brakes::check(&plan.limits)?;
@@ -47,7 +48,7 @@ pub fn run(args: TierArgs, line: String) -> Result<()> {
         return Ok(());
     }
     heap::return_large_buffers();
-    let machine = LiveMachine::for_needs(&plan.watch.selection, &needs, plan.watch.sharing)?;
+    let machine = plan.machine()?;
     let (mut machine, mover) = machine.with_tiers(&plan.tiers, plan.limits.clone())?;
     hear_hangups(&mut machine, &plan, mover.handle());
     work(machine, mover, &plan, as_json)

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tierscope_core::{Error, ErrorKind, Instrument, Policy, Result, names};
 use tierscope_instruments::metronome::Metronome;
+use tierscope_linux::LiveMachine;
 use tierscope_linux::tiering::{Limits, TierConfig};
 use tierscope_policies::registry::{Entry, Need, by_name};
 
@@ -147,6 +148,22 @@ impl TierPlan {
         self.guided || self.entry.needs.contains(&Need::Regions)
     }
 
+    /// Chooses the instrument, if the policy works on regions and the choice is left to the machine.
+    ///
+    /// # Errors
+    /// As [`Plan::settle`].
+    pub(crate) fn settle(&mut self) -> Result<()> {
+        if self.wants_regions() { self.watch.settle() } else { Ok(()) }
+    }
+
+    /// Opens the target with what the run needs.
+    ///
+    /// # Errors
+    /// As [`LiveMachine::for_needs`].
+    pub(crate) fn machine(&self) -> Result<LiveMachine> {
+        LiveMachine::for_needs(&self.watch.selection, &self.needs(), &self.watch.sources()?)
+    }
+
     /// What the policy needs of the machine, and the instrument if the policy works on regions.
     #[must_use]
     pub(crate) fn needs(&self) -> Vec<Need> {
@@ -228,8 +245,9 @@ mod tests {
     }
 
     #[test]
-    fn regions_come_from_rates_unless_said_otherwise() {
-        let regions = plan("-p 1 --policy hot-region").unwrap();
+    fn regions_come_from_the_machines_best_instrument_unless_said_otherwise() {
+        assert_eq!(plan("-p 1 --policy hot-region").unwrap().watch.instrument.name, "auto");
+        let regions = plan("-p 1 --policy hot-region --instrument rates").unwrap();
         assert_eq!((regions.watch.instrument.name, &regions.watch.variant), ("rates", &None));
         assert_eq!(regions.make_instrument().unwrap().name(), "rates");
         assert_eq!(regions.needs(), [Need::Regions, Need::AccessBits]);
@@ -301,7 +319,7 @@ mod tests {
         assert_eq!((&*file.policy, file.watch.instrument.name), ("static", "damon"));
         assert_eq!((file.limits.stalled, file.limits.dry_run), (0.5, true));
         assert_eq!(of("--instrument telescope").watch.instrument.name, "telescope");
-        assert_eq!(of("--instrument rates").watch.instrument.name, "rates", "also the default");
+        assert_eq!(of("--instrument rates").watch.instrument.name, "rates");
         assert_eq!(of("--policy hot-region").policy, "hot-region");
         assert_eq!(of("--policy hot_region:verify_pages=4").policy, "hot-region:verify-pages=4");
         let before = &file.config.as_ref().unwrap().1;

@@ -31,6 +31,12 @@ fn sysfs(scene: &Scene, (): &()) -> Finding {
         );
     }
     match scene.text(&format!("{ADMIN}/kdamonds/nr_kdamonds")).as_deref() {
+        Some("0") if scene.is_read_only(&format!("{ADMIN}/kdamonds/nr_kdamonds")) => {
+            Finding::forbidden(
+                "sysfs is read-only here",
+                "give the service a drop-in with ProtectKernelTunables=no",
+            )
+        }
         Some("0") => Finding::present("free to use"),
         Some(count) => Finding::limited(
             format!("in use: {count} kdamonds are set up"),

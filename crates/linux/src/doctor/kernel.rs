@@ -17,6 +17,15 @@ pub(super) fn checks() -> [Check<()>; 4] {
 /// Kernel series on which `make test-kernels` passed, oldest first (SUPPORT.md, docs/kernels.json).
 pub const TESTED: [(u32, u32); 4] = [(6, 1), (6, 12), (7, 2), (7, 3)];
 
+/// The first kernel series whose DAMON tunes its intervals.
+const TUNES: (u32, u32) = (6, 15);
+
+/// Whether the DAMON of this kernel tunes its intervals.
+pub(super) fn damon_tunes(scene: &Scene) -> bool {
+    let release = scene.text("/proc/sys/kernel/osrelease");
+    release.and_then(|release| series(&release)).is_some_and(|series| series >= TUNES)
+}
+
 /// Major and minor number of a kernel release.
 fn series(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.split(['.', '-', '+']).map(|part| part.parse().ok());

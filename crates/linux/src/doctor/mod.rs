@@ -19,7 +19,7 @@ mod sampling;
 mod scene;
 
 use tierscope_core::names::plain;
-use tierscope_core::{Error, Missing};
+use tierscope_core::{Error, ErrorKind, Missing, Result};
 
 pub use kernel::TESTED;
 pub use scene::{Live, ModuleFacts, Scene, System};
@@ -148,10 +148,8 @@ fn ask<S: ?Sized>(
     checks.into_iter().map(answer).collect()
 }
 
-/// Runs all checks of the machine.
-#[must_use]
-pub fn machine(scene: &Scene) -> Vec<Answer> {
-    let checks = module::checks()
+fn checks() -> impl Iterator<Item = Check<()>> {
+    module::checks()
         .into_iter()
         .chain(damon::checks())
         .chain(bits::checks())
@@ -159,8 +157,13 @@ pub fn machine(scene: &Scene) -> Vec<Answer> {
         .chain(kernel::checks())
         .chain(placement::checks())
         .chain(reclaim::checks())
-        .chain(control::checks());
-    ask(checks, scene, &())
+        .chain(control::checks())
+}
+
+/// Runs all checks of the machine.
+#[must_use]
+pub fn machine(scene: &Scene) -> Vec<Answer> {
+    ask(checks(), scene, &())
 }
 
 /// Runs all checks of one process.
@@ -178,21 +181,36 @@ pub fn cgroup(scene: &Scene, directory: &str) -> Vec<Answer> {
 /// A recording method and the checks that it depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Way {
+    /// The instrument that takes it by default.
+    pub instrument: &'static str,
     /// Title for users.
     pub title: &'static str,
     /// Ids of the checks that have to pass.
     pub needs: &'static [&'static str],
+    /// What it misses that the first way sees; empty for the first.
+    pub misses: &'static str,
 }
 
-/// All recording methods.
-pub const WAYS: [Way; 2] = [
+/// All recording methods, the best one first.
+pub const WAYS: [Way; 3] = [
     Way {
-        title: "kernel module (instruments telescope, damon, scan)",
+        instrument: "rates",
+        title: "kernel module (instruments rates, telescope, damon, scan)",
         needs: &["module", "module-levels", "capabilities"],
+        misses: "",
     },
     Way {
+        instrument: "pebs",
+        title: "samples of the processor (instrument pebs)",
+        needs: &["precise-samples", "perf-access"],
+        misses: "memory that is accessed seldom has no samples and looks cold",
+    },
+    Way {
+        instrument: "kernel-damon",
         title: "the kernel's DAMON (instrument kernel-damon)",
         needs: &["damon-sysfs", "damon-vaddr", "damon-tracepoint", "capabilities"],
+        misses: "it reports regions, of which it looks at one page each, and misses small hot areas \
+                 in large memory",
     },
 ];
 
@@ -204,6 +222,52 @@ impl Way {
             |id: &&str| answers.iter().find(|answer| answer.id == *id && !answer.finding.usable());
         self.needs.iter().find_map(unmet)
     }
+}
+
+/// Way to record that a machine offers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Best {
+    /// The best one that is open.
+    pub way: Way,
+    /// Variant of its instrument, if that is not the first one: the samples of two minutes, since
+    /// those of a second are too few for large memory; intervals that the kernel tunes.
+    pub variant: Option<&'static str>,
+    /// Why a better one is not: the check that does not pass; `None` for the first way.
+    pub instead: Option<Answer>,
+}
+
+/// The best way to record.
+///
+/// # Errors
+/// [`ErrorKind::Missing`] or [`ErrorKind::Permission`] if none is open, with the obstacle of each.
+pub fn best(scene: &Scene, answers: &[Answer]) -> Result<Best> {
+    let obstacles: Vec<Option<&Answer>> = WAYS.iter().map(|way| way.lacks(answers)).collect();
+    if let Some(open) = obstacles.iter().position(Option::is_none) {
+        let first = obstacles[0].filter(|_| open > 0);
+        let variant = match WAYS[open].instrument {
+            "pebs" => Some("patient"),
+            "kernel-damon" if kernel::damon_tunes(scene) => Some("tuned"),
+            _ => None,
+        };
+        return Ok(Best { way: WAYS[open], variant, instead: first.cloned() });
+    }
+    let obstacles: Vec<&Answer> = obstacles.into_iter().flatten().collect();
+    let forbidden = obstacles.iter().any(|answer| answer.finding.verdict == Verdict::Forbidden);
+    let kind = if forbidden { ErrorKind::Permission } else { ErrorKind::Missing };
+    let cause = |answer: &&Answer| format!("{}: {}", answer.title, answer.finding.found);
+    let causes: Vec<String> = obstacles.iter().map(cause).collect();
+    Err(Error::new(kind, "recording cannot work here")
+        .cause(causes.join(" | "))
+        .remedy(obstacles[0].finding.remedy.clone()))
+}
+
+/// The best way to record on this machine: runs the checks that the ways depend on.
+///
+/// # Errors
+/// As [`best`].
+pub fn best_way(scene: &Scene) -> Result<Best> {
+    let checks = checks().filter(|check| WAYS.iter().any(|way| way.needs.contains(&check.id)));
+    best(scene, &ask(checks, scene, &()))
 }
 
 #[cfg(test)]
@@ -239,6 +303,36 @@ mod tests {
     }
 
     #[test]
+    fn the_best_way_that_is_open_is_taken() {
+        let answer = |id, is_open: bool| {
+            let missing = || Finding::missing(format!("no {id}"), format!("get {id}"));
+            let finding = if is_open { Finding::present("") } else { missing() };
+            Answer { id, group: "", title: id, finding }
+        };
+        let best_with = |open: &[usize]| {
+            let of_way = |(at, way): (usize, &Way)| {
+                let is_open = open.contains(&at);
+                way.needs[..1].iter().map(move |id| answer(*id, is_open)).collect::<Vec<_>>()
+            };
+            let release = ("/proc/sys/kernel/osrelease", "6.15.1\n");
+            let tree = Tree::new(&[release]);
+            best(&tree.scene(), &WAYS.iter().enumerate().flat_map(of_way).collect::<Vec<_>>())
+        };
+        let taken = |open| {
+            let best = best_with(open).unwrap();
+            (best.way.instrument, best.variant, best.instead.map(|answer| answer.id))
+        };
+        assert_eq!(taken(&[0, 1, 2]), ("rates", None, None));
+        assert_eq!(taken(&[1, 2]), ("pebs", Some("patient"), Some("module")));
+        assert_eq!(taken(&[2]), ("kernel-damon", Some("tuned"), Some("module")));
+        assert_eq!(
+            best_with(&[]).unwrap_err().to_string(),
+            "recording cannot work here: module: no module | precise-samples: no precise-samples \
+             | damon-sysfs: no damon-sysfs; get module"
+        );
+    }
+
+    #[test]
     fn a_way_lacks_the_first_need_that_is_not_met() {
         let answer = |id, finding| Answer { id, group: "", title: "", finding };
         let answers = [
@@ -246,7 +340,7 @@ mod tests {
             answer("b", Finding::missing("", "x")),
             answer("c", Finding::forbidden("", "y")),
         ];
-        let lacks = |needs| Way { title: "", needs }.lacks(&answers).map(|answer| answer.id);
+        let lacks = |needs| Way { needs, ..WAYS[0] }.lacks(&answers).map(|answer| answer.id);
         assert_eq!(lacks(&["a"]), None);
         assert_eq!(lacks(&["a", "c", "b"]), Some("c"));
     }

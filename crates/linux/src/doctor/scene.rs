@@ -148,6 +148,12 @@ impl Scene {
         }
     }
 
+    /// Whether the path is on a file system that is read-only here, as sysfs is in a service.
+    pub(super) fn is_read_only(&self, path: &str) -> bool {
+        let access = rustix::fs::access(self.path(path), rustix::fs::Access::WRITE_OK);
+        access == Err(rustix::io::Errno::ROFS)
+    }
+
     /// Whether the path exists but cannot be read by this user.
     pub(super) fn is_closed(&self, path: &str) -> bool {
         let denied = |e: io::Error| e.kind() == io::ErrorKind::PermissionDenied;

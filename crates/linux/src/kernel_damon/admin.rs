@@ -64,11 +64,29 @@ impl Admin {
         }
         self.set_in_context("monitoring_attrs/nr_regions/min", config.min_regions)?;
         self.set_in_context("monitoring_attrs/nr_regions/max", config.max_regions)?;
+        self.set_targets(pids)
+    }
+
+    fn set_targets(&self, pids: &[u32]) -> Result<()> {
         self.set_in_context("targets/nr_targets", pids.len())?;
-        for (index, pid) in pids.iter().enumerate() {
-            self.set_in_context(&format!("targets/{index}/pid_target"), pid)?;
+        let set = |(index, pid)| self.set_in_context(&format!("targets/{index}/pid_target"), pid);
+        pids.iter().enumerate().try_for_each(set)
+    }
+
+    /// Monitors the processes `pids` from now on, in a running kdamond or, if its targets have
+    /// ended, in a new one. Returns whether the kernel accepted them: it does not if one of them
+    /// has ended.
+    ///
+    /// # Errors
+    /// If the files cannot be read or written.
+    pub(crate) fn change(&mut self, pids: &[u32]) -> Result<bool> {
+        self.set_targets(pids)?;
+        let state = if self.runs()? { "commit" } else { "on" };
+        if self.turn(state).is_err() {
+            return Ok(false);
         }
-        Ok(())
+        self.pid = self.read("kdamonds/0/pid")?.parse().unwrap_or(0);
+        Ok(true)
     }
 
     /// Configures the auto-tuning of intervals, available since Linux 6.15.

@@ -7,8 +7,8 @@
 
 mod admin;
 mod event;
-mod machine;
 mod mark;
+mod places;
 mod ring;
 mod shared;
 mod tracing;
@@ -28,7 +28,7 @@ use event::Event;
 use tracing::Instance;
 use windows::Windows;
 
-pub use machine::WithKernelDamon;
+pub(crate) use shared::translated;
 
 /// Settings of the kernel's DAMON.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,7 +120,10 @@ pub struct KernelDamon {
     trace: Instance,
     windows: Windows,
     config: Config,
-    spaces: Vec<SpaceId>,
+    /// The targets by their index in the kernel.
+    targets: Vec<(u32, SpaceId)>,
+    /// Those before the last change, and when it was made, in ns of CLOCK_MONOTONIC.
+    before: (u64, Vec<(u32, SpaceId)>),
     proc: Proc,
     /// Time zero of the machine, in ns of CLOCK_MONOTONIC.
     epoch: u64,
@@ -147,7 +150,7 @@ impl KernelDamon {
         config.check()?;
         let proc = Proc::at(&roots.proc);
         let trace = Instance::new(&roots.tracing, config.max_regions as u64)?;
-        let pids: Vec<u32> = targets.iter().map(|(pid, _)| *pid).collect();
+        let pids = pids(targets);
         let started = clock::monotonic().0;
         let places = (&*roots.admin, &*roots.proc, &*roots.marks);
         let admin = Admin::start(places, &config, &pids)?;
@@ -155,7 +158,8 @@ impl KernelDamon {
             admin,
             trace,
             windows: Windows::new(targets.len(), config.window.as_nanos() as u64),
-            spaces: targets.iter().map(|(_, space)| *space).collect(),
+            targets: targets.to_vec(),
+            before: (0, Vec::new()),
             config,
             proc,
             epoch: started.saturating_sub(now.0),
@@ -164,6 +168,30 @@ impl KernelDamon {
             overrun: false,
             cpu: Duration::ZERO,
         })
+    }
+
+    /// Monitors `targets` from now on. Changes are made once in an update interval at most: the
+    /// kdamond applies each between two of its looks. DAMON knows targets by their index; one
+    /// that stays keeps its index, and its regions, where possible.
+    ///
+    /// # Errors
+    /// If DAMON's state cannot be read; a change that the kernel refuses, because one of the
+    /// processes has ended, is tried again.
+    pub fn follow(&mut self, targets: &[(u32, SpaceId)]) -> Result<()> {
+        let now = clock::monotonic().0;
+        let rested = Duration::from_nanos(now.saturating_sub(self.before.0)) >= self.config.update;
+        if targets.is_empty() || !rested || places::are_alike(&self.targets, targets) {
+            return Ok(());
+        }
+        let placed = places::placed(&self.targets, targets);
+        let done = self.admin.change(&pids(&placed))?;
+        let before = match done {
+            true => std::mem::replace(&mut self.targets, placed),
+            false => self.targets.clone(),
+        };
+        self.before = (clock::monotonic().0, before);
+        self.windows.expect(self.targets.len());
+        Ok(())
     }
 
     /// CPU time of the kdamond so far, with the resolution of a clock tick, 10 ms.
@@ -195,8 +223,10 @@ impl KernelDamon {
         let (start, end_time) = (time(self.last_end), time(end));
         self.last_end = end;
         self.cpu = self.cpu_time();
+        let (changed, before) = &self.before;
+        let targets = if end < *changed { before } else { &self.targets };
         let mut regions: Vec<Region> =
-            events.iter().filter_map(|event| region(event, &self.spaces, samples)).collect();
+            events.iter().filter_map(|event| region(event, targets, samples)).collect();
         regions.sort_by_key(|region| region.range);
         Ok(Snapshot { start, end: end_time, samples, regions })
     }
@@ -258,9 +288,14 @@ fn samples(config: &Config) -> u32 {
     u32::try_from(samples).unwrap_or(u32::MAX).max(1)
 }
 
-/// Converts an event to a region; `None` for an unknown target index, which does not occur.
-fn region(event: &Event, spaces: &[SpaceId], samples: u32) -> Option<Region> {
-    let space = *spaces.get(usize::try_from(event.target).ok()?)?;
+fn pids(targets: &[(u32, SpaceId)]) -> Vec<u32> {
+    targets.iter().map(|(pid, _)| *pid).collect()
+}
+
+/// Converts an event to a region; `None` for an unknown target index: its window was emitted while
+/// the targets changed.
+fn region(event: &Event, targets: &[(u32, SpaceId)], samples: u32) -> Option<Region> {
+    let (_, space) = *targets.get(usize::try_from(event.target).ok()?)?;
     Some(Region {
         age: u32::try_from(event.age).unwrap_or(u32::MAX),
         ..Region::sampled(
@@ -325,6 +360,46 @@ mod tests {
         assert_eq!(regions, [(5, 0, 40.0, 3), (5, 8192, 0.0, 3), (6, 0, 7.0, 3)]);
         assert_eq!(damon.next(), Ok(None));
         assert_eq!((damon.lost_windows(), damon.overrun()), (0, false));
+    }
+
+    // Process 42 ends and 44 joins: it takes the index of 42. A window of before is theirs of before.
+    #[test]
+    fn targets_are_followed() {
+        let fake = fake();
+        let config = Config { update: Duration::ZERO, ..Config::default() };
+        let targets = [(42, SpaceId(5)), (43, SpaceId(6))];
+        let mut damon = KernelDamon::start(&fake.roots, config, &targets, Time(0)).unwrap();
+        let said = |file: &str| fs::read_to_string(fake.root.path().join(file)).unwrap();
+        damon.follow(&[(43, SpaceId(6)), (42, SpaceId(5))]).unwrap();
+        assert_eq!(said("admin/kdamonds/0/state"), "on", "they are the same");
+        let earlier = damon.last_end + 1;
+        tracing::tests::emit(&fake.ours, "cpu1", &[event(earlier, 0, 1, 0, 1)]);
+        damon.follow(&[(43, SpaceId(6)), (44, SpaceId(7))]).unwrap();
+        assert_eq!(said("admin/kdamonds/0/state"), "commit");
+        let pids = ["0", "1"]
+            .map(|index| said(&format!("admin/kdamonds/0/contexts/0/targets/{index}/pid_target")));
+        assert_eq!(pids, ["44", "43"]);
+        fs::write(fake.roots.admin.join("kdamonds/0/state"), "on\n").unwrap();
+        let later = clock::monotonic().0 + 1;
+        tracing::tests::emit(&fake.ours, "cpu1", &[event(later, 0, 1, 0, 1)]);
+        let mut space = || damon.next().unwrap().map(|window| window.regions[0].range.space.0);
+        assert_eq!(space(), Some(5));
+        assert_eq!(space(), None, "the window of target 1 may follow");
+        tracing::tests::emit(&fake.ours, "cpu1", &[event(later + 1, 1, 1, 0, 1)]);
+        assert_eq!(space(), Some(7));
+    }
+
+    // The kdamond stops by itself when all of its targets have ended.
+    #[test]
+    fn a_kdamond_whose_targets_ended_starts_again_for_new_ones() {
+        let fake = fake();
+        let config = Config { update: Duration::ZERO, ..Config::default() };
+        let mut damon =
+            KernelDamon::start(&fake.roots, config, &[(42, SpaceId(5))], Time(0)).unwrap();
+        fs::write(fake.roots.admin.join("kdamonds/0/state"), "off\n").unwrap();
+        damon.follow(&[(43, SpaceId(6))]).unwrap();
+        let state = fs::read_to_string(fake.roots.admin.join("kdamonds/0/state")).unwrap();
+        assert_eq!(state, "on");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use tierscope_core::{Range, Region};
 use crate::shared_memory::Translation;
 
 /// Translates regions of processes, and sorts them by range.
-pub(super) fn translated(regions: Vec<Region>, memory: &Translation) -> Vec<Region> {
+pub(crate) fn translated(regions: Vec<Region>, memory: &Translation) -> Vec<Region> {
     let (mut out, mut shared) = (Vec::new(), Vec::new());
     for region in regions {
         memory.split(&region.range, |from, to| {

@@ -22,6 +22,11 @@ impl Windows {
         Self { targets: targets as u64, patience, pending: Vec::new(), lost: 0 }
     }
 
+    /// Expects windows of this number of targets from now on.
+    pub(crate) fn expect(&mut self, targets: usize) {
+        self.targets = targets as u64;
+    }
+
     /// Number of windows that were dropped as incomplete.
     pub(crate) fn lost(&self) -> u64 {
         self.lost
