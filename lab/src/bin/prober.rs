@@ -1,11 +1,12 @@
 //! `prober`: probes and scans random addresses at random levels of mutators, attaches again when
 //! they exec or exit, and checks that no address spaces or page tables are leaked.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,7 @@ use clap::Parser;
 use serde::Serialize;
 use tierscope_core::{AccessedSet, Error, ErrorKind, Level, Range, Result, Rng, ScanMode, SpaceId};
 use tierscope_lab::guest::leaks::{Held, settle};
+use tierscope_lab::guest::mutations::{KINDS, Kind, Mutations};
 use tierscope_lab::guest::new_tables::answers_about_tables;
 use tierscope_lab::guest::outcome::outcome;
 use tierscope_lab::guest::unload::{Unload, unload};
@@ -34,6 +36,9 @@ struct Cli {
     /// Milliseconds after which a mutator executes itself again or exits.
     #[arg(long, default_value_t = 700)]
     life_ms: u64,
+    /// Probes that each kind of mutation must overlap at least.
+    #[arg(long, default_value_t = 0)]
+    overlaps: u64,
     /// Seed of all random numbers.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -63,6 +68,12 @@ struct Report {
     mutators: u64,
     /// Probes of pages that were answered about a table.
     about_tables: u64,
+    /// Probes that a mutation of each kind overlapped (`guest::mutations`).
+    overlaps: BTreeMap<&'static str, u64>,
+    /// Mutations of each kind that had their effect; those that end a target have none.
+    mutations: BTreeMap<&'static str, u64>,
+    #[serde(skip)]
+    overlapped: [u64; KINDS],
     seconds: f64,
     unload_in_use: String,
     unload_after: String,
@@ -85,6 +96,8 @@ fn run(cli: &Cli) -> Result<Report> {
     report.about_tables = about_tables;
     report.seconds = started.elapsed().as_secs_f64();
     report.mutators = u64::from(herd.born.load(Ordering::Relaxed));
+    report.overlaps = by_name(report.overlapped);
+    report.mutations = by_name(herd.effective());
     let attachment = herd.attach(&module, 0)?;
     report.unload_in_use = answer(unload(abi::DEVICE_NAME));
     drop((attachment, module, herd));
@@ -97,6 +110,10 @@ fn run(cli: &Cli) -> Result<Report> {
 
 fn answer(unload: Unload) -> String {
     format!("{unload:?}")
+}
+
+fn by_name(counts: [u64; KINDS]) -> BTreeMap<&'static str, u64> {
+    Kind::ALL.into_iter().map(Kind::name).zip(counts).collect()
 }
 
 fn failures(cli: &Cli, report: &Report, freed: bool) -> Vec<String> {
@@ -113,7 +130,20 @@ fn failures(cli: &Cli, report: &Report, freed: bool) -> Vec<String> {
         (report.unload_after == answer(Unload::Done), "the module could not be unloaded after use"),
         (freed, "address spaces or page tables stayed behind"),
     ];
-    checks.iter().filter(|(holds, _)| !holds).map(|(_, failure)| (*failure).to_owned()).collect()
+    let failed = checks.iter().filter(|(holds, _)| !holds).map(|(_, it)| (*it).to_owned());
+    failed.chain(few(cli.overlaps, report)).collect()
+}
+
+/// Kinds of mutations that overlapped fewer probes than asked for, or had no effect.
+fn few(least: u64, report: &Report) -> Vec<String> {
+    let ends = |name| [Kind::Exec, Kind::Exit].iter().any(|kind| kind.name() == name);
+    let one = |(name, count): (&&'static str, &u64)| {
+        let works = ends(*name) || least == 0 || report.mutations[name] > 0;
+        (*count < least || !works).then(|| {
+            format!("{name}: {count} probes overlapped, {} effective", report.mutations[name])
+        })
+    };
+    report.overlaps.iter().filter_map(one).collect()
 }
 
 /// Time to wait, after all probes, for a target that exits or executes another program.
@@ -180,7 +210,18 @@ fn sum(mut all: Report, one: Report) -> Report {
     all.interrupts += one.interrupts;
     all.attaches += one.attaches;
     all.gone += one.gone;
+    add(&mut all.overlapped, one.overlapped);
     all
+}
+
+fn add(all: &mut [u64; KINDS], more: [u64; KINDS]) {
+    all.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
+}
+
+/// A running mutator.
+struct Mutator {
+    child: Child,
+    mutations: Arc<Mutations>,
 }
 
 /// Running mutators; one that exits is replaced.
@@ -188,7 +229,9 @@ struct Herd {
     program: PathBuf,
     life_ms: u64,
     born: AtomicU32,
-    children: Vec<Mutex<Child>>,
+    mutators: Vec<Mutex<Mutator>>,
+    /// Effective mutations of those that exited.
+    effective: Mutex<[u64; KINDS]>,
 }
 
 impl Herd {
@@ -197,30 +240,39 @@ impl Herd {
             program: cli.mutator.clone(),
             life_ms: cli.life_ms,
             born: AtomicU32::new(0),
-            children: Vec::new(),
+            mutators: Vec::new(),
+            effective: Mutex::default(),
         };
         for _ in 0..cli.mutators.max(1) {
-            let child = herd.spawn()?;
-            herd.children.push(Mutex::new(child));
+            let mutator = herd.spawn()?;
+            herd.mutators.push(Mutex::new(mutator));
         }
         Ok(herd)
     }
 
-    fn spawn(&self) -> Result<Child> {
-        let number = self.born.fetch_add(1, Ordering::Relaxed);
-        let arguments = [(number * 7).to_string(), "3".to_owned(), self.life_ms.to_string()];
-        Command::new(&self.program).args(arguments).stdin(Stdio::null()).spawn().map_err(|e| {
+    fn spawn(&self) -> Result<Mutator> {
+        let cannot = |e| {
             Error::new(ErrorKind::Missing, format!("cannot start {}", self.program.display()))
                 .cause(e)
-        })
+        };
+        let number = self.born.fetch_add(1, Ordering::Relaxed);
+        let mutations = Mutations::new().map_err(cannot)?;
+        let (seed, life) = (u64::from(number) * 7, self.life_ms);
+        let arguments = [seed, 3, life, mutations.fd() as u64].map(|n| n.to_string());
+        let mut program = Command::new(&self.program);
+        let child = program.args(arguments).stdin(Stdio::null()).spawn().map_err(cannot)?;
+        Ok(Mutator { child, mutations: Arc::new(mutations) })
     }
 
-    /// Pid of mutator number `place`; starts a new one if it has exited.
-    fn pid(&self, place: usize) -> Result<u32> {
-        let mut child = self.children[place].lock().map_err(|_| panicked())?;
-        match child.try_wait() {
+    /// Pid and counters of mutator number `place`; starts a new one if it has exited.
+    fn mutator(&self, place: usize) -> Result<(u32, Arc<Mutations>)> {
+        let mut mutator = self.mutators[place].lock().map_err(|_| panicked())?;
+        match mutator.child.try_wait() {
             Ok(None) => {}
-            Ok(Some(status)) if status.success() => *child = self.spawn()?,
+            Ok(Some(status)) if status.success() => {
+                self.count(&mutator)?;
+                *mutator = self.spawn()?;
+            }
             Ok(Some(status)) => {
                 return Err(Error::new(ErrorKind::Other, "a mutator failed").cause(status));
             }
@@ -228,17 +280,39 @@ impl Herd {
                 return Err(Error::new(ErrorKind::Other, "cannot wait for a mutator").cause(error));
             }
         }
-        Ok(child.id())
+        Ok((mutator.child.id(), mutator.mutations.clone()))
+    }
+
+    fn count(&self, mutator: &Mutator) -> Result<()> {
+        let mut all = self.effective.lock().map_err(|_| panicked())?;
+        add(&mut all, mutator.mutations.effective());
+        Ok(())
+    }
+
+    /// Effective mutations of each kind, of all mutators until now.
+    fn effective(&self) -> [u64; KINDS] {
+        let mut all = self.effective.lock().map_or([0; KINDS], |counts| *counts);
+        for mutator in self.mutators.iter().filter_map(|mutator| mutator.lock().ok()) {
+            add(&mut all, mutator.mutations.effective());
+        }
+        all
     }
 
     /// Attaches to mutator number `place`, or to its successor if it exits meanwhile.
     fn attach(&self, module: &Module, place: usize) -> Result<Watched> {
         loop {
-            let pid = self.pid(place)?;
+            let (pid, mutations) = self.mutator(place)?;
             match module.attach(pid) {
                 Ok(attachment) => {
                     let mappings = mappings(pid);
-                    return Ok(Watched { pid, attachment, mappings, flushes: 0, asked: 0 });
+                    return Ok(Watched {
+                        pid,
+                        attachment,
+                        mutations,
+                        mappings,
+                        flushes: 0,
+                        asked: 0,
+                    });
                 }
                 Err(error) if error.kind() == ErrorKind::NoTarget => {}
                 Err(error) => return Err(error),
@@ -249,9 +323,9 @@ impl Herd {
 
 impl Drop for Herd {
     fn drop(&mut self) {
-        for child in self.children.iter_mut().filter_map(|child| child.get_mut().ok()) {
-            let _ = child.kill();
-            let _ = child.wait();
+        for mutator in self.mutators.iter_mut().filter_map(|mutator| mutator.get_mut().ok()) {
+            let _ = mutator.child.kill();
+            let _ = mutator.child.wait();
         }
     }
 }
@@ -259,6 +333,7 @@ impl Drop for Herd {
 struct Watched {
     pid: u32,
     attachment: Attachment,
+    mutations: Arc<Mutations>,
     mappings: Vec<(u64, u64)>,
     flushes: u64,
     /// Number of CPUs that the module reported as requested to flush.
@@ -287,6 +362,8 @@ fn mappings(pid: u32) -> Vec<(u64, u64)> {
 }
 
 const BATCH: usize = 1000;
+/// Probes of a call. A mutation is likelier to be in progress during all of a short call.
+const CALLS: [usize; 4] = [25, 200, BATCH, BATCH];
 /// Number of batches after which a prober reads the mappings again.
 const REFRESH: u64 = 16;
 /// Maximum bytes of a scan: 64 Ki entries of 4 KiB, and entries of every level.
@@ -310,7 +387,7 @@ impl<'a> Prober<'a> {
 
     fn until_done(mut self, task: &Task) -> Result<Report> {
         while !task.is_done() {
-            let place = self.rng.below(self.herd.children.len() as u64) as usize;
+            let place = self.rng.below(self.herd.mutators.len() as u64) as usize;
             let mut watched = self.herd.attach(&self.module, place)?;
             self.report.attaches += 1;
             self.stay(&mut watched, task)?;
@@ -358,11 +435,20 @@ impl<'a> Prober<'a> {
         let levels: Vec<Level> = watched.attachment.proven().highest_first().collect();
         let mut probes: Vec<abi::Probe> =
             (0..BATCH).map(|_| self.probe(&watched.mappings, &levels)).collect();
-        let presence = watched.attachment.probe(&mut probes)?;
-        if presence == Presence::Here {
-            probes.iter().for_each(|probe| self.count(probe));
+        let size = CALLS[self.rng.below(CALLS.len() as u64) as usize];
+        for call in probes.chunks_mut(size) {
+            let Watched { attachment, mutations, .. } = &mut *watched;
+            let (presence, overlapped) = mutations.throughout(|| attachment.probe(call));
+            if presence? == Presence::Gone {
+                return Ok(false);
+            }
+            add(
+                &mut self.report.overlapped,
+                overlapped.map(|it| u64::from(it) * call.len() as u64),
+            );
+            call.iter().for_each(|probe| self.count(probe));
         }
-        Ok(presence == Presence::Here)
+        Ok(true)
     }
 
     fn probe(&mut self, mappings: &[(u64, u64)], levels: &[Level]) -> abi::Probe {
