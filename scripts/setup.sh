@@ -53,6 +53,13 @@ spark=(
 fuzz=(
     g++:g++
 )
+# Only what building a kernel takes: `setup.sh debug`.
+debug=(
+    flex:flex
+    bison:bison
+    bc:bc
+    /usr/include/libelf.h:libelf-dev
+)
 # Only what `make bench-chaos` takes: `setup.sh chaos`.
 chaos=(
     strace:strace
@@ -72,6 +79,7 @@ foreign=(
 [ "${1:-}" = bench ] && needs+=("${peers[@]}")
 [ "${1:-}" = spark ] && needs+=("${spark[@]}")
 [ "${1:-}" = fuzz ] && needs+=("${fuzz[@]}")
+[ "${1:-}" = debug ] && needs+=("${debug[@]}")
 [ "${1:-}" = chaos ] && needs+=("${chaos[@]}")
 [ "${1:-}" = damo ] && needs+=("${damo[@]}")
 [ "${1:-}" = foreign ] && needs+=("${foreign[@]}")

@@ -19,6 +19,9 @@ pub struct Matrix {
     /// Kernels of `make test-kernels` only.
     #[serde(default)]
     pub further: Vec<Kernel>,
+    /// Kernels of `make test-debug-kernel`, built here.
+    #[serde(default)]
+    pub built: Vec<Kernel>,
 }
 
 /// An optional feature of kernels.
@@ -72,6 +75,27 @@ pub enum Source {
     },
     /// The pool of the archive.
     Pool(Pinned),
+    /// Built here.
+    Built(Built),
+}
+
+/// A kernel that is built here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Built {
+    /// Package with the source.
+    pub package: String,
+    /// Suite of Debian's archive, if not this machine's own.
+    pub suite: Option<String>,
+    /// Fragments of its configuration in `lab/built`.
+    pub configs: Vec<String>,
+}
+
+impl Built {
+    /// What ends its release: the name of the last fragment, which makes it what it is.
+    #[must_use]
+    pub fn flavour(&self) -> &str {
+        self.configs.last().map_or("", String::as_str)
+    }
 }
 
 /// One version of a kernel.
@@ -91,6 +115,7 @@ impl Kernel {
         match &self.source {
             Source::Lists { suite, .. } => suite.as_deref(),
             Source::Pool(_) => None,
+            Source::Built(built) => built.suite.as_deref(),
         }
     }
 }
@@ -105,6 +130,9 @@ struct Entry {
     headers: Option<String>,
     suite: Option<String>,
     pinned: Option<Pinned>,
+    source: Option<String>,
+    #[serde(default)]
+    configs: Vec<String>,
     libraries: Option<String>,
     boots: Option<bool>,
 }
@@ -113,11 +141,22 @@ impl TryFrom<Entry> for Kernel {
     type Error = String;
 
     fn try_from(entry: Entry) -> std::result::Result<Self, String> {
-        let Entry { name, about, image, headers, suite, pinned, libraries, boots } = entry;
-        let source = match (image, headers, suite, pinned) {
-            (Some(image), Some(headers), suite, None) => Source::Lists { image, headers, suite },
-            (None, None, None, Some(pinned)) => Source::Pool(pinned),
-            _ => return Err(format!("kernel {name}: either image and headers, or pinned")),
+        let Entry { name, about, libraries, boots, .. } = entry;
+        let (suite, configs) = (entry.suite, entry.configs);
+        let source = match (entry.image, entry.headers, entry.pinned, entry.source) {
+            (Some(image), Some(headers), None, None) if configs.is_empty() => {
+                Source::Lists { image, headers, suite }
+            }
+            (None, None, Some(pinned), None) if suite.is_none() && configs.is_empty() => {
+                Source::Pool(pinned)
+            }
+            (None, None, None, Some(package)) if !configs.is_empty() => {
+                Source::Built(Built { package, suite, configs })
+            }
+            _ => {
+                let ways = "image and headers, or pinned, or source and configs";
+                return Err(format!("kernel {name}: either {ways}"));
+            }
         };
         Ok(Kernel { name, about, source, libraries, boots: boots.unwrap_or(true) })
     }
@@ -137,9 +176,14 @@ impl Matrix {
         })
     }
 
-    /// All kernels, those of `make test` first.
+    /// All kernels of Debian, those of `make test` first.
     pub fn all(&self) -> impl Iterator<Item = &Kernel> {
         self.kernels.iter().chain(&self.further)
+    }
+
+    /// All kernels of Debian, then those built here.
+    pub fn every(&self) -> impl Iterator<Item = &Kernel> {
+        self.all().chain(&self.built)
     }
 
     /// The kernel called `name`.
@@ -147,8 +191,8 @@ impl Matrix {
     /// # Errors
     /// Unknown kernel; the error lists the known ones.
     pub fn kernel(&self, name: &str) -> Result<&Kernel> {
-        self.all().find(|k| k.name == name).ok_or_else(|| {
-            let known: Vec<&str> = self.all().map(|k| k.name.as_str()).collect();
+        self.every().find(|k| k.name == name).ok_or_else(|| {
+            let known: Vec<&str> = self.every().map(|k| k.name.as_str()).collect();
             Error::new(Kind::Usage, format!("kernel {name}"), "not in kernels.toml")
                 .remedy(format!("one of: {}", known.join(", ")))
         })
@@ -182,7 +226,7 @@ mod tests {
     fn the_table_in_the_tree_is_sound() {
         let matrix = Matrix::load().unwrap();
         assert_eq!(matrix.names(), ["6.1", "6.12", "newest"]);
-        let mut names: Vec<&str> = matrix.all().map(|k| k.name.as_str()).collect();
+        let mut names: Vec<&str> = matrix.every().map(|k| k.name.as_str()).collect();
         let count = names.len();
         names.sort_unstable();
         names.dedup();
@@ -205,7 +249,20 @@ mod tests {
         assert!(matches!(matrix.kernel("6.16").unwrap().source, Source::Pool(_)));
         let both = TOY.replace("image = \"linux-image-amd64\"", "");
         let error = Matrix::parse(&both).unwrap_err().to_string();
-        assert!(error.contains("kernel 6.1: either image and headers, or pinned"), "{error}");
+        assert!(
+            error.contains("kernel 6.1: either image and headers, or pinned, or source"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_kernel_may_be_built_here_of_source_and_fragments() {
+        let built = "[[built]]\nname = '6.12-x'\nabout = ''\nsource = 's'\nconfigs = ['a', 'b']\n";
+        let matrix = Matrix::parse(&(TOY.to_owned() + built)).unwrap();
+        let Source::Built(built) = &matrix.kernel("6.12-x").unwrap().source else { panic!() };
+        assert_eq!(built.flavour(), "b");
+        assert!(matrix.all().all(|kernel| kernel.name != "6.12-x"), "no kernel of Debian");
+        assert!(Matrix::parse(&TOY.replace("pinned", "configs = ['a']\npinned")).is_err());
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Fetches a Debian kernel and its headers without installing them: apt downloads and dpkg-deb
-//! unpacks below the lab's cache; the rest of the system is not changed.
+//! unpacks below the lab's cache; the rest of the system is not changed. Or builds one
+//! (`built.rs`).
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -16,6 +17,7 @@ use crate::paths;
 use crate::progress::say;
 
 mod apt;
+mod built;
 mod pool;
 mod tools;
 mod unpack;
@@ -71,6 +73,9 @@ pub fn fetch(kernel: &Kernel) -> Result<Tree> {
     if resolved.complete() {
         return Ok(resolved.tree());
     }
+    if let Source::Built(built) = &kernel.source {
+        return built::build(built, &resolved);
+    }
     download_and_unpack(kernel, &resolved).or_else(|error| {
         let Source::Lists { .. } = kernel.source else { return Err(error) };
         // The package lists are outdated: update them and retry once.
@@ -109,6 +114,7 @@ fn kernels_dir() -> PathBuf {
 fn resolve(kernel: &Kernel) -> Result<Resolved> {
     let name = kernel.name.clone();
     let (image, headers) = match &kernel.source {
+        Source::Built(built) => return built::resolve(kernel, built),
         Source::Lists { image, headers, .. } => (image, headers),
         Source::Pool(pinned) => {
             let (version, release) = (pinned.version.clone(), pinned.release.clone() + "-amd64");
@@ -137,6 +143,11 @@ fn cached(kernel: &Kernel) -> Option<Resolved> {
     let text = fs::read_to_string(kernels_dir().join(format!("{}.resolved", kernel.name))).ok()?;
     let (version, release) = text.trim().split_once(' ')?;
     let (version, release) = (version.to_owned(), release.to_owned());
+    if let Source::Built(built) = &kernel.source
+        && !built::is_current(built, &version)
+    {
+        return None;
+    }
     Some(Resolved { name: kernel.name.clone(), version, packages: Vec::new(), release })
         .filter(Resolved::complete)
 }
@@ -151,6 +162,7 @@ fn download_and_unpack(kernel: &Kernel, resolved: &Resolved) -> Result<Tree> {
     match &kernel.source {
         Source::Lists { .. } => Apt::of(kernel.suite())?.download(&resolved.packages, &debs)?,
         Source::Pool(pinned) => pool::download(pinned, &debs)?,
+        Source::Built(_) => {}
     }
     unpack_all(&debs, &aside)?;
     fs::remove_dir_all(&debs).at(debs.display())?;
@@ -168,7 +180,7 @@ fn download_and_unpack(kernel: &Kernel, resolved: &Resolved) -> Result<Tree> {
 fn finish(resolved: &Resolved, aside: &Path) -> Result<()> {
     fs::write(aside.join("complete"), "").at(aside.display())?;
     let dir = resolved.dir();
-    if dir.exists() {
+    if dir != aside && dir.exists() {
         fs::remove_dir_all(&dir).at(dir.display())?;
     }
     fs::rename(aside, &dir).at(dir.display())?;
