@@ -37,6 +37,10 @@ test-all: test ## also what takes too long for every change; stores the result i
 test-kernels: build ## modules and cases on every kernel of lab/kernels.toml; stores the results in docs/kernels.json, resumable
 	@$(LAB) kernels
 
+test-debug-kernel: build ## builds kernels that check themselves: deliberate faults, 10^7 probes against all mutations, 10^8 on a stock one; docs/debug-kernels.json, resumable
+	@scripts/setup.sh debug
+	@$(LAB) debug
+
 lint: setup ## formatting, clippy, documentation; sparse and checkpatch for the modules
 	@status=0; \
 	$(STEP) 'cargo fmt' cargo fmt --all --check || status=1; \
@@ -123,5 +127,5 @@ foreign-files: build ## damo, perf, trace-cmd, lackey and QEMU write the files o
 clean: ## remove everything that was built, fetched and recorded
 	rm -rf target $(TARGET)
 
-.PHONY: help setup build run test test-all test-kernels lint bench-module bench-accuracy bench-reports bench-sim bench-vm bench-counters bench-tiering bench-traces bench-reclaim bench-chaos figures fuzz test-spark test-damo foreign-files release install uninstall deb clean
+.PHONY: help setup build run test test-all test-kernels test-debug-kernel lint bench-module bench-accuracy bench-reports bench-sim bench-vm bench-counters bench-tiering bench-traces bench-reclaim bench-chaos figures fuzz test-spark test-damo foreign-files release install uninstall deb clean
 .DEFAULT_GOAL := help

@@ -14,32 +14,74 @@ pub struct Finding {
 /// before translation").
 const STALE_BREAKPOINT: &str = "unclaimed breakpoint";
 
-/// Substrings of complaints, their categories, and the kernel sources that print them.
-const MARKS: &[(&str, &str)] = &[
-    ("Kernel panic - not syncing", "panic"), // kernel/panic.c
-    ("BUG: sleeping function called", "sleeping in atomic"), // kernel/sched/core.c
-    ("BUG: scheduling while atomic", "scheduling in atomic"), // kernel/sched/core.c
-    ("BUG: Bad page", "bad page"),           // mm/page_alloc.c, mm/memory.c
-    ("pgtable-generic.c:", "bad page table"), // mm/pgtable-generic.c
-    ("BUG: Bad rss-counter", "bad rss counter"), // kernel/fork.c
-    ("BUG: non-zero pgtables_bytes", "page-table leak"), // kernel/fork.c
-    ("BUG: KASAN", "KASAN"),                 // mm/kasan/report.c
-    ("BUG: ", "bug"),                        // arch/x86/mm/fault.c and others
-    ("kernel BUG at", "bug"),                // lib/bug.c
-    ("int3: 0000", STALE_BREAKPOINT),        // arch/x86/kernel/traps.c, exc_int3
-    ("Oops: ", "oops"),                      // arch/x86/kernel/dumpstack.c
-    ("general protection fault", "general protection fault"), // arch/x86/kernel/traps.c
-    ("WARNING: possible", "lockdep"),        // kernel/locking/lockdep.c
-    ("WARNING: ", "warning"),                // kernel/panic.c
-    ("self-detected stall", "RCU stall"),    // kernel/rcu/tree_stall.h
-    ("rcu_preempt detected stalls", "RCU stall"), // kernel/rcu/tree_stall.h
-    ("rcu_sched detected stalls", "RCU stall"), // kernel/rcu/tree_stall.h
-    ("soft lockup", "soft lockup"),          // kernel/watchdog.c
-    ("hard LOCKUP", "hard lockup"),          // kernel/watchdog_perf.c
-    ("blocked for more than", "hung task"),  // kernel/hung_task.c
-    ("Out of memory: Killed", "out of memory"), // mm/oom_kill.c
-    ("unchecked MSR access", "bad MSR access"), // arch/x86/mm/extable.c
-    ("Unable to mount root fs", "no root file system"), // init/do_mounts.c
+/// A complaint as a kernel prints it.
+#[derive(Debug)]
+pub struct Mark {
+    /// Substring of its first line; the comment names the source that prints it.
+    pub text: &'static str,
+    /// Its category.
+    pub kind: &'static str,
+    /// What shows that it is found.
+    pub fires: Fires,
+}
+
+/// What makes a kernel print a complaint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fires {
+    /// This fault of the scenario `faults`.
+    By(&'static str),
+    /// Kernel parameters of a machine without a job.
+    AtBoot(&'static str),
+    /// Nothing that the lab can do, for a reason.
+    Not(&'static str),
+}
+
+use Fires::{AtBoot, By, Not};
+
+const fn mark(text: &'static str, kind: &'static str, fires: Fires) -> Mark {
+    Mark { text, kind, fires }
+}
+
+const RACE: &str = "BUG: KCSAN";
+
+/// All complaints; of those in a line the first counts.
+pub const MARKS: &[Mark] = &[
+    mark("Kernel panic - not syncing", "panic", By("panic")), // kernel/panic.c
+    mark("BUG: sleeping function called", "sleeping in atomic", By("sleep")), // kernel/sched/core.c
+    // kernel/sched/core.c
+    mark("BUG: scheduling while atomic", "scheduling in atomic", By("schedule")),
+    mark("BUG: Bad page", "bad page", By("bad-page")), // mm/page_alloc.c, mm/memory.c
+    mark("pgtable-generic.c:", "bad page table", By("bad-pmd")), // mm/pgtable-generic.c
+    mark("BUG: Bad rss-counter", "bad rss counter", By("rss")), // kernel/fork.c
+    mark("BUG: non-zero pgtables_bytes", "page-table leak", By("pgtables")), // kernel/fork.c
+    mark("BUG: KASAN", "KASAN", By("use-after-free")), // mm/kasan/report.c
+    mark(RACE, "KCSAN", By("race")),                   // kernel/kcsan/report.c
+    mark("page_table_check.c:", "page-table check", By("double-map")), // mm/page_table_check.c
+    mark("suspected memory leaks", "memory leak", By("leak")), // mm/kmemleak.c
+    mark("UBSAN: ", "UBSAN", By("shift")),             // lib/ubsan.c
+    mark("BUG: ", "bug", By("null")),                  // arch/x86/mm/fault.c and others
+    mark("kernel BUG at", "bug", By("freed-twice")),   // lib/bug.c
+    mark("int3: 0000", STALE_BREAKPOINT, By("breakpoint")), // arch/x86/kernel/traps.c, exc_int3
+    mark("Oops: ", "oops", By("null")),                // arch/x86/kernel/dumpstack.c
+    // arch/x86/kernel/traps.c
+    mark("general protection fault", "general protection fault", By("wild")),
+    mark("WARNING: possible", "lockdep", By("lock-order")), // kernel/locking/lockdep.c
+    mark("WARNING: ", "warning", By("warn")),               // kernel/panic.c
+    mark("self-detected stall", "RCU stall", By("stall")),  // kernel/rcu/tree_stall.h
+    mark("rcu_preempt detected stalls", "RCU stall", By("reader")), // kernel/rcu/tree_stall.h
+    // kernel/rcu/tree_stall.h
+    mark(
+        "rcu_sched detected stalls",
+        "RCU stall",
+        Not("kernels with preemption, as all of kernels.toml are, call it rcu_preempt"),
+    ),
+    mark("soft lockup", "soft lockup", By("stall")), // kernel/watchdog.c
+    mark("hard LOCKUP", "hard lockup", By("irqs-off")), // kernel/watchdog.c
+    mark("blocked for more than", "hung task", By("hung")), // kernel/hung_task.c
+    mark("Out of memory: Killed", "out of memory", By("out-of-memory")), // mm/oom_kill.c
+    mark("unchecked MSR access", "bad MSR access", By("msr")), // arch/x86/mm/extable.c
+    // init/do_mounts.c
+    mark("Unable to mount root fs", "no root file system", AtBoot("rdinit=/none")),
 ];
 
 /// Scans a console line by line.
@@ -47,15 +89,48 @@ const MARKS: &[(&str, &str)] = &[
 pub struct Scanner {
     lines: Vec<String>,
     findings: Vec<Finding>,
+    /// First line of a report of a race that has not ended.
+    race: Option<usize>,
+    others_races: u32,
 }
+
+/// What is in the name of every function of our modules.
+const OURS: &str = "[tierscope";
+/// Ends a report of a race.
+const RULE: &str = "==================";
 
 impl Scanner {
     /// Scans the next line.
     pub fn line(&mut self, text: &str) {
-        if let Some(kind) = judge(text) {
-            self.findings.push(Finding { kind, line: self.lines.len() });
+        let here = self.lines.len();
+        match judge(text) {
+            Some(_) if text.contains(RACE) => self.race = Some(here),
+            Some(kind) => self.findings.push(Finding { kind, line: here }),
+            None => {}
         }
+        self.race = self.race.and_then(|first| self.race_goes_on(first, text));
         self.lines.push(text.to_owned());
+    }
+
+    /// Races that none of our functions takes part in are the kernel's own: they are counted only.
+    fn race_goes_on(&mut self, first: usize, text: &str) -> Option<usize> {
+        if text.contains(OURS) {
+            self.findings.push(Finding { kind: "KCSAN", line: first });
+            return None;
+        }
+        let ends = text.contains(RULE);
+        self.others_races += u32::from(ends);
+        (!ends).then_some(first)
+    }
+
+    /// Number of races between functions of the kernel.
+    pub fn others_races(&self) -> u32 {
+        self.others_races
+    }
+
+    /// All lines.
+    pub fn lines(&self) -> &[String] {
+        &self.lines
     }
 
     /// All complaints so far, in order.
@@ -95,7 +170,7 @@ impl Scanner {
 }
 
 fn judge(line: &str) -> Option<&'static str> {
-    MARKS.iter().find(|(mark, _)| line.contains(mark)).map(|(_, kind)| *kind)
+    MARKS.iter().find(|mark| line.contains(mark.text)).map(|mark| mark.kind)
 }
 
 #[cfg(test)]
@@ -131,11 +206,29 @@ mod tests {
             ("[ 1.0] INFO: task prober:77 blocked for more than 120 seconds.", "hung task"),
             ("[ 1.0] BUG: non-zero pgtables_bytes on freeing mm: 4096", "page-table leak"),
             ("[ 1.0] mm/pgtable-generic.c:27: bad pgd 000000005ee1c52f(47)", "bad page table"),
+            ("[ 1.0] BUG: KCSAN: data-race in f / g", "KCSAN"),
+            ("[ 1.0] kernel BUG at mm/page_table_check.c:127!", "page-table check"),
+            ("[ 1.0] UBSAN: shift-out-of-bounds in a.c:1:2", "UBSAN"),
+            ("[ 1.0] kmemleak: 16 new suspected memory leaks (see /sys", "memory leak"),
             ("[ 1.0] watchdog: BUG: soft lockup - CPU#0 stuck for 26s!", "bug"),
         ];
         for (line, kind) in cases {
             assert_eq!(judge(line), Some(kind), "{line}");
         }
+    }
+
+    #[test]
+    fn races_count_that_one_of_our_functions_takes_part_in() {
+        let report = |function: &str| {
+            format!(
+                "{RULE}\nBUG: KCSAN: data-race in f / {function}\nread to 0x0 of 4 bytes\n{RULE}\n"
+            )
+        };
+        let kernels = scan(&(report("g") + &report("h")));
+        assert_eq!((kernels.findings().len(), kernels.others_races()), (0, 2));
+        let ours = scan(&(report("g") + &report("walk [tierscope]") + "BUG: x\n"));
+        let kinds: Vec<&str> = ours.findings().iter().map(|finding| finding.kind).collect();
+        assert_eq!((kinds, ours.others_races()), (vec!["KCSAN", "bug"], 1));
     }
 
     #[test]

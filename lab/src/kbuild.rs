@@ -17,9 +17,17 @@ const OURS: &[(&str, &str)] = &[
     ("tierscope_device", "lab/kmod/device"),
 ];
 
-/// Names of all our modules, in loading order.
+/// Built for kernels that are built here, and refer to what they check.
+const FAULTS: (&str, &str) = ("tierscope_faults", "lab/kmod/faults");
+
+/// Names of all modules that are built for every kernel, in loading order.
 pub fn names() -> Vec<&'static str> {
     OURS.iter().map(|(name, _)| *name).collect()
+}
+
+/// Whether a scenario may name the module.
+pub fn is_ours(name: &str) -> bool {
+    source_of(name).is_ok()
 }
 
 /// Builds module `name` for `kernel`, checking every file with sparse if `sparse`; returns the path
@@ -59,7 +67,8 @@ fn sparse_reads(release: &str) -> bool {
 }
 
 fn source_of(name: &str) -> Result<&'static str> {
-    OURS.iter().find(|(ours, _)| *ours == name).map(|(_, dir)| *dir).ok_or_else(|| {
+    let mut all = OURS.iter().chain([&FAULTS]);
+    all.find(|(ours, _)| *ours == name).map(|(_, dir)| *dir).ok_or_else(|| {
         Error::new(Kind::Usage, format!("module {name}"), "not one of ours")
             .remedy(format!("one of: {}", names().join(", ")))
     })

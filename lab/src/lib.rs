@@ -10,7 +10,11 @@ pub mod accuracy;
 pub mod bench;
 pub mod command;
 pub mod console;
+#[cfg(feature = "full")]
+pub mod debug;
 pub mod error;
+#[cfg(feature = "full")]
+pub mod faults;
 pub mod fetch;
 #[cfg(feature = "full")]
 pub mod figures;

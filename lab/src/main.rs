@@ -10,7 +10,7 @@ use tierscope_lab::progress::say;
 use tierscope_lab::run::{self, Options};
 use tierscope_lab::scenario::Scenario;
 use tierscope_lab::{
-    accuracy, bench, figures, first_light, kbuild, progress, results, suite, support, user,
+    accuracy, bench, debug, figures, first_light, kbuild, progress, results, suite, support, user,
 };
 
 /// Run tierscope on real kernels in QEMU (TCG).
@@ -60,6 +60,13 @@ enum Verb {
     /// kernel; results are stored in docs/kernels.json: `make test-kernels`.
     Kernels {
         /// Names of kernels; default: all that were not tested on this commit.
+        names: Vec<String>,
+    },
+    /// On kernels built here with checks of their own: cases of lab/debug.toml and deliberate
+    /// faults; results are stored in docs/debug-kernels.json: `make test-debug-kernel`.
+    Debug {
+        /// Names of kernels, or rows of the results; default: all that were not tested on this
+        /// commit.
         names: Vec<String>,
     },
     /// Run the benchmarks of a chapter and write target/bench/CHAPTER.json.
@@ -227,6 +234,7 @@ fn dispatch(verb: Verb) -> Result<()> {
             names.iter().try_for_each(|name| matrix.kernel(name).map(drop))?;
             results::test_kernels(&matrix, &names)
         }
+        Verb::Debug { names } => debug::run(&matrix, &names),
         Verb::Modules => modules(&matrix),
         Verb::List => list(&matrix),
         Verb::Support => {
@@ -281,7 +289,7 @@ fn modules(matrix: &Matrix) -> Result<()> {
 }
 
 fn list(matrix: &Matrix) -> Result<()> {
-    for kernel in matrix.all() {
+    for kernel in matrix.every() {
         println!("kernel    {:<16} {}", kernel.name, kernel.about);
     }
     for scenario in Scenario::all()? {

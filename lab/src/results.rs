@@ -1,7 +1,6 @@
 //! `docs/kernels.json`: what `make test-kernels` found on each kernel, with date and commit.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::process::Command;
 
 use serde::{Deserialize, Serialize};
@@ -12,7 +11,7 @@ use crate::fetch::{self, Tree};
 use crate::kernels::{Kernel, Matrix};
 use crate::paths;
 use crate::progress::say;
-use crate::suite;
+use crate::suite::{self, Suite};
 
 /// All results, in the order of `kernels.toml`.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -23,10 +22,10 @@ pub struct Results {
 }
 
 /// What was found on a kernel.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tested {
-    /// Its name in `kernels.toml`.
+    /// Its name in `kernels.toml`; of debug kernels also what was tested.
     pub kernel: String,
     /// Its release; None: it is not available.
     pub release: Option<String>,
@@ -42,21 +41,28 @@ pub struct Tested {
     /// Each check that failed, with its error.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub failed: BTreeMap<String, String>,
+    /// What its cases counted.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub figures: BTreeMap<String, u64>,
 }
 
-fn file() -> PathBuf {
-    paths::root().join("docs/kernels.json")
-}
+/// The results of `make test-kernels`, below the root.
+const KERNELS: &str = "docs/kernels.json";
 
 impl Results {
-    /// Reads the stored results; none are stored before the first test.
+    /// Reads the stored results of `make test-kernels`; none are stored before the first test.
     ///
     /// # Errors
     /// The file is not of this form.
     pub fn load() -> Result<Self> {
-        let Ok(text) = std::fs::read_to_string(file()) else { return Ok(Self::default()) };
+        Self::read(KERNELS)
+    }
+
+    fn read(file: &str) -> Result<Self> {
+        let path = paths::root().join(file);
+        let Ok(text) = std::fs::read_to_string(&path) else { return Ok(Self::default()) };
         serde_json::from_str(&text)
-            .map_err(|e| Error::new(Kind::Usage, file().display().to_string(), e))
+            .map_err(|e| Error::new(Kind::Usage, path.display().to_string(), e))
     }
 
     /// The result of a kernel.
@@ -65,16 +71,18 @@ impl Results {
         self.kernels.iter().find(|tested| tested.kernel == kernel)
     }
 
-    fn put(&mut self, matrix: &Matrix, tested: Tested) -> Result<()> {
+    /// Stores a result, in the order of `rows`.
+    fn put(&mut self, file: &str, rows: &[(String, &Kernel)], tested: Tested) -> Result<()> {
         self.kernels.retain(|other| other.kernel != tested.kernel);
         self.kernels.push(tested);
-        let place = |name: &str| matrix.all().position(|kernel| kernel.name == name);
+        let place = |name: &str| rows.iter().position(|(row, _)| row == name);
         self.kernels.retain(|tested| place(&tested.kernel).is_some());
         self.kernels.sort_by_key(|tested| place(&tested.kernel));
         let text = serde_json::to_string_pretty(self).map_err(std::io::Error::from);
-        let scratch = file().with_extension("new");
+        let path = paths::root().join(file);
+        let scratch = path.with_extension("new");
         std::fs::write(&scratch, text.at("results")? + "\n").at(scratch.display())?;
-        std::fs::rename(&scratch, file()).at(file().display())
+        std::fs::rename(&scratch, &path).at(path.display())
     }
 }
 
@@ -84,21 +92,58 @@ impl Results {
 /// # Errors
 /// A check failed.
 pub fn test_kernels(matrix: &Matrix, names: &[String]) -> Result<()> {
+    let suite = Suite::load()?;
+    let rows: Vec<_> = matrix.all().map(|kernel| (kernel.name.clone(), kernel)).collect();
+    test_each(KERNELS, &rows, names, |kernel, tree, tested| {
+        tested.features = features(matrix, tree)?;
+        let mut count = counting(&kernel.name, tested);
+        suite::build_modules(tree, &mut count);
+        if kernel.boots {
+            suite::run_cases(&suite, &kernel.name, tree, "", &mut count);
+        }
+        Ok(())
+    })
+}
+
+/// Calls `test` for each row, which has a name and a kernel, and stores in `file` what it adds to
+/// the results, each as soon as it is there; without names, of rows or kernels, for all rows that
+/// were not tested on this commit.
+///
+/// # Errors
+/// A check failed.
+pub(crate) fn test_each(
+    file: &str,
+    rows: &[(String, &Kernel)],
+    names: &[String],
+    test: impl Fn(&Kernel, &Tree, &mut Tested) -> Result<()>,
+) -> Result<()> {
     let date = capture(Command::new("date").args(["-u", "+%F"]))?.trim().to_owned();
     let commit = commit()?;
-    let mut results = Results::load()?;
+    let mut results = Results::read(file)?;
     let done = |results: &Results, name: &str| {
         results.of(name).is_some_and(|tested| tested.commit == commit && tested.release.is_some())
     };
     let mut failed = 0;
-    for kernel in matrix.all() {
-        let asked = names.contains(&kernel.name);
-        if !asked && (!names.is_empty() || done(&results, &kernel.name)) {
+    for (row, kernel) in rows {
+        let asked = names.contains(row) || names.contains(&kernel.name);
+        if !asked && (!names.is_empty() || done(&results, row)) {
             continue;
         }
-        let tested = test(matrix, kernel, (&date, &commit))?;
+        let mut tested = Tested {
+            kernel: row.clone(),
+            date: date.clone(),
+            commit: commit.clone(),
+            ..Tested::default()
+        };
+        match fetch::fetch(kernel) {
+            Ok(tree) => {
+                tested.release = Some(tree.release.clone());
+                test(kernel, &tree, &mut tested)?;
+            }
+            Err(error) => say(format!("kernel {}: not available: {error}", kernel.name)),
+        }
         failed += tested.failed.len();
-        results.put(matrix, tested)?;
+        results.put(file, rows, tested)?;
     }
     match failed {
         0 => Ok(()),
@@ -110,48 +155,28 @@ pub fn test_kernels(matrix: &Matrix, names: &[String]) -> Result<()> {
 fn commit() -> Result<String> {
     let git = |words: &[&str]| capture(Command::new("git").args(words).current_dir(paths::root()));
     let commit = git(&["rev-parse", "--short=12", "HEAD"])?;
-    let others = ["--", ".", ":!docs/kernels.json", ":!SUPPORT.md"];
+    let debug = format!(":!{}", crate::debug::RESULTS);
+    let others = ["--", ".", ":!docs/kernels.json", ":!SUPPORT.md", &debug];
     let changed = git(&[&["status", "--porcelain", "-uno"][..], &others].concat())?;
     Ok(commit.trim().to_owned() + if changed.is_empty() { "" } else { "-dirty" })
 }
 
-fn test(matrix: &Matrix, kernel: &Kernel, (date, commit): (&str, &str)) -> Result<Tested> {
-    let mut tested = Tested {
-        kernel: kernel.name.clone(),
-        release: None,
-        date: date.to_owned(),
-        commit: commit.to_owned(),
-        features: BTreeMap::new(),
-        passed: 0,
-        failed: BTreeMap::new(),
-    };
-    let tree = match fetch::fetch(kernel) {
-        Ok(tree) => tree,
-        Err(error) => {
-            say(format!("kernel {}: not available: {error}", kernel.name));
-            return Ok(tested);
-        }
-    };
-    tested.release = Some(tree.release.clone());
-    tested.features = features(matrix, &tree)?;
-    let mut count = |check: &str, result: Result<()>| match result {
+/// Prints the result of each check on a kernel, and counts it.
+pub(crate) fn counting(kernel: &str, tested: &mut Tested) -> impl FnMut(&str, Result<()>) {
+    move |check, result| match result {
         Ok(()) => {
             tested.passed += 1;
-            println!("PASS {check} on {}", kernel.name);
+            println!("PASS {check} on {kernel}");
         }
         Err(error) => {
-            println!("FAIL {check} on {}: {error}", kernel.name);
+            println!("FAIL {check} on {kernel}: {error}");
             tested.failed.insert(check.to_owned(), error.to_string());
         }
-    };
-    suite::build_modules(&tree, &mut count);
-    if kernel.boots {
-        suite::run_cases(&kernel.name, &tree, "", &mut count)?;
     }
-    Ok(tested)
 }
 
-fn features(matrix: &Matrix, tree: &Tree) -> Result<BTreeMap<String, bool>> {
+/// Whether a kernel's configuration has each feature, by key of [`Matrix::features`].
+pub(crate) fn features(matrix: &Matrix, tree: &Tree) -> Result<BTreeMap<String, bool>> {
     let config = std::fs::read_to_string(tree.config()).at(tree.config().display())?;
     let has = |(key, feature): (&String, &crate::kernels::Feature)| {
         (key.clone(), feature.in_config(&config))

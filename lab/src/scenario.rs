@@ -112,7 +112,7 @@ impl Scenario {
         let mut scenario: Scenario =
             toml::from_str(text).map_err(|e| bad(e.to_string().replace('\n', " ")))?;
         scenario.name = name.to_owned();
-        match scenario.modules.iter().find(|m| !kbuild::names().contains(&m.as_str())) {
+        match scenario.modules.iter().find(|module| !kbuild::is_ours(module)) {
             Some(module) => Err(bad(format!("module {module} is not one of ours"))),
             None if scenario.memory_mb < 128 => {
                 Err(bad("memory_mb: a kernel wants 128 at least".to_owned()))

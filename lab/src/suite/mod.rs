@@ -1,6 +1,6 @@
 //! `suite.toml`: the checks of `make test` that need a kernel, run sequentially and counted.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
@@ -68,15 +68,19 @@ pub struct Case {
 impl Suite {
     /// Reads `lab/suite.toml`.
     pub fn load() -> Result<Self> {
-        let path = paths::lab().join("suite.toml");
+        Self::read("suite.toml")
+    }
+
+    /// Reads a file of `lab`.
+    pub(crate) fn read(name: &str) -> Result<Self> {
+        let path = paths::lab().join(name);
         Self::parse(&std::fs::read_to_string(&path).at(path.display())?)
     }
 
     /// Parses a suite and checks that its scenarios and their parameters exist.
     pub fn parse(text: &str) -> Result<Self> {
-        let bad = |e: toml::de::Error| {
-            Error::new(Kind::Usage, "lab/suite.toml", e.to_string().replace('\n', " "))
-        };
+        let bad =
+            |e: toml::de::Error| Error::new(Kind::Usage, "cases", e.to_string().replace('\n', " "));
         let suite: Suite = toml::from_str(text).map_err(bad)?;
         suite.cases.iter().try_for_each(|case| case.scenario().map(|_| ()))?;
         shared::boots(&suite.cases).iter().try_for_each(|boot| shared::joined(boot).map(|_| ()))?;
@@ -119,9 +123,14 @@ impl Case {
         self.check(&done.out, &scenario)
     }
 
+    /// Where the files of the case's own machine are.
+    pub(crate) fn out(&self, kernel_name: &str) -> PathBuf {
+        out_of(&self.name, kernel_name)
+    }
+
     /// Options of a machine whose files have this name.
     fn options(&self, name: &str, kernel_name: &str) -> Options {
-        let out = paths::cache().join("out").join(format!("{}-{kernel_name}", file_name(name)));
+        let out = out_of(name, kernel_name);
         let _ = std::fs::remove_dir_all(&out);
         Options { out: Some(out), la57: self.la57, pti: self.pti, ..Options::default() }
     }
@@ -148,6 +157,10 @@ impl Case {
             None => Ok(()),
         }
     }
+}
+
+fn out_of(name: &str, kernel_name: &str) -> PathBuf {
+    paths::cache().join("out").join(format!("{}-{kernel_name}", file_name(name)))
 }
 
 /// File name for the name of a case: `smoke, 5 levels` becomes `smoke-5-levels`.

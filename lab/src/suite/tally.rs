@@ -49,12 +49,13 @@ impl Tally {
 /// A check failed.
 pub fn run_all(kernels: &[(String, Tree)], only: &str) -> Result<()> {
     let mut tally = Tally::default();
+    let suite = Suite::load()?;
     for (name, tree) in kernels {
         let mut count = |check: &str, result| tally.count(&format!("{check} on {name}"), result);
         if only.is_empty() {
             build_modules(tree, &mut count);
         }
-        run_cases(name, tree, only, &mut count)?;
+        run_cases(&suite, name, tree, only, &mut count);
     }
     tally.verdict()
 }
@@ -70,12 +71,8 @@ pub fn build_modules(tree: &Tree, count: Count<'_>) {
     }
 }
 
-/// Runs the cases whose name contains `only` on a kernel.
-///
-/// # Errors
-/// The suite cannot be read.
-pub fn run_cases(name: &str, tree: &Tree, only: &str, count: Count<'_>) -> Result<()> {
-    let suite = Suite::load()?;
+/// Runs the cases of a suite whose name contains `only` on a kernel.
+pub fn run_cases(suite: &Suite, name: &str, tree: &Tree, only: &str, count: Count<'_>) {
     let wanted = |case: &&Case| case.runs_on(name) && case.name.contains(only);
     for cases in shared::boots(suite.cases.iter().filter(wanted)) {
         let names: Vec<&str> = cases.iter().map(|case| case.name.as_str()).collect();
@@ -83,7 +80,6 @@ pub fn run_cases(name: &str, tree: &Tree, only: &str, count: Count<'_>) -> Resul
         let results = once_more_if_emulator(|| shared::run(&cases, name, tree));
         names.into_iter().zip(results).for_each(|(case, result)| count(case, result));
     }
-    Ok(())
 }
 
 /// Repeats the cases of a machine once if one failed because of a bug of the emulated processor;
