@@ -65,8 +65,8 @@ fn test_cases(kernel: &Kernel, tree: &Tree, tested: &mut Tested) -> Result<()> {
     Ok(())
 }
 
-/// What the probers of a kernel's cases counted: probes, and those that each kind of mutation
-/// overlapped; and races between functions of the kernel itself.
+/// What the probers of a kernel's cases counted: probes, those that each kind of mutation
+/// overlapped, and mutations that had their effect; and races between functions of the kernel itself.
 fn figures_of(suite: &Suite, kernel: &str) -> BTreeMap<String, u64> {
     let mut figures = BTreeMap::new();
     for case in suite.cases.iter().filter(|case| case.runs_on(kernel)) {
@@ -82,8 +82,10 @@ fn add_figures(figures: &mut BTreeMap<String, u64>, out: &Path) {
     if let Some(probes) = report["probes"].as_u64() {
         add("probes".to_owned(), probes);
     }
-    for (kind, probes) in report["overlaps"].as_object().into_iter().flatten() {
-        add(format!("probes during {kind}"), probes.as_u64().unwrap_or(0));
+    for (key, title) in [("overlaps", "probes during"), ("mutations", "mutations:")] {
+        for (kind, count) in report[key].as_object().into_iter().flatten() {
+            add(format!("{title} {kind}"), count.as_u64().unwrap_or(0));
+        }
     }
     let mut scanner = Scanner::default();
     text("console.txt").lines().for_each(|line| scanner.line(line));
@@ -112,7 +114,7 @@ mod tests {
     #[test]
     fn figures_come_from_the_prober_and_the_console() {
         let out = tempfile::tempdir().unwrap();
-        let report = r#"{"probes": 7, "overlaps": {"swap": 3}}"#;
+        let report = r#"{"probes": 7, "overlaps": {"swap": 3}, "mutations": {"swap": 1}}"#;
         fs::write(out.path().join("prober.json"), report).unwrap();
         let console = "BUG: KCSAN: data-race in f / g\n==================\n";
         fs::write(out.path().join("console.txt"), console).unwrap();
@@ -122,7 +124,12 @@ mod tests {
         let got: Vec<_> = figures.iter().map(|(name, count)| (name.as_str(), *count)).collect();
         assert_eq!(
             got,
-            [("probes", 14), ("probes during swap", 6), ("races of the kernel's own", 2)]
+            [
+                ("mutations: swap", 2),
+                ("probes", 14),
+                ("probes during swap", 6),
+                ("races of the kernel's own", 2)
+            ]
         );
     }
 }
