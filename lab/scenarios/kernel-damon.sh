@@ -10,7 +10,7 @@ echo 0 >/sys/kernel/mm/lru_gen/enabled
 filler hold "$gib" "$hot_mib" >/tmp/held 2>/dev/null &
 holder=$!
 while [ ! -s /tmp/held ]; do sleep 1; done
-read -r pid start end </tmp/held
+read -r pid start end _ </tmp/held
 echo "$pid $flush_us" >/dev/tierscope_flusher
 
 clean() {

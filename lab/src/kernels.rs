@@ -88,6 +88,8 @@ pub struct Built {
     pub suite: Option<String>,
     /// Fragments of its configuration in `lab/built`.
     pub configs: Vec<String>,
+    /// Directory of patches to its source, in `patches`.
+    pub patches: Option<String>,
 }
 
 impl Built {
@@ -133,6 +135,7 @@ struct Entry {
     source: Option<String>,
     #[serde(default)]
     configs: Vec<String>,
+    patches: Option<String>,
     libraries: Option<String>,
     boots: Option<bool>,
 }
@@ -142,7 +145,7 @@ impl TryFrom<Entry> for Kernel {
 
     fn try_from(entry: Entry) -> std::result::Result<Self, String> {
         let Entry { name, about, libraries, boots, .. } = entry;
-        let (suite, configs) = (entry.suite, entry.configs);
+        let (suite, configs, patches) = (entry.suite, entry.configs, entry.patches);
         let source = match (entry.image, entry.headers, entry.pinned, entry.source) {
             (Some(image), Some(headers), None, None) if configs.is_empty() => {
                 Source::Lists { image, headers, suite }
@@ -151,7 +154,7 @@ impl TryFrom<Entry> for Kernel {
                 Source::Pool(pinned)
             }
             (None, None, None, Some(package)) if !configs.is_empty() => {
-                Source::Built(Built { package, suite, configs })
+                Source::Built(Built { package, suite, configs, patches })
             }
             _ => {
                 let ways = "image and headers, or pinned, or source and configs";

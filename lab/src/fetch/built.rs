@@ -19,20 +19,20 @@ use super::{Resolved, Tree, finish};
 const LEFT_OUT: &str = "--exclude=*/drivers/gpu/drm/amd/include";
 
 /// Package and version that a built kernel resolves to, and its release. The version includes a
-/// hash of the configuration: another one is another kernel.
+/// hash of the configuration and the patches: others make another kernel.
 pub(super) fn resolve(kernel: &Kernel, built: &Built) -> Result<Resolved> {
     let apt = Apt::of(built.suite.as_deref())?;
     let version = apt.version_of(&built.package)?;
     let name = kernel.name.clone();
     let release = format!("{}-{}", upstream(&version), built.flavour());
     let packages = vec![built.package.clone()];
-    Ok(Resolved { name, version: with_key(&version, &configuration(built)?), packages, release })
+    Ok(Resolved { name, version: with_key(&version, &recipe(built)?), packages, release })
 }
 
 /// Whether the version of a kernel in the cache is of today's configuration.
 pub(super) fn is_current(built: &Built, version: &str) -> bool {
     let key = |text: String| with_key("", &text);
-    configuration(built).is_ok_and(|text| version.ends_with(&key(text)))
+    recipe(built).is_ok_and(|text| version.ends_with(&key(text)))
 }
 
 /// The version of the kernel's developers: `6.12.117-1~deb12u1` is 6.12.117.
@@ -57,6 +57,29 @@ fn configuration(built: &Built) -> Result<String> {
     let lines = text.lines().filter(|line| !line.starts_with("# ") || line.ends_with("not set"));
     let own = format!("CONFIG_LOCALVERSION=\"-{}\"", built.flavour());
     Ok(lines.chain([own.as_str()]).map(|line| line.to_owned() + "\n").collect())
+}
+
+/// The patches of a built kernel, in order; without the cover letter, which changes nothing.
+fn patches(built: &Built) -> Result<Vec<PathBuf>> {
+    let Some(name) = &built.patches else { return Ok(Vec::new()) };
+    let dir = paths::root().join("patches").join(name);
+    let entries = fs::read_dir(&dir).at(dir.display())?.flatten().map(|entry| entry.path());
+    let is_one = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.ends_with(".patch") && !name.starts_with("0000-")
+    };
+    let mut all: Vec<PathBuf> = entries.filter(is_one).collect();
+    all.sort();
+    Ok(all)
+}
+
+/// All that makes the kernel what it is, apart from the package.
+fn recipe(built: &Built) -> Result<String> {
+    let mut text = configuration(built)?;
+    for patch in patches(built)? {
+        text += &fs::read_to_string(&patch).at(patch.display())?;
+    }
+    Ok(text)
 }
 
 /// Fetches the source and builds the kernel; a build that was ended goes on.
@@ -97,9 +120,10 @@ pub(super) fn build(built: &Built, resolved: &Resolved) -> Result<Tree> {
     Ok(tree)
 }
 
-/// The unpacked source, which the kernels built from it share.
+/// The unpacked source, which the kernels built from it share; one with patches has its own.
 fn source(built: &Built, resolved: &Resolved) -> Result<PathBuf> {
-    let version = resolved.version.rsplit_once('_').map_or("", |(version, _)| version);
+    let plain = resolved.version.rsplit_once('_').map_or("", |(version, _)| version);
+    let version = if built.patches.is_some() { &resolved.version } else { plain };
     let sources = paths::cache().join("source");
     let dir = sources.join(format!("{}_{version}", built.package));
     if dir.join("Kbuild").exists() {
@@ -117,6 +141,9 @@ fn source(built: &Built, resolved: &Resolved) -> Result<PathBuf> {
     tar.arg("-xJf").arg(archive).arg(LEFT_OUT).arg("-C").arg(&aside);
     output(&mut tar)?;
     let unpacked = aside.join(&built.package);
+    for patch in patches(built)? {
+        output(Command::new("patch").args(["-s", "-p1", "-i"]).arg(patch).current_dir(&unpacked))?;
+    }
     fs::rename(&unpacked, &dir).at(unpacked.display())?;
     fs::remove_dir_all(&aside).at(aside.display())?;
     Ok(dir)
@@ -155,7 +182,7 @@ mod tests {
 
     fn toy() -> Built {
         let configs = vec!["base".to_owned(), "memory".to_owned()];
-        Built { package: "linux-source-6.12".into(), suite: None, configs }
+        Built { package: "linux-source-6.12".into(), suite: None, configs, patches: None }
     }
 
     #[test]
@@ -166,6 +193,14 @@ mod tests {
         assert!(!is_current(&toy(), "7.3.4-1_00000000"));
         let other = Built { configs: vec!["base".into(), "races".into()], ..toy() };
         assert!(!is_current(&other, &here));
+    }
+
+    #[test]
+    fn patches_make_another_kernel() {
+        let patched = Built { patches: Some("damon-split-hints".into()), ..toy() };
+        assert_eq!(patches(&patched).unwrap().len(), 5);
+        assert_ne!(recipe(&patched).unwrap(), recipe(&toy()).unwrap());
+        assert!(recipe(&Built { patches: Some("nosuch".into()), ..toy() }).is_err());
     }
 
     #[test]

@@ -5,12 +5,13 @@
 //! instrument after the other. Rows are identified by case and instrument: those already in
 //! target/bench/accuracy.json are not measured again. Comparisons and charts are in
 //! target/bench/accuracy/CASE. Simulated scenarios run first, with names `noise ...` and `resident
-//! ...`; then ordinary targets, with names `shared ...` and `target ...`; real servers and programs
-//! last, with names `served ...` and `program ...`.
+//! ...`; then DAMON with split hints, `hints ...`; then ordinary targets, with names `shared ...` and
+//! `target ...`; real servers and programs last, with names `served ...` and `program ...`.
 
 mod case;
 mod claims;
 mod figures;
+mod hints;
 mod programs;
 mod rows;
 mod scenarios;
@@ -61,11 +62,12 @@ pub(super) fn bench(matrix: &Matrix, choice: &Choice) -> Result<()> {
     let served = served::SERVED.iter().filter(|(name, _)| name.contains(&choice.only));
     let served: Vec<_> = served.collect();
     let programs = programs::chosen(&choice.only);
+    let hints = hints::chosen(&choice.only);
     let targets = targets::chosen(&choice.only);
-    let others = [simulated.len(), served.len(), programs.len(), targets.len()];
-    if chosen.is_empty() && others == [0; 4] {
+    let others = [simulated.len(), served.len(), programs.len(), targets.len(), hints.len()];
+    if chosen.is_empty() && others == [0; 5] {
         let mut names: Vec<&str> = CASES.iter().map(|case| case.name).collect();
-        names.extend(["noise", "resident", "shared", "target", "served", "program"]);
+        names.extend(["noise", "resident", "hints", "shared", "target", "served", "program"]);
         return Err(Error::new(Kind::Usage, format!("--only {}", choice.only), "no such case")
             .remedy(format!("one of: {}", names.join(", "))));
     }
@@ -79,6 +81,7 @@ pub(super) fn bench(matrix: &Matrix, choice: &Choice) -> Result<()> {
         }
     }
     let inputs = Inputs { matrix, work: &results(&path) };
+    failed.extend(hints::bench(&hints, &inputs, &mut table, &path)?);
     failed.extend(targets::bench(&targets, &inputs, &mut table, &path)?);
     for (name, server) in served {
         if let Err(error) = served::bench(name, server, &inputs, &mut table, &path) {

@@ -1,7 +1,7 @@
 //! `filler`: tests and measures the lab's filler of page tables.
 //!
 //! `filler check` checks its guarantees, `filler time GIB` measures its speed, and `filler hold GIB
-//! HOT_MIB` fills memory and keeps a hot set in the middle of it busy until stopped.
+//! HOT_MIB` fills memory and keeps a hot set inside it busy until stopped.
 
 mod check;
 mod filled;
@@ -29,12 +29,16 @@ enum Cli {
         /// GiB of address space to fill.
         gib: u64,
     },
-    /// Fill, print `PID START END` of the hot set, and touch it at random until stopped.
+    /// Fill, print `PID START END FIRST LAST`, addresses of the hot set and of all, and touch the
+    /// hot set at random until stopped.
     Hold {
         /// GiB of address space to fill.
         gib: u64,
         /// MiB of the hot set.
         hot_mib: u64,
+        /// Percentage of the touches that go to any of the memory.
+        #[arg(long, default_value_t = 0)]
+        background: u64,
     },
 }
 
@@ -42,7 +46,9 @@ fn main() -> ExitCode {
     let done = match Cli::parse() {
         Cli::Check => check::check(),
         Cli::Time { gib } => time(gib).map_err(|e| e.to_string()),
-        Cli::Hold { gib, hot_mib } => hold(gib, hot_mib).map_err(|e| e.to_string()),
+        Cli::Hold { gib, hot_mib, background } => {
+            hold(gib, hot_mib, background).map_err(|e| e.to_string())
+        }
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -85,15 +91,20 @@ fn time(gib: u64) -> io::Result<()> {
     Ok(())
 }
 
-fn hold(gib: u64, hot_mib: u64) -> io::Result<()> {
+fn hold(gib: u64, hot_mib: u64, background: u64) -> io::Result<()> {
     let filled = fill(gib)?;
-    let start = filled.start + (filled.end - filled.start) / 2;
+    let all = filled.end - filled.start;
+    // At no border of page tables, nor of equal parts of the memory.
+    let start = filled.start + all / PAGE * 3 / 7 * PAGE;
     let bytes = (hot_mib * MIB).min(filled.end - start);
-    println!("{} {start} {}", std::process::id(), start + bytes);
+    let pid = std::process::id();
+    println!("{pid} {start} {} {} {}", start + bytes, filled.start, filled.end);
     io::stdout().flush()?;
     let mut rng = Rng::seeded(1);
     loop {
-        let at = start + rng.below(bytes / PAGE) * PAGE;
+        let (from, bytes) =
+            if rng.below(100) < background { (filled.start, all) } else { (start, bytes) };
+        let at = from + rng.below(bytes / PAGE) * PAGE;
         // SAFETY: the page is in the filled mapping, which is never unmapped.
         unsafe { std::ptr::read_volatile(at as *const u8) };
     }
