@@ -143,6 +143,8 @@ pub(crate) fn test_each(
             Err(error) => say(format!("kernel {}: not available: {error}", kernel.name)),
         }
         failed += tested.failed.len();
+        // Another process may have stored results of other rows.
+        results = Results::read(file)?;
         results.put(file, rows, tested)?;
     }
     match failed {
