@@ -66,7 +66,7 @@ fn test_cases(kernel: &Kernel, tree: &Tree, tested: &mut Tested) -> Result<()> {
 }
 
 /// What the probers of a kernel's cases counted: probes, those that each kind of mutation
-/// overlapped, and mutations that had their effect; and races between functions of the kernel itself.
+/// overlapped, and mutations that had their effect; and races between functions of the kernel.
 fn figures_of(suite: &Suite, kernel: &str) -> BTreeMap<String, u64> {
     let mut figures = BTreeMap::new();
     for case in suite.cases.iter().filter(|case| case.runs_on(kernel)) {
