@@ -84,7 +84,7 @@ pub(super) fn chosen(only: &str) -> Vec<Hints> {
     CASES.iter().copied().filter(|case| case.name.contains(only)).collect()
 }
 
-/// Measures the cases that are not yet in the table; returns the names of those that failed.
+/// Measures the cases that are not yet in the table; returns the names of the failed ones.
 pub(super) fn bench(
     cases: &[Hints],
     inputs: &Inputs<'_>,

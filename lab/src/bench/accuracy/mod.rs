@@ -5,8 +5,8 @@
 //! instrument after the other. Rows are identified by case and instrument: those already in
 //! target/bench/accuracy.json are not measured again. Comparisons and charts are in
 //! target/bench/accuracy/CASE. Simulated scenarios run first, with names `noise ...` and `resident
-//! ...`; then DAMON with split hints, `hints ...`; then ordinary targets, with names `shared ...` and
-//! `target ...`; real servers and programs last, with names `served ...` and `program ...`.
+//! ...`; then DAMON with split hints, `hints ...`; then ordinary targets, with names `shared ...`
+//! and `target ...`; real servers and programs last, with names `served ...` and `program ...`.
 
 mod case;
 mod claims;
