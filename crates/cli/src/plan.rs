@@ -179,8 +179,8 @@ impl Plan {
         Ok(self)
     }
 
-    /// Chooses the instrument if that is left to the machine, and prints what it misses if it is not
-    /// the first choice.
+    /// Chooses the instrument if that is left to the machine, and prints what it misses if it is
+    /// not the first choice.
     ///
     /// # Errors
     /// No instrument can work on this machine; or the settings are invalid for the choice.

@@ -102,7 +102,7 @@ fn text(output: &Output) -> &str {
     std::str::from_utf8(&output.stdout).unwrap()
 }
 
-// Each instrument that `auto` takes: all of them find the 4 MiB, and no more than a block next to it.
+// Each instrument that `auto` takes: all find the 4 MiB, and no more than a block next to it.
 #[test]
 fn every_report_in_every_format_of_every_way_to_record() {
     for way in &tierscope_linux::doctor::WAYS {

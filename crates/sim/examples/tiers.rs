@@ -58,8 +58,8 @@ fn process(tier: u8, writes: bool) -> Result<Process> {
     })
 }
 
-/// A chase alone: one request at a time, which waits for none before it. On eight times the channels
-/// and bandwidth, so that a line's time on a channel is none of its latency.
+/// A chase alone: one request at a time, which waits for none before it. On eight times the
+/// channels and bandwidth, so that a line's time on a channel is none of its latency.
 fn latency(hardware: &Hardware, tier: u8) -> Result<f64> {
     let mut setup = bare(hardware)?;
     setup.hardware.tiers.iter_mut().for_each(|tier| {

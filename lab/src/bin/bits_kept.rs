@@ -1,5 +1,5 @@
-//! `bits-kept`: counts the ACCESSED bits that others take. It touches pages once, then only looks at
-//! their bits, without clearing any: each bit that goes is one that another reader took.
+//! `bits-kept`: counts the ACCESSED bits that others take. It touches pages once, then only looks
+//! at their bits, without clearing any: each bit that goes is one that another reader took.
 
 use std::process::ExitCode;
 use std::ptr;

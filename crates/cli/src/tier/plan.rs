@@ -148,7 +148,7 @@ impl TierPlan {
         self.guided || self.entry.needs.contains(&Need::Regions)
     }
 
-    /// Chooses the instrument, if the policy works on regions and the choice is left to the machine.
+    /// Chooses the instrument, if the policy works on regions and the machine is to choose.
     ///
     /// # Errors
     /// As [`Plan::settle`].

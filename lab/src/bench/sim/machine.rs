@@ -21,8 +21,8 @@ use crate::progress::say;
 const OPERATIONS: f64 = 1e9;
 const PARTS: u32 = 50;
 
-/// Thresholds for tiers: latency within half a percent, since lines that happen to share a unit or a
-/// bank wait less or more; bandwidth within five percent.
+/// Thresholds for tiers: latency within half a percent, since lines that happen to share a unit or
+/// a bank wait less or more; bandwidth within five percent.
 const LATENCY: Bar = Bar::Most(0.005);
 const BANDWIDTH: Bar = Bar::Most(0.05);
 

@@ -39,8 +39,8 @@ use crate::scenario::Scenario;
 
 /// The kernel that is booted.
 const KERNEL: &str = "6.12";
-/// Budget of `rates`: what Telescope bounded takes on an emulated CPU, some twenty times slower than
-/// a real one. With a hundredth, its first window is the only one of a run.
+/// Budget of `rates`: what Telescope bounded takes on an emulated CPU, some twenty times slower
+/// than a real one. With a hundredth, its first window is the only one of a run.
 const CPU: &str = "40%";
 /// Number of windows at the end of a run that are judged.
 const LATE: usize = 10;
