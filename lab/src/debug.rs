@@ -65,7 +65,7 @@ fn test_cases(kernel: &Kernel, tree: &Tree, tested: &mut Tested) -> Result<()> {
     Ok(())
 }
 
-/// What the probers of a kernel's cases counted: probes, those that each kind of mutation
+/// What the probers of a kernel's cases counted: probes, probes that each kind of mutation
 /// overlapped, and mutations that had their effect; and races between functions of the kernel.
 fn figures_of(suite: &Suite, kernel: &str) -> BTreeMap<String, u64> {
     let mut figures = BTreeMap::new();

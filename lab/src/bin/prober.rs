@@ -70,7 +70,7 @@ struct Report {
     about_tables: u64,
     /// Probes that a mutation of each kind overlapped (`guest::mutations`).
     overlaps: BTreeMap<&'static str, u64>,
-    /// Mutations of each kind that had their effect; those that end a target have none.
+    /// Mutations of each kind that had their effect; exec and exit have none.
     mutations: BTreeMap<&'static str, u64>,
     #[serde(skip)]
     overlapped: [u64; KINDS],
@@ -230,7 +230,7 @@ struct Herd {
     life_ms: u64,
     born: AtomicU32,
     mutators: Vec<Mutex<Mutator>>,
-    /// Effective mutations of those that exited.
+    /// Effective mutations of the mutators that exited.
     effective: Mutex<[u64; KINDS]>,
 }
 

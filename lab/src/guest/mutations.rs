@@ -107,7 +107,7 @@ impl Kind {
 struct Counter {
     begun: AtomicU64,
     ended: AtomicU64,
-    /// Those that had their effect.
+    /// Mutations that had their effect.
     effective: AtomicU64,
 }
 
@@ -207,7 +207,7 @@ impl Mutations {
             .into_iter()
             .any(|kind| self.of(kind).begun.load(Ordering::SeqCst) > ended[kind as usize]);
         let overlapped = Kind::ALL.map(|kind| {
-            // Of those that had begun before, one at least has not ended.
+            // Of the mutations that had begun before, one at least has not ended.
             let one = begun[kind as usize] > ended[kind as usize];
             one && (!dying || matches!(kind, Exec | Exit))
         });

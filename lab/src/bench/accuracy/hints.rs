@@ -7,12 +7,12 @@ use std::path::Path;
 
 use serde::Deserialize;
 
+use super::measure_missing;
 use crate::bench::rows::{Bar, Row, Table, row};
 use crate::bench::section::Inputs;
 use crate::error::{Context, Error, Kind, Result};
 use crate::fetch;
 use crate::paths;
-use crate::progress::say;
 use crate::run::{self, Options};
 use crate::scenario::Scenario;
 
@@ -91,25 +91,11 @@ pub(super) fn bench(
     table: &mut Table,
     path: &Path,
 ) -> Result<Vec<String>> {
-    let mut failed = Vec::new();
-    for case in cases {
-        if table.begins(case.name) {
-            say(format!("{}: there already", case.name));
-            continue;
-        }
-        match measure(case, inputs) {
-            Ok(rows) => table.add(rows, path)?,
-            Err(error) => {
-                eprintln!("lab: {error}");
-                failed.push(case.name.to_owned());
-            }
-        }
-    }
-    Ok(failed)
+    let name = |case: &Hints| case.name.to_owned();
+    measure_missing(cases, name, table, path, |case| measure(case, inputs))
 }
 
 fn measure(case: &Hints, inputs: &Inputs<'_>) -> Result<Vec<Row>> {
-    say(case.name);
     let mut scenario = Scenario::load(SCENARIO)?;
     scenario.memory_mb = case.memory_mb;
     scenario.assign(&format!("gib={}", case.gib))?;

@@ -103,6 +103,37 @@ pub(super) fn bench(matrix: &Matrix, choice: &Choice) -> Result<()> {
     }
 }
 
+/// Measures the cases that have no rows in the table yet, each by its name; returns the names of
+/// the cases that failed.
+///
+/// # Errors
+/// The table cannot be written.
+fn measure_missing<C>(
+    cases: &[C],
+    name_of: impl Fn(&C) -> String,
+    table: &mut Table,
+    path: &Path,
+    measure: impl Fn(&C) -> Result<Vec<Row>>,
+) -> Result<Vec<String>> {
+    let mut failed = Vec::new();
+    for case in cases {
+        let name = name_of(case);
+        if table.begins(&format!("{name}:")) {
+            say(format!("{name}: there already"));
+            continue;
+        }
+        say(&name);
+        match measure(case) {
+            Ok(rows) => table.add(rows, path)?,
+            Err(error) => {
+                eprintln!("lab: {name}: {error}");
+                failed.push(name);
+            }
+        }
+    }
+    Ok(failed)
+}
+
 /// Directory for results: `target/bench/accuracy` for `target/bench/accuracy.json`.
 fn results(json: &Path) -> PathBuf {
     json.with_extension("")

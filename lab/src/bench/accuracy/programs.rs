@@ -19,12 +19,12 @@ use tierscope_instruments::rates::hot_rate;
 use tierscope_record::Recording;
 
 use super::claims::{Claims, factor, kib_after, listed, space_of};
+use super::measure_missing;
 use crate::bench::boot::{boot, command_of};
 use crate::bench::rows::{Bar, Row, Table, row};
 use crate::bench::section::Inputs;
 use crate::error::{Context, Error, Kind, Result};
 use crate::instrumented::referee::{PAGES, Pages};
-use crate::progress::say;
 use crate::scenario::Scenario;
 
 /// Values of the scenario's parameter `program`, as shipped, that is with huge pages; and without.
@@ -83,31 +83,19 @@ pub(super) fn bench(
     table: &mut Table,
     path: &Path,
 ) -> Result<Vec<String>> {
-    let mut failed = Vec::new();
-    for program in programs {
-        let name = title(program);
-        if table.begins(&format!("{name}:")) {
-            say(format!("{name}: there already"));
-            continue;
-        }
-        say(&name);
-        let sets = match program.strip_suffix(SMALL) {
-            None => vec![format!("program={program}")],
-            Some(program) => vec![format!("program={program}"), "thp=never".to_owned()],
-        };
-        let label = format!("-{}", program.replace(", ", "-").replace(' ', "-"));
-        let assign = |it: &mut Scenario| sets.iter().try_for_each(|set| it.assign(set));
-        let out = boot(inputs, "programs", &label, assign);
-        let command = command_of("programs", &sets.join("' --set '"));
-        match out.and_then(|out| rows_of(&name, &out, &command)) {
-            Ok(rows) => table.add(rows, path)?,
-            Err(error) => {
-                eprintln!("lab: {error}");
-                failed.push(name);
-            }
-        }
-    }
-    Ok(failed)
+    let name = |program: &&str| title(program);
+    measure_missing(programs, name, table, path, |program| measure(program, inputs))
+}
+
+fn measure(program: &str, inputs: &Inputs<'_>) -> Result<Vec<Row>> {
+    let sets = match program.strip_suffix(SMALL) {
+        None => vec![format!("program={program}")],
+        Some(program) => vec![format!("program={program}"), "thp=never".to_owned()],
+    };
+    let label = format!("-{}", program.replace(", ", "-").replace(' ', "-"));
+    let assign = |it: &mut Scenario| sets.iter().try_for_each(|set| it.assign(set));
+    let out = boot(inputs, "programs", &label, assign)?;
+    rows_of(&title(program), &out, &command_of("programs", &sets.join("' --set '")))
 }
 
 /// The rows of a run of the scenario whose files are in `out`.

@@ -18,11 +18,11 @@ use std::path::Path;
 use self::case::Case;
 pub(in crate::bench::accuracy) use self::case::chosen;
 use self::judged::Judged;
+use super::measure_missing;
 use crate::bench::boot::boot;
 use crate::bench::rows::{Row, Table};
 use crate::bench::section::Inputs;
 use crate::error::Result;
-use crate::progress::say;
 
 /// Measures the rows that are not yet in the table; returns the names of cases that failed.
 ///
@@ -34,23 +34,8 @@ pub(in crate::bench::accuracy) fn bench(
     table: &mut Table,
     path: &Path,
 ) -> Result<Vec<String>> {
-    let mut failed = Vec::new();
-    for case in cases {
-        let name = case.title();
-        if table.begins(&format!("{name}:")) {
-            say(format!("{name}: there already"));
-            continue;
-        }
-        say(&name);
-        match measure(case, inputs) {
-            Ok(rows) => table.add(rows, path)?,
-            Err(error) => {
-                eprintln!("lab: {name}: {error}");
-                failed.push(name);
-            }
-        }
-    }
-    Ok(failed)
+    let title = |case: &&Case| case.title();
+    measure_missing(cases, title, table, path, |case| measure(case, inputs))
 }
 
 fn measure(case: &Case, inputs: &Inputs<'_>) -> Result<Vec<Row>> {
