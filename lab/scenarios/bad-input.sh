@@ -55,10 +55,10 @@ because 'only tierscope and threads of the kernel run here; start a process firs
 # Root of a user namespace of its own has every capability but the two that count.
 fails 4 unshare -r tierscope record -p "$target" --duration 1s -o /tmp/no-permission
 
-# A target that dies in the middle: an exit code of its own, and what was seen is kept. With 1 % of an emulated CPU, windows
+# A target that dies in the middle: an exit code of its own, and what was seen is kept. With less of an emulated CPU, windows
 # would be longer.
 sleep 3 &
-fails 7 tierscope record -p $! --cpu 20% --duration 60s -o /tmp/gone
+fails 7 tierscope record -p $! --cpu 80% --duration 60s -o /tmp/gone
 holds /tmp/gone 5
 
 # Of several targets, given twice and by name, the last one that ends is the end.
@@ -66,7 +66,7 @@ holds /tmp/gone 5
 first=$!
 /bin/sleep 8 &
 second=$!
-fails 7 tierscope record -p "$first" -p "$second" -p "$first" --name 'slee[p]' --cpu 20% --duration 60s -o /tmp/several &
+fails 7 tierscope record -p "$first" -p "$second" -p "$first" --name 'slee[p]' --cpu 80% --duration 60s -o /tmp/several &
 several=$!
 sleep 11
 kill "$target"
@@ -78,10 +78,10 @@ grep -q "sleep\[$second\]" /tmp/summary
 grep -q "sleep\[$target\]" /tmp/summary
 holds /tmp/several 10
 
-# All processes, of which one joins later. Within 1 % of an emulated CPU, that may take seconds.
+# All processes, of which one joins later. Within less of an emulated CPU, that may take seconds.
 /bin/sleep 1000 &
 target=$!
-tierscope record --all --cpu 20% --duration 6s -o /tmp/all &
+tierscope record --all --cpu 80% --duration 6s -o /tmp/all &
 recorder=$!
 sleep 3
 /bin/sleep 1000 &
@@ -96,12 +96,12 @@ if grep -q "tierscope\[$recorder\]" /tmp/summary; then exit 1; fi
 # A full disk: the report reads exactly the windows that the error promises.
 mkdir /tmp/small
 mount -t tmpfs -o size=384k tmpfs /tmp/small
-fails 8 tierscope record -p "$target" --cpu 20% --duration 60s --window 20ms -o /tmp/small/full
+fails 8 tierscope record -p "$target" --cpu 80% --duration 60s --window 20ms -o /tmp/small/full
 [ "$(promised)" -ge 5 ]
 [ "$(windows /tmp/small/full)" = "$(promised)" ]
 # Nothing is left of a start for which there is no room.
 for start in 1 2 3; do
-    fails 8 tierscope record -p "$target" --cpu 20% --duration 60s --retention 24h -o "/tmp/small/series-$start"
+    fails 8 tierscope record -p "$target" --cpu 80% --duration 60s --retention 24h -o "/tmp/small/series-$start"
     because 'No space left'
     [ "$(ls /tmp/small)" = full ]
 done
@@ -112,7 +112,7 @@ first=$(ls /tmp/small/series | grep Z)
 for day in 1 2 3; do cp -r "/tmp/small/series/$first" "/tmp/small/series/2001010${day}T000000.000Z"; done
 touch -t 202001010000 /tmp/small/series/*/windows.arrows
 cat /dev/zero >/tmp/small/filler 2>/dev/null || true
-fails 8 tierscope record -p "$target" --cpu 20% --duration 60s -o /tmp/small/one
+fails 8 tierscope record -p "$target" --cpu 80% --duration 60s -o /tmp/small/one
 because 'No space left'
 tierscope record -p "$target" --duration 1s --retention 24h -o /tmp/small/series
 [ ! -e /tmp/small/series/20010101T000000.000Z ]
@@ -134,7 +134,7 @@ because 'there is no such group'
 
 # kill -9 of the recorder loses the open window at most: of 200 ms, in which it is stopped; the
 # machine is slow, so that a commit may take as long again.
-tierscope record -p "$target" --cpu 20% --duration 60s -o /tmp/killed &
+tierscope record -p "$target" --cpu 80% --duration 60s -o /tmp/killed &
 recorder=$!
 sleep 4
 kill -STOP "$recorder"
@@ -148,7 +148,7 @@ echo "$windows windows; stopped at $stopped ms, the last window ended at $ended 
 [ "$((stopped - ended))" -le 400 ]
 
 # Ctrl-C ends it cleanly.
-tierscope record -p "$target" --cpu 20% --duration 60s -o /tmp/stopped &
+tierscope record -p "$target" --cpu 80% --duration 60s -o /tmp/stopped &
 recorder=$!
 sleep 3
 kill -INT "$recorder"
@@ -159,13 +159,13 @@ holds /tmp/stopped 5
 # count what the other one cleared. An emulated CPU is too slow to clear anything within 1 % of it.
 yes >/dev/null &
 busy=$!
-tierscope record -p "$target" -p "$busy" --cpu 20% --duration 60s -o /tmp/first &
+tierscope record -p "$target" -p "$busy" --cpu 80% --duration 60s -o /tmp/first &
 recorder=$!
 sleep 2
 fails 10 tierscope record -p "$target" --duration 1s -o /tmp/second
 because "process $recorder watches it"
 [ ! -e /tmp/second ]
-tierscope record -p "$busy" --share-bits --cpu 20% --duration 3s -o /tmp/second
+tierscope record -p "$busy" --share-bits --cpu 80% --duration 3s -o /tmp/second
 kill -INT "$recorder"
 wait "$recorder"
 for session in first second; do
