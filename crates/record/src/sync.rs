@@ -11,7 +11,7 @@ use tierscope_core::Time;
 
 use crate::store::{Medium, sync_all};
 
-/// Recorded time from one sync to the next. A sync that takes longer delays the next one.
+/// Recorded time from one sync to the next. A sync that takes longer is followed by one at once.
 pub(crate) const EVERY: Duration = Duration::from_secs(10);
 
 /// An order to sync a recording; void once its recorder is gone, so that orders that wait for a
@@ -23,15 +23,19 @@ pub(crate) struct Order {
 }
 
 impl Order {
-    /// Waits for the medium.
+    /// Waits for the medium, and once more if a sync became due in the meantime.
     pub(crate) fn carry_out(self) {
-        let Some(medium) = self.medium.upgrade() else { return };
-        let synced = sync_all(medium.as_ref());
-        let mut progress = lock(&self.progress);
-        progress.waiting = false;
-        match synced {
-            Ok(()) => progress.windows = self.windows,
-            Err(error) => progress.error = Some(error),
+        let mut next = Some(self.windows);
+        while let Some(windows) = next {
+            let Some(medium) = self.medium.upgrade() else { return };
+            let synced = sync_all(medium.as_ref());
+            let mut progress = lock(&self.progress);
+            match synced {
+                Ok(()) => progress.windows = windows,
+                Err(error) => progress.error = Some(error),
+            }
+            next = progress.due.take();
+            progress.waiting = next.is_some();
         }
     }
 }
@@ -42,6 +46,8 @@ struct Progress {
     windows: u64,
     /// Whether an order is not carried out yet.
     waiting: bool,
+    /// Windows of the sync that became due while one was carried out.
+    due: Option<u64>,
     error: Option<io::Error>,
 }
 
@@ -77,8 +83,15 @@ impl Syncing {
     /// Orders a sync if one is due after the window that ended at `end`, the last of `windows`.
     pub(crate) fn after(&mut self, windows: u64, end: Time) {
         let last = *self.last.get_or_insert(end);
-        if end - last >= EVERY && !lock(&self.progress).waiting {
-            self.last = Some(end);
+        if end - last < EVERY {
+            return;
+        }
+        self.last = Some(end);
+        let mut progress = lock(&self.progress);
+        if progress.waiting {
+            progress.due = Some(windows);
+        } else {
+            drop(progress);
             self.order(windows);
         }
     }
