@@ -27,10 +27,12 @@ pub(crate) enum Paged {
 const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
 const EXCLUSIVE: u64 = 1 << 56;
+/// A guard region, which is no memory: its entries look like swapped ones (Linux 6.15 shows it).
+const GUARD: u64 = 1 << 58;
 
 impl Paged {
     pub(crate) fn of_entry(entry: u64) -> Self {
-        match (entry & PRESENT != 0, entry & EXCLUSIVE != 0, entry & SWAPPED != 0) {
+        match (entry & PRESENT != 0, entry & EXCLUSIVE != 0, entry & (SWAPPED | GUARD) == SWAPPED) {
             (true, true, _) => Paged::Own,
             (true, false, _) => Paged::Shared,
             (false, _, true) => Paged::Swapped,
@@ -196,6 +198,7 @@ mod tests {
             (1 << 63 | 1 << 56 | 5, Paged::Own),
             (1 << 63 | 1 << 61, Paged::Shared),
             (1 << 62 | 99, Paged::Swapped),
+            (1 << 62 | 1 << 58 | 99, Paged::Absent),
         ] {
             assert_eq!(Paged::of_entry(entry), paged, "{entry:#x}");
         }

@@ -34,9 +34,13 @@ const IS_PRESENT: u64 = 1 << 3;
 const IS_SWAPPED: u64 = 1 << 4;
 /// The page of zeros that all processes share: nothing was written there.
 const IS_ZERO_PAGE: u64 = 1 << 5;
+/// A guard region (`MADV_GUARD_INSTALL`, Linux 6.13): no memory, and each access to it is an error.
+/// Its entries count as swapped, too. This category, and its bit, are there since Linux 6.15.
+const IS_GUARD: u64 = 1 << 8;
 /// Bits of an entry of pagemap.
 const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
+const GUARD: u64 = 1 << 58;
 /// The page is mapped once.
 const EXCLUSIVE: u64 = 1 << 56;
 
@@ -74,6 +78,8 @@ const PAGEMAP_SCAN: libc::c_ulong =
 pub(super) struct PageMap {
     file: File,
     scans: bool,
+    /// Categories of pages that scans leave out: those that this kernel knows.
+    left_out: u64,
     answers: Vec<Answer>,
     entries: Vec<u8>,
 }
@@ -85,10 +91,13 @@ impl PageMap {
     /// If the process is gone, or this process may not trace it.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
-        let mut map = Self { file, scans: true, answers: Vec::new(), entries: Vec::new() };
-        map.answers.resize(ANSWERS, Answer::default());
-        // Kernels without the ioctl say so for an empty range as well.
-        map.scans = map.scan_once(0, 0).is_ok();
+        let (answers, entries) = (vec![Answer::default(); ANSWERS], Vec::new());
+        let mut map = Self { file, scans: true, left_out: IS_GUARD, answers, entries };
+        // Kernels without the category, or without the ioctl, say so for an empty range as well.
+        if map.scan_once(0, 0).is_err() {
+            map.left_out = 0;
+            map.scans = map.scan_once(0, 0).is_ok();
+        }
         Ok(map)
     }
 
@@ -130,12 +139,14 @@ impl PageMap {
         let (first, last) = (start >> PAGE_SHIFT, end.div_ceil(PAGE_SIZE));
         self.entries.resize(((last - first).min(ENTRIES) * 8) as usize, 0);
         self.file.read_exact_at(&mut self.entries, first * 8)?;
-        let holds = |bits: u64| {
-            let entries = entries(&self.entries);
-            entries.filter(|entry| entry & bits == bits).count() as u64
-        };
-        let (present, exclusive) = (holds(PRESENT), holds(PRESENT | EXCLUSIVE));
-        Ok(PageCount { present, exclusive, swapped: holds(SWAPPED) })
+        let mut count = PageCount::default();
+        for entry in entries(&self.entries) {
+            let swapped = is_swapped(entry);
+            count.present += u64::from(swapped == Some(false));
+            count.exclusive += u64::from(swapped == Some(false) && entry & EXCLUSIVE != 0);
+            count.swapped += u64::from(swapped == Some(true));
+        }
+        Ok(count)
     }
 
     /// Fills in answers; returns their number and the address up to which they go.
@@ -146,6 +157,8 @@ impl PageMap {
             end,
             vec: self.answers.as_mut_ptr() as u64,
             vec_len: self.answers.len() as u64,
+            category_inverted: self.left_out,
+            category_mask: self.left_out,
             category_anyof_mask: IS_PRESENT | IS_SWAPPED,
             return_mask: IS_PRESENT | IS_SWAPPED | IS_ZERO_PAGE,
             ..ScanArgument::default()
@@ -190,14 +203,18 @@ fn entries(bytes: &[u8]) -> impl Iterator<Item = u64> {
     bytes.chunks_exact(8).map(|bytes| u64::from_le_bytes(bytes.try_into().unwrap_or_default()))
 }
 
+/// Whether the page of an entry is in memory or swapped; `None` if it is neither.
+fn is_swapped(entry: u64) -> Option<bool> {
+    match (entry & PRESENT != 0, entry & (SWAPPED | GUARD)) {
+        (true, _) => Some(false),
+        (false, SWAPPED) => Some(true),
+        (false, _) => None,
+    }
+}
+
 /// Passes the runs in entries of pagemap, those of page `first` and the next ones, to `take`.
 fn runs_of_entries(bytes: &[u8], first: u64, take: &mut dyn FnMut(PageRun)) {
-    let state = |entry: u64| match entry {
-        entry if entry & PRESENT != 0 => Some(false),
-        entry if entry & SWAPPED != 0 => Some(true),
-        _ => None,
-    };
-    let states: Vec<_> = entries(bytes).map(state).collect();
+    let states: Vec<_> = entries(bytes).map(is_swapped).collect();
     let mut page = first;
     for same in states.chunk_by(|a, b| a == b) {
         let end = page + same.len() as u64;
@@ -261,30 +278,56 @@ mod tests {
         }
     }
 
+    /// A new reservation; `written` pages of it are in memory.
+    fn reserved(bytes: usize, written: &[usize]) -> *mut std::ffi::c_void {
+        // SAFETY: new memory, which nothing else refers to; advice and writes are inside of it.
+        unsafe {
+            let (access, flags) =
+                (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
+            let memory = mmap_anonymous(std::ptr::null_mut(), bytes, access, flags).unwrap();
+            madvise(memory, bytes, Advice::LinuxNoHugepage).unwrap();
+            for page in written {
+                memory.cast::<u8>().add(page << 12).write_volatile(1);
+            }
+            memory
+        }
+    }
+
+    // Entries of MADV_GUARD_INSTALL (Linux 6.13) look like swapped ones to kernels before 6.15.
+    #[test]
+    fn a_guard_region_is_neither_in_memory_nor_swapped() {
+        const BYTES: usize = 64 << 12;
+        const GUARD_INSTALL: i32 = 102;
+        let memory = reserved(BYTES, &[3, 4, 5, 6]);
+        // SAFETY: two pages of the mapping; nothing accesses them afterwards.
+        let guarded = unsafe {
+            libc::madvise(memory.cast::<u8>().add(4 << 12).cast(), 2 << 12, GUARD_INSTALL)
+        };
+        let mut map = PageMap::open(Path::new("/proc/self/pagemap")).unwrap();
+        if guarded != 0 || map.left_out == 0 {
+            eprintln!("this kernel has no guard regions, or does not show them");
+            return;
+        }
+        let (start, first) = (memory as u64, memory as u64 >> 12);
+        for scans in [map.scans, false] {
+            map.scans = scans;
+            let found = collect(|take| map.runs(start, start + BYTES as u64, take).unwrap());
+            let expected = [(first + 3, first + 4, false), (first + 6, first + 7, false)];
+            assert_eq!(found, expected, "scans: {scans}");
+        }
+        let count = map.count(start, start + BYTES as u64).unwrap();
+        assert_eq!((count.present, count.exclusive, count.swapped), (2, 2, 0));
+        // SAFETY: the mapping of above, no longer used.
+        unsafe { munmap(memory, BYTES) }.unwrap();
+    }
+
     // A GiB is reserved, and pages 3, 4 and 70,000 of it are touched. Both ways find these; the
     // scan is there on Linux 6.7 and later.
     #[test]
     fn the_kernel_finds_touched_pages_in_a_reservation() {
         const GIB: usize = 1 << 30;
-        // SAFETY: new memory, which nothing else refers to.
-        let memory = unsafe {
-            mmap_anonymous(
-                std::ptr::null_mut(),
-                GIB,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE | MapFlags::NORESERVE,
-            )
-        };
-        let memory = memory.unwrap();
-        // SAFETY: the memory is that of the mapping; the writes are inside of it.
-        unsafe {
-            madvise(memory, GIB, Advice::LinuxNoHugepage).unwrap();
-            for page in [3, 4, 70_000] {
-                memory.cast::<u8>().add(page << 12).write_volatile(1);
-            }
-        }
-        let start = memory as u64;
-        let first = start >> 12;
+        let memory = reserved(GIB, &[3, 4, 70_000]);
+        let (start, first) = (memory as u64, memory as u64 >> 12);
         let mut map = PageMap::open(Path::new("/proc/self/pagemap")).unwrap();
         for scans in [map.scans, false] {
             map.scans = scans;
