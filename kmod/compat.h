@@ -9,6 +9,7 @@
 #include <linux/hugetlb.h>
 #include <linux/kconfig.h>
 #include <linux/mm.h>
+#include <linux/mmap_lock.h>
 #include <linux/version.h>
 #include <asm/cpufeature.h>
 
@@ -90,5 +91,66 @@ static inline struct rw_semaphore *ts_hugetlb_lock(struct vm_area_struct *vma)
 	return NULL;
 #endif
 }
+
+/*
+ * The lock of a single mapping. lock_vma_under_rcu() is exported by patches of
+ * distributions (Debian's since 6.16): Kbuild looks for it in Module.symvers.
+ * The lock is a reference count since v6.15 ("mm: replace vm_lock and detached
+ * flag with a reference count").
+ */
+#if TS_VMA_LOCK_EXPORTED && IS_ENABLED(CONFIG_PER_VMA_LOCK) && \
+	LINUX_VERSION_CODE >= KERNEL_VERSION(6, 15, 0)
+#define TS_MAPPING_LOCKS	1
+
+/* The bit that a writer sets while it waits for readers. */
+#ifdef VM_REFCNT_EXCLUDE_READERS_FLAG
+#define TS_MAPPING_WRITER	VM_REFCNT_EXCLUDE_READERS_FLAG
+#else
+#define TS_MAPPING_WRITER	VMA_LOCK_OFFSET
+#endif
+
+/* The mapping that holds @addr, locked; NULL if there is none, or a writer is in it. */
+static inline struct vm_area_struct *ts_mapping_lock(struct mm_struct *mm,
+						     unsigned long addr)
+{
+	return lock_vma_under_rcu(mm, addr);
+}
+
+/* Lock a mapping that was found under the mmap lock. */
+static inline bool ts_mapping_keep(struct vm_area_struct *vma)
+{
+	return vma_start_read_locked(vma);
+}
+
+static inline bool ts_mapping_contended(struct vm_area_struct *vma)
+{
+	return refcount_read(&vma->vm_refcnt) & TS_MAPPING_WRITER;
+}
+#else
+#define TS_MAPPING_LOCKS	0
+
+static inline struct vm_area_struct *ts_mapping_lock(struct mm_struct *mm,
+						     unsigned long addr)
+{
+	return NULL;
+}
+
+static inline bool ts_mapping_keep(struct vm_area_struct *vma)
+{
+	return false;
+}
+
+static inline bool ts_mapping_contended(struct vm_area_struct *vma)
+{
+	return false;
+}
+#endif
+
+/* v6.4 has it first, with the locks of single mappings */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 4, 0)
+static inline void vma_end_read(struct vm_area_struct *vma)
+{
+}
+#endif
 
 #endif /* TIERSCOPE_COMPAT_H */

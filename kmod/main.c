@@ -57,6 +57,8 @@ static long ioctl_info(void __user *user)
 		info.features |= TIERSCOPE_FEATURE_LA57;
 	if (TS_HANDBACK)
 		info.features |= TIERSCOPE_FEATURE_HANDBACK;
+	if (ts_locks_mappings())
+		info.features |= TIERSCOPE_FEATURE_MAPPING_LOCKS;
 
 	if (get_user(size, (u32 __user *)user))
 		return -EFAULT;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /* PROBE: single entries, in batches. */
+#include <linux/err.h>
 #include <linux/mm.h>
 #include <linux/sched.h>
 #include <linux/sched/signal.h>
@@ -7,20 +8,22 @@
 
 #include "tierscope.h"
 
-static void probe_one(struct ts_hold *hold, struct tierscope_probe *p)
+static int probe_one(struct ts_hold *hold, struct tierscope_probe *p)
 {
 	struct vm_area_struct *vma = ts_hold_vma(hold, p->addr);
 	struct ts_verdict v;
 	struct ts_walk w;
 
+	if (IS_ERR(vma))
+		return PTR_ERR(vma);
 	p->reached = 0;
 	p->kind = TIERSCOPE_KIND_NONE;
 	p->state = TIERSCOPE_STATE_UNMAPPED;
 	if (!vma || p->addr < vma->vm_start)
-		return;
+		return 0;
 	p->state = TIERSCOPE_STATE_REFUSED;
 	if (!ts_vma_lock(vma))
-		return;
+		return 0;
 
 	ts_walk_lock(&w, vma->vm_mm, p->addr, p->level);
 	v = ts_judge(&w, vma, p->op == TIERSCOPE_OP_TEST_AND_CLEAR);
@@ -29,6 +32,7 @@ static void probe_one(struct ts_hold *hold, struct tierscope_probe *p)
 	p->state = v.state;
 	p->kind = v.kind;
 	p->reached = w.level;
+	return 0;
 }
 
 static int check_one(const struct ts_session *session,
@@ -80,9 +84,12 @@ static int probe_chunk(struct ts_hold *hold, unsigned int n, unsigned int *done)
 		if (err)
 			return err;
 		do {
-			probe_one(hold, &probes[(*done)++]);
-		} while (*done < n && !ts_hold_spent(hold, 1));
+			err = probe_one(hold, &probes[*done]);
+			*done += !err;
+		} while (!err && *done < n && !ts_hold_spent(hold, 1));
 		ts_hold_end(hold);
+		if (err)
+			return err;
 		cond_resched();
 	}
 	return 0;

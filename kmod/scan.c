@@ -3,8 +3,8 @@
  * SCAN: every entry of a level in a range, pruned by upper levels.
  *
  * The scan goes up in addresses, a chunk of TS_SCAN_CHUNK entries at a time:
- * judge under bounded holds of the mmap lock into the session's bitmaps, let
- * the lock go, copy them out. What lies between the end of a chunk and the next
+ * judge under bounded holds of the mappings into the session's bitmaps, let
+ * the locks go, copy them out. What lies between the end of a chunk and the next
  * address of interest (a gap between mappings, an absent or pruned subtree) is
  * zeroed without a look.
  *
@@ -15,6 +15,7 @@
  * only rise.
  */
 #include <linux/bitmap.h>
+#include <linux/err.h>
 #include <linux/mm.h>
 #include <linux/sched.h>
 #include <linux/sched/signal.h>
@@ -30,7 +31,7 @@
 
 /**
  * struct scanner - a scan under way
- * @hold: of the target's mmap lock
+ * @hold: of the target's mappings
  * @arg: the caller's struct, copied
  * @shift: log2 of the bytes that an entry of the scanned level maps
  * @clear: TIERSCOPE_SCAN_CLEAR
@@ -198,12 +199,14 @@ static unsigned int scan_vma(struct scanner *s, struct vm_area_struct *vma)
 	return n;
 }
 
-/* One step up the address space; returns the entries it looked at. */
-static unsigned int scan_step(struct scanner *s)
+/* One step up the address space; returns the entries it looked at, or an error. */
+static int scan_step(struct scanner *s)
 {
 	struct vm_area_struct *vma = ts_hold_vma(&s->hold, s->pos);
-	unsigned int n = 1;
+	int n = 1;
 
+	if (IS_ERR(vma))
+		return PTR_ERR(vma);
 	if (!vma) {
 		s->pos = s->arg->end;
 		return n;
@@ -223,16 +226,19 @@ static unsigned int scan_step(struct scanner *s)
 
 static int scan_chunk(struct scanner *s)
 {
-	int err;
+	int n, err;
 
 	while (s->pos < s->limit) {
 		err = ts_hold_begin(&s->hold);
 		if (err)
 			return err;
-		while (s->pos < s->limit &&
-		       !ts_hold_spent(&s->hold, scan_step(s)))
-			;
+		do {
+			n = scan_step(s);
+		} while (n >= 0 && s->pos < s->limit &&
+			 !ts_hold_spent(&s->hold, n));
 		ts_hold_end(&s->hold);
+		if (n < 0)
+			return n;
 		cond_resched();
 	}
 	return 0;

@@ -14,8 +14,8 @@
 #include "tierscope_abi.h"
 
 /*
- * The mmap lock is let go at the first check after this time, and checks come
- * every TS_CHECK_ENTRIES entries. 64 probes scattered over a terabyte cost about
+ * A lock is let go at the first check after this time, and checks come every
+ * TS_CHECK_ENTRIES entries. 64 probes scattered over a terabyte cost about
  * 100 us under emulation, a tenth of it on hardware, so that a hold stays far
  * below 1 ms. The lock itself costs 1 to 3 us a hold under emulation.
  */
@@ -127,26 +127,37 @@ struct ts_verdict ts_judge(const struct ts_walk *w,
 void ts_judge_run(const struct ts_walk *w, const struct vm_area_struct *vma,
 		  unsigned int n, bool clear, struct ts_run *run);
 
-/* hold.c: bounded holds of the target's mmap lock */
+/* hold.c: bounded holds of the target's mappings */
+
+enum ts_lock {
+	TS_LOCK_NONE,
+	TS_LOCK_MMAP,		/* the mmap lock, for reading */
+	TS_LOCK_MAPPING,	/* that of @vma, for reading */
+};
 
 /**
  * struct ts_hold - the holds of one call
  * @session: whose target is locked
  * @since: when the present hold began, ns
+ * @locked_at: when @lock was taken, ns
  * @unchecked: entries since the clock was looked at
+ * @lock: what is locked
  * @vma: the mapping found last in the present hold, or NULL
- * @count: holds so far
- * @ns_max: longest hold so far
+ * @count: holds of the mmap lock so far
+ * @ns_max: the longest of them
  */
 struct ts_hold {
 	struct ts_session *session;
 	u64 since;
+	u64 locked_at;
 	unsigned int unchecked;
+	enum ts_lock lock;
 	struct vm_area_struct *vma;
 	u64 count;
 	u64 ns_max;
 };
 
+bool ts_locks_mappings(void);
 int ts_hold_begin(struct ts_hold *hold);
 bool ts_hold_spent(struct ts_hold *hold, unsigned int entries);
 void ts_hold_end(struct ts_hold *hold);

@@ -68,7 +68,7 @@
 #include <linux/ioctl.h>
 #include <linux/types.h>
 
-#define TIERSCOPE_ABI_VERSION	3
+#define TIERSCOPE_ABI_VERSION	4
 #define TIERSCOPE_DEVICE_NAME	"tierscope"
 #define TIERSCOPE_MAX_LEVELS	5
 
@@ -76,6 +76,7 @@
 #define TIERSCOPE_FEATURE_PTI		(1U << 0) /* with 4 levels: two copies of the PGD are judged as one */
 #define TIERSCOPE_FEATURE_LA57		(1U << 1) /* 5-level paging is on */
 #define TIERSCOPE_FEATURE_HANDBACK	(1U << 2) /* cleared young leaves are handed back to their page */
+#define TIERSCOPE_FEATURE_MAPPING_LOCKS	(1U << 3) /* walks lock single mappings, not the whole address space */
 
 /*
  * struct tierscope_info - facts of the running kernel
@@ -282,12 +283,19 @@ struct tierscope_flush {
 	__u32 cpus;
 };
 
-/*
- * Lock holds are counted in buckets of a quarter of an octave: a hold of t ns,
- * t >= 4, counts in bucket 4 * floor(log2 t) + (the two bits below the highest).
- * Shorter holds count in bucket 0.
- */
 #define TIERSCOPE_HOLD_BUCKETS	128
+
+/*
+ * struct tierscope_holds - holds of one kind of lock since ATTACH
+ * @ns_max: longest single hold
+ * @by_length: holds counted in buckets of a quarter of an octave: a hold of t ns,
+ *	t >= 4, counts in bucket 4 * floor(log2 t) + (the two bits below the highest);
+ *	shorter holds count in bucket 0
+ */
+struct tierscope_holds {
+	__u64 ns_max;
+	__u64 by_length[TIERSCOPE_HOLD_BUCKETS];
+};
 
 /*
  * struct tierscope_stats - what this file descriptor did since ATTACH
@@ -295,11 +303,12 @@ struct tierscope_flush {
  * @reserved: zero
  * @probes: out, entries judged by PROBE
  * @scanned: out, entries looked at by SCAN
- * @contended: out, holds cut short because somebody waited for the lock
+ * @contended: out, holds cut short because a writer waited for the lock
  * @flushes: out, FLUSH calls that succeeded
  * @interrupts: out, interrupts that they sent to other CPUs
- * @hold_ns_max: out, longest single hold of the mmap lock
- * @holds: out, holds of the mmap lock by length
+ * @mmap_holds: out, holds of the mmap lock
+ * @mapping_holds: out, holds of the lock of a single mapping; none without
+ *	TIERSCOPE_FEATURE_MAPPING_LOCKS
  */
 struct tierscope_stats {
 	__u32 size;
@@ -309,8 +318,8 @@ struct tierscope_stats {
 	__u64 contended;
 	__u64 flushes;
 	__u64 interrupts;
-	__u64 hold_ns_max;
-	__u64 holds[TIERSCOPE_HOLD_BUCKETS];
+	struct tierscope_holds mmap_holds;
+	struct tierscope_holds mapping_holds;
 };
 
 /*

@@ -2,10 +2,12 @@
 /*
  * Entries of page tables: find one, lock it, test or clear its ACCESSED bit.
  *
- * Callers hold the target's mmap lock for reading and walk only to addresses
- * inside a VMA. Then the tables of levels 2 and up on the way to the address
- * stay: free_pgtables() spares what a remaining VMA needs, also when munmap()
- * has downgraded its lock.
+ * Callers hold the target's mmap lock for reading, or the lock of the VMA, and
+ * walk only to addresses inside it. Then the tables of levels 2 and up on the way
+ * to the address stay: free_pgtables() spares what a remaining VMA needs, also
+ * when munmap() has downgraded its lock; and what takes tables away from under a
+ * VMA that remains (mremap(), khugepaged for anonymous memory), or takes the VMA
+ * out of the tree, locks it for writing first.
  *
  * Processes that map the same hugetlb memory can share level 2 tables, and the
  * kernel takes a shared table out of a process with no mmap lock of its: on
@@ -15,11 +17,12 @@
  * is taken after the mmap lock and before the lock of an entry, as the kernel
  * does, and never waited for.
  *
- * A level 1 table can vanish in favour of a huge page even so: since v6.6
- * khugepaged does not need the mmap lock for files (retract_page_tables() and
- * collapse_pte_mapped_thp() in mm/khugepaged.c). It frees the table after an RCU
- * grace period (pte_free_defer()), and empties the level 2 entry under the lock
- * of the level 1 table. So: read the level 2 entry under RCU, lock the table,
+ * A level 1 table can vanish even so: since v6.6 khugepaged does not need the mmap
+ * lock for files (retract_page_tables() and collapse_pte_mapped_thp() in
+ * mm/khugepaged.c), and since v6.14 madvise() frees a table that it has emptied
+ * (CONFIG_PT_RECLAIM, zap_pte_table_if_empty() in mm/memory.c). Both free the table
+ * after an RCU grace period, and empty the level 2 entry under the lock of the
+ * level 1 table. So: read the level 2 entry under RCU, lock the table,
  * read the entry again. pte_offset_map_lock() does the same but is not exported.
  *
  * ACCESSED is changed by atomic operations only, since hardware and other CPUs
@@ -60,7 +63,7 @@ static bool shares_tables(const struct vm_area_struct *vma)
 
 /**
  * ts_vma_lock() - keep the tables of a mapping in place
- * @vma: mmap lock held for reading
+ * @vma: it, or the mmap lock, is locked for reading
  *
  * Return: false if the mapping has to be refused: its tables can be shared, and
  * it has no lock for them, or the lock is held for writing. Does not sleep.
@@ -75,7 +78,7 @@ bool ts_vma_lock(struct vm_area_struct *vma)
 	return lock && down_read_trylock(lock);
 }
 
-/* After ts_vma_lock() returned true, in the same hold of the mmap lock. */
+/* After ts_vma_lock() returned true, in the same hold. */
 void ts_vma_unlock(struct vm_area_struct *vma)
 {
 	if (shares_tables(vma))
@@ -143,7 +146,7 @@ static bool still_there(const struct ts_walk *w, int level)
 /**
  * ts_walk_lock() - find the entry for an address and lock it
  * @w: out
- * @mm: mmap lock held for reading
+ * @mm: its mmap lock, or the VMA, is locked for reading
  * @addr: inside a VMA of @mm that ts_vma_lock() has locked
  * @level: level whose entry is asked for; @w->level is greater if a leaf or an
  *	absent entry above it ends the walk

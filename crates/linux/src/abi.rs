@@ -3,7 +3,7 @@
 //! `tests/abi.rs` compiles the header and compares every size, offset and constant.
 
 /// `TIERSCOPE_ABI_VERSION`: the version that this build uses.
-pub const ABI_VERSION: u32 = 3;
+pub const ABI_VERSION: u32 = 4;
 /// `TIERSCOPE_DEVICE_NAME`: the device's name below /dev.
 pub const DEVICE_NAME: &str = "tierscope";
 /// `TIERSCOPE_MAX_LEVELS`: the most levels that a page table has.
@@ -15,6 +15,8 @@ pub const FEATURE_PTI: u32 = 1 << 0;
 pub const FEATURE_LA57: u32 = 1 << 1;
 /// `TIERSCOPE_FEATURE_HANDBACK`: cleared young leaves are handed back to their page.
 pub const FEATURE_HANDBACK: u32 = 1 << 2;
+/// `TIERSCOPE_FEATURE_MAPPING_LOCKS`: walks lock single mappings, not the whole address space.
+pub const FEATURE_MAPPING_LOCKS: u32 = 1 << 3;
 
 /// `struct tierscope_info`: facts of the running kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -192,11 +194,27 @@ pub struct Flush {
     pub cpus: u32,
 }
 
-/// `TIERSCOPE_HOLD_BUCKETS`: number of buckets in [`Stats::holds`].
+/// `TIERSCOPE_HOLD_BUCKETS`: number of buckets in [`Holds::by_length`].
 pub const HOLD_BUCKETS: usize = 128;
 
-/// `struct tierscope_stats`: work of a file descriptor since ATTACH.
+/// `struct tierscope_holds`: holds of one kind of lock since ATTACH.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Holds {
+    /// Longest single hold, in ns.
+    pub ns_max: u64,
+    /// Holds by length, in buckets of a quarter of an octave.
+    pub by_length: [u64; HOLD_BUCKETS],
+}
+
+impl Default for Holds {
+    fn default() -> Self {
+        Self { ns_max: 0, by_length: [0; HOLD_BUCKETS] }
+    }
+}
+
+/// `struct tierscope_stats`: work of a file descriptor since ATTACH.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Stats {
     /// Size of this struct.
@@ -207,32 +225,16 @@ pub struct Stats {
     pub probes: u64,
     /// Entries visited by SCAN.
     pub scanned: u64,
-    /// Lock holds cut short because the lock was contended.
+    /// Holds cut short because a writer waited for the lock.
     pub contended: u64,
     /// FLUSH calls that succeeded.
     pub flushes: u64,
     /// Interrupts that these calls sent to other CPUs.
     pub interrupts: u64,
-    /// Longest hold of the mmap lock.
-    pub hold_ns_max: u64,
-    /// Histogram of mmap lock holds, in buckets of a quarter of an octave.
-    pub holds: [u64; HOLD_BUCKETS],
-}
-
-impl Default for Stats {
-    fn default() -> Self {
-        Self {
-            size: 0,
-            reserved: 0,
-            probes: 0,
-            scanned: 0,
-            contended: 0,
-            flushes: 0,
-            interrupts: 0,
-            hold_ns_max: 0,
-            holds: [0; HOLD_BUCKETS],
-        }
-    }
+    /// Holds of the mmap lock.
+    pub mmap_holds: Holds,
+    /// Holds of the lock of a single mapping; none without [`FEATURE_MAPPING_LOCKS`].
+    pub mapping_holds: Holds,
 }
 
 /// `TIERSCOPE_IOC_MAGIC`: type byte of all ioctl numbers.

@@ -293,20 +293,25 @@ impl Attachment {
     }
 }
 
-impl abi::Stats {
-    /// The `share` (0..=1) quantile of lock hold times: the upper edge of its bucket, at most a
+impl abi::Holds {
+    /// Number of holds.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.by_length.iter().sum()
+    }
+
+    /// The `share` (0..=1) quantile of their lengths: the upper edge of its bucket, at most a
     /// quarter above the true value. Zero if there were no holds.
     #[must_use]
-    pub fn hold_percentile(&self, share: f64) -> Duration {
-        let total: u64 = self.holds.iter().sum();
-        let rank = (share * total as f64).ceil().max(1.0) as u64;
+    pub fn percentile(&self, share: f64) -> Duration {
+        let rank = (share * self.count() as f64).ceil().max(1.0) as u64;
         let mut seen = 0;
-        let reached = self.holds.iter().position(|holds| {
+        let reached = self.by_length.iter().position(|holds| {
             seen += holds;
             seen >= rank
         });
         reached.map_or(Duration::ZERO, |bucket| {
-            Duration::from_nanos(hold_bucket_end(bucket).min(self.hold_ns_max))
+            Duration::from_nanos(hold_bucket_end(bucket).min(self.ns_max))
         })
     }
 }

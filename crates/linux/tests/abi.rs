@@ -82,11 +82,22 @@ fn rust_layout() -> Layout {
         ]
     );
     layout!(out, "tierscope_flush", abi::Flush, [size, cpus]);
+    layout!(out, "tierscope_holds", abi::Holds, [ns_max, by_length]);
     layout!(
         out,
         "tierscope_stats",
         abi::Stats,
-        [size, reserved, probes, scanned, contended, flushes, interrupts, hold_ns_max, holds,]
+        [
+            size,
+            reserved,
+            probes,
+            scanned,
+            contended,
+            flushes,
+            interrupts,
+            mmap_holds,
+            mapping_holds,
+        ]
     );
     constants!(
         out,
@@ -97,6 +108,7 @@ fn rust_layout() -> Layout {
             FEATURE_PTI,
             FEATURE_LA57,
             FEATURE_HANDBACK,
+            FEATURE_MAPPING_LOCKS,
             ATTACH_SHARED,
             OP_TEST,
             OP_TEST_AND_CLEAR,

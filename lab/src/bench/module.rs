@@ -16,6 +16,8 @@ use super::rows::{Bar, Row, Table, row};
 use crate::accuracy;
 use crate::error::{Context, Error, Kind, Result};
 use crate::fetch::{self, Tree};
+use crate::guest::holds::Holds;
+use crate::guest::waits;
 use crate::kernels::Matrix;
 use crate::paths;
 use crate::progress::say;
@@ -61,6 +63,7 @@ pub(super) fn bench(matrix: &Matrix, _: &Choice) -> Result<()> {
 enum Chapter {
     Accuracy(String),
     Cost(String),
+    Waits(String),
     Stress(String),
     Ci,
 }
@@ -71,6 +74,7 @@ fn chapters(matrix: &Matrix) -> Vec<Chapter> {
     };
     let mut all: Vec<Chapter> = each(Chapter::Accuracy).collect();
     all.extend(each(Chapter::Cost));
+    all.extend(each(Chapter::Waits));
     all.extend(each(Chapter::Stress));
     all.push(Chapter::Ci);
     all
@@ -82,6 +86,7 @@ impl Chapter {
         match self {
             Chapter::Accuracy(kernel) => lab("first-light", kernel),
             Chapter::Cost(kernel) => lab("bench-probe", kernel),
+            Chapter::Waits(kernel) => lab("lock-waits", kernel),
             Chapter::Stress(kernel) => {
                 format!("{} --set probes={STRESS_PROBES} --timeout 7200", lab("stress", kernel))
             }
@@ -93,6 +98,7 @@ impl Chapter {
         match self {
             Chapter::Accuracy(kernel) => accuracy_rows(kernel, &tree(matrix, kernel)?, command),
             Chapter::Cost(kernel) => cost_rows(kernel, &tree(matrix, kernel)?, command),
+            Chapter::Waits(kernel) => wait_rows(kernel, &tree(matrix, kernel)?, command),
             Chapter::Stress(kernel) => stress_rows(kernel, &tree(matrix, kernel)?, command),
             Chapter::Ci => ci_rows(command),
         }
@@ -139,22 +145,60 @@ struct Cost {
     name: String,
     value: f64,
     unit: String,
-    lock_p99_us: f64,
-    lock_max_us: f64,
+    mmap_lock: Holds,
+    mapping_lock: Holds,
 }
 
 fn cost_rows(kernel: &str, tree: &Tree, command: &str) -> Result<Vec<Row>> {
     let done = finished(&Scenario::load("bench-probe")?, kernel, tree)?;
     let costs: Costs = read_json(&done.out.join("probe.json"))?;
     let rows = costs.rows.iter().flat_map(|cost| {
-        let named = |what: &str| format!("{}{what}, Linux {kernel}", cost.name);
-        [
-            row(named(""), cost.value, &cost.unit, Bar::None, command),
-            row(named(", lock hold p99"), cost.lock_p99_us, "µs", Bar::Most(1000.0), command),
-            row(named(", lock hold longest"), cost.lock_max_us, "µs", Bar::None, command),
-        ]
+        let name = |what: &str| format!("{}{what}, Linux {kernel}", cost.name);
+        let mut rows = vec![row(name(""), cost.value, &cost.unit, Bar::None, command)];
+        rows.extend(hold_rows(&name(""), (&cost.mmap_lock, &cost.mapping_lock), command));
+        rows
     });
     Ok(rows.collect())
+}
+
+/// Holds of the mmap lock and, where there are any, of locks of single mappings.
+fn hold_rows(name: &str, (mmap, mapping): (&Holds, &Holds), command: &str) -> Vec<Row> {
+    let kinds = [("mmap lock", mmap), ("lock of a mapping", mapping)];
+    let rows = kinds.into_iter().filter(|(_, holds)| holds.count > 0).flat_map(|(lock, holds)| {
+        let named = |what: &str| format!("{name}, {lock}, {what}");
+        [
+            row(named("holds"), holds.count as f64, "holds", Bar::None, command),
+            row(named("hold p99"), holds.p99_us, "µs", Bar::Most(1000.0), command),
+            row(named("hold longest"), holds.max_us, "µs", Bar::None, command),
+        ]
+    });
+    rows.collect()
+}
+
+/// What mmap() and munmap() of a watched process take, with the mmap lock alone and with locks of
+/// single mappings.
+fn wait_rows(kernel: &str, tree: &Tree, command: &str) -> Result<Vec<Row>> {
+    let done = finished(&Scenario::load("lock-waits")?, kernel, tree)?;
+    let mut rows = Vec::new();
+    for file in ["waits-N.json", "waits-Y.json"] {
+        let waiting: waits::Report = read_json(&done.out.join(file))?;
+        let locks = if waiting.mapping_locks { "locks of mappings" } else { "the mmap lock" };
+        for of in &waiting.rows {
+            let name = format!("mmap and munmap, look: {}, {locks}, Linux {kernel}", of.look);
+            let us = [
+                ("median", of.waits.p50_us),
+                ("p99", of.waits.p99_us),
+                ("p99.9", of.waits.p999_us),
+                ("longest", of.waits.max_us),
+            ];
+            rows.push(row(name.clone(), of.entries as f64, "entries", Bar::None, command));
+            rows.extend(
+                us.map(|(what, us)| row(format!("{name}, {what}"), us, "µs", Bar::None, command)),
+            );
+            rows.extend(hold_rows(&name, (&of.mmap_lock, &of.mapping_lock), command));
+        }
+    }
+    Ok(rows)
 }
 
 fn stress_rows(kernel: &str, tree: &Tree, command: &str) -> Result<Vec<Row>> {

@@ -1,16 +1,18 @@
-//! `probe-bench`: cost of the module's calls, and how long they hold the mmap lock.
+//! `probe-bench`: cost of the module's calls, and how long they hold locks.
 //!
 //! A child process populates memory in small pages. Every row uses a new attachment, so that its
 //! statistics of lock holds contain only its own calls.
 
-use std::io::{self, BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
+use std::io;
+use std::process::ExitCode;
 use std::ptr;
 use std::time::Instant;
 
 use clap::Parser;
 use serde::Serialize;
-use tierscope_core::{AccessedSet, Error, ErrorKind, Level, Range, Result, Rng, ScanMode, SpaceId};
+use tierscope_core::{AccessedSet, Level, Range, Result, Rng, ScanMode, SpaceId};
+use tierscope_lab::guest::holds::Holds;
+use tierscope_lab::guest::servant::{Servant, gone};
 use tierscope_linux::abi;
 use tierscope_linux::module::{Attachment, Module, Presence};
 
@@ -41,16 +43,14 @@ struct Report {
     rows: Vec<Row>,
 }
 
-/// One figure, with statistics of the mmap lock holds of its calls.
+/// One figure, with the holds of both kinds of lock that its calls took.
 #[derive(Serialize)]
 struct Row {
     name: String,
     value: f64,
     unit: &'static str,
-    lock_holds: u64,
-    lock_p50_us: f64,
-    lock_p99_us: f64,
-    lock_max_us: f64,
+    mmap_lock: Holds,
+    mapping_lock: Holds,
 }
 
 fn main() -> ExitCode {
@@ -116,7 +116,7 @@ fn probes(
     (level, batch): (u8, usize),
     count: usize,
 ) -> Result<Row> {
-    let mut attachment = module.attach(memory.child.id())?;
+    let mut attachment = module.attach(memory.process.pid())?;
     let mut rng = Rng::seeded(1);
     let pages = memory.range.bytes() / 4096;
     let mut all: Vec<abi::Probe> = (0..count)
@@ -143,7 +143,7 @@ fn scans(
     mode: ScanMode,
     count: usize,
 ) -> Result<Row> {
-    let mut attachment = module.attach(memory.child.id())?;
+    let mut attachment = module.attach(memory.process.pid())?;
     let mut seconds = 0.0;
     for _ in 0..count {
         seconds += scan(&mut attachment, &memory.range, mode)?;
@@ -161,9 +161,9 @@ fn hot_scans(
 ) -> Result<Row> {
     let clear = ScanMode { clear: true, ..ScanMode::default() };
     for level in [Level::PTE, Level::PMD, Level::PUD] {
-        scan_level(&mut module.attach(memory.child.id())?, &memory.range, level, clear)?;
+        scan_level(&mut module.attach(memory.process.pid())?, &memory.range, level, clear)?;
     }
-    let mut attachment = module.attach(memory.child.id())?;
+    let mut attachment = module.attach(memory.process.pid())?;
     let mut seconds = 0.0;
     for _ in 0..cli.scans {
         memory.touch(cli.hot_mb)?;
@@ -193,75 +193,38 @@ fn here(presence: Presence) -> Result<()> {
     if presence == Presence::Here { Ok(()) } else { Err(gone()) }
 }
 
-fn gone() -> Error {
-    Error::new(ErrorKind::Gone, "the child is gone")
-        .remedy("give the machine more memory than --memory-mb")
-}
-
 fn row(name: &str, value: f64, unit: &'static str, attachment: &mut Attachment) -> Result<Row> {
     let stats = attachment.stats()?;
-    let us = |share: f64| stats.hold_percentile(share).as_secs_f64() * 1e6;
     Ok(Row {
         name: name.to_owned(),
         value,
         unit,
-        lock_holds: stats.holds.iter().sum(),
-        lock_p50_us: us(0.5),
-        lock_p99_us: us(0.99),
-        lock_max_us: stats.hold_ns_max as f64 / 1e3,
+        mmap_lock: Holds::from(&stats.mmap_holds),
+        mapping_lock: Holds::from(&stats.mapping_holds),
     })
 }
 
 /// A child process whose memory is measured.
 struct Memory {
-    child: Child,
-    to: ChildStdin,
-    from: BufReader<ChildStdout>,
+    process: Servant,
     range: Range,
 }
 
 impl Memory {
     fn start(memory_mb: u64) -> Result<Self> {
-        let failed = |e: io::Error| Error::new(ErrorKind::Other, "cannot start the child").cause(e);
-        let mut command = Command::new("/proc/self/exe");
-        command.args(["--child", "--memory-mb", &memory_mb.to_string()]);
-        let mut child =
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(failed)?;
-        let (Some(to), Some(from)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(gone());
-        };
-        let mut memory = Memory { child, to, from: BufReader::new(from), range: Range::default() };
-        let start = memory.answer()?;
-        memory.range = Range::new(SpaceId(0), start, start + (memory_mb << 20));
-        Ok(memory)
+        let mut process = Servant::start(["--child", "--memory-mb", &memory_mb.to_string()])?;
+        let start: u64 = process.answer()?.parse().map_err(|_| gone())?;
+        Ok(Self { process, range: Range::new(SpaceId(0), start, start + (memory_mb << 20)) })
     }
 
     /// Makes the child discard and touch all its memory again: all entries become young.
     fn fill(&mut self) -> Result<()> {
-        self.order("fill 0")
+        self.process.ask("fill 0").map(|_| ())
     }
 
     /// Makes the child touch its first `megabytes` MiB.
     fn touch(&mut self, megabytes: u64) -> Result<()> {
-        self.order(&format!("touch {megabytes}"))
-    }
-
-    fn order(&mut self, order: &str) -> Result<()> {
-        writeln!(self.to, "{order}").map_err(|_| gone())?;
-        self.answer().map(|_| ())
-    }
-
-    fn answer(&mut self) -> Result<u64> {
-        let mut line = String::new();
-        self.from.read_line(&mut line).map_err(|_| gone())?;
-        line.trim().parse().map_err(|_| gone())
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.process.ask(&format!("touch {megabytes}")).map(|_| ())
     }
 }
 

@@ -3,7 +3,7 @@
 use tierscope_core::{ErrorKind, Level};
 
 use super::{Check, Finding, Scene, Verdict};
-use crate::abi::{FEATURE_HANDBACK, FEATURE_LA57, FEATURE_PTI};
+use crate::abi::{FEATURE_HANDBACK, FEATURE_LA57, FEATURE_MAPPING_LOCKS, FEATURE_PTI};
 use crate::signing;
 
 const GROUP: &str = "recording";
@@ -25,11 +25,12 @@ fn module(scene: &Scene, (): &()) -> Finding {
             let info = facts.info;
             let with = |bit, text| if info.features & bit != 0 { text } else { "" };
             Finding::present(format!(
-                "loaded, ABI {}, {} levels{}{}",
+                "loaded, ABI {}, {} levels{}{}{}",
                 info.abi,
                 info.levels,
                 with(FEATURE_LA57, " (5-level paging)"),
-                with(FEATURE_PTI, ", page-table isolation")
+                with(FEATURE_PTI, ", page-table isolation"),
+                with(FEATURE_MAPPING_LOCKS, ", locks single mappings")
             ))
         }
         Err(error) if error.kind() == ErrorKind::Permission => {

@@ -278,10 +278,10 @@ impl Channel for File {
     fn stats(&mut self, stats: &mut abi::Stats) -> io::Result<()> {
         assert_eq!(stats.size as usize, size_of::<abi::Stats>());
         // Lock holds: 98 of 8..10 ns, one of 1024..1280 ns, one of at least 4096 ns.
-        stats.holds[4 * 3] = 98;
-        stats.holds[4 * 10] = 1;
-        stats.holds[4 * 12] = 1;
-        stats.hold_ns_max = 4200;
+        stats.mmap_holds.by_length[4 * 3] = 98;
+        stats.mmap_holds.by_length[4 * 10] = 1;
+        stats.mmap_holds.by_length[4 * 12] = 1;
+        stats.mmap_holds.ns_max = 4200;
         Ok(())
     }
 }
