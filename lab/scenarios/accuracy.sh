@@ -1,13 +1,7 @@
 set -e
-# A kernel that no module is built for has none: then the toucher maps its own memory, and flushes itself.
-backing=filler flush=
 for module in tierscope tierscope_filler tierscope_flusher; do
-    [ ! -e /lab/$module.ko ] || insmod /lab/$module.ko
+    insmod /lab/$module.ko
 done
-if [ ! -e /dev/tierscope_flusher ]; then
-    backing=memfd flush="--flush ${flush_us}us"
-    echo $((2 << 20)) >/sys/kernel/debug/fault_around_bytes
-fi
 # A second user of ACCESSED bits would make the comparison void.
 echo 0 >/proc/sys/kernel/numa_balancing 2>/dev/null || true
 echo 0 >/sys/kernel/mm/lru_gen/enabled
@@ -16,13 +10,13 @@ for enabled in /sys/module/damon_*/parameters/enabled; do
 done
 echo "NUMA balancing, the aging of lru_gen and the kernel's own uses of DAMON are off"
 
-toucher "$workload" --backing $backing $flush --truth /tmp/truth --passes 0 --seed "$seed" --ready /tmp/ready >/out/toucher.json &
+toucher "$workload" --backing filler --truth /tmp/truth --passes 0 --seed "$seed" --ready /tmp/ready >/out/toucher.json &
 toucher=$!
 until [ -s /tmp/ready ]; do
     kill -0 $toucher || { wait $toucher; exit 1; }
     sleep 0.2
 done
-[ -n "$flush" ] || [ "$flush_us" = 0 ] || echo "$toucher $flush_us" >/dev/tierscope_flusher
+[ "$flush_us" = 0 ] || echo "$toucher $flush_us" >/dev/tierscope_flusher
 
 set +x
 now() { cut -d' ' -f1 /proc/uptime; }
@@ -89,7 +83,7 @@ if [ "$turns" != 0 ]; then
     rm -r /tmp/recording
 fi
 
-[ -n "$flush" ] || cat /dev/tierscope_flusher >/out/flusher.txt
+cat /dev/tierscope_flusher >/out/flusher.txt
 # Its exit would take minutes a terabyte: it may say what it did, and the machine is turned off.
 kill $toucher
 until grep -q '^{"end"' /tmp/truth/truth.jsonl; do sleep 0.2; done

@@ -7,6 +7,9 @@ insmod /lab/tierscope_device.ko
 # Other users of ACCESSED bits and other movers of pages are switched off until the scenario starts them.
 echo 0 >/proc/sys/kernel/numa_balancing
 echo 0 >/sys/kernel/mm/lru_gen/enabled
+for enabled in /sys/module/damon_*/parameters/enabled; do
+    [ ! -e "$enabled" ] || echo N >"$enabled"
+done
 grep . /sys/devices/virtual/memory_tiering/memory_tier*/nodelist
 machine-probe calibrate --factor "$factor" --rounds 1 | tee /out/calibration.json
 printf '[limits]\n%s\n' "$limits" >/tmp/tier.toml
@@ -74,20 +77,56 @@ watch_node() {
     echo 4294967295 >$scheme/access_pattern/age/max
     echo 67108864 >$scheme/quotas/bytes
     echo 1000 >$scheme/quotas/reset_interval_ms
-    echo on >$damon/$1/state
 }
 # Cold: not accessed for 15 windows of 2 s. Hot: accessed in a twentieth of the samples, as often as one of them.
 start_damon() {
     echo 2 >$damon/nr_kdamonds
     watch_node 0 migrate_cold 0 0 15
     watch_node 1 migrate_hot 1 20 0
+    for node in 0 1; do echo on >$damon/$node/state; done
+}
+# As the kernel's samples/damon/mtier.c has it, with intervals that tune themselves: node 0 is kept full but for half a
+# percent, and pages that were not accessed since the last look go first; pages that were come back.
+start_damon_goals() {
+    echo 2 >$damon/nr_kdamonds
+    watch_node 0 migrate_cold 0 0 0
+    goal_of 0 node_mem_free_bp 50 N
+    watch_node 1 migrate_hot 1 4294967295 0
+    goal_of 1 node_mem_used_bp 9970 Y
+    for node in 0 1; do echo on >$damon/$node/state; done
+}
+# goal_of KDAMOND METRIC TENTHS_OF_PERMILLE YOUNG: of node 0; whether young pages are moved, or the others.
+goal_of() {
+    context=$damon/$1/contexts/0
+    goal=$context/monitoring_attrs/intervals/intervals_goal
+    echo 400 >$goal/access_bp
+    echo 3 >$goal/aggrs
+    echo 100000 >$goal/min_sample_us
+    echo 10000000 >$goal/max_sample_us
+    quotas=$context/schemes/0/quotas
+    echo 1 >$quotas/goals/nr_goals
+    echo "$2" >$quotas/goals/0/target_metric
+    echo "$3" >$quotas/goals/0/target_value
+    echo 0 >$quotas/goals/0/nid
+    filters=$context/schemes/0/ops_filters
+    echo 1 >$filters/nr_filters
+    echo young >$filters/0/type
+    echo Y >$filters/0/matching
+    echo "$4" >$filters/0/allow
+}
+# Clock ticks that both kdamonds have run.
+damon_ticks() {
+    for node in 0 1; do
+        sed 's/.*) //' "/proc/$(cat $damon/$node/pid)/stat"
+    done | awk '{ sum += $12 + $13 } END { print sum + 0 }'
 }
 stop_damon() {
+    echo "ticks $(damon_ticks)" >"$1/damon.txt"
     for node in 0 1; do
         echo update_schemes_stats >$damon/$node/state
         echo off >$damon/$node/state
     done
-    echo "promoted $(cat $damon/1/contexts/0/schemes/0/stats/sz_applied)" >"$1/damon.txt"
+    echo "promoted $(cat $damon/1/contexts/0/schemes/0/stats/sz_applied)" >>"$1/damon.txt"
     echo "demoted $(cat $damon/0/contexts/0/schemes/0/stats/sz_applied)" >>"$1/damon.txt"
     echo 0 >$damon/nr_kdamonds
 }
@@ -126,6 +165,8 @@ for policy in $policies; do
         grep -E 'pgpromote_success|pgdemote_(kswapd|direct)' /proc/vmstat >"$out/vmstat-before.txt"
     elif [ "$policy" = kernel-damon ]; then
         start_damon
+    elif [ "$policy" = kernel-damon-goals ]; then
+        start_damon_goals
     else
         kept=
         [ "$record" = false ] || kept="-o /tmp/recording"
@@ -143,7 +184,7 @@ for policy in $policies; do
         echo 0 >/proc/sys/kernel/numa_balancing
         echo 0 >/sys/kernel/mm/numa/demotion_enabled
         grep -E 'pgpromote_success|pgdemote_(kswapd|direct)' /proc/vmstat >"$out/vmstat-after.txt"
-    elif [ "$policy" = kernel-damon ]; then
+    elif [ "${policy#kernel-damon}" != "$policy" ]; then
         stop_damon "$out"
     else
         # It is stopped while the server goes on, and leaves it unchanged.

@@ -12,7 +12,7 @@ use crate::paths;
 use crate::run::{self, Options};
 use crate::scenario::Scenario;
 
-/// The kernel for all rows.
+/// The kernel for all rows but those of [`boot_on`].
 const KERNEL: &str = "6.12";
 
 /// Runs a scenario after applying a change; `label` distinguishes the output directory from those
@@ -26,6 +26,16 @@ pub(crate) fn boot(
     Ok(done(inputs, name, label, change)?.out)
 }
 
+/// Runs a scenario as [`boot`] does, on a kernel of the matrix.
+pub(crate) fn boot_on(
+    kernel: &str,
+    inputs: &Inputs<'_>,
+    (name, label): (&str, &str),
+    change: impl FnOnce(&mut Scenario) -> Result<()>,
+) -> Result<PathBuf> {
+    Ok(done_on(kernel, inputs, (name, label), change)?.out)
+}
+
 /// Runs a scenario as [`boot`] does; returns the whole result.
 pub(crate) fn done(
     inputs: &Inputs<'_>,
@@ -33,13 +43,22 @@ pub(crate) fn done(
     label: &str,
     change: impl FnOnce(&mut Scenario) -> Result<()>,
 ) -> Result<run::Done> {
+    done_on(KERNEL, inputs, (name, label), change)
+}
+
+fn done_on(
+    kernel: &str,
+    inputs: &Inputs<'_>,
+    (name, label): (&str, &str),
+    change: impl FnOnce(&mut Scenario) -> Result<()>,
+) -> Result<run::Done> {
     let mut scenario = Scenario::load(name)?;
     change(&mut scenario)?;
-    let out = paths::cache().join("out").join(format!("{name}{label}-{KERNEL}"));
+    let out = paths::cache().join("out").join(format!("{name}{label}-{kernel}"));
     let _ = fs::remove_dir_all(&out);
-    let kernel = fetch::tree(inputs.matrix.kernel(KERNEL)?)?;
+    let tree = fetch::tree(inputs.matrix.kernel(kernel)?)?;
     let options = Options { out: Some(out), quiet: true, ..Options::default() };
-    let done = run::run(&scenario, KERNEL, &kernel, &options)?;
+    let done = run::run(&scenario, kernel, &tree, &options)?;
     run::judge(&format!("{name}{label}"), &done)?;
     Ok(done)
 }

@@ -6,10 +6,13 @@ mod chart;
 use std::sync::Arc;
 
 use serde::Serialize;
+use tierscope_core::metrics::rates::{GRANULE, TrueRates, oracle_share};
 use tierscope_core::metrics::{self, Accuracy, HOT_FREQUENCY};
-use tierscope_core::{Error, ErrorKind, RangeSet, Result, Snapshot, Space, SpaceId, Time};
+use tierscope_core::{
+    Error, ErrorKind, Range, RangeSet, Region, Result, Snapshot, Space, SpaceId, Time,
+};
 use tierscope_record::Recording;
-use tierscope_workloads::truth_dir::{AreaLine, Replay, TruthDir};
+use tierscope_workloads::truth_dir::{AreaLine, Hot, Replay, TruthDir};
 
 pub use chart::draw;
 
@@ -102,6 +105,9 @@ pub struct Row {
     pub changed: bool,
     /// Agreement with the truth.
     pub figures: Figures,
+    /// Oracle share at the size of the hot ranges, by blocks of 2 MiB (METRICS.md); `None` if
+    /// nothing is hot.
+    pub oracle_share: Option<f64>,
     /// Bytes reported hot outside of the truth's areas.
     pub unjudged_bytes: u64,
     /// Regions that overlap the truth's areas.
@@ -257,6 +263,7 @@ fn row(
         phase: hot.phase,
         changed: hot.changed,
         figures: Figures { region: against(hot.ranges), pages, pages_of_ten },
+        oracle_share: chosen(&snapshot, space, &areas, truth, &hot),
         unjudged_bytes: all.bytes() - reported.bytes(),
         regions,
         observed_bytes,
@@ -270,7 +277,26 @@ fn row(
 fn reported(snapshot: &Snapshot, space: SpaceId) -> RangeSet {
     let hot = metrics::hot(snapshot, HOT_FREQUENCY);
     let here = hot.as_slice().iter().filter(|range| range.space == space);
-    here.map(|range| tierscope_core::Range { space: SpaceId(0), ..*range }).collect()
+    here.map(|range| Range { space: SpaceId(0), ..*range }).collect()
+}
+
+/// The oracle share of a window, within the truth's areas.
+fn chosen(
+    snapshot: &Snapshot,
+    space: SpaceId,
+    areas: &RangeSet,
+    truth: &TruthDir,
+    hot: &Hot<'_>,
+) -> Option<f64> {
+    let here = snapshot.regions.iter().filter(|region| region.range.space == space);
+    let parts = here.flat_map(|region| {
+        let own = Range { space: SpaceId(0), ..region.range };
+        let inside = areas.as_slice().iter().filter_map(move |area| area.intersect(&own));
+        inside.map(|range| Region { range, ..*region })
+    });
+    let judged = Snapshot { regions: parts.collect(), ..snapshot.clone() };
+    let rates = TrueRates::of(truth.weights(hot));
+    oracle_share(&judged, &rates, areas.bytes(), hot.ranges.bytes(), GRANULE)
 }
 
 /// Number of a space's regions that overlap the areas, and bytes of all its regions.
@@ -278,7 +304,7 @@ fn observed(snapshot: &Snapshot, space: SpaceId, areas: &RangeSet) -> (usize, u6
     let here = snapshot.regions.iter().map(|region| region.range);
     let here = here.filter(|range| range.space == space);
     here.fold((0, 0), |(count, bytes), range| {
-        let told = tierscope_core::Range { space: SpaceId(0), ..range };
+        let told = Range { space: SpaceId(0), ..range };
         let inside = areas.as_slice().iter().any(|area| area.intersect(&told).is_some());
         (count + usize::from(inside), bytes + range.bytes())
     })
@@ -293,7 +319,7 @@ fn unknown(snapshot: &Snapshot, space: SpaceId) -> u64 {
 
 /// The areas that the truth covers.
 fn areas(truth: &TruthDir) -> RangeSet {
-    let range = |area: &AreaLine| tierscope_core::Range::new(SpaceId(0), area.start, area.end);
+    let range = |area: &AreaLine| Range::new(SpaceId(0), area.start, area.end);
     truth.begin().areas.iter().map(range).collect()
 }
 
@@ -360,6 +386,7 @@ mod tests {
             phase: 0,
             changed: false,
             figures: Figures { region, pages: None, pages_of_ten: None },
+            oracle_share: None,
             unjudged_bytes: 0,
             observed_bytes: 10,
             unknown_bytes: 0,

@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use tierscope_core::{Error, ErrorKind, Range, RangeSet, Result, SpaceId, Time};
+use tierscope_core::metrics::rates::RatedRange;
+use tierscope_core::{Error, ErrorKind, PAGE_SIZE, Range, RangeSet, Result, SpaceId, Time};
 
 use super::{Begin, CLOCK, End, FILE, FORMAT, Line, Piece, SegmentLine};
 use crate::description::Workload;
@@ -29,6 +30,8 @@ pub struct Hot<'a> {
     pub ranges: &'a RangeSet,
     /// Index of the phase in which `ranges` were hot.
     pub phase: usize,
+    /// The segment in which they were, for [`TruthDir::weights`].
+    segment: usize,
     /// Whether the hot ranges changed within the window.
     pub changed: bool,
 }
@@ -189,6 +192,7 @@ impl TruthDir {
         Some(Hot {
             ranges: &self.hot[longest],
             phase: self.segments[longest].phase,
+            segment: longest,
             changed: seen.windows(2).any(|pair| self.hot[pair[0]] != self.hot[pair[1]]),
         })
     }
@@ -242,8 +246,28 @@ impl TruthDir {
         Ok(place)
     }
 
+    /// Accesses to the ranges of a window, relative to each other: ranges of uniform access, and
+    /// weight of each of their pages. Weights of overlapping ranges add up. They are those of the
+    /// workload's description, so that no access is replayed.
+    #[must_use]
+    pub fn weights(&self, hot: &Hot<'_>) -> Vec<RatedRange> {
+        let bases: Vec<u64> = self.begin.areas.iter().map(|area| area.start).collect();
+        let densities = self.workload.densities(&self.segment(hot.segment));
+        let weighted = densities.into_iter().filter(|density| density.weight > 0.0);
+        weighted
+            .map(|density| {
+                let range = density.part.at(&bases, SpaceId(0));
+                (range, density.weight * PAGE_SIZE as f64 / range.bytes() as f64)
+            })
+            .collect()
+    }
+
     pub(super) fn segment_of(&self, piece: &Piece) -> Segment {
-        let line = &self.segments[piece.segment];
+        self.segment(piece.segment)
+    }
+
+    fn segment(&self, index: usize) -> Segment {
+        let line = &self.segments[index];
         let into = Duration::from_nanos(line.into_ns);
         Segment {
             pass: line.pass,

@@ -33,6 +33,7 @@ pub(super) struct Window {
     pub(super) end_seconds: f64,
     pub(super) changed: bool,
     pub(super) figures: Kinds,
+    pub(super) oracle_share: Option<f64>,
     pub(super) touches_per_second: Option<f64>,
 }
 
@@ -82,6 +83,13 @@ impl Comparison {
     pub(super) fn late(&self, kind: impl Fn(&Kinds) -> Option<Shares>) -> Shares {
         let quiet = self.windows.iter().rev().filter(|window| !window.changed);
         Shares::sum(quiet.take(LATE).filter_map(|window| kind(&window.figures)))
+    }
+
+    /// Mean oracle share of the same windows as [`Comparison::late`].
+    pub(super) fn late_oracle_share(&self) -> f64 {
+        let quiet = self.windows.iter().rev().filter(|window| !window.changed).take(LATE);
+        let shares: Vec<f64> = quiet.map(|window| window.oracle_share.unwrap_or(0.0)).collect();
+        shares.iter().sum::<f64>() / shares.len().max(1) as f64
     }
 
     /// The slowest of the detections with at least `seconds` of time; `None` if one of them never
@@ -166,7 +174,13 @@ mod tests {
     fn window(end_seconds: f64, both_bytes: u64, changed: bool) -> Window {
         let region = Shares { reported_bytes: 10, true_bytes: 20, both_bytes };
         let figures = Kinds { region, pages: None, pages_of_ten: None };
-        Window { end_seconds, changed, figures, touches_per_second: Some(2.0) }
+        Window {
+            end_seconds,
+            changed,
+            figures,
+            oracle_share: Some(0.5),
+            touches_per_second: Some(2.0),
+        }
     }
 
     fn comparison(detections: &[(f64, Option<f64>)]) -> Comparison {

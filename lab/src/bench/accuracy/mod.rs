@@ -5,13 +5,15 @@
 //! instrument after the other. Rows are identified by case and instrument: those already in
 //! target/bench/accuracy.json are not measured again. Comparisons and charts are in
 //! target/bench/accuracy/CASE. Simulated scenarios run first, with names `noise ...` and `resident
-//! ...`; then DAMON with split hints, `hints ...`; then ordinary targets, with names `shared ...`
-//! and `target ...`; real servers and programs last, with names `served ...` and `program ...`.
+//! ...`; then DAMON with split hints, `hints ...`; the kernel's DAMON_STAT, `idle percentiles ...`;
+//! then ordinary targets, with names `shared ...` and `target ...`; real servers and programs last,
+//! with names `served ...` and `program ...`.
 
 mod case;
 mod claims;
 mod figures;
 mod hints;
+mod idle;
 mod programs;
 mod rows;
 mod scenarios;
@@ -36,14 +38,8 @@ use crate::scenario::Scenario;
 use case::{CASES, Case};
 pub use figures::check;
 
-/// The kernel whose DAMON is compared with.
-const KERNEL: &str = "6.12";
-
-/// The kernel whose DAMON tunes its intervals, and the instrument that is measured on it. No module
-/// is built for this kernel, so the toucher flushes the TLBs itself, by mapping a memory file
-/// repeatedly.
-const TUNING_KERNEL: &str = "newest";
-const TUNED: &str = "kernel-damon:tuned";
+/// The kernel whose DAMON is compared with: one that tunes its intervals.
+const KERNEL: &str = "newest";
 
 /// Memory of the host that must stay available for other programs.
 const HOST_RESERVE_MB: u64 = 1024;
@@ -64,10 +60,21 @@ pub(super) fn bench(matrix: &Matrix, choice: &Choice) -> Result<()> {
     let programs = programs::chosen(&choice.only);
     let hints = hints::chosen(&choice.only);
     let targets = targets::chosen(&choice.only);
-    let others = [simulated.len(), served.len(), programs.len(), targets.len(), hints.len()];
-    if chosen.is_empty() && others == [0; 5] {
+    let idle: &[&str] = if idle::NAME.contains(&choice.only) { &[idle::NAME] } else { &[] };
+    let others =
+        [simulated.len(), served.len(), programs.len(), targets.len(), hints.len(), idle.len()];
+    if chosen.is_empty() && others == [0; 6] {
         let mut names: Vec<&str> = CASES.iter().map(|case| case.name).collect();
-        names.extend(["noise", "resident", "hints", "shared", "target", "served", "program"]);
+        names.extend([
+            "noise",
+            "resident",
+            "hints",
+            idle::NAME,
+            "shared",
+            "target",
+            "served",
+            "program",
+        ]);
         return Err(Error::new(Kind::Usage, format!("--only {}", choice.only), "no such case")
             .remedy(format!("one of: {}", names.join(", "))));
     }
@@ -82,6 +89,8 @@ pub(super) fn bench(matrix: &Matrix, choice: &Choice) -> Result<()> {
     }
     let inputs = Inputs { matrix, work: &results(&path) };
     failed.extend(hints::bench(&hints, &inputs, &mut table, &path)?);
+    let name = |name: &&str| (*name).to_owned();
+    failed.extend(measure_missing(idle, name, &mut table, &path, |_| idle::measure(&inputs))?);
     failed.extend(targets::bench(&targets, &inputs, &mut table, &path)?);
     for (name, server) in served {
         if let Err(error) = served::bench(name, server, &inputs, &mut table, &path) {
@@ -139,11 +148,6 @@ fn results(json: &Path) -> PathBuf {
     json.with_extension("")
 }
 
-/// The kernel on which an instrument is measured.
-fn kernel_of(instrument: &str) -> &'static str {
-    if instrument == TUNED { TUNING_KERNEL } else { KERNEL }
-}
-
 fn measure(
     case: &Case,
     matrix: &Matrix,
@@ -160,23 +164,15 @@ fn measure(
     }
     let results = results(path).join(case.name);
     fs::create_dir_all(&results).at(results.display())?;
-    for kernel in [KERNEL, TUNING_KERNEL] {
-        let here: Vec<&str> =
-            missing.iter().copied().filter(|each| kernel_of(each) == kernel).collect();
-        let pairs = if kernel == KERNEL { pairs } else { 0 };
-        if here.is_empty() && pairs == 0 {
-            continue;
+    let done = turns(case, matrix.kernel(KERNEL)?, choice, &missing, pairs)?;
+    for each in missing {
+        match rows::of(case, each, &done.out, &results) {
+            Ok(rows) => table.add(rows, path)?,
+            Err(error) => eprintln!("lab: {}, {each}: {error}", case.name),
         }
-        let done = turns(case, matrix.kernel(kernel)?, choice, &here, pairs)?;
-        for each in here {
-            match rows::of(case, each, &done.out, &results) {
-                Ok(rows) => table.add(rows, path)?,
-                Err(error) => eprintln!("lab: {}, {each}: {error}", case.name),
-            }
-        }
-        if pairs > 0 {
-            table.add(rows::slowdown(case, &done.out)?, path)?;
-        }
+    }
+    if pairs > 0 {
+        table.add(rows::slowdown(case, &done.out)?, path)?;
     }
     let ratio: Vec<Row> = rows::ratio(case, table).into_iter().collect();
     table.add(ratio, path)

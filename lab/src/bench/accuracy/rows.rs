@@ -87,6 +87,7 @@ fn accuracy(case: &Case, named: &dyn Fn(&str) -> String, found: &Comparison) -> 
     let mut rows = vec![
         add("precision at the end", late.precision()),
         add("recall at the end", late.recall()),
+        add("oracle share at the end", found.late_oracle_share()),
         add("false-hot share at the end", late.false_hot()),
         add("precision of all windows", all.precision()),
         add("recall of all windows", all.recall()),

@@ -4,6 +4,7 @@
 mod check;
 mod in_turns;
 mod once;
+mod peers;
 mod results;
 mod ten_minutes;
 #[cfg(test)]
@@ -12,7 +13,7 @@ mod ycsb;
 
 use std::path::PathBuf;
 
-use super::boot::{boot, command_of};
+use super::boot::{boot, boot_on, command_of};
 use super::section::{Inputs, Section};
 use crate::error::Result;
 use crate::scenario::Scenario;
@@ -26,6 +27,7 @@ pub(super) const SECTIONS: &[Section] = &[
     Section { name: "redis in turns", measure: in_turns::redis },
     Section { name: "memcached in turns", measure: in_turns::memcached },
     Section { name: "redis ycsb-b in turns", measure: ycsb::measure },
+    Section { name: "redis, peers of the newest kernel", measure: peers::measure },
     Section { name: "ten minutes", measure: ten_minutes::measure },
 ];
 
@@ -57,18 +59,35 @@ fn place(
     policies: &[&str],
     more: &[&str],
 ) -> Result<Placed> {
+    place_on(None, inputs, (server, kind), policies, more)
+}
+
+/// Places as [`place`] does, on a kernel of the matrix.
+fn place_on(
+    kernel: Option<&str>,
+    inputs: &Inputs<'_>,
+    (server, kind): (&str, &str),
+    policies: &[&str],
+    more: &[&str],
+) -> Result<Placed> {
     let turns = policies.len() as u64;
     let policies = format!("policies={}", policies.join(" "));
     let set = format!("server={server}");
     let mut hot = 0.0;
-    let out = boot(inputs, "tier", &format!("-{server}{kind}"), |scenario| {
+    let label = format!("-{server}{kind}");
+    let change = |scenario: &mut Scenario| {
         let words = [&policies, &set, UNRECORDED].into_iter().chain(more.iter().copied());
         words.into_iter().try_for_each(|words| scenario.assign(words))?;
         hot = hot_bytes(scenario)?;
         scenario.timeout_s = scenario.timeout_s.max(TURN_SECONDS * turns);
         Ok(())
-    })?;
+    };
+    let out = match kernel {
+        Some(kernel) => boot_on(kernel, inputs, ("tier", &label), change)?,
+        None => boot(inputs, "tier", &label, change)?,
+    };
     let more: String = more.iter().map(|words| format!(" --set '{words}'")).collect();
+    let more = kernel.map_or(more.clone(), |kernel| format!("{more} --kernel {kernel}"));
     let command =
         format!("{} --set '{policies}' --set {UNRECORDED}{more}", command_of("tier", &set));
     Ok(Placed { out, hot, command })

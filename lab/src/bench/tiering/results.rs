@@ -91,7 +91,7 @@ pub(super) struct Run {
     pub(super) misses: f64,
     /// Number of values that were read back intact.
     pub(super) checked: f64,
-    /// CPU usage of tierscope, as a share of one CPU.
+    /// CPU usage of tierscope, or of the kernel's kdamonds, as a share of one CPU.
     pub(super) cpu: Option<f64>,
     /// Time, and bytes of the server on node 0 and elsewhere, about once a second.
     pub(super) resident: Vec<[f64; 3]>,
@@ -109,12 +109,14 @@ pub(super) fn requested_share(policy: &str) -> Option<f64> {
 
 impl Run {
     pub(super) fn read(dir: &Path) -> Result<Self> {
-        let (mut promoted, mut demoted, mut failed, mut cpu) = (0.0, 0.0, 0.0, None);
+        let (mut promoted, mut demoted, mut failed) = (0.0, 0.0, 0.0);
+        let (mut cpu, mut ticks) = (None, None);
         let account = dir.join("account.json");
         let damon = dir.join("damon.txt");
         if damon.exists() {
             promoted = vmstat(&damon, "promoted")?;
             demoted = vmstat(&damon, "demoted")?;
+            ticks = Some(vmstat(&damon, "ticks")?);
         } else if account.exists() {
             let report = json(&account)?;
             if report["account"]["adds_up"] != Value::Bool(true) {
@@ -134,6 +136,13 @@ impl Run {
             demoted += count("pgdemote_kswapd")? + count("pgdemote_direct")?;
         }
         let sights = lines(&dir.join("watched.txt"))?;
+        let resident = resident(&sights);
+        // A hundred ticks a second, over the time of both phases.
+        if let (Some(ticks), Some([from, ..]), Some([to, ..])) =
+            (ticks, resident.first(), resident.last())
+        {
+            cpu = Some(ticks / 100.0 / (to - from).max(1.0));
+        }
         Ok(Self {
             first: Phase::read(dir, "first")?,
             second: Phase::read(dir, "second")?,
@@ -143,7 +152,7 @@ impl Run {
             misses: misses(&sights)?,
             checked: number(&json(&dir.join("check.json"))?, "/checked")?,
             cpu,
-            resident: resident(&sights),
+            resident,
             fullest: fullest_second(&sights)? * 4096.0,
         })
     }

@@ -116,9 +116,30 @@ fn our_slowest_turn_is_compared_with_the_kernel_s_fastest() {
 fn pages_moved_by_the_kernel_s_damon_are_read() {
     let dir = tempfile::tempdir().unwrap();
     run(dir.path());
-    file(dir.path(), "damon.txt", "promoted 8192\ndemoted 4096\n");
+    // 725 ticks in 29 s.
+    file(dir.path(), "damon.txt", "ticks 725\npromoted 8192\ndemoted 4096\n");
     let run = Run::read(dir.path()).unwrap();
-    assert_eq!((run.promoted, run.demoted, run.cpu), (8192.0, 4096.0, None));
+    assert_eq!((run.promoted, run.demoted, run.cpu), (8192.0, 4096.0, Some(0.25)));
+}
+
+// One turn each, with 10, 20, 30, 40 and 50 reads a second.
+#[test]
+fn ours_is_compared_with_each_peer_of_the_newest_kernel() {
+    let dir = tempfile::tempdir().unwrap();
+    run(dir.path());
+    let base = Run::read(dir.path()).unwrap();
+    let names = ["static", "kernel", "kernel-damon", "kernel-damon-goals", JUDGED];
+    let runs: Vec<Run> = [10.0, 20.0, 30.0, 40.0, 50.0]
+        .map(|whole| Run { second: Phase { whole, ..base.second }, ..base.clone() })
+        .into();
+    let rows = peers::rows(&names, &runs, "x");
+    let figure = |what: &str| {
+        rows.iter().find(|row| row.name.ends_with(what)).map(|row| (row.value, row.holds))
+    };
+    let over = |other: &str| figure(&format!("reads a second over {other} after shift"));
+    assert_eq!(over("kernel-damon-goals"), Some((1.25, true)));
+    assert_eq!(over("static"), Some((5.0, true)));
+    assert_eq!(figure("kernel: hot bytes on node 0 in the end after start"), Some((0.96, true)));
 }
 
 #[test]

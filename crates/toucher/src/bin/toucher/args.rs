@@ -49,9 +49,6 @@ pub(crate) struct Args {
     /// Let the kernel use huge pages (anon only).
     #[arg(long)]
     pub(crate) huge: bool,
-    /// Flush the TLBs of our CPUs at this period: for emulated machines without the lab's flusher.
-    #[arg(long, value_name = "PERIOD", value_parser = units::time)]
-    pub(crate) flush: Option<Duration>,
     /// Directory to write the truth to.
     #[arg(long, value_name = "DIR")]
     pub(crate) truth: Option<PathBuf>,

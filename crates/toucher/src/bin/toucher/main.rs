@@ -3,7 +3,6 @@
 
 mod args;
 mod clock;
-mod flush;
 mod memory;
 mod pages;
 mod program;
@@ -26,7 +25,6 @@ use tierscope_workloads::truth_dir::{AreaLine, End, FILE};
 use tierscope_workloads::{Program, Work, Workload, file};
 
 use crate::args::{Args, Start};
-use crate::flush::Flusher;
 use crate::memory::{Backing, Mapped, Progress};
 use crate::resources::Available;
 use crate::thread::{Message, Shared, work};
@@ -137,16 +135,11 @@ fn touch_all(
             return log.end(End { at_ns: clock::now().0, cause: "ended before it began".into() });
         }
     }
-    let flusher = args.flush.map(Flusher::new).transpose()?;
     shared.begin = clock::now();
     let cause = std::thread::scope(|scope| {
         for lane in 0..shared.threads {
             let (sender, shared) = (sender.clone(), &shared);
             scope.spawn(move || work(shared, lane, &sender));
-        }
-        if let Some(flusher) = &flusher {
-            let stop = &shared.stop;
-            scope.spawn(move || flusher.run(stop));
         }
         let reported =
             if args.start == Start::Now { ready::announce(args, &areas) } else { Ok(()) };

@@ -15,7 +15,6 @@ use tierscope_workloads::truth_dir::{AreaLine, CLOCK};
 use tierscope_workloads::{App, Call, Lane, Next, Touch};
 
 use crate::args::{Args, Start};
-use crate::flush::Flusher;
 use crate::memory::{Backing, Mapped, touch};
 use crate::pages::{Begin, FILE, Line, Pages, Touched, Writer};
 use crate::resources::Available;
@@ -90,7 +89,6 @@ struct Shared {
     touches: AtomicU64,
     operations: AtomicU64,
     pages: Option<Pages>,
-    flusher: Option<Flusher>,
     /// Number of steps of all lanes; waiting lanes wait for it to grow.
     steps: Mutex<u64>,
     stepped: Condvar,
@@ -136,7 +134,6 @@ fn touch_all(
         touches: AtomicU64::new(0),
         operations: AtomicU64::new(0),
         pages: truth.as_ref().map(|_| Pages::new(&areas)),
-        flusher: args.flush.map(Flusher::new).transpose()?,
         steps: Mutex::new(0),
         stepped: Condvar::new(),
     };
@@ -215,17 +212,12 @@ fn one_pass(
     std::thread::scope(|scope| {
         let threads: Vec<_> =
             lanes.into_iter().map(|lane| scope.spawn(move || work_or_stop(shared, lane))).collect();
-        let flusher =
-            shared.flusher.as_ref().map(|flusher| scope.spawn(move || flusher.run(&shared.stop)));
         let alive = || threads.iter().any(|thread| !thread.is_finished());
         let followed = follow(args, shared, limit, messages, truth, &alive);
         shared.stop.store(true, Relaxed);
         let joined =
             threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(broken())));
         let done: Result<Vec<()>> = joined.collect();
-        if let Some(flusher) = flusher {
-            let _ = flusher.join();
-        }
         shared.stop.store(false, Relaxed);
         done.and(followed)
     })
