@@ -102,18 +102,23 @@ fn percentiles(text: &str) -> Result<Vec<Duration>> {
 /// Bytes with the time since their last access, by the last window of a recording, and the end of
 /// that window.
 fn ours(recording: &Recording) -> Result<(Vec<(Duration, u64)>, tierscope_core::Time)> {
-    let last = recording.commits().len().checked_sub(1).ok_or_else(|| broken("no window"))?;
+    let commits = recording.commits();
+    let last = commits.len().checked_sub(1).ok_or_else(|| broken("no window"))?;
     let snapshot = recording.snapshot(last).map_err(broken)?;
-    Ok((idle_times(&snapshot, recording.meta().window), snapshot.end))
+    // Windows may be longer than configured.
+    let lasted = |windows: usize| {
+        snapshot.end.since(commits[(last + 1).saturating_sub(windows.max(1))].start)
+    };
+    Ok((idle_times(&snapshot, lasted), snapshot.end))
 }
 
-/// Idle times of regions with their bytes, least first. The age of a region without a hit counts
-/// its windows without one.
-fn idle_times(snapshot: &Snapshot, window: Duration) -> Vec<(Duration, u64)> {
+/// Idle times of regions with their bytes, least first. The age of a cold region counts its windows
+/// without an access; `lasted` is how long that many windows up to the end took.
+fn idle_times(snapshot: &Snapshot, lasted: impl Fn(usize) -> Duration) -> Vec<(Duration, u64)> {
     let seen = snapshot.regions.iter().filter(|region| !region.is_unseen());
-    let idle = seen.map(|region| {
-        let windows = if region.hits == 0.0 { region.age } else { 0 };
-        (window * windows, region.range.bytes())
+    let idle = seen.map(|region| match region.is_accessed() {
+        true => (Duration::ZERO, region.range.bytes()),
+        false => (lasted(region.age as usize), region.range.bytes()),
     });
     let mut all: Vec<_> = idle.collect();
     all.sort_unstable();
