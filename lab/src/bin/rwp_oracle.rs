@@ -73,10 +73,10 @@ struct Row {
     touched: u64,
     oracle: Judged,
     module: Judged,
-    /// Pages touched that were absent when the memory was protected; and those of them that the
+    /// Pages touched that were absent when the memory was protected; and how many of them the
     /// oracle found.
     absent: (u64, u64),
-    /// Pages touched of a range that is not registered; and those that the oracle found.
+    /// Pages touched of a range that is not registered; and how many of them the oracle found.
     unregistered: (u64, u64),
     /// Nanoseconds of the first access to a protected page, and of the second.
     first_access_ns: f64,

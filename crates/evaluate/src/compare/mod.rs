@@ -304,8 +304,8 @@ fn observed(snapshot: &Snapshot, space: SpaceId, areas: &RangeSet) -> (usize, u6
     let here = snapshot.regions.iter().map(|region| region.range);
     let here = here.filter(|range| range.space == space);
     here.fold((0, 0), |(count, bytes), range| {
-        let told = Range { space: SpaceId(0), ..range };
-        let inside = areas.as_slice().iter().any(|area| area.intersect(&told).is_some());
+        let own = Range { space: SpaceId(0), ..range };
+        let inside = areas.as_slice().iter().any(|area| area.intersect(&own).is_some());
         (count + usize::from(inside), bytes + range.bytes())
     })
 }

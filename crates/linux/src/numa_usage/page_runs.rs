@@ -78,7 +78,7 @@ const PAGEMAP_SCAN: libc::c_ulong =
 pub(super) struct PageMap {
     file: File,
     scans: bool,
-    /// Categories of pages that scans leave out: those that this kernel knows.
+    /// Categories of pages that scans leave out, as far as this kernel knows them.
     left_out: u64,
     answers: Vec<Answer>,
     entries: Vec<u8>,
