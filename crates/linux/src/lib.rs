@@ -32,6 +32,7 @@ mod name_pattern;
 mod numa_usage;
 mod open;
 mod page_tiers;
+pub mod pagemap_scan;
 pub mod perf;
 pub mod pidfd;
 pub mod proc;

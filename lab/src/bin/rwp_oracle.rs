@@ -13,7 +13,6 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::fd::AsRawFd;
 use std::process::ExitCode;
 use std::ptr;
 use std::time::Instant;
@@ -26,6 +25,7 @@ use tierscope_lab::guest::outcome::outcome;
 use tierscope_lab::guest::servant::{Servant, gone};
 use tierscope_lab::guest::userfault::{Mode, Userfaults};
 use tierscope_linux::module::{Attachment, Module};
+use tierscope_linux::pagemap_scan::{Answer, Wanted, scan};
 
 const HUGE: u64 = 2 << 20;
 /// Bytes of each of the three areas.
@@ -247,51 +247,17 @@ fn young(attachment: &mut Attachment, area: &Range<u64>, clear: bool) -> Result<
     Ok(pages.map(|index| area.start + index * PAGE_SIZE).collect())
 }
 
-/// `struct pm_scan_arg` of include/uapi/linux/fs.h.
-#[repr(C)]
-#[derive(Default)]
-struct ScanArgument {
-    size: u64,
-    flags: u64,
-    start: u64,
-    end: u64,
-    walk_end: u64,
-    vec: u64,
-    vec_len: u64,
-    max_pages: u64,
-    category_inverted: u64,
-    category_mask: u64,
-    category_anyof_mask: u64,
-    return_mask: u64,
-}
-
-/// `_IOWR('f', 16, struct pm_scan_arg)`.
-const PAGEMAP_SCAN: u64 = 0xc060_6610;
 /// PAGE_IS_ACCESSED (Linux 7.3).
 const IS_ACCESSED: u64 = 1 << 9;
 
 /// Pages that PAGEMAP_SCAN reports as accessed since they were protected.
 fn accessed(pagemap: &File, area: &Range<u64>) -> Result<BTreeSet<u64>> {
-    let mut runs = vec![[0u64; 3]; (BYTES / PAGE_SIZE) as usize];
-    let mut argument = ScanArgument {
-        size: size_of::<ScanArgument>() as u64,
-        start: area.start,
-        end: area.end,
-        vec: runs.as_mut_ptr() as u64,
-        vec_len: runs.len() as u64,
-        category_mask: IS_ACCESSED,
-        return_mask: IS_ACCESSED,
-        ..ScanArgument::default()
-    };
-    // SAFETY: the kernel reads and writes the argument, of the size in it, and writes up to
-    // `vec_len` runs of three words each to `vec`, which has room for them.
-    let count = unsafe { libc::ioctl(pagemap.as_raw_fd(), PAGEMAP_SCAN, &raw mut argument) };
-    if count < 0 {
-        let cause = io::Error::last_os_error();
-        return Err(Error::new(ErrorKind::Other, "cannot read accessed pages").cause(cause));
-    }
-    let pages = |[start, end, _]: &[u64; 3]| (*start..*end).step_by(PAGE_SIZE as usize);
-    Ok(runs[..count as usize].iter().flat_map(pages).collect())
+    let mut runs = vec![Answer::default(); (BYTES / PAGE_SIZE) as usize];
+    let wanted = Wanted { all_of: IS_ACCESSED, named: IS_ACCESSED, ..Wanted::default() };
+    let (count, _) = scan(pagemap, (area.start, area.end), wanted, &mut runs)
+        .map_err(|cause| Error::new(ErrorKind::Other, "cannot read accessed pages").cause(cause))?;
+    let pages = |[start, end, _]: &Answer| (*start..*end).step_by(PAGE_SIZE as usize);
+    Ok(runs[..count].iter().flat_map(pages).collect())
 }
 
 /// Main function of the process that is observed: prints the start of an area that is registered,

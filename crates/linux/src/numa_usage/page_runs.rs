@@ -5,11 +5,12 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use tierscope_core::{PAGE_SHIFT, PAGE_SIZE};
+
+use crate::pagemap_scan::{Answer, Wanted, scan};
 
 /// Adjacent pages that are all in memory, or all swapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,31 +49,6 @@ const EXCLUSIVE: u64 = 1 << 56;
 const ANSWERS: usize = 1024;
 /// Entries per read: those of 32 MiB.
 const ENTRIES: u64 = 8192;
-
-/// An answer of PAGEMAP_SCAN: start and end of adjacent pages, and their categories.
-type Answer = [u64; 3];
-
-/// `struct pm_scan_arg`.
-#[repr(C)]
-#[derive(Default)]
-struct ScanArgument {
-    size: u64,
-    flags: u64,
-    start: u64,
-    end: u64,
-    walk_end: u64,
-    vec: u64,
-    vec_len: u64,
-    max_pages: u64,
-    category_inverted: u64,
-    category_mask: u64,
-    category_anyof_mask: u64,
-    return_mask: u64,
-}
-
-/// `_IOWR('f', 16, struct pm_scan_arg)`.
-const PAGEMAP_SCAN: libc::c_ulong =
-    (3 << 30) | ((size_of::<ScanArgument>() as libc::c_ulong) << 16) | (0x66 << 8) | 16;
 
 /// The page map of a process.
 pub(super) struct PageMap {
@@ -151,26 +127,13 @@ impl PageMap {
 
     /// Fills in answers; returns their number and the address up to which they go.
     fn scan_once(&mut self, start: u64, end: u64) -> io::Result<(usize, u64)> {
-        let mut argument = ScanArgument {
-            size: size_of::<ScanArgument>() as u64,
-            start,
-            end,
-            vec: self.answers.as_mut_ptr() as u64,
-            vec_len: self.answers.len() as u64,
-            category_inverted: self.left_out,
-            category_mask: self.left_out,
-            category_anyof_mask: IS_PRESENT | IS_SWAPPED,
-            return_mask: IS_PRESENT | IS_SWAPPED | IS_ZERO_PAGE,
-            ..ScanArgument::default()
+        let wanted = Wanted {
+            none_of: self.left_out,
+            any_of: IS_PRESENT | IS_SWAPPED,
+            named: IS_PRESENT | IS_SWAPPED | IS_ZERO_PAGE,
+            ..Wanted::default()
         };
-        // SAFETY: the kernel reads and writes the argument, of the size in it, and writes up to
-        // `vec_len` answers of three words each to `vec`, which has room for them.
-        let count =
-            unsafe { libc::ioctl(self.file.as_raw_fd(), PAGEMAP_SCAN as _, &raw mut argument) };
-        match usize::try_from(count) {
-            Ok(count) => Ok((count.min(self.answers.len()), argument.walk_end)),
-            Err(_) => Err(io::Error::last_os_error()),
-        }
+        scan(&self.file, (start, end), wanted, &mut self.answers)
     }
 
     /// Reads some entries; returns the address up to which they go.
