@@ -21,8 +21,8 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TOTALS = ROOT / "docs/fuzz.txt"
-# CPU seconds past the last new edge after which a target is done, and of one run.
-ENOUGH, RUN = 20 * 60, 120
+# CPU seconds past the last new edge after which a target is done, and seconds of one run.
+ENOUGH, RUN = 20 * 60, 300
 LIMITS = ["-max_len=65536", "-rss_limit_mb=1024", "-malloc_limit_mb=320", "-timeout=20"]
 JOBS = 2
 
@@ -63,24 +63,32 @@ class Target:
         corpus = [self.directory / "corpus", ROOT / "fuzz/corpus" / self.name]
         command = [binary, *(c for c in corpus if c.is_dir()), *LIMITS, f"-artifact_prefix={self.directory}/"]
         command += [f"-max_total_time={seconds}", f"-seed={int(reached['seconds']) + 1}"]
-        log = self.directory / "log"
-        with open(log, "w", encoding="utf-8") as out:
-            child = subprocess.Popen(command, cwd=self.directory, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
-            usage = os.wait4(child.pid, 0)[2]
-        took = usage.ru_utime + usage.ru_stime
-        text = log.read_text(encoding="utf-8", errors="replace")
-        edges = max(map(int, re.findall(r"cov: (\d+)", text)), default=0)
-        # Edges of the inputs that this run began with, and of earlier runs of the same program: some
-        # depend on chance, such as hashes, and the inputs that reached them do not do so again.
-        known = re.search(r"INITED cov: (\d+)", text)
-        best = self.best(binary)
-        new = not known or edges > max(int(known[1]), best)
-        self.keep_best(binary, max(edges, best))
-        reached.update(
-            seconds=reached["seconds"] + took,
-            since_new=0 if new else reached["since_new"] + took,
-            edges=max(edges, reached["edges"]),
+        child = subprocess.Popen(
+            command, cwd=self.directory, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, errors="replace",
         )
+        began = time.monotonic()
+        # When the known inputs were replayed, and when the last new edge was found. Edges of earlier
+        # runs of the same program are not new: some depend on chance, such as hashes, and the inputs
+        # that reached them do not do so again.
+        ready = last = None
+        edges = self.best(binary)
+        with open(self.directory / "log", "w", encoding="utf-8") as log:
+            for line in child.stdout:
+                log.write(line)
+                covered = re.search(r"cov: (\d+)", line)
+                if ready is None and "INITED" in line:
+                    ready = last = time.monotonic()
+                elif ready and covered and int(covered[1]) > edges:
+                    last = time.monotonic()
+                edges = max(edges, int(covered[1]) if covered else 0)
+        usage = os.wait4(child.pid, 0)[2]
+        ended, took = time.monotonic(), usage.ru_utime + usage.ru_stime
+        since_new = reached["since_new"]
+        if ready:
+            since_new = (0 if last > ready else since_new) + took * (ended - last) / (ended - began)
+        self.keep_best(binary, edges)
+        reached.update(seconds=reached["seconds"] + took, since_new=since_new, edges=max(edges, reached["edges"]))
         return f"{self.name}: {edges} edges, {reached['since_new'] / 60:.0f} min since the last new one, {len(self.findings())} findings"
 
     def best(self, binary):
@@ -98,7 +106,7 @@ class Target:
         """Copies few and short inputs with new edges to the corpus that lives with the code."""
         kept = ROOT / "fuzz/corpus" / self.name
         kept.mkdir(exist_ok=True)
-        command = [binary, "-set_cover_merge=1", "-use_counters=0", *LIMITS, "-max_len=4096", kept, self.directory / "corpus"]
+        command = [binary, "-set_cover_merge=1", "-use_counters=0", *LIMITS, "-max_len=16384", kept, self.directory / "corpus"]
         subprocess.run(command, check=False, capture_output=True)
 
 
