@@ -9,7 +9,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use tierscope_core::Snapshot;
+use tierscope_core::{Region, Snapshot};
 use tierscope_record::Recording;
 use tierscope_workloads::truth_dir::TruthDir;
 
@@ -113,14 +113,19 @@ fn ours(recording: &Recording) -> Result<(Vec<(Duration, u64)>, tierscope_core::
 }
 
 /// Idle times of regions with their bytes, least first. The age of a cold region counts its windows
-/// without an access; `lasted` is how long that many windows up to the end took.
+/// without an access; `lasted` is how long that many windows up to the end took. Memory that is
+/// accessed, without evidence whether it is hot, is not idle; of other unknown memory nothing is
+/// known.
 fn idle_times(snapshot: &Snapshot, lasted: impl Fn(usize) -> Duration) -> Vec<(Duration, u64)> {
-    let seen = snapshot.regions.iter().filter(|region| !region.is_unseen());
-    let idle = seen.map(|region| match region.is_accessed() {
-        true => (Duration::ZERO, region.range.bytes()),
-        false => (lasted(region.age as usize), region.range.bytes()),
-    });
-    let mut all: Vec<_> = idle.collect();
+    let idle_time = |region: &Region| match region.rate {
+        _ if region.is_unseen() => None,
+        Some(rate) if region.is_unknown() => (rate.low > 0.0).then_some(Duration::ZERO),
+        _ if region.is_unknown() => None,
+        _ if region.is_accessed() => Some(Duration::ZERO),
+        _ => Some(lasted(region.age as usize)),
+    };
+    let idle = |region: &Region| Some((idle_time(region)?, region.range.bytes()));
+    let mut all: Vec<_> = snapshot.regions.iter().filter_map(idle).collect();
     all.sort_unstable();
     all
 }
