@@ -12,7 +12,8 @@ pub struct Region {
     pub hits: f32,
     /// Sampling intervals of the window in which the region was probed.
     pub samples: u32,
-    /// Windows for which the access count has stayed about the same.
+    /// Windows for which the access count has stayed about the same; where rates are estimated, for
+    /// which the memory has been hot, warm or cold.
     pub age: u32,
     /// Coarsest page-table level whose entries gave evidence about the region in this window;
     /// `None` where the instrument has no levels or did not probe.

@@ -238,7 +238,7 @@ impl Ages {
     pub(crate) fn definition(&self) -> String {
         let share = units::percent(self.hot_frequency);
         let age = match self.bins {
-            Some(_) => "time for which the count has been about the same",
+            Some(_) => "time for which memory has been about as hot",
             None => NOT_RECORDED,
         };
         format!("age: {age}; hot: frequency of at least {share}")

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use tierscope_core::{Level, Range, Rng, SpaceId, Time};
 
+use super::ages::Ages;
 use super::chain::{Chain, LookModel, Prior, single};
 use super::looks::{Bits, DEPTH, ENTRIES, Look, Looks, WORDS};
 use super::regions::RegionInput;
@@ -69,6 +70,8 @@ pub struct Drawing {
     areas: Vec<Range>,
     tables: BTreeMap<Key, Table>,
     tally: Tally,
+    ages: Ages,
+    windows: u32,
 }
 
 impl Drawing {
@@ -87,11 +90,11 @@ impl Drawing {
         }
         let mut tally = Tally::new(false);
         tally.count(&[], &tables, &BTreeMap::new(), &VisitOrder::new(&areas, 1), Time(0));
-        Self { areas, tables, tally }
+        Self { areas, tables, tally, ages: Ages::default(), windows: 0 }
     }
 
-    /// Builds the regions of a window, either from the segments (`afresh`) or by copying the last
-    /// ones. Returns the numbers of regions built and copied.
+    /// Builds the regions of a window with their ages, either from the segments (`afresh`) or by
+    /// copying the last ones. Returns the numbers of regions built and copied.
     pub fn regions(&mut self, afresh: bool) -> [usize; 2] {
         if afresh {
             self.tables.values_mut().for_each(|table| table.built = None);
@@ -104,11 +107,14 @@ impl Drawing {
             leaves: &BTreeMap::new(),
             tally: &self.tally,
             samples: 40,
-            windows: 1,
             now: Time(60_000_000),
             expected,
             rebuilt: usize::MAX,
         };
-        std::hint::black_box(input.regions()).1
+        let (mut regions, numbers) = input.regions();
+        self.windows += 1;
+        self.ages.add_to(&mut regions, self.windows);
+        std::hint::black_box(regions);
+        numbers
     }
 }

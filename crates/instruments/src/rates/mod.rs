@@ -38,6 +38,7 @@
 //! memory the time to an answer grows, and the answer is marked: memory without enough looks is
 //! *unknown*.
 
+mod ages;
 mod budget;
 mod chain;
 mod curve;
@@ -71,6 +72,7 @@ use tierscope_core::{
 use crate::checks::{intervals, refuse, require_lower_levels};
 use crate::hidden::Hidden;
 use crate::registry::{Common, CostClass, Entry, GONE, Variant, set};
+use ages::Ages;
 use budget::{Budget, Shares, Work};
 use chain::{Chain, Prior, Segment};
 use grid::{cell_of, rate_of};
@@ -163,12 +165,13 @@ const REVISIT_TOGETHER: Duration = Duration::from_millis(500);
 const CLOSE: f32 = 2.0;
 
 /// Cost of the instrument's own arithmetic in nanoseconds: per node of the chain, per table, per
-/// region built, per region copied, and per sampled entry of a fit; measured by `cargo bench -p
-/// tierscope-instruments --bench rates`.
+/// region built, per region copied, per age, and per sampled entry of a fit; measured by `cargo
+/// bench -p tierscope-instruments --bench rates`.
 const NODE_NS: u64 = 300;
 const TABLE_NS: u64 = 1000;
 const REGION_NS: u64 = 35;
 const COPY_NS: u64 = 6;
+const AGE_NS: u64 = 9;
 const FIT_NS: u64 = 440;
 /// Nanoseconds per table and window to pass over the table in sums and in building regions.
 const WALK_NS: u64 = 40;
@@ -328,6 +331,7 @@ pub struct Rates {
     next_update: Time,
     next_beat: Time,
     windows: u32,
+    ages: Ages,
     /// Number of turns (configured windows) in which rates over all memory were recomputed, and the
     /// time of the next one.
     turns: u32,
@@ -488,6 +492,7 @@ impl Rates {
             next_update: Time(0),
             next_beat: Time(0),
             windows: 0,
+            ages: Ages::default(),
             turns: 0,
             next_turn: Time(0),
             regions: 0,
@@ -1424,17 +1429,18 @@ impl Rates {
             leaves: &self.leaves,
             tally: &self.tally,
             samples,
-            windows: self.windows,
             now,
             expected: self.regions,
             rebuilt,
         };
         let (mut regions, [built, copied]) = input.regions();
         self.hidden.add_to(&mut regions);
+        self.ages.add_to(&mut regions, self.windows);
         self.regions = regions.len();
-        ports.charge(Duration::from_nanos(REGION_NS * built as u64 + COPY_NS * copied as u64));
         // Building regions is a cost of visits; the rest of the cost comes with every window.
-        let [build, copy] = [REGION_NS * built as u64, COPY_NS * copied as u64 + 1];
+        let build = REGION_NS * built as u64;
+        let copy = COPY_NS * copied as u64 + AGE_NS * regions.len() as u64 + 1;
+        ports.charge(Duration::from_nanos(build + copy));
         let cost = ports.own_time().saturating_sub(before);
         self.shown = cost.mul_f64(copy as f64 / (build + copy) as f64);
         self.is_output = true;

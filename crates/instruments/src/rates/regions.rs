@@ -57,7 +57,6 @@ pub(super) struct RegionInput<'a> {
     pub(super) leaves: &'a BTreeMap<Key, Table>,
     pub(super) tally: &'a Tally,
     pub(super) samples: u32,
-    pub(super) windows: u32,
     pub(super) now: Time,
     /// Expected number of regions: that of the last window.
     pub(super) expected: usize,
@@ -67,8 +66,8 @@ pub(super) struct RegionInput<'a> {
 }
 
 impl RegionInput<'_> {
-    /// Builds the regions, which tile the areas. Returns them, and the numbers of regions that were
-    /// built and that were copied unchanged.
+    /// Builds the regions, which tile the areas, without ages. Returns them, and the numbers of
+    /// regions that were built and that were copied unchanged.
     pub(super) fn regions(self) -> (Vec<Region>, [usize; 2]) {
         let mut list = RegionList::default();
         list.regions.reserve(self.expected);
@@ -105,11 +104,6 @@ impl RegionInput<'_> {
         let is_current = |built| !at_once || is_current(built, now, &table.segments);
         if table.built.as_ref().is_some_and(|(built, _)| is_current(*built)) {
             return 0;
-        }
-        let hot = self.tally.hot_bits(table);
-        if hot != table.hot {
-            table.hot = hot;
-            table.changed = self.windows;
         }
         let mut list = RegionList::default();
         list.regions.reserve(table.segments.len());
@@ -254,10 +248,9 @@ impl RegionInput<'_> {
     /// region before it.
     fn add_table(&self, list: &mut RegionList, table: &Table, area: &Range) {
         let Some((_, regions)) = &table.built else { return };
-        let age = self.windows - table.changed;
-        let clipped = regions.iter().filter_map(|region| {
-            Some(Region { range: region.range.intersect(area)?, age, ..*region })
-        });
+        let clipped = regions
+            .iter()
+            .filter_map(|region| Some(Region { range: region.range.intersect(area)?, ..*region }));
         for (index, region) in clipped.enumerate() {
             if index == 0 {
                 list.add(region);
@@ -297,7 +290,7 @@ impl RegionInput<'_> {
             range,
             hits: 0.0,
             samples: 0,
-            age: self.windows,
+            age: 0,
             level: None,
             confidence: 0.0,
             rate: None,
@@ -351,7 +344,7 @@ impl RegionInput<'_> {
             range,
             hits: self.samples as f32 * frequency,
             samples: self.samples,
-            age: self.windows - table.changed,
+            age: 0,
             level: Some(table.level),
             confidence: if hot { sure.max(0.5) } else { 1.0 - sure.min(0.5) },
             rate: Some(rate),
@@ -396,7 +389,6 @@ impl RegionList {
                 let (old, new) = (last.range.bytes() as f32, region.range.bytes() as f32);
                 let mix = |a: f32, b: f32| (a * old + b * new) / (old + new);
                 last.hits = mix(last.hits, region.hits);
-                last.age = last.age.min(region.age);
                 last.confidence = mix(last.confidence, region.confidence);
                 // If one of two merged regions may have no accesses at all, so may the result.
                 let least = |a: f32, b: f32| if a.min(b) > 0.0 { mix(a, b) } else { 0.0 };
@@ -452,7 +444,6 @@ mod tests {
             leaves,
             tally,
             samples: 40,
-            windows: 1,
             now: Time(5_000_000_000),
             expected: 1,
             rebuilt: 100,

@@ -149,10 +149,6 @@ pub(super) struct Table {
     pub(super) visits: u32,
     /// Whether a visit is open or planned.
     pub(super) busy: bool,
-    /// Window in which the set of its hot entries last changed.
-    pub(super) changed: u32,
-    /// Hot entries when its regions were last built.
-    pub(super) hot: Bits,
     /// The table's regions as last built, with the hot threshold, the veil (`Tally::veil`) and the
     /// threshold of pages that they were built for; `None` if they must be rebuilt.
     pub(super) built: Option<([f32; 3], Vec<Region>)>,
@@ -190,8 +186,6 @@ impl Table {
             passed: None,
             visits: 0,
             busy: false,
-            changed: 0,
-            hot: [0; ENTRIES / 64],
             built: None,
         };
         table.fit(areas);

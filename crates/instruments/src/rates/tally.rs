@@ -7,7 +7,7 @@ use tierscope_core::{Level, Time};
 use super::VisitOrder;
 use super::chain::{Segment, VAGUE};
 use super::grid::{cell_of, rate_of};
-use super::looks::{Bits, Correlation, Looks, mask};
+use super::looks::{Correlation, Looks};
 use super::skew::Skew;
 use super::sweeps::by_pages;
 use super::table::{Key, Sums, Table};
@@ -449,19 +449,6 @@ impl Tally {
         steps.into_iter().map(|step| rate_of((step as f32 + 0.5) * MUCH_ALIKE)).collect()
     }
 
-    pub(super) fn hot_bits(&self, table: &Table) -> Bits {
-        let mut hot = Bits::default();
-        for segment in table
-            .segments
-            .iter()
-            .filter(|segment| self.is_hot(segment, table.is_whole(&segment.entries)))
-        {
-            let here = mask(&segment.entries);
-            hot.iter_mut().zip(&here).for_each(|(word, here)| *word |= here);
-        }
-        hot
-    }
-
     /// Whether a level-3 entry is much busier than the mean.
     pub(super) fn points_out(&self, above: &Segment) -> bool {
         self.hot_threshold.is_some()
@@ -495,7 +482,7 @@ impl Tally {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rates::looks::Look;
+    use crate::rates::looks::{Bits, Look};
     use tierscope_core::Time;
 
     /// Looks in which the given entries are young.
