@@ -5,16 +5,7 @@
 //! times has. Times that differ by a quarter or less count as the same, as reports divide ages by
 //! powers of two.
 
-use tierscope_core::metrics::HOT_FREQUENCY;
-use tierscope_core::{Range, Region};
-
-/// How often memory is accessed, as reports divide it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Heat {
-    Hot,
-    Warm,
-    Cold,
-}
+use tierscope_core::{Heat, Range, Region};
 
 /// Memory with the same heat, and the window since which it has had it. Before its heat is known
 /// for the first time, that is the window in which it appeared.
@@ -135,14 +126,9 @@ fn cut(regions: &[Region], runs: &[Run], window: u32) -> Vec<Region> {
 
 /// The heat of a region if it is known.
 fn heat_of(region: &Region) -> Option<Heat> {
-    if region.is_unseen() || region.is_unknown() {
-        None
-    } else if region.is_hot(HOT_FREQUENCY) {
-        Some(Heat::Hot)
-    } else if region.is_cold() {
-        Some(Heat::Cold)
-    } else {
-        Some(Heat::Warm)
+    match region.heat() {
+        Heat::Unknown(_) | Heat::Unseen => None,
+        known => Some(known),
     }
 }
 

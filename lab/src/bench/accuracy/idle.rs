@@ -9,7 +9,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use tierscope_core::{Region, Snapshot};
+use tierscope_core::{Heat, Region, Snapshot};
 use tierscope_record::Recording;
 use tierscope_workloads::truth_dir::TruthDir;
 
@@ -117,12 +117,11 @@ fn ours(recording: &Recording) -> Result<(Vec<(Duration, u64)>, tierscope_core::
 /// accessed, without evidence whether it is hot, is not idle; of other unknown memory nothing is
 /// known.
 fn idle_times(snapshot: &Snapshot, lasted: impl Fn(usize) -> Duration) -> Vec<(Duration, u64)> {
-    let idle_time = |region: &Region| match region.rate {
-        _ if region.is_unseen() => None,
-        Some(rate) if region.is_unknown() => (rate.low > 0.0).then_some(Duration::ZERO),
-        _ if region.is_unknown() => None,
-        _ if region.is_accessed() => Some(Duration::ZERO),
-        _ => Some(lasted(region.age as usize)),
+    let idle_time = |region: &Region| match region.heat() {
+        Heat::Hot | Heat::Warm => Some(Duration::ZERO),
+        Heat::Cold => Some(lasted(region.age as usize)),
+        Heat::Unknown(_) => region.rate.filter(|rate| rate.low > 0.0).map(|_| Duration::ZERO),
+        Heat::Unseen => None,
     };
     let idle = |region: &Region| Some((idle_time(region)?, region.range.bytes()));
     let mut all: Vec<_> = snapshot.regions.iter().filter_map(idle).collect();
@@ -162,6 +161,7 @@ fn first_access(dir: &Path) -> Result<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tierscope_core::{Range, Rate, SpaceId, Time, Unknown};
 
     const S: Duration = Duration::from_secs(1);
 
@@ -172,6 +172,24 @@ mod tests {
         let found = [0, 9, 10, 29, 30, 99].map(|before| idle_at(&all, before));
         assert_eq!(found, [Duration::ZERO, Duration::ZERO, 3 * S, 3 * S, 9 * S, 9 * S]);
         assert_eq!(idle_at(&[], 1), Duration::ZERO);
+    }
+
+    // Pages of 4 KiB: cold for three windows; unknown, accessed at least once a second; unknown,
+    // perhaps not accessed at all; not looked at.
+    #[test]
+    fn memory_in_use_is_not_idle_though_its_heat_is_undecided() {
+        let region = |samples| Region::sampled(Range::new(SpaceId(0), 0, 4096), 0.0, samples);
+        let undecided = |low| Region {
+            unknown: Some(Unknown::Evidence),
+            rate: Some(Rate { low, mean: 2.0, high: 9.0 }),
+            age: 7,
+            ..region(40)
+        };
+        let regions =
+            vec![Region { age: 3, ..region(40) }, undecided(1.0), undecided(0.0), region(0)];
+        let snapshot = Snapshot { start: Time(0), end: Time(1), samples: 40, regions };
+        let found = idle_times(&snapshot, |windows| windows as u32 * S);
+        assert_eq!(found, [(Duration::ZERO, 4096), (3 * S, 4096)]);
     }
 
     #[test]
