@@ -86,7 +86,8 @@ start_damon() {
     for node in 0 1; do echo on >$damon/$node/state; done
 }
 # As the kernel's samples/damon/mtier.c has it, with intervals that tune themselves: node 0 is kept full but for half a
-# percent, and pages that were not accessed since the last look go first; pages that were come back.
+# percent, and pages that were not accessed since the last look go first; pages that were come back. Quotas are tuned by
+# `temporal`: the default tuner begins at one byte and grows it at most twofold a second, so that nothing moves in 30 s.
 start_damon_goals() {
     echo 2 >$damon/nr_kdamonds
     watch_node 0 migrate_cold 0 0 0
@@ -104,6 +105,7 @@ goal_of() {
     echo 100000 >$goal/min_sample_us
     echo 10000000 >$goal/max_sample_us
     quotas=$context/schemes/0/quotas
+    echo temporal >$quotas/goal_tuner
     echo 1 >$quotas/goals/nr_goals
     echo "$2" >$quotas/goals/0/target_metric
     echo "$3" >$quotas/goals/0/target_value
