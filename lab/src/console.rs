@@ -89,11 +89,25 @@ pub const MARKS: &[Mark] = &[
 pub struct Scanner {
     lines: Vec<String>,
     findings: Vec<Finding>,
-    /// First line of a report of a race that has not ended.
-    race: Option<usize>,
+    /// The report of a race that has not ended.
+    race: Option<Race>,
     others_races: u32,
 }
 
+/// A report of a race.
+#[derive(Debug, Clone, Copy)]
+struct Race {
+    /// Its first line.
+    first: usize,
+    /// The stack that is being read went through [`LOCKLESS`].
+    lockless: bool,
+}
+
+/// Looks mappings up while they are changed, by the kernel's own protocol: as every page fault does.
+/// Races beneath it are not its caller's. (mm/mmap_lock.c)
+const LOCKLESS: &str = "lock_vma_under_rcu+";
+/// In the first line of each of the two stacks of a report.
+const STACK: &str = " bytes by ";
 /// What is in the name of every function of our modules.
 const OURS: &str = "[tierscope";
 /// Ends a report of a race.
@@ -104,23 +118,26 @@ impl Scanner {
     pub fn line(&mut self, text: &str) {
         let here = self.lines.len();
         match judge(text) {
-            Some(_) if text.contains(RACE) => self.race = Some(here),
+            Some(_) if text.contains(RACE) => {
+                self.race = Some(Race { first: here, lockless: false });
+            }
             Some(kind) => self.findings.push(Finding { kind, line: here }),
             None => {}
         }
-        self.race = self.race.and_then(|first| self.race_goes_on(first, text));
+        self.race = self.race.and_then(|race| self.race_goes_on(race, text));
         self.lines.push(text.to_owned());
     }
 
     /// Races that none of our functions takes part in are the kernel's own: they are counted only.
-    fn race_goes_on(&mut self, first: usize, text: &str) -> Option<usize> {
-        if text.contains(OURS) {
-            self.findings.push(Finding { kind: "KCSAN", line: first });
+    fn race_goes_on(&mut self, mut race: Race, text: &str) -> Option<Race> {
+        race.lockless = (race.lockless && !text.contains(STACK)) || text.contains(LOCKLESS);
+        if text.contains(OURS) && !race.lockless {
+            self.findings.push(Finding { kind: "KCSAN", line: race.first });
             return None;
         }
         let ends = text.contains(RULE);
         self.others_races += u32::from(ends);
-        (!ends).then_some(first)
+        (!ends).then_some(race)
     }
 
     /// Number of races between functions of the kernel.
@@ -229,6 +246,21 @@ mod tests {
         let ours = scan(&(report("g") + &report("walk [tierscope]") + "BUG: x\n"));
         let kinds: Vec<&str> = ours.findings().iter().map(|finding| finding.kind).collect();
         assert_eq!((kinds, ours.others_races()), (vec!["KCSAN", "bug"], 1));
+    }
+
+    // A page fault looks a mapping up by the same function; the other stack is of no lookup.
+    #[test]
+    fn races_beneath_a_lockless_lookup_are_the_kernels() {
+        let report = |stack: &str| {
+            format!(
+                "{RULE}\nBUG: KCSAN: data-race in f / mas_walk\nread to 0x0 of 8 bytes by task 7:\n \
+                 mas_walk+0x1\n lock_vma_under_rcu+0x9d/0x500\n ts_hold_vma+0x1 [tierscope]\n\n\
+                 write to 0x0 of 8 bytes by task 8:\n {stack}\n{RULE}\n"
+            )
+        };
+        let kernels = scan(&report("f+0x1"));
+        assert_eq!((kernels.findings().len(), kernels.others_races()), (0, 1));
+        assert_eq!(scan(&report("f+0x1\n ts_walk+0x1 [tierscope]")).findings().len(), 1);
     }
 
     #[test]
