@@ -7,7 +7,9 @@
 //! its TLB, so that upper levels are judged in the first case only. Under page-table isolation only
 //! the state after a FLUSH is judged. Also checked: cleared bits are handed back to their pages.
 
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::fs::FileExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 use std::ptr;
 use std::thread;
@@ -30,8 +32,10 @@ const ALL: u8 = 0b1111;
 /// Mask of levels 1 and 2, whose tables belong to the set alone; accesses to other memory in the
 /// same gigabyte set the bits above.
 const LOWEST: u8 = 0b11;
-/// Time for which a spinning child uses its set before a look.
+/// Shortest time for which a spinning child uses its set before a look.
 const PAUSE: Duration = Duration::from_millis(30);
+/// Longest time in which a spinning child passes over its set: a busy host may not run its CPU.
+const PASS: Duration = Duration::from_secs(10);
 /// Number of consecutive flushes, for the checks of their rate and counts.
 const IN_A_ROW: u32 = 20;
 
@@ -223,11 +227,30 @@ impl Watched {
 
     fn use_set(&mut self) -> Outcome<()> {
         if self.way == "spin" {
-            thread::sleep(PAUSE);
-            return Ok(());
+            return self.await_pass();
         }
         writeln!(self.commands, "use")?;
         answer(&mut self.answers).map(drop)
+    }
+
+    /// Waits until a spinning child has begun and ended a pass over its set, without a system call
+    /// of the child.
+    fn await_pass(&self) -> Outcome<()> {
+        let passes = || -> io::Result<u64> {
+            let mut count = [0; 8];
+            let memory = File::open(format!("/proc/{}/mem", self.child.id()))?;
+            memory.read_exact_at(&mut count, self.start + (PAGES * PAGE) as u64)?;
+            Ok(u64::from_ne_bytes(count))
+        };
+        let (first, began) = (passes()?, Instant::now());
+        thread::sleep(PAUSE);
+        while passes()? < first + 2 {
+            if began.elapsed() > PASS {
+                return Err("the child does not pass over its set".into());
+            }
+            thread::sleep(PAUSE);
+        }
+        Ok(())
     }
 
     fn look(&mut self, op: u8) -> Outcome<(usize, u8)> {
@@ -264,8 +287,10 @@ fn child(serves: bool) -> Outcome<()> {
     let set = map_set()?;
     println!("{}", set.expose_provenance());
     if !serves {
-        loop {
+        for passes in 1u64.. {
             read_all(set);
+            // SAFETY: the page behind the set, within the same mapping.
+            unsafe { ptr::write_volatile(set.add(PAGES * PAGE).cast(), passes) };
         }
     }
     for _ in io::stdin().lock().lines() {
@@ -282,7 +307,8 @@ fn read_all(set: *const u8) {
     }
 }
 
-/// Maps the set in pages of 4 KiB, all present, with a level-2 entry of their own.
+/// Maps the set in pages of 4 KiB, all present, with a level-2 entry of their own, and a page for the
+/// number of passes behind it.
 fn map_set() -> io::Result<*mut u8> {
     let prot = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
