@@ -31,8 +31,7 @@ pub fn is_ours(name: &str) -> bool {
 }
 
 /// Builds module `name` for `kernel`, checking every file with sparse if `sparse`; returns the path
-/// of the .ko file. Debian 12's sparse cannot read the headers of Linux 6.16 and later: there it is
-/// left out.
+/// of the .ko file. Where Debian 12's sparse does not understand the headers it is left out.
 ///
 /// The source is mirrored into the cache first: kbuild writes into the source directory, where
 /// builds for two kernels would overwrite each other.
@@ -60,10 +59,13 @@ pub fn build(name: &str, kernel: &Tree, sparse: bool) -> Result<PathBuf> {
     }
 }
 
-/// Whether Debian 12's sparse can read the headers: since v6.16 they use `__typeof_unqual__`.
+/// Whether Debian 12's sparse understands the headers: since v6.16 they use `__typeof_unqual__`, and
+/// in those of PREEMPT_RT before v6.12 `spin_lock` has no annotation of the lock that it takes.
 fn sparse_reads(release: &str) -> bool {
     let mut numbers = release.split(['.', '-', '+']).map(|part| part.parse::<u32>().unwrap_or(0));
-    (numbers.next(), numbers.next()) < (Some(6), Some(16))
+    let version = (numbers.next(), numbers.next());
+    let annotated = !release.contains("-rt-") || version >= (Some(6), Some(12));
+    annotated && version < (Some(6), Some(16))
 }
 
 fn source_of(name: &str) -> Result<&'static str> {
@@ -160,9 +162,10 @@ mod tests {
 
     #[test]
     fn sparse_reads_headers_before_6_16() {
-        let reads = ["6.1.0-56-amd64", "6.12.117+deb12-amd64"].map(sparse_reads);
-        assert_eq!(reads, [true, true]);
-        assert_eq!(["6.16.12+deb13-amd64", "7.3-amd64"].map(sparse_reads), [false, false]);
+        let reads = ["6.1.0-56-amd64", "6.12.117+deb12-amd64", "6.12.117+deb12-rt-amd64"];
+        assert_eq!(reads.map(sparse_reads), [true; 3]);
+        let not = ["6.1.0-56-rt-amd64", "6.16.12+deb13-amd64", "7.3-amd64"];
+        assert_eq!(not.map(sparse_reads), [false; 3]);
     }
 
     #[test]
