@@ -103,8 +103,8 @@ struct Race {
     lockless: bool,
 }
 
-/// Looks mappings up while they are changed, by the kernel's own protocol: as every page fault does.
-/// Races beneath it are not its caller's. (mm/mmap_lock.c)
+/// Looks mappings up while they are changed, by the kernel's own protocol, as every page fault
+/// does. Races beneath it are not its caller's. (mm/mmap_lock.c)
 const LOCKLESS: &str = "lock_vma_under_rcu+";
 /// In the first line of each of the two stacks of a report.
 const STACK: &str = " bytes by ";

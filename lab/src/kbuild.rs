@@ -59,8 +59,8 @@ pub fn build(name: &str, kernel: &Tree, sparse: bool) -> Result<PathBuf> {
     }
 }
 
-/// Whether Debian 12's sparse understands the headers: since v6.16 they use `__typeof_unqual__`, and
-/// in those of PREEMPT_RT before v6.12 `spin_lock` has no annotation of the lock that it takes.
+/// Whether Debian 12's sparse understands the headers: since v6.16 they use `__typeof_unqual__`,
+/// and in those of PREEMPT_RT before v6.12 `spin_lock` has no annotation of the lock that it takes.
 fn sparse_reads(release: &str) -> bool {
     let mut numbers = release.split(['.', '-', '+']).map(|part| part.parse::<u32>().unwrap_or(0));
     let version = (numbers.next(), numbers.next());

@@ -307,8 +307,8 @@ fn read_all(set: *const u8) {
     }
 }
 
-/// Maps the set in pages of 4 KiB, all present, with a level-2 entry of their own, and a page for the
-/// number of passes behind it.
+/// Maps the set in pages of 4 KiB, all present, with a level-2 entry of their own, and a page for
+/// the number of passes behind it.
 fn map_set() -> io::Result<*mut u8> {
     let prot = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
