@@ -1418,9 +1418,10 @@ impl Rates {
     fn close_window(&mut self, ports: &mut dyn Ports, start: Time) -> Snapshot {
         let now = ports.now();
         self.windows += 1;
-        let samples = (self.config.window.as_nanos() / self.config.sampling.as_nanos()) as u32;
         let before = ports.own_time();
         let elapsed = now.since(start).as_nanos() as f64;
+        // Of the window as long as it was: a policy adds up the hits of windows over a time.
+        let samples = (elapsed / self.config.sampling.as_nanos() as f64).round().max(1.0) as u32;
         let rebuilt = (REBUILT * self.config.cpu * elapsed) as usize / REGION_NS as usize;
         let input = regions::RegionInput {
             areas: &self.areas,
@@ -1546,7 +1547,8 @@ fn per_page(cell: f32, level: Level) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tierscope_core::SpaceId;
+    use tierscope_conformance::toy::{Toy, idle};
+    use tierscope_core::{Clock as _, SpaceId};
 
     // A heap that grows within its fifth GiB, and then beyond: a target that grows all the time
     // would otherwise never be visited as a whole.
@@ -1588,5 +1590,17 @@ mod tests {
         assert_eq!(table.segments, expected);
         rates.lay_out(vec![pages(1024, 2048)]);
         assert!(rates.leaves.is_empty());
+    }
+
+    // Samples of 5 ms: 40 in 200 ms, and 320 in a window that was stretched to 1.6 s.
+    #[test]
+    fn a_window_has_the_samples_of_its_length() {
+        let mut rates = Rates::new(Config::default()).unwrap();
+        let mut machine = Toy::new(&[Range::new(SpaceId(0), 0, 1 << 21)], idle());
+        for (end, samples) in [(200, 40), (1800, 320)] {
+            let start = machine.now();
+            machine.wait(Time(end * 1_000_000));
+            assert_eq!(rates.close_window(&mut machine, start).samples, samples);
+        }
     }
 }
