@@ -32,12 +32,13 @@ const fn sampled(name: &'static str, variant: &'static str, samples: u64) -> Con
 }
 
 /// The contenders, in the order of tables.
-pub(crate) const ALL: [Contender; 13] = [
+pub(crate) const ALL: [Contender; 14] = [
     looking("rates", "rates", "bayes", 5),
     looking("bounded", "telescope", "bounded", 5),
     looking("flexible", "telescope", "flexible", 5),
     looking("damon-moderate", "damon", "fixed", 5),
     looking("damon-aggressive", "damon", "fixed", 1),
+    looking("damon-levels", "damon", "levels", 5),
     sampled("pebs-moderate", "moderate", 5_000),
     sampled("pebs-aggressive", "aggressive", 10_000),
     sampled("pebs-patient", "patient", 10_000),
@@ -66,8 +67,9 @@ pub(crate) fn unknown(kind: &str, name: &str, more: &[&str]) -> Error {
 
 impl Contender {
     /// All contenders, in the order of tables. "Moderate" and "aggressive" are the article's: DAMON
-    /// probes every 5 or 1 ms, PEBS samples at 5 or 10 kHz.
-    pub const ALL: [Contender; 13] = ALL;
+    /// probes every 5 or 1 ms, PEBS samples at 5 or 10 kHz. "Levels" is Telescope as its authors
+    /// posted it.
+    pub const ALL: [Contender; 14] = ALL;
 
     /// Finds a contender by name.
     ///

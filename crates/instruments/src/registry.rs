@@ -234,7 +234,7 @@ mod tests {
         let error = refused("damon", Some("bounded"));
         assert_eq!(
             error,
-            "no variant of damon is called bounded; choose one of fixed, tuned, narrow"
+            "no variant of damon is called bounded; choose one of fixed, tuned, narrow, levels"
         );
         for name in ["telescope", "rates"] {
             assert_eq!(

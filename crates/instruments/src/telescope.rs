@@ -14,11 +14,12 @@
 //!   entries of level n+1. Merging applies the same rule in reverse.
 //!
 //! Details that the article leaves open follow Linux mm/damon/core.c, on which Telescope was built:
-//! counts are alike within a tenth of the samples; merged counts are means weighted by size; no
-//! region grows beyond the mapped bytes over the minimum number of regions; the threshold is raised
-//! while there are too many regions. Four rules are our own, each marked below: which regions
-//! split first when not all may, which are never split, that weights are compared at the coarser
-//! level of the two, and that few samples are little evidence.
+//! counts are alike within a tenth of the highest count; merged counts are means weighted by size;
+//! no region grows beyond the mapped bytes over the minimum number of regions; the threshold is
+//! raised while there are too many regions. Five rules are our own, each marked below: which
+//! regions split first when not all may, that regions without a hit do not split, that a region
+//! whose pieces merged again is cut as DAMON cuts, that weights are compared at the coarser level
+//! of the two, and that few samples are little evidence.
 
 use std::time::Duration;
 
@@ -29,6 +30,7 @@ use tierscope_core::{
 
 use crate::areas::fit;
 use crate::checks::{intervals, refuse, region_limits};
+use crate::damon::random_left;
 use crate::hidden::Hidden;
 use crate::registry::{self, Common, CostClass, Entry, GONE, set};
 
@@ -181,6 +183,10 @@ struct SampledRegion {
     leaf: bool,
     /// The machine refused a probe of this window.
     refused: bool,
+    /// The region that was split into this one and others when the window began.
+    whole: Option<Range>,
+    /// It begins where a region was cut at random.
+    cut: bool,
 }
 
 impl SampledRegion {
@@ -194,12 +200,41 @@ impl SampledRegion {
             age: 0,
             leaf: false,
             refused: false,
+            whole: None,
+            cut: false,
         }
     }
 
     /// A part of the region, with its history.
     fn part(&self, range: Range) -> Self {
-        Self { range, ..self.clone() }
+        Self { range, cut: self.cut && range.start == self.range.start, ..self.clone() }
+    }
+
+    /// Whether a region was split when the window began, and most of its pieces have merged into
+    /// this one.
+    fn is_whole_again(&self) -> bool {
+        self.whole.is_some_and(|whole| {
+            whole.covers(&self.range) && 2 * self.range.bytes() > whole.bytes()
+        })
+    }
+
+    /// How to split the region, into at most `most` pieces; `None` if it stays as it is.
+    ///
+    /// Our rules: a region without a hit is known to be cold, and so is everything beneath the
+    /// entries that were probed (the article's corollary). What the article's split did not tell
+    /// apart is cut in two as in DAMON, at a place that is not an entry's: near to it, lower levels
+    /// are probed. Without, two hot neighbours merge and are split into the same two forever.
+    fn how_to_split(&self, levels: u8, most: u64, rng: &mut Rng) -> Option<Split> {
+        let is_cold = self.level.is_some() && self.hits == 0.0;
+        if self.leaf || is_cold {
+            return None;
+        }
+        if self.is_whole_again() {
+            let left = random_left(self.range.bytes(), rng);
+            return (left > 0).then(|| Split::At(self.range.start + left));
+        }
+        let level = split_level(&self.range, levels)?;
+        Some(Split::Entries(level, level.entries_in(&self.range).div_ceil(most)))
     }
 
     fn judge(&mut self, probe: &Probe) {
@@ -246,6 +281,33 @@ impl SampledRegion {
         self.range.end = next.range.end;
         self.leaf = false;
         self.refused |= next.refused;
+    }
+}
+
+/// How a region is split.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Split {
+    /// Into pieces of so many entries of a level.
+    Entries(Level, u64),
+    /// In two, at an address.
+    At(u64),
+}
+
+impl Split {
+    /// The pieces of a region, from the left.
+    fn pieces(self, zone: &SampledRegion) -> Vec<SampledRegion> {
+        let mut all: Vec<SampledRegion> = match self {
+            Split::Entries(level, group) => {
+                pieces(zone.range, level, group).map(|piece| zone.part(piece)).collect()
+            }
+            Split::At(at) => {
+                let Range { space, start, end } = zone.range;
+                let right = SampledRegion { cut: true, ..zone.part(Range::new(space, at, end)) };
+                vec![zone.part(Range::new(space, start, at)), right]
+            }
+        };
+        all.iter_mut().for_each(|piece| piece.whole = Some(zone.range));
+        all
     }
 }
 
@@ -321,10 +383,11 @@ impl Telescope {
         })
     }
 
-    /// Difference in hits up to which counts are alike: a tenth of the samples, as `kdamond_fn`
-    /// passes to `kdamond_merge_regions`.
+    /// Difference in hits up to which counts are alike: a tenth of the highest count, rounded down,
+    /// as `kdamond_fn` passes to `kdamond_merge_regions`.
     fn threshold(&self) -> f64 {
-        f64::from(self.samples) / 10.0
+        let highest = self.zones.iter().map(|zone| zone.hits).fold(0.0, f64::max);
+        (highest / 10.0).floor()
     }
 
     /// Tests the entries cleared one interval ago and, within a window, clears the next picks in
@@ -397,7 +460,7 @@ impl Telescope {
             if self.zones.len() <= self.config.max_regions || threshold > f64::from(self.samples) {
                 return;
             }
-            threshold *= 2.0;
+            threshold = (2.0 * threshold).max(1.0);
         }
     }
 
@@ -407,43 +470,29 @@ impl Telescope {
         (mapped / self.config.min_regions as u64).max(PAGE_SIZE)
     }
 
-    /// Splits every region by the half-covered rule until the maximum number is reached. Our rule:
+    /// Splits regions by the half-covered rule until the maximum number is reached. Our rule:
     /// regions with the highest counts split first, ties in random order; the last one that still
     /// has room splits into as many equal groups of entries as fit.
     fn split(&mut self, levels: u8) {
         let mut room =
             self.config.max_regions.saturating_sub(self.zones.len() + self.hidden.count());
         let mut order: Vec<(f64, u64, usize)> = (self.zones.iter().enumerate())
-            .filter(|(_, zone)| is_worth_splitting(zone))
             .map(|(index, zone)| (zone.count, self.rng.next_u64(), index))
             .collect();
         order.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-        let mut cuts: Vec<Option<(Level, u64)>> = vec![None; self.zones.len()];
+        let mut split: Vec<Vec<SampledRegion>> = vec![Vec::new(); self.zones.len()];
         for (_, _, index) in order {
-            if room == 0 {
-                break;
-            }
-            let range = self.zones[index].range;
-            let Some(level) = split_level(&range, levels) else { continue };
-            let group = level.entries_in(&range).div_ceil(room as u64 + 1);
-            cuts[index] = Some((level, group));
-            room -= pieces(range, level, group).count() - 1;
+            let zone = &mut self.zones[index];
+            let how = match room {
+                0 => None,
+                _ => zone.how_to_split(levels, room as u64 + 1, &mut self.rng),
+            };
+            zone.whole = None;
+            split[index] = how.map_or_else(|| vec![zone.clone()], |how| how.pieces(zone));
+            room -= split[index].len() - 1;
         }
-        self.apply(&cuts);
-    }
-
-    fn apply(&mut self, cuts: &[Option<(Level, u64)>]) {
-        let mut split = Vec::with_capacity(self.config.max_regions);
-        for (mut zone, cut) in self.zones.drain(..).zip(cuts) {
-            zone.start_over();
-            match cut {
-                Some((level, group)) => {
-                    split.extend(pieces(zone.range, *level, *group).map(|part| zone.part(part)));
-                }
-                None => split.push(zone),
-            }
-        }
-        self.zones = split;
+        self.zones = split.into_iter().flatten().collect();
+        self.zones.iter_mut().for_each(SampledRegion::start_over);
     }
 
     fn begin_window(&mut self, ports: &mut dyn Ports, levels: u8) -> Result<()> {
@@ -477,15 +526,6 @@ impl Telescope {
     }
 }
 
-/// Whether to split a region. Our rule: a region without a hit whose samples all probed the same
-/// single entry is known to be cold, and so is everything beneath it (the article's corollary); a
-/// single leaf has nothing beneath it.
-fn is_worth_splitting(zone: &SampledRegion) -> bool {
-    let one_entry =
-        zone.level.is_some_and(|level| level.entry_of(zone.range.at(0)).covers(&zone.range));
-    !(zone.leaf || one_entry && zone.hits == 0.0)
-}
-
 /// The region of a zone; it is unknown if the machine refused to judge it, or if too few samples
 /// were taken to confirm that it is hot or cold.
 fn region_of(zone: &SampledRegion, samples: u32, confidence: f32) -> Region {
@@ -502,15 +542,21 @@ fn region_of(zone: &SampledRegion, samples: u32, confidence: f32) -> Region {
     }
 }
 
-/// Merges like neighbours whose union splits at `level` or below, at the boundary between them.
+/// Merges like neighbours whose union splits at `level` or below, at the boundary between them; and
+/// at a random cut those that have like hits, as in DAMON.
 fn merge_at(zones: &mut Vec<SampledRegion>, level: Level, levels: u8, threshold: f64, limit: u64) {
     zones.dedup_by(|next, zone| {
-        if !zone.range.touches(&next.range) || !zone.is_like(next, threshold) {
+        if !zone.range.touches(&next.range) {
             return false;
         }
         let union = Range::new(zone.range.space, zone.range.start, next.range.end);
         let apart = |at: Level| at <= level && next.range.start.is_multiple_of(at.entry_bytes());
-        let merges = union.bytes() <= limit && split_level(&union, levels).is_some_and(apart);
+        let is_reverse = || split_level(&union, levels).is_some_and(apart);
+        let alike = match next.cut {
+            true => (zone.hits - next.hits).abs() <= threshold,
+            false => zone.is_like(next, threshold) && is_reverse(),
+        };
+        let merges = alike && union.bytes() <= limit;
         if merges {
             zone.merge(next);
         }
@@ -667,7 +713,16 @@ mod tests {
         zones.iter().map(|zone| zone.range).collect()
     }
 
-    // 40 samples: counts are alike within 4 hits.
+    // As in the kernel: a tenth of the highest count, rounded down; not of the samples.
+    #[test]
+    fn counts_are_alike_within_a_tenth_of_the_highest() {
+        let mut telescope = Telescope::new(Config::default()).unwrap();
+        telescope.samples = 40;
+        telescope.zones = vec![zone(0, MIB, 29.0, Level::PMD), zone(MIB, GIB, 3.0, Level::PMD)];
+        assert_eq!(telescope.threshold(), 2.0);
+    }
+
+    // Counts are alike within 4 hits.
     #[test]
     fn neighbours_of_like_counts_merge() {
         let pmd = |i: u64, hits| zone(i * 2 * MIB, (i + 1) * 2 * MIB, hits, Level::PMD);
@@ -714,8 +769,9 @@ mod tests {
         assert_eq!(zone.age, 1);
     }
 
+    // One look at the only entry settles it; of many, no look of the window found one young.
     #[test]
-    fn entries_settled_by_one_look_are_not_split() {
+    fn regions_without_a_hit_are_not_split() {
         let answer = |kind| {
             let (state, reached) = (State::Old, Some(Level::PMD));
             Judged { state, reached, kind, dirty: false }
@@ -727,11 +783,44 @@ mod tests {
             zone.judge(&probe);
             zone
         };
-        assert!(!is_worth_splitting(&judge(LeafKind::Table, 0, 2 * MIB)), "cold entry");
-        assert!(is_worth_splitting(&judge(LeafKind::Table, 0, 4 * MIB)), "two entries");
+        let how = |zone: &SampledRegion| zone.how_to_split(4, 1000, &mut Rng::seeded(1));
+        assert_eq!(how(&judge(LeafKind::Table, 0, 2 * MIB)), None, "cold entry");
+        let mut two = judge(LeafKind::Table, 0, 4 * MIB);
+        assert_eq!(how(&two), None, "two cold entries");
+        two.hits = 0.01;
+        assert_eq!(how(&two), Some(Split::Entries(Level::PMD, 1)));
         let mut huge = judge(LeafKind::Page, 0, 2 * MIB);
         huge.hits = 9.0;
-        assert!(!is_worth_splitting(&huge), "one huge page");
+        assert_eq!(how(&huge), None, "one huge page");
+        let new = SampledRegion::new(r(0, 4 * MIB));
+        assert_eq!(how(&new), Some(Split::Entries(Level::PMD, 1)), "nothing is known of it");
+    }
+
+    // Two hot entries merge, and are split into the same two; then they are cut in two elsewhere,
+    // and merge again if both parts have like hits, although few were at the lower level.
+    #[test]
+    fn a_region_whose_pieces_merged_again_is_cut_at_random() {
+        let config = Config { min_regions: 1, ..Default::default() };
+        let mut telescope = Telescope::new(config).unwrap();
+        telescope.zones = vec![zone(0, 2 * GIB, 40.0, Level::PUD)];
+        // Splits, and merges by so many hits of both parts; returns where the right one began.
+        let mut window = |hits: [(f64, Level); 2]| {
+            telescope.split(4);
+            assert_eq!(telescope.zones.len(), 2);
+            for (part, (hits, level)) in telescope.zones.iter_mut().zip(hits) {
+                (part.hits, part.count) = (hits, hits * weight(level));
+                part.level = Some(Level::PUD);
+            }
+            let cut = telescope.zones[1].range.start;
+            telescope.merge(4);
+            (cut, telescope.zones.len())
+        };
+        let (pud, pmd) = (Level::PUD, Level::PMD);
+        assert_eq!(window([(40.0, pud), (40.0, pud)]), (GIB, 1));
+        let cuts = [(); 4].map(|()| window([(40.0, pmd), (38.0, pud)]));
+        assert!(cuts.iter().all(|(_, merged)| *merged == 1), "like hits: {cuts:?}");
+        assert!(cuts.iter().any(|(cut, _)| !cut.is_multiple_of(GIB)), "{cuts:?}");
+        assert_eq!(window([(12.0, pmd), (40.0, pud)]).1, 2, "a part of the left one is cold");
     }
 
     #[test]

@@ -31,8 +31,11 @@ fn config(seed: u64) -> Config {
 fn conforms() {
     // Regions are fitted to mappings once a minute.
     let traits = Traits { layout_age: Duration::from_secs(60) };
-    let make = || -> Box<dyn Instrument> { Box::new(Damon::new(config(1)).unwrap()) };
-    conforms_as(&make, &traits);
+    for upper_levels in [false, true] {
+        let config = Config { upper_levels, ..config(1) };
+        let make = || -> Box<dyn Instrument> { Box::new(Damon::new(config.clone()).unwrap()) };
+        conforms_as(&make, &traits);
+    }
 }
 
 /// Mean accuracy over the windows of the last second, after `seconds`.
@@ -127,4 +130,15 @@ fn never_more_regions_than_allowed_nor_probes() {
     }
     // One clear and one test per region and sampling interval.
     assert!(toy.probes() <= 2 * 60 * 4 * 200 + 2 * 60, "{}", toy.probes());
+}
+
+// Telescope's authors posted DAMON with probes of upper levels: an entry of 1 GiB in the hot set is
+// young in each sample. The 25th percentile must reach 0.9; the rest may straddle a border still.
+#[test]
+fn finds_ten_gigabytes_in_a_terabyte_at_upper_levels() {
+    let hot = r(300 * GIB, 310 * GIB);
+    let levels = |seed| Config { upper_levels: true, ..config(seed) };
+    let one = |seed| last_second(r(12345 * 4096, TIB), hot, levels(seed), 6.0);
+    let (precision, recall) = samples("10 GiB of 1 TiB, upper levels", 10, one);
+    assert!(percentile(&precision, 25) >= 0.9 && percentile(&recall, 25) >= 0.9);
 }

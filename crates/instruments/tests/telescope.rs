@@ -68,6 +68,26 @@ fn finds_ten_gigabytes_in_five_terabytes_within_two_seconds() {
     }
 }
 
+// Both entries of a GiB in which a hot GiB lies are always young: seen at their level alone it
+// would be two.
+#[test]
+fn finds_a_gigabyte_that_no_entry_holds() {
+    let hot = r(1700 * GIB + 300 * MIB, 1701 * GIB + 300 * MIB);
+    let found = detects(r(0, 5 * TIB), hot, Variant::Bounded, 6.0);
+    assert!(found.is_some_and(|time| time <= Duration::from_secs(4)), "{found:?}");
+}
+
+// 10 GiB hot of 5 TiB: the mean of the looks a second, a clear and a test each.
+#[test]
+fn cold_memory_costs_few_looks() {
+    let touches = random_touches(&[r(1700 * GIB, 1710 * GIB)], 1_000_000, 3);
+    let mut toy = Toy::new(&[r(0, 5 * TIB)], touches);
+    run(&mut toy, &mut *telescope(Variant::Bounded), 10.0);
+    let looks = toy.probes() as f64 / 10.0;
+    println!("{looks:.0} looks a second");
+    assert!(looks < 27_200.0, "{looks}");
+}
+
 #[test]
 fn finds_sixty_four_megabytes_in_a_gigabyte() {
     let hot = r(300 * MIB, 364 * MIB);

@@ -1,11 +1,14 @@
 //! DAMON: region sampling at the leaves, as in the kernel.
 //!
-//! Source: Linux v6.12, mm/damon/core.c and mm/damon/vaddr.c; interval tuning from v6.15. Each step
-//! names the kernel function that it follows. In short:
+//! Source: Linux v6.12, mm/damon/core.c and mm/damon/vaddr.c; interval tuning from v6.15; probes of
+//! upper levels from Telescope's authors' posting to the kernel list ("mm/damon: Profiling
+//! enhancements for DAMON", v2 of March 2024), which changes nothing else. Each step names the
+//! kernel function that it follows. In short:
 //!
 //! - Every sampling interval one random page of each region is probed: its ACCESSED bit is cleared
 //!   (`damon_va_prepare_access_checks`) and tested one interval later (`damon_va_check_accesses`).
-//!   Only leaves are judged: the PTE, or the PMD of a huge page.
+//!   Only leaves are judged: the PTE, or the PMD of a huge page. With [`Config::upper_levels`] it
+//!   is the highest entry of the page's walk that lies within the region (`pick_profile_level`).
 //! - At the end of each window neighbours with like counts merge, the regions are reported, counts
 //!   are reset, and every region splits at random (`kdamond_fn`).
 //! - A window is a number of sampling intervals, not a time: an interval begins when the work of
@@ -34,8 +37,8 @@
 use std::time::Duration;
 
 use tierscope_core::{
-    Instrument, Level, Mappings, Need, PAGE_SHIFT, Ports, Probe, Region, Result, Rng, Setting,
-    Snapshot, SpaceId, State, Step, Time, Unknown,
+    Instrument, Level, Mappings, Need, PAGE_SHIFT, Ports, Probe, Radix, Region, Result, Rng,
+    Setting, Snapshot, SpaceId, State, Step, Time, Unknown,
 };
 
 mod areas;
@@ -46,6 +49,7 @@ use crate::checks::{intervals, region_limits};
 use crate::hidden::Hidden;
 use crate::registry::{Common, CostClass, Entry, Variant, set};
 use areas::three_areas;
+pub(crate) use regions::random_left;
 use regions::{SampledRegion, Splitter, initial, merge, set_areas, size_limit};
 pub use tune::Goal;
 
@@ -67,6 +71,11 @@ pub(crate) const ENTRY: Entry = Entry {
             about: "fixed, with the 32-bit draws of v6.12: blind beyond 4 GiB of a region",
             cost: CostClass::Bounded,
         },
+        Variant {
+            name: "levels",
+            about: "fixed, with probes of upper levels as Telescope's authors posted it",
+            cost: CostClass::Bounded,
+        },
     ],
     removed: &[],
     make,
@@ -76,6 +85,7 @@ fn make(variant: &str, common: &Common) -> Result<Box<dyn Instrument>> {
     let mut config = Config {
         auto_tune: (variant == "tuned").then(Goal::default),
         narrow_draws: variant == "narrow",
+        upper_levels: variant == "levels",
         ..Default::default()
     };
     set(&mut config.sampling, &common.sampling);
@@ -108,6 +118,8 @@ pub struct Config {
     pub auto_tune: Option<Goal>,
     /// Draws random pages with 32 bits, as v6.12 does.
     pub narrow_draws: bool,
+    /// Probes the highest entry that lies within the region instead of the leaf.
+    pub upper_levels: bool,
     /// Seed of the random pages and splits.
     pub seed: u64,
 }
@@ -123,6 +135,7 @@ impl Default for Config {
             max_regions: 1000,
             auto_tune: None,
             narrow_draws: false,
+            upper_levels: false,
             seed: 1,
         }
     }
@@ -221,13 +234,14 @@ impl Damon {
 
     /// `damon_va_check_accesses` and, in the same batch, `damon_va_prepare_access_checks`.
     fn sample(&mut self, ports: &mut dyn Ports, prepare: bool) -> Result<()> {
+        let access = ports.access_bits()?;
         self.batch.clear();
         self.batch.extend(self.picks.iter().map(|pick| Probe::test(pick.at, pick.level)));
         if prepare {
-            self.pick();
+            self.pick(&access.radix());
             self.batch.extend_from_slice(&self.picks);
         }
-        ports.access_bits()?.probe(&mut self.batch)?;
+        access.probe(&mut self.batch)?;
         self.samples += 1;
         for (zone, probe) in self.zones.iter_mut().zip(&self.batch) {
             zone.judge(probe);
@@ -256,19 +270,21 @@ impl Damon {
 
     /// `damon_va_prepare_access_checks` alone.
     fn prepare(&mut self, ports: &mut dyn Ports) -> Result<()> {
-        self.pick();
+        let access = ports.access_bits()?;
+        self.pick(&access.radix());
         self.batch.clone_from(&self.picks);
-        ports.access_bits()?.probe(&mut self.batch)
+        access.probe(&mut self.batch)
     }
 
     /// Picks a random page of every region (`__damon_va_prepare_access_check`).
-    fn pick(&mut self) {
+    fn pick(&mut self, radix: &Radix) {
         self.picks.clear();
-        let narrow = self.config.narrow_draws;
+        let Config { narrow_draws: narrow, upper_levels, .. } = self.config;
         for zone in &self.zones {
             let offset = draw(&mut self.rng, zone.range.bytes(), narrow);
             let at = zone.range.at(offset >> PAGE_SHIFT << PAGE_SHIFT);
-            self.picks.push(Probe::clear(at, Level::PTE));
+            let upper = upper_levels.then(|| radix.highest_within(at, &zone.range)).flatten();
+            self.picks.push(Probe::clear(at, upper.unwrap_or(Level::PTE)));
         }
     }
 
@@ -359,6 +375,7 @@ impl Instrument for Damon {
             setting("min-regions", config.min_regions.to_string()),
             setting("max-regions", config.max_regions.to_string()),
             setting("narrow-draws", config.narrow_draws.to_string()),
+            setting("upper-levels", config.upper_levels.to_string()),
             setting("seed", config.seed.to_string()),
         ];
         if let Some(goal) = &config.auto_tune {

@@ -194,11 +194,10 @@ impl Splitter {
 fn split(mut zone: SampledRegion, parts: u32, rng: &mut Rng) -> Vec<SampledRegion> {
     let mut rights = Vec::with_capacity(parts as usize);
     for _ in 1..parts {
-        let bytes = zone.range.bytes();
-        if bytes <= 2 * PAGE_SIZE {
+        if zone.range.bytes() <= 2 * PAGE_SIZE {
             break;
         }
-        let left = (1 + rng.below(9)) * bytes / 10 / PAGE_SIZE * PAGE_SIZE;
+        let left = random_left(zone.range.bytes(), rng);
         if left == 0 {
             continue;
         }
@@ -210,6 +209,11 @@ fn split(mut zone: SampledRegion, parts: u32, rng: &mut Rng) -> Vec<SampledRegio
     rights.push(zone);
     rights.reverse();
     rights
+}
+
+/// One to nine tenths of a region in whole pages; 0 where a tenth is less than a page.
+pub(crate) fn random_left(bytes: u64, rng: &mut Rng) -> u64 {
+    (1 + rng.below(9)) * bytes / 10 / PAGE_SIZE * PAGE_SIZE
 }
 
 #[cfg(test)]
