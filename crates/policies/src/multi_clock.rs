@@ -12,7 +12,8 @@
 //!   then unreferenced active pages become inactive while the active list is longer than √(10·n):1,
 //!   n in GB (the printed formula's radical covers both factors, as the kernel's `int_sqrt(10 *
 //!   gb)`); then unreferenced inactive pages are demoted to the next tier.
-//! - A promotion into a tier that is short of memory demotes as much of it at once (IV-C).
+//! - A promotion into a tier that is short of memory demotes as much of it at once (IV-C), and all
+//!   pages selected for promotion are promoted "in the same kpromoted run" (III-B): see [`Hand`].
 //! - The lowest tier writes back: file pages, and anonymous ones if there is swap. When nothing is
 //!   left to write back, the machine's allocator fails as it does without a policy: out of memory
 //!   is the last resort.
@@ -26,7 +27,8 @@
 //!
 //! Left open by the paper, decided here: pages found on a promote list are promoted without another
 //! probe; pages whose promotion failed are probed in the next run (transitions 11 and 12). A
-//! promotion that lacks free memory waits for the demotions ordered for it.
+//! promotion that lacks free memory waits for the demotions ordered for it. A scan that has found
+//! too few victims goes on until there are enough, as CLOCK's hand and kswapd do.
 
 use std::time::Duration;
 
@@ -137,6 +139,29 @@ struct Balance {
     short: bool,
     /// The last scan freed nothing: no further one until the next run.
     rests: bool,
+    /// A page was demoted since.
+    freed: bool,
+    /// The tier lacks a victim: for a page to be promoted into it, or up to its high watermark.
+    wanted: bool,
+    hand: Hand,
+}
+
+/// Search of a tier's lists for pages to demote, which goes on until there are enough.
+///
+/// Each round meets twice as many pages as the one before, as kswapd raises its priority
+/// (mm/vmscan.c, `balance_pgdat`). It ends after four circuits: an active referenced page is a
+/// victim at the third look without an access (7, 9, 3); one more finds bits set meanwhile.
+#[derive(Clone, Copy, Debug, Default)]
+struct Hand {
+    rounds: u32,
+    met: u64,
+}
+
+impl Hand {
+    const CIRCUITS: u64 = 4;
+    /// Log2 of the pages of the longest round over those of the first: a round of 65,536 probes
+    /// takes some 20 ms on a live process.
+    const LONGEST: u32 = 6;
 }
 
 /// Counters of the policy's work.
@@ -163,8 +188,9 @@ pub struct MultiClock {
     pages: Resident,
     balances: Vec<Balance>,
     next_run: Time,
-    /// Whether a run awaits the results of its probes.
+    /// Whether a run awaits the results of its probes, and the pages that were promoted before it.
     running: bool,
+    promoted_before: u64,
     /// Pages of slower tiers found accessed since the last run; and in `idle`, pages found not
     /// accessed since the last accessed one or the last change of the interval.
     accessed: u64,
@@ -184,6 +210,7 @@ impl MultiClock {
             balances: Vec::new(),
             next_run: Time(0),
             running: false,
+            promoted_before: 0,
             accessed: 0,
             idle: 0,
             no_write_back: false,
@@ -215,22 +242,28 @@ impl MultiClock {
     fn begin_run(&mut self, orders: &mut Orders) {
         self.account.runs += 1;
         self.running = true;
-        self.balances.iter_mut().for_each(|balance| balance.rests = false);
+        self.promoted_before = self.account.promoted;
+        for balance in &mut self.balances {
+            (balance.rests, balance.hand) = (false, Hand::default());
+        }
         for tier in self.tiers() {
             self.config.costs.charge_wake(orders);
             for kind in [Kind::Inactive, Kind::Active, Kind::Promote] {
-                self.scan(tier, kind, orders);
+                self.scan(tier, kind, self.config.scan, orders);
             }
         }
     }
 
-    fn scan(&mut self, tier: Tier, kind: Kind, orders: &mut Orders) {
+    /// Orders probes of up to `most` pages of each list of a kind; returns the number met.
+    fn scan(&mut self, tier: Tier, kind: Kind, most: u32, orders: &mut Orders) -> u64 {
+        let mut all = 0;
         for file in [false, true] {
             let which = (tier, kind, file);
-            let met =
-                self.pages.clock.scan(&self.pages.census.numbers, which, self.config.scan, orders);
+            let met = self.pages.clock.scan(&self.pages.census.numbers, which, most, orders);
             self.config.costs.charge(orders, met);
+            all += met;
         }
+        all
     }
 
     /// Scans a tier at its low watermark at once (kswapd).
@@ -243,15 +276,44 @@ impl MultiClock {
             if !balance.short || balance.rests {
                 continue;
             }
-            // Set until probe results arrive, so that an unanswered scan is not repeated at once.
-            balance.rests = true;
+            // Set until the hand has come to rest, so that an unanswered scan is not repeated.
+            (balance.rests, balance.hand) = (true, Hand::default());
             self.config.costs.charge_wake(orders);
-            self.scan(tier, Kind::Active, orders);
-            self.scan(tier, Kind::Inactive, orders);
+            self.search(tier, orders);
             if orders.probes.is_empty() {
                 self.finish(orders);
             }
         }
+    }
+
+    /// Lets the hand of a tier go on by one round.
+    fn search(&mut self, tier: Tier, orders: &mut Orders) {
+        let hand = &mut self.balances[usize::from(tier.0)].hand;
+        let most = self.config.scan.saturating_mul(1 << hand.rounds.min(Hand::LONGEST));
+        hand.rounds += 1;
+        let met = [Kind::Active, Kind::Inactive].map(|kind| self.scan(tier, kind, most, orders));
+        self.balances[usize::from(tier.0)].hand.met += met.iter().sum::<u64>();
+    }
+
+    /// Lets the hands go on of tiers that need more victims. Returns whether any did.
+    fn search_on(&mut self, orders: &mut Orders) -> bool {
+        let before = orders.probes.len();
+        for tier in self.tiers() {
+            let pages = self.pages_on(tier, &[Kind::Inactive, Kind::Active]);
+            let balance = &mut self.balances[usize::from(tier.0)];
+            let goes_on = balance.hand.met < Hand::CIRCUITS * pages;
+            if std::mem::take(&mut balance.wanted) && goes_on && self.can_lose(tier) {
+                self.search(tier, orders);
+            }
+        }
+        orders.probes.len() > before
+    }
+
+    /// Whether pages of a tier have where to go.
+    fn can_lose(&self, tier: Tier) -> bool {
+        let below = Tier(tier.0 + 1);
+        let lowest = usize::from(below.0) == self.pages.moves.tiers();
+        if lowest { !self.no_write_back } else { self.pages.moves.free(below) > 0 }
     }
 
     fn judge(&mut self, probes: &[Probe]) {
@@ -264,24 +326,43 @@ impl MultiClock {
         });
     }
 
-    /// Promotes and demotes, once all probes are answered.
+    /// Promotes and demotes, once all probes are answered; orders more if victims lack.
     fn finish(&mut self, orders: &mut Orders) {
-        let run = std::mem::take(&mut self.running);
-        let before = self.account.promoted;
-        for tier in self.tiers() {
-            let short = self.balances[usize::from(tier.0)].short;
-            if run || short {
-                self.promote_all(tier, short, orders);
-            }
+        let promoting: Vec<Tier> = self.tiers().filter(|tier| self.promotes_from(*tier)).collect();
+        for tier in &promoting {
+            self.promote_all(*tier, orders);
         }
         for tier in self.tiers() {
             if self.balances[usize::from(tier.0)].short {
                 self.demote_some(tier, orders);
             }
         }
+        if self.search_on(orders) {
+            return;
+        }
+        for tier in promoting {
+            self.give_up(tier, orders);
+        }
+        self.tiers().for_each(|tier| self.rest(tier));
         self.pages.clock.clear_cold();
-        if run && self.config.adjust {
-            self.adjust(self.account.promoted - before);
+        if std::mem::take(&mut self.running) && self.config.adjust {
+            self.adjust(self.account.promoted - self.promoted_before);
+        }
+    }
+
+    fn promotes_from(&self, tier: Tier) -> bool {
+        tier.0 > 0 && (self.running || self.balances[usize::from(tier.0)].short)
+    }
+
+    /// Ends a scan of a tier that is short of memory.
+    fn rest(&mut self, tier: Tier) {
+        let balance = &mut self.balances[usize::from(tier.0)];
+        let freed = std::mem::take(&mut balance.freed);
+        if balance.short {
+            balance.rests = !freed;
+            let lowest = usize::from(tier.0) + 1 == self.pages.moves.tiers();
+            let lacks = lowest && !freed && self.pages.moves.shortage(tier) > 0;
+            self.account.last_resorts += u64::from(lacks);
         }
     }
 
@@ -301,31 +382,23 @@ impl MultiClock {
 
     /// Whether at least as many pages in a row as the slower tiers have were found not accessed.
     fn accessed_nothing(&self) -> bool {
-        let count = |tier: Tier| {
-            let kinds = [Kind::Inactive, Kind::Active, Kind::Promote];
-            let lists = kinds.into_iter().flat_map(|kind| [(kind, false), (kind, true)]);
-            lists
-                .map(|(kind, file)| u64::from(self.pages.clock.count(tier, kind, file)))
-                .sum::<u64>()
-        };
-        self.idle >= self.tiers().skip(1).map(count).sum::<u64>()
+        let kinds = [Kind::Inactive, Kind::Active, Kind::Promote];
+        self.idle >= self.tiers().skip(1).map(|tier| self.pages_on(tier, &kinds)).sum::<u64>()
     }
 
-    /// Promotes all pages on a tier's promote lists (13). A page that cannot be promoted stays for
-    /// the next run, or becomes active again if its own tier is short of memory (11).
-    fn promote_all(&mut self, tier: Tier, short: bool, orders: &mut Orders) {
-        if tier.0 == 0 {
-            return;
-        }
+    /// Pages on a tier's lists of these kinds.
+    fn pages_on(&self, tier: Tier, kinds: &[Kind]) -> u64 {
+        let lists = kinds.iter().flat_map(|kind| [(*kind, false), (*kind, true)]);
+        lists.map(|(kind, file)| u64::from(self.pages.clock.count(tier, kind, file))).sum()
+    }
+
+    /// Promotes the pages on a tier's promote lists (13), until victims lack.
+    fn promote_all(&mut self, tier: Tier, orders: &mut Orders) {
         for file in [false, true] {
             for page in self.pages.clock.first_come(tier, Kind::Promote, file, self.config.scan) {
                 self.config.costs.charge(orders, 1);
-                if self.promote(page, tier, orders) {
-                    self.account.promoted += 1;
-                } else if short {
-                    self.pages.clock.happen(page, Event::Refused);
-                } else {
-                    self.pages.clock.mark_tried(page);
+                if !self.promote(page, tier, orders) {
+                    break;
                 }
             }
         }
@@ -336,10 +409,29 @@ impl MultiClock {
         let bytes = self.pages.clock.bytes(page);
         while self.pages.moves.room_above_low(to) < bytes {
             if !self.demote_one(to, orders) {
+                self.balances[usize::from(to.0)].wanted = true;
                 return false;
             }
         }
-        self.pages.send(page, from, Some(to), MovePurpose::Up, orders)
+        let sent = self.pages.send(page, from, Some(to), MovePurpose::Up, orders);
+        self.account.promoted += u64::from(sent);
+        sent
+    }
+
+    /// Ends the attempt to promote what is left: a page stays for the next run, or becomes active
+    /// again if its own tier is short of memory (11).
+    fn give_up(&mut self, tier: Tier, orders: &mut Orders) {
+        let short = self.balances[usize::from(tier.0)].short;
+        for file in [false, true] {
+            for page in self.pages.clock.first_come(tier, Kind::Promote, file, self.config.scan) {
+                self.config.costs.charge(orders, 1);
+                if short {
+                    self.pages.clock.happen(page, Event::Refused);
+                } else {
+                    self.pages.clock.mark_tried(page);
+                }
+            }
+        }
     }
 
     /// Demotes one page that was just found cold, if the next tier has room; in the lowest tier,
@@ -376,17 +468,13 @@ impl MultiClock {
 
     /// Frees a tier up to its high watermark, as far as known cold pages suffice.
     fn demote_some(&mut self, tier: Tier, orders: &mut Orders) {
-        let mut freed = false;
-        while self.pages.moves.free_at_last(tier) < self.pages.moves.high(tier)
-            && self.demote_one(tier, orders)
-        {
-            freed = true;
+        while self.pages.moves.free_at_last(tier) < self.pages.moves.high(tier) {
+            if !self.demote_one(tier, orders) {
+                self.balances[usize::from(tier.0)].wanted = true;
+                break;
+            }
+            self.balances[usize::from(tier.0)].freed = true;
         }
-        let lowest = usize::from(tier.0) + 1 == self.pages.moves.tiers();
-        if lowest && !freed && self.pages.moves.shortage(tier) > 0 {
-            self.account.last_resorts += 1;
-        }
-        self.balances[usize::from(tier.0)].rests = !freed;
     }
 
     fn end(&mut self, outcome: &Outcome) {
@@ -503,16 +591,27 @@ mod tests {
         assert_eq!(trace.places(), "0:1 1:0 2:1 3:0");
     }
 
-    // No page of the fast tier is cold: page 3 stays on the promote list, where an access keeps it
-    // (12), and is active again after a second without one (11).
+    // No page of the fast tier is cold, for both are touched in every second. The hand goes on: its
+    // first circuit makes both active unreferenced, the second page 0 inactive, the third finds it
+    // cold, and page 3 is promoted in the run that selected it.
     #[test]
-    fn golden_without_room_nothing_is_promoted() {
+    fn golden_the_hand_goes_on_until_it_finds_a_victim() {
         let mut trace = trace([2, 8], 4);
         trace.seconds(5, |_| vec![0, 1, 3]);
+        assert_eq!(trace.ordered(), ["0→1", "3→0"]);
+        assert_eq!(trace.places(), "0:1 1:0 2:1 3:0");
+    }
+
+    // The slow tier is full, so nothing can be demoted: page 3 stays on the promote list, where an
+    // access keeps it (12), and is active again after a second without one (11).
+    #[test]
+    fn golden_without_room_below_nothing_is_promoted() {
+        let mut trace = trace([2, 2], 4);
+        trace.seconds(5, |_| vec![3]);
         assert_eq!((trace.orders(), state(&trace, 3)), (0, (1, Promote)));
-        trace.seconds(1, |_| vec![0, 1, 3]);
+        trace.seconds(1, |_| vec![3]);
         assert_eq!(state(&trace, 3), (1, Promote));
-        trace.seconds(1, |_| vec![0, 1]);
+        trace.seconds(1, |_| vec![]);
         assert_eq!((trace.orders(), state(&trace, 3)), (0, (1, ActiveUnreferenced)));
     }
 

@@ -73,6 +73,8 @@ pub(crate) struct Clock {
     cold: Vec<std::collections::VecDeque<u32>>,
     /// Whether `cold` is maintained.
     keeps_cold: bool,
+    /// Whether a scan activates an anonymous page when it finds it accessed once.
+    activates_at_once: bool,
     scratch: Vec<u32>,
 }
 
@@ -88,6 +90,7 @@ impl Clock {
             ratio: [1; TIERS as usize],
             cold: vec![Default::default(); usize::from(TIERS)],
             keeps_cold: true,
+            activates_at_once: false,
             scratch: Vec::new(),
         }
     }
@@ -95,6 +98,12 @@ impl Clock {
     /// Without `cold`, for a policy that never calls [`Clock::next_cold`].
     pub(crate) fn without_cold(self) -> Self {
         Self { keeps_cold: false, ..self }
+    }
+
+    /// As Linux up to 5.8: an anonymous page found accessed once is active (mm/vmscan.c,
+    /// `page_check_references`: `PageSwapBacked`), a file page if found so twice.
+    pub(crate) fn activating_at_once(self) -> Self {
+        Self { activates_at_once: true, ..self }
     }
 
     /// Sets the maximum ratio of active to inactive pages of a tier to `int_sqrt(10 * GB):1` (Linux
@@ -266,7 +275,16 @@ impl Clock {
     /// Applies a scan's finding to a page, by the state diagram.
     #[inline]
     pub(crate) fn settle(&mut self, page: u32, young: bool) {
-        if young { self.accessed(page, Event::Seen) } else { self.idle(page) }
+        if !young {
+            return self.idle(page);
+        }
+        self.accessed(page, Event::Seen);
+        if self.activates_at_once
+            && !self.is_file(page)
+            && let Some((tier, PageState::InactiveReferenced)) = self.state(page)
+        {
+            self.put(page, tier, PageState::ActiveUnreferenced);
+        }
     }
 
     /// Records that a page was not referenced since the last scan.
@@ -565,6 +583,17 @@ mod tests {
         clock.see(3, 0, Tier(0), false);
         clock.lock(3, false);
         assert_eq!(clock.state_of(3), Some((0, PageState::InactiveUnreferenced)));
+    }
+
+    // Page 3 is anonymous, page 4 of a file.
+    #[test]
+    fn old_kernels_activate_anonymous_pages_at_the_first_look() {
+        let mut clock = Clock::new(false, 1).activating_at_once();
+        clock.see(3, 0, Tier(0), false);
+        clock.see(4, 0, Tier(0), true);
+        [3, 4].into_iter().for_each(|page| clock.settle(page, true));
+        assert_eq!(clock.state_of(3), Some((0, PageState::ActiveUnreferenced)));
+        assert_eq!(clock.state_of(4), Some((0, PageState::InactiveReferenced)));
     }
 
     #[test]
