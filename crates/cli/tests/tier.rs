@@ -97,6 +97,33 @@ fn policies_run_side_by_side_and_the_same_seed_gives_the_same() {
     assert_eq!(reproducible(again), reproducible(report));
 }
 
+// 2 MB of values are loaded in the first tenth of a second, in which memory grows, and read in the
+// next two.
+#[test]
+fn workloads_in_turn_have_a_rate_each() {
+    let dir = tempfile::tempdir().unwrap();
+    let workload = "redis:keys=2000,value=1000,ycsb=load+c+b,phase=100ms";
+    let text = SMALL.replace("contiguous:space=64MiB,hot=4MiB,at=40MiB,rate=100000", workload);
+    let text = text.replace("\"3s\"", "\"300ms\"").replace("\"2s\"", "\"0s\"");
+    let text = text.replace("\"static\", \"amp-lru\", \"hot-region\"", "\"static\"");
+    let text = text.replace("placement = { bind = \"optane\" }", "populate = false");
+    let file = written(dir.path(), &text);
+    let report = json(&["sim", "tier", &file]);
+    let still = &report["outcomes"][0];
+    let phases = still["phases"].as_array().unwrap();
+    let names: Vec<_> = phases.iter().map(|phase| phase["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["load", "c", "b"]);
+    let number = |phase: &Value, what: &str| phase[what].as_f64().unwrap();
+    for (phase, end) in phases.iter().zip([0.1, 0.2, 0.3]) {
+        assert!((number(phase, "end_seconds") - end).abs() < 0.001, "{phase}");
+    }
+    // 2000 keys in a tenth of a second; the clients then wait.
+    assert!((number(&phases[0], "operations_per_second") - 20_000.0).abs() < 1.0, "{phases:?}");
+    assert!(number(&phases[1], "operations_per_second") > 20_000.0, "{phases:?}");
+    let printed = String::from_utf8(tierscope(&["sim", "tier", &file]).stdout).unwrap();
+    assert!(printed.contains("Phases: rate over that of the reference"), "{printed}");
+}
+
 #[test]
 fn flags_alone_are_enough_and_the_table_has_moved_bytes() {
     let workload = "contiguous:space=64MiB,hot=4MiB,at=40MiB,rate=100000";

@@ -43,6 +43,11 @@ pub trait App: Debug + Send + Sync {
         None
     }
 
+    /// The parts of a program that does one thing after the other at fixed times, in order.
+    fn phases(&self) -> Vec<Phase> {
+        Vec::new()
+    }
+
     /// Prepares what [`App::start`] would otherwise prepare, if that takes long: a graph. `on`
     /// receives the share that is done, and returns `false` to stop; then `false` is returned.
     fn prepare(&self, _on: &mut dyn FnMut(f64) -> bool) -> bool {
@@ -53,6 +58,17 @@ pub trait App: Debug + Send + Sync {
     /// [`App::prepare`] has not. A machine that steps the lanes in the same order gets the same
     /// accesses.
     fn start(&self, bases: &[u64], seed: u64, lanes: u32) -> Vec<Box<dyn Lane>>;
+}
+
+/// A part of a program's run ([`App::phases`]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Phase {
+    /// Name: `load`, `a`.
+    pub name: String,
+    /// Time after the program's begin at which it starts.
+    pub from: Duration,
+    /// Time after the program's begin at which it ends.
+    pub to: Duration,
 }
 
 /// A thread of a program.

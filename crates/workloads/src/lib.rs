@@ -38,7 +38,7 @@ pub mod truth_dir;
 pub mod work;
 pub mod ycsb;
 
-pub use app::{App, Call, Lane, Next};
+pub use app::{App, Call, Lane, Next, Phase};
 pub use density::{Density, Part};
 pub use description::Workload;
 pub use schedule::Segment;

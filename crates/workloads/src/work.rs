@@ -6,7 +6,7 @@ use tierscope_core::{Error, ErrorKind, Result};
 
 use crate::description::Area;
 use crate::masim::Mode;
-use crate::{App, Workload, file, generate, programs};
+use crate::{App, Phase, Workload, file, generate, programs};
 
 /// Prefix of the lines that replay a recorded trace; the path of the trace follows.
 pub const TRACE: &str = "trace:";
@@ -64,6 +64,15 @@ impl Work {
         match self {
             Work::Described(_) => None,
             Work::Computed(app) => app.failed(),
+        }
+    }
+
+    /// The parts of the process's run ([`App::phases`]).
+    #[must_use]
+    pub fn phases(&self) -> Vec<Phase> {
+        match self {
+            Work::Described(_) => Vec::new(),
+            Work::Computed(app) => app.phases(),
         }
     }
 

@@ -87,6 +87,11 @@ impl Client {
         Self { mix, chooser, rng: Rng::seeded(seed) }
     }
 
+    /// Goes on with another workload.
+    pub fn turn(&mut self, mix: Mix, chooser: Chooser) {
+        (self.mix, self.chooser) = (mix, chooser);
+    }
+
     /// Sets the time since the client began.
     pub fn now(&mut self, since: std::time::Duration) {
         self.chooser.now(since);

@@ -49,6 +49,9 @@ fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         report.warm_up_seconds
     )?;
     write!(out, "{}\n{}", speeds(report), moves(report))?;
+    if let Some(phases) = phases(report) {
+        write!(out, "\nPhases: rate over that of the reference, and fast %\n{phases}")?;
+    }
     if let Some(reclaimed) = given_back(report) {
         write!(out, "\n{reclaimed}")?;
     }
@@ -77,6 +80,23 @@ fn given_back(report: &Report) -> Option<Table> {
             about_size(outcome.moves.refaulted_bytes),
             resident.map_or("-".into(), about_size),
         ]);
+    }
+    Some(table)
+}
+
+/// Rates and fast-tier shares in the phases of a program that does one thing after the other.
+fn phases(report: &Report) -> Option<Table> {
+    let names = report.outcomes.iter().map(|outcome| &outcome.phases);
+    let names = names.max_by_key(|phases| phases.len()).filter(|phases| !phases.is_empty())?;
+    let heads = names.iter().flat_map(|phase| [phase.name.as_str(), "fast %"]);
+    let mut table = Table::default().text("").numbers(heads);
+    for outcome in &report.outcomes {
+        let cells = (0..names.len()).flat_map(|index| {
+            let over = report.over_in(outcome, index);
+            let fast = outcome.phases.get(index).and_then(|phase| phase.fast_tier_share);
+            [over.map_or("-".into(), |x| format!("{x:.3}")), percent(fast)]
+        });
+        table.row(std::iter::once(outcome.policy.clone()).chain(cells));
     }
     Some(table)
 }

@@ -20,7 +20,7 @@ use crate::runner::Runner;
 
 pub use chart::{draw, page};
 pub use contestant::{Contestant, contestants};
-pub use outcome::{AccessLatency, Failures, Moves, Notes, Outcome, Row, Shares};
+pub use outcome::{AccessLatency, Failures, Moves, Notes, Outcome, PhaseRow, Row, Shares};
 
 pub(crate) use bounds::Bound;
 pub(crate) use clairvoyant::Clairvoyant;
@@ -78,6 +78,14 @@ impl Report {
     pub fn reference(&self) -> Option<&Outcome> {
         let still = self.outcomes.iter().find(|outcome| outcome.policy == "static");
         still.or(self.outcomes.first())
+    }
+
+    /// A policy's rate relative to that of [`Report::reference`], in the phase of that index.
+    #[must_use]
+    pub fn over_in(&self, outcome: &Outcome, phase: usize) -> Option<f64> {
+        let rate = |outcome: &Outcome| Some(outcome.phases.get(phase)?.operations_per_second);
+        let reference = rate(self.reference()?)?;
+        (reference > 0.0).then_some(rate(outcome)? / reference)
     }
 
     /// A policy's rate relative to that of [`Report::reference`].

@@ -43,6 +43,27 @@ pub struct Row {
     pub resident_bytes: Option<u64>,
     /// Bytes refaulted so far.
     pub refaulted_bytes: Option<u64>,
+    /// CPU seconds of telemetry so far.
+    pub telemetry_seconds: f64,
+    /// CPU seconds of the policy's own steps so far.
+    pub policy_seconds: f64,
+}
+
+/// A part of a program that does one thing after the other ([`tierscope_workloads::Phase`]).
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PhaseRow {
+    /// Name: `load`, `a`.
+    pub name: String,
+    /// End of the phase, in simulated seconds.
+    pub end_seconds: f64,
+    /// Operations of the first process per second, within the phase.
+    pub operations_per_second: f64,
+    /// Share of the phase's memory accesses that the fastest tier served.
+    pub fast_tier_share: Option<f64>,
+    /// Bytes promoted within the phase.
+    pub promoted_bytes: u64,
+    /// Bytes demoted within the phase.
+    pub demoted_bytes: u64,
 }
 
 /// Bytes whose move failed, with the cause.
@@ -174,6 +195,9 @@ pub struct Outcome {
     pub wall_seconds: f64,
     /// Time series of the run.
     pub rows: Vec<Row>,
+    /// Phases of the first process that ended within the run.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub phases: Vec<PhaseRow>,
     /// Internal figures of the policy, taken at intervals; empty for most policies.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<Notes>,
@@ -295,6 +319,7 @@ pub(crate) fn place(
     // If the run was stopped during the warm-up, all of it counts.
     let warm = stage.warm.take().unwrap_or_default();
     let rows = std::mem::take(&mut stage.rows);
+    let phases = std::mem::take(&mut stage.phases.ended);
     let first = end.account.done.first().cloned();
     let access_latency = match &first {
         Some(_) => None,
@@ -324,6 +349,7 @@ pub(crate) fn place(
         killed: *killed,
         wall_seconds: begun.elapsed().as_secs_f64(),
         rows,
+        phases,
         notes: run.notes,
     })
 }

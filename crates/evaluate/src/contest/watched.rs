@@ -11,8 +11,9 @@ use tierscope_core::{
 use tierscope_sim::exact::Account;
 use tierscope_sim::experiment::Experiment;
 use tierscope_sim::open::Simulated;
+use tierscope_workloads::Phase;
 
-use super::outcome::Row;
+use super::outcome::{PhaseRow, Row};
 
 /// Number of measurements in a run.
 const ROWS: u32 = 240;
@@ -51,6 +52,46 @@ impl Totals {
     }
 }
 
+/// Phases of the first process: those to come, the next one last, and those that ended.
+#[derive(Default)]
+pub(super) struct Phases {
+    coming: Vec<Phase>,
+    /// Counts and moved bytes at the end of the last one.
+    last: Totals,
+    moved: [u64; 2],
+    pub(super) ended: Vec<PhaseRow>,
+}
+
+impl Phases {
+    fn of(experiment: &Experiment) -> Self {
+        let first = experiment.processes.first();
+        let mut coming = first.map(|process| process.work.phases()).unwrap_or_default();
+        coming.reverse();
+        Self { coming, ..Self::default() }
+    }
+
+    fn next(&self) -> Option<Time> {
+        Some(Time(0) + self.coming.last()?.to)
+    }
+
+    /// Ends the phase whose time has come.
+    fn end(&mut self, totals: &Totals, moved: [u64; 2]) {
+        if self.next().is_none_or(|end| totals.time < end) {
+            return;
+        }
+        let Some(phase) = self.coming.pop() else { return };
+        self.ended.push(PhaseRow {
+            name: phase.name,
+            end_seconds: totals.time.seconds(),
+            operations_per_second: totals.rate_since(&self.last),
+            fast_tier_share: totals.fast_since(&self.last),
+            promoted_bytes: moved[0] - self.moved[0],
+            demoted_bytes: moved[1] - self.moved[1],
+        });
+        (self.last, self.moved) = (totals.clone(), moved);
+    }
+}
+
 /// The machine, and the measurements so far.
 pub(super) struct Watched<'a> {
     machine: &'a mut dyn Simulated,
@@ -61,6 +102,7 @@ pub(super) struct Watched<'a> {
     /// Counts at the end of the warm-up.
     pub(super) warm: Option<Totals>,
     pub(super) rows: Vec<Row>,
+    pub(super) phases: Phases,
     /// Progress, in simulated nanoseconds, and what runs before this one reached.
     reached: (&'a AtomicU64, u64),
 }
@@ -75,6 +117,8 @@ impl<'a> Watched<'a> {
         let warm_up = Time(0) + experiment.warm_up;
         let next = Time(0) + every;
         let warm = (warm_up == Time(0)).then(Totals::default);
+        let phases = Phases::of(experiment);
+        let next = next.min(phases.next().unwrap_or(next));
         Self {
             machine,
             every,
@@ -83,6 +127,7 @@ impl<'a> Watched<'a> {
             warm_up,
             warm,
             rows: Vec::new(),
+            phases,
             reached,
         }
     }
@@ -95,6 +140,7 @@ impl<'a> Watched<'a> {
     fn note(&mut self) {
         let totals = self.totals();
         let ([promoted_bytes, demoted_bytes], reaccessed_bytes) = self.machine.moved_so_far();
+        self.phases.end(&totals, [promoted_bytes, demoted_bytes]);
         let swap = self.machine.swap_use();
         self.rows.push(Row {
             end_seconds: totals.time.seconds(),
@@ -105,6 +151,8 @@ impl<'a> Watched<'a> {
             reaccessed_bytes,
             resident_bytes: swap.map(|swap| swap.resident),
             refaulted_bytes: swap.map(|swap| swap.refaulted),
+            telemetry_seconds: totals.account.spent.telemetry.as_secs_f64(),
+            policy_seconds: totals.account.spent.policy.as_secs_f64(),
         });
         let (reached, before) = self.reached;
         reached.store(before + totals.time.0, Ordering::Relaxed);
@@ -116,6 +164,7 @@ impl<'a> Watched<'a> {
         while self.next <= now {
             self.next += self.every;
         }
+        self.next = self.next.min(self.phases.next().unwrap_or(self.next));
         if self.warm.is_none() {
             self.next = self.next.min(self.warm_up);
         }

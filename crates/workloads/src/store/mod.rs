@@ -20,7 +20,8 @@
 //! | `keys` | records at the beginning | 1000000 |
 //! | `value` | bytes of a value | 1000: ten fields of 100 as YCSB's |
 //! | `key` | bytes of a key | 23: YCSB's `user` and a number; 8 in `faster` and `silo` |
-//! | `ycsb` | requests of workload `a` to `f`, or `w`: writes only | `c` |
+//! | `ycsb` | workload `a` to `f`, or `w`: writes only; or several in turn: `load+a+b` | `c` |
+//! | `phase` | time of each workload of a sequence | |
 //! | `updates` | share of updates, the rest reads; instead of `ycsb` | |
 //! | `dist` | key distribution: [`Law::parse`] | the workload's |
 //! | `shift`, `every` | keys by which the hot keys shift, and how often | never, 120s |
@@ -41,23 +42,25 @@ mod hashed;
 mod heat;
 mod memcached;
 mod redis;
+mod sequence;
 mod silo;
 #[cfg(test)]
 mod tests;
 
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use tierscope_core::{Rng, units};
+use tierscope_core::{Error, Rng, units};
 
 use self::access_trace::AccessTrace;
-use crate::app::{App, Lane, Next};
+use self::sequence::{Sequence, Turns};
+use crate::app::{App, Lane, Next, Phase};
 use crate::description::{Area, MAX_BYTES};
-use crate::keys::{Chooser, Law, Shift};
+use crate::keys::Shift;
 use crate::programs::{self, Family};
 use crate::spec::{Keys, Parsed};
-use crate::ycsb::{Client, Mix, Request};
+use crate::ycsb::{Client, Request};
 use crate::{Touch, Workload};
 
 pub(crate) const FAMILY: Family =
@@ -171,12 +174,13 @@ struct StoreApp {
     areas: Vec<Area>,
     kind: Kind,
     plan: Plan,
-    mix: Mix,
-    law: Law,
+    sequence: Sequence,
     shift: Option<Shift>,
     load: bool,
     requests: u64,
     threads: Option<u32>,
+    /// Set by a thread whose load did not end in its phase.
+    failed: Arc<OnceLock<Error>>,
 }
 
 fn build(name: &str, keys: &mut Keys<'_>) -> Parsed<Arc<dyn App>> {
@@ -184,8 +188,8 @@ fn build(name: &str, keys: &mut Keys<'_>) -> Parsed<Arc<dyn App>> {
 }
 
 fn served(name: &str, keys: &mut Keys<'_>) -> Parsed<StoreApp> {
-    let (mix, law) = requests(keys, name)?;
-    let plan = plan(keys, name, mix)?;
+    let sequence = Sequence::read(keys, name)?;
+    let plan = plan(keys, name, &sequence)?;
     let shift = shift(keys, plan.keys)?;
     let kind = kind(keys, name, plan)?;
     let areas = kind.areas();
@@ -198,50 +202,30 @@ fn served(name: &str, keys: &mut Keys<'_>) -> Parsed<StoreApp> {
         areas,
         kind,
         plan,
-        mix,
-        law,
         shift,
-        load: keys.number("load", false)?,
+        load: keys.number("load", sequence.loads)?,
+        sequence,
         requests: keys.number("requests", 0)?,
         threads: programs::threads(keys)?,
+        failed: Arc::default(),
     })
-}
-
-/// Request mix and key distribution: those of the YCSB workload, unless overridden.
-fn requests(keys: &mut Keys<'_>, name: &str) -> Parsed<(Mix, Law)> {
-    let read = |text: &str| {
-        Mix::of(text).ok_or_else(|| format!("`{text}` is none of YCSB's a to f, and w"))
-    };
-    let reads = (Mix::updating(0.0), Law::YCSB);
-    let (mut mix, law) = keys.take("ycsb", reads, read)?;
-    let share = |text: &str| match text.parse::<f64>() {
-        Ok(share) if (0.0..=1.0).contains(&share) => Ok(Some(Mix::updating(share))),
-        _ => Err("a share within 0..1".to_owned()),
-    };
-    if let Some(told) = keys.take("updates", None, share)? {
-        mix = told;
-    }
-    if mix.scans > 0.0 && name != "silo" {
-        return Err((1, format!("`{name}` has no order of keys to scan: take silo")));
-    }
-    Ok((mix, keys.take("dist", law, Law::parse)?))
 }
 
 /// Upper bounds that fit into 57-bit addresses.
 const MOST_KEYS: u64 = 1 << 40;
 const MOST_VALUE: u64 = 1 << 40;
 
-fn plan(keys: &mut Keys<'_>, name: &str, mix: Mix) -> Parsed<Plan> {
+fn plan(keys: &mut Keys<'_>, name: &str, sequence: &Sequence) -> Parsed<Plan> {
     let short = matches!(name, "faster" | "silo");
     let count = keys.number("keys", 1_000_000u64)?;
-    let room = if mix.inserts > 0.0 { count / 10 } else { 0 };
+    let room = if sequence.inserts() { count / 10 } else { 0 };
     let plan = Plan {
         keys: count,
         inserts: keys.number("inserts", room)?,
         // YCSB's keys: `user` and the decimal digits of a 64-bit hash, mostly 19.
         key: keys.bytes("key", if short { 8 } else { 23 })?,
         value: keys.bytes("value", 1000)?,
-        writes: mix.changes() || mix.inserts > 0.0,
+        writes: sequence.changes() || sequence.inserts(),
     };
     let within = |what: &str, value: u64, most: u64| match value {
         0 => Err((1, format!("{what} is 0"))),
@@ -310,15 +294,23 @@ impl App for StoreApp {
     }
 
     fn described(&self) -> Option<Workload> {
-        let Mix { updates, inserts, scans, modifies, .. } = self.mix;
+        let (mix, law) = self.sequence.single()?;
         // After a restart the hot keys are at their beginning again, at an unknown time.
         let begins_again = self.requests > 0 && self.shift.is_some();
-        let moves = inserts + scans > 0.0 || !self.kind.stays(self.mix.changes());
+        let moves = mix.inserts + mix.scans > 0.0 || !self.kind.stays(mix.changes());
         if moves || self.load || begins_again {
             return None;
         }
-        let (heat, writes) = (self.kind.heat(), updates + modifies);
-        heat::describe(&self.name, &self.areas, &heat, self.law, self.plan.keys, self.shift, writes)
+        let (heat, writes) = (self.kind.heat(), mix.updates + mix.modifies);
+        heat::describe(&self.name, &self.areas, &heat, law, self.plan.keys, self.shift, writes)
+    }
+
+    fn phases(&self) -> Vec<Phase> {
+        self.sequence.phases()
+    }
+
+    fn failed(&self) -> Option<Error> {
+        self.failed.get().cloned()
     }
 
     fn start(&self, bases: &[u64], seed: u64, lanes: u32) -> Vec<Box<dyn Lane>> {
@@ -331,12 +323,14 @@ impl App for StoreApp {
             values: self.plan.most(),
         };
         let server = Arc::new(Mutex::new(server));
-        let chooser = Chooser::new(self.law, self.plan.keys, self.plan.inserts, self.shift);
+        let turns = Turns::new(&self.sequence, (self.plan.keys, self.plan.inserts), self.shift);
         let lane = |lane: u32| {
             let seed = Rng::seeded(seed ^ u64::from(lane).rotate_left(40)).next_u64();
             let thread = Thread {
                 server: Arc::clone(&server),
-                client: Client::new(self.mix, chooser.clone(), seed),
+                client: turns.client(seed),
+                turns: turns.clone(),
+                failed: Arc::clone(&self.failed),
                 trace: AccessTrace::new(bases),
                 lane: lane as usize,
                 left: if self.requests > 0 { self.requests } else { u64::MAX },
@@ -361,6 +355,10 @@ struct Server {
 }
 
 impl Server {
+    fn is_loaded(&self) -> bool {
+        !self.loading || self.present >= self.plan.keys
+    }
+
     /// Serves the next request: one of the load phase, or the client's; `false` if the client has
     /// used up its requests.
     fn serve(
@@ -370,7 +368,7 @@ impl Server {
         left: &mut u64,
         trace: &mut AccessTrace,
     ) -> bool {
-        if self.loading && self.present < self.plan.keys {
+        if !self.is_loaded() {
             self.store.put(self.present, self.present, core, trace);
             self.present += 1;
             trace.end();
@@ -406,6 +404,8 @@ impl Server {
 struct Thread {
     server: Arc<Mutex<Server>>,
     client: Client,
+    turns: Turns,
+    failed: Arc<OnceLock<Error>>,
     trace: AccessTrace,
     lane: usize,
     left: u64,
@@ -414,6 +414,7 @@ struct Thread {
 
 impl Lane for Thread {
     fn now(&mut self, since: Duration) {
+        self.turns.now(since, &mut self.client);
         self.client.now(since);
     }
 
@@ -426,6 +427,12 @@ impl Lane for Thread {
             self.done += ended;
             if filled == out.len() {
                 return Next::Touches(filled);
+            }
+            if let Some(next) = self.turns.pause(server.is_loaded()) {
+                if next == Next::Ends {
+                    _ = self.failed.set(self.turns.too_short(server.present, server.plan.keys));
+                }
+                return if filled > 0 { Next::Touches(filled) } else { next };
             }
             if !server.serve(&mut self.client, self.lane, &mut self.left, &mut self.trace) {
                 return if filled > 0 { Next::Touches(filled) } else { Next::Ends };

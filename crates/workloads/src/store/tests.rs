@@ -245,6 +245,59 @@ fn a_load_comes_first() {
     assert_eq!(requests[100..].iter().filter(only_clock).count(), 10);
 }
 
+/// Accesses of a single thread in each second, at most some of them.
+fn seconds(app: &Arc<dyn App>, count: u64) -> Vec<Vec<Touch>> {
+    let mut lanes = app.start(&bases(app), 1, 1);
+    let mut second = |second: u64| {
+        lanes[0].now(Duration::from_secs(second));
+        let mut touches = vec![Touch::default(); 20_000];
+        match lanes[0].next(&mut touches) {
+            Next::Touches(filled) => touches.truncate(filled),
+            _ => touches.clear(),
+        }
+        touches
+    };
+    (0..count).map(&mut second).collect()
+}
+
+// 100 records are loaded in the first two seconds, where the client waits for the third. Workload
+// `c` only reads, but for the clock in the object's header; `w` only writes values.
+#[test]
+fn workloads_come_in_turn() {
+    let app = from_spec("redis:keys=100,value=1000,ycsb=load+c+w,phase=2s").unwrap();
+    let phases: Vec<_> = app.phases().into_iter().map(|p| (p.name, p.from, p.to)).collect();
+    let s = Duration::from_secs;
+    let expected = [("load", s(0), s(2)), ("c", s(2), s(4)), ("w", s(4), s(6))];
+    assert_eq!(phases, expected.map(|(name, from, to)| (name.to_owned(), from, to)));
+    let share = |touches: &[Touch]| {
+        touches.iter().filter(|touch| touch.writes()).count() as f64 / touches.len().max(1) as f64
+    };
+    let shares: Vec<_> = seconds(&app, 8).iter().map(|touches| share(touches)).collect();
+    assert!(shares[0] > 0.5 && shares[1] == 0.0, "{shares:?}");
+    assert!(shares[2] < 0.1 && shares[3] < 0.1, "{shares:?}");
+    assert!(shares[4] > 0.5 && shares[7] > 0.5, "the last goes on: {shares:?}");
+    assert_eq!(app.failed(), None);
+}
+
+#[test]
+fn a_load_that_does_not_end_in_its_phase_is_an_error() {
+    let app = from_spec("redis:keys=100000,value=1000,ycsb=load+c,phase=1s").unwrap();
+    let accesses = seconds(&app, 3);
+    assert!(!accesses[0].is_empty() && accesses[2].is_empty());
+    let error = app.failed().expect("it was too short").to_string();
+    assert!(error.contains("of 100000 records") && error.contains("`phase`"), "{error}");
+}
+
+#[test]
+fn what_is_wrong_with_a_sequence_is_said() {
+    let error = |spec: &str| from_spec(spec).expect_err("it is wrong").to_string();
+    assert!(error("redis:ycsb=a+b").contains("need the time of each"));
+    assert!(error("redis:ycsb=load").contains("a workload follows the load"));
+    assert!(error("redis:ycsb=a+load,phase=1s").contains("`load` is none of"));
+    assert!(error("redis:ycsb=a,phase=1s").contains("phase"));
+    assert!(error("redis:ycsb=a+b,phase=1s,updates=0.5").contains("updates"));
+}
+
 // All threads share one store: a key inserted by one thread is read by the others.
 #[test]
 fn threads_share_the_store() {
