@@ -48,3 +48,26 @@ pub fn run(args: &ReproduceArgs) -> Result<()> {
     };
     reproduce(&CHAPTERS, &args.experiments, args.quick, &mut to, &runner()?)
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+    use tierscope_evaluate::claims::deciding_commands;
+
+    use crate::args::{Cli, Command};
+
+    // A reason that no experiment decided is not given; the experiment is a command that runs.
+    #[test]
+    fn the_commands_behind_reasons_can_be_run() {
+        let commands = deciding_commands();
+        assert!(!commands.is_empty());
+        for command in commands {
+            let words: Vec<&str> = command.split_whitespace().collect();
+            let read = Cli::try_parse_from(words).unwrap_or_else(|error| panic!("{error}"));
+            let Command::Reproduce(args) = read.command else { continue };
+            for name in &args.experiments {
+                assert!(tierscope_evaluate::catalogue::experiment(name).is_some(), "{command}");
+            }
+        }
+    }
+}

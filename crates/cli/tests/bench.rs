@@ -132,7 +132,7 @@ fn every_contender_has_a_line_and_drawings_are_written() {
     let text = String::from_utf8(output.stdout).unwrap();
     let names = ["rates", "bounded", "flexible", "damon-moderate", "scan"];
     let more = ["pebs-moderate", "pebs-aggressive", "pebs-patient", "scan-pruned", "hint-fault"];
-    let more = more.iter().chain(&["damon-aggressive"]);
+    let more = more.iter().chain(&["damon-aggressive", "damon-levels"]);
     for name in names.iter().chain(more) {
         assert!(
             text.lines().any(|line| line.split_whitespace().next() == Some(name)),
@@ -140,7 +140,7 @@ fn every_contender_has_a_line_and_drawings_are_written() {
         );
     }
     let drawn = std::fs::read_to_string(svg).unwrap();
-    assert_eq!(drawn.matches("<polyline").count(), 11);
+    assert_eq!(drawn.matches("<polyline").count(), 12);
     assert!(std::fs::read_to_string(html).unwrap().contains("<h2>needle-5mb</h2>"));
 }
 

@@ -94,7 +94,7 @@ pub fn run(
 }
 
 /// Copies of the scenario with consecutive seeds.
-fn seeded(scenario: &Scenario, seeds: u16) -> Vec<Scenario> {
+pub(crate) fn seeded(scenario: &Scenario, seeds: u16) -> Vec<Scenario> {
     let with = |shift: u16| {
         let mut scenario = scenario.clone();
         let seed = scenario.seed.wrapping_add(u64::from(shift));

@@ -10,8 +10,8 @@ use tierscope_core::{Result, names};
 use tierscope_sim::experiment::{Experiment, File, place as at_place, read};
 use toml::Spanned;
 
-use super::verdict::{Bounds, Judgement, Verdict};
-use crate::contest::{Contestant, Outcome, contestants, place};
+use super::verdict::{Bounds, Comparison, Judgement, Seeds, Verdict};
+use crate::contest::{Bound, Contestant, Outcome, contestants, place};
 use crate::runner::Runner;
 use crate::workload::read_workload;
 
@@ -42,12 +42,28 @@ pub(super) struct Claim<F> {
     pub(super) figure: F,
     /// For a ratio, the policy in the denominator.
     pub(super) to: Option<String>,
+    /// The phase of the workload that it is about; otherwise the whole run.
+    pub(super) phase: Option<String>,
     /// Lower bound of the figure.
     pub(super) least: Option<f64>,
     /// Upper bound of the figure.
     pub(super) most: Option<f64>,
     /// Explanation of the outcome, if it needs one.
     pub(super) reason: Option<String>,
+    /// Commands that change the suspected cause, and show that the figure follows.
+    #[serde(default)]
+    pub(super) decided_by: Vec<String>,
+}
+
+/// Checks that a reason, and only that, has commands that decided it.
+///
+/// # Errors
+/// The text of an error.
+pub(super) fn check_reason(reason: Option<&String>, decided_by: &[String]) -> Result<(), String> {
+    match reason.is_some() == decided_by.is_empty() {
+        true => Err("a reason, and only that, has a `decided-by`".into()),
+        false => Ok(()),
+    }
 }
 
 impl<F: Figure> Claim<F> {
@@ -57,12 +73,13 @@ impl<F: Figure> Claim<F> {
             paper: &self.paper,
             says: &self.says,
             policy: &self.policy,
-            case: None,
+            case: self.phase.as_deref(),
             figure: self.figure.name(),
             is_ratio: self.figure.is_ratio(),
             to: self.to.as_deref(),
             bounds: Bounds { least: self.least, most: self.most },
             reason: self.reason.as_deref(),
+            decided_by: &self.decided_by,
         }
     }
 }
@@ -80,6 +97,7 @@ pub(super) struct CommonClaim<'a> {
     pub(super) to: Option<&'a str>,
     pub(super) bounds: Bounds,
     pub(super) reason: Option<&'a str>,
+    pub(super) decided_by: &'a [String],
 }
 
 impl CommonClaim<'_> {
@@ -111,42 +129,61 @@ impl CommonClaim<'_> {
         Ok(())
     }
 
-    /// Judges the claim by the figures of the outcomes; the verdict is `missing` if a figure is
-    /// undefined.
+    /// Judges the claim by the figures of the outcomes of each seed. It is not testable if a figure
+    /// is undefined, or if the oracle falls short of a claimed gain as well.
     pub(super) fn judged(
         &self,
-        outcomes: &[Outcome],
-        missing: Verdict,
+        seeds: &[Vec<Outcome>],
         figure: impl Fn(&Outcome) -> Option<f64>,
     ) -> Judgement {
-        let of = |name: &str| {
+        let of = |outcomes: &[Outcome], name: &str| {
             figure(outcomes.iter().find(|outcome| names::same(&outcome.policy, name))?)
         };
-        self.judge(missing, of(self.policy), self.to.map(of))
+        let each = |policy: &str| {
+            Seeds::of(
+                seeds
+                    .iter()
+                    .map(|outcomes| over(of(outcomes, policy), self.to.map(|to| of(outcomes, to)))),
+            )
+        };
+        let judgement = self.judge_seeds(Verdict::NotTestable, each(self.policy));
+        let reached = |bound: Bound| each(bound.name()).map(|ours| ours.mean);
+        let gain = self.bounds.least.filter(|least| self.is_ratio && *least > 1.0);
+        match gain.zip(reached(Bound::Oracle)) {
+            Some((least, oracle))
+                if judgement.verdict != Verdict::Reproduced && oracle.max(1.0) < least =>
+            {
+                Judgement { verdict: Verdict::NotTestable, ..judgement }
+            }
+            _ => judgement,
+        }
     }
 
-    /// Judges the claim by its figure and, for a ratio, the figure in the denominator; the verdict
-    /// is `missing` if one is undefined.
+    /// Judges the claim by its figure and, for a ratio, the figure in the denominator, of a single
+    /// run; the verdict is `missing` if one is undefined.
     pub(super) fn judge(
         &self,
         missing: Verdict,
         ours: Option<f64>,
         to: Option<Option<f64>>,
     ) -> Judgement {
-        let over = to.unwrap_or(Some(1.0)).filter(|over| *over > 0.0);
-        let Some(ours) = ours.zip(over).map(|(figure, over)| figure / over) else {
-            return Judgement { ours: None, verdict: missing };
-        };
-        // The direction of a ratio is the side of 1 that it is on.
-        let direction = self.is_ratio && self.bounds.is_ahead(ours);
-        Judgement { ours: Some(ours), verdict: Verdict::of(self.bounds.hold(ours), direction) }
+        self.judge_seeds(missing, Seeds::of([over(ours, to)]))
+    }
+
+    fn judge_seeds(&self, missing: Verdict, ours: Option<Seeds>) -> Judgement {
+        let Some(ours) = ours else { return Judgement { ours: None, verdict: missing } };
+        let comparison = Comparison::of_ratio(ours, self.bounds).filter(|_| self.is_ratio);
+        Judgement { ours: Some(ours), verdict: self.bounds.judge(ours, comparison) }
     }
 
     /// Appends the claim's row of a [`TABLE`].
     pub(super) fn row(&self, judgement: Judgement, text: &mut String) {
         let case = self.case.map_or(String::new(), |case| format!(", {case}"));
         let to = self.to.map_or(String::new(), |to| format!(" {to}"));
-        let reason = self.reason.map_or(String::new(), |reason| format!(": {reason}"));
+        let mut reason = self.reason.map_or(String::new(), |reason| format!(": {reason}"));
+        for command in self.decided_by {
+            let _ = write!(reason, " (`{command}`)");
+        }
         // Writing to a string cannot fail.
         let _ = writeln!(
             text,
@@ -156,10 +193,16 @@ impl CommonClaim<'_> {
             self.policy,
             self.figure,
             self.bounds,
-            judgement.ours.map_or("none".into(), |ours| format!("{ours:.3}")),
+            judgement.ours.map_or("none".into(), |ours| ours.to_string()),
             judgement.verdict.name(),
         );
     }
+}
+
+/// A figure, divided by that of the other policy if there is one.
+fn over(ours: Option<f64>, to: Option<Option<f64>>) -> Option<f64> {
+    let over = to.unwrap_or(Some(1.0)).filter(|over| *over > 0.0)?;
+    Some(ours? / over)
 }
 
 /// An experiment that compares policies, and the claims about them.
@@ -192,12 +235,44 @@ impl<F: Figure + DeserializeOwned> Planned<F> {
         let experiment = Experiment::part(name, text, &read.experiment, read_workload)?;
         let contestants = contestants(&experiment, &[])?;
         for claim in &read.claim {
-            let checked = claim.get_ref().common().check(&contestants);
+            let of = claim.get_ref();
+            let checked = check_reason(of.reason.as_ref(), &of.decided_by);
+            let checked = checked.and_then(|()| of.common().check(&contestants));
             checked.map_err(|what| at_place(name, text, claim.span().start, what))?;
         }
         let claims = read.claim.into_iter().map(Spanned::into_inner).collect();
         Ok(Self { name, experiment, contestants, claims })
     }
+}
+
+/// The seeds of a section as text.
+pub(super) fn of_seeds(first: u64, count: usize) -> String {
+    match count {
+        1 => format!("seed {first}"),
+        _ => format!("seeds {first} to {}, the table of seed {first}", first + count as u64 - 1),
+    }
+}
+
+/// Seeds of every verdict of a paper's claims on placement.
+pub(super) const SEEDS: u64 = 5;
+
+/// Runs an experiment with each of the seeds from its own on; returns the outcomes by seed.
+///
+/// # Errors
+/// A machine cannot be built.
+pub(super) fn run_seeds(
+    (experiment, contestants): (&Experiment, &[Contestant]),
+    seeds: u64,
+    runner: &Runner<'_>,
+) -> Result<Vec<Vec<Outcome>>> {
+    let reseeded = |seed: u64| {
+        let mut experiment = experiment.clone();
+        experiment.reseed(experiment.seed + seed);
+        experiment
+    };
+    let experiments: Vec<Experiment> = (0..seeds).map(reseeded).collect();
+    let stages: Vec<_> = experiments.iter().map(|experiment| (experiment, contestants)).collect();
+    run(&stages, runner)
 }
 
 /// Runs all policies of all stages in parallel; returns their outcomes stage by stage. Those not

@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 
 use tierscope_core::{Error, ErrorKind, Result};
 
+use crate::catalogue::{self, Kind};
 use crate::runner::Runner;
 
 pub use chapter::{Chapter, Frame, Planned, Section};
@@ -35,6 +36,27 @@ pub static CHAPTERS: [&dyn Chapter; 6] = [
     &nemo::Nemo,
     &ptat::Ptat,
 ];
+
+/// All commands that decided a reason given for a verdict, of the experiments in the tables of
+/// claims.
+#[must_use]
+pub fn deciding_commands() -> Vec<String> {
+    #[derive(Default, serde::Deserialize)]
+    #[serde(default, rename_all = "kebab-case")]
+    struct Claim {
+        decided_by: Vec<String>,
+    }
+    #[derive(Default, serde::Deserialize)]
+    #[serde(default)]
+    struct Claims {
+        claim: Vec<Claim>,
+    }
+    let kinds = [Kind::Telemetry, Kind::Placement, Kind::Tiering, Kind::Reclaim];
+    let texts = kinds.into_iter().flat_map(catalogue::of).map(|entry| entry.text);
+    // What cannot be read is reported where experiments are planned.
+    let claims = texts.filter_map(|text| toml::from_str::<Claims>(text).ok());
+    claims.flat_map(|claims| claims.claim).flat_map(|claim| claim.decided_by).collect()
+}
 
 /// Destination of the sections.
 pub enum To<'a> {

@@ -6,20 +6,20 @@
 use std::fmt::Write as _;
 
 use serde::Deserialize;
-use tierscope_core::units::about_size;
+use tierscope_core::units::{about_size, time};
 use tierscope_core::{Error, ErrorKind, Result};
 
 use super::chapter::{Chapter, Planned};
 use super::form;
-use super::verdict::{Judgement, Verdict};
+use super::verdict::Judgement;
 use crate::catalogue::{self, Kind};
-use crate::contest::Outcome;
+use crate::contest::{Outcome, Row};
 use crate::runner::Runner;
 
 const HEAD: &str = "
-Made by `tierscope reproduce reclaim -o experiments/telescope/REPRODUCTION.md`. Everything is *simulated*, by densities; no parameter was fitted to a claim. A scan: the
-time that a walk's looks at page tables took, in the mean over all walks, the first included, which meets a populated address space. Cycles: of
-these looks and of the policy's own steps, at the machine's clock.
+Made by `tierscope reproduce reclaim -o experiments/telescope/REPRODUCTION.md`. Everything is *simulated*, by densities; no parameter was fitted to a claim. The first scan:
+the time that the looks at page tables of the first walk took, which meets memory just populated. Cycles: of these looks and of the policy's own steps,
+at the machine's clock.
 
 ";
 
@@ -29,14 +29,18 @@ type Claim = form::Claim<Figure>;
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 enum Figure {
-    /// CPU seconds of probes and scans in one walk.
+    /// CPU seconds of probes and scans in the first walk.
     ScanSeconds,
-    /// CPU seconds of probes and scans in one walk, relative to that of `to`.
+    /// CPU seconds of probes and scans in the first walk, relative to that of `to`.
     ScanSecondsOver,
-    /// Billions of cycles of a walk, including the policy's own steps.
+    /// Billions of cycles of the first walk, including the policy's own steps.
     ScanGcycles,
-    /// Cycles of a walk, relative to that of `to`.
+    /// Cycles of the first walk, relative to that of `to`.
     ScanGcyclesOver,
+    /// CPU time of telemetry and policy over the run, relative to that of `to`.
+    CpuOver,
+    /// Seconds until a GB was given back, relative to those of `to`.
+    FirstGbOver,
     /// Operations per second relative to those of `to`.
     RateOver,
     /// Mean resident bytes over the run, relative to those of `to`.
@@ -46,10 +50,12 @@ enum Figure {
 impl form::Figure for Figure {
     fn name(self) -> &'static str {
         match self {
-            Figure::ScanSeconds => "seconds of a scan",
-            Figure::ScanSecondsOver => "seconds of a scan over",
-            Figure::ScanGcycles => "G cycles of a scan",
-            Figure::ScanGcyclesOver => "cycles of a scan over",
+            Figure::ScanSeconds => "seconds of the first scan",
+            Figure::ScanSecondsOver => "seconds of the first scan over",
+            Figure::ScanGcycles => "G cycles of the first scan",
+            Figure::ScanGcyclesOver => "cycles of the first scan over",
+            Figure::CpuOver => "CPU of looking and deciding over",
+            Figure::FirstGbOver => "time to the first GB over",
             Figure::RateOver => "rate over",
             Figure::ResidentOver => "mean resident bytes over",
         }
@@ -64,27 +70,34 @@ impl form::Figure for Figure {
 impl Figure {
     fn of(self, outcome: &Outcome, mhz: f64) -> Option<f64> {
         match self {
-            Figure::ScanSeconds | Figure::ScanSecondsOver => scan_seconds(outcome),
-            Figure::ScanGcycles | Figure::ScanGcyclesOver => {
-                Some((scan_seconds(outcome)? + of_walks(outcome, outcome.cpu.policy)?) * mhz / 1e3)
+            Figure::ScanSeconds | Figure::ScanSecondsOver => {
+                Some(after_first_walk(outcome)?.telemetry_seconds)
             }
+            Figure::ScanGcycles | Figure::ScanGcyclesOver => {
+                let row = after_first_walk(outcome)?;
+                Some((row.telemetry_seconds + row.policy_seconds) * mhz / 1e3)
+            }
+            Figure::CpuOver => Some(outcome.cpu.telemetry + outcome.cpu.policy),
+            Figure::FirstGbOver => first_gb(outcome),
             Figure::RateOver => Some(outcome.operations_per_second),
             Figure::ResidentOver => mean_resident(outcome),
         }
     }
 }
 
-/// CPU seconds per walk, from a share of a CPU over the whole run.
-fn of_walks(outcome: &Outcome, share: f64) -> Option<f64> {
+/// State at the end of the first walk, at the latest when the next one begins: the walk over memory
+/// that was just populated, of which alone a paper's "one full scan" can be.
+fn after_first_walk(outcome: &Outcome) -> Option<&Row> {
     let interval = outcome.settings.iter().find(|(name, _)| name == "interval")?;
-    let seconds: f64 = interval.1.strip_suffix('s')?.parse().ok()?;
-    // The first walk begins at once.
-    let walks = (outcome.seconds / seconds).ceil().max(1.0);
-    Some(share * outcome.seconds / walks)
+    let next = time(&interval.1).ok()?.as_secs_f64();
+    outcome.rows.iter().take_while(|row| row.end_seconds <= next).last()
 }
 
-fn scan_seconds(outcome: &Outcome) -> Option<f64> {
-    of_walks(outcome, outcome.cpu.telemetry)
+/// Seconds until a GB was given back; infinite if that never happened.
+fn first_gb(outcome: &Outcome) -> Option<f64> {
+    let first = outcome.rows.first()?.resident_bytes?;
+    let gone = |row: &&Row| row.resident_bytes.is_some_and(|left| left + 1_000_000_000 <= first);
+    Some(outcome.rows.iter().find(gone).map_or(f64::INFINITY, |row| row.end_seconds))
 }
 
 fn mean_resident(outcome: &Outcome) -> Option<f64> {
@@ -140,35 +153,37 @@ impl Chapter for Reclaim {
 
 impl Planned for Race {
     fn section(&self, runner: &Runner<'_>) -> Result<Option<String>> {
-        let mut outcomes = form::run(&[(&self.experiment, &self.contestants)], runner)?;
-        Ok((!runner.is_stopped()).then(|| section(self, &outcomes.remove(0))))
+        let each = (&self.experiment, &*self.contestants);
+        let seeds = form::run_seeds(each, form::SEEDS, runner)?;
+        Ok((!runner.is_stopped()).then(|| section(self, &seeds)))
     }
 }
 
 /// Judges a claim by the outcomes of its experiment.
-fn judged(claim: &Claim, outcomes: &[Outcome], mhz: f64) -> Judgement {
-    claim.common().judged(outcomes, Verdict::NotTestable, |outcome| claim.figure.of(outcome, mhz))
+fn judged(claim: &Claim, seeds: &[Vec<Outcome>], mhz: f64) -> Judgement {
+    claim.common().judged(seeds, |outcome| claim.figure.of(outcome, mhz))
 }
 
 /// Writes the section of an experiment.
-fn section(race: &Race, outcomes: &[Outcome]) -> String {
+fn section(race: &Race, seeds: &[Vec<Outcome>]) -> String {
     let Race { name, experiment, claims, .. } = race;
+    let outcomes = seeds.first().map_or(&[][..], |outcomes| outcomes);
     let hardware = &experiment.setup.hardware;
     let mhz = f64::from(hardware.processor.mhz);
     let mut text = String::new();
     // Writing to a string cannot fail, here and below.
     let _ = write!(
         text,
-        "## {name}\n{about}. {how}, {mapped} mapped, {hardware}, {time:?}, seed {seed}.\nSource: {source}.\n\
+        "## {name}\n{about}. {how}, {mapped} mapped, {hardware}, {time:?}, {seeds}.\nSource: {source}.\n\
          Command: `tierscope reproduce {name}`\n\n\
-         | policy | {unit} a second | seconds of a scan | G cycles of a scan | reclaimed | refaulted | mover CPU |\n\
+         | policy | {unit} a second | seconds of the first scan | G cycles of the first scan | reclaimed | refaulted | mover CPU |\n\
          |---|---|---|---|---|---|---|\n",
         about = experiment.about,
         how = experiment.mode.how(),
         mapped = about_size(experiment.bytes()),
         hardware = hardware.name,
         time = experiment.time,
-        seed = experiment.seed,
+        seeds = form::of_seeds(experiment.seed, seeds.len()),
         source = experiment.source,
         unit = outcomes.first().map_or("operations", |outcome| outcome.unit.as_str()),
     );
@@ -191,7 +206,7 @@ fn section(race: &Race, outcomes: &[Outcome]) -> String {
     text.push('\n');
     text.push_str(form::TABLE);
     for claim in claims {
-        claim.common().row(judged(claim, outcomes, mhz), &mut text);
+        claim.common().row(judged(claim, seeds, mhz), &mut text);
     }
     text
 }
@@ -222,8 +237,9 @@ fn over_time(outcomes: &[Outcome], text: &mut String) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::verdict::Verdict;
     use super::*;
-    use crate::contest::{Row, Shares};
+    use crate::contest::Shares;
 
     fn entry() -> &'static catalogue::Entry {
         catalogue::of(Kind::Reclaim).next().expect("there is one")
@@ -237,22 +253,31 @@ mod tests {
     }
 
     fn outcome(policy: &str, telemetry: f64, resident: u64) -> Outcome {
-        let row = |bytes| Row { end_seconds: 60.0, resident_bytes: Some(bytes), ..Row::default() };
+        let row = |end_seconds: f64, bytes| Row {
+            end_seconds,
+            resident_bytes: Some(bytes),
+            telemetry_seconds: telemetry * end_seconds,
+            ..Row::default()
+        };
         Outcome {
             policy: policy.into(),
             settings: vec![("interval".into(), "60s".into())],
             seconds: 120.0,
             operations_per_second: 1.0,
             cpu: Shares { telemetry, ..Shares::default() },
-            rows: vec![row(resident), row(resident / 2)],
+            rows: vec![row(60.0, resident), row(120.0, resident / 2)],
             ..Outcome::default()
         }
     }
 
-    // A tenth of a CPU for 120 s in two walks: 6 s each, 18 G cycles at 3 GHz.
+    // A tenth of a CPU for 120 s, and a walk each 60 s: 6 s of the first, 18 G cycles at 3 GHz. All
+    // of two GB is there after 60 s, half of it after 120 s.
     #[test]
-    fn a_scan_is_the_mean_of_the_walks() {
+    fn the_first_scan_and_the_first_gb_are_judged() {
+        let slow = outcome("linear", 0.1, 2_000_000_000);
+        assert_eq!(Figure::FirstGbOver.of(&slow, 3000.0), Some(120.0));
         let slow = outcome("linear", 0.1, 1000);
+        assert_eq!(Figure::FirstGbOver.of(&slow, 3000.0), Some(f64::INFINITY));
         assert_eq!(Figure::ScanSeconds.of(&slow, 3000.0), Some(6.0));
         assert_eq!(Figure::ScanGcycles.of(&slow, 3000.0), Some(18.0));
         assert_eq!(Figure::ResidentOver.of(&slow, 3000.0), Some(750.0));
@@ -260,22 +285,24 @@ mod tests {
 
     #[test]
     fn verdicts_are_given_and_memory_is_shown_over_time() {
-        let outcomes = [outcome("linear", 0.1, 1000), outcome("above", 0.02, 900)];
+        let seeds = [vec![outcome("linear", 0.1, 1000), outcome("above", 0.02, 900)]];
         let claim = |figure, most: f64, least: Option<f64>| Claim {
             paper: String::new(),
             says: String::new(),
             policy: "above".into(),
             figure,
             to: Some("linear".into()),
+            phase: None,
             least,
             most: Some(most),
             reason: None,
+            decided_by: Vec::new(),
         };
-        let of = |claim: Claim| judged(&claim, &outcomes, 3000.0).verdict;
+        let of = |claim: Claim| judged(&claim, &seeds, 3000.0).verdict;
         assert_eq!(of(claim(Figure::ScanSecondsOver, 0.96, Some(0.79))), Verdict::DirectionOnly);
         assert_eq!(of(claim(Figure::ResidentOver, 1.0, None)), Verdict::Reproduced);
         let race = parse(entry().name, entry().text).unwrap_or_else(|error| panic!("{error}"));
-        let text = section(&race, &outcomes);
+        let text = section(&race, &seeds);
         assert!(text.contains("| above | 900 B | 450 B |"), "{text}");
     }
 }

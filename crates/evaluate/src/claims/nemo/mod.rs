@@ -102,6 +102,7 @@ impl Claim {
             to: self.to.as_deref(),
             bounds: Bounds { least: self.least, most: self.most },
             reason: self.reason.as_deref(),
+            decided_by: &[],
         }
     }
 }

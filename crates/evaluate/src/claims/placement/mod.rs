@@ -15,7 +15,7 @@ use tierscope_core::units::{about_size, time};
 
 use super::chapter::{Chapter, Planned};
 use super::form;
-use super::verdict::{Judgement, Verdict};
+use super::verdict::Judgement;
 use crate::catalogue::{self, Kind};
 use crate::contest::Outcome;
 use crate::runner::Runner;
@@ -63,13 +63,20 @@ impl form::Figure for Figure {
 }
 
 impl Figure {
-    fn of(self, outcome: &Outcome) -> Option<f64> {
+    /// Value for an outcome, or for a phase of it; latencies and shares of a phase are not known.
+    fn of(self, outcome: &Outcome, phase: Option<&str>) -> Option<f64> {
+        if let Some(name) = phase {
+            let phase = outcome.phases.iter().find(|phase| phase.name == name)?;
+            return match self {
+                Figure::RateOver => Some(phase.operations_per_second),
+                Figure::PromotedGb => Some(phase.promoted_bytes as f64 / 1e9),
+                _ => None,
+            };
+        }
         match self {
             Figure::RateOver => Some(outcome.operations_per_second),
-            Figure::P95Over => match &outcome.latency {
-                Some(latency) => Some(latency.p95_ns as f64),
-                None => outcome.access_latency.map(|latency| latency.p95_ns),
-            },
+            // Of operations: that of single accesses is another quantity.
+            Figure::P95Over => outcome.latency.as_ref().map(|latency| latency.p95_ns as f64),
             Figure::ReuseOver => outcome.moves.reaccess_share,
             Figure::PagesAScan => {
                 let scans = outcome.seconds / interval(outcome)?.as_secs_f64();
@@ -178,19 +185,21 @@ impl Planned for Look {
 
 impl Planned for Race {
     fn section(&self, runner: &Runner<'_>) -> Result<Option<String>> {
-        let mut outcomes = form::run(&[(&self.experiment, &self.contestants)], runner)?;
-        Ok((!runner.is_stopped()).then(|| section(self, &outcomes.remove(0))))
+        let each = (&self.experiment, &*self.contestants);
+        let seeds = form::run_seeds(each, form::SEEDS, runner)?;
+        Ok((!runner.is_stopped()).then(|| section(self, &seeds)))
     }
 }
 
 /// Judges a claim by the outcomes of its experiment.
-fn judged(claim: &Claim, outcomes: &[Outcome]) -> Judgement {
-    claim.common().judged(outcomes, Verdict::NotTestable, |outcome| claim.figure.of(outcome))
+fn judged(claim: &Claim, seeds: &[Vec<Outcome>]) -> Judgement {
+    claim.common().judged(seeds, |outcome| claim.figure.of(outcome, claim.phase.as_deref()))
 }
 
 /// Writes the section of an experiment.
-fn section(race: &Race, outcomes: &[Outcome]) -> String {
+fn section(race: &Race, seeds: &[Vec<Outcome>]) -> String {
     let Race { name, experiment, claims, .. } = race;
+    let outcomes = seeds.first().map_or(&[][..], |outcomes| outcomes);
     let hardware = &experiment.setup.hardware;
     let tiers: Vec<String> = hardware
         .tiers
@@ -202,7 +211,7 @@ fn section(race: &Race, outcomes: &[Outcome]) -> String {
     let _ = write!(
         text,
         "## {name}\n{about}. {how}, {mapped} mapped, {hardware} with {tiers}, {time:?} of which {warm:?} are not measured, \
-         seed {seed}.\nSource: {source}.\nCommand: `tierscope reproduce {name}`\n\n\
+         {seeds}.\nSource: {source}.\nCommand: `tierscope reproduce {name}`\n\n\
          | policy | {unit} a second | over the first | fast-tier share | promoted | demoted | wasted | re-used | telemetry, policy, mover CPU |\n\
          |---|---|---|---|---|---|---|---|---|\n",
         about = experiment.about,
@@ -212,7 +221,7 @@ fn section(race: &Race, outcomes: &[Outcome]) -> String {
         tiers = tiers.join(" and "),
         time = experiment.time,
         warm = experiment.warm_up,
-        seed = experiment.seed,
+        seeds = form::of_seeds(experiment.seed, seeds.len()),
         source = experiment.source,
         unit = outcomes.first().map_or("operations", |outcome| outcome.unit.as_str()),
     );
@@ -245,13 +254,14 @@ fn section(race: &Race, outcomes: &[Outcome]) -> String {
     text.push('\n');
     text.push_str(form::TABLE);
     for claim in claims {
-        claim.common().row(judged(claim, outcomes), &mut text);
+        claim.common().row(judged(claim, seeds), &mut text);
     }
     text
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::verdict::Verdict;
     use super::*;
 
     #[test]
@@ -276,16 +286,18 @@ mod tests {
             policy: policy.into(),
             figure: Figure::RateOver,
             to: Some(to.into()),
+            phase: None,
             least: Some(least),
             most,
             reason: None,
+            decided_by: Vec::new(),
         }
     }
 
     #[test]
     fn inside_then_direction_then_neither() {
-        let outcomes = [outcome("static", 100.0), outcome("multi-clock", 125.0)];
-        let of = |claim: Claim| judged(&claim, &outcomes).verdict;
+        let seeds = [vec![outcome("static", 100.0), outcome("multi-clock", 125.0)]];
+        let of = |claim: Claim| judged(&claim, &seeds).verdict;
         let over = |least, most| claim("multi-clock", "static", least, most);
         assert_eq!(of(over(1.2, Some(2.32))), Verdict::Reproduced);
         assert_eq!(of(over(1.3, None)), Verdict::DirectionOnly);
@@ -298,10 +310,10 @@ mod tests {
     fn a_scan_is_as_long_as_the_policy_waits() {
         let mut outcome = Outcome { seconds: 10.0, ..outcome("multi-clock", 1.0) };
         outcome.moves.promoted_bytes = 100 * 4096;
-        assert_eq!(Figure::PagesAScan.of(&outcome), None, "it has no interval");
+        assert_eq!(Figure::PagesAScan.of(&outcome, None), None, "it has no interval");
         for (interval, pages) in [("1s", 10.0), ("100ms", 1.0)] {
             outcome.settings = vec![("interval".into(), interval.into())];
-            let ours = Figure::PagesAScan.of(&outcome).unwrap();
+            let ours = Figure::PagesAScan.of(&outcome, None).unwrap();
             assert!((ours - pages).abs() < 1e-9, "{ours}");
         }
     }
@@ -310,7 +322,7 @@ mod tests {
     fn a_section_has_a_row_for_each_policy() {
         let entry = catalogue::of(Kind::Placement).next().expect("there is one");
         let race = Race::parse(entry.name, entry.text).unwrap_or_else(|error| panic!("{error}"));
-        let text = section(&race, &[outcome("static", 1.0)]);
+        let text = section(&race, &[vec![outcome("static", 1.0)]]);
         assert!(text.contains("| static | 1 |"), "{text}");
     }
 }

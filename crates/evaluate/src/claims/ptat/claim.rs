@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::verdict::{Bounds, Judgement, Verdict};
+use super::super::verdict::{Bounds, Judgement, Seeds, Verdict};
 use crate::workload::read_workload;
 use serde::Deserialize;
 use tierscope_core::Result;
@@ -287,7 +287,7 @@ pub(super) fn judged(claim: &Claim, outcomes: &[Outcome]) -> Judgement {
     let directed = claim.above.is_some() || claim.below.is_some();
     let direction = directed && within(claim.above, claim.below);
     let verdict = Verdict::of(within(claim.least, claim.most), direction);
-    Judgement { ours: Some(ours), verdict }
+    Judgement { ours: Seeds::of([Some(ours)]), verdict }
 }
 
 #[cfg(test)]
@@ -328,12 +328,13 @@ mod tests {
         ];
         let of = |figure| judged(&claim(figure, 0.55, 0.65), &outcomes);
         let ratio = of(Figure::SlowdownRatio);
-        assert_eq!((ratio.ours, ratio.verdict), (Some(0.6), Verdict::Reproduced));
+        let mean = |judgement: Judgement| judgement.ours.map(|ours| ours.mean);
+        assert_eq!((mean(ratio), ratio.verdict), (Some(0.6), Verdict::Reproduced));
         let added = of(Figure::AddedTimeRatio);
-        assert_eq!((added.ours, added.verdict), (Some(0.5), Verdict::DirectionOnly));
+        assert_eq!((mean(added), added.verdict), (Some(0.5), Verdict::DirectionOnly));
         let slower = of(Figure::BadgertrapSlowdown);
-        assert_eq!((slower.ours, slower.verdict), (Some(5.0), Verdict::NotReproduced));
-        let error = of(Figure::RelativeError).ours.expect("both are there");
+        assert_eq!((mean(slower), slower.verdict), (Some(5.0), Verdict::NotReproduced));
+        let error = mean(of(Figure::RelativeError)).expect("both are there");
         assert!((error - 0.2).abs() < 1e-9);
         assert_eq!(of(Figure::MissesOverReplacements).verdict, Verdict::NotTestable);
     }

@@ -99,7 +99,7 @@ fn row(claim: &Claim, outcomes: &[Outcome]) -> String {
         claim.variant,
         claim.figure.name(),
         range(claim),
-        shown(judgement.ours, 3),
+        shown(judgement.ours.map(|ours| ours.mean), 3),
         judgement.verdict.name(),
     )
 }

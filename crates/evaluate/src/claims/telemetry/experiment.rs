@@ -5,6 +5,7 @@ use tierscope_core::Result;
 use tierscope_sim::experiment::{File, place, read};
 use toml::Spanned;
 
+use super::super::form::check_reason;
 use crate::accuracy::{Outcome, Scenario};
 use crate::contender::Contender;
 use crate::watch::Watch;
@@ -49,17 +50,18 @@ pub(super) struct Claim {
     pub(super) above: Option<String>,
     /// Explanation of the outcome, if it needs one.
     pub(super) reason: Option<String>,
+    /// Commands that change the suspected cause, and show that the figure follows.
+    #[serde(default)]
+    pub(super) decided_by: Vec<String>,
 }
 
 /// Quantities that claims are about.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Figure {
-    /// Share of the reported bytes that are truly hot, over windows after detections, or over all
-    /// windows.
+    /// Share of the reported bytes that are truly hot, over all windows.
     Precision,
-    /// Share of the truly hot bytes that are reported, over windows after detections, or over all
-    /// windows.
+    /// Share of the truly hot bytes that are reported, over all windows.
     Recall,
     /// The recall of the best window.
     BestRecall,
@@ -98,14 +100,13 @@ impl Figure {
     /// `None` if it is undefined.
     #[must_use]
     pub(super) fn of(self, outcome: &Outcome) -> Option<f64> {
-        let quoted = outcome.quoted();
         // A scan reports verdicts once its first pass is complete: the first window that has any
         // ends the pass.
         let passed = outcome.windows.iter().find(|row| row.looked_at > 0.0);
         match self {
             // `None` if nothing was reported: then nothing is wrong either.
-            Figure::Precision => quoted.precision,
-            Figure::Recall => quoted.recall,
+            Figure::Precision => outcome.all.precision,
+            Figure::Recall => outcome.all.recall,
             Figure::BestRecall => {
                 let recall = outcome
                     .windows
@@ -118,6 +119,17 @@ impl Figure {
             Figure::Stolen => Some(outcome.disturbed),
             Figure::FirstPassSeconds => Some(passed.map_or(f64::INFINITY, |row| row.end_seconds)),
             Figure::FirstPassCpu => passed.map(|row| row.profiler_seconds / row.end_seconds),
+        }
+    }
+}
+
+impl Figure {
+    /// Value over the windows after each detection, for a figure that a claim may mean so.
+    pub(super) fn once_detected(self, outcome: &Outcome) -> Option<f64> {
+        match self {
+            Figure::Precision => outcome.settled?.precision,
+            Figure::Recall => outcome.settled?.recall,
+            _ => None,
         }
     }
 }
@@ -147,6 +159,9 @@ impl Experiment {
                     needed.push(watch);
                 }
             }
+            let (reason, commands) = (&claim.get_ref().reason, &claim.get_ref().decided_by);
+            check_reason(reason.as_ref(), commands)
+                .map_err(|what| bad((claim.span().start, what)))?;
             if claim.get_ref().least.is_none() && claim.get_ref().most.is_none() {
                 return Err(bad((claim.span().start, "a claim has a least or a most".into())));
             }

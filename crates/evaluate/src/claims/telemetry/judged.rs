@@ -1,28 +1,43 @@
 //! Verdicts on claims about instruments (METRICS.md).
 
-use super::super::verdict::{Bounds, Judgement, Verdict};
+use super::super::verdict::{Bounds, Comparison, Judgement, Seeds, Verdict};
 use super::experiment::Claim;
 use crate::accuracy::Outcome;
 
-/// Judges a claim by the outcomes of its experiment.
+/// Judges a claim by the outcomes of its experiment, of each seed.
 #[must_use]
-pub(super) fn judged(claim: &Claim, outcomes: &[Outcome]) -> Judgement {
-    let of = |name: &str| {
-        let outcome = outcomes.iter().find(|outcome| outcome.contender == name)?;
-        claim.figure.of(outcome)
+pub(super) fn judged(claim: &Claim, seeds: &[Vec<Outcome>]) -> Judgement {
+    let over = |outcomes: &Vec<Outcome>, name: &str, to: Option<&str>| {
+        let of = |name: &str| claim.figure.of(by_name(outcomes, name)?);
+        Some(of(name)? / to.map_or(Some(1.0), of)?)
     };
-    let over = claim.to.as_deref().map_or(Some(1.0), of);
-    let Some(ours) = of(&claim.contender).zip(over).map(|(figure, over)| figure / over) else {
+    let each = |to: Option<&str>| {
+        Seeds::of(seeds.iter().map(|outcomes| over(outcomes, &claim.contender, to)))
+    };
+    let Some(ours) = each(claim.to.as_deref()) else {
         return Judgement { ours: None, verdict: Verdict::NotTestable };
     };
-    let inside = Bounds { least: claim.least, most: claim.most }.hold(ours);
-    let below = claim.below.as_deref().and_then(of).map(|other| ours < other);
-    let above = claim.above.as_deref().and_then(of).map(|other| ours > other);
-    let direction = match (below, above) {
-        (None, None) => false,
-        (below, above) => below.unwrap_or(true) && above.unwrap_or(true),
+    let bounds = Bounds { least: claim.least, most: claim.most };
+    let against = |other: &Option<String>, above: bool| {
+        let ratio = each(Some(other.as_deref()?))?;
+        Some(Comparison { ratio, above, is_figure: false })
     };
-    Judgement { ours: Some(ours), verdict: Verdict::of(inside, direction) }
+    let comparison = match claim.to {
+        Some(_) => Comparison::of_ratio(ours, bounds),
+        None => against(&claim.below, false).or_else(|| against(&claim.above, true)),
+    };
+    Judgement { ours: Some(ours), verdict: bounds.judge(ours, comparison) }
+}
+
+/// The figure over the windows after each detection, if there were any for each seed.
+pub(super) fn once_detected(claim: &Claim, seeds: &[Vec<Outcome>]) -> Option<Seeds> {
+    let of =
+        |outcomes: &Vec<Outcome>| claim.figure.once_detected(by_name(outcomes, &claim.contender)?);
+    Seeds::of(seeds.iter().map(of))
+}
+
+fn by_name<'a>(outcomes: &'a [Outcome], name: &str) -> Option<&'a Outcome> {
+    outcomes.iter().find(|outcome| outcome.contender == name)
 }
 
 #[cfg(test)]
@@ -54,7 +69,7 @@ mod tests {
 
     #[test]
     fn inside_then_direction_then_neither() {
-        let outcomes = [outcome("rates", 0.01), outcome("scan", 0.1)];
+        let seeds = [vec![outcome("rates", 0.01), outcome("scan", 0.1)]];
         let claim = |figure, most, below: &str| Claim {
             paper: String::new(),
             says: String::new(),
@@ -66,14 +81,21 @@ mod tests {
             to: None,
             above: None,
             reason: None,
+            decided_by: Vec::new(),
         };
-        let of = |claim: Claim| judged(&claim, &outcomes).verdict;
+        let of = |claim: Claim| judged(&claim, &seeds).verdict;
         assert_eq!(of(claim(Figure::ProfilerCpu, 0.02, "scan")), Verdict::Reproduced);
         assert_eq!(of(claim(Figure::ProfilerCpu, 0.005, "scan")), Verdict::DirectionOnly);
-        assert_eq!(of(claim(Figure::ProfilerCpu, 0.005, "rates")), Verdict::NotReproduced);
+        assert_eq!(of(claim(Figure::ProfilerCpu, 0.005, "rates")), Verdict::NoDifference);
         assert_eq!(of(claim(Figure::Recall, 0.005, "scan")), Verdict::NotTestable);
-        let ratio =
-            Claim { to: Some("scan".into()), ..claim(Figure::ProfilerCpuRatio, 0.2, "scan") };
-        assert!((judged(&ratio, &outcomes).ours.unwrap_or(0.0) - 0.1).abs() < 1e-9);
+        let ratio = |most| Claim {
+            to: Some("scan".into()),
+            below: None,
+            ..claim(Figure::ProfilerCpuRatio, most, "scan")
+        };
+        let ours = judged(&ratio(0.2), &seeds).ours.expect("both are there");
+        assert!((ours.mean - 0.1).abs() < 1e-9);
+        assert_eq!(of(ratio(0.2)), Verdict::Reproduced);
+        assert_eq!(of(ratio(0.05)), Verdict::DirectionOnly);
     }
 }

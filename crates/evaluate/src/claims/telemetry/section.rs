@@ -4,10 +4,11 @@ use std::fmt::Write;
 
 use tierscope_core::units::about_size;
 
-use super::super::verdict::{Bounds, Judgement, Verdict};
+use super::super::form::of_seeds;
+use super::super::verdict::{Bounds, Judgement, Seeds, Verdict, number};
 use super::Ran;
 use super::experiment::Claim;
-use super::judged::judged;
+use super::judged::{judged, once_detected};
 
 /// Header of the table of verdicts over parameter changes.
 pub(super) const SENSITIVITY: &str =
@@ -20,11 +21,13 @@ pub(super) fn sensitivity(ran: &Ran<'_>) -> String {
     }
     let mut text = format!("\nOver {} variants:\n\n{SENSITIVITY}", ran.varied.len());
     for claim in &ran.experiment.claims {
-        let here = judged(claim, &ran.outcomes);
+        let here = judged(claim, &ran.seeds[..1]);
         let all: Vec<(&str, Judgement)> = ran
             .varied
             .iter()
-            .map(|varied| (varied.label.as_str(), judged(claim, &varied.outcomes)))
+            .map(|varied| {
+                (varied.label.as_str(), judged(claim, std::slice::from_ref(&varied.outcomes)))
+            })
             .collect();
         // Writing to a string cannot fail.
         let _ = writeln!(
@@ -33,7 +36,7 @@ pub(super) fn sensitivity(ran: &Ran<'_>) -> String {
             claim.contender,
             figure(claim),
             range(claim),
-            shown(here.ours),
+            mean(here.ours),
             extreme(&all, f64::lt),
             extreme(&all, f64::gt),
             changes(here.verdict, &all),
@@ -45,7 +48,7 @@ pub(super) fn sensitivity(ran: &Ran<'_>) -> String {
 /// The most extreme figure by the comparison `is`, with its variant; "none" if no figure is
 /// defined.
 fn extreme(all: &[(&str, Judgement)], is: fn(&f64, &f64) -> bool) -> String {
-    let known = all.iter().filter_map(|(label, judgement)| Some((label, judgement.ours?)));
+    let known = all.iter().filter_map(|(label, judgement)| Some((label, judgement.ours?.mean)));
     let found = known.reduce(|best, next| if is(&next.1, &best.1) { next } else { best });
     found.map_or("none".into(), |(label, ours)| format!("{} ({label})", number(ours)))
 }
@@ -72,28 +75,31 @@ pub(super) fn section(ran: &Ran<'_>) -> String {
     // Writing to a string cannot fail.
     let _ = write!(
         text,
-        "## {name}\n{about}. {mapped} mapped, {time:?} simulated, caches of {hardware}, {flush}, seed {seed}.\nSource: {source}.\n\
+        "## {name}\n{about}. {mapped} mapped, {time:?} simulated, caches of {hardware}, {flush}, {seeds}.\nSource: {source}.\n\
          Command: `tierscope reproduce {name}`\n\n| claim | of | figure | paper | ours | verdict |\n|---|---|---|---|---|---|\n",
         name = scenario.name,
         about = scenario.about,
         mapped = about_size(scenario.bytes()),
         time = scenario.time,
         hardware = scenario.setup.hardware.name,
-        seed = scenario.seed,
+        seeds = of_seeds(scenario.seed, ran.seeds.len()),
         source = scenario.source,
     );
     for claim in &ran.experiment.claims {
-        let judgement = judged(claim, &ran.outcomes);
-        let reason = claim.reason.as_ref().map_or(String::new(), |reason| format!(": {reason}"));
+        let judgement = judged(claim, &ran.seeds);
+        let later = once_detected(claim, &ran.seeds);
+        let later = later.map_or(String::new(), |ours| format!("; once detected {ours}"));
+        let mut reason = claim.reason.as_ref().map_or(String::new(), |why| format!(": {why}"));
+        claim.decided_by.iter().for_each(|command| reason.push_str(&format!(" (`{command}`)")));
         let _ = writeln!(
             text,
-            "| {} ({}) | {} | {} | {} | {} | {}{reason} |",
+            "| {} ({}) | {} | {} | {} | {}{later} | {}{reason} |",
             claim.says,
             claim.paper,
             claim.contender,
             figure(claim),
             range(claim),
-            shown(judgement.ours),
+            judgement.ours.map_or("none".into(), |ours| ours.to_string()),
             judgement.verdict.name(),
         );
     }
@@ -109,14 +115,6 @@ fn figure(claim: &Claim) -> String {
     format!("{}{to}", claim.figure.name())
 }
 
-fn shown(ours: Option<f64>) -> String {
-    ours.map_or("none".into(), number)
-}
-
-fn number(value: f64) -> String {
-    match value {
-        _ if value.is_infinite() => "never".into(),
-        _ if value >= 10.0 => format!("{value:.1}"),
-        _ => format!("{value:.3}"),
-    }
+fn mean(ours: Option<Seeds>) -> String {
+    ours.map_or("none".into(), |ours| number(ours.mean))
 }

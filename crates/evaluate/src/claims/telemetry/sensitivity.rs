@@ -46,8 +46,6 @@ enum Varies {
     RecordNs,
     /// Cost of a PEBS interrupt in nanoseconds.
     InterruptNs,
-    /// Seed of all draws.
-    Seed,
 }
 
 impl Varies {
@@ -60,7 +58,6 @@ impl Varies {
             Varies::EntryNs => "entry ns",
             Varies::RecordNs => "record ns",
             Varies::InterruptNs => "interrupt ns",
-            Varies::Seed => "seed",
         }
     }
 
@@ -71,7 +68,7 @@ impl Varies {
             Varies::RecordNs | Varies::InterruptNs => sampled,
             Varies::EntryNs => scans,
             Varies::ProbeNs => !sampled && !scans,
-            Varies::Rate | Varies::Flush | Varies::Machine | Varies::Seed => true,
+            Varies::Rate | Varies::Flush | Varies::Machine => true,
         }
     }
 
@@ -101,11 +98,6 @@ impl Varies {
             Varies::EntryNs => setup.costs.access_bits.entry_ns = number()?,
             Varies::RecordNs => setup.costs.samples.record_ns = number()?,
             Varies::InterruptNs => setup.costs.samples.interrupt_ns = number()?,
-            Varies::Seed => {
-                let seed = number()?;
-                experiment.reseed(seed);
-                return Ok(());
-            }
         }
         config.costs = setup.costs.clone();
         Ok(())
@@ -192,7 +184,6 @@ mod tests {
         assert_eq!(of("probe ns 52").config.costs.access_bits.probe_ns, 52);
         assert_ne!(of("machine xeon-e5-2620v2").config.upper_entries, [0; 6]);
         assert_eq!(of("machine xeon-e5-2620v2").config.costs, plain.config.costs);
-        assert_eq!(of("seed 2").config.seed, 2);
         // Only contenders that incur the cost are run again.
         assert!(of("entry ns 5").contenders.iter().all(Watch::scans));
         assert!(of("record ns 200").contenders.iter().all(|c| c.samples > 0));
@@ -208,6 +199,5 @@ mod tests {
         let apply = |varies: Varies, value: &str| varies.apply(value, scenario().experiment_mut());
         assert!(apply(Varies::Machine, "abacus").is_err());
         assert!(apply(Varies::Flush, "5").is_err());
-        assert!(apply(Varies::Seed, "x").is_err());
     }
 }
