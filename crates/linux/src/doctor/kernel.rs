@@ -15,7 +15,8 @@ pub(super) fn checks() -> [Check<()>; 4] {
 }
 
 /// Kernel series on which `make test-kernels` passed, oldest first (SUPPORT.md, docs/kernels.json).
-pub const TESTED: [(u32, u32); 7] = [(6, 1), (6, 12), (6, 18), (6, 19), (7, 1), (7, 2), (7, 3)];
+pub const TESTED: [(u32, u32); 10] =
+    [(6, 1), (6, 12), (6, 16), (6, 17), (6, 18), (6, 19), (7, 0), (7, 1), (7, 2), (7, 3)];
 
 /// The first kernel series whose DAMON tunes its intervals.
 const TUNES: (u32, u32) = (6, 15);

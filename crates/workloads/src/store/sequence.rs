@@ -45,7 +45,7 @@ impl Sequence {
             Ok(share) if (0.0..=1.0).contains(&share) => Ok(Some(Mix::updating(share))),
             _ => Err("a share within 0..1".to_owned()),
         };
-        if let (false, Some(mix)) = (in_turn, keys.take("updates", None, share)?) {
+        if !in_turn && let Some(mix) = keys.take("updates", None, share)? {
             parts[0].1 = mix;
         }
         if let Some(law) = keys.take("dist", None, |text| Law::parse(text).map(Some))? {
