@@ -287,7 +287,7 @@ impl SampledRegion {
 /// How a region is split.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Split {
-    /// Into pieces of so many entries of a level.
+    /// Into pieces of this number of entries of a level.
     Entries(Level, u64),
     /// In two, at an address.
     At(u64),
@@ -543,7 +543,7 @@ fn region_of(zone: &SampledRegion, samples: u32, confidence: f32) -> Region {
 }
 
 /// Merges like neighbours whose union splits at `level` or below, at the boundary between them; and
-/// at a random cut those that have like hits, as in DAMON.
+/// at a random cut neighbours with like hits, as in DAMON.
 fn merge_at(zones: &mut Vec<SampledRegion>, level: Level, levels: u8, threshold: f64, limit: u64) {
     zones.dedup_by(|next, zone| {
         if !zone.range.touches(&next.range) {
@@ -803,7 +803,7 @@ mod tests {
         let config = Config { min_regions: 1, ..Default::default() };
         let mut telescope = Telescope::new(config).unwrap();
         telescope.zones = vec![zone(0, 2 * GIB, 40.0, Level::PUD)];
-        // Splits, and merges by so many hits of both parts; returns where the right one began.
+        // Splits, and merges by these hits of both parts; returns where the right one began.
         let mut window = |hits: [(f64, Level); 2]| {
             telescope.split(4);
             assert_eq!(telescope.zones.len(), 2);

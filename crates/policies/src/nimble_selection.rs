@@ -8,7 +8,7 @@
 //! "to the bottom of the higher tier's active list" (figure 3, 11). The full Nimble is
 //! [`crate::nimble`].
 //!
-//! A page found accessed once is active: Nimble tells one access from several no more than that
+//! A page found accessed once is active: Nimble does not distinguish one access from several
 //! (III-A), for the authors' kernel, 5.3, activates anonymous pages at the first look.
 //!
 //! Left open by the paper, decided here: the least recently used pages are those at the tail of the

@@ -267,7 +267,7 @@ pub(super) fn run_seeds(
 ) -> Result<Vec<Vec<Outcome>>> {
     let reseeded = |seed: u64| {
         let mut experiment = experiment.clone();
-        experiment.reseed(experiment.seed + seed);
+        experiment.reseed(experiment.seed.wrapping_add(seed));
         experiment
     };
     let experiments: Vec<Experiment> = (0..seeds).map(reseeded).collect();

@@ -52,7 +52,7 @@ impl Totals {
     }
 }
 
-/// Phases of the first process: those to come, the next one last, and those that ended.
+/// Coming phases of the first process, the next one last, and ended ones.
 #[derive(Default)]
 pub(super) struct Phases {
     coming: Vec<Phase>,

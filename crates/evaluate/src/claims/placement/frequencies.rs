@@ -241,7 +241,7 @@ pub(super) fn section(name: &str, text: &str) -> Result<String> {
          | stand-in | accessed once | in the next window, mean | more than once | in the next window, mean | ratio |\n\
          |---|---|---|---|---|---|\n{rows}\n\
          | claim | figure | paper | ours | verdict |\n|---|---|---|---|---|\n\
-         | {} ({}) | the least ratio | ≥ {} | {} | {}|\n",
+         | {} ({}) | the least ratio | ≥ {} | {} | {} |\n",
         look.name,
         look.about,
         look.pages,

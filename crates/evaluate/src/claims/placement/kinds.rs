@@ -185,7 +185,7 @@ fn row(claim: &Claim, ours: Option<f64>, text: &mut String) {
     let verdict = if holds { Verdict::ByConstruction } else { Verdict::NotReproduced };
     let _ = writeln!(
         text,
-        "| {} ({}) | {} | {bounds} | {} | {}|",
+        "| {} ({}) | {} | {bounds} | {} | {} |",
         claim.says,
         claim.paper,
         claim.figure.name(),

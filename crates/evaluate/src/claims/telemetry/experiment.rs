@@ -159,6 +159,10 @@ impl Experiment {
                     needed.push(watch);
                 }
             }
+            if claim.get_ref().below.is_some() && claim.get_ref().above.is_some() {
+                let what = "a claim is below a contender or above one, not both";
+                return Err(bad((claim.span().start, what.into())));
+            }
             let (reason, commands) = (&claim.get_ref().reason, &claim.get_ref().decided_by);
             check_reason(reason.as_ref(), commands)
                 .map_err(|what| bad((claim.span().start, what)))?;

@@ -9,7 +9,7 @@ use crate::accuracy::Outcome;
 pub(super) fn judged(claim: &Claim, seeds: &[Vec<Outcome>]) -> Judgement {
     let over = |outcomes: &Vec<Outcome>, name: &str, to: Option<&str>| {
         let of = |name: &str| claim.figure.of(by_name(outcomes, name)?);
-        Some(of(name)? / to.map_or(Some(1.0), of)?)
+        Some(ratio(of(name)?, to.map_or(Some(1.0), of)?))
     };
     let each = |to: Option<&str>| {
         Seeds::of(seeds.iter().map(|outcomes| over(outcomes, &claim.contender, to)))
@@ -34,6 +34,11 @@ pub(super) fn once_detected(claim: &Claim, seeds: &[Vec<Outcome>]) -> Option<See
     let of =
         |outcomes: &Vec<Outcome>| claim.figure.once_detected(by_name(outcomes, &claim.contender)?);
     Seeds::of(seeds.iter().map(of))
+}
+
+/// A figure over another; 1 if they are alike, also where both are 0 or neither event happened.
+fn ratio(ours: f64, other: f64) -> f64 {
+    if ours == other { 1.0 } else { ours / other }
 }
 
 fn by_name<'a>(outcomes: &'a [Outcome], name: &str) -> Option<&'a Outcome> {
@@ -65,6 +70,12 @@ mod tests {
             wall_seconds: 0.0,
             windows: Vec::new(),
         }
+    }
+
+    #[test]
+    fn two_contenders_that_find_nothing_are_alike() {
+        assert_eq!([ratio(0.0, 0.0), ratio(f64::INFINITY, f64::INFINITY)], [1.0, 1.0]);
+        assert_eq!([ratio(0.5, 0.0), ratio(0.5, 1.0)], [f64::INFINITY, 0.5]);
     }
 
     #[test]
