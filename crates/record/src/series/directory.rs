@@ -125,7 +125,7 @@ fn bytes_in(path: &Path) -> u64 {
 pub(super) struct Directory {
     path: PathBuf,
     access: Access,
-    _lock: File,
+    lock: File,
     /// Whether this made the lock, so that a failed start removes it.
     new: bool,
     made: MadeDirs,
@@ -156,7 +156,7 @@ impl Directory {
             }
             Err(error) => return Err(failed(error.into())),
         }
-        let directory = Self { path: path.into(), access, _lock: lock, new, made };
+        let directory = Self { path: path.into(), access, lock, new, made };
         match directory.mark() {
             Ok(()) => Ok(directory),
             Err(error) => {
@@ -168,7 +168,7 @@ impl Directory {
 
     /// Completes a new lock file, and gives a group access.
     fn mark(&self) -> io::Result<()> {
-        let lock = &self._lock;
+        let lock = &self.lock;
         if self.new || lock.metadata()?.len() == 0 {
             // On a full disk the file stays empty, as those of older versions.
             let _ = lock.write_all_at(MARK, 0);
@@ -224,6 +224,13 @@ impl Directory {
     }
 }
 
+impl Drop for Directory {
+    /// A child between fork and exec has the descriptor too, which would keep the lock.
+    fn drop(&mut self) {
+        let _ = flock(&self.lock, FlockOperation::Unlock);
+    }
+}
+
 /// Opens the lock file, created if necessary; whether it was. It is neither emptied nor followed to
 /// another place.
 fn open_lock(path: &Path) -> io::Result<(File, bool)> {
@@ -275,4 +282,21 @@ pub(super) fn remove(member: &Path) -> io::Result<()> {
     let away = member.with_file_name(format!("{REMOVING}{name}"));
     fs::rename(member, &away)?;
     fs::remove_dir_all(away)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // The copy stands for that of a child which has not called exec yet.
+    #[test]
+    fn a_copied_descriptor_does_not_keep_the_lock() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let first = Directory::take(dir.path(), Access::default()).expect("it is free");
+        let copy = first.lock.try_clone().expect("a descriptor is free");
+        Directory::take(dir.path(), Access::default()).expect_err("the first records into it");
+        drop(first);
+        Directory::take(dir.path(), Access::default()).expect("the first has ended");
+        drop(copy);
+    }
 }
