@@ -1,31 +1,112 @@
-//! The page of Telescope's claims is current: reruns a fast subset of the experiments and compares.
+//! Figures that are stored agree with those of the present code: reruns experiments drawn by the
+//! commit's hash, two of the five seeds, and compares.
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const PAGE: &str =
-    concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments/telescope/REPRODUCTION.md");
+use serde_json::Value;
+
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
+/// Seconds of CPU of an experiment's full run up to which it is drawn: a test reruns three.
+const MOST: u64 = 75;
 
 fn reproduce(arguments: &[&str]) -> std::process::Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tierscope"));
     command.arg("reproduce").args(arguments).output().unwrap()
 }
 
-#[test]
-fn the_committed_page_is_current() {
-    let output = reproduce(&["--quick", "--check", PAGE, "masim-1gb", "masim-10gb", "needle-5mb"]);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}run `tierscope reproduce -o {PAGE}`");
+/// The stored figures of every experiment, by path.
+fn stored() -> Vec<(PathBuf, Value)> {
+    let files = |dir: PathBuf| std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let papers = files(Path::new(ROOT).join("experiments"));
+    let all = papers.flat_map(|paper| files(paper.path().join("figures")));
+    let mut all: Vec<_> = all.map(|file| file.path()).collect();
+    all.sort();
+    let read = |path: &PathBuf| serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    all.into_iter().map(|path| (path.clone(), read(&path))).collect()
+}
+
+/// Bits of the hash of the commit; 0 without git.
+fn hash() -> u64 {
+    let git = Command::new("git").args(["-C", ROOT, "rev-parse", "HEAD"]).output();
+    let text = git.map(|git| String::from_utf8_lossy(&git.stdout).into_owned()).unwrap_or_default();
+    u64::from_str_radix(text.get(..16).unwrap_or("0"), 16).unwrap_or(0)
+}
+
+/// Names of experiments of three rows, drawn among all rows of experiments that take little time.
+fn drawn(all: &[(PathBuf, Value)]) -> Vec<String> {
+    let cheap = |stored: &&(PathBuf, Value)| {
+        stored.1["cpu-seconds"].as_u64().is_some_and(|seconds| seconds <= MOST)
+    };
+    let rows: Vec<&str> = all
+        .iter()
+        .filter(cheap)
+        .flat_map(|(_, stored)| {
+            let rows = stored["section"]["rows"].as_array().map_or(0, Vec::len);
+            std::iter::repeat_n(stored["section"]["name"].as_str().unwrap(), rows)
+        })
+        .collect();
+    assert!(rows.len() >= 20, "only {} rows can be drawn", rows.len());
+    let mut names: Vec<String> =
+        (0..3).map(|n| rows[(hash() >> (20 * n)) as usize % rows.len()].to_owned()).collect();
+    names.sort();
+    names.dedup();
+    names
 }
 
 #[test]
-fn an_outdated_page_is_reported() {
+fn stored_figures_drawn_by_the_commit_agree_with_the_code() {
+    let names = drawn(&stored());
+    println!("drawn: {names:?}");
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let output = reproduce(&[&["--check", ROOT][..], &names].concat());
+    assert!(output.status.success(), "{names:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A repository with the stored figures of one experiment, changed by a function.
+fn checkout(name: &str, change: impl Fn(&mut Value)) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
-    let page = dir.path().join("page.md");
-    let text = std::fs::read_to_string(PAGE).unwrap();
-    std::fs::write(&page, text.replace("## masim-1gb", "## masim-2gb")).unwrap();
-    let output = reproduce(&["--quick", "--check", page.to_str().unwrap(), "masim-1gb"]);
-    assert_eq!(output.status.code(), Some(9));
+    let git = |words: &[&str]| {
+        let mut command = Command::new("git");
+        command.arg("-C").arg(dir.path()).args(["-c", "user.name=x", "-c", "user.email=x"]);
+        assert!(command.args(words).output().unwrap().status.success());
+    };
+    git(&["init", "-q"]);
+    git(&["commit", "-q", "--allow-empty", "-m", "x"]);
+    let (path, mut stored) =
+        stored().into_iter().find(|(path, _)| path.file_stem().unwrap() == name).unwrap();
+    change(&mut stored);
+    let copy = dir.path().join(path.strip_prefix(ROOT).unwrap());
+    std::fs::create_dir_all(copy.parent().unwrap()).unwrap();
+    std::fs::write(copy, stored.to_string()).unwrap();
+    dir
+}
+
+#[test]
+fn figures_that_do_not_agree_are_reported() {
+    let wrong = checkout("masim-1gb", |stored| {
+        let ours = &mut stored["section"]["rows"][0]["ours"];
+        *ours = serde_json::json!({"mean": 9.0, "least": 9.0, "most": 9.0});
+    });
+    let root = wrong.path().to_str().unwrap();
+    let output = reproduce(&["--check", root, "masim-1gb"]);
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("is not current: its section on masim-1gb differs"), "{said}");
+    assert_eq!(output.status.code(), Some(9), "{said}");
+    assert!(said.contains("figures of masim-1gb are not current") && said.contains("stored 9.000"));
+    let output = reproduce(&["--check", root, "masim-10gb"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("there are none"));
     assert_eq!(reproduce(&["alchemy"]).status.code(), Some(2));
+    let none = tempfile::tempdir().unwrap();
+    let output = reproduce(&["--check", none.path().to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn a_reduced_run_stands_next_to_the_full_one() {
+    let same = checkout("masim-1gb", |_| ());
+    let output = reproduce(&["--reduced", same.path().to_str().unwrap(), "masim-1gb", "masim-5tb"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("## masim-5tb\nfull run: nothing is stored of it\n"), "{text}");
+    assert!(text.contains(" of 3 claims are decided by the reduced run"), "{text}");
 }

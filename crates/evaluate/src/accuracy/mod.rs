@@ -97,8 +97,7 @@ pub fn run(
 pub(crate) fn seeded(scenario: &Scenario, seeds: u16) -> Vec<Scenario> {
     let with = |shift: u16| {
         let mut scenario = scenario.clone();
-        let seed = scenario.seed.wrapping_add(u64::from(shift));
-        scenario.experiment_mut().reseed(seed);
+        *scenario.experiment_mut() = scenario.reseeded(shift);
         scenario
     };
     (0..seeds).map(with).collect()

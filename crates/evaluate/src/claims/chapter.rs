@@ -1,16 +1,33 @@
 //! A group of experiments on one subject, with one part of a page, and the choice among all.
 
+use serde::{Deserialize, Serialize};
 use tierscope_core::{Error, ErrorKind, Result};
 
+use super::row::Section;
 use crate::runner::Runner;
 
-/// An experiment's section of a page.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Section {
-    /// Name of the experiment.
-    pub name: &'static str,
-    /// Markdown, including the heading.
-    pub text: String,
+/// How much of an experiment is run. The papers' claims about TLB misses and about NEMO are of one
+/// seed, whatever it says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Extent {
+    /// Number of seeds.
+    pub seeds: u16,
+    /// Whether verdicts are repeated with assumed parameters changed.
+    pub varied: bool,
+}
+
+impl Extent {
+    /// All that a page shows.
+    pub const FULL: Extent = Extent { seeds: 5, varied: true };
+    /// The seeds of a verdict.
+    pub const QUICK: Extent = Extent { seeds: 5, varied: false };
+    /// What shows whether figures are still as they were.
+    pub const REDUCED: Extent = Extent { seeds: 2, varied: false };
+
+    pub(super) fn covers(self, other: Extent) -> bool {
+        self.seeds >= other.seeds && self.varied >= other.varied
+    }
 }
 
 /// An experiment that was read and checked.
@@ -19,7 +36,7 @@ pub trait Planned {
     ///
     /// # Errors
     /// A machine cannot be built, or the first error of a run.
-    fn section(&self, runner: &Runner<'_>) -> Result<Option<String>>;
+    fn section(&self, runner: &Runner<'_>) -> Result<Option<Section>>;
 }
 
 /// Text around sections that are printed instead of written into a page.
@@ -47,12 +64,16 @@ pub trait Chapter: Sync {
     /// Names of its experiments, in the order of the page.
     fn experiments(&self) -> Vec<&'static str>;
 
-    /// Reads one of its experiments, and checks that its claims can be judged. With `quick`, the
-    /// sensitivity of verdicts to assumed parameters is skipped.
+    /// Its paper: the folder of its page.
+    fn paper(&self) -> &'static str {
+        self.page().split('/').nth(1).unwrap_or_default()
+    }
+
+    /// Reads one of its experiments, and checks that its claims can be judged.
     ///
     /// # Errors
     /// A description of the problem, with line and column.
-    fn plan(&self, name: &'static str, quick: bool) -> Result<Box<dyn Planned>>;
+    fn plan(&self, name: &'static str, extent: Extent) -> Result<Box<dyn Planned>>;
 
     /// Its part of a page below the heading, with these sections.
     ///
@@ -64,21 +85,16 @@ pub trait Chapter: Sync {
     ///
     /// # Errors
     /// As [`Chapter::part`].
-    fn frame(&self, _quick: bool) -> Result<Frame> {
+    fn frame(&self, _extent: Extent) -> Result<Frame> {
         Ok(Frame::default())
-    }
-
-    /// Command that writes the section of an experiment.
-    fn command(&self, name: &str) -> String {
-        format!("reproduce {name}")
     }
 }
 
 /// A chapter, and those of its experiments that were chosen.
 pub(super) type Chosen<'a> = (&'a dyn Chapter, Vec<&'static str>);
 
-/// The experiments of these names, by chapter, in the order of the page. The name of a chapter
-/// chooses all its experiments, unless some are named as well. Without names, the first chapter is
+/// The experiments of these names, by chapter, in the order of the page. The name of a chapter, or
+/// of its paper, chooses all its experiments, unless some are named as well. Without names, the first chapter is
 /// chosen.
 pub(super) fn choose<'a>(
     chapters: &[&'a dyn Chapter],
@@ -91,7 +107,8 @@ pub(super) fn choose<'a>(
     let of = |(at, chapter): (usize, &&'a dyn Chapter)| {
         let all = chapter.experiments();
         let some: Vec<_> = all.iter().copied().filter(|name| is_named(name)).collect();
-        let whole = is_named(chapter.name()) || (names.is_empty() && at == 0);
+        let whole =
+            is_named(chapter.name()) || is_named(chapter.paper()) || (names.is_empty() && at == 0);
         let chosen = if some.is_empty() && whole { all } else { some };
         (!chosen.is_empty()).then_some((*chapter, chosen))
     };
@@ -99,12 +116,15 @@ pub(super) fn choose<'a>(
 }
 
 fn knows(chapter: &dyn Chapter, name: &str) -> bool {
-    chapter.name() == name || chapter.experiments().contains(&name)
+    chapter.name() == name || chapter.paper() == name || chapter.experiments().contains(&name)
 }
 
 fn unknown(chapters: &[&dyn Chapter], name: &str) -> Error {
-    let names = |chapter: &&dyn Chapter| [vec![chapter.name()], chapter.experiments()].concat();
-    let known: Vec<&str> = chapters.iter().flat_map(names).collect();
+    let names =
+        |chapter: &&dyn Chapter| [vec![chapter.paper(), chapter.name()], chapter.experiments()];
+    let mut known: Vec<&str> = chapters.iter().flat_map(names).flatten().collect();
+    let mut seen = std::collections::BTreeSet::new();
+    known.retain(|name| seen.insert(*name));
     Error::new(ErrorKind::Usage, format!("no experiment is called {name}"))
         .remedy(format!("choose from {}", known.join(", ")))
 }
@@ -125,8 +145,13 @@ mod tests {
         let all = |chapter: &dyn Chapter| (chapter.name(), chapter.experiments().len());
         assert_eq!(chosen(&[]), Ok(vec![all(CHAPTERS[0])]));
         assert_eq!(chosen(&["placement"]), Ok(vec![all(CHAPTERS[3])]));
-        let some = chosen(&["nemo-silo", "ycsb-b", "ycsb-a", "masim-1gb"]);
+        let some = chosen(&["nemo-silo", "gapbs-pr", "ycsb-a", "masim-1gb"]);
         assert_eq!(some, Ok(vec![("telemetry", 1), ("placement", 2), ("nemo", 1)]));
+        let telescope = chosen(&["telescope"]).expect("it is a paper");
+        assert_eq!(
+            telescope.iter().map(|(name, _)| *name).collect::<Vec<_>>(),
+            ["telemetry", "tiering", "reclaim"]
+        );
         assert_eq!(chosen(&["placement", "ycsb-a"]), Ok(vec![("placement", 1)]));
         let error = chosen(&["ycsb-a", "alchemy"]).expect_err("nothing is called so").to_string();
         assert!(error.contains("called alchemy") && error.contains("nemo-silo"), "{error}");

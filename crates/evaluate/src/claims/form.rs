@@ -1,7 +1,6 @@
 //! Common part of the experiments on policies: the contestants, the form of a claim, its judgement
 //! and its row in a table.
 
-use std::fmt::Write as _;
 use std::sync::atomic::AtomicU64;
 
 use serde::Deserialize;
@@ -10,14 +9,12 @@ use tierscope_core::{Result, names};
 use tierscope_sim::experiment::{Experiment, File, place as at_place, read};
 use toml::Spanned;
 
+use super::chapter::Extent;
+use super::row::Row;
 use super::verdict::{Bounds, Comparison, Judgement, Seeds, Verdict};
 use crate::contest::{Bound, Contestant, Outcome, contestants, place};
 use crate::runner::Runner;
 use crate::workload::read_workload;
-
-/// Header of a table of claims.
-pub const TABLE: &str =
-    "| claim | of | figure | paper | ours | verdict |\n|---|---|---|---|---|---|\n";
 
 /// A quantity that claims are about.
 pub(super) trait Figure: Copy {
@@ -176,26 +173,23 @@ impl CommonClaim<'_> {
         Judgement { ours: Some(ours), verdict: self.bounds.judge(ours, comparison) }
     }
 
-    /// Appends the claim's row of a [`TABLE`].
-    pub(super) fn row(&self, judgement: Judgement, text: &mut String) {
+    /// The claim's row with this verdict.
+    pub(super) fn row(&self, judgement: Judgement) -> Row {
         let case = self.case.map_or(String::new(), |case| format!(", {case}"));
         let to = self.to.map_or(String::new(), |to| format!(" {to}"));
-        let mut reason = self.reason.map_or(String::new(), |reason| format!(": {reason}"));
-        for command in self.decided_by {
-            let _ = write!(reason, " (`{command}`)");
+        let Judgement { ours, verdict } = judgement;
+        Row {
+            paper: self.paper.to_owned(),
+            says: self.says.to_owned(),
+            of: format!("{}{case}", self.policy),
+            figure: format!("{}{to}", self.figure),
+            range: self.bounds,
+            ours,
+            once_detected: None,
+            verdict,
+            reason: self.reason.map(str::to_owned),
+            decided_by: self.decided_by.to_vec(),
         }
-        // Writing to a string cannot fail.
-        let _ = writeln!(
-            text,
-            "| {} ({}) | {}{case} | {}{to} | {} | {} | {}{reason} |",
-            self.says,
-            self.paper,
-            self.policy,
-            self.figure,
-            self.bounds,
-            judgement.ours.map_or("none".into(), |ours| ours.to_string()),
-            judgement.verdict.name(),
-        );
     }
 }
 
@@ -211,14 +205,19 @@ pub(super) struct Planned<F> {
     pub(super) name: &'static str,
     pub(super) experiment: Experiment,
     pub(super) contestants: Vec<Contestant>,
+    /// The experiment whose claims this one repeats with another set-up.
+    pub(super) variant_of: Option<String>,
     /// Empty if the paper poses a question without answering it.
     pub(super) claims: Vec<Claim<F>>,
+    /// Number of seeds to run.
+    pub(super) seeds: u16,
 }
 
 /// TOML of an experiment with the paper's claims, as [`Planned`] is read from it.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields, bound(deserialize = "F: DeserializeOwned"))]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", bound(deserialize = "F: DeserializeOwned"))]
 struct Text<F> {
+    variant_of: Option<String>,
     experiment: File,
     #[serde(default)]
     claim: Vec<Spanned<Claim<F>>>,
@@ -230,10 +229,12 @@ impl<F: Figure + DeserializeOwned> Planned<F> {
     /// # Errors
     /// The experiment is invalid; or a claim names an unknown policy or cannot be judged: with its
     /// position.
-    pub(super) fn parse(name: &'static str, text: &str) -> Result<Self> {
+    pub(super) fn parse(name: &'static str, text: &str, extent: Extent) -> Result<Self> {
         let read: Text<F> = read(name, text)?;
         let experiment = Experiment::part(name, text, &read.experiment, read_workload)?;
-        let contestants = contestants(&experiment, &[])?;
+        let mut contestants = contestants(&experiment, &[])?;
+        // The other bounds take more time than all policies, and no claim is judged by them.
+        contestants.retain(|one| one.bound().is_none_or(|bound| bound == Bound::Oracle));
         for claim in &read.claim {
             let of = claim.get_ref();
             let checked = check_reason(of.reason.as_ref(), &of.decided_by);
@@ -241,7 +242,19 @@ impl<F: Figure + DeserializeOwned> Planned<F> {
             checked.map_err(|what| at_place(name, text, claim.span().start, what))?;
         }
         let claims = read.claim.into_iter().map(Spanned::into_inner).collect();
-        Ok(Self { name, experiment, contestants, claims })
+        let (variant_of, seeds) = (read.variant_of, extent.seeds);
+        Ok(Self { name, experiment, contestants, variant_of, claims, seeds })
+    }
+
+    /// Outcomes of all contestants with each of the seeds, from the experiment's own on.
+    ///
+    /// # Errors
+    /// A machine cannot be built.
+    pub(super) fn outcomes(&self, runner: &Runner<'_>) -> Result<Vec<Vec<Outcome>>> {
+        let experiments: Vec<Experiment> =
+            (0..self.seeds).map(|shift| self.experiment.reseeded(shift)).collect();
+        let each = experiments.iter().map(|experiment| (experiment, &*self.contestants));
+        run(&each.collect::<Vec<_>>(), runner)
     }
 }
 
@@ -251,28 +264,6 @@ pub(super) fn of_seeds(first: u64, count: usize) -> String {
         1 => format!("seed {first}"),
         _ => format!("seeds {first} to {}, the table of seed {first}", first + count as u64 - 1),
     }
-}
-
-/// Seeds of every verdict of a paper's claims on placement.
-pub(super) const SEEDS: u64 = 5;
-
-/// Runs an experiment with each of the seeds from its own on; returns the outcomes by seed.
-///
-/// # Errors
-/// A machine cannot be built.
-pub(super) fn run_seeds(
-    (experiment, contestants): (&Experiment, &[Contestant]),
-    seeds: u64,
-    runner: &Runner<'_>,
-) -> Result<Vec<Vec<Outcome>>> {
-    let reseeded = |seed: u64| {
-        let mut experiment = experiment.clone();
-        experiment.reseed(experiment.seed.wrapping_add(seed));
-        experiment
-    };
-    let experiments: Vec<Experiment> = (0..seeds).map(reseeded).collect();
-    let stages: Vec<_> = experiments.iter().map(|experiment| (experiment, contestants)).collect();
-    run(&stages, runner)
 }
 
 /// Runs all policies of all stages in parallel; returns their outcomes stage by stage. Those not

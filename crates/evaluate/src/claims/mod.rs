@@ -3,7 +3,7 @@
 //!
 //! Claims are never targets: parameters come from cited sources and are not fitted to them. A
 //! [`Chapter`] is a group of experiments with one part of a page; [`reproduce`] runs experiments of
-//! any chapters, and prints, writes or checks their sections.
+//! any chapters, and prints, stores or checks their sections; pages are made from what is stored.
 
 mod chapter;
 mod form;
@@ -12,19 +12,23 @@ mod page;
 mod placement;
 mod ptat;
 mod reclaim;
+mod reduced;
+mod row;
+mod stored;
 mod telemetry;
 mod verdict;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use tierscope_core::{Error, ErrorKind, Result};
 
 use crate::catalogue::{self, Kind};
 use crate::runner::Runner;
 
-pub use chapter::{Chapter, Frame, Planned, Section};
-pub use form::TABLE;
-pub use page::sections;
+pub use chapter::{Chapter, Extent, Frame, Planned};
+pub use reduced::reduced;
+pub use row::{Row, Section};
+pub use stored::{Checkout, Stored};
 pub use verdict::{Bounds, Judgement, Verdict};
 
 /// All chapters, in the order of a page that holds several.
@@ -62,47 +66,52 @@ pub fn deciding_commands() -> Vec<String> {
 pub enum To<'a> {
     /// A function that prints text.
     Print(&'a mut dyn FnMut(&str) -> Result<()>),
-    /// A page: sections take the place of old ones of their name. A directory gets a page for each
-    /// chapter, called like the chapter.
-    Page(&'a Path),
-    /// A page that must hold the sections exactly as they would be written now.
-    Check(&'a Path),
+    /// A checkout of this repository: figures are stored in it, and its pages written. Experiments
+    /// that the present code has run to this extent are left out, unless all are to be run
+    /// `again`.
+    Store {
+        /// The checkout.
+        checkout: &'a Checkout,
+        /// Whether also what is current is run.
+        again: bool,
+    },
+    /// A checkout whose stored figures must agree with those of this run.
+    Check(&'a Checkout),
 }
 
 /// Runs experiments of any of the `chapters`, and hands each section on as soon as it is there.
-/// `names` are those of experiments, or of chapters for all their experiments; without names, all
-/// of the first chapter run. With `quick`, the sensitivity of verdicts to assumed parameters is
-/// skipped.
+/// `names` are those of experiments, or of chapters or papers for all their experiments; without
+/// names, all of the first chapter run.
 ///
 /// # Errors
 /// An unknown experiment, reported before any run; a file that cannot be read or written;
-/// [`ErrorKind::Data`] if a page to check is not current; [`ErrorKind::Other`] if it was stopped.
+/// [`ErrorKind::Data`] if stored figures do not agree; [`ErrorKind::Other`] if it was stopped.
 pub fn reproduce(
     chapters: &[&dyn Chapter],
     names: &[String],
-    quick: bool,
+    extent: Extent,
     to: &mut To<'_>,
     runner: &Runner<'_>,
 ) -> Result<()> {
-    let chosen = chapter::choose(chapters, names)?;
-    let mut planned = Vec::new();
-    for (chapter, names) in &chosen {
-        let plans = names.iter().map(|name| Ok((*name, chapter.plan(name, quick)?)));
-        planned.push((*chapter, plans.collect::<Result<Vec<_>>>()?));
-    }
-    for (number, (chapter, plans)) in planned.into_iter().enumerate() {
+    for (number, (chapter, plans)) in planned(chapters, names, extent)?.into_iter().enumerate() {
         let whole = plans.len() == chapter.experiments().len();
-        let frame = chapter.frame(quick)?;
+        let frame = chapter.frame(extent)?;
         for (at, (name, plan)) in plans.iter().enumerate() {
-            let Some(text) = plan.section(runner)? else { return Err(stopped()) };
-            let section = Section { name, text };
             match to {
-                To::Check(path) => check(path, chapter, &section)?,
-                To::Page(path) => save(&of_chapter(path, chapter), chapters, chapter, &section)?,
+                To::Check(checkout) => check(checkout, chapter, name, &section(&**plan, runner)?)?,
+                To::Store { checkout, again } => {
+                    let stored = checkout.stored(chapter, name)?;
+                    let current = stored.is_some_and(|known| checkout.is_current(&known, extent));
+                    if *again || !current {
+                        checkout.store(chapter, &measured(&**plan, extent, checkout, runner)?)?;
+                        page::write(&checkout.root, chapters)?;
+                    }
+                }
                 To::Print(print) => {
+                    let text = section(&**plan, runner)?.markdown("");
                     let gap = if number > 0 && at == 0 { "\n" } else { "" };
                     let lead = if at == 0 { &frame.before } else { frame.between };
-                    print(&[gap, lead, &section.text].concat())?;
+                    print(&[gap, lead, &text].concat())?;
                 }
             }
         }
@@ -113,45 +122,76 @@ pub fn reproduce(
     Ok(())
 }
 
-/// The page of a chapter: `path`, or a file in it if it is a directory.
-fn of_chapter(path: &Path, chapter: &dyn Chapter) -> PathBuf {
-    match path.is_dir() {
-        true => path.join(format!("{}.md", chapter.name())),
-        false => path.to_owned(),
+/// A chapter, and its chosen experiments with their plans.
+type Plans<'a> = (&'a dyn Chapter, Vec<(&'static str, Box<dyn Planned>)>);
+
+fn planned<'a>(
+    chapters: &[&'a dyn Chapter],
+    names: &[String],
+    extent: Extent,
+) -> Result<Vec<Plans<'a>>> {
+    let plans = |(chapter, names): (&'a dyn Chapter, Vec<&'static str>)| {
+        let plans = names.into_iter().map(|name| Ok((name, chapter.plan(name, extent)?)));
+        Ok((chapter, plans.collect::<Result<Vec<_>>>()?))
+    };
+    chapter::choose(chapters, names)?.into_iter().map(plans).collect()
+}
+
+fn section(plan: &dyn Planned, runner: &Runner<'_>) -> Result<Section> {
+    plan.section(runner)?.ok_or_else(|| {
+        Error::new(ErrorKind::Other, "stopped")
+            .cause("claims are judged by whole runs only")
+            .remedy("name the experiments to run, to run fewer; what was stored is not run again")
+    })
+}
+
+fn measured(
+    plan: &dyn Planned,
+    extent: Extent,
+    checkout: &Checkout,
+    runner: &Runner<'_>,
+) -> Result<Stored> {
+    let cpu = || rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime).tv_sec;
+    let before = cpu();
+    let section = section(plan, runner)?;
+    let (date, commit) = (checkout.date.clone(), checkout.commit.clone());
+    let cpu_seconds = (cpu() - before + 1).try_into().ok();
+    Ok(Stored { date, commit, cpu_seconds, extent, section })
+}
+
+/// Writes the pages and their index from what is stored.
+///
+/// # Errors
+/// A file cannot be read or written, or is damaged.
+pub fn write_pages(root: &Path) -> Result<()> {
+    page::write(root, &CHAPTERS)
+}
+
+/// Checks that the figures of a section agree with the stored ones.
+fn check(checkout: &Checkout, chapter: &dyn Chapter, name: &str, again: &Section) -> Result<()> {
+    let wrong = |cause: String| {
+        Err(Error::new(ErrorKind::Data, format!("the stored figures of {name} are not current"))
+            .cause(cause)
+            .remedy(format!("run `tierscope reproduce {name} -o {}`", checkout.root.display())))
+    };
+    let Some(Stored { section, .. }) = checkout.stored(chapter, name)? else {
+        return wrong("there are none".into());
+    };
+    if section.rows.iter().map(Row::key).ne(again.rows.iter().map(Row::key)) {
+        return wrong("its claims have changed".into());
     }
-}
-
-fn save(
-    path: &Path,
-    chapters: &[&dyn Chapter],
-    chapter: &dyn Chapter,
-    section: &Section,
-) -> Result<()> {
-    let old = std::fs::read_to_string(path).unwrap_or_default();
-    crate::save(path, &page::merged(&old, chapters, chapter, section)?)
-}
-
-fn stopped() -> Error {
-    Error::new(ErrorKind::Other, "stopped")
-        .cause("claims are judged by whole runs only")
-        .remedy("name the experiments to run, to run fewer")
-}
-
-/// Checks that a page contains a section exactly as it would be written now.
-fn check(path: &Path, chapter: &dyn Chapter, section: &Section) -> Result<()> {
-    let page = path.display();
-    let text = std::fs::read_to_string(path).map_err(|error| {
-        Error::new(ErrorKind::Io, format!("cannot read {page}"))
-            .cause(error)
-            .remedy("name a page that `tierscope reproduce -o` wrote")
-    })?;
-    if text.contains(&section.text) {
-        return Ok(());
+    for (stored, again) in section.rows.iter().zip(&again.rows) {
+        if !stored.agrees(again) {
+            let shown = |row: &Row| row.ours.map_or("none".into(), |ours| ours.to_string());
+            let [paper, of, figure] = stored.key();
+            return wrong(format!(
+                "{paper}: {of}, {figure}: {}, stored {}",
+                shown(again),
+                shown(stored)
+            ));
+        }
     }
-    let Section { name, .. } = section;
-    Err(Error::new(ErrorKind::Data, format!("{page} is not current"))
-        .cause(format!("its section on {name} differs"))
-        .remedy(format!("run `tierscope {} -o {page}`", chapter.command(name))))
+    Ok(())
 }
 
 #[cfg(test)]
@@ -159,99 +199,92 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_is_current_if_it_holds_the_section() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let path = dir.path().join("page.md");
-        std::fs::write(&path, "# head\n\n## a\none\n").expect("it can be written");
-        let checked = |text: &str| {
-            check(&path, &placement::Placement, &Section { name: "a", text: text.into() })
-        };
-        assert!(checked("## a\none\n").is_ok());
-        let error = checked("## a\ntwo\n").expect_err("it says something else");
-        assert_eq!(error.kind(), ErrorKind::Data);
-        assert!(error.to_string().contains("`tierscope reproduce a -o "), "{error}");
-        std::fs::remove_file(&path).expect("it is there");
-        assert_eq!(checked("").expect_err("it is gone").kind(), ErrorKind::Io);
-    }
-
-    #[test]
     fn every_experiment_of_every_chapter_can_be_planned() {
         for chapter in CHAPTERS {
             for name in chapter.experiments() {
-                chapter.plan(name, true).map(drop).unwrap_or_else(|error| panic!("{error}"));
+                chapter
+                    .plan(name, Extent::QUICK)
+                    .map(drop)
+                    .unwrap_or_else(|error| panic!("{error}"));
             }
         }
     }
 
-    // The index names each page, and counts the verdicts there.
-    #[test]
-    fn the_index_counts_the_verdicts_of_each_page() {
-        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../");
-        let read = |path: &str| std::fs::read_to_string(format!("{root}{path}")).expect("a page");
-        let index = read("REPRODUCTION.md");
-        for chapter in CHAPTERS {
-            let text = read(chapter.page());
-            let counts = Verdict::ALL.map(|verdict| count(&text, verdict).to_string());
-            let row = format!("]({}) | {} |", chapter.page(), counts.join(" | "));
-            assert!(index.contains(&row), "no row ends with {row}");
+    struct Toy(&'static str);
+
+    impl Planned for Toy {
+        fn section(&self, _: &Runner<'_>) -> Result<Option<Section>> {
+            let before = format!("of {}\n", self.0);
+            Ok(Some(Section { name: self.0.into(), before, ..Section::default() }))
         }
     }
 
-    /// Rows of tables whose last cell is this verdict, with or without a reason.
-    fn count(page: &str, verdict: Verdict) -> usize {
-        let last = |line: &str| Some(line.strip_suffix('|')?.rsplit('|').next()?.trim().to_owned());
-        let cells = page.lines().filter(|line| line.starts_with('|')).filter_map(last);
-        cells.filter(|cell| cell.split(':').next() == Some(verdict.name())).count()
+    impl Chapter for Toy {
+        fn name(&self) -> &'static str {
+            self.0
+        }
+        fn title(&self) -> &'static str {
+            self.0
+        }
+        fn page(&self) -> &'static str {
+            "experiments/toy/page.md"
+        }
+        fn experiments(&self) -> Vec<&'static str> {
+            vec![if self.0 == "a" { "one" } else { "two" }]
+        }
+        fn plan(&self, name: &'static str, _: Extent) -> Result<Box<dyn Planned>> {
+            Ok(Box::new(Toy(name)))
+        }
+        fn part(&self, sections: &str) -> Result<String> {
+            Ok(format!("\n{sections}"))
+        }
     }
 
-    // Two chapters in one call: their sections are parts of one page, or of a page each.
+    // Two chapters in one call: they are stored one by one, and are parts of one page. What is
+    // current is left out, and what is not there or differs is reported.
     #[test]
     fn chapters_run_together() {
-        struct Toy(&'static str);
-        impl Planned for Toy {
-            fn section(&self, _: &Runner<'_>) -> Result<Option<String>> {
-                Ok(Some(format!("## {}\ntext\n", self.0)))
-            }
-        }
-        impl Chapter for Toy {
-            fn name(&self) -> &'static str {
-                self.0
-            }
-            fn title(&self) -> &'static str {
-                self.0
-            }
-            fn page(&self) -> &'static str {
-                "page.md"
-            }
-            fn experiments(&self) -> Vec<&'static str> {
-                vec![if self.0 == "a" { "one" } else { "two" }]
-            }
-            fn plan(&self, name: &'static str, _: bool) -> Result<Box<dyn Planned>> {
-                Ok(Box::new(Toy(name)))
-            }
-            fn part(&self, sections: &str) -> Result<String> {
-                Ok(format!("\n{sections}"))
-            }
-        }
         let chapters: [&dyn Chapter; 2] = [&Toy("a"), &Toy("b")];
         let runner = Runner::new(Default::default(), &());
         let dir = tempfile::tempdir().expect("a directory");
         let names = ["two".to_owned(), "a".to_owned()];
-        let run = |to: &mut To<'_>| reproduce(&chapters, &names, true, to, &runner);
-        let page = dir.path().join("page.md");
-        run(&mut To::Page(&page)).expect("it runs");
-        let text = std::fs::read_to_string(&page).expect("it is there");
-        assert_eq!(text, "# a\n\n## one\ntext\n\n# b\n\n## two\ntext\n");
-        run(&mut To::Check(&page)).expect("it is current");
-        run(&mut To::Page(dir.path())).expect("it runs");
-        let text = std::fs::read_to_string(dir.path().join("b.md")).expect("it is there");
-        assert_eq!(text, "# b\n\n## two\ntext\n");
+        let run = |to: &mut To<'_>| reproduce(&chapters, &names, Extent::QUICK, to, &runner);
+        let on = |commit: &str| Checkout {
+            root: dir.path().to_owned(),
+            commit: commit.into(),
+            date: "2026-11-29".into(),
+        };
+        let first = on("one");
+        let error = run(&mut To::Check(&first)).expect_err("nothing is stored");
+        assert!(error.to_string().contains("`tierscope reproduce one -o "), "{error}");
+        std::fs::write(dir.path().join("REPRODUCTION.md"), "# x\n").expect("it can be written");
+        run(&mut To::Store { checkout: &first, again: false }).expect("it runs");
+        run(&mut To::Check(&first)).expect("it is current");
+        let page = || {
+            let path = dir.path().join("experiments/toy/page.md");
+            std::fs::read_to_string(path).expect("it is there")
+        };
+        let section = |name: &str, commit: &str| {
+            format!("## {name}\nMeasured 2026-11-29 on {commit}, 1 s of CPU.\nof {name}\n")
+        };
+        let whole = |commit: &str| {
+            format!("# a\n\n{}\n# b\n\n{}", section("one", commit), section("two", commit))
+        };
+        assert_eq!(page(), whole("one"));
+        run(&mut To::Store { checkout: &on("two-dirty"), again: false }).expect("it runs");
+        assert_eq!(page(), whole("two-dirty"));
+        run(&mut To::Store { checkout: &on("three"), again: false }).expect("it runs");
+        let later = Checkout { date: "2026-11-30".into(), ..on("three") };
+        run(&mut To::Store { checkout: &later, again: false }).expect("it runs");
+        assert_eq!(page(), whole("three"), "it is current");
+        run(&mut To::Store { checkout: &later, again: true }).expect("it runs");
+        assert!(page().contains("2026-11-30"));
         let mut printed = String::new();
         run(&mut To::Print(&mut |text| {
             printed.push_str(text);
             Ok(())
         }))
         .expect("it runs");
-        assert_eq!(printed, "## one\ntext\n\n## two\ntext\n");
+        assert_eq!(printed, "## one\nof one\n\n## two\nof two\n");
     }
 }

@@ -1,70 +1,91 @@
-//! A page of claims in Markdown: parts with a heading of the first level, one for a chapter, and
-//! sections with one of the second level, one for an experiment.
+//! Pages of claims in Markdown, made from what is stored: parts with a heading of the first level,
+//! one for a chapter, and sections with one of the second level, one for an experiment. And the
+//! index of the pages, with their verdicts.
 
-use tierscope_core::Result;
+use std::path::Path;
 
-use super::chapter::{Chapter, Section};
+use tierscope_core::{Error, ErrorKind, Result};
 
-/// Parts of a page: text up to the next heading of the first level. The first one has no heading if
-/// the page begins without.
-fn parts(page: &str) -> Vec<&str> {
-    let headings = page.match_indices("# ").map(|(at, _)| at);
-    let begins = headings.filter(|at| *at == 0 || page[..*at].ends_with('\n'));
-    let mut starts: Vec<usize> = begins.collect();
-    if !page.trim().is_empty() && starts.first() != Some(&0) {
-        starts.insert(0, 0);
+use super::chapter::Chapter;
+use super::stored::{self, Stored};
+use super::verdict::Verdict;
+
+/// The index of the pages, relative to the top.
+const INDEX: &str = "REPRODUCTION.md";
+
+/// Writes the pages of the chapters, and the counts of their verdicts in the index.
+///
+/// # Errors
+/// A file cannot be read or written, or is damaged.
+pub(super) fn write(root: &Path, chapters: &[&dyn Chapter]) -> Result<()> {
+    let index = root.join(INDEX);
+    let mut text = std::fs::read_to_string(&index).map_err(|error| {
+        Error::new(ErrorKind::Io, format!("cannot read {}", index.display()))
+            .cause(error)
+            .remedy("name a checkout of this repository")
+    })?;
+    for page in pages(chapters) {
+        let made = made(root, page, chapters, |_| true)?;
+        crate::save(&root.join(page), &made)?;
+        let counted = made_of_claims(root, page, chapters)?;
+        text = with_counts(&text, page, Verdict::ALL.map(|verdict| count(&counted, verdict)));
     }
-    let ends = starts.iter().skip(1).copied().chain([page.len()]);
-    starts.iter().zip(ends).map(|(start, end)| &page[*start..end]).collect()
+    crate::save(&index, &text)
 }
 
-/// Whether a part is that of a chapter.
-fn is_of(part: &str, chapter: &dyn Chapter) -> bool {
-    part.strip_prefix("# ").and_then(|text| text.lines().next()) == Some(chapter.title())
-}
-
-/// The page with this section in place of the old one of the same name. The chapter's part is
-/// written anew around its sections; other parts are kept, in the order of the `chapters`.
-pub(super) fn merged(
-    page: &str,
-    chapters: &[&dyn Chapter],
-    chapter: &dyn Chapter,
-    fresh: &Section,
-) -> Result<String> {
-    let mut parts = parts(page);
-    let found = parts.iter().position(|part| is_of(part, chapter));
-    let old = found.map_or("", |at| parts[at]);
-    let of = |name: &str| (name == fresh.name).then(|| fresh.text.clone());
-    let sections = sections(old, chapter.experiments().into_iter(), of);
-    let part = format!("# {}\n{}", chapter.title(), chapter.part(&sections)?);
-    match found {
-        Some(at) => parts[at] = &part,
-        None => {
-            let own = chapters.iter().position(|known| known.name() == chapter.name());
-            let later =
-                |part: &&str| chapters.iter().skip(own.unwrap_or(0)).any(|c| is_of(part, *c));
-            let at = parts.iter().position(later).unwrap_or(parts.len());
-            parts.insert(at, &part);
+/// The pages of the chapters, each once.
+pub(super) fn pages(chapters: &[&dyn Chapter]) -> Vec<&'static str> {
+    let mut all = Vec::new();
+    for page in chapters.iter().map(|chapter| chapter.page()) {
+        if !all.contains(&page) {
+            all.push(page);
         }
     }
-    let parts: Vec<String> = parts.iter().map(|part| format!("{}\n", part.trim_end())).collect();
+    all
+}
+
+/// A page of the sections that are `wanted`.
+///
+/// # Errors
+/// As [`stored::read`].
+pub(super) fn made(
+    root: &Path,
+    page: &str,
+    chapters: &[&dyn Chapter],
+    wanted: impl Fn(&Stored) -> bool,
+) -> Result<String> {
+    let mut parts = Vec::new();
+    for chapter in chapters.iter().filter(|chapter| chapter.page() == page) {
+        let all = stored::all(root, *chapter)?;
+        let sections: Vec<String> =
+            all.iter().filter(|stored| wanted(stored)).map(Stored::markdown).collect();
+        let part = format!("# {}\n{}", chapter.title(), chapter.part(&sections.join("\n"))?);
+        parts.push(format!("{}\n", part.trim_end()));
+    }
     Ok(parts.join("\n"))
 }
 
-/// Rebuilds the sections of a part in the order of their names: fresh ones replace those of the
-/// same name.
-pub fn sections<'a>(
-    part: &str,
-    names: impl Iterator<Item = &'a str>,
-    fresh: impl Fn(&str) -> Option<String>,
-) -> String {
-    let old: Vec<&str> = part.split("\n## ").skip(1).collect();
-    let kept = |name: &str| {
-        let found = old.iter().find(|text| text.starts_with(&format!("{name}\n")));
-        found.map(|text| format!("## {}\n", text.trim_end()))
+/// A page without the sections that repeat claims of others.
+pub(super) fn made_of_claims(root: &Path, page: &str, chapters: &[&dyn Chapter]) -> Result<String> {
+    made(root, page, chapters, |stored| stored.section.variant_of.is_none())
+}
+
+/// Rows of tables whose last cell is this verdict, with or without a reason.
+pub(super) fn count(page: &str, verdict: Verdict) -> usize {
+    let last = |line: &str| Some(line.strip_suffix('|')?.rsplit('|').next()?.trim().to_owned());
+    let cells = page.lines().filter(|line| line.starts_with('|')).filter_map(last);
+    cells.filter(|cell| cell.split(':').next() == Some(verdict.name())).count()
+}
+
+/// The index with these counts in the row of a page.
+pub(super) fn with_counts(index: &str, page: &str, counts: [usize; 6]) -> String {
+    let link = format!("]({page}) | ");
+    let counts = counts.map(|count| count.to_string()).join(" | ");
+    let line = |line: &str| match line.split_once(&link) {
+        Some((before, _)) => format!("{before}{link}{counts} |\n"),
+        None => format!("{line}\n"),
     };
-    let all: Vec<String> = names.filter_map(|name| fresh(name).or_else(|| kept(name))).collect();
-    all.join("\n")
+    index.lines().map(line).collect()
 }
 
 #[cfg(test)]
@@ -72,58 +93,57 @@ mod tests {
     use super::super::CHAPTERS;
     use super::*;
 
-    fn merge(page: &str, chapter: &dyn Chapter, name: &'static str, text: &str) -> String {
-        let section = Section { name, text: format!("## {name}\n{text}\n") };
-        merged(page, &CHAPTERS, chapter, &section).unwrap_or_else(|error| panic!("{error}"))
+    const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
+    fn text(path: &str) -> String {
+        std::fs::read_to_string(format!("{ROOT}/{path}")).expect("a page")
     }
 
     #[test]
-    fn sections_take_the_place_of_their_own_and_of_no_others() {
-        let [telemetry, _, _, placement, nemo, _] = CHAPTERS;
-        let page = "before\n\n# MULTI-CLOCK: claims about placement policies\nhead\n\n\
-                    ## ycsb-a\nold a\n\n## ycsb-b\nold b\n\n## gone\nold\n\n# Other\nx\n";
-        let page = merge(page, placement, "ycsb-a", "new a");
-        let title = placement.title();
-        assert!(page.starts_with(&format!("before\n\n# {title}\n\nMade by")), "{page}");
-        assert!(page.contains("## ycsb-a\nnew a\n\n## ycsb-b\nold b\n\n# Other\nx\n"), "{page}");
-        assert!(!page.contains("old a") && !page.contains("## gone"), "{page}");
-        let page = merge(&page, nemo, "nemo-flexkvs", "r");
-        let page = merge(&page, telemetry, "masim-1gb", "m");
-        let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text} in {page}"));
-        assert!(at("## masim-1gb\nm\n\n# MULTI-CLOCK") < at("## ycsb-a\nnew a"));
-        assert!(at("old b\n\n# Other\nx\n\n# NEMO") < at("## nemo-flexkvs\nr\n"));
+    fn pages_are_as_they_are_made_from_what_is_stored() {
+        for page in pages(&CHAPTERS) {
+            let made = made(Path::new(ROOT), page, &CHAPTERS, |_| true);
+            let made = made.unwrap_or_else(|error| panic!("{error}"));
+            assert!(made == text(page), "{page} is old: run `tierscope reproduce --pages -o .`");
+        }
     }
 
     #[test]
-    fn nemo_keeps_its_sections_in_their_order() {
-        let nemo = CHAPTERS[4];
-        let page = merge("", nemo, "nemo-neighbour", "one");
-        let page = merge(&page, nemo, "nemo-flexkvs", "two");
-        let page = merge(&page, nemo, "nemo-neighbour", "three");
-        let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text} in {page}"));
-        let [flexkvs, neighbour] = ["flexkvs\ntwo\n\n", "neighbour\nthree\n\n"].map(at);
-        assert!(flexkvs < neighbour && neighbour < at("## Section 6.1"));
-        assert!(!page.contains("\none\n") && page.matches("## What is not judged").count() == 1);
+    fn the_index_counts_the_verdicts_of_each_page() {
+        let index = text(INDEX);
+        for page in pages(&CHAPTERS) {
+            let made = made_of_claims(Path::new(ROOT), page, &CHAPTERS);
+            let made = made.unwrap_or_else(|error| panic!("{error}"));
+            let counts = Verdict::ALL.map(|verdict| count(&made, verdict));
+            assert!(with_counts(&index, page, counts) == index, "{page} has {counts:?}");
+        }
     }
 
-    // Each section of the pages in this repository, put in its own place: nothing changes.
+    // A paper makes a claim once: no two rows are about the same, but those of variants.
     #[test]
-    fn pages_are_written_as_they_are() {
-        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../");
-        for chapter in CHAPTERS {
-            let page = format!("{root}{}", chapter.page());
-            let page = std::fs::read_to_string(page).expect("it is there");
-            for name in chapter.experiments() {
-                // An experiment without a section has not been run for this page yet.
-                let Some(start) = page.find(&format!("## {name}\n")) else { continue };
-                let rest = &page[start..];
-                let ends = ["\n## ", "\n# "].map(|next| rest.find(next));
-                let end = ends.into_iter().flatten().min().unwrap_or(rest.len());
-                let text = format!("{}\n", rest[..end].trim_end());
-                let section = Section { name, text };
-                let again = merged(&page, &CHAPTERS, chapter, &section).expect("it merges");
-                assert!(again == page, "{name} changes the page");
+    fn rows_have_keys_of_their_own() {
+        for page in pages(&CHAPTERS) {
+            let mut keys = std::collections::BTreeSet::new();
+            for chapter in CHAPTERS.into_iter().filter(|chapter| chapter.page() == page) {
+                let all = stored::all(Path::new(ROOT), chapter).expect("they can be read");
+                for Stored { section, .. } in &all {
+                    for row in &section.rows {
+                        let key = (section.name.clone(), row.key().map(str::to_owned));
+                        assert!(keys.insert(key.clone()), "two rows are {key:?}");
+                    }
+                }
             }
         }
+    }
+
+    #[test]
+    fn counts_take_the_place_of_old_ones() {
+        let index = "# x\n| a | [p](p.md) | 1 | 2 |\n| b | [q](q.md) | 3 |\n";
+        let new = with_counts(index, "p.md", [1, 0, 2, 0, 0, 5]);
+        assert_eq!(new, "# x\n| a | [p](p.md) | 1 | 0 | 2 | 0 | 0 | 5 |\n| b | [q](q.md) | 3 |\n");
+        let page =
+            "| a | reproduced |\n| b | not reproduced: so it is |\n| c | reproduced: well |\n";
+        let of = |verdict| count(page, verdict);
+        assert_eq!((of(Verdict::Reproduced), of(Verdict::NotReproduced)), (2, 1));
     }
 }

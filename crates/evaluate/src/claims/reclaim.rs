@@ -9,15 +9,16 @@ use serde::Deserialize;
 use tierscope_core::units::{about_size, time};
 use tierscope_core::{Error, ErrorKind, Result};
 
-use super::chapter::{Chapter, Planned};
+use super::chapter::{Chapter, Extent, Planned};
 use super::form;
+use super::row::Section;
 use super::verdict::Judgement;
 use crate::catalogue::{self, Kind};
 use crate::contest::{Outcome, Row};
 use crate::runner::Runner;
 
 const HEAD: &str = "
-Made by `tierscope reproduce reclaim -o experiments/telescope/REPRODUCTION.md`. Everything is *simulated*, by densities; no parameter was fitted to a claim. The first scan:
+Measured by `tierscope reproduce reclaim -o .`. Everything is *simulated*, by densities; no parameter was fitted to a claim. The first scan:
 the time that the looks at page tables of the first walk took, which meets memory just populated. Cycles: of these looks and of the policy's own steps,
 at the machine's clock.
 
@@ -109,8 +110,8 @@ fn mean_resident(outcome: &Outcome) -> Option<f64> {
 /// An experiment that compares reclaim policies, with at least one claim.
 type Race = form::Planned<Figure>;
 
-fn parse(name: &'static str, text: &str) -> Result<Race> {
-    let race = Race::parse(name, text)?;
+fn parse(name: &'static str, text: &str, extent: Extent) -> Result<Race> {
+    let race = Race::parse(name, text, extent)?;
     match race.claims.is_empty() {
         true => Err(Error::new(ErrorKind::Data, format!("experiment {name}"))
             .cause("nothing is claimed of it")),
@@ -138,23 +139,18 @@ impl Chapter for Reclaim {
         catalogue::of(Kind::Reclaim).map(|entry| entry.name).collect()
     }
 
-    fn plan(&self, name: &'static str, _: bool) -> Result<Box<dyn Planned>> {
-        Ok(Box::new(parse(name, catalogue::text(Kind::Reclaim, name)?)?))
+    fn plan(&self, name: &'static str, extent: Extent) -> Result<Box<dyn Planned>> {
+        Ok(Box::new(parse(name, catalogue::text(Kind::Reclaim, name)?, extent)?))
     }
 
     fn part(&self, sections: &str) -> Result<String> {
         Ok(format!("{HEAD}{sections}"))
     }
-
-    fn command(&self, _: &str) -> String {
-        format!("reproduce {}", self.name())
-    }
 }
 
 impl Planned for Race {
-    fn section(&self, runner: &Runner<'_>) -> Result<Option<String>> {
-        let each = (&self.experiment, &*self.contestants);
-        let seeds = form::run_seeds(each, form::SEEDS, runner)?;
+    fn section(&self, runner: &Runner<'_>) -> Result<Option<Section>> {
+        let seeds = self.outcomes(runner)?;
         Ok((!runner.is_stopped()).then(|| section(self, &seeds)))
     }
 }
@@ -165,7 +161,7 @@ fn judged(claim: &Claim, seeds: &[Vec<Outcome>], mhz: f64) -> Judgement {
 }
 
 /// Writes the section of an experiment.
-fn section(race: &Race, seeds: &[Vec<Outcome>]) -> String {
+fn section(race: &Race, seeds: &[Vec<Outcome>]) -> Section {
     let Race { name, experiment, claims, .. } = race;
     let outcomes = seeds.first().map_or(&[][..], |outcomes| outcomes);
     let hardware = &experiment.setup.hardware;
@@ -174,7 +170,7 @@ fn section(race: &Race, seeds: &[Vec<Outcome>]) -> String {
     // Writing to a string cannot fail, here and below.
     let _ = write!(
         text,
-        "## {name}\n{about}. {how}, {mapped} mapped, {hardware}, {time:?}, {seeds}.\nSource: {source}.\n\
+        "{about}. {how}, {mapped} mapped, {hardware}, {time:?}, {seeds}.\nSource: {source}.\n\
          Command: `tierscope reproduce {name}`\n\n\
          | policy | {unit} a second | seconds of the first scan | G cycles of the first scan | reclaimed | refaulted | mover CPU |\n\
          |---|---|---|---|---|---|---|\n",
@@ -204,11 +200,8 @@ fn section(race: &Race, seeds: &[Vec<Outcome>]) -> String {
     }
     over_time(outcomes, &mut text);
     text.push('\n');
-    text.push_str(form::TABLE);
-    for claim in claims {
-        claim.common().row(judged(claim, seeds, mhz), &mut text);
-    }
-    text
+    let rows = claims.iter().map(|claim| claim.common().row(judged(claim, seeds, mhz))).collect();
+    Section { name: (*name).to_owned(), before: text, rows, ..Section::default() }
 }
 
 /// Number of points of the resident set in the table.
@@ -248,7 +241,7 @@ mod tests {
     #[test]
     fn an_experiment_without_claims_is_refused() {
         let (experiment, _) = entry().text.split_once("[[claim]]").expect("it has claims");
-        let error = parse("x", experiment).expect_err("it has none now");
+        let error = parse("x", experiment, Extent::QUICK).expect_err("it has none now");
         assert!(error.to_string().contains("nothing is claimed"), "{error}");
     }
 
@@ -301,8 +294,9 @@ mod tests {
         let of = |claim: Claim| judged(&claim, &seeds, 3000.0).verdict;
         assert_eq!(of(claim(Figure::ScanSecondsOver, 0.96, Some(0.79))), Verdict::DirectionOnly);
         assert_eq!(of(claim(Figure::ResidentOver, 1.0, None)), Verdict::Reproduced);
-        let race = parse(entry().name, entry().text).unwrap_or_else(|error| panic!("{error}"));
-        let text = section(&race, &seeds);
+        let race = parse(entry().name, entry().text, Extent::QUICK)
+            .unwrap_or_else(|error| panic!("{error}"));
+        let text = section(&race, &seeds).before;
         assert!(text.contains("| above | 900 B | 450 B |"), "{text}");
     }
 }

@@ -2,8 +2,11 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// Outcome of a claim.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// The figure is within the paper's range.
     Reproduced,
@@ -58,14 +61,31 @@ impl Verdict {
 }
 
 /// A figure over several seeds.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Seeds {
     /// Mean over the seeds.
+    #[serde(with = "or_never")]
     pub mean: f64,
     /// Smallest figure of a seed.
+    #[serde(with = "or_never")]
     pub least: f64,
     /// Largest figure of a seed.
+    #[serde(with = "or_never")]
     pub most: f64,
+}
+
+/// A number, or null for what never happens: JSON has no infinity.
+mod or_never {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(value: &f64, to: S) -> Result<S::Ok, S::Error> {
+        value.is_finite().then_some(value).serialize(to)
+    }
+
+    pub(super) fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<f64, D::Error> {
+        Ok(Option::deserialize(from)?.unwrap_or(f64::INFINITY))
+    }
 }
 
 impl Seeds {
@@ -112,11 +132,14 @@ impl Comparison {
 }
 
 /// The range that a paper claims.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Bounds {
     /// Lower bound.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub least: Option<f64>,
     /// Upper bound.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub most: Option<f64>,
 }
 
@@ -144,6 +167,7 @@ impl Bounds {
 impl fmt::Display for Bounds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.least, self.most) {
+            (Some(least), Some(most)) if least == most => write!(f, "{least}"),
             (Some(least), Some(most)) => write!(f, "{least} to {most}"),
             (Some(least), None) => write!(f, "≥ {least}"),
             (None, Some(most)) => write!(f, "≤ {most}"),

@@ -85,6 +85,10 @@ impl Contestant {
         self.bound.is_some()
     }
 
+    pub(crate) fn bound(&self) -> Option<Bound> {
+        self.bound
+    }
+
     /// Number of simulated runs that it takes.
     pub(crate) fn runs(&self) -> u64 {
         1 + self.bound.map_or(0, Bound::runs_before)

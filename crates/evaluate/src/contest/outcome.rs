@@ -51,6 +51,7 @@ pub struct Row {
 
 /// A part of a program that does one thing after the other ([`tierscope_workloads::Phase`]).
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(Default))]
 pub struct PhaseRow {
     /// Name: `load`, `a`.
     pub name: String,

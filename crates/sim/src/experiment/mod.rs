@@ -281,6 +281,14 @@ impl Experiment {
         place(&self.file.0, &self.file.1, offset, what)
     }
 
+    /// A copy with another seed: `shift` after its own.
+    #[must_use]
+    pub fn reseeded(&self, shift: u16) -> Self {
+        let mut copy = self.clone();
+        copy.reseed(self.seed.wrapping_add(shift.into()));
+        copy
+    }
+
     /// Replaces the seed of all draws; seeds of processes keep their distances.
     pub fn reseed(&mut self, seed: u64) {
         let shift = seed.wrapping_sub(self.seed);

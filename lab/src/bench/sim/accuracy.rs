@@ -140,13 +140,13 @@ pub(super) fn damon_where_it_works(inputs: &Inputs<'_>) -> Result<Vec<Row>> {
 /// Page of Telescope's claims.
 const PAGE: &str = "experiments/telescope/REPRODUCTION.md";
 
-/// Telescope's claims. Their verdicts have no thresholds; only the page's being up to date is
-/// checked.
+/// Telescope's claims about instruments. Their verdicts have no thresholds; only the agreement of
+/// the stored figures with the code is checked.
 pub(super) fn claims(_: &Inputs<'_>) -> Result<Vec<Row>> {
     let path = paths::root().join(PAGE);
     let page = fs::read_to_string(&path).at(path.display())?;
     let mut check = Command::new(tierscope()?);
-    check.args(["reproduce", "--check"]).arg(&path);
+    check.args(["reproduce", "telemetry", "--check"]).arg(paths::root());
     let stale = match capture(&mut check) {
         Ok(_) => 0.0,
         Err(error) => {
@@ -154,10 +154,10 @@ pub(super) fn claims(_: &Inputs<'_>) -> Result<Vec<Row>> {
             1.0
         }
     };
-    let command = "tierscope reproduce --check experiments/telescope/REPRODUCTION.md";
+    let command = "tierscope reproduce telemetry --check .";
     let name = |what: &str| format!("claims: {what}");
-    let mut rows =
-        vec![row(name("the page is not current"), stale, "pages", Bar::Most(0.0), command)];
+    let what = "stored figures differ from a rerun";
+    let mut rows = vec![row(name(what), stale, "papers", Bar::Most(0.0), command)];
     for verdict in ["reproduced", "direction only", "not reproduced", "not testable here"] {
         let count = verdicts(&page, verdict) as f64;
         rows.push(row(name(verdict), count, "claims", Bar::None, command));

@@ -13,8 +13,9 @@ use tierscope_core::{Error, ErrorKind, Result};
 use tierscope_policies::memtis::CANDIDATES;
 use tierscope_sim::experiment::{Experiment, File, read};
 
-use super::chapter::{self, Chapter, Frame};
+use super::chapter::{self, Chapter, Extent, Frame};
 use super::form::{self, CommonClaim};
+use super::row::Section;
 use super::verdict::{Bounds, Judgement, Verdict};
 use crate::catalogue::{self, Kind, without_claims};
 use crate::contest::{Contestant, Notes, Outcome, Row, contestants};
@@ -23,8 +24,7 @@ use crate::runner::Runner;
 use crate::workload::read_workload;
 
 const HEAD: &str = "
-Made by `tierscope reproduce nemo -o experiments/nemo/REPRODUCTION.md`, or with the names of single experiments, each of which rewrites its
-section. Everything is *simulated*, by densities or access by access as each section says; no parameter was fitted to a claim. Rates are memory accesses a
+Measured by `tierscope reproduce nemo -o .`, or with the names of single experiments. Everything is *simulated*, by densities or access by access as each section says; no parameter was fitted to a claim. Rates are memory accesses a
 second after the warm-up. Recovery is the time from the shift of the hot set to the first of four rows in a row with at least 95 % of the last tenth of
 the run: of the rate, or of the share of accesses that fast memory serves. Telemetry is the CPU time of looking, of interrupts for it and of the policy's
 own steps, 100 % a CPU. Detection is the time from the start until 95 % of the huge pages are found that a policy finds in the whole run to be skewed.
@@ -305,7 +305,7 @@ impl Chapter for Nemo {
         all.map(|entry| entry.name).collect()
     }
 
-    fn plan(&self, name: &'static str, _: bool) -> Result<Box<dyn chapter::Planned>> {
+    fn plan(&self, name: &'static str, _: Extent) -> Result<Box<dyn chapter::Planned>> {
         if let Some(entry) = catalogue::find(Kind::Neighbour, name) {
             return Ok(Box::new(neighbour::Planned::parse(name, entry.text)?));
         }
@@ -317,13 +317,13 @@ impl Chapter for Nemo {
         Ok(format!("{HEAD}{}{text}", tally(&text)))
     }
 
-    fn frame(&self, _: bool) -> Result<Frame> {
+    fn frame(&self, _: Extent) -> Result<Frame> {
         Ok(Frame { after: rest()?, ..Frame::default() })
     }
 }
 
 impl chapter::Planned for Planned {
-    fn section(&self, runner: &Runner<'_>) -> Result<Option<String>> {
+    fn section(&self, runner: &Runner<'_>) -> Result<Option<Section>> {
         let stages = self.stages.iter().map(|stage| (&stage.experiment, &*stage.contestants));
         let outcomes = form::run(&stages.collect::<Vec<_>>(), runner)?;
         Ok((!runner.is_stopped()).then(|| section(self, &outcomes)))
@@ -346,14 +346,14 @@ fn judged(claim: &Claim, own: &[Outcome], other: &[Outcome]) -> Judgement {
 }
 
 /// Writes the section of an experiment, from the outcomes of its policies, stage by stage.
-fn section(planned: &Planned, outcomes: &[Vec<Outcome>]) -> String {
+fn section(planned: &Planned, outcomes: &[Vec<Outcome>]) -> Section {
     let Planned { name, stages, claims } = planned;
     let experiment = &stages[0].experiment;
     let mut text = String::new();
     // Writing to a string cannot fail, here and below.
     let _ = write!(
         text,
-        "## {name}\n{about}. Simulated {how}, {mapped} mapped, {time:?} of which {warm:?} are not measured, seed {seed}.\n\
+        "{about}. Simulated {how}, {mapped} mapped, {time:?} of which {warm:?} are not measured, seed {seed}.\n\
          Source: {source}.\nCommand: `tierscope reproduce {name}`\n\n",
         about = experiment.about,
         how = experiment.mode.how(),
@@ -369,14 +369,12 @@ fn section(planned: &Planned, outcomes: &[Vec<Outcome>]) -> String {
         }
         table(&mut text, outcomes);
     }
-    text.push_str(form::TABLE);
-    for claim in claims {
-        let of = |case: &Option<String>| {
-            planned.stage(case).map_or(&[][..], |at| outcomes[at].as_slice())
-        };
-        claim.common().row(judged(claim, of(&claim.case), of(claim.to_case())), &mut text);
-    }
-    text
+    let of =
+        |case: &Option<String>| planned.stage(case).map_or(&[][..], |at| outcomes[at].as_slice());
+    let row =
+        |claim: &Claim| claim.common().row(judged(claim, of(&claim.case), of(claim.to_case())));
+    let rows = claims.iter().map(row).collect();
+    Section { name: (*name).to_owned(), before: text, rows, ..Section::default() }
 }
 
 fn table(text: &mut String, outcomes: &[Outcome]) {

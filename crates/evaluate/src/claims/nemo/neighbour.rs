@@ -28,6 +28,7 @@ use tierscope_sim::experiment::{Experiment, File, read};
 
 use super::super::chapter;
 use super::super::form::{self, Claim, CommonClaim};
+use super::super::row::Section;
 use super::super::verdict::Verdict;
 use super::Case;
 use crate::catalogue::without_claims;
@@ -470,10 +471,10 @@ impl Planned {
         [Regime::Alone, Regime::Free, Regime::Notified].into_iter().chain(polled)
     }
 
-    fn written(&self, results: &[RegimeResult]) -> String {
+    fn written(&self, results: &[RegimeResult]) -> Section {
         let experiment = &self.cases[0].1;
         let mut text = format!(
-            "## {name}\n{about}. Simulated {how}, {mapped} mapped, {time:?}, seed {seed}.\nSource: {source}. Costs: {costs}.\n\
+            "{about}. Simulated {how}, {mapped} mapped, {time:?}, seed {seed}.\nSource: {source}. Costs: {costs}.\n\
              Command: `tierscope reproduce {name}`\n\n",
             name = self.name,
             about = experiment.about,
@@ -490,7 +491,7 @@ impl Planned {
             let _ = writeln!(text, "{name}:\n");
             table(&mut text, results);
         }
-        text.push_str(form::TABLE);
+        let mut rows = Vec::new();
         for ((name, _), results) in self.cases.iter().zip(results.chunks(each)) {
             for claim in &self.claims {
                 let common = CommonClaim { case: Some(name), ..claim.common() };
@@ -499,15 +500,15 @@ impl Planned {
                     claim.figure.of(found)
                 };
                 let to = claim.to.as_deref().map(of);
-                common.row(common.judge(Verdict::NotReproduced, of(&claim.policy), to), &mut text);
+                rows.push(common.row(common.judge(Verdict::NotReproduced, of(&claim.policy), to)));
             }
         }
-        text
+        Section { name: self.name.to_owned(), before: text, rows, ..Section::default() }
     }
 }
 
 impl chapter::Planned for Planned {
-    fn section(&self, runner: &Runner<'_>) -> Result<Option<String>> {
+    fn section(&self, runner: &Runner<'_>) -> Result<Option<Section>> {
         let jobs: Vec<(&Experiment, Regime)> = (self.cases.iter())
             .flat_map(|(_, experiment)| self.regimes().map(move |regime| (experiment, regime)))
             .collect();

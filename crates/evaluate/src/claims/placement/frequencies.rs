@@ -14,7 +14,8 @@ use tierscope_workloads::generate::from_spec;
 use tierscope_workloads::{Density, Workload};
 use toml::Spanned;
 
-use super::super::verdict::Verdict;
+use super::super::row::{Row, Section};
+use super::super::verdict::{Bounds, Seeds, Verdict};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -208,7 +209,7 @@ fn follow(workload: &Workload, look: &Look, window: Duration) -> Followed {
 ///
 /// # Errors
 /// The text is invalid: line and column.
-pub(super) fn section(name: &str, text: &str) -> Result<String> {
+pub(super) fn section(name: &str, text: &str) -> Result<Section> {
     let Text { look, claim } = read(name, text)?;
     let (window, workloads) = look.read(name, text)?;
     let mut rows = String::new();
@@ -230,32 +231,29 @@ pub(super) fn section(name: &str, text: &str) -> Result<String> {
             ratio.map_or("–".into(), |ratio| format!("{ratio:.1}")),
         );
     }
-    let verdict = match least {
-        // The stand-ins were made of the kinds that the claim is about.
-        Some(least) if least >= claim.least => Verdict::ByConstruction,
-        _ => Verdict::NotReproduced,
+    let range = Bounds { least: Some(claim.least), most: None };
+    // The stand-ins were made of the kinds that the claim is about.
+    let holds = least.is_some_and(|least| range.hold(least));
+    let row = Row {
+        paper: claim.paper,
+        says: claim.says,
+        of: "stand-ins".into(),
+        figure: "the least ratio".into(),
+        range,
+        ours: Seeds::of([least]),
+        once_detected: None,
+        verdict: if holds { Verdict::ByConstruction } else { Verdict::NotReproduced },
+        reason: None,
+        decided_by: Vec::new(),
     };
-    Ok(format!(
-        "## {}\n{}. Drawn from densities, {} pages, {} accesses a second, {} pairs of windows of {window:?}, seed {}.\nSource: {}.\n\
-         Command: `tierscope reproduce {}`\n\n\
+    let before = format!(
+        "{}. Drawn from densities, {} pages, {} accesses a second, {} pairs of windows of {window:?}, seed {}.\nSource: {}.\n\
+         Command: `tierscope reproduce {name}`\n\n\
          | stand-in | accessed once | in the next window, mean | more than once | in the next window, mean | ratio |\n\
-         |---|---|---|---|---|---|\n{rows}\n\
-         | claim | figure | paper | ours | verdict |\n|---|---|---|---|---|\n\
-         | {} ({}) | the least ratio | ≥ {} | {} | {} |\n",
-        look.name,
-        look.about,
-        look.pages,
-        look.rate,
-        look.windows,
-        look.seed,
-        look.source,
-        look.name,
-        claim.says,
-        claim.paper,
-        claim.least,
-        least.map_or("none".into(), |least| format!("{least:.3}")),
-        verdict.name(),
-    ))
+         |---|---|---|---|---|---|\n{rows}\n",
+        look.about, look.pages, look.rate, look.windows, look.seed, look.source,
+    );
+    Ok(Section { name: look.name, before, rows: vec![row], ..Section::default() })
 }
 
 #[cfg(test)]

@@ -10,7 +10,8 @@ use tierscope_core::Result;
 use tierscope_sim::experiment::read;
 use tierscope_workloads::Workload;
 
-use super::super::verdict::{Bounds, Verdict};
+use super::super::row::{Row, Section};
+use super::super::verdict::{Bounds, Seeds, Verdict};
 use super::frequencies::{Look, Sample};
 
 /// Class limits, as shares of windows in which a page is accessed often: up to the first it is
@@ -147,12 +148,12 @@ fn look_at(workload: &Workload, look: &Look, window: Duration) -> Kinds {
 ///
 /// # Errors
 /// The text is invalid: line and column.
-pub(super) fn section(name: &str, text: &str) -> Result<String> {
+pub(super) fn section(name: &str, text: &str) -> Result<Section> {
     let Text { look, claim } = read(name, text)?;
     let (window, workloads) = look.read(name, text)?;
     let all: Vec<Kinds> = workloads.iter().map(|w| look_at(w, &look, window)).collect();
     let mut text = format!(
-        "## {name}\n{}. Drawn from densities, {} pages, {} accesses a second, {} segments of {window:?}, seed {}.\nSource: {}.\n\
+        "{}. Drawn from densities, {} pages, {} accesses a second, {} segments of {window:?}, seed {}.\nSource: {}.\n\
          Command: `tierscope reproduce {name}`\n\n\
          | stand-in | pages accessed often all the time, at times, hardly ever | share of the accesses | a segment, when often | and else |\n\
          |---|---|---|---|---|\n",
@@ -173,25 +174,27 @@ pub(super) fn section(name: &str, text: &str) -> Result<String> {
             mean(kinds.otherwise),
         );
     }
-    text.push_str("\n| claim | figure | paper | ours | verdict |\n|---|---|---|---|---|\n");
-    claim.iter().for_each(|claim| row(claim, claim.figure.of(&all), &mut text));
-    Ok(text)
+    text.push('\n');
+    let rows = claim.iter().map(|claim| row(claim, claim.figure.of(&all))).collect();
+    Ok(Section { name: name.to_owned(), before: text, rows, ..Section::default() })
 }
 
-fn row(claim: &Claim, ours: Option<f64>, text: &mut String) {
-    let bounds = Bounds { least: claim.least, most: claim.most };
+fn row(claim: &Claim, ours: Option<f64>) -> Row {
+    let range = Bounds { least: claim.least, most: claim.most };
     // The stand-ins were made of the three kinds.
-    let holds = ours.is_some_and(|ours| bounds.hold(ours));
-    let verdict = if holds { Verdict::ByConstruction } else { Verdict::NotReproduced };
-    let _ = writeln!(
-        text,
-        "| {} ({}) | {} | {bounds} | {} | {} |",
-        claim.says,
-        claim.paper,
-        claim.figure.name(),
-        ours.map_or("none".into(), |ours| format!("{ours:.3}")),
-        verdict.name(),
-    );
+    let holds = ours.is_some_and(|ours| range.hold(ours));
+    Row {
+        paper: claim.paper.clone(),
+        says: claim.says.clone(),
+        of: "stand-ins".into(),
+        figure: claim.figure.name().into(),
+        range,
+        ours: Seeds::of([ours]),
+        once_detected: None,
+        verdict: if holds { Verdict::ByConstruction } else { Verdict::NotReproduced },
+        reason: None,
+        decided_by: Vec::new(),
+    }
 }
 
 #[cfg(test)]

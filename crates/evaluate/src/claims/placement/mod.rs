@@ -4,6 +4,7 @@
 //! so.
 
 mod frequencies;
+mod gains;
 mod kinds;
 
 use std::fmt::Write as _;
@@ -13,8 +14,9 @@ use serde::Deserialize;
 use tierscope_core::Result;
 use tierscope_core::units::{about_size, time};
 
-use super::chapter::{Chapter, Planned};
+use super::chapter::{Chapter, Extent, Planned};
 use super::form;
+use super::row::{Row, Section};
 use super::verdict::Judgement;
 use crate::catalogue::{self, Kind};
 use crate::contest::Outcome;
@@ -117,9 +119,10 @@ impl Chapter for Placement {
         all.map(|entry| entry.name).collect()
     }
 
-    fn plan(&self, name: &'static str, _: bool) -> Result<Box<dyn Planned>> {
+    fn plan(&self, name: &'static str, extent: Extent) -> Result<Box<dyn Planned>> {
         let Some(pages) = catalogue::find(Kind::Pages, name) else {
-            return Ok(Box::new(Race::parse(name, catalogue::text(Kind::Placement, name)?)?));
+            let text = catalogue::text(Kind::Placement, name)?;
+            return Ok(Box::new(Race::parse(name, text, extent)?));
         };
         // Both observe the pages that a text describes.
         let write = match name {
@@ -154,8 +157,8 @@ impl Chapter for Tiering {
         catalogue::of(Kind::Tiering).map(|entry| entry.name).collect()
     }
 
-    fn plan(&self, name: &'static str, _: bool) -> Result<Box<dyn Planned>> {
-        Ok(Box::new(Race::parse(name, catalogue::text(Kind::Tiering, name)?)?))
+    fn plan(&self, name: &'static str, extent: Extent) -> Result<Box<dyn Planned>> {
+        Ok(Box::new(Race::parse(name, catalogue::text(Kind::Tiering, name)?, extent)?))
     }
 
     fn part(&self, sections: &str) -> Result<String> {
@@ -164,8 +167,7 @@ impl Chapter for Tiering {
 }
 
 fn part(chapter: &dyn Chapter, sections: &str) -> String {
-    let (name, page) = (chapter.name(), chapter.page());
-    format!("\nMade by `tierscope reproduce {name} -o {page}`, {HEAD}{sections}")
+    format!("\nMeasured by `tierscope reproduce {} -o .`, {HEAD}{sections}", chapter.name())
 }
 
 /// An observation of pages, without a policy.
@@ -173,20 +175,19 @@ struct Look {
     name: &'static str,
     text: &'static str,
     /// Observes the pages that a TOML text describes, and writes the section.
-    write: fn(&str, &str) -> Result<String>,
+    write: fn(&str, &str) -> Result<Section>,
 }
 
 impl Planned for Look {
-    fn section(&self, runner: &Runner<'_>) -> Result<Option<String>> {
-        let text = (self.write)(self.name, self.text)?;
-        Ok((!runner.is_stopped()).then_some(text))
+    fn section(&self, runner: &Runner<'_>) -> Result<Option<Section>> {
+        let section = (self.write)(self.name, self.text)?;
+        Ok((!runner.is_stopped()).then_some(section))
     }
 }
 
 impl Planned for Race {
-    fn section(&self, runner: &Runner<'_>) -> Result<Option<String>> {
-        let each = (&self.experiment, &*self.contestants);
-        let seeds = form::run_seeds(each, form::SEEDS, runner)?;
+    fn section(&self, runner: &Runner<'_>) -> Result<Option<Section>> {
+        let seeds = self.outcomes(runner)?;
         Ok((!runner.is_stopped()).then(|| section(self, &seeds)))
     }
 }
@@ -197,8 +198,8 @@ fn judged(claim: &Claim, seeds: &[Vec<Outcome>]) -> Judgement {
 }
 
 /// Writes the section of an experiment.
-fn section(race: &Race, seeds: &[Vec<Outcome>]) -> String {
-    let Race { name, experiment, claims, .. } = race;
+fn section(race: &Race, seeds: &[Vec<Outcome>]) -> Section {
+    let Race { name, experiment, claims, variant_of, .. } = race;
     let outcomes = seeds.first().map_or(&[][..], |outcomes| outcomes);
     let hardware = &experiment.setup.hardware;
     let tiers: Vec<String> = hardware
@@ -210,7 +211,7 @@ fn section(race: &Race, seeds: &[Vec<Outcome>]) -> String {
     // Writing to a string cannot fail, here and below.
     let _ = write!(
         text,
-        "## {name}\n{about}. {how}, {mapped} mapped, {hardware} with {tiers}, {time:?} of which {warm:?} are not measured, \
+        "{about}. {how}, {mapped} mapped, {hardware} with {tiers}, {time:?} of which {warm:?} are not measured, \
          {seeds}.\nSource: {source}.\nCommand: `tierscope reproduce {name}`\n\n\
          | policy | {unit} a second | over the first | fast-tier share | promoted | demoted | wasted | re-used | telemetry, policy, mover CPU |\n\
          |---|---|---|---|---|---|---|---|---|\n",
@@ -247,16 +248,12 @@ fn section(race: &Race, seeds: &[Vec<Outcome>]) -> String {
             cpu.mover * 100.0
         );
     }
-    if claims.is_empty() {
-        text.push_str("\nThe paper asks, and claims nothing.\n");
-        return text;
-    }
-    text.push('\n');
-    text.push_str(form::TABLE);
-    for claim in claims {
-        claim.common().row(judged(claim, seeds), &mut text);
-    }
-    text
+    gains::write(seeds, &mut text);
+    text.push_str(if claims.is_empty() { "\nThe paper asks, and claims nothing.\n" } else { "\n" });
+    let rows: Vec<Row> =
+        claims.iter().map(|claim| claim.common().row(judged(claim, seeds))).collect();
+    let (name, variant_of) = ((*name).to_owned(), variant_of.clone());
+    Section { name, variant_of, before: text, rows, after: String::new() }
 }
 
 #[cfg(test)]
@@ -267,7 +264,7 @@ mod tests {
     #[test]
     fn every_experiment_is_whole() {
         for entry in catalogue::of(Kind::Placement).chain(catalogue::of(Kind::Tiering)) {
-            let race = Race::parse(entry.name, entry.text);
+            let race = Race::parse(entry.name, entry.text, Extent::QUICK);
             let race = race.unwrap_or_else(|error| panic!("{error}"));
             let first = &race.contestants[0].text;
             assert_eq!(first, "static", "{}: rates are compared with it", race.name);
@@ -321,8 +318,9 @@ mod tests {
     #[test]
     fn a_section_has_a_row_for_each_policy() {
         let entry = catalogue::of(Kind::Placement).next().expect("there is one");
-        let race = Race::parse(entry.name, entry.text).unwrap_or_else(|error| panic!("{error}"));
-        let text = section(&race, &[vec![outcome("static", 1.0)]]);
+        let race = Race::parse(entry.name, entry.text, Extent::QUICK);
+        let race = race.unwrap_or_else(|error| panic!("{error}"));
+        let text = section(&race, &[vec![outcome("static", 1.0)]]).before;
         assert!(text.contains("| static | 1 |"), "{text}");
     }
 }

@@ -2,10 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::super::{
-    TABLE,
-    verdict::{Bounds, Verdict},
-};
+use super::super::row::{Row, Section};
+use super::super::verdict::{Bounds, Verdict};
 use tierscope_core::units::exact_time;
 
 use super::claim::{Claim, Planned, judged};
@@ -16,20 +14,12 @@ fn shown(value: Option<f64>, digits: usize) -> String {
     value.map_or("–".into(), |value| format!("{value:.digits$}"))
 }
 
-fn range(claim: &Claim) -> String {
-    match (claim.least, claim.most) {
-        (Some(least), Some(most)) if least == most => format!("{least}"),
-        (least, most) => Bounds { least, most }.to_string(),
-    }
-}
-
 /// Writes the section of an experiment.
-pub(super) fn section(planned: &Planned, outcomes: &[Outcome]) -> String {
+pub(super) fn section(planned: &Planned, outcomes: &[Outcome]) -> Section {
     let first = &planned.variants[0].experiment;
     let mut text = format!(
-        "## {}\n{}. On {}, {} after {} of warm-up, seed {}; a monitor of {} boards with a grain of {} bytes.\nSource: {}.\n\
+        "{}. On {}, {} after {} of warm-up, seed {}; a monitor of {} boards with a grain of {} bytes.\nSource: {}.\n\
          Command: `tierscope reproduce ptat {}`\n",
-        planned.name,
         first.about,
         first.setup.hardware.name,
         exact_time(first.time - first.warm_up),
@@ -42,11 +32,8 @@ pub(super) fn section(planned: &Planned, outcomes: &[Outcome]) -> String {
     );
     text.push_str(&runs(outcomes));
     text.push('\n');
-    text.push_str(TABLE);
-    for claim in &planned.claims {
-        text.push_str(&row(claim, outcomes));
-    }
-    text
+    let rows = planned.claims.iter().map(|claim| row(claim, outcomes)).collect();
+    Section { name: planned.name.to_owned(), before: text, rows, ..Section::default() }
 }
 
 /// Table of the runs, in the order in which they ran.
@@ -86,20 +73,21 @@ fn runs(outcomes: &[Outcome]) -> String {
     text
 }
 
-fn row(claim: &Claim, outcomes: &[Outcome]) -> String {
+fn row(claim: &Claim, outcomes: &[Outcome]) -> Row {
     let judgement = judged(claim, outcomes);
     let to = claim.to.as_ref().map_or(String::new(), |to| format!(" {to}"));
     let percent = claim.percent.map_or(String::new(), |percent| format!(" ({percent} % of them)"));
-    let why = claim.reason.as_ref().filter(|_| judgement.verdict != Verdict::Reproduced);
-    let why = why.map_or(String::new(), |reason| format!(": {reason}"));
-    format!(
-        "| {} ({}) | {} | {}{to}{percent} | {} | {} | {}{why} |\n",
-        claim.says,
-        claim.paper,
-        claim.variant,
-        claim.figure.name(),
-        range(claim),
-        shown(judgement.ours.map(|ours| ours.mean), 3),
-        judgement.verdict.name(),
-    )
+    let reason = claim.reason.clone().filter(|_| judgement.verdict != Verdict::Reproduced);
+    Row {
+        paper: claim.paper.clone(),
+        says: claim.says.clone(),
+        of: claim.variant.clone(),
+        figure: format!("{}{to}{percent}", claim.figure.name()),
+        range: Bounds { least: claim.least, most: claim.most },
+        ours: judgement.ours,
+        once_detected: None,
+        verdict: judgement.verdict,
+        reason,
+        decided_by: Vec::new(),
+    }
 }

@@ -8,21 +8,21 @@ mod sensitivity;
 
 use tierscope_core::Result;
 
-use super::chapter::{Chapter, Frame, Planned};
-use super::form::SEEDS;
+use super::chapter::{Chapter, Extent, Frame, Planned};
+use super::row::Section;
 use crate::accuracy::{Job, JudgeSettings, Outcome, Scenario, race, seeded};
 use crate::catalogue::{self, Kind};
 use crate::runner::Runner;
 
 use experiment::Experiment;
-use section::{SENSITIVITY, section, sensitivity};
+use section::{SENSITIVITY, section};
 use sensitivity::{Variant, Varied};
 
 /// Precision and recall from which a hot set counts as detected.
 const BAR: f64 = 0.9;
 
 const HEAD: &str = "
-Made by `tierscope reproduce -o experiments/telescope/REPRODUCTION.md`; a test repeats a part of it and compares. Everything here is *simulated*, by densities
+Measured by `tierscope reproduce telemetry -o .`. Everything here is *simulated*, by densities
 (`crates/sim/src/density`): no instrument and no parameter was fitted to a claim. A figure is the mean over the seeds, with its extremes. Precision
 and recall are over all windows after attach, and once detected: after precision and recall were 0.9 for four windows, until the hot set moves. CPU is
 of one CPU, at the costs of `crates/sim/costs/linux.toml`.
@@ -52,22 +52,18 @@ impl Chapter for Telemetry {
         catalogue::of(Kind::Telemetry).map(|entry| entry.name).collect()
     }
 
-    fn plan(&self, name: &'static str, quick: bool) -> Result<Box<dyn Planned>> {
+    fn plan(&self, name: &'static str, extent: Extent) -> Result<Box<dyn Planned>> {
         let experiment = Experiment::parse(name, catalogue::text(Kind::Telemetry, name)?)?;
-        Ok(Box::new(WithVariants::new(experiment, quick)?))
+        Ok(Box::new(WithVariants::new(experiment, extent)?))
     }
 
     fn part(&self, sections: &str) -> Result<String> {
         Ok(format!("{}{sections}", head(sections.contains(SENSITIVITY))?))
     }
 
-    fn frame(&self, quick: bool) -> Result<Frame> {
-        let before = format!("# {}\n{}", self.title(), head(!quick)?);
+    fn frame(&self, extent: Extent) -> Result<Frame> {
+        let before = format!("# {}\n{}", self.title(), head(extent.varied)?);
         Ok(Frame { before, between: "\n", after: String::new() })
-    }
-
-    fn command(&self, _: &str) -> String {
-        "reproduce".into()
     }
 }
 
@@ -100,12 +96,12 @@ struct WithVariants {
 }
 
 impl WithVariants {
-    fn new(experiment: Experiment, quick: bool) -> Result<Self> {
-        let variants = match quick {
-            true => Vec::new(),
-            false => sensitivity::variants(&experiment.scenario)?,
+    fn new(experiment: Experiment, extent: Extent) -> Result<Self> {
+        let variants = match extent.varied {
+            true => sensitivity::variants(&experiment.scenario)?,
+            false => Vec::new(),
         };
-        Ok(Self { seeds: seeded(&experiment.scenario, SEEDS as u16), experiment, variants })
+        Ok(Self { seeds: seeded(&experiment.scenario, extent.seeds), experiment, variants })
     }
 
     /// One run for each contender with each seed, then of each variant.
@@ -143,13 +139,13 @@ impl WithVariants {
 }
 
 impl Planned for WithVariants {
-    fn section(&self, runner: &Runner<'_>) -> Result<Option<String>> {
+    fn section(&self, runner: &Runner<'_>) -> Result<Option<Section>> {
         let jobs: Vec<Job<'_>> = self.jobs().collect();
         let outcomes = race(&jobs, runner)?;
         if runner.is_stopped() {
             return Ok(None);
         }
         let ran = self.finish(outcomes.into_iter().flatten().collect());
-        Ok(Some(format!("{}{}", section(&ran), sensitivity(&ran))))
+        Ok(Some(section(&ran)))
     }
 }

@@ -5,17 +5,19 @@ use std::fmt::Write;
 use tierscope_core::units::about_size;
 
 use super::super::form::of_seeds;
+use super::super::row::{Row, Section};
 use super::super::verdict::{Bounds, Judgement, Seeds, Verdict, number};
 use super::Ran;
 use super::experiment::Claim;
 use super::judged::{judged, once_detected};
+use crate::accuracy::Outcome;
 
 /// Header of the table of verdicts over parameter changes.
 pub(super) const SENSITIVITY: &str =
     "| claim of | figure | ours | least | most | verdicts |\n|---|---|---|---|---|---|\n";
 
 /// Table of the verdicts of an experiment over parameter changes; empty if these runs were skipped.
-pub(super) fn sensitivity(ran: &Ran<'_>) -> String {
+fn sensitivity(ran: &Ran<'_>) -> String {
     if ran.varied.is_empty() {
         return String::new();
     }
@@ -67,7 +69,7 @@ fn changes(verdict: Verdict, all: &[(&str, Judgement)]) -> String {
 }
 
 /// Writes the section of an experiment.
-pub(super) fn section(ran: &Ran<'_>) -> String {
+pub(super) fn section(ran: &Ran<'_>) -> Section {
     let scenario = &ran.experiment.scenario;
     let mut text = String::new();
     let flush =
@@ -75,8 +77,8 @@ pub(super) fn section(ran: &Ran<'_>) -> String {
     // Writing to a string cannot fail.
     let _ = write!(
         text,
-        "## {name}\n{about}. {mapped} mapped, {time:?} simulated, caches of {hardware}, {flush}, {seeds}.\nSource: {source}.\n\
-         Command: `tierscope reproduce {name}`\n\n| claim | of | figure | paper | ours | verdict |\n|---|---|---|---|---|---|\n",
+        "{about}. {mapped} mapped, {time:?} simulated, caches of {hardware}, {flush}, {seeds}.\nSource: {source}.\n\
+         Command: `tierscope reproduce {name}`\n\n",
         name = scenario.name,
         about = scenario.about,
         mapped = about_size(scenario.bytes()),
@@ -85,29 +87,29 @@ pub(super) fn section(ran: &Ran<'_>) -> String {
         seeds = of_seeds(scenario.seed, ran.seeds.len()),
         source = scenario.source,
     );
-    for claim in &ran.experiment.claims {
-        let judgement = judged(claim, &ran.seeds);
-        let later = once_detected(claim, &ran.seeds);
-        let later = later.map_or(String::new(), |ours| format!("; once detected {ours}"));
-        let mut reason = claim.reason.as_ref().map_or(String::new(), |why| format!(": {why}"));
-        claim.decided_by.iter().for_each(|command| reason.push_str(&format!(" (`{command}`)")));
-        let _ = writeln!(
-            text,
-            "| {} ({}) | {} | {} | {} | {}{later} | {}{reason} |",
-            claim.says,
-            claim.paper,
-            claim.contender,
-            figure(claim),
-            range(claim),
-            judgement.ours.map_or("none".into(), |ours| ours.to_string()),
-            judgement.verdict.name(),
-        );
-    }
-    text
+    let rows = ran.experiment.claims.iter().map(|claim| row(claim, &ran.seeds)).collect();
+    let name = scenario.name.clone();
+    Section { name, before: text, rows, after: sensitivity(ran), ..Section::default() }
 }
 
-fn range(claim: &Claim) -> String {
-    Bounds { least: claim.least, most: claim.most }.to_string()
+fn row(claim: &Claim, seeds: &[Vec<Outcome>]) -> Row {
+    let Judgement { ours, verdict } = judged(claim, seeds);
+    Row {
+        paper: claim.paper.clone(),
+        says: claim.says.clone(),
+        of: claim.contender.clone(),
+        figure: figure(claim),
+        range: range(claim),
+        ours,
+        once_detected: once_detected(claim, seeds),
+        verdict,
+        reason: claim.reason.clone(),
+        decided_by: claim.decided_by.clone(),
+    }
+}
+
+fn range(claim: &Claim) -> Bounds {
+    Bounds { least: claim.least, most: claim.most }
 }
 
 fn figure(claim: &Claim) -> String {
