@@ -57,9 +57,13 @@ bench-accuracy: build ## instruments compared at terabytes, and on ordinary prog
 	@scripts/setup.sh bench
 	@$(LAB) bench accuracy
 
-figures: build ## write the table of figures in README.md from target/bench, and the predictions in docs/memory-model.md
+figures: build ## write what documents show of stored figures: README.md, docs/memory-model.md, pages and index of the papers' claims
 	@$(LAB) figures
 	@scripts/memory_page.py
+	@$(TARGET)/debug/tierscope reproduce --pages -o .
+
+bench-figures: build ## claims of PAPER=telescope, multi-clock, nemo or ptat: two seeds of what takes little time, next to stored figures
+	@$(TARGET)/debug/tierscope reproduce --reduced . $(or $(PAPER),telescope)
 
 # Installed programs are optimized more than the programs that tests run, and
 # have no debug assertions.

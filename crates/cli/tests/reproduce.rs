@@ -103,7 +103,7 @@ fn figures_that_do_not_agree_are_reported() {
 }
 
 #[test]
-fn a_reduced_run_stands_next_to_the_full_one() {
+fn a_reduced_run_is_compared_with_the_full_one() {
     let same = checkout("masim-1gb", |_| ());
     let output = reproduce(&["--reduced", same.path().to_str().unwrap(), "masim-1gb", "masim-5tb"]);
     let text = String::from_utf8_lossy(&output.stdout);

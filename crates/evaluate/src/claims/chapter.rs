@@ -94,8 +94,8 @@ pub trait Chapter: Sync {
 pub(super) type Chosen<'a> = (&'a dyn Chapter, Vec<&'static str>);
 
 /// The experiments of these names, by chapter, in the order of the page. The name of a chapter, or
-/// of its paper, chooses all its experiments, unless some are named as well. Without names, the first chapter is
-/// chosen.
+/// of its paper, chooses all its experiments, unless some are named as well. Without names, the
+/// first chapter is chosen.
 pub(super) fn choose<'a>(
     chapters: &[&'a dyn Chapter],
     names: &[String],

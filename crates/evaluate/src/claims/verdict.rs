@@ -150,11 +150,19 @@ impl Bounds {
         self.least.is_none_or(|least| ours >= least) && self.most.is_none_or(|most| ours <= most)
     }
 
+    /// Whether a ratio of 1 is within the range, and not at its edge: a ratio of at most 1 is
+    /// claimed to be less.
+    fn allow_alike(self) -> bool {
+        self.least.is_none_or(|least| least < 1.0) && self.most.is_none_or(|most| most > 1.0)
+    }
+
     /// Judges the mean of a figure over the seeds, and a comparison if the claim has one.
     #[must_use]
     pub fn judge(self, ours: Seeds, comparison: Option<Comparison>) -> Verdict {
         match comparison {
-            Some(of) if of.is_figure && of.is_open() && !self.hold(1.0) => Verdict::NoDifference,
+            Some(of) if of.is_figure && of.is_open() && !self.allow_alike() => {
+                Verdict::NoDifference
+            }
             _ if self.hold(ours.mean) => Verdict::Reproduced,
             Some(of) if of.is_right() => Verdict::DirectionOnly,
             Some(of) if of.is_open() => Verdict::NoDifference,
@@ -226,8 +234,10 @@ mod tests {
         assert_eq!(ratio(1.2, None, &[0.99, 1.1, 1.06]), Verdict::NoDifference);
         assert_eq!(ratio(1.2, None, &[0.99, 3.0, 3.0]), Verdict::NoDifference);
         assert_eq!(ratio(1.2, None, &[0.9, 0.95, 0.99]), Verdict::NotReproduced);
-        // A range that holds 1 claims no difference.
+        // A range that holds 1 claims no difference; one that begins there claims one.
         assert_eq!(ratio(0.96, Some(1.01), &[0.99, 1.02, 1.0]), Verdict::Reproduced);
+        assert_eq!(ratio(1.0, None, &[1.0, 1.0]), Verdict::NoDifference);
+        assert_eq!(ratio(1.0, None, &[1.01, 1.2]), Verdict::Reproduced);
     }
 
     // Precision of at least 0.9, above another contender's.

@@ -77,6 +77,8 @@ pub struct Config {
     pub start: Start,
     /// Destination of reclaimed pages; `None` if pages cannot be reclaimed.
     pub swap: Option<Swap>,
+    /// Threads that reclaim at once, each at the cost of `costs`.
+    pub reclaimers: u32,
     /// Costs of probes, samples and faults.
     pub costs: Costs,
     /// How accesses are sampled; `None` if the machine has no sampling.
@@ -131,6 +133,7 @@ impl Config {
             pause: Duration::ZERO,
             start: Start::Cleared,
             swap: None,
+            reclaimers: 1,
             costs,
             sampling: None,
             hardware: hardware.clone(),

@@ -114,8 +114,12 @@ impl Machine {
                 }
                 ActionKind::Reclaim => match self.config.swap {
                     Some(swap) => {
-                        let time = self.moves.time;
-                        self.moves.time = self.reclaim_some(&mut job, swap, time, until);
+                        let began = self.moves.time;
+                        self.moves.time = self.reclaim_some(&mut job, swap, began, until);
+                        // The others' time; one's is that of the mover.
+                        let others = u64::from(self.config.reclaimers) - 1;
+                        let spent = (self.moves.time - began) * others;
+                        self.ledger.spent.mover += Duration::from_nanos(spent);
                     }
                     None => job.give_up(Failure::Unsupported),
                 },

@@ -165,9 +165,9 @@ impl Machine {
         }
     }
 
-    /// Reclaims as many pages as the time allows; returns the end time.
+    /// Reclaims as many pages as the time allows all reclaimers; returns the end time.
     pub(super) fn reclaim_some(&mut self, job: &mut Job, swap: Swap, time: u64, until: u64) -> u64 {
-        let each = self.page_out_ns(swap);
+        let each = self.page_out_ns(swap) / f64::from(self.config.reclaimers);
         let batch = self.config.costs.moves.batch;
         let batches = ((until - time) as f64 / each / batch as f64).ceil().max(1.0) as u64;
         let budget = lock(&self.moves.queue).budget().div_ceil(PAGE_SIZE).div_ceil(batch);

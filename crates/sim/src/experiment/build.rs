@@ -1,5 +1,6 @@
 //! Builds an experiment from the keys of its file.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use tierscope_core::{Tier, units};
@@ -237,6 +238,7 @@ impl File {
         config.late = density.late.as_ref().map(|text| of(text, units::time)).transpose()?;
         config.start = density.start.unwrap_or(config.start);
         config.swap = density.swap;
+        config.reclaimers = density.reclaimers.map_or(config.reclaimers, NonZeroU32::get);
         Ok(config)
     }
 

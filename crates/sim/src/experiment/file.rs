@@ -1,5 +1,7 @@
 //! The keys of an experiment's file.
 
+use std::num::NonZeroU32;
+
 use serde::Deserialize;
 use tierscope_hw::PageSize;
 use toml::Spanned;
@@ -144,6 +146,7 @@ pub(super) struct Density {
     pub(super) start: Option<Start>,
     pub(super) late: Option<Spanned<String>>,
     pub(super) swap: Option<Swap>,
+    pub(super) reclaimers: Option<NonZeroU32>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -63,6 +63,7 @@
 //! visit = "2MB"                 # size of a value that is read as a whole at a random address
 //! pause = "14us"                # a thread's other work for each access
 //! start = "cleared"             # or "young": initial state of the entries
+//! reclaimers = 8                # threads that reclaim at once; default: 1
 //! late = "50ms"                 # waits end at multiples of this, as on a machine with busy CPUs
 //!
 //! [simulation.sampling]

@@ -65,6 +65,22 @@ fn reclaimed_pages_leave_memory_and_are_not_present() {
     assert_eq!(machine.moved().reclaimed, GIB / 2);
 }
 
+// Four reclaim four times as much in a time, and take four CPUs for it.
+#[test]
+fn reclaimers_share_the_work() {
+    let reclaimed = |reclaimers: u32| {
+        let config = Config { swap: Some(Swap::Zswap), rate: Some(1e6), reclaimers, ..config() };
+        let mut machine = machine(config, "contiguous:space=2GiB,hot=128MiB,at=1GiB");
+        let whole = area(&mut machine);
+        give_back(&machine, Range { end: whole.start + GIB, ..whole });
+        pass(&mut machine, SECOND / 4);
+        (machine.swap_use().out as f64, machine.account().spent.mover.as_secs_f64())
+    };
+    let (one, four) = (reclaimed(1), reclaimed(4));
+    let times = [four.0 / one.0, four.1 / one.1];
+    assert!(times.iter().all(|times| (times - 4.0).abs() < 0.1), "{times:?}");
+}
+
 // Each of 32,768 hot pages, accessed 10^6 times a second together, refaults within a fraction of a
 // second, once.
 #[test]

@@ -302,6 +302,21 @@ mod tests {
         assert_eq!(of(claim("nimble", "static", 1.2, None)), Verdict::NotTestable);
     }
 
+    // Claimed: a fifth. The oracle gains a tenth, so half of that says nothing about the claim, but
+    // a loss does; what another policy gains can be gained.
+    #[test]
+    fn a_gain_beyond_the_oracle_s_cannot_be_tested() {
+        let of = |ours: f64, other: f64| {
+            let rates = [("static", 100.0), ("x", ours), ("y", other), ("oracle", 110.0)];
+            let outcomes = rates.map(|(policy, rate)| outcome(policy, rate));
+            judged(&claim("x", "static", 1.2, None), &[outcomes.to_vec()]).verdict
+        };
+        assert_eq!(of(105.0, 100.0), Verdict::NotTestable);
+        assert_eq!(of(95.0, 100.0), Verdict::NotReproduced);
+        assert_eq!(of(105.0, 120.0), Verdict::DirectionOnly);
+        assert_eq!(of(120.0, 100.0), Verdict::Reproduced);
+    }
+
     // 100 pages in 10 s are 10 per interval of a second, and 1 per 100 ms.
     #[test]
     fn a_scan_is_as_long_as_the_policy_waits() {
