@@ -158,6 +158,23 @@ pub struct AccessLatency {
     pub p99_ns: f64,
 }
 
+impl From<[f64; 3]> for AccessLatency {
+    fn from([p50_ns, p95_ns, p99_ns]: [f64; 3]) -> Self {
+        Self { p50_ns, p95_ns, p99_ns }
+    }
+}
+
+/// Latencies of requests for values of `visit` bytes, from those of accesses; `None` without such
+/// values.
+fn request_latency(experiment: &Experiment, access: [f64; 3]) -> Option<AccessLatency> {
+    let lines = experiment.config.visit?.div_ceil(LINE) as f64;
+    let pause = experiment.config.pause.as_nanos() as f64;
+    Some(access.map(|ns| lines * (pause + ns)).into())
+}
+
+/// Bytes of a cache line.
+const LINE: u64 = 64;
+
 /// Result of a policy. All times except `wall_seconds` are simulated.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(test, derive(Default))]
@@ -184,6 +201,11 @@ pub struct Outcome {
     pub latency: Option<LatencyFigures>,
     /// Latency of accesses, if there are no latencies of operations.
     pub access_latency: Option<AccessLatency>,
+    /// Latencies of requests for a whole value at the end, by densities: those of accesses, and the
+    /// thread's other work, for each line of the value. All of it lies in one tier, so that the
+    /// lines' latencies do not average out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request_latency: Option<AccessLatency>,
     /// Sums of moved bytes.
     pub moves: Moves,
     /// CPU time relative to simulated time.
@@ -339,11 +361,8 @@ pub(crate) fn place(
         operations_per_second: Totals::rate_since(&end, &warm),
         fast_tier_share: end.fast_since(&warm),
         latency: first.and_then(|done| done.latency).map(LatencyFigures::from),
-        access_latency: access_latency.map(|[p50_ns, p95_ns, p99_ns]| AccessLatency {
-            p50_ns,
-            p95_ns,
-            p99_ns,
-        }),
+        access_latency: access_latency.map(AccessLatency::from),
+        request_latency: access_latency.and_then(|access| request_latency(experiment, access)),
         moves: Moves { refaulted_bytes: counts.swap_ins * 4096, ..machine.moved().into() },
         cpu: Shares::of(spent, seconds),
         hint_faults: counts.hint_faults,

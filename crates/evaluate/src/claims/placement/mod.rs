@@ -78,7 +78,10 @@ impl Figure {
         match self {
             Figure::RateOver => Some(outcome.operations_per_second),
             // Of operations: that of single accesses is another quantity.
-            Figure::P95Over => outcome.latency.as_ref().map(|latency| latency.p95_ns as f64),
+            Figure::P95Over => match &outcome.latency {
+                Some(latency) => Some(latency.p95_ns as f64),
+                None => outcome.request_latency.map(|latency| latency.p95_ns),
+            },
             Figure::ReuseOver => outcome.moves.reaccess_share,
             Figure::PagesAScan => {
                 let scans = outcome.seconds / interval(outcome)?.as_secs_f64();
