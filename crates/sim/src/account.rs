@@ -137,4 +137,6 @@ pub struct Account {
     pub killed: u64,
     /// Flushes of the target's translations that an instrument requested.
     pub flushes: u64,
+    /// Probes of page-table entries.
+    pub looks: u64,
 }

@@ -138,6 +138,8 @@ pub struct Outcome {
     pub detections: Vec<Detection>,
     /// Simulated CPU time of the profiler relative to the duration of the run, 1 is one CPU.
     pub profiler_cpu: f64,
+    /// Probes of page-table entries in a second. Simulated.
+    pub looks: f64,
     /// Share of the target's time spent in interrupts and faults for the profiler. Simulated.
     pub disturbed: f64,
     /// Slowdown of the target, assuming that it is not paced: the rate without the profiler over
@@ -369,6 +371,7 @@ pub(crate) fn judge(
         pages,
         detections,
         profiler_cpu: cpu.profiler.as_secs_f64() / seconds.max(1e-9),
+        looks: machine.counted().looks as f64 / seconds.max(1e-9),
         disturbed,
         slowdown,
         wall_seconds: begun.elapsed().as_secs_f64(),

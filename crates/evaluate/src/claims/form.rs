@@ -1,10 +1,12 @@
 //! Common part of the experiments on policies: the contestants, the form of a claim, its judgement
 //! and its row in a table.
 
+use std::fmt::Write as _;
 use std::sync::atomic::AtomicU64;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use tierscope_core::units::about_size;
 use tierscope_core::{Result, names};
 use tierscope_sim::experiment::{Experiment, File, place as at_place, read};
 use toml::Spanned;
@@ -12,7 +14,7 @@ use toml::Spanned;
 use super::chapter::Extent;
 use super::row::Row;
 use super::verdict::{Bounds, Comparison, Judgement, Seeds, Verdict};
-use crate::contest::{Bound, Contestant, Outcome, contestants, place};
+use crate::contest::{self, Bound, Contestant, Outcome, contestants, place};
 use crate::runner::Runner;
 use crate::workload::read_workload;
 
@@ -195,6 +197,36 @@ impl CommonClaim<'_> {
             reason: self.reason.map(str::to_owned),
             decided_by: self.decided_by.to_vec(),
         }
+    }
+}
+
+/// Number of points in time of a table.
+const POINTS: usize = 10;
+
+/// Writes bytes over the time of a run, a row for each policy, below a heading.
+pub(super) fn over_time(
+    outcomes: &[Outcome],
+    heading: &str,
+    bytes: impl Fn(&contest::Row) -> Option<u64>,
+    text: &mut String,
+) {
+    let Some(first) = outcomes.first() else { return };
+    let step = first.rows.len().div_ceil(POINTS).max(1);
+    let at: Vec<usize> = (0..first.rows.len()).skip(step - 1).step_by(step).collect();
+    let time = |row: &usize| format!("{:.1} s", first.rows[*row].end_seconds).replace(".0 s", " s");
+    let times: Vec<String> = at.iter().map(time).collect();
+    // Writing to a string cannot fail, here and below.
+    let _ = writeln!(
+        text,
+        "\n{heading}\n\n| policy | {} |\n|---{}|",
+        times.join(" | "),
+        "|---".repeat(times.len())
+    );
+    for outcome in outcomes {
+        let known = |row: &usize| outcome.rows.get(*row).and_then(&bytes);
+        let shown: Vec<String> =
+            at.iter().map(|row| known(row).map_or("–".into(), about_size)).collect();
+        let _ = writeln!(text, "| {} | {} |", outcome.policy, shown.join(" | "));
     }
 }
 

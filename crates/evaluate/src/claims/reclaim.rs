@@ -198,34 +198,10 @@ fn section(race: &Race, seeds: &[Vec<Outcome>]) -> Section {
             outcome.cpu.mover * 100.0,
         );
     }
-    over_time(outcomes, &mut text);
+    form::over_time(outcomes, "In memory at", |row| row.resident_bytes, &mut text);
     text.push('\n');
     let rows = claims.iter().map(|claim| claim.common().row(judged(claim, seeds, mhz))).collect();
     Section { name: (*name).to_owned(), before: text, rows, ..Section::default() }
-}
-
-/// Number of points of the resident set in the table.
-const POINTS: usize = 10;
-
-/// Writes the resident set over time, the contents of figure 8.
-fn over_time(outcomes: &[Outcome], text: &mut String) {
-    let Some(first) = outcomes.first() else { return };
-    let step = first.rows.len().div_ceil(POINTS).max(1);
-    let at: Vec<usize> = (0..first.rows.len()).skip(step - 1).step_by(step).collect();
-    let times: Vec<String> =
-        at.iter().map(|row| format!("{:.0} s", first.rows[*row].end_seconds)).collect();
-    let _ = writeln!(
-        text,
-        "\nIn memory at\n\n| policy | {} |\n|---{}|",
-        times.join(" | "),
-        "|---".repeat(times.len())
-    );
-    for outcome in outcomes {
-        let bytes = |row: &usize| outcome.rows.get(*row).and_then(|row| row.resident_bytes);
-        let shown: Vec<String> =
-            at.iter().map(|row| bytes(row).map_or("–".into(), about_size)).collect();
-        let _ = writeln!(text, "| {} | {} |", outcome.policy, shown.join(" | "));
-    }
 }
 
 #[cfg(test)]

@@ -349,6 +349,7 @@ impl AccessBits for Machine {
         }
         let price = LookPrice::new(&self.config.hardware, &self.config.costs);
         let looks = price.all(probes, self.world.mappings.bytes());
+        self.ledger.looks += probes.len() as u64;
         self.spend(self.config.costs.access_bits.call_ns + looks);
         Ok(())
     }

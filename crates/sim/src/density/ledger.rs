@@ -14,6 +14,8 @@ pub(super) struct Ledger {
     /// Time stolen from the target since then, in nanoseconds.
     stolen: f64,
     pub(super) spent: Spent,
+    /// Probes of page-table entries.
+    pub(super) looks: u64,
     pub(super) counts: Sums,
 }
 
@@ -140,6 +142,7 @@ impl Machine {
             lines_written: sums.lines[1].map(whole),
             spent: self.ledger.spent,
             flushes: sums.flushes,
+            looks: self.ledger.looks,
             table_bytes: self.world.mappings.bytes() / 512,
             ..Account::default()
         }

@@ -47,6 +47,8 @@ pub struct Machine<B = ()> {
     pub(super) tiers: Vec<TierUse>,
     pub(super) killed: u64,
     pub(super) flushes: u64,
+    /// Probes of page-table entries.
+    pub(super) looks: u64,
     /// The error that ended the run: the host has no memory.
     pub(super) broken: Option<Error>,
     pub(super) stop: Option<Arc<AtomicBool>>,
@@ -96,6 +98,7 @@ impl<B: BusObserver> Machine<B> {
             tiers: Vec::new(),
             killed: 0,
             flushes: 0,
+            looks: 0,
             broken: None,
             stop: None,
         })
@@ -165,6 +168,7 @@ impl<B: BusObserver> Machine<B> {
             uncached_overflows: self.os.tables.overflowed(),
             killed: self.killed,
             flushes: self.flushes,
+            looks: self.looks,
         };
         for cpu in &self.cpus {
             let busy = cpu.time.saturating_sub(cpu.idle + cpu.stolen);

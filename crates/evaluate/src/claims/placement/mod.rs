@@ -251,6 +251,7 @@ fn section(race: &Race, seeds: &[Vec<Outcome>]) -> Section {
             cpu.mover * 100.0
         );
     }
+    form::over_time(outcomes, "Promoted until", |row| Some(row.promoted_bytes), &mut text);
     gains::write(seeds, &mut text);
     text.push_str(if claims.is_empty() { "\nThe paper asks, and claims nothing.\n" } else { "\n" });
     let rows: Vec<Row> =

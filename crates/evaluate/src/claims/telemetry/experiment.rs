@@ -71,6 +71,8 @@ pub(super) enum Figure {
     ProfilerCpu,
     /// CPU time of the profiler relative to that of the contender `to`.
     ProfilerCpuRatio,
+    /// Probes of page-table entries in a second.
+    Looks,
     /// Share of the target's time lost to the profiler.
     Stolen,
     /// Seconds until the first pass over all memory was complete.
@@ -90,6 +92,7 @@ impl Figure {
             Figure::DetectionSeconds => "detection time, s",
             Figure::ProfilerCpu => "profiler CPU",
             Figure::ProfilerCpuRatio => "profiler CPU over",
+            Figure::Looks => "looks a second",
             Figure::Stolen => "share of the target's time lost",
             Figure::FirstPassSeconds => "first pass, s",
             Figure::FirstPassCpu => "CPU during the first pass",
@@ -116,6 +119,7 @@ impl Figure {
             }
             Figure::DetectionSeconds => Some(outcome.slowest_detection().unwrap_or(f64::INFINITY)),
             Figure::ProfilerCpu | Figure::ProfilerCpuRatio => Some(outcome.profiler_cpu),
+            Figure::Looks => Some(outcome.looks),
             Figure::Stolen => Some(outcome.disturbed),
             Figure::FirstPassSeconds => Some(passed.map_or(f64::INFINITY, |row| row.end_seconds)),
             Figure::FirstPassCpu => passed.map(|row| row.profiler_seconds / row.end_seconds),

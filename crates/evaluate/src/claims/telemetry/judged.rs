@@ -66,6 +66,7 @@ mod tests {
             settled: None,
             detections: Vec::new(),
             profiler_cpu,
+            looks: 0.0,
             disturbed: 0.0,
             wall_seconds: 0.0,
             windows: Vec::new(),

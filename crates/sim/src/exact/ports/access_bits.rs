@@ -24,6 +24,7 @@ impl<B: BusObserver> AccessBits for Machine<B> {
             probe.answer = judge(&mut self.os, probe);
         }
         let resident = self.os.spaces.iter().flat_map(|space| &space.resident).sum::<u64>();
+        self.looks += probes.len() as u64;
         let looks = self.price.all(probes, resident << PAGE_SHIFT);
         self.spend((self.costs.access_bits.call_ns + looks) * NS);
         Ok(())
