@@ -27,7 +27,7 @@ const NAMES: [&str; 9] = [
 ];
 
 /// Files, or folders with all their files, and what each needs time for.
-const CLOCKS: [(&str, &str); 20] = [
+const CLOCKS: [(&str, &str); 22] = [
     // The live machine: implementations of `Clock`, and its own threads.
     ("crates/linux/src/clock.rs", "the clocks of the kernel, for `Clock` of the live machine"),
     ("crates/linux/src/alarm.rs", "the timer of `Clock` of the live machine"),
@@ -46,6 +46,8 @@ const CLOCKS: [(&str, &str); 20] = [
     ("crates/cli/src/output.rs", "dates in the names of recordings"),
     ("crates/cli/src/record.rs", "date at which a recording began"),
     ("crates/cli/src/tlb/record.rs", "duration of the recorded program"),
+    ("crates/cli/src/reproduce.rs", "date of figures that are stored"),
+    ("crates/evaluate/src/claims/mod.rs", "CPU time of an experiment"),
     ("crates/evaluate/src/contest/outcome.rs", "wall time of a simulation"),
     ("crates/evaluate/src/accuracy/judge.rs", "wall time of a simulation"),
     ("crates/evaluate/src/runs/run.rs", "wall time of a simulation, date of its recording"),

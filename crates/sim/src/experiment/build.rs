@@ -301,6 +301,19 @@ impl file::Machine {
             }
             llc.slices = *slices.get_ref();
         }
+        if let (Some(entries), Some(array)) =
+            (&self.second_tlb, hardware.translation.l2.first_mut())
+        {
+            let (few, ways) = (*entries.get_ref(), array.ways);
+            if !few.is_multiple_of(ways) || !(few / ways).is_power_of_two() || few > array.entries {
+                let most = array.entries;
+                return Err((
+                    entries.span().start,
+                    format!("{ways}, or twice as many and so on, up to {most}"),
+                ));
+            }
+            array.entries = few;
+        }
         if !self.tier.is_empty() {
             let tiers = self.tier.iter().map(|table| table.get_ref().of(&hardware));
             hardware.tiers = tiers.collect::<Faulty<Vec<_>>>()?;

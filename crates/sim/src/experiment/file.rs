@@ -61,6 +61,7 @@ pub(super) struct Machine {
     pub(super) cpus: Option<Spanned<u32>>,
     pub(super) levels: Option<Spanned<u8>>,
     pub(super) llc_slices: Option<Spanned<u32>>,
+    pub(super) second_tlb: Option<Spanned<u32>>,
     pub(super) memory_cores: Option<Spanned<u32>>,
     pub(super) memory_mode: bool,
     pub(super) flush: Option<Spanned<String>>,

@@ -24,6 +24,7 @@
 //! cpus = 2                      # default: one for each thread of the processes
 //! levels = 4                    # of page tables; default: the hardware's
 //! llc-slices = 1                # of the last-level cache; default: the hardware's
+//! second-tlb = 96               # entries of the second-level TLB; default: the hardware's
 //! memory-cores = 1              # cores whose bandwidth and channels it has; default: all
 //! memory-mode = false           # the first tier is a cache of the second
 //! flush = "5ms"                 # period of flushes of all TLBs; default `never`
@@ -458,20 +459,26 @@ every = 100
     #[test]
     fn policies_a_warm_up_and_a_smaller_cache() {
         let more = "seed = 7\npolicies = [\"static\", \"tpp\"]\nwarm-up = \"500ms\"";
-        let text =
-            FULL.replacen("seed = 7", more, 1).replacen("levels", "llc-slices = 3\nlevels", 1);
+        let text = FULL.replacen("seed = 7", more, 1).replacen(
+            "levels",
+            "llc-slices = 3\nsecond-tlb = 96\nlevels",
+            1,
+        );
         let experiment = Experiment::parse("e", &text).unwrap_or_else(|error| panic!("{error}"));
         let names: Vec<&str> = experiment.policies.iter().map(|(line, _)| line.as_str()).collect();
         assert_eq!(
             (names, experiment.warm_up),
             (vec!["static", "tpp"], Duration::from_millis(500))
         );
-        assert_eq!(experiment.setup.hardware.llc.as_ref().map(|llc| llc.slices), Some(3));
+        let hardware = &experiment.setup.hardware;
+        assert_eq!(hardware.llc.as_ref().map(|llc| llc.slices), Some(3));
+        assert_eq!(hardware.translation.l2[0].entries, 96);
         let refused = |from: &str, to: &str| {
             Experiment::parse("e", &text.replacen(from, to, 1)).expect_err(to).to_string()
         };
         assert!(refused("\"500ms\"", "\"2s\"").contains("e:9:11: nothing is left to measure"));
         assert!(refused("= 3\n", "= 0\n").contains("at least one slice"));
+        assert!(refused("= 96\n", "= 100\n").contains("twice as many and so on, up to"));
     }
 
     // Two threads and one of FULL, of 88 cores.
