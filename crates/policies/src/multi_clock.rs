@@ -13,7 +13,7 @@
 //!   n in GB (the printed formula's radical covers both factors, as the kernel's `int_sqrt(10 *
 //!   gb)`); then unreferenced inactive pages are demoted to the next tier.
 //! - A promotion into a tier that is short of memory demotes as much of it at once (IV-C), and all
-//!   pages selected for promotion are promoted "in the same kpromoted run" (III-B): see [`Hand`].
+//!   pages selected for promotion are promoted "in the same kpromoted run" (III-B): see `Hand`.
 //! - The lowest tier writes back: file pages, and anonymous ones if there is swap. When nothing is
 //!   left to write back, the machine's allocator fails as it does without a policy: out of memory
 //!   is the last resort.

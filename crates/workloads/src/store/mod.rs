@@ -23,7 +23,7 @@
 //! | `ycsb` | workload `a` to `f`, or `w`: writes only; or several in turn: `load+a+b` | `c` |
 //! | `phase` | time of each workload of a sequence | |
 //! | `updates` | share of updates, the rest reads; instead of `ycsb` | |
-//! | `dist` | key distribution: [`Law::parse`] | the workload's |
+//! | `dist` | key distribution: `Law::parse` of `keys.rs` | the workload's |
 //! | `shift`, `every` | keys by which the hot keys shift, and how often | never, 120s |
 //! | `inserts` | additional records that fit | a tenth of `keys` if the workload inserts |
 //! | `load` | insert the records first (`true`), or have them at the start | `false` |
