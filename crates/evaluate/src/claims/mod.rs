@@ -98,7 +98,9 @@ pub fn reproduce(
         let frame = chapter.frame(extent)?;
         for (at, (name, plan)) in plans.iter().enumerate() {
             match to {
-                To::Check(checkout) => check(checkout, chapter, name, &section(&**plan, runner)?)?,
+                To::Check(checkout) => {
+                    check(checkout, chapter, name, || section(&**plan, runner))?;
+                }
                 To::Store { checkout, again } => {
                     let stored = checkout.stored(chapter, name)?;
                     let current = stored.is_some_and(|known| checkout.is_current(&known, extent));
@@ -167,8 +169,13 @@ pub fn write_pages(root: &Path) -> Result<()> {
     page::write(root, &CHAPTERS)
 }
 
-/// Checks that the figures of a section agree with the stored ones.
-fn check(checkout: &Checkout, chapter: &dyn Chapter, name: &str, again: &Section) -> Result<()> {
+/// Checks that the figures of a section, which is run if there are stored ones, agree with them.
+fn check(
+    checkout: &Checkout,
+    chapter: &dyn Chapter,
+    name: &str,
+    run: impl FnOnce() -> Result<Section>,
+) -> Result<()> {
     let wrong = |cause: String| {
         Err(Error::new(ErrorKind::Data, format!("the stored figures of {name} are not current"))
             .cause(cause)
@@ -177,6 +184,7 @@ fn check(checkout: &Checkout, chapter: &dyn Chapter, name: &str, again: &Section
     let Some(Stored { section, .. }) = checkout.stored(chapter, name)? else {
         return wrong("there are none".into());
     };
+    let again = run()?;
     if section.rows.iter().map(Row::key).ne(again.rows.iter().map(Row::key)) {
         return wrong("its claims have changed".into());
     }

@@ -14,8 +14,9 @@ use tierscope_workloads::generate::from_spec;
 use tierscope_workloads::{Density, Workload};
 use toml::Spanned;
 
-use super::super::row::{Row, Section};
-use super::super::verdict::{Bounds, Seeds, Verdict};
+use super::super::row::Section;
+use super::super::verdict::Bounds;
+use super::kinds::of_stand_ins;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -232,20 +233,7 @@ pub(super) fn section(name: &str, text: &str) -> Result<Section> {
         );
     }
     let range = Bounds { least: Some(claim.least), most: None };
-    // The stand-ins were made of the kinds that the claim is about.
-    let holds = least.is_some_and(|least| range.hold(least));
-    let row = Row {
-        paper: claim.paper,
-        says: claim.says,
-        of: "stand-ins".into(),
-        figure: "the least ratio".into(),
-        range,
-        ours: Seeds::of([least]),
-        once_detected: None,
-        verdict: if holds { Verdict::ByConstruction } else { Verdict::NotReproduced },
-        reason: None,
-        decided_by: Vec::new(),
-    };
+    let row = of_stand_ins([&claim.paper, &claim.says, "the least ratio"], range, least);
     let before = format!(
         "{}. Drawn from densities, {} pages, {} accesses a second, {} pairs of windows of {window:?}, seed {}.\nSource: {}.\n\
          Command: `tierscope reproduce {name}`\n\n\

@@ -181,13 +181,22 @@ pub(super) fn section(name: &str, text: &str) -> Result<Section> {
 
 fn row(claim: &Claim, ours: Option<f64>) -> Row {
     let range = Bounds { least: claim.least, most: claim.most };
-    // The stand-ins were made of the three kinds.
+    of_stand_ins([&claim.paper, &claim.says, claim.figure.name()], range, ours)
+}
+
+/// The row of a claim: its place, its words and its figure. A stand-in was made of the kinds of
+/// pages that these claims are about, so that what holds does so by construction.
+pub(super) fn of_stand_ins(
+    [paper, says, figure]: [&str; 3],
+    range: Bounds,
+    ours: Option<f64>,
+) -> Row {
     let holds = ours.is_some_and(|ours| range.hold(ours));
     Row {
-        paper: claim.paper.clone(),
-        says: claim.says.clone(),
+        paper: paper.into(),
+        says: says.into(),
         of: "stand-ins".into(),
-        figure: claim.figure.name().into(),
+        figure: figure.into(),
         range,
         ours: Seeds::of([ours]),
         once_detected: None,
