@@ -223,6 +223,8 @@ fn refused(words: &[String]) -> Option<clap::Error> {
 fn command_lines_in_documents_parse() {
     let (mut count, mut wrong) = (0, String::new());
     for (path, text) in documents() {
+        // A line that ends in a backslash goes on in the next.
+        let text = text.replace("\\\n", " ");
         for words in text.lines().filter(|line| line.starts_with("    ")).filter_map(command_line) {
             count += 1;
             if let Some(error) = refused(&words) {
