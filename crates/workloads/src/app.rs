@@ -6,6 +6,7 @@
 //! give the same accesses.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tierscope_core::Error;
@@ -46,6 +47,12 @@ pub trait App: Debug + Send + Sync {
     /// The parts of a program that does one thing after the other at fixed times, in order.
     fn phases(&self) -> Vec<Phase> {
         Vec::new()
+    }
+
+    /// The same program on data drawn from another seed, `shift` above its own; `None` for one whose
+    /// data are the same under all seeds, or are drawn from the seed of [`App::start`].
+    fn reseeded(&self, _shift: u64) -> Option<Arc<dyn App>> {
+        None
     }
 
     /// Prepares what [`App::start`] would otherwise prepare, if that takes long: a graph. `on`

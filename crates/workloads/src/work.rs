@@ -67,6 +67,15 @@ impl Work {
         }
     }
 
+    /// Draws a program's data from a seed `shift` above its own ([`App::reseeded`]).
+    pub fn reseed(&mut self, shift: u64) {
+        if let Work::Computed(app) = self
+            && let Some(other) = app.reseeded(shift)
+        {
+            *app = other;
+        }
+    }
+
     /// The parts of the process's run ([`App::phases`]).
     #[must_use]
     pub fn phases(&self) -> Vec<Phase> {

@@ -291,11 +291,12 @@ impl Experiment {
         copy
     }
 
-    /// Replaces the seed of all draws; seeds of processes keep their distances.
+    /// Replaces the seed of all draws; seeds of processes and of their graphs keep their distances.
     pub fn reseed(&mut self, seed: u64) {
         let shift = seed.wrapping_sub(self.seed);
         for process in &mut self.processes {
             process.seed = process.seed.wrapping_add(shift);
+            process.work.reseed(shift);
         }
         self.seed = seed;
         self.config.seed = seed;

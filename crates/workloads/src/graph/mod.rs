@@ -187,6 +187,16 @@ impl App for GraphApp {
         self.threads
     }
 
+    fn reseeded(&self, shift: u64) -> Option<Arc<dyn App>> {
+        Some(Arc::new(Self {
+            name: self.name.clone(),
+            input: Input { seed: self.input.seed.wrapping_add(shift), ..self.input },
+            areas: self.areas.clone(),
+            graph: OnceLock::new(),
+            ..*self
+        }))
+    }
+
     fn prepare(&self, on: &mut dyn FnMut(f64) -> bool) -> bool {
         self.graph(on).is_some()
     }
@@ -246,6 +256,16 @@ mod tests {
         let of = |name: &str| app.areas().iter().find(|area| area.name == name).unwrap().bytes;
         assert_eq!(of("column"), 2 << 30);
         assert_eq!((of("rowstarts") >> 20, of("pred") >> 20), (32, 64));
+    }
+
+    // The seed of a graph is part of its line: a reseeded program is the one of the other line.
+    #[test]
+    fn a_reseeded_program_has_the_graph_of_another_seed() {
+        let of = |seed| programs::from_spec(&format!("pr:scale=6,trials=1,seed={seed}")).unwrap();
+        let accesses = |app: &dyn App| handed(app, 1, 1, 100);
+        let moved = of(3).reseeded(4).unwrap();
+        assert_eq!(accesses(&*moved), accesses(&*of(7)));
+        assert_ne!(accesses(&*moved), accesses(&*of(3)));
     }
 
     proptest! {
