@@ -80,6 +80,7 @@ pub static ALL: &[Entry] = entries!(
     Pages "multi-clock/figure-1" as "figure-1",
     Pages "multi-clock/figure-2" as "figure-2",
     Placement "multi-clock/ycsb" as "ycsb",
+    Placement "multi-clock/ycsb-64ms" as "ycsb-64ms",
     Placement "multi-clock/ycsb-a" as "ycsb-a",
     Placement "multi-clock/ycsb-a-interval" as "ycsb-a-interval",
     Placement "multi-clock/ycsb-a-dram-6" as "ycsb-a-dram-6",

@@ -69,6 +69,9 @@ pub struct Config {
     pub interval: Duration,
     /// Pages of each list that a run scans, and promotes at most.
     pub scan: u32,
+    /// Maximum of active pages for each inactive one; by default the kernel's, by the size of the
+    /// tier (III-C). For machines that are scaled down: 31 in a node of 96 GB.
+    pub ratio: Option<u64>,
     /// Whether anonymous pages of the lowest tier can be written back.
     pub swap: bool,
     /// Weight of an access to a page that was written; 1 as in the paper.
@@ -91,6 +94,7 @@ impl Default for Config {
         Self {
             interval: Duration::from_secs(1),
             scan: 1024,
+            ratio: None,
             swap: true,
             dirty_weight: 1,
             adjust: false,
@@ -106,6 +110,8 @@ impl Settings for Config {
     fn visit(&mut self, each: &mut dyn Visit) {
         each.value("interval", "time between two runs of kpromoted", &mut self.interval);
         each.value("scan", "pages of each list that a run looks at", &mut self.scan);
+        let about = "most active pages for each inactive one, or none: by the size of the tier";
+        each.value("ratio", about, &mut self.ratio);
         each.value(
             "swap",
             "anonymous pages of the lowest tier can be written back",
@@ -206,7 +212,10 @@ impl MultiClock {
     pub fn new(config: Config) -> Self {
         Self {
             interval: config.interval,
-            pages: Resident::new(Clock::new(true, config.dirty_weight), config.census),
+            pages: Resident::new(
+                Clock::new(true, config.dirty_weight).with_ratio(config.ratio),
+                config.census,
+            ),
             balances: Vec::new(),
             next_run: Time(0),
             running: false,

@@ -115,7 +115,7 @@ fn speeds(report: &Report) -> Table {
     let mut table = Table::default().text("").numbers(heads).text("");
     for outcome in &report.outcomes {
         let [p50, p95, p99] = outcome.latencies();
-        let ended = match outcome.ended {
+        let ended = match &*outcome.ended {
             "deadline" => String::new(),
             ended => format!("{ended} at {:.1} s", outcome.seconds),
         };

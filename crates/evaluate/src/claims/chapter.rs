@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 use tierscope_core::{Error, ErrorKind, Result};
 
-use super::row::Section;
+use super::row::{Row, Section};
+use crate::contest::Outcome;
 use crate::runner::Runner;
 
 /// How much of an experiment is run. The papers' claims about TLB misses and about NEMO are of one
@@ -30,6 +31,21 @@ impl Extent {
     }
 }
 
+/// What a run of an experiment gives.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Measured {
+    /// The section with the verdicts.
+    pub section: Section,
+    /// Outcomes of policies by seed, if claims can be judged by what is stored of them.
+    pub outcomes: Vec<Vec<Outcome>>,
+}
+
+impl From<Section> for Measured {
+    fn from(section: Section) -> Self {
+        Self { section, outcomes: Vec::new() }
+    }
+}
+
 /// An experiment that was read and checked.
 pub trait Planned {
     /// Runs it, and writes its section with the verdicts; `None` if it was stopped.
@@ -37,6 +53,24 @@ pub trait Planned {
     /// # Errors
     /// A machine cannot be built, or the first error of a run.
     fn section(&self, runner: &Runner<'_>) -> Result<Option<Section>>;
+
+    /// Runs it as [`Planned::section`] does, and returns also the outcomes to be stored.
+    ///
+    /// # Errors
+    /// Those of `section`.
+    fn measure(&self, runner: &Runner<'_>) -> Result<Option<Measured>> {
+        Ok(self.section(runner)?.map(Measured::from))
+    }
+
+    /// The text of its set-up, without claims; empty if stored outcomes cannot be judged.
+    fn set_up(&self) -> &str {
+        ""
+    }
+
+    /// Its claims, judged by stored outcomes of the same set-up.
+    fn judged(&self, _outcomes: &[Vec<Outcome>]) -> Vec<Row> {
+        Vec::new()
+    }
 }
 
 /// Text around sections that are printed instead of written into a page.

@@ -241,6 +241,8 @@ fn over(ours: Option<f64>, to: Option<Option<f64>>) -> Option<f64> {
 pub(super) struct Planned<F> {
     pub(super) name: &'static str,
     pub(super) experiment: Experiment,
+    /// The experiment's text without what is no part of the set-up.
+    pub(super) set_up: String,
     pub(super) contestants: Vec<Contestant>,
     /// The experiment whose claims this one repeats with another set-up.
     pub(super) variant_of: Option<String>,
@@ -280,7 +282,8 @@ impl<F: Figure + DeserializeOwned> Planned<F> {
         }
         let claims = read.claim.into_iter().map(Spanned::into_inner).collect();
         let (variant_of, seeds) = (read.variant_of, extent.seeds);
-        Ok(Self { name, experiment, contestants, variant_of, claims, seeds })
+        let set_up = set_up(text);
+        Ok(Self { name, experiment, set_up, contestants, variant_of, claims, seeds })
     }
 
     /// Outcomes of all contestants with each of the seeds, from the experiment's own on.
@@ -293,6 +296,17 @@ impl<F: Figure + DeserializeOwned> Planned<F> {
         let each = experiments.iter().map(|experiment| (experiment, &*self.contestants));
         run(&each.collect::<Vec<_>>(), runner)
     }
+}
+
+/// An experiment's TOML in one form, without claims, comments and descriptions. Empty if it is
+/// invalid.
+fn set_up(text: &str) -> String {
+    let Ok(mut table) = text.parse::<toml::Table>() else { return String::new() };
+    table.retain(|key, _| key == "experiment");
+    if let Some(experiment) = table.get_mut("experiment").and_then(toml::Value::as_table_mut) {
+        experiment.retain(|key, _| key != "about" && key != "source");
+    }
+    table.to_string()
 }
 
 /// The seeds of a section as text.

@@ -7,6 +7,7 @@
 
 mod chapter;
 mod form;
+mod kept;
 mod nemo;
 mod page;
 mod placement;
@@ -23,9 +24,10 @@ use std::path::Path;
 use tierscope_core::{Error, ErrorKind, Result};
 
 use crate::catalogue::{self, Kind};
+use crate::contest::Outcome;
 use crate::runner::Runner;
 
-pub use chapter::{Chapter, Extent, Frame, Planned};
+pub use chapter::{Chapter, Extent, Frame, Measured, Planned};
 pub use reduced::reduced;
 pub use row::{Row, Section};
 pub use stored::{Checkout, Stored};
@@ -105,7 +107,8 @@ pub fn reproduce(
                     let stored = checkout.stored(chapter, name)?;
                     let current = stored.is_some_and(|known| checkout.is_current(&known, extent));
                     if *again || !current {
-                        checkout.store(chapter, &measured(&**plan, extent, checkout, runner)?)?;
+                        let (stored, outcomes) = measured(&**plan, extent, checkout, runner)?;
+                        checkout.store(chapter, &stored, &outcomes)?;
                         page::write(&checkout.root, chapters)?;
                     }
                 }
@@ -140,32 +143,40 @@ fn planned<'a>(
 }
 
 fn section(plan: &dyn Planned, runner: &Runner<'_>) -> Result<Section> {
-    plan.section(runner)?.ok_or_else(|| {
-        Error::new(ErrorKind::Other, "stopped")
-            .cause("claims are judged by whole runs only")
-            .remedy("name the experiments to run, to run fewer; what was stored is not run again")
-    })
+    plan.section(runner)?.ok_or_else(stopped)
 }
+
+fn stopped() -> Error {
+    Error::new(ErrorKind::Other, "stopped")
+        .cause("claims are judged by whole runs only")
+        .remedy("name the experiments to run, to run fewer; what was stored is not run again")
+}
+
+/// Outcomes of policies, by seed.
+type Outcomes = Vec<Vec<Outcome>>;
 
 fn measured(
     plan: &dyn Planned,
     extent: Extent,
     checkout: &Checkout,
     runner: &Runner<'_>,
-) -> Result<Stored> {
+) -> Result<(Stored, Outcomes)> {
     let cpu = || rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime).tv_sec;
     let before = cpu();
-    let section = section(plan, runner)?;
+    let Measured { section, outcomes } = plan.measure(runner)?.ok_or_else(stopped)?;
+    let set_up = if outcomes.is_empty() { "" } else { plan.set_up() }.to_owned();
     let (date, commit) = (checkout.date.clone(), checkout.commit.clone());
     let cpu_seconds = (cpu() - before + 1).try_into().ok();
-    Ok(Stored { date, commit, cpu_seconds, extent, section })
+    Ok((Stored { date, commit, cpu_seconds, extent, set_up, section }, outcomes))
 }
 
-/// Writes the pages and their index from what is stored.
+/// Writes the pages and their index from what is stored. Claims are judged anew where outcomes are
+/// stored: one that was added since has its row.
 ///
 /// # Errors
 /// A file cannot be read or written, or is damaged.
 pub fn write_pages(root: &Path) -> Result<()> {
+    stored::judge_again(root, &CHAPTERS, true)?;
     page::write(root, &CHAPTERS)
 }
 

@@ -108,6 +108,14 @@ mod tests {
         }
     }
 
+    // Claims that were added or changed have their rows.
+    #[test]
+    fn rows_are_as_they_are_judged_by_stored_outcomes() {
+        let changed = stored::judge_again(Path::new(ROOT), &CHAPTERS, false);
+        let old = changed.unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(old, [""; 0], "run `tierscope reproduce --pages -o .`");
+    }
+
     #[test]
     fn the_index_counts_the_verdicts_of_each_page() {
         let index = text(INDEX);

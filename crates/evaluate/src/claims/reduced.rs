@@ -119,6 +119,7 @@ mod tests {
             commit: "c".into(),
             cpu_seconds: Some(300),
             extent: Extent::FULL,
+            set_up: String::new(),
             section: section(Verdict::Reproduced, 2.0),
         };
         assert_eq!(cost(&stored), Some(120));

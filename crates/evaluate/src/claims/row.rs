@@ -101,14 +101,14 @@ impl Section {
 }
 
 /// Text as an array of lines, so that a change of a line is one in a file.
-mod lines {
+pub(super) mod lines {
     use serde::{Deserialize, Deserializer, Serializer};
 
-    pub(super) fn serialize<S: Serializer>(text: &str, to: S) -> Result<S::Ok, S::Error> {
+    pub(in super::super) fn serialize<S: Serializer>(text: &str, to: S) -> Result<S::Ok, S::Error> {
         to.collect_seq(text.lines())
     }
 
-    pub(super) fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<String, D::Error> {
+    pub(in super::super) fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<String, D::Error> {
         let lines = Vec::<String>::deserialize(from)?;
         Ok(lines.into_iter().map(|line| line + "\n").collect())
     }

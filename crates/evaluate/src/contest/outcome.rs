@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tierscope_core::drive::{Course, Ended};
 use tierscope_core::metrics::moves::Moved;
 use tierscope_core::session::{Placing, Session};
@@ -23,7 +23,7 @@ use crate::controllers::controllers;
 use crate::runs::{LatencyFigures, meta};
 
 /// State of a run at a point in time.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(Default))]
 pub struct Row {
     /// End of the row's interval, in simulated seconds.
@@ -50,7 +50,7 @@ pub struct Row {
 }
 
 /// A part of a program that does one thing after the other ([`tierscope_workloads::Phase`]).
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(Default))]
 pub struct PhaseRow {
     /// Name: `load`, `a`.
@@ -68,7 +68,7 @@ pub struct PhaseRow {
 }
 
 /// Bytes whose move failed, with the cause.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Failures {
     /// Cause: `no-room`, `busy`, …
     pub cause: String,
@@ -77,7 +77,7 @@ pub struct Failures {
 }
 
 /// Sums of moved bytes.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Moves {
     /// Bytes moved to a faster tier.
     pub promoted_bytes: u64,
@@ -123,7 +123,7 @@ impl From<Moved> for Moves {
 }
 
 /// CPU time relative to simulated time, 1 is one CPU.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Shares {
     /// Telemetry: probes, scans, reading samples, arming hint faults.
     pub telemetry: f64,
@@ -148,7 +148,7 @@ impl Shares {
 }
 
 /// Access latencies in simulated ns at the end of a run, in density mode.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AccessLatency {
     /// Median latency.
     pub p50_ns: f64,
@@ -176,7 +176,7 @@ fn request_latency(experiment: &Experiment, access: [f64; 3]) -> Option<AccessLa
 const LINE: u64 = 64;
 
 /// Result of a policy. All times except `wall_seconds` are simulated.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(Default))]
 pub struct Outcome {
     /// The policy, as on the command line.
@@ -186,7 +186,7 @@ pub struct Outcome {
     /// Instrument that fed it.
     pub instrument: String,
     /// Reason for the end: `deadline`, `stopped` or `target-gone`.
-    pub ended: &'static str,
+    pub ended: String,
     /// Duration of the run, in simulated seconds.
     pub seconds: f64,
     /// Unit of the operations, in the plural.
@@ -219,10 +219,10 @@ pub struct Outcome {
     /// Time series of the run.
     pub rows: Vec<Row>,
     /// Phases of the first process that ended within the run.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub phases: Vec<PhaseRow>,
     /// Internal figures of the policy, taken at intervals; empty for most policies.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_deserializing, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<Notes>,
 }
 
@@ -354,7 +354,7 @@ pub(crate) fn place(
         policy: contestant.text.clone(),
         settings: run.settings,
         instrument: run.instrument.into(),
-        ended: run.ended.name(),
+        ended: run.ended.name().to_owned(),
         seconds,
         unit: first.as_ref().map_or("accesses", |done| done.unit).into(),
         operations: end.operations(),

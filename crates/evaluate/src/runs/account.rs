@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tierscope_sim::exact::{Account, Latency};
 use tierscope_sim::experiment::Experiment;
 
@@ -116,7 +116,7 @@ pub struct Completed {
 
 /// Latency of a process's operations, in simulated ns: percentiles by nearest rank, overestimated
 /// by at most 1/256.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LatencyFigures {
     /// Operations whose accesses are all complete.
     pub operations: u64,

@@ -69,6 +69,8 @@ pub(crate) struct Clock {
     dirty_weight: u8,
     /// By tier, the maximum ratio of active to inactive pages, from the tier's size.
     ratio: [u64; TIERS as usize],
+    /// The maximum ratio in all tiers instead.
+    set_ratio: Option<u64>,
     /// By tier, pages of the inactive lists that were just found unreferenced, coldest first.
     cold: Vec<std::collections::VecDeque<u32>>,
     /// Whether `cold` is maintained.
@@ -88,6 +90,7 @@ impl Clock {
             promotes,
             dirty_weight: dirty_weight.max(1),
             ratio: [1; TIERS as usize],
+            set_ratio: None,
             cold: vec![Default::default(); usize::from(TIERS)],
             keeps_cold: true,
             activates_at_once: false,
@@ -100,6 +103,11 @@ impl Clock {
         Self { keeps_cold: false, ..self }
     }
 
+    /// With this maximum ratio of active to inactive pages whatever the tiers' sizes.
+    pub(crate) fn with_ratio(self, ratio: Option<u64>) -> Self {
+        Self { set_ratio: ratio, ..self }
+    }
+
     /// As Linux up to 5.8: an anonymous page found accessed once is active (mm/vmscan.c,
     /// `page_check_references`: `PageSwapBacked`), a file page if found so twice.
     pub(crate) fn activating_at_once(self) -> Self {
@@ -110,7 +118,7 @@ impl Clock {
     /// mm/vmscan.c, `inactive_is_low`; the paper's section IV-C).
     pub(crate) fn set_capacity(&mut self, tier: Tier, bytes: u64) {
         if let Some(ratio) = self.ratio.get_mut(usize::from(tier.0)) {
-            *ratio = ratio_of(bytes);
+            *ratio = self.set_ratio.unwrap_or_else(|| ratio_of(bytes));
         }
     }
 

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use tierscope_core::Result;
 use tierscope_core::units::{about_size, time};
 
-use super::chapter::{Chapter, Extent, Planned};
+use super::chapter::{Chapter, Extent, Measured, Planned};
 use super::form;
 use super::row::{Row, Section};
 use super::verdict::Judgement;
@@ -190,9 +190,27 @@ impl Planned for Look {
 
 impl Planned for Race {
     fn section(&self, runner: &Runner<'_>) -> Result<Option<Section>> {
-        let seeds = self.outcomes(runner)?;
-        Ok((!runner.is_stopped()).then(|| section(self, &seeds)))
+        Ok(self.measure(runner)?.map(|measured| measured.section))
     }
+
+    fn measure(&self, runner: &Runner<'_>) -> Result<Option<Measured>> {
+        let outcomes = self.outcomes(runner)?;
+        let measured = || Measured { section: section(self, &outcomes), outcomes };
+        Ok((!runner.is_stopped()).then(measured))
+    }
+
+    fn set_up(&self) -> &str {
+        &self.set_up
+    }
+
+    fn judged(&self, outcomes: &[Vec<Outcome>]) -> Vec<Row> {
+        rows(self, outcomes)
+    }
+}
+
+/// Judges all claims by the outcomes of their experiment.
+fn rows(race: &Race, seeds: &[Vec<Outcome>]) -> Vec<Row> {
+    race.claims.iter().map(|claim| claim.common().row(judged(claim, seeds))).collect()
 }
 
 /// Judges a claim by the outcomes of its experiment.
@@ -254,8 +272,7 @@ fn section(race: &Race, seeds: &[Vec<Outcome>]) -> Section {
     form::over_time(outcomes, "Promoted until", |row| Some(row.promoted_bytes), &mut text);
     gains::write(seeds, &mut text);
     text.push_str(if claims.is_empty() { "\nThe paper asks, and claims nothing.\n" } else { "\n" });
-    let rows: Vec<Row> =
-        claims.iter().map(|claim| claim.common().row(judged(claim, seeds))).collect();
+    let rows = rows(race, seeds);
     let (name, variant_of) = ((*name).to_owned(), variant_of.clone());
     Section { name, variant_of, before: text, rows, after: String::new() }
 }

@@ -75,10 +75,9 @@ pub(super) enum Figure {
     Looks,
     /// Share of the target's time lost to the profiler.
     Stolen,
-    /// Seconds until the first pass over all memory was complete.
-    FirstPassSeconds,
-    /// CPU share of the profiler during the first pass.
-    FirstPassCpu,
+    /// Seconds that the first pass over all memory takes with half a CPU: twice its CPU time. Its
+    /// own duration would be the pace that the instrument was given.
+    FirstPassAtHalf,
 }
 
 impl Figure {
@@ -94,8 +93,7 @@ impl Figure {
             Figure::ProfilerCpuRatio => "profiler CPU over",
             Figure::Looks => "looks a second",
             Figure::Stolen => "share of the target's time lost",
-            Figure::FirstPassSeconds => "first pass, s",
-            Figure::FirstPassCpu => "CPU during the first pass",
+            Figure::FirstPassAtHalf => "first pass at half a CPU, s",
         }
     }
 
@@ -121,8 +119,7 @@ impl Figure {
             Figure::ProfilerCpu | Figure::ProfilerCpuRatio => Some(outcome.profiler_cpu),
             Figure::Looks => Some(outcome.looks),
             Figure::Stolen => Some(outcome.disturbed),
-            Figure::FirstPassSeconds => Some(passed.map_or(f64::INFINITY, |row| row.end_seconds)),
-            Figure::FirstPassCpu => passed.map(|row| row.profiler_seconds / row.end_seconds),
+            Figure::FirstPassAtHalf => passed.map(|row| 2.0 * row.profiler_seconds),
         }
     }
 }
