@@ -5,6 +5,7 @@
 //! [`Chapter`] is a group of experiments with one part of a page; [`reproduce`] runs experiments of
 //! any chapters, and prints, stores or checks their sections; pages are made from what is stored.
 
+mod across;
 mod chapter;
 mod form;
 mod kept;
@@ -61,7 +62,8 @@ pub fn deciding_commands() -> Vec<String> {
     let texts = kinds.into_iter().flat_map(catalogue::of).map(|entry| entry.text);
     // What cannot be read is reported where experiments are planned.
     let claims = texts.filter_map(|text| toml::from_str::<Claims>(text).ok());
-    claims.flat_map(|claims| claims.claim).flat_map(|claim| claim.decided_by).collect()
+    let commands = claims.flat_map(|claims| claims.claim).flat_map(|claim| claim.decided_by);
+    commands.chain(across::deciding_commands()).collect()
 }
 
 /// Destination of the sections.

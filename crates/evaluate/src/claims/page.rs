@@ -6,6 +6,7 @@ use std::path::Path;
 
 use tierscope_core::{Error, ErrorKind, Result};
 
+use super::across;
 use super::chapter::Chapter;
 use super::stored::{self, Stored};
 use super::verdict::Verdict;
@@ -62,6 +63,7 @@ pub(super) fn made(
         let part = format!("# {}\n{}", chapter.title(), chapter.part(&sections.join("\n"))?);
         parts.push(format!("{}\n", part.trim_end()));
     }
+    parts.extend(across::part(root, page, chapters)?);
     Ok(parts.join("\n"))
 }
 

@@ -108,7 +108,9 @@ pub(super) mod lines {
         to.collect_seq(text.lines())
     }
 
-    pub(in super::super) fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<String, D::Error> {
+    pub(in super::super) fn deserialize<'a, D: Deserializer<'a>>(
+        from: D,
+    ) -> Result<String, D::Error> {
         let lines = Vec::<String>::deserialize(from)?;
         Ok(lines.into_iter().map(|line| line + "\n").collect())
     }

@@ -19,7 +19,7 @@ use super::form;
 use super::row::{Row, Section};
 use super::verdict::Judgement;
 use crate::catalogue::{self, Kind};
-use crate::contest::Outcome;
+use crate::contest::{Outcome, Shares};
 use crate::runner::Runner;
 
 /// Text before the sections, after the command that makes them.
@@ -45,6 +45,10 @@ enum Figure {
     PagesAScan,
     /// Gigabytes promoted.
     PromotedGb,
+    /// Bytes promoted, relative to those of `to`.
+    PromotedOver,
+    /// CPU time of telemetry, of the policy and of moving pages, relative to that of `to`.
+    CpuOver,
 }
 
 impl form::Figure for Figure {
@@ -55,12 +59,14 @@ impl form::Figure for Figure {
             Figure::ReuseOver => "share re-used over",
             Figure::PagesAScan => "pages promoted a scan",
             Figure::PromotedGb => "GB promoted",
+            Figure::PromotedOver => "bytes promoted over",
+            Figure::CpuOver => "CPU over",
         }
     }
 
     /// Whether it is a ratio to the same quantity of another policy.
     fn is_ratio(self) -> bool {
-        matches!(self, Figure::RateOver | Figure::P95Over | Figure::ReuseOver)
+        !matches!(self, Figure::PagesAScan | Figure::PromotedGb)
     }
 }
 
@@ -71,7 +77,9 @@ impl Figure {
             let phase = outcome.phases.iter().find(|phase| phase.name == name)?;
             return match self {
                 Figure::RateOver => Some(phase.operations_per_second),
-                Figure::PromotedGb => Some(phase.promoted_bytes as f64 / 1e9),
+                Figure::PromotedGb | Figure::PromotedOver => {
+                    Some(phase.promoted_bytes as f64 / 1e9)
+                }
                 _ => None,
             };
         }
@@ -87,7 +95,13 @@ impl Figure {
                 let scans = outcome.seconds / interval(outcome)?.as_secs_f64();
                 Some(outcome.moves.promoted_bytes as f64 / 4096.0 / scans)
             }
-            Figure::PromotedGb => Some(outcome.moves.promoted_bytes as f64 / 1e9),
+            Figure::PromotedGb | Figure::PromotedOver => {
+                Some(outcome.moves.promoted_bytes as f64 / 1e9)
+            }
+            Figure::CpuOver => {
+                let Shares { telemetry, interrupts, policy, mover } = outcome.cpu;
+                Some(telemetry + interrupts + policy + mover)
+            }
         }
     }
 }

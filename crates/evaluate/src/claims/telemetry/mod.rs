@@ -9,13 +9,13 @@ mod sensitivity;
 use tierscope_core::Result;
 
 use super::chapter::{Chapter, Extent, Frame, Planned};
-use super::row::Section;
+use super::row::{Row, Section};
 use crate::accuracy::{Job, JudgeSettings, Outcome, Scenario, race, seeded};
 use crate::catalogue::{self, Kind};
 use crate::runner::Runner;
 
 use experiment::Experiment;
-use section::{SENSITIVITY, section};
+use section::{SENSITIVITY, rows, section};
 use sensitivity::{Variant, Varied};
 
 /// Precision and recall from which a hot set counts as detected.
@@ -147,5 +147,9 @@ impl Planned for WithVariants {
         }
         let ran = self.finish(outcomes.into_iter().flatten().collect());
         Ok(Some(section(&ran)))
+    }
+
+    fn judged(&self, _: &[Vec<crate::contest::Outcome>]) -> Vec<Row> {
+        rows(&self.experiment.claims, &[])
     }
 }

@@ -87,9 +87,14 @@ pub(super) fn section(ran: &Ran<'_>) -> Section {
         seeds = of_seeds(scenario.seed, ran.seeds.len()),
         source = scenario.source,
     );
-    let rows = ran.experiment.claims.iter().map(|claim| row(claim, &ran.seeds)).collect();
+    let rows = rows(&ran.experiment.claims, &ran.seeds);
     let name = scenario.name.clone();
     Section { name, before: text, rows, after: sensitivity(ran), ..Section::default() }
+}
+
+/// The rows of claims, by the outcomes of each seed.
+pub(super) fn rows(claims: &[Claim], seeds: &[Vec<Outcome>]) -> Vec<Row> {
+    claims.iter().map(|claim| row(claim, seeds)).collect()
 }
 
 fn row(claim: &Claim, seeds: &[Vec<Outcome>]) -> Row {
@@ -113,7 +118,7 @@ fn range(claim: &Claim) -> Bounds {
 }
 
 fn figure(claim: &Claim) -> String {
-    let to = claim.to.as_ref().map_or(String::new(), |to| format!(" {to}"));
+    let to = claim.to.as_ref().map_or(String::new(), |to| format!(" over {to}"));
     format!("{}{to}", claim.figure.name())
 }
 
