@@ -56,10 +56,9 @@ struct Claim {
     reason: Option<String>,
     #[serde(default)]
     decided_by: Vec<String>,
-    /// Whether the claim is about the design of what is simulated: there are no rows then, but a
-    /// reason.
-    #[serde(default)]
-    by_construction: bool,
+    /// The verdict where there is nothing to run: by construction, for what holds by the design of
+    /// what is simulated; not testable here, for what no run can show. `says` gives the ground.
+    verdict: Option<Verdict>,
 }
 
 /// All commands that decided a reason.
@@ -88,12 +87,13 @@ fn claims(text: &str) -> Result<Vec<Claim>> {
     let text: Text = toml::from_str(text).map_err(|error| wrong(error.to_string()))?;
     for claim in &text.claim {
         check_reason(claim.reason.as_ref(), &claim.decided_by)
-            .and_then(|()| match claim.by_construction {
-                true if !claim.these.is_empty() || claim.reason.is_none() => {
-                    Err("what holds by construction has a reason, and no rows".to_owned())
+            .and_then(|()| match claim.verdict {
+                None if claim.these.is_empty() => Err("no rows are named".to_owned()),
+                None => Ok(()),
+                Some(Verdict::ByConstruction | Verdict::NotTestable) if claim.these.is_empty() => {
+                    Ok(())
                 }
-                false if claim.these.is_empty() => Err("no rows are named".to_owned()),
-                _ => Ok(()),
+                Some(_) => Err("only what has no rows is given a verdict".to_owned()),
             })
             .map_err(|cause| wrong(format!("{}: {cause}", claim.says)))?;
     }
@@ -132,8 +132,7 @@ impl Stored {
         };
         let bounds = Bounds { least: claim.least, most: claim.most };
         let verdict = match ours {
-            _ if claim.by_construction => Verdict::ByConstruction,
-            None => Verdict::NotTestable,
+            None => claim.verdict.unwrap_or(Verdict::NotTestable),
             Some(ours) => bounds.judge(
                 ours,
                 Comparison::of_ratio(ours, bounds).filter(|_| !claim.those.is_empty()),
@@ -179,6 +178,8 @@ mod tests {
     use super::super::chapter::Extent;
     use super::*;
 
+    const HEAD: &str = "[[claim]]\npaper = \"p\"\nsays = \"s\"\nof = \"o\"\nfigure = \"f\"\n";
+
     fn row(of: &str, figures: [f64; 2]) -> Row {
         Row {
             paper: "p".into(),
@@ -200,8 +201,7 @@ mod tests {
             section("x", vec![row("a", [2.0, 4.0]), row("b", [1.0, 1.0])]),
             section("y", vec![row("a", [1.0, 2.0])]),
         ]);
-        let head = "[[claim]]\npaper = \"p\"\nsays = \"s\"\nof = \"o\"\nfigure = \"f\"\n";
-        let claims = claims(&format!("{head}{text}")).unwrap_or_else(|error| panic!("{error}"));
+        let claims = claims(&format!("{HEAD}{text}")).unwrap_or_else(|error| panic!("{error}"));
         let row = known.judged(&claims[0]);
         (row.ours, row.verdict)
     }
@@ -219,6 +219,9 @@ mod tests {
         assert!(ours.is_some_and(|ours| (ours.mean - 5.5 / 3.0).abs() < 1e-12));
         let (ours, _) = judged(&format!("these = {all}\nlargest = true\nleast = 1.0\n"));
         assert_eq!(ours.map(|ours| ours.mean), Some(3.0));
+        assert_eq!(judged("verdict = \"by-construction\"\n"), (None, Verdict::ByConstruction));
+        let given = format!("{HEAD}verdict = \"reproduced\"\n");
+        assert!(claims(&given).is_err(), "a verdict that a run gives");
         let missing = judged("these = [[\"z\", \"a\", \"rate\"]]\nleast = 1.0\n");
         assert_eq!(missing, (None, Verdict::NotTestable));
     }
