@@ -67,18 +67,24 @@ pub(super) fn deciding_commands() -> Vec<String> {
     texts.flat_map(|text| text.claim).flat_map(|claim| claim.decided_by).collect()
 }
 
-/// The part of a page, with its heading; empty if nothing is claimed.
+/// Heading of the part of a page.
+pub(super) const TITLE: &str = "Claims about several experiments";
+
+/// The section of a page; `None` if nothing is claimed.
 ///
 /// # Errors
 /// A stored file cannot be read, or a claim is invalid.
-pub(super) fn part(root: &Path, page: &str, chapters: &[&dyn Chapter]) -> Result<Option<String>> {
+pub(super) fn section(
+    root: &Path,
+    page: &str,
+    chapters: &[&dyn Chapter],
+) -> Result<Option<Section>> {
     let Some((_, text)) = TEXTS.iter().find(|(of, _)| *of == page) else { return Ok(None) };
     let known = Stored::read(root, page, chapters)?;
     let rows = claims(text)?.iter().map(|claim| known.judged(claim)).collect();
     let before = "By the rows of other sections; a spread of seeds is from the worst to the best combination.\n\n";
     let name = "across".to_owned();
-    let section = Section { name, before: before.into(), rows, ..Section::default() };
-    Ok(Some(format!("# Claims about several experiments\n\n{}", section.markdown(""))))
+    Ok(Some(Section { name, before: before.into(), rows, ..Section::default() }))
 }
 
 fn claims(text: &str) -> Result<Vec<Claim>> {

@@ -7,6 +7,7 @@
 
 mod across;
 mod chapter;
+mod differing;
 mod form;
 mod kept;
 mod nemo;

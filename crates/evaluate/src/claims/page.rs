@@ -8,11 +8,16 @@ use tierscope_core::{Error, ErrorKind, Result};
 
 use super::across;
 use super::chapter::Chapter;
+use super::differing;
+use super::row::Section;
 use super::stored::{self, Stored};
 use super::verdict::Verdict;
 
 /// The index of the pages, relative to the top.
 const INDEX: &str = "REPRODUCTION.md";
+
+/// The heading in the index below which claims that are not reproduced are listed.
+const DIFFERING: &str = "## Figures that differ from the papers\n";
 
 /// Writes the pages of the chapters, and the counts of their verdicts in the index.
 ///
@@ -26,12 +31,42 @@ pub(super) fn write(root: &Path, chapters: &[&dyn Chapter]) -> Result<()> {
             .remedy("name a checkout of this repository")
     })?;
     for page in pages(chapters) {
-        let made = made(root, page, chapters, |_| true)?;
-        crate::save(&root.join(page), &made)?;
+        crate::save(&root.join(page), &made(root, page, chapters, |_| true)?)?;
+    }
+    text = index_of(root, &text, chapters)?;
+    crate::save(&index, &text)
+}
+
+/// The index with the claims that are not reproduced, and the counts of the verdicts.
+///
+/// # Errors
+/// As [`stored::read`].
+pub(super) fn index_of(root: &Path, text: &str, chapters: &[&dyn Chapter]) -> Result<String> {
+    let (mut text, mut differing) = (text.to_owned(), String::new());
+    for page in pages(chapters) {
         let counted = made_of_claims(root, page, chapters)?;
         text = with_counts(&text, page, Verdict::ALL.map(|verdict| count(&counted, verdict)));
+        differing += &differing::table(page, &sections(root, page, chapters)?);
     }
-    crate::save(&index, &text)
+    Ok(with_part(&text, DIFFERING, &differing))
+}
+
+/// The sections of a page that do not repeat claims of others.
+fn sections(root: &Path, page: &str, chapters: &[&dyn Chapter]) -> Result<Vec<Section>> {
+    let mut sections = Vec::new();
+    for chapter in chapters.iter().filter(|chapter| chapter.page() == page) {
+        sections.extend(stored::all(root, *chapter)?.into_iter().map(|stored| stored.section));
+    }
+    sections.retain(|section| section.variant_of.is_none());
+    sections.extend(across::section(root, page, chapters)?);
+    Ok(sections)
+}
+
+/// The text with what is below a heading, up to the next one of its level, replaced.
+fn with_part(text: &str, heading: &str, part: &str) -> String {
+    let Some((before, after)) = text.split_once(heading) else { return text.to_owned() };
+    let rest = after.find("\n## ").map_or("", |at| &after[at..]);
+    format!("{before}{heading}{part}{rest}")
 }
 
 /// The pages of the chapters, each once.
@@ -63,7 +98,9 @@ pub(super) fn made(
         let part = format!("# {}\n{}", chapter.title(), chapter.part(&sections.join("\n"))?);
         parts.push(format!("{}\n", part.trim_end()));
     }
-    parts.extend(across::part(root, page, chapters)?);
+    if let Some(section) = across::section(root, page, chapters)? {
+        parts.push(format!("# {}\n\n{}", across::TITLE, section.markdown("")));
+    }
     Ok(parts.join("\n"))
 }
 
@@ -119,14 +156,11 @@ mod tests {
     }
 
     #[test]
-    fn the_index_counts_the_verdicts_of_each_page() {
+    fn the_index_counts_the_verdicts_and_begins_with_what_differs() {
         let index = text(INDEX);
-        for page in pages(&CHAPTERS) {
-            let made = made_of_claims(Path::new(ROOT), page, &CHAPTERS);
-            let made = made.unwrap_or_else(|error| panic!("{error}"));
-            let counts = Verdict::ALL.map(|verdict| count(&made, verdict));
-            assert!(with_counts(&index, page, counts) == index, "{page} has {counts:?}");
-        }
+        let made = index_of(Path::new(ROOT), &index, &CHAPTERS);
+        assert!(made == Ok(index), "run `tierscope reproduce --pages -o .`");
+        assert_eq!(with_part("a\n## x\nb\n\n## y\n", "## x\n", "c\n"), "a\n## x\nc\n\n## y\n");
     }
 
     // A paper makes a claim once: no two rows are about the same, but those of variants.
