@@ -25,6 +25,8 @@
 //! waits, the fewer accesses: the rate is the single fixed point of that. A tier that is full lets
 //! requests wait for as long as its bandwidth demands.
 
+use std::cell::RefCell;
+
 use tierscope_core::{PAGE_SIZE, Rng};
 use tierscope_hw::Machine as Hardware;
 use tierscope_hw::config::MemoryTier;
@@ -66,7 +68,7 @@ pub(super) struct Mix {
 }
 
 /// The accesses of all patterns.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Patterns {
     /// Each pattern's accesses, as shares of all.
     pub(super) each: Vec<Mix>,
@@ -226,6 +228,9 @@ pub(super) struct Loop {
     core: Core,
     /// Lines that the prefetcher is ahead, at most.
     ahead: f64,
+    /// What [`Loop::beyond`] found last, and for which patterns: with the same placement and rate
+    /// they are the same window after window.
+    last: RefCell<Option<(Patterns, f64)>>,
 }
 
 /// A kind of access: its share of all, and the nanoseconds of its translation and of its line.
@@ -361,6 +366,7 @@ impl Loop {
             tiers: hardware.tiers.iter().map(Tier::new).collect(),
             ahead: f64::from(distance.min(timing.prefetches)),
             core: Core { buffers, walkers: all.walkers.min(buffers), ..all },
+            last: RefCell::new(None),
         }
     }
 
@@ -493,10 +499,17 @@ impl Loop {
     /// How much longer an access takes than by the longest limits, at unloaded latencies. Less than
     /// 1 where bursts of patterns with different limits overlap.
     fn beyond(&self, patterns: &Patterns) -> f64 {
+        if let Some((known, beyond)) = &*self.last.borrow()
+            && known == patterns
+        {
+            return *beyond;
+        }
         let none = [0.0; TIERS];
         let reads = self.reads(&patterns.all, 0.0, &[none; 2], &none);
         let limit = self.limit(patterns, reads).max(f64::MIN_POSITIVE);
-        self.drawn(patterns, reads) / limit
+        let beyond = self.drawn(patterns, reads) / limit;
+        *self.last.borrow_mut() = Some((patterns.clone(), beyond));
+        beyond
     }
 
     /// Mean nanoseconds of an access of which many are drawn from the patterns.
