@@ -99,7 +99,7 @@ fn checkout_at(root: &Path) -> Result<Checkout> {
 
 /// What decides figures: code and experiments, as a pathspec of git.
 const CODE: [&str; 5] =
-    ["--", "crates", "experiments", ":!experiments/*/figures", ":!experiments/**.md"];
+    ["--", "crates", "experiments", ":!experiments/*/figures/*", ":!experiments/**.md"];
 
 #[cfg(test)]
 mod tests {

@@ -22,6 +22,8 @@ fn stored() -> Vec<(PathBuf, Value)> {
     let papers = files(Path::new(ROOT).join("experiments"));
     let all = papers.flat_map(|paper| files(paper.path().join("figures")));
     let mut all: Vec<_> = all.map(|file| file.path()).collect();
+    // Next to them are outcomes, as `.jsonl`.
+    all.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
     all.sort();
     let read = |path: &PathBuf| serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     all.into_iter().map(|path| (path.clone(), read(&path))).collect()
@@ -108,5 +110,38 @@ fn a_reduced_run_is_compared_with_the_full_one() {
     let output = reproduce(&["--reduced", same.path().to_str().unwrap(), "masim-1gb", "masim-5tb"]);
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.contains("## masim-5tb\nfull run: nothing is stored of it\n"), "{text}");
-    assert!(text.contains(" of 3 claims are decided by the reduced run"), "{text}");
+    let rows =
+        |stored: &(PathBuf, Value)| stored.1["section"]["rows"].as_array().map_or(0, Vec::len);
+    let all = stored();
+    let of = all.iter().find(|(path, _)| path.file_stem().unwrap() == "masim-1gb").map_or(0, rows);
+    assert!(text.contains(&format!(" of {of} claims are decided by the reduced run")), "{text}");
+}
+
+// Figures of one experiment that are stored do not make those of the next ones look as if the code
+// had changed.
+#[test]
+fn stored_figures_are_no_change_of_the_code() {
+    let dir = checkout("masim-1gb", |_| ());
+    let root = dir.path().to_str().unwrap();
+    std::fs::write(dir.path().join("REPRODUCTION.md"), "# x\n").unwrap();
+    let git = |words: &[&str]| {
+        let options = ["-C", root, "-c", "user.name=x", "-c", "user.email=x"];
+        assert!(Command::new("git").args(options).args(words).output().unwrap().status.success());
+    };
+    std::fs::create_dir(dir.path().join("crates")).unwrap();
+    std::fs::write(dir.path().join("crates/code.rs"), "").unwrap();
+    git(&["add", "-A"]);
+    git(&["commit", "-q", "-m", "x"]);
+    let figures = dir.path().join("experiments/telescope/figures");
+    std::fs::write(figures.join("masim-1gb.json"), stored_of(&figures, "masim-1gb") + "\n")
+        .unwrap();
+    let output = reproduce(&["-o", root, "--quick", "masim-5tb"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let new: Value = serde_json::from_str(&stored_of(&figures, "masim-5tb")).unwrap();
+    let commit = new["commit"].as_str().unwrap();
+    assert!(!commit.is_empty() && !commit.ends_with("-dirty"), "{commit}");
+}
+
+fn stored_of(figures: &Path, name: &str) -> String {
+    std::fs::read_to_string(figures.join(format!("{name}.json"))).unwrap()
 }

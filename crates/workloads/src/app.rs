@@ -49,8 +49,8 @@ pub trait App: Debug + Send + Sync {
         Vec::new()
     }
 
-    /// The same program on data drawn from another seed, `shift` above its own; `None` for one whose
-    /// data are the same under all seeds, or are drawn from the seed of [`App::start`].
+    /// The same program on data drawn from another seed, `shift` above its own; `None` for one
+    /// whose data are the same under all seeds, or are drawn from the seed of [`App::start`].
     fn reseeded(&self, _shift: u64) -> Option<Arc<dyn App>> {
         None
     }

@@ -177,7 +177,15 @@ mod tests {
         let moved = dir.path().join("moved");
         fs::rename(&tree, &moved).unwrap();
         let tool = moved.join("usr/lib/linux-kbuild-9/scripts/modpost");
-        let printed = Command::new(&tool).arg("-m").output().unwrap().stdout;
+        // A child of another test's thread, between fork and exec, holds what was just written open
+        // for writing: such a file cannot be run (ETXTBSY, of a shell 126) until it is gone.
+        let printed = loop {
+            match Command::new(&tool).arg("-m").output() {
+                Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => continue,
+                Ok(output) if output.status.code() == Some(126) => continue,
+                output => break output.unwrap().stdout,
+            }
+        };
         assert_eq!(String::from_utf8(printed).unwrap(), format!("{}.elf -m\n", tool.display()));
     }
 

@@ -67,8 +67,8 @@ pub trait Planned {
         ""
     }
 
-    /// Its claims, judged by stored outcomes of the same set-up; without outcomes, their rows without
-    /// figures.
+    /// Its claims, judged by stored outcomes of the same set-up; without outcomes, their rows have
+    /// no figures.
     fn judged(&self, _outcomes: &[Vec<Outcome>]) -> Vec<Row> {
         Vec::new()
     }

@@ -1,5 +1,5 @@
-//! The claims that are not reproduced, as the index begins with them: a row for each claim in words,
-//! with all its cases that differ.
+//! The claims that are not reproduced, as the index begins with them: a row for each claim in
+//! words, with all its cases that differ.
 
 use std::fmt::Write as _;
 
