@@ -128,6 +128,9 @@ fn stored_figures_are_no_change_of_the_code() {
         let options = ["-C", root, "-c", "user.name=x", "-c", "user.email=x"];
         assert!(Command::new("git").args(options).args(words).output().unwrap().status.success());
     };
+    for paper in ["multi-clock", "nemo", "ptat"] {
+        std::fs::create_dir_all(dir.path().join("experiments").join(paper)).unwrap();
+    }
     std::fs::create_dir(dir.path().join("crates")).unwrap();
     std::fs::write(dir.path().join("crates/code.rs"), "").unwrap();
     git(&["add", "-A"]);
