@@ -111,11 +111,7 @@ struct Stored(Vec<Section>);
 
 impl Stored {
     fn read(root: &Path, page: &str, chapters: &[&dyn Chapter]) -> Result<Self> {
-        let mut all = Vec::new();
-        for chapter in chapters.iter().filter(|chapter| chapter.page() == page) {
-            all.extend(stored::all(root, *chapter)?.into_iter().map(|stored| stored.section));
-        }
-        Ok(Self(all))
+        Ok(Self(stored::sections(root, page, chapters)?))
     }
 
     fn figure(&self, [experiment, of, figure]: &Pick) -> Option<Seeds> {

@@ -173,7 +173,7 @@ fn measured(
     Ok((Stored { date, commit, cpu_seconds, extent, set_up, section }, outcomes))
 }
 
-/// Writes the pages and their index from what is stored. Claims are judged anew where outcomes are
+/// Writes the pages and their index from what is stored. Claims are judged again if outcomes are
 /// stored: one that was added since has its row.
 ///
 /// # Errors

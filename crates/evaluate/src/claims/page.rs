@@ -53,10 +53,7 @@ pub(super) fn index_of(root: &Path, text: &str, chapters: &[&dyn Chapter]) -> Re
 
 /// The sections of a page that do not repeat claims of others.
 fn sections(root: &Path, page: &str, chapters: &[&dyn Chapter]) -> Result<Vec<Section>> {
-    let mut sections = Vec::new();
-    for chapter in chapters.iter().filter(|chapter| chapter.page() == page) {
-        sections.extend(stored::all(root, *chapter)?.into_iter().map(|stored| stored.section));
-    }
+    let mut sections = stored::sections(root, page, chapters)?;
     sections.retain(|section| section.variant_of.is_none());
     sections.extend(across::section(root, page, chapters)?);
     Ok(sections)

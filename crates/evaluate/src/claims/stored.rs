@@ -88,7 +88,7 @@ impl Checkout {
     }
 }
 
-/// What is stored of an experiment with its claims judged anew, if outcomes of the present set-up
+/// What is stored of an experiment with its claims judged again, if outcomes of the present set-up
 /// are stored and the rows differ.
 ///
 /// # Errors
@@ -104,7 +104,7 @@ fn judged_again(root: &Path, chapter: &dyn Chapter, name: &'static str) -> Resul
     Ok((rows != stored.section.rows).then_some(stored))
 }
 
-/// Judges the claims of all experiments anew where outcomes are stored; returns the names of those
+/// Judges the claims of all experiments again where outcomes are stored; returns the names of those
 /// whose rows differ, and stores them if `writes`.
 ///
 /// # Errors
@@ -163,6 +163,18 @@ pub(super) fn read(root: &Path, chapter: &dyn Chapter, name: &str) -> Result<Opt
 pub(super) fn all(root: &Path, chapter: &dyn Chapter) -> Result<Vec<Stored>> {
     let found = chapter.experiments().into_iter().map(|name| read(root, chapter, name));
     Ok(found.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
+}
+
+/// The sections that are stored for a page, in the order of its chapters.
+///
+/// # Errors
+/// As [`read`].
+pub(super) fn sections(root: &Path, page: &str, chapters: &[&dyn Chapter]) -> Result<Vec<Section>> {
+    let mut sections = Vec::new();
+    for chapter in chapters.iter().filter(|chapter| chapter.page() == page) {
+        sections.extend(all(root, *chapter)?.into_iter().map(|stored| stored.section));
+    }
+    Ok(sections)
 }
 
 fn path(root: &Path, chapter: &dyn Chapter, name: &str) -> PathBuf {
