@@ -6,7 +6,8 @@
 //! gives no further detail; here:
 //!
 //! - A walk clears entries from the top down, and skips the subtree of an old entry: its pages age
-//!   without a scan. Newly mapped memory counts as young, without a scan of its leaves.
+//!   without a scan. Newly mapped memory counts as young, without a scan of its leaves unless
+//!   `fresh` is set: then the first walk is one full scan, as the article's table 3 times it.
 //! - Below a young entry, a walk scans a table if many of its pages (MGLRU's one in eight) were
 //!   young at the last scan; this replaces the Bloom filter. After such a scan it skips the table
 //!   for `rest` walks: the pages that were young then stay young. The first scan of a table does
@@ -52,6 +53,8 @@ pub(crate) const ENTRY: Entry = Entry {
 #[derive(Clone, Debug, Default)]
 pub struct TopDown {
     rest: u8,
+    /// Whether leaves of new tables are scanned.
+    fresh: bool,
     /// Regions without an access, sorted by age, oldest first.
     cold: Vec<Range>,
     /// Regions with accesses, sorted by address.
@@ -67,7 +70,7 @@ impl Walk for TopDown {
 
     fn enters(&mut self, known: Known<'_>, fresh: bool) -> Look {
         if fresh {
-            return Look::Past;
+            return if self.fresh { Look::Into } else { Look::Past };
         }
         if self.is_hot(&range_of(known.key)) {
             return Look::Into;
@@ -139,7 +142,7 @@ impl MglruTelescope {
     /// The policy with these settings.
     #[must_use]
     pub fn new(config: Config) -> Self {
-        let walk = TopDown { rest: config.rest, ..TopDown::default() };
+        let walk = TopDown { rest: config.rest, fresh: config.fresh, ..TopDown::default() };
         Self::of(config, walk)
     }
 }
@@ -238,6 +241,14 @@ mod tests {
         assert_eq!(walk.enters(known(&mut pages), false), Look::Into);
         walk.saw(known(&mut pages), 63, 512, true);
         assert_eq!(walk.enters(known(&mut pages), false), Look::Past);
+    }
+
+    #[test]
+    fn a_new_table_is_scanned_at_once_if_asked_for() {
+        let mut pages = pages();
+        let mut walk = TopDown { fresh: true, ..TopDown::default() };
+        assert_eq!(walk.enters(known(&mut pages), true), Look::Into);
+        assert_eq!(walk.enters(known(&mut pages), false), Look::Past, "then as without it");
     }
 
     #[test]

@@ -12,7 +12,9 @@ use tierscope_sim::experiment::{Experiment, File, place as at_place, read};
 use toml::Spanned;
 
 use super::chapter::Extent;
+use super::ends::{self, End};
 use super::row::Row;
+use super::varied;
 use super::verdict::{Bounds, Comparison, Judgement, Seeds, Verdict};
 use crate::contest::{self, Bound, Contestant, Outcome, contestants, place};
 use crate::runner::Runner;
@@ -250,6 +252,17 @@ pub(super) struct Planned<F> {
     pub(super) claims: Vec<Claim<F>>,
     /// Number of seeds to run.
     pub(super) seeds: u16,
+    /// The experiment with uncertain numbers at the ends of their ranges, to be run with one seed.
+    pub(super) ends: Vec<End>,
+}
+
+/// Outcomes of a [`Planned`].
+#[derive(Debug, Default)]
+pub(super) struct Ran {
+    /// Of all contestants with each of the seeds.
+    pub(super) seeds: Vec<Vec<Outcome>>,
+    /// At each end of the uncertain numbers, with the first seed.
+    pub(super) ends: Vec<Vec<Outcome>>,
 }
 
 /// TOML of an experiment with the paper's claims, as [`Planned`] is read from it.
@@ -283,18 +296,32 @@ impl<F: Figure + DeserializeOwned> Planned<F> {
         let claims = read.claim.into_iter().map(Spanned::into_inner).collect();
         let (variant_of, seeds) = (read.variant_of, extent.seeds);
         let set_up = set_up(text);
-        Ok(Self { name, experiment, set_up, contestants, variant_of, claims, seeds })
+        let ends = if extent.varied { ends::of(name, &experiment)? } else { Vec::new() };
+        Ok(Self { name, experiment, set_up, contestants, variant_of, claims, seeds, ends })
     }
 
-    /// Outcomes of all contestants with each of the seeds, from the experiment's own on.
+    /// Runs all contestants with each of the seeds, from the experiment's own on, and at all ends.
     ///
     /// # Errors
     /// A machine cannot be built.
-    pub(super) fn outcomes(&self, runner: &Runner<'_>) -> Result<Vec<Vec<Outcome>>> {
+    pub(super) fn ran(&self, runner: &Runner<'_>) -> Result<Ran> {
         let experiments: Vec<Experiment> =
             (0..self.seeds).map(|shift| self.experiment.reseeded(shift)).collect();
-        let each = experiments.iter().map(|experiment| (experiment, &*self.contestants));
-        run(&each.collect::<Vec<_>>(), runner)
+        let all = experiments.iter().chain(self.ends.iter().map(|end| &end.experiment));
+        let each: Vec<_> = all.map(|experiment| (experiment, &*self.contestants)).collect();
+        let mut seeds = run(&each, runner)?;
+        let ends = seeds.split_off(experiments.len().min(seeds.len()));
+        Ok(Ran { seeds, ends })
+    }
+
+    /// Table of the verdicts at the ends of the uncertain numbers; empty if these were not run.
+    pub(super) fn at_ends(&self, ran: &Ran, rows: impl Fn(&[Vec<Outcome>]) -> Vec<Row>) -> String {
+        let Some(first) = ran.seeds.first() else { return String::new() };
+        let of = |outcomes: &Vec<Outcome>| rows(std::slice::from_ref(outcomes));
+        let ends = self.ends.iter().zip(&ran.ends);
+        let variants: Vec<varied::Variant<'_>> =
+            ends.map(|(end, outcomes)| (end.label.as_str(), of(outcomes))).collect();
+        varied::table(&of(first), &variants)
     }
 }
 

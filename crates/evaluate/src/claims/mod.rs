@@ -8,6 +8,7 @@
 mod across;
 mod chapter;
 mod differing;
+mod ends;
 mod form;
 mod kept;
 mod nemo;
@@ -19,6 +20,7 @@ mod reduced;
 mod row;
 mod stored;
 mod telemetry;
+mod varied;
 mod verdict;
 
 use std::path::Path;

@@ -1,7 +1,4 @@
 //! The papers' experiments on reclaim: policies in comparison, and claims about them.
-//!
-//! Sensitivity is left to the reader (`tierscope sim tier FILE --set
-//! costs.access_bits.entry_ns=…`).
 
 use std::fmt::Write as _;
 
@@ -10,7 +7,7 @@ use tierscope_core::units::{about_size, time};
 use tierscope_core::{Error, ErrorKind, Result};
 
 use super::chapter::{Chapter, Extent, Planned};
-use super::form;
+use super::form::{self, Ran};
 use super::row::Section;
 use super::verdict::Judgement;
 use crate::catalogue::{self, Kind};
@@ -30,11 +27,11 @@ type Claim = form::Claim<Figure>;
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 enum Figure {
-    /// CPU seconds of probes and scans in the first walk.
+    /// CPU seconds of the first walk, including the policy's own steps.
     ScanSeconds,
-    /// CPU seconds of probes and scans in the first walk, relative to that of `to`.
+    /// CPU seconds of the first walk, relative to that of `to`.
     ScanSecondsOver,
-    /// Billions of cycles of the first walk, including the policy's own steps.
+    /// Billions of cycles of the first walk.
     ScanGcycles,
     /// Cycles of the first walk, relative to that of `to`.
     ScanGcyclesOver,
@@ -72,11 +69,11 @@ impl Figure {
     fn of(self, outcome: &Outcome, mhz: f64) -> Option<f64> {
         match self {
             Figure::ScanSeconds | Figure::ScanSecondsOver => {
-                Some(after_first_walk(outcome)?.telemetry_seconds)
+                let row = after_first_walk(outcome)?;
+                Some(row.telemetry_seconds + row.policy_seconds)
             }
             Figure::ScanGcycles | Figure::ScanGcyclesOver => {
-                let row = after_first_walk(outcome)?;
-                Some((row.telemetry_seconds + row.policy_seconds) * mhz / 1e3)
+                Some(Figure::ScanSeconds.of(outcome, mhz)? * mhz / 1e3)
             }
             Figure::CpuOver => Some(outcome.cpu.telemetry + outcome.cpu.policy),
             Figure::FirstGbOver => first_gb(outcome),
@@ -150,8 +147,8 @@ impl Chapter for Reclaim {
 
 impl Planned for Race {
     fn section(&self, runner: &Runner<'_>) -> Result<Option<Section>> {
-        let seeds = self.outcomes(runner)?;
-        Ok((!runner.is_stopped()).then(|| section(self, &seeds)))
+        let ran = self.ran(runner)?;
+        Ok((!runner.is_stopped()).then(|| section(self, &ran)))
     }
 }
 
@@ -161,7 +158,8 @@ fn judged(claim: &Claim, seeds: &[Vec<Outcome>], mhz: f64) -> Judgement {
 }
 
 /// Writes the section of an experiment.
-fn section(race: &Race, seeds: &[Vec<Outcome>]) -> Section {
+fn section(race: &Race, ran: &Ran) -> Section {
+    let seeds = &ran.seeds[..];
     let Race { name, experiment, claims, .. } = race;
     let outcomes = seeds.first().map_or(&[][..], |outcomes| outcomes);
     let hardware = &experiment.setup.hardware;
@@ -200,8 +198,16 @@ fn section(race: &Race, seeds: &[Vec<Outcome>]) -> Section {
     }
     form::over_time(outcomes, "In memory at", |row| row.resident_bytes, &mut text);
     text.push('\n');
-    let rows = claims.iter().map(|claim| claim.common().row(judged(claim, seeds, mhz))).collect();
-    Section { name: (*name).to_owned(), before: text, rows, ..Section::default() }
+    let judge = |claim: &Claim, seeds: &[_]| claim.common().row(judged(claim, seeds, mhz));
+    let rows = |seeds: &[_]| claims.iter().map(|claim| judge(claim, seeds)).collect();
+    let after = race.at_ends(ran, rows);
+    Section {
+        name: (*name).to_owned(),
+        before: text,
+        rows: rows(seeds),
+        after,
+        ..Section::default()
+    }
 }
 
 #[cfg(test)]
@@ -272,7 +278,8 @@ mod tests {
         assert_eq!(of(claim(Figure::ResidentOver, 1.0, None)), Verdict::Reproduced);
         let race = parse(entry().name, entry().text, Extent::QUICK)
             .unwrap_or_else(|error| panic!("{error}"));
-        let text = section(&race, &seeds).before;
+        let ran = Ran { seeds: seeds.to_vec(), ..Ran::default() };
+        let text = section(&race, &ran).before;
         assert!(text.contains("| above | 900 B | 450 B |"), "{text}");
     }
 }

@@ -122,7 +122,7 @@ impl<W: Walk> Reclaimer<W> {
     /// Applies the result of a scan of leaves, in a walk or in a check before eviction.
     pub(super) fn leaves(&mut self, set: &AccessedSet, check: bool, orders: &mut Orders) {
         let words = Words::new(set, &self.mapped);
-        let (mut back, mut changed) = (0, 0);
+        let (mut back, mut changed, mut marked) = (0, 0, 0_u32);
         let mut chosen: Vec<Range> = Vec::new();
         let last_tier = self.control.last_tier();
         for key in words.keys() {
@@ -131,6 +131,7 @@ impl<W: Walk> Reclaimer<W> {
                 young += u64::from(word.young.count_ones());
                 present += u64::from(word.present.count_ones());
             }
+            marked = marked.saturating_add(young as u32);
             self.at_once(key, young, present);
             // A huge page is evicted as a whole or not at all.
             let whole = self.pages.table(key).is_some_and(|table| table.huge);
@@ -161,6 +162,7 @@ impl<W: Walk> Reclaimer<W> {
             }
         }
         self.config.costs.charge(orders, changed / 8 + set.entries() / PAGES as u64);
+        orders.work += self.config.mark * marked;
         self.way.note(self.now, 0, back);
         self.give_back(chosen, orders);
     }

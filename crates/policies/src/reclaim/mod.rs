@@ -63,12 +63,21 @@ pub struct Config {
     /// Walks for which a dense table is not scanned while its upper entry is young; used by
     /// `mglru-telescope` only.
     pub rest: u8,
+    /// Whether the leaves of new tables are scanned in the first walk that meets them, as every
+    /// other variant does; used by `mglru-telescope` only.
+    pub fresh: bool,
+    /// CPU time of writing the generation of a page that was found young into its folio, as the
+    /// kernel's walk does.
+    pub mark: Duration,
     /// CPU costs of the policy's own work.
     pub costs: Costs,
 }
 
 /// `interval` is assumed: two walks without an access make a page cold, so a page used by a request
-/// in the last seconds is not. To be varied from 0.5 to 30 s.
+/// in the last seconds is not. To be varied from 0.5 to 30 s. `mark`: a locked operation of 20
+/// cycles (uops.info) at two GHz on a line of its own that was fetched ahead, whose eighth takes 3
+/// ns in a scan (`crates/sim/costs/linux.toml`); folio_update_gen of mm/vmscan.c. Range: 10 to 81
+/// ns, without the line and with a miss of DRAM.
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -76,6 +85,8 @@ impl Default for Config {
             goal: Goal::default(),
             files: false,
             rest: 0,
+            fresh: false,
+            mark: Duration::from_nanos(34),
             costs: Costs::default(),
         }
     }
@@ -88,6 +99,8 @@ impl Settings for Config {
         each.value("files", "file pages are reclaimed too", &mut self.files);
         let about = "walks that skip a table with many young pages";
         each.value("rest", about, &mut self.rest);
+        each.value("fresh", "the first walk scans leaves of new tables", &mut self.fresh);
+        each.value("mark-cost", "CPU time per page found young", &mut self.mark);
         self.costs.visit(each);
     }
 

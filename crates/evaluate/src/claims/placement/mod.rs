@@ -1,7 +1,4 @@
 //! The papers' experiments on placement: policies in comparison, and claims about them.
-//!
-//! Sensitivity is left to the reader (`tierscope sim tier NAME --set …`): a run takes a minute or
-//! so.
 
 mod frequencies;
 mod gains;
@@ -15,7 +12,7 @@ use tierscope_core::Result;
 use tierscope_core::units::{about_size, time};
 
 use super::chapter::{Chapter, Extent, Measured, Planned};
-use super::form;
+use super::form::{self, Ran};
 use super::row::{Row, Section};
 use super::verdict::Judgement;
 use crate::catalogue::{self, Kind};
@@ -208,8 +205,8 @@ impl Planned for Race {
     }
 
     fn measure(&self, runner: &Runner<'_>) -> Result<Option<Measured>> {
-        let outcomes = self.outcomes(runner)?;
-        let measured = || Measured { section: section(self, &outcomes), outcomes };
+        let ran = self.ran(runner)?;
+        let measured = || Measured { section: section(self, &ran), outcomes: ran.seeds };
         Ok((!runner.is_stopped()).then(measured))
     }
 
@@ -233,7 +230,8 @@ fn judged(claim: &Claim, seeds: &[Vec<Outcome>]) -> Judgement {
 }
 
 /// Writes the section of an experiment.
-fn section(race: &Race, seeds: &[Vec<Outcome>]) -> Section {
+fn section(race: &Race, ran: &Ran) -> Section {
+    let seeds = &ran.seeds[..];
     let Race { name, experiment, claims, variant_of, .. } = race;
     let outcomes = seeds.first().map_or(&[][..], |outcomes| outcomes);
     let hardware = &experiment.setup.hardware;
@@ -286,9 +284,9 @@ fn section(race: &Race, seeds: &[Vec<Outcome>]) -> Section {
     form::over_time(outcomes, "Promoted until", |row| Some(row.promoted_bytes), &mut text);
     gains::write(seeds, &mut text);
     text.push_str(if claims.is_empty() { "\nThe paper asks, and claims nothing.\n" } else { "\n" });
-    let rows = rows(race, seeds);
+    let after = race.at_ends(ran, |seeds| rows(race, seeds));
     let (name, variant_of) = ((*name).to_owned(), variant_of.clone());
-    Section { name, variant_of, before: text, rows, after: String::new() }
+    Section { name, variant_of, before: text, rows: rows(race, seeds), after }
 }
 
 #[cfg(test)]
@@ -370,7 +368,8 @@ mod tests {
         let entry = catalogue::of(Kind::Placement).next().expect("there is one");
         let race = Race::parse(entry.name, entry.text, Extent::QUICK);
         let race = race.unwrap_or_else(|error| panic!("{error}"));
-        let text = section(&race, &[vec![outcome("static", 1.0)]]).before;
+        let ran = Ran { seeds: vec![vec![outcome("static", 1.0)]], ..Ran::default() };
+        let text = section(&race, &ran).before;
         assert!(text.contains("| static | 1 |"), "{text}");
     }
 }

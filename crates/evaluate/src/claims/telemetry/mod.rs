@@ -10,12 +10,13 @@ use tierscope_core::Result;
 
 use super::chapter::{Chapter, Extent, Frame, Planned};
 use super::row::{Row, Section};
+use super::varied;
 use crate::accuracy::{Job, JudgeSettings, Outcome, Scenario, race, seeded};
 use crate::catalogue::{self, Kind};
 use crate::runner::Runner;
 
 use experiment::Experiment;
-use section::{SENSITIVITY, rows, section};
+use section::{rows, section};
 use sensitivity::{Variant, Varied};
 
 /// Precision and recall from which a hot set counts as detected.
@@ -58,7 +59,7 @@ impl Chapter for Telemetry {
     }
 
     fn part(&self, sections: &str) -> Result<String> {
-        Ok(format!("{}{sections}", head(sections.contains(SENSITIVITY))?))
+        Ok(format!("{}{sections}", head(sections.contains(varied::HEADER))?))
     }
 
     fn frame(&self, extent: Extent) -> Result<Frame> {

@@ -1,71 +1,25 @@
 //! Section of an experiment on telemetry: claims, verdicts and command, as Markdown.
 
-use std::fmt::Write;
+use std::fmt::Write as _;
 
 use tierscope_core::units::about_size;
 
 use super::super::form::of_seeds;
 use super::super::row::{Row, Section};
-use super::super::verdict::{Bounds, Judgement, Seeds, Verdict, number};
+use super::super::varied;
+use super::super::verdict::{Bounds, Judgement};
 use super::Ran;
 use super::experiment::Claim;
 use super::judged::{judged, once_detected};
 use crate::accuracy::Outcome;
 
-/// Header of the table of verdicts over parameter changes.
-pub(super) const SENSITIVITY: &str =
-    "| claim of | figure | ours | least | most | verdicts |\n|---|---|---|---|---|---|\n";
-
 /// Table of the verdicts of an experiment over parameter changes; empty if these runs were skipped.
 fn sensitivity(ran: &Ran<'_>) -> String {
-    if ran.varied.is_empty() {
-        return String::new();
-    }
-    let mut text = format!("\nOver {} variants:\n\n{SENSITIVITY}", ran.varied.len());
-    for claim in &ran.experiment.claims {
-        let here = judged(claim, &ran.seeds[..1]);
-        let all: Vec<(&str, Judgement)> = ran
-            .varied
-            .iter()
-            .map(|varied| {
-                (varied.label.as_str(), judged(claim, std::slice::from_ref(&varied.outcomes)))
-            })
-            .collect();
-        // Writing to a string cannot fail.
-        let _ = writeln!(
-            text,
-            "| {} | {} {} | {} | {} | {} | {} |",
-            claim.contender,
-            figure(claim),
-            range(claim),
-            mean(here.ours),
-            extreme(&all, f64::lt),
-            extreme(&all, f64::gt),
-            changes(here.verdict, &all),
-        );
-    }
-    text
-}
-
-/// The most extreme figure by the comparison `is`, with its variant; "none" if no figure is
-/// defined.
-fn extreme(all: &[(&str, Judgement)], is: fn(&f64, &f64) -> bool) -> String {
-    let known = all.iter().filter_map(|(label, judgement)| Some((label, judgement.ours?.mean)));
-    let found = known.reduce(|best, next| if is(&next.1, &best.1) { next } else { best });
-    found.map_or("none".into(), |(label, ours)| format!("{} ({label})", number(ours)))
-}
-
-/// The verdict, and the variants in which it differs.
-fn changes(verdict: Verdict, all: &[(&str, Judgement)]) -> String {
-    let others: Vec<String> = all
-        .iter()
-        .filter(|(_, judgement)| judgement.verdict != verdict)
-        .map(|(label, judgement)| format!("{} at {label}", judgement.verdict.name()))
-        .collect();
-    match others.is_empty() {
-        true => format!("{} in all", verdict.name()),
-        false => format!("{}, but {}", verdict.name(), others.join(", ")),
-    }
+    let claims = &ran.experiment.claims;
+    let of = |outcomes: &Vec<Outcome>| rows(claims, std::slice::from_ref(outcomes));
+    let variants: Vec<varied::Variant<'_>> =
+        ran.varied.iter().map(|one| (one.label.as_str(), of(&one.outcomes))).collect();
+    varied::table(&rows(claims, &ran.seeds[..1]), &variants)
 }
 
 /// Writes the section of an experiment.
@@ -120,8 +74,4 @@ fn range(claim: &Claim) -> Bounds {
 fn figure(claim: &Claim) -> String {
     let to = claim.to.as_ref().map_or(String::new(), |to| format!(" over {to}"));
     format!("{}{to}", claim.figure.name())
-}
-
-fn mean(ours: Option<Seeds>) -> String {
-    ours.map_or("none".into(), |ours| number(ours.mean))
 }
