@@ -59,7 +59,7 @@ fn operand(rng: &mut Rng) -> Operand {
 fn mask(rng: &mut Rng, low: u8) -> u64 {
     match rng.below(2) {
         0 => u64::MAX,
-        _ => u64::MAX & !(1 << rng.below(48).max(low.into())) & !(1 << low),
+        _ => !(1 << rng.below(48).max(low.into()) | 1 << low),
     }
 }
 
