@@ -48,6 +48,7 @@ lint: setup ## formatting, clippy, documentation; sparse and checkpatch for the 
 	$(STEP) 'cargo doc' env RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps || status=1; \
 	$(STEP) 'shell scripts parse' scripts/check-scripts || status=1; \
 	$(STEP) 'modules: sparse, checkpatch' scripts/check-modules || status=1; \
+	$(STEP) 'circuit: verilator' verilator --lint-only -Wall -y rtl rtl/nemo_controller.v || status=1; \
 	exit $$status
 
 bench-module: build ## accuracy, cost, lock holds, stress, CI time: target/bench/module.json, resumable
@@ -105,13 +106,16 @@ bench-traces: build ## traces: readers, a bus monitor's captures, recording comp
 	@scripts/setup.sh bench
 	@$(LAB) bench traces
 
+bench-rtl: build ## the telemetry circuit: 10^8 requests against the cycle model, seeded defects, resources: target/bench/rtl.json, resumable
+	@scripts/setup.sh bench
+	@$(LAB) bench rtl
+
 bench-chaos: build ## kill at every call that changes a file, and at random times; long lives, hotplug: docs/chaos.txt, resumable
 	@scripts/setup.sh chaos
 	@$(LAB) bench chaos
 	@scripts/stored.py chaos $(TARGET)/bench/chaos.json
 
 fuzz: build ## fuzz all readers of foreign bytes until nothing new comes, resumable: docs/fuzz.txt (MINUTES=N to stop earlier)
-	@scripts/setup.sh fuzz
 	@rustup toolchain list | grep -q nightly || rustup toolchain install nightly --profile minimal
 	@cargo fuzz --version >/dev/null 2>&1 || cargo install --locked cargo-fuzz
 	@scripts/fuzz_campaign.py $(TARGET) $(MINUTES)
@@ -131,5 +135,5 @@ foreign-files: build ## damo, perf, trace-cmd, lackey and QEMU write the files o
 clean: ## remove everything that was built, fetched and recorded
 	rm -rf target $(TARGET)
 
-.PHONY: help setup build run test test-all test-kernels test-debug-kernel lint bench-module bench-accuracy bench-reports bench-sim bench-vm bench-counters bench-tiering bench-traces bench-reclaim bench-chaos figures fuzz test-spark test-damo foreign-files release install uninstall deb clean
+.PHONY: help setup build run test test-all test-kernels test-debug-kernel lint bench-module bench-accuracy bench-reports bench-sim bench-vm bench-counters bench-tiering bench-traces bench-reclaim bench-rtl bench-chaos figures fuzz test-spark test-damo foreign-files release install uninstall deb clean
 .DEFAULT_GOAL := help

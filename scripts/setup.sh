@@ -33,6 +33,8 @@ tests=(
     memcached:memcached
     systemd-analyze:systemd
     perf:linux-perf
+    verilator:verilator
+    g++:g++
     /usr/bin/python3:python3-minimal
 )
 # Only what benches compare with, or record: `setup.sh bench`.
@@ -43,15 +45,12 @@ peers=(
     /usr/share/postgresql-common/pg_wrapper:postgresql
     db_bench:rocksdb-tools
     nginx:nginx-light
+    yosys:yosys
 )
 # Only what a Spark job in local mode takes: `setup.sh spark`.
 spark=(
     java:default-jre-headless
     /usr/share/doc/python3-venv:python3-venv
-)
-# Only what fuzzing takes: `setup.sh fuzz`, and cargo-fuzz with a nightly Rust.
-fuzz=(
-    g++:g++
 )
 # Only what building a kernel takes: `setup.sh debug`.
 debug=(
@@ -78,7 +77,6 @@ foreign=(
 [ "${1:-}" = run ] || needs+=("${tests[@]}")
 [ "${1:-}" = bench ] && needs+=("${peers[@]}")
 [ "${1:-}" = spark ] && needs+=("${spark[@]}")
-[ "${1:-}" = fuzz ] && needs+=("${fuzz[@]}")
 [ "${1:-}" = debug ] && needs+=("${debug[@]}")
 [ "${1:-}" = chaos ] && needs+=("${chaos[@]}")
 [ "${1:-}" = damo ] && needs+=("${damo[@]}")

@@ -5,6 +5,7 @@ use tierscope_core::Result;
 use crate::geometry::{Geometry, LINE_WORDS};
 use crate::memory::Memory;
 use crate::program::{Hint, Program};
+use crate::registers::Limits;
 
 /// A cache line of the telemetry region.
 pub type Line = [u64; LINE_WORDS];
@@ -52,6 +53,11 @@ pub struct Status {
 pub trait Engine {
     /// Resources of each controller.
     fn geometry(&self) -> Geometry;
+
+    /// What the control registers hold.
+    fn limits(&self) -> Limits {
+        Limits::EXTENDED
+    }
 
     /// The memory served by the controllers.
     fn memory(&self) -> &Memory;

@@ -4,7 +4,7 @@ use tierscope_core::{
     BusRecord, Cell, Filter, Key, Operand, Operator, ReadEffect, RequestKind, Time, Trigger,
 };
 
-use crate::geometry::{BANK_WORDS, KEYS};
+use crate::geometry::{BANK_WORDS, KEYS, PAGE_WORDS};
 
 /// Registers that differ between a state's home bank and all others
 /// ([`tierscope_core::Operator::combine`]).
@@ -239,9 +239,16 @@ pub enum Slot {
     },
     /// Clears the hint.
     Acknowledge,
+    /// Loads a line of eight words, without an effect: a load of the telemetry region, which comes
+    /// over the channel like a request and takes a slot like one.
+    Load {
+        /// Number of the line among those of the lane.
+        line: u16,
+    },
 }
 
-/// The slots that capture `count` states from `first` on: word and lanes of each.
+/// The slots that capture `count` states from `first` on, at most a page of words: word and lanes
+/// of each.
 pub(crate) fn capture_slots(
     program: &Program,
     first: u32,
@@ -249,11 +256,12 @@ pub(crate) fn capture_slots(
 ) -> impl Iterator<Item = (usize, u8)> {
     let per = program.cell.per_word();
     let end = first.saturating_add(count).min(program.states);
-    (first / per..end.div_ceil(per)).map(move |word| {
+    let slot = move |word| {
         let inside = |lane: &u32| (first..end).contains(&(word * per + lane));
         let lanes = (0..per).filter(inside).fold(0u8, |lanes, lane| lanes | 1 << lane);
         (word as usize, lanes)
-    })
+    };
+    (first / per..end.div_ceil(per)).take(PAGE_WORDS).map(slot)
 }
 
 #[cfg(test)]
@@ -313,6 +321,13 @@ pub(crate) mod tests {
         assert_eq!(program.captured(0x4433_2211, 0b0101, 0), 0x4400_2200);
         let slots: Vec<_> = capture_slots(&program, 6, 4).collect();
         assert_eq!(slots, [(0, 0b1100_0000), (1, 0b11)]);
+    }
+
+    // What a capture resets, its page holds: the rest of 600 words stays as it is.
+    #[test]
+    fn a_capture_ends_with_its_page() {
+        let slots: Vec<_> = capture_slots(&counting(), 7, 600).collect();
+        assert_eq!((slots.len(), slots[511]), (PAGE_WORDS, (518, 1)));
     }
 
     #[test]

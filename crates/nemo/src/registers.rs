@@ -14,11 +14,13 @@
 //! a counter, whether it saturates; states; first bank, banks; initial value at home, and
 //! elsewhere.
 
-use tierscope_core::{Cell, Rule, Time};
+use tierscope_core::{BusRecord, Cell, Error, ErrorKind, Result, Rule, Time};
 use tierscope_wire::device::{RULE_WORDS, decode as decode_rule, encode as encode_rule};
 
 use crate::engine::{Control, Status};
-use crate::geometry::{Geometry, KEYS, MAX_BANKS, PAGE_WORDS, states_per_pipeline};
+use crate::geometry::{
+    BANK_WORDS, ENTRY_BITS, Geometry, KEYS, MAX_BANKS, PAGE_WORDS, states_per_pipeline,
+};
 use crate::memory::{Memory, Zone};
 use crate::program::{Chain, Hint, Program, Select, Side};
 
@@ -160,23 +162,81 @@ fn read_program(words: &[u64]) -> Option<Program> {
     })
 }
 
-/// Whether a controller of that geometry has the resources that a control operation names. The
-/// driver never exceeds them; a guest might.
-#[must_use]
-pub fn is_possible(control: &Control, geometry: &Geometry) -> bool {
+/// Largest values of the registers that may be narrower than [`Program`] can express.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Limits {
+    /// The largest base index of a table entry.
+    pub base: u32,
+    /// The largest log2 of states that a hash selects; 0 without hashing.
+    pub hash_bits: u32,
+    /// Whether pipelines can be chained.
+    pub chains: bool,
+}
+
+impl Limits {
+    /// The registers of the models: bases for as many states as a pipeline of byte counters has,
+    /// and the extensions (NEMO, sections 6.1 and 6.3).
+    pub const EXTENDED: Limits = Limits { base: 65_535, hash_bits: 16, chains: true };
+    /// The prototype's registers (NEMO, section 4: entries of 14 bits).
+    pub const PROTOTYPE: Limits =
+        Limits { base: (1 << (ENTRY_BITS - 1)) - 1, hash_bits: 0, chains: false };
+}
+
+/// Checks that the registers of a controller hold a control operation, and that it has the
+/// resources that the operation names.
+///
+/// # Errors
+/// The name of the first register that does not hold its value, and its limit.
+pub fn check(control: &Control, geometry: &Geometry, limits: &Limits) -> Result<()> {
     match control {
-        Control::Program(None) | Control::Acknowledge => true,
-        Control::Program(Some(program)) => {
-            let banks = usize::from(program.banks);
-            let room = (banks * crate::geometry::BANK_WORDS) as u64;
-            (1..=MAX_BANKS).contains(&banks)
-                && usize::from(program.first_bank) + banks <= geometry.banks
-                && u64::from(program.states) <= room * u64::from(program.cell.per_word())
-                && u64::from(program.states) <= states_per_pipeline(program.cell)
+        Control::Program(None) | Control::Acknowledge => Ok(()),
+        Control::Program(Some(program)) => check_program(program, geometry, limits),
+        Control::Translate(key, base) => {
+            at_most("key", (*key).into(), KEYS as u64 - 1)?;
+            at_most("base", base.unwrap_or(0).into(), limits.base.into())
         }
-        Control::Translate(key, _) => usize::from(*key) < KEYS,
-        Control::Capture { count, .. } => *count as usize <= 8 * PAGE_WORDS,
+        Control::Capture { count, .. } => {
+            at_most("capture.count", (*count).into(), 8 * PAGE_WORDS as u64)
+        }
     }
+}
+
+fn check_program(program: &Program, geometry: &Geometry, limits: &Limits) -> Result<()> {
+    let Program { cell, banks, .. } = *program;
+    at_most("filter.start", program.filter.start, BusRecord::LAST_ADDRESS)?;
+    at_most("first_key", program.first_key, BusRecord::LAST_ADDRESS)?;
+    if let Select::Hash { bits, .. } = program.select {
+        // Without hashing no number of states can be selected.
+        let most = if limits.hash_bits == 0 { None } else { Some(limits.hash_bits.into()) };
+        most.map_or_else(
+            || Err(refused("select", "1 is no way to find a state: these pipelines have a table")),
+            |most| at_most("bits", bits.into(), most),
+        )?;
+    }
+    if program.chain != Chain::None && !limits.chains {
+        return Err(refused("chain", "these pipelines cannot be chained"));
+    }
+    if banks == 0 {
+        return Err(refused("banks", "0 banks hold no state: 1 to 8 do"));
+    }
+    at_most("banks", banks.into(), MAX_BANKS as u64)?;
+    let last = (geometry.banks as u64).saturating_sub(banks.into());
+    at_most("first_bank", program.first_bank.into(), last)?;
+    let room = u64::from(banks) * BANK_WORDS as u64 * u64::from(cell.per_word());
+    at_most("states", program.states.into(), room.min(states_per_pipeline(cell)))?;
+    at_most("home.start", program.home.start, cell.max())?;
+    at_most("away.start", program.away.start, cell.max())
+}
+
+fn at_most(register: &str, value: u64, most: u64) -> Result<()> {
+    if value <= most {
+        return Ok(());
+    }
+    Err(refused(register, format!("{value} does not fit: the register holds at most {most}")))
+}
+
+fn refused(register: &str, cause: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Usage, format!("telemetry refused at `{register}`")).cause(cause.into())
 }
 
 /// Encodes a status.
@@ -282,7 +342,8 @@ mod tests {
             let mut all = [0; CONTROL_WORDS];
             all[1..=32].copy_from_slice(&words);
             all[0] = kind;
-            let _ = decode(&all).map(|control| is_possible(&control, &Geometry::PROTOTYPE));
+            let _ = decode(&all)
+                .map(|control| check(&control, &Geometry::PROTOTYPE, &Limits::EXTENDED));
         }
 
         #[test]
@@ -310,13 +371,34 @@ mod tests {
     }
 
     #[test]
-    fn absent_resources_are_refused() {
+    fn what_registers_cannot_hold_is_refused_by_name_and_limit() {
         let geometry = Geometry { pipelines: 1, channels: 2, banks: 8 };
-        let program = |program| is_possible(&Control::Program(Some(program)), &geometry);
-        assert!(program(counting()));
-        assert!(!program(Program { first_bank: 1, ..counting() }), "beyond the last bank");
-        assert!(!program(Program { states: 8193, ..counting() }), "more than its words");
-        assert!(!program(Program { banks: 0, ..counting() }));
-        assert!(!is_possible(&Control::Translate(8192, None), &geometry));
+        let why = |control: Control, limits: &Limits| {
+            check(&control, &geometry, limits).map_err(|error| error.to_string())
+        };
+        let program = |program| why(Control::Program(Some(program)), &Limits::EXTENDED);
+        assert_eq!(program(counting()), Ok(()));
+        let refused = |result: std::result::Result<(), String>, register: &str, limit: &str| {
+            let said = result.unwrap_err();
+            let both = said.contains(&format!("`{register}`")) && said.contains(limit);
+            assert!(both, "{said}");
+        };
+        refused(program(Program { first_bank: 1, ..counting() }), "first_bank", "at most 0");
+        refused(program(Program { states: 8193, ..counting() }), "states", "at most 8192");
+        refused(program(Program { banks: 0, ..counting() }), "banks", "1 to 8");
+        refused(program(Program { banks: 9, ..counting() }), "banks", "at most 8");
+        refused(program(Program { first_key: 1 << 48, ..counting() }), "first_key", "at most 2814");
+        let byte = Cell::new(1, false).unwrap();
+        let away = Side { start: 256, ..counting().away };
+        refused(program(Program { cell: byte, away, ..counting() }), "away.start", "at most 255");
+        let hash = |bits| Select::Hash { multiplier: 3, bits };
+        refused(program(Program { select: hash(17), ..counting() }), "bits", "at most 16");
+        let prototype = |program| why(Control::Program(Some(program)), &Limits::PROTOTYPE);
+        refused(prototype(Program { select: hash(4), ..counting() }), "select", "a table");
+        refused(prototype(Program { chain: Chain::Value, ..counting() }), "chain", "chained");
+        let entry = |base| why(Control::Translate(8191, Some(base)), &Limits::PROTOTYPE);
+        assert_eq!(entry(8191), Ok(()));
+        refused(entry(8192), "base", "at most 8191");
+        refused(why(Control::Translate(8192, None), &Limits::EXTENDED), "key", "at most 8191");
     }
 }

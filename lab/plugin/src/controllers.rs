@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use serde::Deserialize;
 use tierscope_core::{BusObserver, BusRecord, Time};
 use tierscope_nemo::registers::{
-    CONTROL_WORDS, decode, encode_geometry, encode_status, is_possible,
+    CONTROL_WORDS, Limits, check, decode, encode_geometry, encode_status,
 };
 use tierscope_nemo::{At, Control, Engine, Functional, Geometry, Memory, Zone};
 use tierscope_wire::device::{ARGUMENTS, Answer, Command};
@@ -202,9 +202,7 @@ impl Telemetry {
         let words: &[u64; CONTROL_WORDS] =
             arguments[2..].first_chunk().ok_or(Answer::BadArgument)?;
         let control = decode(words).ok_or(Answer::BadArgument)?;
-        if !is_possible(&control, &self.geometry) {
-            return Err(Answer::BadArgument);
-        }
+        check(&control, &self.geometry, &Limits::EXTENDED).map_err(|_| Answer::BadArgument)?;
         match &control {
             Control::Program(program) => {
                 let free =

@@ -10,6 +10,7 @@ mod outputs;
 pub mod reclaim;
 mod reports;
 pub mod rows;
+mod rtl;
 mod section;
 pub mod sim;
 pub mod tiering;
@@ -44,7 +45,7 @@ enum Contents {
 use Contents::{Own, Sections};
 
 /// All chapters: what they measure, and how.
-const CHAPTERS: [(&str, Contents); 10] = [
+const CHAPTERS: [(&str, Contents); 11] = [
     ("module", Own(module::bench)),
     ("accuracy", Own(accuracy::bench)),
     ("reports", Sections(reports::SECTIONS)),
@@ -54,6 +55,7 @@ const CHAPTERS: [(&str, Contents); 10] = [
     ("tiering", Sections(tiering::SECTIONS)),
     ("traces", Sections(traces::SECTIONS)),
     ("reclaim", Sections(reclaim::SECTIONS)),
+    ("rtl", Sections(rtl::SECTIONS)),
     ("chaos", Sections(chaos::SECTIONS)),
 ];
 

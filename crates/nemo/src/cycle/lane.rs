@@ -13,6 +13,9 @@
 //! from stage 4, or from stage 4's previous write. So there are no stalls and no lost updates,
 //! however closely updates and reads of one state follow each other.
 //!
+//! A load of the telemetry region comes over the channel like a request and takes a slot of the
+//! stages: it finds all updates before it, and with none in between a lane delivers a line a cycle.
+//!
 //! At most one request arrives per cycle, and none waits unless a control operation takes a slot. A
 //! control operation takes a slot without a request, or the next slot when its patience ends
 //! ([`Arbiter`]); requests then wait in the queue, and a request that finds the queue full is
@@ -25,7 +28,7 @@ use std::collections::VecDeque;
 use super::ports::{CompletedUpdate, Granted, In, Out, Request};
 use super::sram::Sram;
 use crate::engine::Status;
-use crate::geometry::{KEYS, WORDS};
+use crate::geometry::{KEYS, LINE_WORDS, WORDS};
 use crate::program::{Chain, Hint, Program, Slot};
 
 /// Arbitration between requests and control operations.
@@ -55,6 +58,8 @@ enum Op {
     Take { word: u16, lanes: u8 },
     /// Clears the hint.
     Acknowledge,
+    /// Reads a line of words.
+    Load { line: u16 },
 }
 
 /// A word to be written to the state SRAM.
@@ -71,7 +76,8 @@ pub struct Lane {
     arbiter: Arbiter,
     program: Option<Program>,
     table: Sram<Option<u32>>,
-    states: Sram<u64>,
+    /// Word n is in column n % 8, so that a line is a row: one word of each column.
+    states: [Sram<u64>; LINE_WORDS],
     queue: VecDeque<Request>,
     /// Input of stages 2 and 3.
     select: Option<Op>,
@@ -104,7 +110,7 @@ impl Lane {
             arbiter,
             program: None,
             table: Sram::new(KEYS, None),
-            states: Sram::new(WORDS, 0),
+            states: std::array::from_fn(|_| Sram::new(WORDS / LINE_WORDS, 0)),
             queue: VecDeque::with_capacity(arbiter.queue),
             select: None,
             update: None,
@@ -144,7 +150,7 @@ impl Lane {
     #[must_use]
     pub fn word(&self, word: usize) -> u64 {
         let owned = self.program.map_or(0, |program| program.words());
-        if word < owned { self.states.peek(word) } else { 0 }
+        if word < owned { self.states[word % LINE_WORDS].peek(word / LINE_WORDS) } else { 0 }
     }
 
     /// Simulates one cycle.
@@ -158,7 +164,7 @@ impl Lane {
             None => self.enter(input, &mut out),
         }
         self.table.edge();
-        self.states.edge();
+        self.states.iter_mut().for_each(Sram::edge);
         out
     }
 
@@ -167,7 +173,7 @@ impl Lane {
         self.earlier = self.written;
         self.written = self.back.take();
         if let Some(PendingWrite { word, value }) = self.written {
-            self.states.write(word, value);
+            self.states[word % LINE_WORDS].write(word / LINE_WORDS, value);
         }
     }
 
@@ -177,7 +183,7 @@ impl Lane {
         let newest = [self.written, self.earlier].into_iter().flatten().find(|w| w.word == word);
         match newest {
             Some(written) if self.forwarding => written.value,
-            _ => self.states.out(),
+            _ => self.states[word % LINE_WORDS].out(),
         }
     }
 
@@ -195,6 +201,12 @@ impl Lane {
                     let value = program.captured(old, lanes, self.channel);
                     self.back = Some(PendingWrite { word, value });
                 }
+            }
+            Op::Load { line } => {
+                let first = usize::from(line) * LINE_WORDS;
+                let owned = first < program.words();
+                let word = |at: usize| if owned { self.fetched(first + at) } else { 0 };
+                out.line = Some(std::array::from_fn(word));
             }
             Op::Update { request, state } => {
                 let Some(state) = state else { return };
@@ -231,18 +243,29 @@ impl Lane {
             Op::Update { request, .. } => {
                 let state = program.state(request.record, |_| self.table.out());
                 state.map(|state| {
-                    self.states.read(program.word_of(state).0);
+                    self.read(program.word_of(state).0);
                     Op::Update { request, state: Some(state) }
                 })
             }
             Op::Take { word, .. } => {
                 if usize::from(word) < program.words() {
-                    self.states.read(word.into());
+                    self.read(word.into());
+                }
+                Some(op)
+            }
+            Op::Load { line } => {
+                let first = usize::from(line) * LINE_WORDS;
+                if first < program.words() {
+                    (first..first + LINE_WORDS).for_each(|word| self.read(word));
                 }
                 Some(op)
             }
             Op::Acknowledge => Some(op),
         };
+    }
+
+    fn read(&mut self, word: usize) {
+        self.states[word % LINE_WORDS].read(word / LINE_WORDS);
     }
 
     /// Stage 1: chooses the next operation and reads the table.
@@ -301,7 +324,8 @@ impl Lane {
                 self.select = Some(Op::Take { word, lanes });
             }
             Slot::Acknowledge if self.program.is_some() => self.select = Some(Op::Acknowledge),
-            Slot::Take { .. } | Slot::Acknowledge => {}
+            Slot::Load { line } if self.program.is_some() => self.select = Some(Op::Load { line }),
+            Slot::Take { .. } | Slot::Acknowledge | Slot::Load { .. } => {}
         }
     }
 
@@ -332,7 +356,7 @@ impl Lane {
             self.table.write(cell, None);
         }
         if cell < WORDS {
-            self.states.write(cell, fresh);
+            self.states[cell % LINE_WORDS].write(cell / LINE_WORDS, fresh);
         }
         self.clearing = Some(cell + 1).filter(|next| *next < KEYS.max(WORDS));
     }
@@ -426,6 +450,23 @@ mod tests {
             idle(&mut lane, &mut taken);
             assert_eq!((taken, lane.word(0)), (vec![1], 2), "{gap} cycles later");
         }
+    }
+
+    // Loads in every cycle, while requests are in the stages: each line has all that came before.
+    #[test]
+    fn a_line_is_loaded_each_cycle_with_the_newest_states() {
+        let mut lane = lane();
+        let load = In { request: None, control: Some(Slot::Load { line: 0 }) };
+        let mut first_words = Vec::new();
+        for input in [page(0), load, page(0), page(1), load, load, load, In::default()] {
+            first_words.extend(lane.clock(input).line.map(|line| (line[0], line[1])));
+        }
+        first_words.extend(lane.clock(In::default()).line.map(|line| (line[0], line[1])));
+        assert_eq!(first_words, [(1, 0), (2, 1), (2, 1), (2, 1)]);
+        let beyond = In { request: None, control: Some(Slot::Load { line: 1024 }) };
+        lane.clock(beyond);
+        lane.clock(In::default());
+        assert_eq!(lane.clock(In::default()).line, Some([0; 8]));
     }
 
     #[test]

@@ -101,19 +101,19 @@ impl Controller {
     }
 
     /// Issues a control operation to a lane and waits until it ends; the other lanes are halted,
-    /// which affects no result. Returns the word that was read.
-    fn slot(&mut self, pipeline: usize, channel: usize, slot: Slot) -> Option<u64> {
+    /// which affects no result. Returns the word that was read, and the line.
+    fn slot(&mut self, pipeline: usize, channel: usize, slot: Slot) -> (Option<u64>, Option<Line>) {
         let lane = &mut self.lanes[pipeline][channel];
         let mut control = Some(slot);
-        let mut taken = None;
+        let mut read = (None, None);
         while control.is_some() || !lane.is_idle() {
             let out = lane.clock(In { request: None, control });
             if out.granted == Granted::Control {
                 control = None;
             }
-            taken = taken.or(out.taken);
+            read = (read.0.or(out.taken), read.1.or(out.line));
         }
-        taken
+        read
     }
 }
 
@@ -157,7 +157,7 @@ impl Engine for Cycle {
                 for (cell, (word, lanes)) in capture_slots(&program, first, count).enumerate() {
                     for channel in 0..self.memory.channels() {
                         let take = Slot::Take { word: word as u16, lanes };
-                        let taken = controller.slot(at.pipeline, channel, take).unwrap_or(0);
+                        let taken = controller.slot(at.pipeline, channel, take).0.unwrap_or(0);
                         if let Some(cell) = controller.captured[channel].get_mut(cell) {
                             *cell = taken;
                         }
@@ -173,13 +173,14 @@ impl Engine for Cycle {
 
     fn load(&mut self, controller: usize, line: u64) -> Line {
         let region = Region::of(self.geometry());
-        let controller = &self.controllers[controller];
+        let controller = &mut self.controllers[controller];
         match region.holds(line) {
             Some(LineContent::Captured { channel, word }) => {
                 std::array::from_fn(|at| controller.captured[channel][word + at])
             }
             Some(LineContent::States { pipeline, channel, word }) => {
-                std::array::from_fn(|at| controller.lanes[pipeline][channel].word(word + at))
+                let line = (word / LINE_WORDS) as u16;
+                controller.slot(pipeline, channel, Slot::Load { line }).1.unwrap_or_default()
             }
             None => [0; LINE_WORDS],
         }

@@ -10,13 +10,14 @@
 //!               52..64 requester
 //!      word 1   time in nanoseconds
 //!      word 2   value of the pipeline before, in a chain
-//!      word 3   0..3 control: 0 none, 1 program, 2 translate, 3 take, 4 acknowledge
-//!               8..24 entry or word    24..32 lanes    32..63 base    63 entry is valid
+//!      word 3   0..3 control: 0 none, 1 program, 2 translate, 3 take, 4 acknowledge, 5 load
+//!               8..24 entry, word or line    24..32 lanes    32..63 base    63 entry is valid
 //! out  word 0   0 control granted  1 request granted    3 request dropped
 //!               4 a word was taken    5 an update ends    6 its trigger holds    7 it wrapped
-//!               16..32 state of the update
+//!               8 a line was loaded    16..32 state of the update
 //!      word 1   the word that was taken
 //!      word 2   the value of the update
+//!      words 3..11  the line that was loaded
 //! ```
 //!
 //! The registers of a program ([`Program`]'s fields) are written separately, while the lane is
@@ -24,7 +25,11 @@
 
 use tierscope_core::{BusRecord, Time};
 
+use crate::engine::Line;
 use crate::program::{Program, Slot};
+
+/// Words of a lane's outputs.
+pub const OUT_WORDS: usize = 3 + crate::geometry::LINE_WORDS;
 
 /// A request at a lane's input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +91,8 @@ pub struct Out {
     pub dropped: bool,
     /// The word read by a control operation.
     pub taken: Option<u64>,
+    /// The line that was loaded.
+    pub line: Option<Line>,
     /// The update that completed.
     pub ended: Option<CompletedUpdate>,
 }
@@ -110,6 +117,7 @@ impl In {
             }
             Some(Slot::Take { word, lanes }) => 3 | u64::from(word) << 8 | u64::from(lanes) << 24,
             Some(Slot::Acknowledge) => 4,
+            Some(Slot::Load { line }) => 5 | u64::from(line) << 8,
         };
         bits
     }
@@ -135,6 +143,7 @@ impl In {
             }
             3 => Some(Slot::Take { word: at, lanes: (control >> 24) as u8 }),
             4 => Some(Slot::Acknowledge),
+            5 => Some(Slot::Load { line: at }),
             _ => return None,
         };
         Some(Self { request, control })
@@ -144,16 +153,23 @@ impl In {
 impl Out {
     /// Encodes the outputs as port words.
     #[must_use]
-    pub fn to_bits(&self) -> [u64; 3] {
+    pub fn to_bits(&self) -> [u64; OUT_WORDS] {
         let control = u64::from(self.granted == Granted::Control);
         let request = u64::from(matches!(self.granted, Granted::Request(_)));
         let mut first = control | request << 1 | u64::from(self.dropped) << 3;
-        first |= u64::from(self.taken.is_some()) << 4;
+        first |= u64::from(self.taken.is_some()) << 4 | u64::from(self.line.is_some()) << 8;
         if let Some(ended) = self.ended {
             first |= 1 << 5 | u64::from(ended.triggered) << 6 | u64::from(ended.wrapped) << 7;
             first |= u64::from(ended.state) << 16;
         }
-        [first, self.taken.unwrap_or(0), self.ended.map_or(0, |ended| ended.value)]
+        let mut bits = [0; OUT_WORDS];
+        bits[..3].copy_from_slice(&[
+            first,
+            self.taken.unwrap_or(0),
+            self.ended.map_or(0, |ended| ended.value),
+        ]);
+        bits[3..].copy_from_slice(&self.line.unwrap_or_default());
+        bits
     }
 }
 
@@ -169,6 +185,7 @@ mod tests {
             (0..8192u16, any::<u8>()).prop_map(|(word, lanes)| Slot::Take { word, lanes }),
             Just(Slot::Program(None)),
             Just(Slot::Acknowledge),
+            (0..1024u16).prop_map(|line| Slot::Load { line }),
         ]
     }
 

@@ -64,11 +64,21 @@ impl<E: Engine> Driver<E> {
         let cells = self.take_chain(&plans)?;
         let mut ids: Vec<RuleId> = Vec::new();
         // Last to first: no link may see requests that its predecessor does not pass on.
-        for (Link { spec, chain, layout, keys }, cell) in plans.into_iter().zip(cells).rev() {
+        let mut rest = plans.into_iter().zip(cells).rev();
+        while let Some((Link { spec, chain, layout, keys }, cell)) = rest.next() {
             let number = self.free_number()?;
             let plain = Telemetry::new(Owner::Host, spec.rule, layout, keys, vec![cell]);
             let links = if chain == Chain::None { ids.clone() } else { Vec::new() };
-            ids.push(self.settle(number, Telemetry { chain, links, ..plain })?);
+            match self.settle(number, Telemetry { chain, links, ..plain }) {
+                Ok(id) => ids.push(id),
+                Err(error) => {
+                    for (at, piece) in rest.flat_map(|(_, cell)| cell) {
+                        self.slabs[at.controller].give_back(piece);
+                    }
+                    ids.into_iter().for_each(|id| drop(self.remove(Owner::Host, id)));
+                    return Err(error);
+                }
+            }
         }
         ids.reverse();
         Ok(ids)

@@ -32,6 +32,7 @@ use tierscope_core::{
 
 use crate::engine::{At, Control, Engine};
 use crate::program::{Chain, Program, Select, Side};
+use crate::registers;
 use slab::{PipelineBanks, Slab};
 use spec::{Layout, keys_of, no_room, refused};
 
@@ -223,10 +224,11 @@ impl<E: Engine> Driver<E> {
     /// Programs a telemetry's pipelines and registers it under a number.
     fn settle(&mut self, number: usize, telemetry: Telemetry) -> Result<RuleId> {
         let owner = telemetry.owner;
-        self.program(&telemetry);
+        let programmed = self.program(&telemetry);
         self.slots[number].1 = Some(telemetry);
         let id = RuleId(u32::from(self.slots[number].0) << 16 | number as u32);
-        self.engine.check().map(|()| id).inspect_err(|_| drop(self.remove(owner, id)))
+        let done = programmed.and_then(|()| self.engine.check());
+        done.map(|()| id).inspect_err(|_| drop(self.remove(owner, id)))
     }
 
     /// Allocates the cells of a layout, in all controllers or in none.
@@ -258,17 +260,23 @@ impl<E: Engine> Driver<E> {
         Ok(cells)
     }
 
-    /// Programs all pipelines of a telemetry.
-    fn program(&mut self, telemetry: &Telemetry) {
+    /// Programs all pipelines of a telemetry, up to the first that does not hold its program.
+    fn program(&mut self, telemetry: &Telemetry) -> Result<()> {
         let windows = telemetry.layout.state_windows();
         for (number, cell) in telemetry.cells.iter().enumerate() {
             let (keys, states) = (number as u64 / windows, number as u64 % windows);
             for (which, (at, piece)) in cell.iter().enumerate() {
                 let home = keys == 0 && which == 0;
                 let program = self.program_of(telemetry, *piece, keys, states, home);
+                self.check_registers(&Control::Program(Some(program)))?;
                 self.write(*at, Control::Program(Some(program)));
             }
         }
+        Ok(())
+    }
+
+    fn check_registers(&self, control: &Control) -> Result<()> {
+        registers::check(control, &self.engine.geometry(), &self.engine.limits())
     }
 
     fn program_of(

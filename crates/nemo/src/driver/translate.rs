@@ -137,7 +137,7 @@ impl<E: Engine> Driver<E> {
                 refused("index", cause).remedy(format!("use {}", index - index % layout.span))
             );
         }
-        Ok(())
+        self.check_registers(&Control::Translate(0, Some((index % layout.window) as u32)))
     }
 
     /// Checks that controllers serve the whole region. A key that identifies no single region

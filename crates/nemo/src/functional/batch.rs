@@ -226,7 +226,8 @@ fn find<const WHAT: u8>(
         RequestKind::Read => (WRITE, 0),
         RequestKind::Write => (WRITE, WRITE),
     };
-    let (start, length) = (program.filter.start, program.filter.end - program.filter.start);
+    let start = program.filter.start;
+    let length = program.filter.end.saturating_sub(start);
     let (key_shift, offset_shift) = (program.key.shift & 63, program.offset.shift & 63);
     let (key_mask, offset_mask) =
         (program.key.mask & (WRITE - 1), program.offset.mask & (WRITE - 1));

@@ -90,6 +90,8 @@ impl Pipeline {
             Slot::Program(program) => self.reprogram(program),
             Slot::Translate(key, entry) => self.translate(key, entry),
             Slot::Acknowledge => self.status[channel].hint = None,
+            // Without effect; what it would return is `Pipeline::word`.
+            Slot::Load { .. } => {}
             Slot::Take { word, lanes } => return Some(self.take(channel, word.into(), lanes)),
         }
         None

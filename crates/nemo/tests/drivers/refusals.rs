@@ -1,9 +1,13 @@
 //! Requests for foreign keys or states are refused, by the field's name, and change nothing.
 
 use proptest::prelude::*;
-use tierscope_core::{BusObserver, Counters, Key, RequestKind, Rule, RuleLimits};
+use tierscope_core::{BusObserver, Cell, Counters, Key, RequestKind, Rule, RuleLimits};
 use tierscope_nemo::driver::StateMapping;
-use tierscope_nemo::{Driver, Functional, Memory, Spec, Zone};
+use tierscope_nemo::program::Chain;
+use tierscope_nemo::registers::Limits;
+use tierscope_nemo::{
+    At, Control, Driver, Engine, Functional, Geometry, Line, Memory, Spec, Status, Zone,
+};
 
 use super::{BYTES, HUGE, finish, per_base_page, per_huge_page, prototype, reads};
 
@@ -87,6 +91,64 @@ fn rules_are_checked_against_the_memory() {
     assert!(said.contains("visits all in 64 periods"), "{said}");
     assert!(driver.register_states(&finish(per_base_page()), 128 * 512).is_ok());
     assert!(why(&mut driver, good).contains("unregister others first"));
+}
+
+/// Controllers with the prototype's registers.
+struct Prototype(Functional);
+
+impl Engine for Prototype {
+    fn geometry(&self) -> Geometry {
+        self.0.geometry()
+    }
+
+    fn limits(&self) -> Limits {
+        Limits::PROTOTYPE
+    }
+
+    fn memory(&self) -> &Memory {
+        self.0.memory()
+    }
+
+    fn control(&mut self, at: At, control: Control) {
+        self.0.control(at, control);
+    }
+
+    fn load(&mut self, controller: usize, line: u64) -> Line {
+        self.0.load(controller, line)
+    }
+
+    fn status(&mut self, at: At, channel: usize) -> Status {
+        self.0.status(at, channel)
+    }
+
+    fn pending(&mut self, controller: usize) -> u64 {
+        self.0.pending(controller)
+    }
+}
+
+// Byte counters are eight to a word, but an entry of 14 bits finds the first 8,192 of them only.
+#[test]
+fn what_the_registers_of_a_controller_cannot_hold_is_refused_by_name_and_limit() {
+    let memory = Memory::single(BYTES, 2).unwrap();
+    let mut driver = Driver::new(Prototype(Functional::new(memory, 8, 64).unwrap()));
+    let before = driver.free();
+    let spec = Spec {
+        rule: finish(per_base_page()),
+        cell: Cell::new(1, false).unwrap(),
+        states: Some(20 * 512),
+    };
+    let id = driver.install(&spec).unwrap();
+    driver.translate(id, 7, Some(15 * 512)).unwrap();
+    let why = driver.translate(id, 7, Some(16 * 512)).unwrap_err().to_string();
+    assert!(why.contains("refused at `base`") && why.contains("at most 8191"), "{why}");
+    let pages = Spec { states: None, ..Spec::from(finish(per_huge_page())) };
+    let why = driver.install_hashed(&pages, 3, 4).unwrap_err().to_string();
+    assert!(why.contains("refused at `select`"), "{why}");
+    let link = (Spec { states: Some(8192), ..pages }, Chain::Value);
+    let why = driver.install_chain(&link.0, &[link]).unwrap_err().to_string();
+    assert!(why.contains("refused at `chain`"), "{why}");
+    driver.uninstall(id).unwrap();
+    assert_eq!(driver.free(), before, "what was refused left nothing");
 }
 
 #[test]
