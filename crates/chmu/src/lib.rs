@@ -16,8 +16,9 @@
 //! | `driver.rs` | the client: programs a block, refuses what it cannot hold, reads its hot list |
 //! | `monitors.rs` | the blocks of all devices of a machine, as an observer of its memory bus |
 //!
-//! Not modelled: several instances a block, randomized downsampling, interleaving over devices (each
-//! device serves one range of physical memory), TEE requests (all requests count as not of one).
+//! Not modelled: several instances a block, randomized downsampling, interleaving over devices
+//! (each device serves one range of physical memory), TEE requests (all requests count as not of
+//! one).
 
 mod block;
 mod capabilities;

@@ -136,7 +136,7 @@ pub const TAIL: Field = field("TAIL", POINTERS, 16, 16);
 
 /// Offset of the range bitmap in this model.
 pub const BITMAP: u64 = 0x70;
-/// log2 of the bytes of device memory that a bit of the range bitmap stands for: 256 MiB.
+/// log2 of the bytes of device memory that a bit of the range bitmap covers: 256 MiB.
 pub const RANGE_SHIFT: u32 = 28;
 /// log2 of the smallest unit: 256 bytes.
 pub const SMALLEST_UNIT: u32 = 8;

@@ -27,8 +27,8 @@ pub struct HotProgram {
     pub downsampling: u8,
     /// The requests that are counted.
     pub requests: RequestKind,
-    /// Whether a hot list that is half full, or that overflowed, wakes the reader ([`Wake::Event`]);
-    /// otherwise the reader polls.
+    /// Whether a hot list that is half full, or that overflowed, wakes the reader
+    /// ([`Wake::Event`]); otherwise the reader polls.
     ///
     /// [`Wake::Event`]: crate::Wake::Event
     pub interrupts: bool,

@@ -5,6 +5,7 @@ pub mod accuracy;
 mod boot;
 mod chaos;
 mod counters;
+mod hardware;
 mod module;
 mod outputs;
 pub mod reclaim;
@@ -44,13 +45,14 @@ enum Contents {
 use Contents::{Own, Sections};
 
 /// All chapters: what they measure, and how.
-const CHAPTERS: [(&str, Contents); 10] = [
+const CHAPTERS: [(&str, Contents); 11] = [
     ("module", Own(module::bench)),
     ("accuracy", Own(accuracy::bench)),
     ("reports", Sections(reports::SECTIONS)),
     ("sim", Sections(sim::SECTIONS)),
     ("vm", Sections(vm::SECTIONS)),
     ("counters", Sections(counters::SECTIONS)),
+    ("hardware", Sections(hardware::SECTIONS)),
     ("tiering", Sections(tiering::SECTIONS)),
     ("traces", Sections(traces::SECTIONS)),
     ("reclaim", Sections(reclaim::SECTIONS)),
