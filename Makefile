@@ -94,6 +94,10 @@ bench-counters: build ## telemetry in the memory controller: speed, tenants, a n
 	@scripts/setup.sh bench
 	@$(LAB) bench counters
 
+bench-hardware: build ## PEBS, ACCESSED bits, hint faults, CXL's hot lists and NEMO's counters at one budget, simulated: docs/hardware.txt, resumable
+	@$(LAB) bench hardware
+	@scripts/stored.py hardware $(TARGET)/bench/hardware.json
+
 bench-tiering: build ## policies on real servers in the instrumented virtual machine: target/bench/tiering.json, resumable
 	@scripts/setup.sh bench
 	@$(LAB) bench tiering
@@ -135,5 +139,5 @@ foreign-files: build ## damo, perf, trace-cmd, lackey and QEMU write the files o
 clean: ## remove everything that was built, fetched and recorded
 	rm -rf target $(TARGET)
 
-.PHONY: help setup build run test test-all test-kernels test-debug-kernel lint bench-module bench-accuracy bench-reports bench-sim bench-vm bench-counters bench-tiering bench-traces bench-reclaim bench-rtl bench-chaos figures fuzz test-spark test-damo foreign-files release install uninstall deb clean
+.PHONY: help setup build run test test-all test-kernels test-debug-kernel lint bench-module bench-accuracy bench-reports bench-sim bench-vm bench-counters bench-hardware bench-tiering bench-traces bench-reclaim bench-rtl bench-chaos figures fuzz test-spark test-damo foreign-files release install uninstall deb clean
 .DEFAULT_GOAL := help

@@ -9,6 +9,7 @@
 
 pub mod access_bits;
 pub mod counters;
+pub mod hot_lists;
 pub mod instrument;
 pub mod peak;
 pub mod policy;

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use tierscope_core::{
     Access, AccessBits, AccessedSet, Addr, Backing, Clock, Counters, CpuTime, Flushed, FrameRun,
-    Frames, HintFault, HintFaults, Judged, LeafKind, Level, Lost, Mapping, Mappings, Missing,
-    PAGE_SHIFT, Ports, Probe, ProbeOp, Radix, Range, RangeSet, Result, Rng, Sample, Samples,
-    ScanMode, ScanStats, Space, SpaceId, State, Target, Time, Unknown, Wake,
+    Frames, HintFault, HintFaults, HotLists, Judged, LeafKind, Level, Lost, Mapping, Mappings,
+    Missing, PAGE_SHIFT, Ports, Probe, ProbeOp, Radix, Range, RangeSet, Result, Rng, Sample,
+    Samples, ScanMode, ScanStats, Space, SpaceId, State, Target, Time, Unknown, Wake,
 };
 
 use crate::counters::NaiveCounters;
+use crate::hot_lists::NaiveHotLists;
 
 /// A multiplicative hash: keys are page numbers, never hostile, and tests touch millions of them.
 #[derive(Clone, Copy, Default)]
@@ -75,6 +76,7 @@ pub struct Toy {
     armed: FastMap<(SpaceId, u64), Time>,
     faults: Vec<HintFault>,
     counters: NaiveCounters,
+    hot_lists: NaiveHotLists,
 }
 
 /// log2 of the physical memory per space; virtual addresses map to it linearly.
@@ -122,6 +124,7 @@ impl Toy {
             armed: FastMap::default(),
             faults: Vec::new(),
             counters: NaiveCounters::default(),
+            hot_lists: NaiveHotLists::default(),
         };
         toy.map(layout);
         toy
@@ -188,7 +191,7 @@ impl Toy {
     fn run(&mut self, until: Time) {
         let (young, huge, levels) = (&mut self.young, &self.huge, self.radix.levels);
         let (samples, armed, faults) = (&mut self.samples, &mut self.armed, &mut self.faults);
-        let counters = &mut self.counters;
+        let (counters, hot_lists) = (&mut self.counters, &mut self.hot_lists);
         (self.workload)(self.now, until, &mut |addr| {
             let leaf = if holds(huge, addr) { Level::PMD } else { Level::PTE };
             touch(young, addr, leaf, levels);
@@ -198,6 +201,9 @@ impl Toy {
             if !counters.is_idle() {
                 counters.see(frame(addr));
             }
+            if !hot_lists.is_idle() {
+                hot_lists.see(frame(addr));
+            }
             if !armed.is_empty()
                 && let Some(since) = armed.remove(&(addr.space, addr.at >> PAGE_SHIFT))
             {
@@ -205,6 +211,7 @@ impl Toy {
                 faults.push(HintFault { time, armed: since, at: addr, access, core: 0 });
             }
         });
+        self.hot_lists.advance(until);
         self.now = until;
     }
 
@@ -443,6 +450,10 @@ impl Ports for Toy {
 
     fn counters(&mut self) -> Result<&mut dyn Counters, Missing> {
         Ok(&mut self.counters)
+    }
+
+    fn hot_lists(&mut self) -> Result<&mut dyn HotLists, Missing> {
+        Ok(&mut self.hot_lists)
     }
 
     fn frames(&mut self) -> Result<&mut dyn Frames, Missing> {

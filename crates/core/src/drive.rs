@@ -39,6 +39,10 @@ pub struct Window<'a> {
     ///
     /// [`AccessBits::other_readers`]: crate::AccessBits::other_readers
     pub other_readers: &'a [&'static str],
+    /// How often a hot list was found to have lost entries so far ([`HotLists::overflows`]).
+    ///
+    /// [`HotLists::overflows`]: crate::HotLists::overflows
+    pub hot_list_overflows: u64,
 }
 
 impl<'a> Window<'a> {
@@ -57,6 +61,7 @@ impl<'a> Window<'a> {
             residence,
             cleared_by_others,
             other_readers,
+            hot_list_overflows: 0,
         }
     }
 }
@@ -224,11 +229,13 @@ fn commit(
     // Residence is optional: a machine without that port is recorded without it.
     let residence = measured.or_else(|| ports.residence().ok());
     let (mappings, residence) = (changed.as_deref(), residence.as_deref());
+    let hot_list_overflows = ports.hot_lists().map_or(0, |lists| lists.overflows());
     let (cleared_by_others, other_readers) = match ports.access_bits() {
         Ok(bits) => (bits.cleared_by_others(), bits.other_readers()),
         Err(_) => (0, &[][..]),
     };
-    let of = Window { cleared_by_others, other_readers, ..Window::of(snapshot) };
+    let of =
+        Window { cleared_by_others, other_readers, hot_list_overflows, ..Window::of(snapshot) };
     sink.window(&Window { mappings, actions, outcomes, cpu, residence, ..of })
 }
 

@@ -16,6 +16,7 @@ mod error;
 mod evidence;
 pub mod footprint;
 mod heat;
+mod hot_list;
 mod instrument;
 mod mapping;
 pub mod metrics;
@@ -45,6 +46,7 @@ pub use evidence::{
     TierReads,
 };
 pub use heat::Heat;
+pub use hot_list::{HotLists, HotProgram, HotUnit, Reporting};
 pub use instrument::{Instrument, Reads, Setting, Step};
 pub use mapping::{Backing, Mapping, Mappings, Object, SharedView, Space};
 pub use need::Need;

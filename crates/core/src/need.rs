@@ -22,6 +22,8 @@ pub enum Need {
     Pressure,
     /// Programmable counters in the memory controllers.
     Counters,
+    /// Hot lists of monitoring units in memory devices.
+    HotLists,
 }
 
 /// The name in errors and tables.
@@ -36,6 +38,7 @@ impl fmt::Display for Need {
             Need::PageEvents => "page events",
             Need::Pressure => "pressure figures",
             Need::Counters => "counters",
+            Need::HotLists => "hot lists",
         })
     }
 }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::{
-    Addr, BusRecord, Error, ErrorKind, HintFault, Level, Lost, Mappings, Missing, PageEvent,
-    Pressure, Radix, Range, Residence, Result, Rule, Sample, Snapshot, Time, Unknown,
+    Addr, BusRecord, Error, ErrorKind, HintFault, HotLists, Level, Lost, Mappings, Missing,
+    PageEvent, Pressure, Radix, Range, Residence, Result, Rule, Sample, Snapshot, Time, Unknown,
 };
 
 /// The reason why a wait ended.
@@ -481,6 +481,17 @@ pub trait BusObserver {
         None
     }
 
+    /// The observer's hot lists at this time of the machine, if it is a hotness monitoring unit.
+    fn hot_lists(&mut self, _now: Time) -> Option<&mut dyn HotLists> {
+        None
+    }
+
+    /// Whether a hot list waits for its reader: its interrupt is enabled and was raised by `now`.
+    /// `None` if no interrupt is enabled.
+    fn interrupt(&mut self, _now: Time) -> Option<bool> {
+        None
+    }
+
     /// Register accesses by software since the last call, for the machine to charge their time.
     fn take_work(&mut self) -> RegisterWork {
         RegisterWork::default()
@@ -494,6 +505,20 @@ pub struct RegisterWork {
     pub writes: u64,
     /// Cache lines invalidated and loaded.
     pub lines: u64,
+    /// Reads of registers that are not cached, of 64 bits at most.
+    pub reads: u64,
+    /// Interrupts handled.
+    pub interrupts: u64,
+}
+
+impl RegisterWork {
+    /// Adds other accesses.
+    pub fn add(&mut self, other: &Self) {
+        self.writes += other.writes;
+        self.lines += other.lines;
+        self.reads += other.reads;
+        self.interrupts += other.interrupts;
+    }
 }
 
 impl BusObserver for () {
@@ -541,6 +566,14 @@ pub trait Ports: Target {
     /// Same as [`Ports::access_bits`].
     fn counters(&mut self) -> Result<&mut dyn Counters, Missing> {
         Err(Missing::on_this_machine("counters"))
+    }
+
+    /// The port for hot lists of hotness monitoring units.
+    ///
+    /// # Errors
+    /// Same as [`Ports::access_bits`].
+    fn hot_lists(&mut self) -> Result<&mut dyn HotLists, Missing> {
+        Err(Missing::on_this_machine("hot lists"))
     }
 
     /// The port for physical addresses of the target's pages.

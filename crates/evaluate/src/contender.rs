@@ -32,7 +32,7 @@ const fn sampled(name: &'static str, variant: &'static str, samples: u64) -> Con
 }
 
 /// The contenders, in the order of tables.
-pub(crate) const ALL: [Contender; 14] = [
+pub(crate) const ALL: [Contender; 17] = [
     looking("rates", "rates", "bayes", 5),
     looking("bounded", "telescope", "bounded", 5),
     looking("flexible", "telescope", "flexible", 5),
@@ -47,12 +47,16 @@ pub(crate) const ALL: [Contender; 14] = [
     looking("hint-fault", "hint-fault", "tiering", 5),
     looking("nemo", "nemo", "blocks", 5),
     looking("nemo-pages", "nemo", "pages", 5),
+    looking("chmu", "chmu", "epochs", 5),
+    looking("chmu-always-on", "chmu", "always-on", 5),
+    looking("chmu-pages", "chmu", "pages", 5),
 ];
 
-/// Default contenders: those for commonly available hardware. Counters in the memory controller run
+/// Default contenders: those for commonly available hardware. Devices in the memory controller run
 /// only on request.
 pub(crate) fn usual() -> impl Iterator<Item = Contender> {
-    ALL.into_iter().filter(|contender| !contender.needs(Need::Counters))
+    let devices = [Need::Counters, Need::HotLists];
+    ALL.into_iter().filter(move |contender| !devices.iter().any(|need| contender.needs(*need)))
 }
 
 /// Error for a name that is neither a contender's nor among `more`.
@@ -69,7 +73,7 @@ impl Contender {
     /// All contenders, in the order of tables. "Moderate" and "aggressive" are the article's: DAMON
     /// probes every 5 or 1 ms, PEBS samples at 5 or 10 kHz. "Levels" is Telescope as its authors
     /// posted it.
-    pub const ALL: [Contender; 14] = ALL;
+    pub const ALL: [Contender; 17] = ALL;
 
     /// Finds a contender by name.
     ///

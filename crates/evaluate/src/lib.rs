@@ -11,7 +11,7 @@ pub mod claims;
 pub mod compare;
 mod contender;
 pub mod contest;
-mod controllers;
+mod devices;
 pub mod experiments;
 mod runner;
 pub mod runs;

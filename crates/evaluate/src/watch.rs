@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use tierscope_core::{Instrument, Need, Result, names};
 use tierscope_instruments::registry::{self, Common, CostClass};
-use tierscope_sim::config::{Period, Sampling};
+use tierscope_sim::config::{Costs, Period, Sampling};
 use tierscope_sim::experiment::{Experiment, Settings, Watcher};
 
 use crate::contender::{ALL, Contender, unknown};
+use crate::devices::Devices;
 
 /// An instrument to be built, with its settings.
 #[derive(Clone, Debug, PartialEq)]
@@ -80,7 +81,8 @@ impl Watch {
     /// As [`registry::make`].
     pub(crate) fn make(&self, experiment: &Experiment) -> Result<Box<dyn Instrument>> {
         let (window, seed) = (Some(experiment.window), Some(experiment.seed));
-        let common = Common { window, seed, ..self.common.clone() };
+        let cpu = self.common.cpu.or(Devices::of(experiment)?.cpu);
+        let common = Common { window, seed, cpu, ..self.common.clone() };
         registry::make(&self.instrument, self.variant.as_deref(), &common)
     }
 
@@ -100,14 +102,32 @@ impl Watch {
         })
     }
 
+    /// Samples a second, core and event: within the experiment's budget, if it has one.
+    fn samples_of(&self, experiment: &Experiment) -> u64 {
+        let sampling = &experiment.sampling;
+        let Some(share) = Devices::of(experiment).ok().and_then(|devices| devices.cpu) else {
+            return self.samples;
+        };
+        let all = affordable(share, sampling, &experiment.setup.costs);
+        (all / (u64::from(experiment.config.cores) * sampling.events.len() as u64).max(1)).max(1)
+    }
+
     /// The machine's sampling configuration for the instrument, if it needs samples.
     pub(crate) fn sampling(&self, experiment: &Experiment) -> Option<Sampling> {
         let period = match experiment.every {
             Some(every) => Period::Every(every),
-            None => Period::PerSecond(self.samples),
+            None => Period::PerSecond(self.samples_of(experiment)),
         };
         (self.samples > 0).then(|| Sampling { period, ..experiment.sampling.clone() })
     }
+}
+
+/// Samples a second whose processing takes `share` of a CPU at cited costs; at least one.
+pub(crate) fn affordable(share: f64, sampling: &Sampling, costs: &Costs) -> u64 {
+    let costs = &costs.samples;
+    let interrupt = costs.interrupt_ns / u64::from(sampling.hardware_buffer.max(1));
+    let each = costs.record_ns + interrupt + costs.handle_ns + costs.read_ns;
+    ((share * 1e9 / each.max(1) as f64) as u64).max(1)
 }
 
 /// The instruments of an experiment; if any are `wanted`, only these, and contenders by name.

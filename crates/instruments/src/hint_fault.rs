@@ -23,6 +23,7 @@ use tierscope_core::{
 use crate::areas::refresh;
 use crate::block_heat::{BlockHeat, is_mapped, regions};
 use crate::checks::refuse;
+use crate::paid::Paid;
 use crate::registry::{Common, CostClass, Entry, Variant, set};
 
 /// Block size in bytes.
@@ -47,6 +48,7 @@ fn make(_: &str, common: &Common) -> Result<Box<dyn Instrument>> {
     let mut config = Config::default();
     set(&mut config.window, &common.window);
     set(&mut config.update, &common.update);
+    config.cpu = common.cpu;
     Ok(Box::new(HintFaulting::new(config)?))
 }
 
@@ -61,6 +63,10 @@ pub struct Config {
     pub window: Duration,
     /// Time after which mappings are read again.
     pub update: Duration,
+    /// Share of one CPU for arming and faults: nothing is armed until what was armed before is
+    /// paid;
+    /// `None` for no limit.
+    pub cpu: Option<f64>,
 }
 
 /// 256 MiB per second, hot within a second, windows of 200 ms.
@@ -71,6 +77,7 @@ impl Default for Config {
             latency: Duration::from_secs(1),
             window: Duration::from_millis(200),
             update: Duration::from_secs(1),
+            cpu: None,
         }
     }
 }
@@ -137,6 +144,7 @@ pub struct HintFaulting {
     windows: u32,
     next_update: Time,
     faults: Vec<HintFault>,
+    paid: Paid,
 }
 
 impl HintFaulting {
@@ -155,6 +163,7 @@ impl HintFaulting {
             windows: 0,
             next_update: Time(0),
             faults: Vec::new(),
+            paid: Paid::default(),
         })
     }
 
@@ -167,7 +176,8 @@ impl HintFaulting {
             });
             self.areas = areas;
         }
-        let wanted = self.next_ranges(now);
+        let paid = self.paid.is_paid(ports, self.config.cpu);
+        let wanted = if paid { self.next_ranges(now) } else { Vec::new() };
         ports.hint_faults()?.arm(&wanted)?;
         self.window_start = Some(now);
         Ok(())
@@ -257,6 +267,7 @@ impl Instrument for HintFaulting {
             setting("latency", format!("{:?}", config.latency)),
             setting("window", format!("{:?}", config.window)),
             setting("update", format!("{:?}", config.update)),
+            setting("cpu", config.cpu.map_or("none".into(), |share| share.to_string())),
         ]
     }
 

@@ -6,11 +6,13 @@
 mod areas;
 mod block_heat;
 mod checks;
+pub mod chmu;
 pub mod damon;
 mod hidden;
 pub mod hint_fault;
 pub mod metronome;
 pub mod nemo;
+mod paid;
 pub mod pebs;
 pub mod rates;
 pub mod region_source;

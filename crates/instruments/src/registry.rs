@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tierscope_core::{Error, ErrorKind, Instrument, Need, Result, names};
 
-use crate::{damon, hint_fault, nemo, pebs, rates, scan, telescope};
+use crate::{chmu, damon, hint_fault, nemo, pebs, rates, scan, telescope};
 
 /// Cost of probing, in orders of magnitude.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,6 +118,7 @@ static ENTRIES: &[Entry] = &[
     pebs::ENTRY,
     hint_fault::ENTRY,
     nemo::ENTRY,
+    chmu::ENTRY,
 ];
 
 /// All instruments, in display order.

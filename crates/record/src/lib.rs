@@ -35,7 +35,7 @@ pub use dir::DirStore;
 pub use encode::{Metric, action_name, backing_name, failure_name};
 pub use heat::{Heat, HeatPart};
 pub use meta::{Fact, Machine, Meta};
-pub use recorder::{CLEARED_BY_OTHERS, OTHER_READER, Recorder};
+pub use recorder::{CLEARED_BY_OTHERS, HOT_LIST_OVERFLOWS, OTHER_READER, Recorder};
 pub use recording::{Frame, Recording};
 pub use residence::{is_residence, residence_of};
 pub use series::civil;

@@ -334,6 +334,9 @@ pub const CLEARED_BY_OTHERS: &str = "cleared_by_others";
 /// recorded while none has.
 pub const OTHER_READER: &str = "other_reader.";
 
+/// Series: how often a hot list was found to have lost entries so far. Not recorded while none was.
+pub const HOT_LIST_OVERFLOWS: &str = "hot_list_overflows";
+
 /// The metrics recorded for every window.
 fn standard_metrics(window: &Window<'_>, figures: &[SpaceFigures]) -> Vec<Metric> {
     let time = window.snapshot.end;
@@ -344,6 +347,9 @@ fn standard_metrics(window: &Window<'_>, figures: &[SpaceFigures]) -> Vec<Metric
     ];
     if window.cleared_by_others > 0 {
         metrics.push(metric(CLEARED_BY_OTHERS, None, window.cleared_by_others as f64));
+    }
+    if window.hot_list_overflows > 0 {
+        metrics.push(metric(HOT_LIST_OVERFLOWS, None, window.hot_list_overflows as f64));
     }
     for reader in window.other_readers {
         metrics.push(metric(&format!("{OTHER_READER}{reader}"), None, 1.0));

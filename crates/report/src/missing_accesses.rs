@@ -1,15 +1,23 @@
-//! ACCESSED bits that other sessions, or other readers on the machine, cleared: accesses that the
-//! recording does not show.
+//! Accesses that the recording does not show: ACCESSED bits that other sessions, or other readers
+//! on the machine, cleared, and entries that a hot list lost.
 
 use std::collections::BTreeSet;
 
 use tierscope_core::Result;
-use tierscope_record::{CLEARED_BY_OTHERS, Metric, OTHER_READER, Recording};
+use tierscope_record::{CLEARED_BY_OTHERS, HOT_LIST_OVERFLOWS, Metric, OTHER_READER, Recording};
 
 /// Number of bits that other sessions cleared until the window of these metrics.
 pub(crate) fn cleared_by_others(metrics: &[Metric]) -> u64 {
-    let series = metrics.iter().find(|metric| metric.name == CLEARED_BY_OTHERS);
-    series.map_or(0, |metric| metric.value as u64)
+    count(metrics, CLEARED_BY_OTHERS)
+}
+
+/// How often a hot list had lost entries until the window of these metrics.
+pub(crate) fn hot_list_overflows(metrics: &[Metric]) -> u64 {
+    count(metrics, HOT_LIST_OVERFLOWS)
+}
+
+fn count(metrics: &[Metric], name: &str) -> u64 {
+    metrics.iter().find(|metric| metric.name == name).map_or(0, |metric| metric.value as u64)
 }
 
 /// Other readers of ACCESSED bits that had run until the window of these metrics.
@@ -17,7 +25,8 @@ pub(crate) fn other_readers(metrics: &[Metric]) -> impl Iterator<Item = String> 
     metrics.iter().filter_map(|metric| metric.name.strip_prefix(OTHER_READER).map(str::to_owned))
 }
 
-/// Sentences for every report on a recording in which others cleared bits; none for others.
+/// Sentences for every report on a recording in which others cleared bits, or hot lists lost
+/// entries; none for others.
 ///
 /// # Errors
 /// If the last window cannot be read.
@@ -27,7 +36,8 @@ pub fn missing_accesses(recording: &Recording) -> Result<Vec<String>> {
     let mut readers = recording.meta().other_readers.clone();
     readers.extend(other_readers(&metrics));
     let shared = of_sessions(cleared_by_others(&metrics));
-    Ok(shared.into_iter().chain(of_readers(&readers)).collect())
+    let lists = of_hot_lists(hot_list_overflows(&metrics));
+    Ok(shared.into_iter().chain(of_readers(&readers)).chain(lists).collect())
 }
 
 /// The sentence for these readers.
@@ -48,6 +58,17 @@ pub(crate) fn of_sessions(bits: u64) -> Option<String> {
         format!(
             "{accesses} missing: other sessions cleared as many ACCESSED bits of the target \
              (--share-bits), and hot memory may be reported as warm or cold"
+        )
+    })
+}
+
+/// The sentence for this number of overflows of hot lists.
+pub(crate) fn of_hot_lists(overflows: u64) -> Option<String> {
+    let times = if overflows == 1 { "once" } else { &format!("{overflows} times") };
+    (overflows > 0).then(|| {
+        format!(
+            "hot memory is missing: a hot list overflowed {times}, and what it lost may be \
+             reported as cold"
         )
     })
 }
@@ -82,6 +103,23 @@ mod tests {
         assert!(said(&plain, &[], &[]).is_empty() && said(&plain, &[0, 0], &[]).is_empty());
         let text = &said(&plain, &[0, 3, 8], &[])[0];
         assert!(text.starts_with("up to 8 accesses are missing"), "{text}");
+    }
+
+    #[test]
+    fn overflows_of_hot_lists_are_in_every_report() {
+        let mut memory = Memory::default();
+        let mut recorder = Recorder::create_in(&mut memory, &Meta::default()).unwrap();
+        for (window, hot_list_overflows) in (1..).zip([0, 1, 7]) {
+            let snapshot = Snapshot { end: Time(window), ..Snapshot::default() };
+            recorder.window(&Window { hot_list_overflows, ..Window::of(&snapshot) }).unwrap();
+        }
+        recorder.finish().unwrap();
+        let recording = Recording::from_source(Box::new(memory)).unwrap();
+        let text = &missing_accesses(&recording).unwrap()[0];
+        assert!(text.contains("a hot list overflowed 7 times"), "{text}");
+        assert!(of_hot_lists(1).unwrap().contains("overflowed once"));
+        let summary = crate::summary::summary(&recording, &crate::View::default()).unwrap();
+        assert_eq!(summary.hot_list_overflows, 7);
     }
 
     #[test]

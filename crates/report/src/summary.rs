@@ -14,7 +14,7 @@ use tierscope_record::{Commit, Fact, Metric, Recording, residence_of};
 use crate::figures;
 use crate::grain;
 use crate::heatmap::UNKNOWN_MEANS;
-use crate::missing_accesses::{self, of_readers, of_sessions};
+use crate::missing_accesses::{self, of_hot_lists, of_readers, of_sessions};
 use crate::own_rows::{Lives, OTHER, OwnRows};
 use crate::split::{Outside, Split, ZSWAPPED};
 use crate::style::Style;
@@ -199,6 +199,8 @@ pub struct Summary {
     /// ACCESSED bits of the target that other sessions cleared until the last window, of the whole
     /// target: accesses that the figures lack.
     pub cleared_by_others: u64,
+    /// How often a hot list was found to have lost entries: the figures lack hot memory.
+    pub hot_list_overflows: u64,
     /// Other readers that cleared ACCESSED bits on the machine: the figures lack accesses.
     pub other_readers: BTreeSet<String>,
     /// Number of regions.
@@ -229,13 +231,14 @@ pub fn summary(recording: &Recording, view: &View) -> Result<Summary> {
     let mut figures = Vec::with_capacity(commits.len());
     let (mut tiers, mut in_memory) = (Tiers::of(recording.meta()), Vec::new());
     let (mut zswapped, mut charges) = (Vec::new(), BTreeMap::<Charge, Vec<u64>>::new());
-    let (mut lives, mut cleared_by_others) = (Lives::default(), 0);
+    let (mut lives, mut cleared_by_others, mut hot_list_overflows) = (Lives::default(), 0, 0);
     let mut other_readers = recording.meta().other_readers.clone();
     let is_whole = !view.is_partial() && view.space.is_none();
     for index in windows.clone() {
         let metrics = recording.metrics(index)?;
         lives.take(&metrics);
         cleared_by_others = cleared_by_others.max(missing_accesses::cleared_by_others(&metrics));
+        hot_list_overflows = missing_accesses::hot_list_overflows(&metrics).max(hot_list_overflows);
         other_readers.extend(missing_accesses::other_readers(&metrics));
         in_memory.extend(InMemory::of(&residence_of(&metrics), &mut tiers, view));
         let whole = metrics.iter().filter(|metric| is_whole && metric.name == ZSWAPPED);
@@ -271,6 +274,7 @@ pub fn summary(recording: &Recording, view: &View) -> Result<Summary> {
     let meta = recording.meta();
     summary.set_windows(commits, meta.has(Fact::Intervals).then_some(meta.window));
     summary.cleared_by_others = cleared_by_others;
+    summary.hot_list_overflows = hot_list_overflows;
     summary.other_readers = other_readers;
     summary.regions = sum(&figures, |of| of.regions);
     summary.profiler_cpu = profiler_cpu;
@@ -353,6 +357,7 @@ fn about(recording: &Recording) -> Summary {
         samples: Spread::default(),
         late_windows: None,
         cleared_by_others: 0,
+        hot_list_overflows: 0,
         other_readers: BTreeSet::new(),
         regions: Spread::default(),
         hot_frequency: HOT_FREQUENCY,
@@ -583,6 +588,7 @@ impl Summary {
         facts.extend(self.damage.iter().map(|damage| ("damage", damage.clone())));
         facts.extend(of_sessions(self.cleared_by_others).map(|text| ("shared", text)));
         facts.extend(of_readers(&self.other_readers).map(|text| ("other readers", text)));
+        facts.extend(of_hot_lists(self.hot_list_overflows).map(|text| ("hot lists", text)));
         facts.retain(|(_, value)| !value.is_empty());
         facts
     }

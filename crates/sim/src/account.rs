@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tierscope_core::{SpaceId, Tier, TierReads};
+use tierscope_core::{RegisterWork, SpaceId, Tier, TierReads};
 
 use crate::latency::Latency;
 
@@ -139,4 +139,12 @@ pub struct Account {
     pub flushes: u64,
     /// Probes of page-table entries.
     pub looks: u64,
+    /// Page-table entries visited by scans.
+    pub scanned: u64,
+    /// Hardware samples taken, lost ones included.
+    pub samples: u64,
+    /// Pages armed for hint faults.
+    pub armed: u64,
+    /// Accesses to registers of telemetry devices.
+    pub registers: RegisterWork,
 }

@@ -153,10 +153,14 @@ impl<B: BusObserver> Simulated for exact::Machine<B> {
 /// Kinds of evidence that a simulated machine provides in this mode.
 #[must_use]
 pub fn offered(mode: Mode) -> &'static [Need] {
-    use Need::{AccessBits, Counters, HintFaults, PageEvents, Pressure, Regions, Samples};
+    use Need::{
+        AccessBits, Counters, HintFaults, HotLists, PageEvents, Pressure, Regions, Samples,
+    };
     match mode {
-        Mode::Exact => &[Regions, AccessBits, Samples, HintFaults, PageEvents, Pressure, Counters],
-        Mode::Density => &[Regions, AccessBits, Samples, HintFaults, Pressure, Counters],
+        Mode::Exact => {
+            &[Regions, AccessBits, Samples, HintFaults, PageEvents, Pressure, Counters, HotLists]
+        }
+        Mode::Density => &[Regions, AccessBits, Samples, HintFaults, Pressure, Counters, HotLists],
     }
 }
 
@@ -180,7 +184,7 @@ pub fn check_needs(what: &str, mode: Mode, needs: &[Need]) -> Result<()> {
 }
 
 /// Opens an experiment's machine with the ports that `needs` lists: samples, taken as `sampling`
-/// says, and counters, in the controllers that `controllers` makes for the ranges of physical
+/// says, and counters or hot lists, in the devices that `devices` makes for the ranges of physical
 /// memory. ACCESSED bits, hint faults, page events and pressure cost nothing until they are used,
 /// and are always there. The processes run; the truth about their hot memory is returned as well.
 ///
@@ -190,29 +194,36 @@ pub fn for_needs<B: BusObserver + 'static>(
     experiment: &Experiment,
     needs: &[Need],
     sampling: Option<Sampling>,
-    controllers: impl FnOnce(&[(u64, u64)]) -> Result<B>,
+    devices: impl FnOnce(&[(u64, u64)]) -> Result<B>,
     stop: &Arc<AtomicBool>,
 ) -> Result<(Box<dyn Simulated>, Vec<Truth>)> {
     check_needs("this run is not possible", experiment.mode, needs)?;
     let sampling = sampling.filter(|_| needs.contains(&Need::Samples));
-    let counts = needs.contains(&Need::Counters);
+    let (counts, lists) = (needs.contains(&Need::Counters), needs.contains(&Need::HotLists));
+    if counts && lists {
+        return Err(Error::new(ErrorKind::Usage, "this run is not possible")
+            .cause("a simulated machine has counters or hot lists, not both")
+            .remedy("choose instrument and policy that read the same device"));
+    }
     match experiment.mode {
         Mode::Density => {
             let config = density::Config { sampling, ..experiment.config.clone() };
             let workload = experiment.described().expect("it was checked");
             let mut machine = density::Machine::new(config, &workload)?;
+            let memory = machine.physical();
             if counts {
-                let memory = machine.physical();
-                machine = machine.with_telemetry(Box::new(controllers(&memory)?))?;
+                machine = machine.with_telemetry(Box::new(devices(&memory)?))?;
+            } else if lists {
+                machine = machine.with_monitors(Box::new(devices(&memory)?))?;
             }
             let truth = vec![machine.truth()];
             Ok((Box::new(machine.with_stop(Arc::clone(stop))), truth))
         }
         Mode::Exact => {
             let setup = Setup { sampling, ..experiment.setup.clone() };
-            match counts {
+            match counts || lists {
                 true => {
-                    let observer = controllers(&setup.physical())?;
+                    let observer = devices(&setup.physical())?;
                     start(exact::Machine::observed(&setup, observer)?, experiment, stop)
                 }
                 false => start(exact::Machine::new(&setup)?, experiment, stop),

@@ -5,6 +5,7 @@ pub mod accuracy;
 mod boot;
 mod chaos;
 mod counters;
+mod hardware;
 mod module;
 mod outputs;
 pub mod reclaim;
@@ -52,6 +53,7 @@ const CHAPTERS: [(&str, Contents); 11] = [
     ("sim", Sections(sim::SECTIONS)),
     ("vm", Sections(vm::SECTIONS)),
     ("counters", Sections(counters::SECTIONS)),
+    ("hardware", Sections(hardware::SECTIONS)),
     ("tiering", Sections(tiering::SECTIONS)),
     ("traces", Sections(traces::SECTIONS)),
     ("reclaim", Sections(reclaim::SECTIONS)),

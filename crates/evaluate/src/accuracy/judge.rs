@@ -10,11 +10,12 @@ use tierscope_core::metrics::rates::TrueRates;
 use tierscope_core::metrics::{self, Accuracy, HOT_FREQUENCY};
 use tierscope_core::session::Session;
 use tierscope_core::{RangeSet, Region, Result, Snapshot, Time};
+use tierscope_sim::exact::Account;
 use tierscope_sim::experiment::Experiment;
 use tierscope_sim::{Truth, open};
 
 use super::figures::{Figures, Seen};
-use crate::controllers::controllers;
+use crate::devices::Devices;
 use crate::watch::Watch;
 
 /// Accuracy of one window.
@@ -140,6 +141,14 @@ pub struct Outcome {
     pub profiler_cpu: f64,
     /// Probes of page-table entries in a second. Simulated.
     pub looks: f64,
+    /// Share of one CPU that the experiment allows an instrument; `None` for no limit.
+    pub cpu_budget: Option<f64>,
+    /// Bytes of state in the telemetry devices that the instrument read; 0 without one.
+    pub state_bytes: u64,
+    /// Bytes a second that the telemetry moves over memory bus and link ([`traffic`]). Simulated.
+    pub traffic_bytes: f64,
+    /// How often a hot list was found to have lost entries; `None` without one.
+    pub overflows: Option<u64>,
     /// Share of the target's time spent in interrupts and faults for the profiler. Simulated.
     pub disturbed: f64,
     /// Slowdown of the target, assuming that it is not paced: the rate without the profiler over
@@ -327,8 +336,13 @@ pub(crate) fn judge(
 ) -> Result<Outcome> {
     let begun = std::time::Instant::now();
     let sampling = watch.sampling(experiment);
-    let (mut machine, truths) =
-        open::for_needs(experiment, watch.needs(), sampling, controllers, stop)?;
+    let devices = Devices::of(experiment)?;
+    let mut state_bytes = 0;
+    let make = |memory: &[(u64, u64)]| {
+        state_bytes = devices.state_bytes(watch.needs(), memory);
+        devices.make(watch.needs(), memory)
+    };
+    let (mut machine, truths) = open::for_needs(experiment, watch.needs(), sampling, make, stop)?;
     let mut instrument = watch.make(experiment)?;
     let accessed = truths.iter().flat_map(|truth| truth.accessed().as_slice().to_vec()).collect();
     let mut judge = Judge {
@@ -358,6 +372,7 @@ pub(crate) fn judge(
     let settled = settled.map(|rows| Shares::pooled(rows.into_iter().map(Row::accuracy)));
     let disturbed = machine.disturbed().as_secs_f64() / cpu.target.as_secs_f64().max(1e-9);
     let slowdown = machine.slowdown(disturbed);
+    let account = machine.counted();
     let mut times = judge.times;
     times.iter_mut().for_each(|figures| figures.look_ahead(&judge.rows));
     Ok(Outcome {
@@ -371,13 +386,38 @@ pub(crate) fn judge(
         pages,
         detections,
         profiler_cpu: cpu.profiler.as_secs_f64() / seconds.max(1e-9),
-        looks: machine.counted().looks as f64 / seconds.max(1e-9),
+        looks: account.looks as f64 / seconds.max(1e-9),
+        cpu_budget: devices.cpu,
+        state_bytes,
+        traffic_bytes: traffic(&account) as f64 / seconds.max(1e-9),
+        overflows: machine.hot_lists().ok().map(|lists| lists.overflows()),
         disturbed,
         slowdown,
         wall_seconds: begun.elapsed().as_secs_f64(),
         times,
         windows: judge.rows,
     })
+}
+
+/// Bytes that a sample moves: 200 that the core writes (Intel SDM volume 3, PEBS record of format
+/// 3: up to offset 0xc8) and 40 that the kernel writes to its ring, each read once.
+const SAMPLE_BYTES: u64 = 2 * (200 + 40);
+/// Bytes of a cache line, and of a page-table entry or register.
+const LINE: u64 = 64;
+const WORD: u64 = 8;
+
+/// Bytes that telemetry moves over memory bus and link, by its counted operations: a line for each
+/// probe, a word for each entry of a scan, two for each armed page, a record for each sample, a
+/// line or a word for each access to a register. Lines that caches serve are not left out: an upper
+/// bound.
+fn traffic(account: &Account) -> u64 {
+    let registers = &account.registers;
+    account.looks * LINE
+        + account.scanned * WORD
+        + account.armed * 2 * WORD
+        + account.samples * SAMPLE_BYTES
+        + registers.lines * LINE
+        + (registers.reads + registers.writes) * WORD
 }
 
 /// Detections after attach, and after each change of the hot ranges. A change within a window

@@ -8,14 +8,14 @@ use std::time::Duration;
 use tierscope_core::{Error, ErrorKind, Instrument, Need, Policy, Result, names};
 use tierscope_instruments::metronome::Metronome;
 use tierscope_policies::registry::{Entry, Sampling as Wanted, all, by_name, make};
-use tierscope_sim::config::{Costs, Period, Sampling};
+use tierscope_sim::config::{Period, Sampling};
 use tierscope_sim::exact::{Machine, Setup};
 use tierscope_sim::experiment::{Experiment, Mode};
 use tierscope_sim::open::check_needs;
 
 use super::bounds::Bound;
 use super::clairvoyant::Clairvoyant;
-use crate::watch::{Watch, watches};
+use crate::watch::{Watch, affordable, watches};
 
 /// Default instrument for a policy that works on regions.
 const FEEDER: &str = "rates";
@@ -137,7 +137,7 @@ impl Contestant {
             let period = match (experiment.every, self.entry.sampling?) {
                 (Some(every), _) | (None, Wanted::Every(every)) => Period::Every(every),
                 (None, Wanted::Share(share)) => {
-                    affordable(share, sampling, &experiment.setup.costs)
+                    Period::PerSecond(affordable(share, sampling, &experiment.setup.costs))
                 }
             };
             Some(Sampling { period, ..sampling.clone() })
@@ -171,15 +171,6 @@ fn check_memory_mode(experiment: &Experiment) -> Result<()> {
         Ok(()) => Ok(()),
         Err((_, error)) => refuse(error.to_string(), "make the workload smaller"),
     }
-}
-
-/// Sampling rate per core whose processing takes `share` of a CPU at cited costs; at least one
-/// sample per second.
-fn affordable(share: f64, sampling: &Sampling, costs: &Costs) -> Period {
-    let costs = &costs.samples;
-    let interrupt = costs.interrupt_ns / u64::from(sampling.hardware_buffer.max(1));
-    let each = costs.record_ns + interrupt + costs.handle_ns + costs.read_ns;
-    Period::PerSecond(((share * 1e9 / each.max(1) as f64) as u64).max(1))
 }
 
 fn feeder(experiment: &Experiment, entry: &Entry, fed: Option<&str>) -> Result<Option<Watch>> {

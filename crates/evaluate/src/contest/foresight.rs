@@ -9,7 +9,7 @@ use tierscope_sim::exact::TierMap;
 use tierscope_sim::experiment::Experiment;
 use tierscope_sim::open::{self, Simulated};
 
-use crate::controllers::controllers;
+use crate::devices::Devices;
 
 /// Windows of a run or a recording, at most.
 pub(crate) const WINDOWS: u32 = 48;
@@ -111,7 +111,13 @@ pub(super) fn foresee(
 ) -> Result<Foresight> {
     let mut experiment = experiment.clone();
     experiment.setup.count_misses = true;
-    let (mut machine, _) = open::for_needs(&experiment, &[], None, controllers, stop)?;
+    let (mut machine, _) = open::for_needs(
+        &experiment,
+        &[],
+        None,
+        |memory| Devices::default().make(&[], memory),
+        stop,
+    )?;
     let (every, end) = ((experiment.time / WINDOWS).max(experiment.window), experiment.time);
     let (mut times, mut windows) = (vec![Time(0)], Vec::new());
     while machine.now() < Time(0) + end {

@@ -19,7 +19,7 @@ use tierscope_sim::open;
 
 use super::contestant::Contestant;
 use super::watched::{Totals, Watched};
-use crate::controllers::controllers;
+use crate::devices::Devices;
 use crate::runs::{LatencyFigures, meta};
 
 /// State of a run at a point in time.
@@ -334,7 +334,9 @@ pub(crate) fn place(
     let (experiment, mut policy) = (&*prepared.experiment, prepared.policy);
     let before = (contestant.runs() - 1) * experiment.time.as_nanos() as u64;
     let (needs, sampling) = (contestant.needs(), contestant.sampling(experiment));
-    let (mut machine, _) = open::for_needs(experiment, &needs, sampling, controllers, stop)?;
+    let devices = Devices::of(experiment)?;
+    let (mut machine, _) =
+        open::for_needs(experiment, &needs, sampling, |memory| devices.make(&needs, memory), stop)?;
     let mut mover = machine.mover();
     let mut stage = Watched::new(&mut *machine, experiment, (reached, before));
     let run = drive(experiment, contestant, &mut *policy, (&mut stage, &mut mover), record)?;

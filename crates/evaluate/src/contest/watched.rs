@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tierscope_core::{
-    AccessBits, Clock, Counters, CpuTime, Frames, HintFaults, Mappings, Missing, PageEvents,
-    PlacementView, Ports, Pressure, RegionSource, Residence, Result, Samples, Target, Time, Wake,
+    AccessBits, Clock, Counters, CpuTime, Frames, HintFaults, HotLists, Mappings, Missing,
+    PageEvents, PlacementView, Ports, Pressure, RegionSource, Residence, Result, Samples, Target,
+    Time, Wake,
 };
 use tierscope_sim::exact::Account;
 use tierscope_sim::experiment::Experiment;
@@ -219,6 +220,10 @@ impl Ports for Watched<'_> {
 
     fn counters(&mut self) -> Result<&mut dyn Counters, Missing> {
         self.machine.counters()
+    }
+
+    fn hot_lists(&mut self) -> Result<&mut dyn HotLists, Missing> {
+        self.machine.hot_lists()
     }
 
     fn frames(&mut self) -> Result<&mut dyn Frames, Missing> {

@@ -14,7 +14,7 @@ use tierscope_sim::exact::Account;
 use tierscope_sim::experiment::Experiment;
 use tierscope_sim::open::{self, Simulated};
 
-use crate::controllers::controllers;
+use crate::devices::Devices;
 use crate::runner::Runner;
 use crate::watch::Watch;
 
@@ -81,8 +81,9 @@ impl Stage<'_> {
         let watch = self.job.watch.as_ref();
         let needs = watch.map_or(&[][..], Watch::needs);
         let sampling = watch.and_then(|watch| watch.sampling(self.experiment));
-        let (mut machine, _) =
-            open::for_needs(self.experiment, needs, sampling, controllers, stop)?;
+        let devices = Devices::of(self.experiment)?;
+        let make = |memory: &[(u64, u64)]| devices.make(needs, memory);
+        let (mut machine, _) = open::for_needs(self.experiment, needs, sampling, make, stop)?;
         let mut windows = 0;
         let ended = match &self.job.watch {
             Some(watch) => self.watched(&mut *machine, watch, &mut windows)?,

@@ -32,6 +32,7 @@ use tierscope_core::{
 use crate::areas::refresh;
 use crate::block_heat::{BlockHeat, is_mapped, regions};
 use crate::checks::{intervals, refuse};
+use crate::paid::Paid;
 use crate::registry::{Common, CostClass, Entry, Variant, set};
 use watch::{STATES, SweepPosition, Watch, WatchSet};
 
@@ -65,6 +66,7 @@ fn make(variant: &str, common: &Common) -> Result<Box<dyn Instrument>> {
     set(&mut config.sampling, &common.sampling);
     set(&mut config.window, &common.window);
     set(&mut config.update, &common.update);
+    config.cpu = common.cpu;
     Ok(Box::new(Nemo::new(config)?))
 }
 
@@ -83,6 +85,9 @@ pub struct Config {
     pub update: Duration,
     /// Time after which physical addresses are read again even if no mapping changed: pages move.
     pub frames: Duration,
+    /// Share of one CPU: the watched blocks change when the last change is paid; `None` for no
+    /// limit.
+    pub cpu: Option<f64>,
 }
 
 /// Blocks of 2 MiB; the eight pipelines of the paper's largest deployment. The lifetime of physical
@@ -96,6 +101,7 @@ impl Default for Config {
             window: Duration::from_millis(200),
             update: Duration::from_secs(1),
             frames: Duration::from_secs(10),
+            cpu: None,
         }
     }
 }
@@ -110,6 +116,9 @@ impl Config {
             let cause =
                 format!("{} bytes are no power of two of a page and more", self.granularity);
             return refuse("granularity", cause, "try 2097152");
+        }
+        if self.cpu.is_some_and(|share| share <= 0.0) {
+            return refuse("cpu", "a share of nothing counts nothing", "try 0.005");
         }
         if self.pipelines == 0 {
             return refuse("pipelines", "nothing counts without one", "try 8");
@@ -151,6 +160,7 @@ pub struct Nemo {
     next_update: Time,
     /// When physical addresses are read again.
     next_frames: Time,
+    paid: Paid,
     states: Vec<u64>,
 }
 
@@ -172,6 +182,7 @@ impl Nemo {
             windows: 0,
             next_update: Time(0),
             next_frames: Time(0),
+            paid: Paid::default(),
             states: Vec::new(),
             config,
         })
@@ -191,7 +202,9 @@ impl Nemo {
             self.next_frames = now;
         }
         // Keep the watched blocks, unless pages may have moved or other blocks are waiting.
-        if now >= self.next_frames || !self.wanted.is_all {
+        if (now >= self.next_frames || !self.wanted.is_all)
+            && self.paid.is_paid(ports, self.config.cpu)
+        {
             self.watch_next(ports)?;
             self.next_frames = now + self.config.frames;
         }
@@ -294,6 +307,7 @@ impl Instrument for Nemo {
             setting("window", format!("{:?}", config.window)),
             setting("update", format!("{:?}", config.update)),
             setting("frames", format!("{:?}", config.frames)),
+            setting("cpu", config.cpu.map_or("none".into(), |share| share.to_string())),
         ]
     }
 

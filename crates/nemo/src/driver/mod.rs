@@ -73,13 +73,29 @@ pub struct Driver<E> {
     slots: Vec<(u16, Option<Telemetry>)>,
     guests: Vec<Option<Guest>>,
     work: RegisterWork,
+    /// Width of the counters of rules that name none.
+    cell: tierscope_core::Cell,
 }
 
 impl<E: Engine> Driver<E> {
     /// A driver for an idle engine.
     pub fn new(engine: E) -> Self {
         let slabs = vec![Slab::new(engine.geometry()); engine.memory().controllers()];
-        Self { engine, slabs, slots: Vec::new(), guests: Vec::new(), work: RegisterWork::default() }
+        Self {
+            engine,
+            slabs,
+            slots: Vec::new(),
+            guests: Vec::new(),
+            work: RegisterWork::default(),
+            cell: tierscope_core::Cell::WORD,
+        }
+    }
+
+    /// The driver, with counters of this width for rules that come through [`Counters`].
+    #[must_use]
+    pub fn with_cell(mut self, cell: tierscope_core::Cell) -> Self {
+        self.cell = cell;
+        self
     }
 
     /// The engine.
@@ -372,11 +388,11 @@ impl<E: Engine + BusObserver> BusObserver for Driver<E> {
 
 impl<E: Engine> Counters for Driver<E> {
     fn register(&mut self, rule: &Rule) -> Result<RuleId> {
-        self.install(&Spec::from(*rule))
+        self.install(&Spec { cell: self.cell, ..Spec::from(*rule) })
     }
 
     fn register_states(&mut self, rule: &Rule, states: u64) -> Result<RuleId> {
-        self.install(&Spec { states: Some(states), ..Spec::from(*rule) })
+        self.install(&Spec { cell: self.cell, states: Some(states), ..Spec::from(*rule) })
     }
 
     fn unregister(&mut self, rule: RuleId) -> Result<()> {

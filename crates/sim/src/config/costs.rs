@@ -1,7 +1,7 @@
 //! Costs of software: CPU time for a probe, a fault, a page move.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-use tierscope_core::{Error, ErrorKind, PAGE_SIZE, Result};
+use tierscope_core::{Error, ErrorKind, PAGE_SIZE, RegisterWork, Result};
 use tierscope_hw::PageSize;
 use tierscope_hw::config::{Ranges, check_ranges};
 
@@ -90,6 +90,10 @@ pub struct RegisterCosts {
     pub write_ns: u64,
     /// Nanoseconds to invalidate and reload a line of states.
     pub line_ns: u64,
+    /// Nanoseconds of a read of an uncached register.
+    pub read_ns: u64,
+    /// Nanoseconds of an interrupt that wakes the reader.
+    pub interrupt_ns: u64,
     /// Source of the numbers.
     pub source: String,
     /// Keys of this table without a source.
@@ -98,6 +102,16 @@ pub struct RegisterCosts {
     /// Uncertain keys of this table, with their ranges.
     #[serde(default)]
     pub ranges: Ranges,
+}
+
+impl RegisterCosts {
+    /// Nanoseconds of these accesses.
+    pub(crate) fn time(&self, done: &RegisterWork) -> u64 {
+        done.writes * self.write_ns
+            + done.lines * self.line_ns
+            + done.reads * self.read_ns
+            + done.interrupts * self.interrupt_ns
+    }
 }
 
 /// The kernel's timer tick on a running core. Its accesses fill entries of the paging-structure

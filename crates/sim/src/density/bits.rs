@@ -372,6 +372,7 @@ impl AccessBits for Machine {
         } else {
             self.scan_entries(ranges, level, mode, set, &mut stats)
         };
+        self.ledger.scanned += stats.visited;
         let costs = &self.config.costs.access_bits;
         let nanos = costs.call_ns + costs.entry_ns * stats.visited + costs.clear_ns * cleared;
         self.spend(nanos);

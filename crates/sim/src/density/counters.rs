@@ -17,7 +17,7 @@ use tierscope_core::{
     Operand, Operator, PAGE_SHIFT, Range, Result, Rule, RuleId, Tier,
 };
 
-use super::hash::{draw, unit};
+use super::hash::{Poisson, draw};
 use super::hits::Hits;
 use super::machine::Machine;
 use super::space::SPACE;
@@ -28,6 +28,8 @@ const TIER_SHIFT: u32 = 44;
 /// The controllers, and the rules registered with them.
 pub(super) struct Telemetry {
     controllers: Box<dyn BusObserver>,
+    /// Physical memory that the controllers serve.
+    sees: Vec<(u64, u64)>,
     rules: BTreeMap<RuleId, Counting>,
     key: u64,
 }
@@ -60,16 +62,17 @@ impl Machine {
     /// # Errors
     /// They have no counters, or the memory spans too many addresses.
     pub fn with_telemetry(mut self, mut controllers: Box<dyn BusObserver>) -> Result<Self> {
-        if controllers.counters().is_none() {
+        let Some(counters) = controllers.counters() else {
             return Err(Error::new(ErrorKind::Usage, "what listens there has no counters"));
-        }
+        };
+        let sees = counters.sees();
         if self.physical().iter().any(|(start, end)| end - start > 1 << TIER_SHIFT) {
             return Err(Error::new(ErrorKind::Missing, "this memory cannot be counted")
                 .cause("its addresses span more than 16 TiB")
                 .remedy("make the workload smaller"));
         }
         let key = draw(self.config.seed, u64::from(u32::MAX) + 1);
-        self.telemetry = Some(Telemetry { controllers, rules: BTreeMap::new(), key });
+        self.telemetry = Some(Telemetry { controllers, sees, rules: BTreeMap::new(), key });
         Ok(self)
     }
 
@@ -143,7 +146,7 @@ impl Machine {
                 tierscope_core::RequestKind::All => hits.reads + hits.writebacks,
             };
             let mean = self.expected(of, start, end, (from, now));
-            let count = poisson(mean, draw(draw(telemetry.key, start), from));
+            let count = Poisson::of_many(mean)(draw(draw(telemetry.key, start), from));
             if count > 0 {
                 *counting.sums.entry(base + state as u32).or_default() += count * step;
             }
@@ -160,10 +163,13 @@ impl Machine {
 
     /// Charges the accesses to telemetry registers that software made since the last call.
     pub(super) fn charge_registers(&mut self) {
-        let Some(telemetry) = &mut self.telemetry else { return };
-        let done = telemetry.controllers.take_work();
-        let costs = &self.config.costs.registers;
-        let time = done.writes * costs.write_ns + done.lines * costs.line_ns;
+        let done = match (&mut self.telemetry, &mut self.monitors) {
+            (Some(telemetry), _) => telemetry.controllers.take_work(),
+            (None, Some(monitors)) => monitors.take_work(),
+            (None, None) => return,
+        };
+        self.ledger.registers.add(&done);
+        let time = self.config.costs.registers.time(&done);
         if time > 0 {
             self.spend(time);
         }
@@ -191,27 +197,6 @@ impl Machine {
         self.telemetry = Some(telemetry);
         result
     }
-}
-
-/// A Poisson count of that mean: by inversion; from 30 on by a normal approximation, which is off
-/// by less than its rounding there.
-fn poisson(mean: f64, bits: u64) -> u64 {
-    if mean <= 0.0 {
-        return 0;
-    }
-    if mean >= 30.0 {
-        let (angle, length) = (unit(bits), unit(draw(bits, 0)).max(f64::MIN_POSITIVE));
-        let normal = (-2.0 * length.ln()).sqrt() * (std::f64::consts::TAU * angle).cos();
-        return (mean + mean.sqrt() * normal).round().max(0.0) as u64;
-    }
-    let (at, mut term, mut count) = (unit(bits), (-mean).exp(), 0);
-    let mut sum = term;
-    while sum <= at && count < 1000 {
-        count += 1;
-        term *= mean / count as f64;
-        sum += term;
-    }
-    count
 }
 
 /// Whether densities can determine the counts of a rule: requests of regions, distinguished by
@@ -256,7 +241,7 @@ impl Counters for Machine {
     }
 
     fn sees(&self) -> Vec<(u64, u64)> {
-        self.physical()
+        self.telemetry.as_ref().map_or(Vec::new(), |telemetry| telemetry.sees.clone())
     }
 
     fn translate(&mut self, rule: RuleId, key: u64, index: Option<u32>) -> Result<()> {
@@ -337,23 +322,5 @@ impl Frames for Machine {
         let costs = &self.config.costs.access_bits;
         self.spend(costs.call_ns + entries * costs.entry_ns);
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    // 10^5 draws: means of 0.2, 6 and 400 within six sigma, and variances within 3 %.
-    #[test]
-    fn counts_follow_the_law() {
-        for mean in [0.2, 6.0, 400.0] {
-            let counts: Vec<f64> = (0..100_000).map(|n| poisson(mean, draw(5, n)) as f64).collect();
-            let found = counts.iter().sum::<f64>() / 1e5;
-            let variance = counts.iter().map(|n| (n - found).powi(2)).sum::<f64>() / 1e5;
-            assert!((found - mean).abs() < 6.0 * (mean / 1e5).sqrt(), "{mean}: {found}");
-            assert!((variance / mean - 1.0).abs() < 0.03, "{mean}: {variance}");
-        }
-        assert_eq!(poisson(0.0, 7), 0);
     }
 }

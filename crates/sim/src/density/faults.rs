@@ -138,6 +138,7 @@ impl HintFaults for Machine {
             self.armed.arm(range, self.now.0);
         }
         let pages = wanted.bytes() >> PAGE_SHIFT;
+        self.ledger.armed += pages;
         // One call for each range, as the kernel arms range by range.
         let there = |range: &&Range| first_overlap(&mapped, range).is_some();
         let rounds = ranges.iter().filter(there).count() as u64;

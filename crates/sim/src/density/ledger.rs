@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tierscope_core::RegisterWork;
+
 use super::flow::Flow;
 use super::machine::Machine;
 use crate::account::{Account, Counts, Spent, TIERS};
@@ -14,8 +16,12 @@ pub(super) struct Ledger {
     /// Time stolen from the target since then, in nanoseconds.
     stolen: f64,
     pub(super) spent: Spent,
-    /// Probes of page-table entries.
+    /// Probes of page-table entries, and entries visited by scans.
     pub(super) looks: u64,
+    pub(super) scanned: u64,
+    pub(super) samples: u64,
+    pub(super) armed: u64,
+    pub(super) registers: RegisterWork,
     pub(super) counts: Sums,
 }
 
@@ -143,6 +149,10 @@ impl Machine {
             spent: self.ledger.spent,
             flushes: sums.flushes,
             looks: self.ledger.looks,
+            scanned: self.ledger.scanned,
+            samples: self.ledger.samples,
+            armed: self.ledger.armed,
+            registers: self.ledger.registers,
             table_bytes: self.world.mappings.bytes() / 512,
             ..Account::default()
         }

@@ -6,14 +6,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tierscope_core::{
-    AccessBits, Addr, Clock, Counters, CpuTime, Frames, HintFaults, Level, Mappings, Missing,
-    PageEvents, PlacementView, Ports, Pressure, Range, RangeSet, Result, Samples, SpaceId, Target,
-    TierUse, Time, Wake,
+    AccessBits, Addr, Clock, Counters, CpuTime, Frames, HintFaults, HotLists, Level, Mappings,
+    Missing, PageEvents, PlacementView, Ports, Pressure, Range, RangeSet, Result, Samples, SpaceId,
+    Target, TierUse, Time, Wake,
 };
 use tierscope_workloads::Workload;
 
 use super::counters::Telemetry;
 use super::faults::Armed;
+use super::hot_lists::Monitors;
 use super::ledger::Ledger;
 use super::moves::Moves;
 use super::promotion_reuse::PromotionReuse;
@@ -44,6 +45,7 @@ pub struct Machine {
     pub(super) recent_waits: VecDeque<(Time, u64)>,
     pub(super) tiers: Vec<TierUse>,
     pub(super) telemetry: Option<Telemetry>,
+    pub(super) monitors: Option<Monitors>,
     /// Numbers of the huge pages that were split.
     pub(super) split: BTreeSet<u64>,
     stop: Option<Arc<AtomicBool>>,
@@ -77,6 +79,7 @@ impl Machine {
             recent_waits: VecDeque::new(),
             tiers: Vec::new(),
             telemetry: None,
+            monitors: None,
             split: BTreeSet::new(),
             stop: None,
             misses_taken: 0,
@@ -179,8 +182,10 @@ impl Clock for Machine {
         }
         self.charge_registers();
         let turn = self.config.late.map_or(1, |late| (late.as_nanos() as u64).max(1));
-        self.pass(until.0.div_ceil(turn).saturating_mul(turn));
-        Wake::Deadline
+        match self.pass_until_interrupt(until.0.div_ceil(turn).saturating_mul(turn)) {
+            true => Wake::Event,
+            false => Wake::Deadline,
+        }
     }
 }
 
@@ -216,6 +221,11 @@ impl Ports for Machine {
         self.charge_registers();
         self.check_telemetry()?;
         Ok(self)
+    }
+
+    fn hot_lists(&mut self) -> Result<&mut dyn HotLists, Missing> {
+        self.charge_registers();
+        self.hot_lists_now()
     }
 
     fn frames(&mut self) -> Result<&mut dyn Frames, Missing> {

@@ -74,6 +74,7 @@ mod flow;
 mod flushes;
 mod hash;
 mod hits;
+mod hot_lists;
 mod ledger;
 mod lru;
 mod machine;

@@ -61,6 +61,7 @@ impl Machine {
         while self.now.0 < to && self.moves.is_busy() {
             self.settle();
             let end = to.min(self.now.0 + SLICE);
+            self.feed_monitors();
             self.move_within(end);
             self.now = Time(end);
             self.look_for_refaults();

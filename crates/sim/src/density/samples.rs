@@ -52,7 +52,7 @@ struct Urn<'a> {
 }
 
 /// Cumulative sums of parts, for draws in proportion to their sizes.
-struct Sums {
+pub(super) struct Sums {
     /// Size of each part plus those of all parts before it.
     below: Vec<f64>,
     /// Search hints: for each of as many equal shares as there are parts, the part in which it
@@ -61,19 +61,19 @@ struct Sums {
 }
 
 impl Sums {
-    fn new(below: Vec<f64>) -> Self {
+    pub(super) fn new(below: Vec<f64>) -> Self {
         let each = below.last().copied().unwrap_or(0.0) / below.len().max(1) as f64;
         let hint = |number| below.partition_point(|below| *below <= number as f64 * each);
         Self { hints: (0..below.len()).map(hint).collect(), below }
     }
 
-    fn whole(&self) -> f64 {
+    pub(super) fn whole(&self) -> f64 {
         self.below.last().copied().unwrap_or(0.0)
     }
 
     /// The part at a share of the whole, 0..1.
     #[inline]
-    fn part(&self, share: f64) -> usize {
+    pub(super) fn part(&self, share: f64) -> usize {
         let (at, last) = (share * self.whole(), self.below.len() - 1);
         let mut part = self.hints[((share * self.hints.len() as f64) as usize).min(last)].min(last);
         // Rounding may put the hint one part too far.
@@ -172,6 +172,7 @@ impl Samples for Machine {
         }
         out[before..].sort_by_key(|sample| sample.time);
         let read = (out.len() - before) as u64;
+        self.ledger.samples += read + lost;
         let costs = &self.config.costs.samples;
         let buffer = u64::from(sampler.sampling.hardware_buffer.max(1));
         let written =

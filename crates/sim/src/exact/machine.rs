@@ -6,7 +6,8 @@ use std::sync::atomic::AtomicBool;
 
 use tierscope_core::metrics::moves::Moved;
 use tierscope_core::{
-    BusObserver, Error, HintFault, Lost, PAGE_SHIFT, Result, SpaceId, Tier, TierUse, Time,
+    BusObserver, Error, HintFault, Lost, PAGE_SHIFT, RegisterWork, Result, SpaceId, Tier, TierUse,
+    Time,
 };
 use tierscope_wire::ptat::KernelEvent;
 
@@ -47,8 +48,12 @@ pub struct Machine<B = ()> {
     pub(super) tiers: Vec<TierUse>,
     pub(super) killed: u64,
     pub(super) flushes: u64,
-    /// Probes of page-table entries.
+    /// Probes of page-table entries, and entries visited by scans.
     pub(super) looks: u64,
+    pub(super) scanned: u64,
+    pub(super) samples: u64,
+    pub(super) armed_pages: u64,
+    pub(super) registers: RegisterWork,
     /// The error that ended the run: the host has no memory.
     pub(super) broken: Option<Error>,
     pub(super) stop: Option<Arc<AtomicBool>>,
@@ -99,6 +104,10 @@ impl<B: BusObserver> Machine<B> {
             killed: 0,
             flushes: 0,
             looks: 0,
+            scanned: 0,
+            samples: 0,
+            armed_pages: 0,
+            registers: RegisterWork::default(),
             broken: None,
             stop: None,
         })
@@ -169,6 +178,10 @@ impl<B: BusObserver> Machine<B> {
             killed: self.killed,
             flushes: self.flushes,
             looks: self.looks,
+            scanned: self.scanned,
+            samples: self.samples,
+            armed: self.armed_pages,
+            registers: self.registers,
         };
         for cpu in &self.cpus {
             let busy = cpu.time.saturating_sub(cpu.idle + cpu.stolen);

@@ -100,6 +100,7 @@ impl File {
             sampling,
             memory_cores: self.machine.memory_cores.as_ref().map(|cores| *cores.get_ref()),
             every: self.simulation.sampling.every,
+            telemetry: self.telemetry.as_ref().map(|t| (t.span().start, t.get_ref().clone())),
             file: Default::default(),
         })
     }

@@ -31,6 +31,7 @@ pub struct File {
     #[serde(default)]
     pub(super) machine: Machine,
     pub(super) process: Vec<Spanned<Process>>,
+    pub(super) telemetry: Option<Spanned<toml::Table>>,
     #[serde(default)]
     pub(super) simulation: Simulation,
     /// Changes of hardware and costs.

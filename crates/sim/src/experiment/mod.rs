@@ -35,6 +35,13 @@
 //! name = "dram"
 //! size = "2GiB"
 //!
+//! [telemetry]                   # devices in memory controllers, and a budget for all instruments
+//! tiers = ["cxl"]               # that they see; default: all for nemo, all but the first for chmu
+//! nemo = { pipelines = 8, channels = 2, banks = 64, counter = 8 }
+//! chmu = { counters = 8192, hot-list = 2048, counter-width = 16 }   # and what else it supports
+//! cpu = 0.005                   # share of one CPU for an instrument; default: no limit
+//! state = "64KiB"               # of a device; a larger one is refused
+//!
 //! [[process]]
 //! workload = "contiguous:space=1GiB,hot=64MiB"    # or a file, or a program, or trace:FILE
 //! threads = 1
@@ -197,6 +204,9 @@ pub struct Experiment {
     pub memory_cores: Option<u32>,
     /// Sampling period set by the file; overrides the rate that an instrument requests.
     pub every: Option<u64>,
+    /// Telemetry devices and the budget of instruments, for the caller that makes them, with the
+    /// offset in the file.
+    pub telemetry: Option<(usize, toml::Table)>,
     /// Name and text of the file, for errors.
     file: (String, String),
 }

@@ -1,5 +1,6 @@
 //! Every instrument runs on the machine, unchanged.
 
+use tierscope_chmu::Capabilities;
 use tierscope_conformance::instrument::Kept;
 use tierscope_core::drive::{Course, Ended, profile};
 use tierscope_core::metrics::{Accuracy, HOT_FREQUENCY, hot};
@@ -7,6 +8,7 @@ use tierscope_core::{Instrument, RangeSet};
 use tierscope_instruments::registry::{self, Common};
 
 use super::counters::counted;
+use super::hot_lists::monitored;
 use super::*;
 
 fn run(machine: &mut Machine, instrument: &mut dyn Instrument, seconds: f64) -> Kept {
@@ -37,12 +39,15 @@ fn every_instrument_finds_a_large_hot_set() {
                 tierscope_sim::config::Period::PerSecond(5000),
             );
             let mut config = Config { sampling: Some(sampling), ..config() };
-            if entry.name == "nemo" {
+            if ["nemo", "chmu"].contains(&entry.name) {
                 // Cache hits reach no controller, and the cache would hold most of so small a set.
                 config.hardware.llc = None;
             }
             let spec = "contiguous:space=256MiB,hot=32MiB,at=64MiB,rate=1000000";
-            let mut machine = counted(config, spec);
+            let mut machine = match entry.name {
+                "chmu" => monitored(config, spec, &Capabilities::default()),
+                _ => counted(config, spec),
+            };
             let mut instrument = registry::make(entry.name, Some(variant.name), &common()).unwrap();
             let kept = run(&mut machine, &mut *instrument, 4.0);
             let (precision, recall) = accuracy(&machine, &kept);

@@ -3,6 +3,7 @@
 
 mod bursts;
 mod counters;
+mod hot_lists;
 mod instruments;
 mod laws;
 mod placement;

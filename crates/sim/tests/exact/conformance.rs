@@ -11,7 +11,7 @@ use tierscope_instruments::registry::{Common, list, make};
 use tierscope_sim::exact::{Machine, Process};
 use tierscope_workloads::generate::from_spec;
 
-use crate::stage::{Counted, Driven, Exact, setup};
+use crate::stage::{Counted, Driven, Exact, Monitored, setup};
 
 const MIB: u64 = 1 << 20;
 
@@ -51,6 +51,16 @@ fn counters_conform() {
     for variant in entry.variants {
         let make = || make("nemo", Some(variant.name), &Common::default()).expect("defaults do");
         conforms_on(&Counted, &make, &Traits::default());
+    }
+}
+
+/// Hot lists of a monitoring unit, with epochs and without.
+#[test]
+fn hot_lists_conform() {
+    let entry = list().iter().find(|entry| entry.name == "chmu").expect("it is one");
+    for variant in entry.variants {
+        let make = || make("chmu", Some(variant.name), &Common::default()).expect("defaults do");
+        conforms_on(&Monitored, &make, &Traits::default());
     }
 }
 

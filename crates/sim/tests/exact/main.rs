@@ -5,6 +5,7 @@ mod calls;
 mod conformance;
 mod costs;
 mod counters;
+mod hot_lists;
 mod names;
 mod quota;
 mod stage;

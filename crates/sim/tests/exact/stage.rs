@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tierscope_chmu::{Capabilities, Monitors};
 use tierscope_conformance::access_bits::Touchable;
 use tierscope_conformance::instrument::Stage;
 use tierscope_conformance::toy::{Event, Workload};
 use tierscope_core::{
-    AccessBits, Addr, BusObserver, Clock, Counters, CpuTime, Frames, Mappings, Missing, Ports,
-    Range, RangeSet, Result, Target, Time, Wake,
+    AccessBits, Addr, BusObserver, Clock, Counters, CpuTime, Frames, HotLists, Mappings, Missing,
+    Ports, Range, RangeSet, Result, Target, Time, Wake,
 };
 use tierscope_hw::Machine as Hardware;
 use tierscope_nemo::{Driver, Functional, Memory};
@@ -150,6 +151,10 @@ impl<B: BusObserver> Ports for Driven<B> {
         self.machine.counters()
     }
 
+    fn hot_lists(&mut self) -> Result<&mut dyn HotLists, Missing> {
+        self.machine.hot_lists()
+    }
+
     fn frames(&mut self) -> Result<&mut dyn Frames, Missing> {
         self.machine.frames()
     }
@@ -193,6 +198,24 @@ impl Stage for Counted {
         let memory = Memory::single(2 * TIER, 2).expect("it is possible");
         let engine = Functional::new(memory, 8, 64).expect("it is possible");
         let mut driven = Driven::observed(4, layout, workload, Driver::new(engine));
+        driven.machine.wait(Time(0));
+        driven.events = events;
+        Box::new(driven)
+    }
+}
+
+/// Exact machines with a monitoring unit in front of all memory.
+pub(crate) struct Monitored;
+
+impl Stage for Monitored {
+    fn build(
+        &self,
+        layout: &[Range],
+        workload: Workload,
+        events: Vec<(Time, Event)>,
+    ) -> Box<dyn Ports> {
+        let unit = Monitors::new(&Capabilities::default(), &[(0, 2 * TIER)]);
+        let mut driven = Driven::observed(4, layout, workload, unit.expect("it is possible"));
         driven.machine.wait(Time(0));
         driven.events = events;
         Box::new(driven)

@@ -32,7 +32,7 @@ use super::super::row::Section;
 use super::super::verdict::Verdict;
 use super::Case;
 use crate::catalogue::without_claims;
-use crate::controllers::controllers;
+use crate::devices::controllers;
 use crate::runner::Runner;
 
 /// Upper bound on interrupt latency: the machine runs for this time between two checks.

@@ -59,6 +59,7 @@ impl<B: BusObserver> AccessBits for Machine<B> {
             }
             from = end;
         }
+        self.scanned += scan.stats.visited;
         self.spend(owed * NS);
         Ok(scan.stats)
     }

@@ -12,13 +12,16 @@ use std::time::Duration;
 
 use tierscope_core::{
     AccessBits, BusObserver, Clock, Counters, CpuTime, FrameRun, Frames, HintFault, HintFaults,
-    Lost, Mappings, Missing, PageEvent, PageEvents, PlacementView, Ports, Pressure, Range,
-    Residence, Result, Sample, Samples, Target, Tier, TierPressure, Time, Wake,
+    HotLists, Lost, Mappings, Missing, PageEvent, PageEvents, PlacementView, Ports, Pressure,
+    Range, Residence, Result, Sample, Samples, Target, Tier, TierPressure, Time, Wake,
 };
 use tierscope_hw::entry::FRAME_MASK;
 
 use crate::exact::Machine;
 use crate::exact::units::{NS, duration};
+
+/// While a monitoring unit may interrupt, time passes by this much at once, in ps.
+const INTERRUPTED: u64 = 1_000_000 * NS;
 
 pub(super) use armed::Armed;
 pub(super) use mover::Moves;
@@ -37,7 +40,13 @@ impl<B: BusObserver> Clock for Machine<B> {
         let until = until.0.saturating_mul(NS).max(self.now);
         while self.now < until && self.broken.is_none() && !self.os.has_target_changed() {
             let before = self.now;
-            self.run_until(until);
+            let now = self.time();
+            let interrupts = self.memory.bus.observer.interrupt(now).is_some();
+            let end = if interrupts { until.min(before + INTERRUPTED) } else { until };
+            self.run_until(end);
+            if interrupts && self.is_interrupted() {
+                return Wake::Event;
+            }
             if self.now == before && !self.os.has_target_changed() {
                 break;
             }
@@ -77,8 +86,9 @@ impl<B: BusObserver> Samples for Machine<B> {
             self.cpus.iter_mut().filter_map(|cpu| cpu.pmu.as_mut()).map(|pmu| pmu.drain(out));
         let lost = Lost(lost.sum());
         out[first..].sort_by_key(|sample| sample.time);
-        let read = (out.len() - first) as u64 * self.costs.samples.read_ns;
-        self.spend(read * NS);
+        let read = (out.len() - first) as u64;
+        self.samples += read + lost.0;
+        self.spend(read * self.costs.samples.read_ns * NS);
         lost
     }
 }
@@ -88,6 +98,7 @@ impl<B: BusObserver> HintFaults for Machine<B> {
         for range in ranges {
             let stale = self.os.arm(*range);
             self.armed.arm(range, self.time());
+            self.armed_pages += stale.pages;
             let work = stale.pages * self.costs.faults.arm_ns * NS + self.shoot(stale);
             self.spend(work);
         }
@@ -146,11 +157,18 @@ impl<B: BusObserver> Machine<B> {
         self.run_until(self.now + time);
     }
 
+    /// Whether a hot list waits for its reader.
+    fn is_interrupted(&mut self) -> bool {
+        self.memory.bus.flush(Time(u64::MAX), true);
+        let now = self.time();
+        self.memory.bus.observer.interrupt(now) == Some(true)
+    }
+
     /// Charges the accesses to telemetry registers that software made since the last call.
     fn charge_registers(&mut self) {
         let done = self.memory.bus.observer.take_work();
-        let costs = &self.costs.registers;
-        let time = done.writes * costs.write_ns + done.lines * costs.line_ns;
+        self.registers.add(&done);
+        let time = self.costs.registers.time(&done);
         if time > 0 {
             self.spend(time * NS);
         }
@@ -188,6 +206,17 @@ impl<B: BusObserver> Ports for Machine<B> {
             port: "counters",
             cause: "no telemetry listens on this machine's memory bus".into(),
             remedy: "attach one, as `nemo` does".into(),
+        })
+    }
+
+    fn hot_lists(&mut self) -> Result<&mut dyn HotLists, Missing> {
+        self.charge_registers();
+        self.memory.bus.flush(Time(u64::MAX), true);
+        let now = self.time();
+        self.memory.bus.observer.hot_lists(now).ok_or_else(|| Missing {
+            port: "hot lists",
+            cause: "no monitoring unit listens on this machine's memory bus".into(),
+            remedy: "attach one, as `chmu` does".into(),
         })
     }
 
