@@ -46,7 +46,7 @@ enum Contents {
 use Contents::{Own, Sections};
 
 /// All chapters: what they measure, and how.
-const CHAPTERS: [(&str, Contents); 11] = [
+const CHAPTERS: [(&str, Contents); 12] = [
     ("module", Own(module::bench)),
     ("accuracy", Own(accuracy::bench)),
     ("reports", Sections(reports::SECTIONS)),
