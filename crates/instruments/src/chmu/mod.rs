@@ -11,8 +11,7 @@
 //!   threshold; a unit has the entries of [`Config::history`].
 //! - The threshold is the smallest count that is hot by METRICS.md, so that all hot memory is
 //!   reported.
-//! - A reader with a budget ([`Config::cpu`]) reads as many entries as it can pay, the oldest
-//! first.
+//! - A reader with a budget ([`Config::cpu`]) reads as many entries as it can pay, oldest first.
 //!
 //! A device knows physical addresses only: [`Frames`](tierscope_core::Frames) translates the
 //! target's ([`places`]). Memory of other devices has no samples: nothing is known about it.
