@@ -145,7 +145,7 @@ pub struct Outcome {
     pub cpu_budget: Option<f64>,
     /// Bytes of state in the telemetry devices that the instrument read; 0 without one.
     pub state_bytes: u64,
-    /// Bytes a second that the telemetry moves over memory bus and link ([`traffic`]). Simulated.
+    /// Bytes a second that the telemetry moves over memory bus and link. Simulated.
     pub traffic_bytes: f64,
     /// How often a hot list was found to have lost entries; `None` without one.
     pub overflows: Option<u64>,
