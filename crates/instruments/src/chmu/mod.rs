@@ -14,7 +14,7 @@
 //! - A reader with a budget ([`Config::cpu`]) reads as many entries as it can pay, oldest first.
 //!
 //! A device knows physical addresses only: [`Frames`](tierscope_core::Frames) translates the
-//! target's ([`places`]). Memory of other devices has no samples: nothing is known about it.
+//! target's. Memory of other devices has no samples: nothing is known about it.
 //!
 //! # Meaning of hits and samples
 //!
