@@ -10,7 +10,7 @@ use tierscope_nemo::program::{Program, Select};
 #[derive(Clone, Debug, Default)]
 pub struct Coverage(pub BTreeMap<String, u64>);
 
-/// All options and events that there are: those that a long random run must have.
+/// All options and events, each of which a long random run must have.
 pub fn options() -> Vec<String> {
     let fixed = [
         "filter Read",

@@ -104,6 +104,15 @@ impl<B: BusObserver> Driven<B> {
     }
 }
 
+impl<B: BusObserver + 'static> Driven<B> {
+    /// The machine as a suite gets it: the initial layout is not reported as a change.
+    fn ready(mut self, events: Vec<(Time, Event)>) -> Box<dyn Ports> {
+        self.machine.wait(Time(0));
+        self.events = events;
+        Box::new(self)
+    }
+}
+
 impl<B: BusObserver> Clock for Driven<B> {
     fn now(&self) -> Time {
         self.machine.now()
@@ -177,11 +186,7 @@ impl Stage for Exact {
         workload: Workload,
         events: Vec<(Time, Event)>,
     ) -> Box<dyn Ports> {
-        let mut driven = Driven::new(4, layout, workload);
-        // The initial layout is not reported as a change.
-        driven.machine.wait(Time(0));
-        driven.events = events;
-        Box::new(driven)
+        Driven::new(4, layout, workload).ready(events)
     }
 }
 
@@ -197,10 +202,7 @@ impl Stage for Counted {
     ) -> Box<dyn Ports> {
         let memory = Memory::single(2 * TIER, 2).expect("it is possible");
         let engine = Functional::new(memory, 8, 64).expect("it is possible");
-        let mut driven = Driven::observed(4, layout, workload, Driver::new(engine));
-        driven.machine.wait(Time(0));
-        driven.events = events;
-        Box::new(driven)
+        Driven::observed(4, layout, workload, Driver::new(engine)).ready(events)
     }
 }
 
@@ -215,9 +217,6 @@ impl Stage for Monitored {
         events: Vec<(Time, Event)>,
     ) -> Box<dyn Ports> {
         let unit = Monitors::new(&Capabilities::default(), &[(0, 2 * TIER)]);
-        let mut driven = Driven::observed(4, layout, workload, unit.expect("it is possible"));
-        driven.machine.wait(Time(0));
-        driven.events = events;
-        Box::new(driven)
+        Driven::observed(4, layout, workload, unit.expect("it is possible")).ready(events)
     }
 }
